@@ -1,0 +1,1 @@
+//! Every setting, its default and its check. The only reader of configuration files and environment.

@@ -1,0 +1,326 @@
+//! The nouns: what a node holds, as values. Never reads a clock, a file or a socket.
+//!
+//! Names are the Container Runtime Interface's. Everything here was parsed at the edge
+//! (`cri::convert`, `pods`): past it no id is a bare `String` and nothing that must be there is
+//! optional.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(Box<str>);
+
+        impl $name {
+            /// Wraps an id; `None` if it is empty: runtimes take an empty id for a prefix of all.
+            pub fn new(id: impl Into<Box<str>>) -> Option<Self> {
+                let id = id.into();
+                (!id.is_empty()).then_some(Self(id))
+            }
+
+            /// Returns the id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// A container's full id.
+    ContainerId
+);
+id!(
+    /// A pod sandbox's full id.
+    PodSandboxId
+);
+id!(
+    /// An image's id (its config digest).
+    ImageId
+);
+id!(
+    /// A pod's UID as the runtime knows it: a UUID, or a static pod's config hash.
+    PodUid
+);
+
+impl PodUid {
+    /// Says whether this is shaped like a static pod's UID: 32 hex digits without dashes, the hash
+    /// of its manifest. Anything else is taken for an API pod's.
+    pub fn is_static_shaped(&self) -> bool {
+        self.0.len() == 32 && self.0.bytes().all(|b| b.is_ascii_hexdigit())
+    }
+}
+
+/// The pod that a container or sandbox belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PodRef {
+    /// Its UID.
+    pub uid: PodUid,
+    /// Its namespace; empty if the runtime did not say.
+    pub namespace: String,
+    /// Its name; empty if the runtime did not say.
+    pub name: String,
+}
+
+/// A container's state, as CRI names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ContainerState {
+    /// Made, not started yet: can turn running at any moment.
+    Created,
+    /// Running.
+    Running,
+    /// Ended. Never changes again.
+    Exited,
+    /// The runtime does not know, or sent a state that we do not.
+    Unknown,
+}
+
+impl ContainerState {
+    /// Every state, for metrics that must show zeroes.
+    pub const ALL: [Self; 4] = [Self::Created, Self::Running, Self::Exited, Self::Unknown];
+
+    /// Returns the state's name as metrics and the API write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Running => "running",
+            Self::Exited => "exited",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A container record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Its id.
+    pub id: ContainerId,
+    /// The sandbox that it names.
+    pub sandbox_id: PodSandboxId,
+    /// Its name within the pod (CRI metadata).
+    pub name: String,
+    /// Its attempt (CRI metadata): the kubelet's restart count.
+    pub attempt: u32,
+    /// Its state when it was listed.
+    pub state: ContainerState,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it exited; `None` while it has not, or while nobody asked the runtime yet.
+    pub finished_at: Option<Timestamp>,
+    /// Its pod; `None` without the kubelet's labels (made by another tool).
+    pub pod: Option<PodRef>,
+    /// The image's id.
+    pub image: String,
+    /// Labels other than the kubelet's own four.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A pod sandbox's state, as CRI names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum PodSandboxState {
+    /// Its network and pause process are up.
+    #[serde(rename = "ready")]
+    Ready,
+    /// Its pause process is gone. It can still hold a running container.
+    #[serde(rename = "notready")]
+    NotReady,
+}
+
+impl PodSandboxState {
+    /// Every state, for metrics that must show zeroes.
+    pub const ALL: [Self; 2] = [Self::Ready, Self::NotReady];
+
+    /// Returns the state's name as metrics and the API write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::NotReady => "notready",
+        }
+    }
+}
+
+/// A pod sandbox record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSandbox {
+    /// Its id.
+    pub id: PodSandboxId,
+    /// Its pod (CRI metadata); `None` without the kubelet's labels (made by another tool).
+    pub pod: Option<PodRef>,
+    /// Its attempt (CRI metadata).
+    pub attempt: u32,
+    /// Its state when it was listed.
+    pub state: PodSandboxState,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Its labels other than the kubelet's own: the pod's labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// An image record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Its id.
+    pub id: ImageId,
+    /// Its tags.
+    pub repo_tags: Vec<String>,
+    /// Its digests.
+    pub repo_digests: Vec<String>,
+    /// Its size in bytes, shared layers counted in full.
+    pub size_bytes: u64,
+    /// The runtime wants it kept.
+    pub pinned: bool,
+}
+
+/// A file system that holds images or writable layers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Filesystem {
+    /// Where it is, as the runtime names it.
+    pub mountpoint: String,
+    /// What the runtime says it uses of it for its own, bytes.
+    pub runtime_used_bytes: u64,
+    /// What the kernel says of it (statvfs); `None` when it could not be read.
+    pub usage: Option<FilesystemUsage>,
+}
+
+/// What statvfs says of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FilesystemUsage {
+    /// Its size in bytes.
+    pub capacity_bytes: u64,
+    /// Bytes that an unprivileged process could still write.
+    pub available_bytes: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Inodes that it has; 0 on file systems that make them as needed.
+    pub inodes: u64,
+    /// Inodes free.
+    pub inodes_free: u64,
+}
+
+impl FilesystemUsage {
+    /// Returns the used share, 0 to 1, as the kubelet counts it: what is not available is used.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people and alerts")]
+    pub fn used_ratio(&self) -> f64 {
+        if self.capacity_bytes == 0 {
+            return 0.0;
+        }
+        1.0 - self.available_bytes as f64 / self.capacity_bytes as f64
+    }
+}
+
+/// One pod of a source's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourcePod {
+    /// Its phase is Succeeded or Failed.
+    pub finished: bool,
+    /// It is a static pod (from a file or URL on the node, not from the API).
+    pub is_static: bool,
+}
+
+/// What a pod source answered: every pod it knows of on this node, by the UID that the runtime
+/// knows (mirror pods are already mapped).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodList {
+    /// The pods.
+    pub pods: BTreeMap<PodUid, SourcePod>,
+}
+
+/// What is known of the node's pods: a list, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pods {
+    /// A settled answer, read after the runtime was listed. Whether it is complete is judged
+    /// against what the runtime shows (`gc::knowledge`).
+    Known(PodList),
+    /// No answer to build on, and why.
+    Unknown(PodsUnknown),
+}
+
+/// Why nothing is known of the pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodsUnknown {
+    /// No source is configured.
+    NoSource,
+    /// The source answers, but not for long enough yet (`pods.settle`).
+    Settling,
+    /// The source failed; the text says how.
+    Failed(String),
+}
+
+impl fmt::Display for PodsUnknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSource => f.write_str("no pod source is configured (pods.source: none)"),
+            Self::Settling => f.write_str("the pod source has not settled yet (pods.settle)"),
+            Self::Failed(why) => write!(f, "the pod source failed: {why}"),
+        }
+    }
+}
+
+/// The node at one moment: all that planning may know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Read before the first call, so that ages err towards young. Planning's only "now".
+    pub taken_at: Timestamp,
+    /// Every container record.
+    pub containers: Vec<Container>,
+    /// Every pod sandbox record.
+    pub sandboxes: Vec<PodSandbox>,
+    /// What the pod source said, asked after the runtime.
+    pub pods: Pods,
+    /// When a pod's last container was seen to exit, also where that record has since been removed.
+    pub last_exits: BTreeMap<PodUid, Timestamp>,
+    /// Sandboxes that failed to go, and when they may be tried again.
+    pub quarantine: BTreeMap<PodSandboxId, Timestamp>,
+}
+
+impl Snapshot {
+    /// Returns how long before this snapshot `then` was; negative if it lies in the future.
+    pub fn age(&self, then: Timestamp) -> SignedDuration {
+        self.taken_at.duration_since(then)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_id_is_none() {
+        assert!(ContainerId::new("").is_none());
+        assert_eq!(ContainerId::new("ab").unwrap().as_str(), "ab");
+    }
+
+    #[test]
+    fn static_uids_are_32_hex_digits_without_dashes() {
+        let is_static = |uid: &str| PodUid::new(uid).unwrap().is_static_shaped();
+        assert!(is_static("0123456789abcdef0123456789abcdef"));
+        assert!(!is_static("01234567-89ab-cdef-0123-456789abcdef"));
+        assert!(!is_static("0123456789abcdef0123456789abcdeg"));
+        assert!(!is_static("0123456789abcdef0123456789abcde"));
+    }
+
+    #[test]
+    fn used_ratio_counts_reserved_blocks_as_used() {
+        let usage = FilesystemUsage {
+            capacity_bytes: 100,
+            available_bytes: 20,
+            used_bytes: 75,
+            inodes: 0,
+            inodes_free: 0,
+        };
+        assert!((usage.used_ratio() - 0.8).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,274 @@
+//! What a pass was asked for and what came of it, as values: the contract's JSON. Never does IO.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::gc::{KeepReason, RemoveReason, Target};
+
+/// Who or what asked for a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cause {
+    /// An Alertmanager webhook.
+    Alert,
+    /// `POST /gc`.
+    Manual,
+    /// `crisweep gc` on the command line.
+    Command,
+}
+
+impl Cause {
+    /// Every cause.
+    pub const ALL: [Self; 3] = [Self::Alert, Self::Manual, Self::Command];
+
+    /// Returns the cause as metrics and the API write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Alert => "alert",
+            Self::Manual => "manual",
+            Self::Command => "command",
+        }
+    }
+}
+
+/// Where a pass stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PassState {
+    /// Waiting for its turn.
+    Queued,
+    /// At work.
+    Running,
+    /// Over.
+    Done,
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All that was planned is gone (or, in a dry run, was planned).
+    Completed,
+    /// Something failed, was skipped because its state changed, or a bound ended the pass.
+    Partial,
+    /// Cancelled, stopped by the circuit breaker, or no look at the node was possible.
+    Aborted,
+    /// The process ended in mid-pass; set at the next start.
+    Interrupted,
+    /// The node needed nothing.
+    NothingToDo,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 5] =
+        [Self::Completed, Self::Partial, Self::Aborted, Self::Interrupted, Self::NothingToDo];
+
+    /// Returns the outcome as metrics and the API write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Partial => "partial",
+            Self::Aborted => "aborted",
+            Self::Interrupted => "interrupted",
+            Self::NothingToDo => "nothing-to-do",
+        }
+    }
+}
+
+/// The kind of a removal's failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureClass {
+    /// The CNI teardown failed.
+    NetworkTeardown,
+    /// The runtime is already at it, or the object is in use.
+    Busy,
+    /// No answer in time.
+    Timeout,
+    /// Anything else.
+    Other,
+}
+
+impl FailureClass {
+    /// Every class.
+    pub const ALL: [Self; 4] = [Self::NetworkTeardown, Self::Busy, Self::Timeout, Self::Other];
+
+    /// Returns the class as metrics and the API write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::NetworkTeardown => "network-teardown",
+            Self::Busy => "busy",
+            Self::Timeout => "timeout",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// What became of one alert of a webhook call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AlertResult {
+    /// It queued a pass.
+    Accepted,
+    /// It joined a pass that already waits or runs.
+    Merged,
+    /// The same alert (fingerprint and start) was already acted on.
+    Duplicate,
+    /// It is about another node.
+    OtherNode,
+    /// It is resolved, and nothing of it was waiting.
+    Resolved,
+    /// It took back the pass that it alone had queued.
+    Withdrawn,
+    /// No route and no `crisweep` label: not for us.
+    NotRouted,
+    /// Its `crisweep` label names no target that this version serves.
+    BadTarget,
+    /// A brake held: cool-down, passes per hour, or pause.
+    Braked,
+    /// It could not be understood.
+    Malformed,
+    /// The queue is full or the service is going down.
+    Unavailable,
+}
+
+impl AlertResult {
+    /// Every result.
+    pub const ALL: [Self; 11] = [
+        Self::Accepted,
+        Self::Merged,
+        Self::Duplicate,
+        Self::OtherNode,
+        Self::Resolved,
+        Self::Withdrawn,
+        Self::NotRouted,
+        Self::BadTarget,
+        Self::Braked,
+        Self::Malformed,
+        Self::Unavailable,
+    ];
+
+    /// Returns the result as metrics and the API write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Merged => "merged",
+            Self::Duplicate => "duplicate",
+            Self::OtherNode => "other-node",
+            Self::Resolved => "resolved",
+            Self::Withdrawn => "withdrawn",
+            Self::NotRouted => "not-routed",
+            Self::BadTarget => "bad-target",
+            Self::Braked => "braked",
+            Self::Malformed => "malformed",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// Why a pass runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TriggerInfo {
+    /// Who asked first.
+    pub cause: Cause,
+    /// The alert, where one asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alert: Option<AlertInfo>,
+}
+
+/// The alert that asked for a pass.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AlertInfo {
+    /// Its `alertname` label.
+    pub name: String,
+    /// Alertmanager's fingerprint of its labels.
+    pub fingerprint: String,
+    /// When it began to fire, as Alertmanager wrote it.
+    pub starts_at: String,
+}
+
+/// The node's figures around a pass; `null` where one could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NodeFigures {
+    /// Containers in state exited.
+    pub exited_containers: Option<u64>,
+    /// Sandboxes that are not ready.
+    pub not_ready_sandboxes: Option<u64>,
+    /// What an unfiltered list of containers weighs.
+    pub containers_list_bytes: Option<u64>,
+    /// What an unfiltered list of sandboxes weighs.
+    pub sandboxes_list_bytes: Option<u64>,
+    /// The image file system's used share, 0 to 1.
+    pub image_fs_used_ratio: Option<f64>,
+}
+
+/// What a pass did to one target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TargetReport {
+    /// How many the plan wanted to remove.
+    pub planned: u64,
+    /// Why the plan wanted them gone.
+    pub reasons: BTreeMap<RemoveReason, u64>,
+    /// How many we removed.
+    pub removed: u64,
+    /// How many were gone before we came.
+    pub already_gone: u64,
+    /// How many could not be removed.
+    pub failed: u64,
+    /// How many we left because their state had changed since the plan.
+    pub skipped: u64,
+    /// How many of the planned are still there.
+    pub remaining: u64,
+    /// How many batches it took.
+    pub batches: u64,
+    /// What stays, by reason.
+    pub kept: BTreeMap<KeepReason, u64>,
+    /// Bytes freed; `null` for what has no size of its own.
+    pub freed_bytes: Option<u64>,
+}
+
+/// A pass, from the queue to its end.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pass {
+    /// Its id: start time and a counter, so that it is unique across restarts.
+    pub id: String,
+    /// Where it stands.
+    pub state: PassState,
+    /// How it ended; `null` before.
+    pub outcome: Option<Outcome>,
+    /// Whether it only plans.
+    pub dry_run: bool,
+    /// Why it runs.
+    pub trigger: TriggerInfo,
+    /// How many further triggers joined it while it waited.
+    pub merged_triggers: u64,
+    /// When it was asked for.
+    pub queued_at: Timestamp,
+    /// When it began.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// The node before it.
+    pub before: Option<NodeFigures>,
+    /// The node after it.
+    pub after: Option<NodeFigures>,
+    /// What it was asked to clean, and what came of each.
+    pub targets: BTreeMap<Target, TargetReport>,
+    /// What went wrong or was cut short, in words; bounded.
+    pub errors: Vec<String>,
+}
+
+impl Pass {
+    /// Says whether the pass is over.
+    pub fn is_done(&self) -> bool {
+        self.state == PassState::Done
+    }
+
+    /// Returns the targets that it was asked to clean.
+    pub fn target_set(&self) -> BTreeSet<Target> {
+        self.targets.keys().copied().collect()
+    }
+}

@@ -1,0 +1,1 @@
+//! One metrics page from a shared look, inside the scrape's deadline.
