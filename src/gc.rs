@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::model::{ContainerState, PodRef};
-// pub use plan::plan;
+pub use plan::plan;
 
 /// A kind of object that is collected, in the order in which a pass takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -20,6 +20,7 @@ pub mod gc;
 pub mod metrics;
 pub mod model;
 pub mod observe;
+pub mod pods;
 pub mod report;
 pub mod scrape;
 pub mod sim;

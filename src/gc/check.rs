@@ -1,1 +1,266 @@
-//! check
+//! A second opinion on a plan. Shares no code with the planner on purpose: it states, removal by
+//! removal, what must be true before anything goes, in the plainest way, and a pass whose plan breaks
+//! one of these rules is aborted before it touches anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{AgeFrom, Limit, Policy, Removal, RemoveReason, Target};
+use crate::model::{
+    Container, ContainerState, PodRef, PodSandbox, PodSandboxState, PodUid, Pods, Snapshot,
+};
+
+/// A rule that a plan broke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The object.
+    pub id: String,
+    /// The rule, as what is wrong.
+    pub rule: &'static str,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.id, self.rule)
+    }
+}
+
+/// Returns every rule that `removals` would break on this node; empty means that they may go.
+pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<Violation> {
+    let node = Node::index(snapshot);
+    let going: BTreeSet<&str> = removals.iter().map(|removal| removal.subject.id.as_str()).collect();
+    let mut seen = BTreeSet::new();
+    let mut violations = Vec::new();
+    for removal in removals {
+        let id = removal.subject.id.as_str();
+        let broken = if seen.insert((removal.subject.target, id)) {
+            match removal.subject.target {
+                Target::Containers => container_rule(&node, policy, removal),
+                Target::Sandboxes => sandbox_rule(&node, policy, removal, &going),
+            }
+        } else {
+            Some("is planned twice")
+        };
+        violations.extend(broken.map(|rule| Violation { id: id.to_owned(), rule }));
+    }
+    violations.extend(order_rule(removals));
+    violations.extend(cap_rule(removals, policy));
+    violations
+}
+
+/// The snapshot, indexed the plain way.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    containers: BTreeMap<&'a str, &'a Container>,
+    sandboxes: BTreeMap<&'a str, &'a PodSandbox>,
+    by_pod: BTreeMap<&'a PodUid, (Vec<&'a Container>, Vec<&'a PodSandbox>)>,
+    by_sandbox: BTreeMap<&'a str, Vec<&'a Container>>,
+    alive: BTreeSet<&'a PodUid>,
+}
+
+impl<'a> Node<'a> {
+    fn index(snapshot: &'a Snapshot) -> Self {
+        let mut node = Self {
+            snapshot,
+            containers: BTreeMap::new(),
+            sandboxes: BTreeMap::new(),
+            by_pod: BTreeMap::new(),
+            by_sandbox: BTreeMap::new(),
+            alive: BTreeSet::new(),
+        };
+        for container in &snapshot.containers {
+            node.containers.insert(container.id.as_str(), container);
+            node.by_sandbox.entry(container.sandbox_id.as_str()).or_default().push(container);
+            if let Some(pod) = &container.pod {
+                node.by_pod.entry(&pod.uid).or_default().0.push(container);
+                if container.state == ContainerState::Running {
+                    node.alive.insert(&pod.uid);
+                }
+            }
+        }
+        for sandbox in &snapshot.sandboxes {
+            node.sandboxes.insert(sandbox.id.as_str(), sandbox);
+            if let Some(pod) = &sandbox.pod {
+                node.by_pod.entry(&pod.uid).or_default().1.push(sandbox);
+                if sandbox.state == PodSandboxState::Ready {
+                    node.alive.insert(&pod.uid);
+                }
+            }
+        }
+        node
+    }
+
+    fn older_than(&self, then: Timestamp, minimum: Duration) -> bool {
+        let age = self.snapshot.taken_at.as_nanosecond() - then.as_nanosecond();
+        u128::try_from(age).is_ok_and(|age| age >= minimum.as_nanos())
+    }
+
+    /// The list has every living pod, and somebody of the same source as `uid`, but not `uid`.
+    fn is_deleted(&self, uid: &PodUid) -> bool {
+        let Pods::Known(list) = &self.snapshot.pods else { return false };
+        let whole = self.alive.iter().all(|alive| list.pods.contains_key(alive));
+        let peer = list.pods.values().any(|pod| pod.is_static == uid.is_static_shaped());
+        whole && peer && !list.pods.contains_key(uid) && !self.alive.contains(uid)
+    }
+
+    /// The source says finished, or nobody knows and the operator's lever covers it.
+    fn is_finished(&self, uid: &PodUid, policy: &Policy) -> bool {
+        if uid.is_static_shaped() || self.alive.contains(uid) {
+            return false;
+        }
+        if let Pods::Known(list) = &self.snapshot.pods {
+            match list.pods.get(uid) {
+                Some(pod) if pod.is_static || !pod.finished => return false,
+                Some(_) if self.alive.iter().all(|alive| list.pods.contains_key(alive)) => {
+                    return true;
+                }
+                Some(_) | None => {}
+            }
+        }
+        let Some(after) = policy.assume_finished_after else { return false };
+        let mut exits: Vec<Option<Timestamp>> =
+            self.snapshot.last_exits.get(uid).map(|at| Some(*at)).into_iter().collect();
+        for container in self.by_pod.get(uid).map(|pod| pod.0.as_slice()).unwrap_or_default() {
+            if container.state != ContainerState::Exited {
+                return false;
+            }
+            exits.push(container.finished_at);
+        }
+        !exits.is_empty()
+            && exits.iter().all(|at| at.is_some_and(|at| self.older_than(at, after)))
+    }
+}
+
+fn container_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option<&'static str> {
+    let rules = &policy.containers;
+    let Some(container) = node.containers.get(removal.subject.id.as_str()) else {
+        return Some("is not on the node");
+    };
+    if removal.state != Some(container.state) {
+        return Some("is in another state than planned");
+    }
+    let died = match container.state {
+        ContainerState::Running => return Some("is running"),
+        ContainerState::Exited if rules.age_from == AgeFrom::Finished => container.finished_at,
+        ContainerState::Unknown if !rules.include_unknown => return Some("is in state unknown"),
+        ContainerState::Created if !node.older_than(container.created_at, rules.created_grace) => {
+            return Some("was created too recently");
+        }
+        ContainerState::Exited | ContainerState::Unknown | ContainerState::Created => {
+            Some(container.created_at)
+        }
+    };
+    if !died.is_some_and(|at| node.older_than(at, rules.min_age)) {
+        return Some("is younger than min_age, or of unknown age");
+    }
+    let Some(pod) = &container.pod else { return Some("is not the kubelet's") };
+    if is_protected(policy, pod) {
+        return Some("is in a protected namespace");
+    }
+    let sandbox = node.sandboxes.get(container.sandbox_id.as_str());
+    let sandbox_protects = sandbox.is_none_or(|sandbox| policy.protect.has_label(&sandbox.labels));
+    if !policy.protect.labels.is_empty()
+        && (policy.protect.has_label(&container.labels) || sandbox_protects)
+    {
+        return Some("bears a protected label, or nobody knows");
+    }
+    let records = node.by_pod.get(&pod.uid).map(|pod| pod.0.as_slice()).unwrap_or_default();
+    let mut others = records
+        .iter()
+        .filter(|other| other.name == container.name && other.id != container.id);
+    let outdone = others.clone().any(|other| {
+        (other.attempt, other.created_at, &other.id)
+            > (container.attempt, container.created_at, &container.id)
+    }) && others.any(|other| {
+        (other.created_at, other.attempt, &other.id)
+            > (container.created_at, container.attempt, &container.id)
+    });
+    pod_rule(node, policy, removal.reason, pod, outdone)
+}
+
+fn sandbox_rule(
+    node: &Node<'_>,
+    policy: &Policy,
+    removal: &Removal,
+    going: &BTreeSet<&str>,
+) -> Option<&'static str> {
+    let Some(sandbox) = node.sandboxes.get(removal.subject.id.as_str()) else {
+        return Some("is not on the node");
+    };
+    if sandbox.state != PodSandboxState::NotReady {
+        return Some("is ready");
+    }
+    let mut holds = node.by_sandbox.get(sandbox.id.as_str()).into_iter().flatten();
+    if holds.any(|container| !going.contains(container.id.as_str())) {
+        return Some("still has a container");
+    }
+    if !node.older_than(sandbox.created_at, policy.sandboxes.min_age) {
+        return Some("is younger than min_age");
+    }
+    let Some(pod) = &sandbox.pod else { return Some("is not the kubelet's") };
+    if is_protected(policy, pod) || policy.protect.has_label(&sandbox.labels) {
+        return Some("is protected");
+    }
+    let siblings = node.by_pod.get(&pod.uid).map(|pod| pod.1.as_slice()).unwrap_or_default();
+    let mut others = siblings.iter().filter(|other| other.id != sandbox.id);
+    let outdone = others.clone().any(|other| {
+        (other.attempt, other.created_at, &other.id)
+            > (sandbox.attempt, sandbox.created_at, &sandbox.id)
+    }) && others.any(|other| {
+        (other.created_at, other.attempt, &other.id)
+            > (sandbox.created_at, sandbox.attempt, &sandbox.id)
+    });
+    pod_rule(node, policy, removal.reason, pod, outdone)
+}
+
+/// What the removal's reason claims of the pod must hold.
+fn pod_rule(
+    node: &Node<'_>,
+    policy: &Policy,
+    reason: RemoveReason,
+    pod: &PodRef,
+    outdone: bool,
+) -> Option<&'static str> {
+    match reason {
+        RemoveReason::PodDeleted => {
+            (!node.is_deleted(&pod.uid)).then_some("its pod is not known to be deleted")
+        }
+        RemoveReason::Superseded => {
+            (!outdone).then_some("is the newest of a pod that may exist")
+        }
+        RemoveReason::OverCap => (!outdone && !node.is_finished(&pod.uid, policy))
+            .then_some("is the newest of a pod that may run again"),
+    }
+}
+
+fn is_protected(policy: &Policy, pod: &PodRef) -> bool {
+    let namespaces = &policy.protect.namespaces;
+    !namespaces.is_empty() && (pod.namespace.is_empty() || namespaces.contains(&pod.namespace))
+}
+
+/// Containers before sandboxes, each oldest creation first.
+fn order_rule(removals: &[Removal]) -> Option<Violation> {
+    removals.windows(2).find_map(|pair| {
+        let [a, b] = pair else { return None };
+        let key = |removal: &Removal| (removal.subject.target, removal.subject.created_at);
+        (key(a) > key(b))
+            .then(|| Violation { id: b.subject.id.clone(), rule: "is older than its predecessor" })
+    })
+}
+
+/// Without a cap nothing can be over it.
+fn cap_rule(removals: &[Removal], policy: &Policy) -> Option<Violation> {
+    removals
+        .iter()
+        .find(|removal| {
+            let cap = match removal.subject.target {
+                Target::Containers => policy.containers.max_dead,
+                Target::Sandboxes => policy.sandboxes.max_dead,
+            };
+            removal.reason == RemoveReason::OverCap && cap == Limit::None
+        })
+        .map(|removal| Violation { id: removal.subject.id.clone(), rule: "there is no cap" })
+}

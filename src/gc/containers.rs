@@ -1,1 +1,259 @@
-//! containers
+//! The verdict on each container.
+//!
+//! First the kubelet's own sets are worked out (what its limits would take), then what is protected
+//! is put back. Nothing is ever taken in a protected one's place, so what goes is always a part of
+//! what the kubelet would take under the same limits.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::knowledge::Knowledge;
+use super::{AgeFrom, KeepReason, Limit, PodKnowledge, Policy, Protect, RemoveReason, Verdict};
+use crate::model::{
+    Container, ContainerState, PodRef, PodSandbox, PodSandboxId, PodUid, Snapshot,
+};
+
+/// Judges every container; the answer has one verdict for each, in the snapshot's order.
+pub(super) fn judge(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    knowledge: &Knowledge<'_>,
+) -> Vec<Verdict> {
+    let newest = newest(&snapshot.containers);
+    let shielded = Shields::new(snapshot, &policy.protect);
+    let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.containers.len());
+    let mut counted: BTreeMap<GroupKey<'_>, Vec<usize>> = BTreeMap::new();
+    for (index, container) in snapshot.containers.iter().enumerate() {
+        let state = knowledge_of(knowledge, container.pod.as_ref());
+        let gate = considered(snapshot, policy, container);
+        let shield = shielded.over(container);
+        first.push(match (gate, shield) {
+            (Err(keep @ (KeepReason::Running | KeepReason::Starting)), _) => {
+                Some(Verdict::Keep(keep))
+            }
+            (Err(keep), shield) => Some(Verdict::Keep(shield.unwrap_or(keep))),
+            (Ok(()), shield) if state == PodKnowledge::Deleted => Some(match shield {
+                Some(keep) => Verdict::Keep(keep),
+                None => Verdict::Remove(RemoveReason::PodDeleted),
+            }),
+            (Ok(()), shield) => {
+                counted.entry(group_key(container)).or_default().push(index);
+                shield.map(Verdict::Keep)
+            }
+        });
+    }
+    let limits = Limits::of(&snapshot.containers, counted, policy, &newest);
+    first
+        .into_iter()
+        .enumerate()
+        .map(|(index, verdict)| {
+            verdict.unwrap_or_else(|| limits.verdict(index, snapshot, knowledge, &newest))
+        })
+        .collect()
+}
+
+/// A pod's container by name; the kubelet puts what has no pod under an empty UID.
+type GroupKey<'a> = (Option<&'a PodUid>, &'a str);
+
+fn group_key(container: &Container) -> GroupKey<'_> {
+    (container.pod.as_ref().map(|pod| &pod.uid), container.name.as_str())
+}
+
+fn knowledge_of(knowledge: &Knowledge<'_>, pod: Option<&PodRef>) -> PodKnowledge {
+    pod.map_or(PodKnowledge::Unknown, |pod| knowledge.get(&pod.uid))
+}
+
+/// Says whether a container is dead and old enough to be considered and counted; if not, why.
+fn considered(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    container: &Container,
+) -> Result<(), KeepReason> {
+    let rules = &policy.containers;
+    let since_creation = snapshot.age(container.created_at);
+    let age = match container.state {
+        ContainerState::Running => return Err(KeepReason::Running),
+        ContainerState::Created if !at_least(since_creation, rules.created_grace) => {
+            return Err(KeepReason::Starting);
+        }
+        ContainerState::Unknown if !rules.include_unknown => return Err(KeepReason::StateUnknown),
+        // Neither has an exit to count from.
+        ContainerState::Created | ContainerState::Unknown => Some(since_creation),
+        ContainerState::Exited => match rules.age_from {
+            AgeFrom::Created => Some(since_creation),
+            AgeFrom::Finished => container.finished_at.map(|at| snapshot.age(at)),
+        },
+    };
+    match age {
+        Some(age) if at_least(age, rules.min_age) => Ok(()),
+        // Nobody knows when it exited: it may have been just now.
+        Some(_) | None => Err(KeepReason::TooYoung),
+    }
+}
+
+/// Exactly the minimum is old enough, as for the kubelet; an age in the future never is.
+pub(super) fn at_least(age: SignedDuration, minimum: Duration) -> bool {
+    !age.is_negative() && SignedDuration::try_from(minimum).is_ok_and(|minimum| age >= minimum)
+}
+
+/// Finds the records that the kubelet may need to know that a container has run: for each
+/// (pod UID, name), whatever the state, the highest attempt and the latest creation.
+fn newest(containers: &[Container]) -> BTreeSet<usize> {
+    let mut by_attempt: BTreeMap<GroupKey<'_>, usize> = BTreeMap::new();
+    let mut by_creation: BTreeMap<GroupKey<'_>, usize> = BTreeMap::new();
+    let attempt = |c: &Container| (c.attempt, c.created_at, c.id.clone());
+    let creation = |c: &Container| (c.created_at, c.attempt, c.id.clone());
+    for (index, container) in containers.iter().enumerate() {
+        let key = group_key(container);
+        let beats = |best: usize, by_attempt: bool| match containers.get(best) {
+            Some(best) if by_attempt => attempt(container) > attempt(best),
+            Some(best) => creation(container) > creation(best),
+            None => true,
+        };
+        let best = by_attempt.entry(key).or_insert(index);
+        if beats(*best, true) {
+            *best = index;
+        }
+        let best = by_creation.entry(key).or_insert(index);
+        if beats(*best, false) {
+            *best = index;
+        }
+    }
+    by_attempt.into_values().chain(by_creation.into_values()).collect()
+}
+
+/// What keeps a container whatever the limits ask.
+struct Shields<'a> {
+    protect: &'a Protect,
+    sandboxes: BTreeMap<&'a PodSandboxId, &'a PodSandbox>,
+}
+
+impl<'a> Shields<'a> {
+    fn new(snapshot: &'a Snapshot, protect: &'a Protect) -> Self {
+        let sandboxes = snapshot.sandboxes.iter().map(|sandbox| (&sandbox.id, sandbox)).collect();
+        Self { protect, sandboxes }
+    }
+
+    fn over(&self, container: &Container) -> Option<KeepReason> {
+        let Some(pod) = &container.pod else { return Some(KeepReason::Unmanaged) };
+        if protects_pod(self.protect, pod) || self.protects_labels(container) {
+            return Some(KeepReason::Protected);
+        }
+        None
+    }
+
+    /// The kubelet puts a pod's labels on its sandbox only. Without the sandbox's record nobody
+    /// knows them, so where labels protect, that container stays.
+    fn protects_labels(&self, container: &Container) -> bool {
+        if self.protect.labels.is_empty() {
+            return false;
+        }
+        self.protect.has_label(&container.labels)
+            || self
+                .sandboxes
+                .get(&container.sandbox_id)
+                .is_none_or(|sandbox| self.protect.has_label(&sandbox.labels))
+    }
+}
+
+/// Says whether the pod's namespace is protected; one that nobody knows counts as protected as soon
+/// as any is.
+pub(super) fn protects_pod(protect: &Protect, pod: &PodRef) -> bool {
+    protect.namespaces.contains(&pod.namespace)
+        || (pod.namespace.is_empty() && !protect.namespaces.is_empty())
+}
+
+/// What the kubelet's two limits would take.
+struct Limits {
+    superseded: BTreeSet<usize>,
+    over_cap: BTreeSet<usize>,
+}
+
+impl Limits {
+    fn of<'a>(
+        containers: &'a [Container],
+        mut groups: BTreeMap<GroupKey<'a>, Vec<usize>>,
+        policy: &Policy,
+        newest: &BTreeSet<usize>,
+    ) -> Self {
+        for group in groups.values_mut() {
+            group.sort_by_key(|&index| Reverse(oldest_first(containers, index)));
+        }
+        let rules = &policy.containers;
+        let superseded = trim(&mut groups, rules.max_per_container);
+        if rules.max_per_container == Limit::AtMost(0) {
+            // The kubelet would take all. What we keep of it as the newest still counts for the cap,
+            // which is what may lift it.
+            for &index in superseded.intersection(newest) {
+                let Some(container) = containers.get(index) else { continue };
+                groups.entry(group_key(container)).or_default().push(index);
+            }
+            for group in groups.values_mut() {
+                group.sort_by_key(|&index| Reverse(oldest_first(containers, index)));
+            }
+        }
+        let over_cap = match rules.max_dead {
+            Limit::None => BTreeSet::new(),
+            Limit::AtMost(max_dead) => over_cap(containers, groups, max_dead),
+        };
+        Self { superseded, over_cap }
+    }
+
+    fn verdict(
+        &self,
+        index: usize,
+        snapshot: &Snapshot,
+        knowledge: &Knowledge<'_>,
+        newest: &BTreeSet<usize>,
+    ) -> Verdict {
+        let is_newest = newest.contains(&index);
+        let pod = snapshot.containers.get(index).and_then(|container| container.pod.as_ref());
+        if self.superseded.contains(&index) && !is_newest {
+            return Verdict::Remove(RemoveReason::Superseded);
+        }
+        let lifted = knowledge_of(knowledge, pod).is_finished();
+        if self.over_cap.contains(&index) && (!is_newest || lifted) {
+            return Verdict::Remove(RemoveReason::OverCap);
+        }
+        Verdict::Keep(if is_newest { KeepReason::Newest } else { KeepReason::WithinLimits })
+    }
+}
+
+/// Orders by creation, as the kubelet does; equal times by attempt, then by id.
+fn oldest_first(containers: &[Container], index: usize) -> Option<impl Ord + '_> {
+    containers.get(index).map(|c| (c.created_at, c.attempt, &c.id))
+}
+
+/// Takes from each group what is beyond the limit, oldest first; groups are newest first.
+fn trim(groups: &mut BTreeMap<GroupKey<'_>, Vec<usize>>, limit: Limit) -> BTreeSet<usize> {
+    let Limit::AtMost(limit) = limit else { return BTreeSet::new() };
+    let mut taken = BTreeSet::new();
+    for group in groups.values_mut() {
+        taken.extend(group.split_off(limit.min(group.len())));
+    }
+    groups.retain(|_, group| !group.is_empty());
+    taken
+}
+
+/// The kubelet's node-wide limit: an equal share for each name first (rounded down, at least one),
+/// then the oldest of all.
+fn over_cap(
+    containers: &[Container],
+    mut groups: BTreeMap<GroupKey<'_>, Vec<usize>>,
+    max_dead: usize,
+) -> BTreeSet<usize> {
+    let count: usize = groups.values().map(Vec::len).sum();
+    if count <= max_dead {
+        return BTreeSet::new();
+    }
+    let share = (max_dead / groups.len().max(1)).max(1);
+    let mut taken = trim(&mut groups, Limit::AtMost(share));
+    let mut left: Vec<usize> = groups.into_values().flatten().collect();
+    let surplus = left.len().saturating_sub(max_dead);
+    left.sort_by_key(|&index| oldest_first(containers, index));
+    taken.extend(left.into_iter().take(surplus));
+    taken
+}

@@ -1,1 +1,322 @@
-//! gate
+//! May this trigger start a pass now? A small state machine over values: it never reads a clock
+//! (`now` is the time since the service started, an argument) and never runs anything.
+//!
+//! One pass at a time. A trigger that finds a waiting pass with the same options joins it. Brakes
+//! bind what comes by itself (alerts); a person passes cool-down and passes per hour, and pause only
+//! by force.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::Target;
+use crate::report::{Cause, Outcome};
+
+/// Passes that can wait at the same time. Only triggers with different options wait apart.
+pub const QUEUE_MAX: usize = 8;
+/// Alerts remembered to recognise their duplicates.
+pub const SEEN_MAX: usize = 1024;
+/// How long after its pass a repeated alert counts as a duplicate. Alertmanager repeats a group at
+/// its `group_interval` (default 5 min) at the earliest; the halves of an HA pair come seconds apart.
+pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(5 * 60);
+
+/// What holds automatic triggers back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brakes {
+    /// Time between the end of a pass over a target and the next one.
+    pub cooldown: Duration,
+    /// Passes that may start within an hour; `None`: any number.
+    pub max_passes_per_hour: Option<u32>,
+    /// Nothing runs at all.
+    pub pause: bool,
+}
+
+/// How a pass is to run. Triggers join only where these are equal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Only plan.
+    pub dry_run: bool,
+    /// Remove at most this many; `None`: what the configuration says.
+    pub max_removals: Option<u64>,
+    /// Overrides the policy's `assume_finished_after`.
+    pub assume_finished_after: Option<Duration>,
+    /// Run although `brakes.pause` is set.
+    pub force: bool,
+}
+
+/// An alert's identity: fingerprint and start.
+pub type AlertKey = (String, String);
+
+/// Someone asks for a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// Who.
+    pub cause: Cause,
+    /// For what.
+    pub targets: BTreeSet<Target>,
+    /// How.
+    pub options: Options,
+    /// Which alert, where it was one.
+    pub alert: Option<AlertKey>,
+}
+
+/// The gate's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// A new pass waits under the offered id.
+    Queued,
+    /// It joined this pass.
+    Merged(String),
+    /// This pass has already answered the same alert.
+    Duplicate(String),
+    /// A brake holds, and which.
+    Braked(Brake),
+    /// Too many passes wait.
+    QueueFull,
+}
+
+/// A brake that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brake {
+    /// `brakes.pause` is set.
+    Pause,
+    /// Every target asked for was collected less than `brakes.cooldown` ago; time left.
+    CoolDown(Duration),
+    /// `brakes.max_passes_per_hour` is reached.
+    PassesPerHour,
+}
+
+/// A pass that waits or runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The pass's id.
+    pub id: String,
+    /// What it cleans.
+    pub targets: BTreeSet<Target>,
+    /// How.
+    pub options: Options,
+    alerts: BTreeSet<AlertKey>,
+    /// Someone other than an alert wants it too.
+    manual: bool,
+}
+
+#[derive(Debug)]
+struct Seen {
+    pass: String,
+    at: Duration,
+    /// The pass is over and the alert may be taken for answered.
+    settled: Option<bool>,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Gate {
+    brakes: Brakes,
+    queue: VecDeque<Ticket>,
+    running: Option<Ticket>,
+    starts: VecDeque<Duration>,
+    finished: BTreeMap<Target, Duration>,
+    seen: BTreeMap<AlertKey, Seen>,
+}
+
+impl Gate {
+    /// Returns a gate with nothing waiting.
+    pub fn new(brakes: Brakes) -> Self {
+        Self {
+            brakes,
+            queue: VecDeque::new(),
+            running: None,
+            starts: VecDeque::new(),
+            finished: BTreeMap::new(),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Replaces the brakes; what waits keeps waiting.
+    pub fn set_brakes(&mut self, brakes: Brakes) {
+        self.brakes = brakes;
+    }
+
+    /// Returns the brakes.
+    pub fn brakes(&self) -> Brakes {
+        self.brakes
+    }
+
+    /// Decides on a trigger. `id` is the new pass's id if one is queued.
+    pub fn admit(&mut self, mut trigger: Trigger, id: &str, now: Duration) -> Admission {
+        if self.brakes.pause && !trigger.options.force && !trigger.options.dry_run {
+            return Admission::Braked(Brake::Pause);
+        }
+        if let Some(answer) = self.known_alert(&trigger, now) {
+            return answer;
+        }
+        if trigger.cause == Cause::Alert {
+            if let Some(joined) = self.join_running(&trigger, now) {
+                return Admission::Merged(joined);
+            }
+            if let Err(brake) = self.brake(&mut trigger.targets, now) {
+                return Admission::Braked(brake);
+            }
+        }
+        self.enqueue(trigger, id, now)
+    }
+
+    fn enqueue(&mut self, trigger: Trigger, id: &str, now: Duration) -> Admission {
+        let manual = trigger.alert.is_none();
+        let full = self.queue.len() >= QUEUE_MAX;
+        let waiting = self.queue.iter_mut().find(|ticket| ticket.options == trigger.options);
+        let (pass, admission) = match waiting {
+            Some(ticket) => {
+                ticket.targets.extend(trigger.targets);
+                ticket.alerts.extend(trigger.alert.clone());
+                ticket.manual |= manual;
+                (ticket.id.clone(), Admission::Merged(ticket.id.clone()))
+            }
+            None if full => return Admission::QueueFull,
+            None => {
+                self.queue.push_back(Ticket {
+                    id: id.to_owned(),
+                    targets: trigger.targets,
+                    options: trigger.options,
+                    alerts: trigger.alert.clone().into_iter().collect(),
+                    manual,
+                });
+                (id.to_owned(), Admission::Queued)
+            }
+        };
+        if let Some(key) = trigger.alert {
+            self.remember(key, pass, now);
+        }
+        admission
+    }
+
+    /// The same alert again: its pass waits, runs, or has answered it a short while ago.
+    fn known_alert(&mut self, trigger: &Trigger, now: Duration) -> Option<Admission> {
+        let seen = self.seen.get(trigger.alert.as_ref()?)?;
+        match seen.settled {
+            None => Some(Admission::Merged(seen.pass.clone())),
+            Some(true) if now.saturating_sub(seen.at) < DUPLICATE_WINDOW => {
+                Some(Admission::Duplicate(seen.pass.clone()))
+            }
+            // Its pass did not finish the job, or that was long ago: it may ask again.
+            Some(_) => None,
+        }
+    }
+
+    /// A real pass over all that the alert asks for is under way: it measures for itself.
+    fn join_running(&mut self, trigger: &Trigger, now: Duration) -> Option<String> {
+        let running = self.running.as_mut()?;
+        if running.options.dry_run || !running.targets.is_superset(&trigger.targets) {
+            return None;
+        }
+        let id = running.id.clone();
+        if let Some(key) = &trigger.alert {
+            running.alerts.insert(key.clone());
+            self.remember(key.clone(), id.clone(), now);
+        }
+        Some(id)
+    }
+
+    /// Takes the targets away that are still cooling down; an error if a brake stops the trigger.
+    fn brake(&mut self, targets: &mut BTreeSet<Target>, now: Duration) -> Result<(), Brake> {
+        let left = self.cool_down_left(targets, now);
+        targets.retain(|target| !self.is_cooling(*target, now));
+        if targets.is_empty() {
+            return Err(Brake::CoolDown(left));
+        }
+        let hour = Duration::from_secs(3600);
+        while self.starts.front().is_some_and(|start| now.saturating_sub(*start) >= hour) {
+            self.starts.pop_front();
+        }
+        match self.brakes.max_passes_per_hour {
+            Some(max) if self.starts.len() >= max as usize => Err(Brake::PassesPerHour),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn is_cooling(&self, target: Target, now: Duration) -> bool {
+        self.finished
+            .get(&target)
+            .is_some_and(|end| now.saturating_sub(*end) < self.brakes.cooldown)
+    }
+
+    fn cool_down_left(&self, targets: &BTreeSet<Target>, now: Duration) -> Duration {
+        let ends = targets.iter().filter_map(|target| self.finished.get(target));
+        ends.map(|end| (*end + self.brakes.cooldown).saturating_sub(now)).min().unwrap_or_default()
+    }
+
+    /// Hands out the next pass to run, if none runs.
+    pub fn next(&mut self, now: Duration) -> Option<Ticket> {
+        if self.running.is_some() {
+            return None;
+        }
+        let ticket = self.queue.pop_front()?;
+        if !ticket.options.dry_run {
+            self.starts.push_back(now);
+            // Passes by hand are counted too but never bound: keep no more than the brake can ask for.
+            let bound = self.brakes.max_passes_per_hour.map_or(0, |max| max as usize);
+            while self.starts.len() > bound {
+                self.starts.pop_front();
+            }
+        }
+        self.running = Some(ticket.clone());
+        Some(ticket)
+    }
+
+    /// Notes that the running pass is over.
+    pub fn finished(&mut self, outcome: Outcome, now: Duration) {
+        let Some(ticket) = self.running.take() else { return };
+        let settled = matches!(outcome, Outcome::Completed | Outcome::NothingToDo);
+        for key in &ticket.alerts {
+            if let Some(seen) = self.seen.get_mut(key) {
+                (seen.settled, seen.at) = (Some(settled), now);
+            }
+        }
+        if !ticket.options.dry_run {
+            self.finished.extend(ticket.targets.into_iter().map(|target| (target, now)));
+        }
+    }
+
+    /// Takes back what a resolved alert had asked for. Returns the waiting pass that nobody else
+    /// wants, which is dropped.
+    pub fn withdraw(&mut self, alert: &AlertKey) -> Option<Ticket> {
+        let waits = self.queue.iter_mut().position(|ticket| ticket.alerts.contains(alert))?;
+        let ticket = self.queue.get_mut(waits)?;
+        ticket.alerts.remove(alert);
+        self.seen.remove(alert);
+        let wanted = ticket.manual || !ticket.alerts.is_empty();
+        if wanted { None } else { self.queue.remove(waits) }
+    }
+
+    /// Takes a waiting pass out of the queue; `None` if it does not wait.
+    pub fn cancel(&mut self, id: &str) -> Option<Ticket> {
+        let waits = self.queue.iter().position(|ticket| ticket.id == id)?;
+        let ticket = self.queue.remove(waits)?;
+        for key in &ticket.alerts {
+            if let Some(seen) = self.seen.get_mut(key) {
+                seen.settled = Some(false);
+            }
+        }
+        Some(ticket)
+    }
+
+    /// Returns the targets that a waiting pass is going to clean.
+    pub fn waiting(&self, id: &str) -> Option<&Ticket> {
+        self.queue.iter().find(|ticket| ticket.id == id)
+    }
+
+    /// Empties the queue, for the end of the service.
+    pub fn drain(&mut self) -> Vec<Ticket> {
+        self.queue.drain(..).collect()
+    }
+
+    fn remember(&mut self, key: AlertKey, pass: String, now: Duration) {
+        if self.seen.len() >= SEEN_MAX && !self.seen.contains_key(&key) {
+            let settled = self.seen.iter().filter(|(_, seen)| seen.settled.is_some());
+            let oldest = settled.min_by_key(|(_, seen)| seen.at).map(|(key, _)| key.clone());
+            // All of them waiting: forgetting one merges its duplicate anew, which harms nobody.
+            let victim = oldest.or_else(|| self.seen.keys().next().cloned());
+            victim.and_then(|victim| self.seen.remove(&victim));
+        }
+        self.seen.insert(key, Seen { pass, at: now, settled: None });
+    }
+}

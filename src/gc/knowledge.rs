@@ -1,1 +1,147 @@
-//! knowledge
+//! What may be believed of each pod: the pod source's answer, held against what the runtime shows.
+//!
+//! Never takes the runtime's word alone that a pod is over, except where the operator pulled the one
+//! lever for it (`assume_finished_after`).
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Policy, PodKnowledge};
+use crate::model::{ContainerState, PodList, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot};
+
+/// What is known of each pod that the runtime has something of.
+#[derive(Debug)]
+pub struct Knowledge<'a> {
+    states: BTreeMap<&'a PodUid, PodKnowledge>,
+    incomplete: Option<&'a PodUid>,
+}
+
+impl<'a> Knowledge<'a> {
+    /// Judges every pod of the snapshot.
+    pub fn of(snapshot: &'a Snapshot, policy: &Policy) -> Self {
+        let signs = signs_of_life(snapshot);
+        let incomplete = missing_live_pod(snapshot, &signs);
+        let states = signs
+            .iter()
+            .map(|(uid, sign)| (*uid, judge(snapshot, policy, uid, sign, incomplete.is_some())))
+            .collect();
+        Self { states, incomplete }
+    }
+
+    /// Returns what is known of a pod; unknown if the runtime has nothing of it.
+    pub fn get(&self, uid: &PodUid) -> PodKnowledge {
+        self.states.get(uid).copied().unwrap_or(PodKnowledge::Unknown)
+    }
+
+    /// Returns a pod that lives here although the source's list lacks it: proof that the list is
+    /// incomplete.
+    pub fn missing_from_list(&self) -> Option<&'a PodUid> {
+        self.incomplete
+    }
+}
+
+/// What the runtime shows of one pod.
+#[derive(Debug, Default)]
+struct Signs {
+    ready_sandbox: bool,
+    running: bool,
+    created: bool,
+    /// In a state that nobody knows: it may be running.
+    unknown_state: bool,
+    /// Exited at a time that nobody knows.
+    unknown_exit: bool,
+    last_exit: Option<Timestamp>,
+}
+
+fn signs_of_life(snapshot: &Snapshot) -> BTreeMap<&PodUid, Signs> {
+    let mut signs: BTreeMap<&PodUid, Signs> = BTreeMap::new();
+    for sandbox in &snapshot.sandboxes {
+        let Some(pod) = &sandbox.pod else { continue };
+        let sign = signs.entry(&pod.uid).or_default();
+        sign.ready_sandbox |= sandbox.state == PodSandboxState::Ready;
+    }
+    for container in &snapshot.containers {
+        let Some(pod) = &container.pod else { continue };
+        let sign = signs.entry(&pod.uid).or_default();
+        match container.state {
+            ContainerState::Running => sign.running = true,
+            ContainerState::Created => sign.created = true,
+            ContainerState::Unknown => sign.unknown_state = true,
+            ContainerState::Exited => match container.finished_at {
+                Some(at) => sign.last_exit = sign.last_exit.max(Some(at)),
+                None => sign.unknown_exit = true,
+            },
+        }
+    }
+    for (uid, at) in &snapshot.last_exits {
+        if let Some(sign) = signs.get_mut(uid) {
+            sign.last_exit = sign.last_exit.max(Some(*at));
+        }
+    }
+    signs
+}
+
+/// A pod with a ready sandbox or a running container that the list does not have: the list was
+/// partial, so absence from it means nothing for any pod.
+fn missing_live_pod<'a>(
+    snapshot: &Snapshot,
+    signs: &BTreeMap<&'a PodUid, Signs>,
+) -> Option<&'a PodUid> {
+    let Pods::Known(list) = &snapshot.pods else { return None };
+    signs
+        .iter()
+        .find(|(uid, sign)| (sign.ready_sandbox || sign.running) && !list.pods.contains_key(**uid))
+        .map(|(uid, _)| *uid)
+}
+
+fn judge(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    uid: &PodUid,
+    signs: &Signs,
+    incomplete: bool,
+) -> PodKnowledge {
+    if let Pods::Known(list) = &snapshot.pods {
+        match list.pods.get(uid) {
+            // The kubelet runs a finished static pod again at its next start.
+            Some(pod) if pod.is_static || uid.is_static_shaped() => return PodKnowledge::Active,
+            // Even a partial list is right about what it names.
+            Some(pod) if !pod.finished => return PodKnowledge::Active,
+            Some(_) if !incomplete => {
+                let quiet = !signs.running && !signs.ready_sandbox && !signs.unknown_state;
+                return if quiet { PodKnowledge::Terminated } else { PodKnowledge::Active };
+            }
+            None if !incomplete && names_same_source(list, uid) => return PodKnowledge::Deleted,
+            Some(_) | None => {}
+        }
+    }
+    if may_assume_finished(snapshot, policy, uid, signs) {
+        PodKnowledge::Assumed
+    } else {
+        PodKnowledge::Unknown
+    }
+}
+
+/// A kubelet that started while the API server was down shows its static pods only, for ever: the
+/// absence of an API pod counts only beside another API pod, of a static pod beside a static one.
+fn names_same_source(list: &PodList, uid: &PodUid) -> bool {
+    list.pods.values().any(|pod| pod.is_static == uid.is_static_shaped())
+}
+
+fn may_assume_finished(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    uid: &PodUid,
+    signs: &Signs,
+) -> bool {
+    let Some(after) = policy.assume_finished_after else { return false };
+    // A source that is about to answer is better than an assumption.
+    if snapshot.pods == Pods::Unknown(PodsUnknown::Settling) || uid.is_static_shaped() {
+        return false;
+    }
+    let alive = signs.ready_sandbox || signs.running || signs.created || signs.unknown_state;
+    let quiet = !alive && !signs.unknown_exit;
+    let Ok(after) = SignedDuration::try_from(after) else { return false };
+    quiet && signs.last_exit.is_some_and(|at| snapshot.age(at) > after)
+}

@@ -1,1 +1,134 @@
-//! plan
+//! Verdicts -> an ordered plan; and what of a plan is still due on a fresh look.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::knowledge::Knowledge;
+use super::{
+    Kept, KeepReason, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Target, Verdict,
+    containers, sandboxes,
+};
+use crate::model::{Container, ContainerId, ContainerState, PodRef, PodSandbox, Snapshot};
+
+/// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals oldest
+/// creation first, containers before sandboxes. With both targets, sandboxes are judged as if the
+/// planned containers were gone: that is what one pass does.
+pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) -> Plan {
+    let knowledge = Knowledge::of(snapshot, policy);
+    let mut plan = Plan {
+        taken_at: snapshot.taken_at,
+        removals: Vec::new(),
+        kept: Vec::new(),
+        summary: targets.iter().map(|target| (*target, Summary::default())).collect(),
+    };
+    let mut gone: BTreeSet<&ContainerId> = BTreeSet::new();
+    if targets.contains(&Target::Containers) {
+        let verdicts = containers::judge(snapshot, policy, &knowledge);
+        for (container, verdict) in snapshot.containers.iter().zip(verdicts) {
+            let verdict = if_enabled(policy.containers.enabled, verdict);
+            if matches!(verdict, Verdict::Remove(_)) {
+                gone.insert(&container.id);
+            }
+            let subject = container_subject(snapshot, &knowledge, container);
+            plan.push(subject, verdict, Some(container.state));
+        }
+    }
+    if targets.contains(&Target::Sandboxes) {
+        let verdicts = sandboxes::judge(snapshot, policy, &knowledge, &gone);
+        for (sandbox, verdict) in snapshot.sandboxes.iter().zip(verdicts) {
+            let verdict = if_enabled(policy.sandboxes.enabled, verdict);
+            plan.push(sandbox_subject(snapshot, &knowledge, sandbox), verdict, None);
+        }
+    }
+    plan.removals.sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
+    plan.kept.sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
+    plan
+}
+
+/// Returns those of `due` that a plan made on a fresh look wants gone as well: removing needs both.
+pub fn still_due(due: Vec<Removal>, fresh: &Plan) -> Vec<Removal> {
+    let wanted: BTreeMap<(Target, &str), &Removal> = fresh
+        .removals
+        .iter()
+        .map(|removal| ((removal.subject.target, removal.subject.id.as_str()), removal))
+        .collect();
+    due.into_iter()
+        .filter(|removal| {
+            let key = (removal.subject.target, removal.subject.id.as_str());
+            wanted.get(&key).is_some_and(|fresh| fresh.state == removal.state)
+        })
+        .collect()
+}
+
+impl Plan {
+    fn push(&mut self, subject: Subject, verdict: Verdict, state: Option<ContainerState>) {
+        let summary = self.summary.entry(subject.target).or_default();
+        match verdict {
+            Verdict::Remove(reason) => {
+                *summary.remove.entry(reason).or_default() += 1;
+                self.removals.push(Removal { subject, reason, state });
+            }
+            Verdict::Keep(reason) => {
+                *summary.keep.entry(reason).or_default() += 1;
+                self.kept.push(Kept { subject, reason });
+            }
+        }
+    }
+
+    /// Returns the removals of one target, in order.
+    pub fn removals_of(&self, target: Target) -> impl Iterator<Item = &Removal> {
+        self.removals.iter().filter(move |removal| removal.subject.target == target)
+    }
+}
+
+/// A target that is switched off is judged like any other, but nothing of it goes.
+fn if_enabled(enabled: bool, verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Remove(_) if !enabled => Verdict::Keep(KeepReason::WithinLimits),
+        Verdict::Remove(_) | Verdict::Keep(_) => verdict,
+    }
+}
+
+fn order(subject: &Subject) -> impl Ord + '_ {
+    (subject.target, subject.created_at, subject.attempt, subject.id.as_str())
+}
+
+fn pod_state(knowledge: &Knowledge<'_>, pod: Option<&PodRef>) -> PodKnowledge {
+    pod.map_or(PodKnowledge::Unknown, |pod| knowledge.get(&pod.uid))
+}
+
+fn container_subject(
+    snapshot: &Snapshot,
+    knowledge: &Knowledge<'_>,
+    container: &Container,
+) -> Subject {
+    Subject {
+        target: Target::Containers,
+        id: container.id.to_string(),
+        name: container.name.clone(),
+        pod: container.pod.clone(),
+        pod_state: pod_state(knowledge, container.pod.as_ref()),
+        attempt: container.attempt,
+        created_at: container.created_at,
+        age_seconds: snapshot
+            .age(container.finished_at.unwrap_or(container.created_at))
+            .as_secs()
+            .max(0),
+    }
+}
+
+fn sandbox_subject(
+    snapshot: &Snapshot,
+    knowledge: &Knowledge<'_>,
+    sandbox: &PodSandbox,
+) -> Subject {
+    Subject {
+        target: Target::Sandboxes,
+        id: sandbox.id.to_string(),
+        name: sandbox.pod.as_ref().map_or_else(String::new, |pod| pod.name.clone()),
+        pod: sandbox.pod.clone(),
+        pod_state: pod_state(knowledge, sandbox.pod.as_ref()),
+        attempt: sandbox.attempt,
+        created_at: sandbox.created_at,
+        age_seconds: snapshot.age(sandbox.created_at).as_secs().max(0),
+    }
+}

@@ -1,1 +1,141 @@
-//! sandboxes
+//! The verdict on each pod sandbox.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::containers::{at_least, protects_pod};
+use super::knowledge::Knowledge;
+use super::{KeepReason, Limit, PodKnowledge, Policy, RemoveReason, Verdict};
+use crate::model::{ContainerId, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Snapshot};
+
+/// Judges every sandbox; the answer has one verdict for each, in the snapshot's order. Containers in
+/// `gone` are taken for removed already: a plan for both targets says what one pass would do.
+pub(super) fn judge(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    knowledge: &Knowledge<'_>,
+    gone: &BTreeSet<&ContainerId>,
+) -> Vec<Verdict> {
+    let named: BTreeSet<&PodSandboxId> = snapshot
+        .containers
+        .iter()
+        .filter(|container| !gone.contains(&container.id))
+        .map(|container| &container.sandbox_id)
+        .collect();
+    let newest = newest(&snapshot.sandboxes);
+    let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.sandboxes.len());
+    let mut counted = Vec::new();
+    for (index, sandbox) in snapshot.sandboxes.iter().enumerate() {
+        let verdict = match considered(snapshot, policy, sandbox, &named) {
+            Err(keep) => Some(Verdict::Keep(keep)),
+            Ok(pod) => by_pod(knowledge.get(pod), newest.contains(&index)),
+        };
+        // What stays protected counts for the cap and is not made up for by another.
+        let shielded = matches!(
+            verdict,
+            Some(Verdict::Keep(KeepReason::Protected | KeepReason::Unmanaged))
+        );
+        let dead = is_dead(snapshot, policy, sandbox, &named);
+        if dead && (verdict.is_none() || shielded) {
+            counted.push(index);
+        }
+        first.push(verdict);
+    }
+    let over_cap = over_cap(&snapshot.sandboxes, counted, policy.sandboxes.max_dead);
+    let judged = snapshot.sandboxes.iter().enumerate().zip(first);
+    judged
+        .map(|((index, sandbox), verdict)| {
+            let verdict =
+                verdict.unwrap_or_else(|| by_cap(sandbox, knowledge, over_cap.contains(&index)));
+            unless_quarantined(snapshot, sandbox, verdict)
+        })
+        .collect()
+}
+
+/// Says whether a sandbox is one that could go at all, and of which pod; if not, why.
+fn considered<'a>(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    sandbox: &'a PodSandbox,
+    named: &BTreeSet<&PodSandboxId>,
+) -> Result<&'a PodUid, KeepReason> {
+    if sandbox.state == PodSandboxState::Ready {
+        return Err(KeepReason::Ready);
+    }
+    if named.contains(&sandbox.id) {
+        return Err(KeepReason::HasContainers);
+    }
+    let Some(pod) = &sandbox.pod else { return Err(KeepReason::Unmanaged) };
+    let protect = &policy.protect;
+    if protects_pod(protect, pod) || protect.has_label(&sandbox.labels) {
+        return Err(KeepReason::Protected);
+    }
+    if !at_least(snapshot.age(sandbox.created_at), policy.sandboxes.min_age) {
+        return Err(KeepReason::TooYoung);
+    }
+    Ok(&pod.uid)
+}
+
+fn is_dead(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    sandbox: &PodSandbox,
+    named: &BTreeSet<&PodSandboxId>,
+) -> bool {
+    sandbox.state == PodSandboxState::NotReady
+        && !named.contains(&sandbox.id)
+        && at_least(snapshot.age(sandbox.created_at), policy.sandboxes.min_age)
+}
+
+/// What the pod alone decides; `None` leaves it to the cap.
+fn by_pod(pod: PodKnowledge, is_newest: bool) -> Option<Verdict> {
+    match (pod, is_newest) {
+        (PodKnowledge::Deleted, _) => Some(Verdict::Remove(RemoveReason::PodDeleted)),
+        (_, false) => Some(Verdict::Remove(RemoveReason::Superseded)),
+        (_, true) => None,
+    }
+}
+
+/// The kubelet has no cap on sandboxes: ours takes only those of pods that are known to be over.
+fn by_cap(sandbox: &PodSandbox, knowledge: &Knowledge<'_>, over_cap: bool) -> Verdict {
+    let finished =
+        sandbox.pod.as_ref().is_some_and(|pod| knowledge.get(&pod.uid).is_finished());
+    match (finished, over_cap) {
+        (true, true) => Verdict::Remove(RemoveReason::OverCap),
+        (true, false) => Verdict::Keep(KeepReason::WithinLimits),
+        (false, _) => Verdict::Keep(KeepReason::Newest),
+    }
+}
+
+fn unless_quarantined(snapshot: &Snapshot, sandbox: &PodSandbox, verdict: Verdict) -> Verdict {
+    let until = snapshot.quarantine.get(&sandbox.id);
+    match verdict {
+        Verdict::Remove(_) if until.is_some_and(|until| *until > snapshot.taken_at) => {
+            Verdict::Keep(KeepReason::Quarantined)
+        }
+        Verdict::Remove(_) | Verdict::Keep(_) => verdict,
+    }
+}
+
+/// Finds, for each pod, the sandbox of the highest attempt and the one created last: after a clock
+/// step they differ, and the kubelet may mean either.
+fn newest(sandboxes: &[PodSandbox]) -> BTreeSet<usize> {
+    let mut by_attempt = BTreeMap::new();
+    let mut by_creation = BTreeMap::new();
+    for (index, sandbox) in sandboxes.iter().enumerate() {
+        let Some(pod) = &sandbox.pod else { continue };
+        let (attempt, created_at, id) = (sandbox.attempt, sandbox.created_at, &sandbox.id);
+        let best = by_attempt.entry(&pod.uid).or_insert((attempt, created_at, id, index));
+        *best = (*best).max((attempt, created_at, id, index));
+        let best = by_creation.entry(&pod.uid).or_insert((created_at, attempt, id, index));
+        *best = (*best).max((created_at, attempt, id, index));
+    }
+    let by_attempt = by_attempt.into_values().map(|best| best.3);
+    by_attempt.chain(by_creation.into_values().map(|best| best.3)).collect()
+}
+
+fn over_cap(sandboxes: &[PodSandbox], mut counted: Vec<usize>, max_dead: Limit) -> BTreeSet<usize> {
+    let Limit::AtMost(max_dead) = max_dead else { return BTreeSet::new() };
+    let surplus = counted.len().saturating_sub(max_dead);
+    counted.sort_by_key(|&index| sandboxes.get(index).map(|s| (s.created_at, s.attempt, &s.id)));
+    counted.into_iter().take(surplus).collect()
+}
