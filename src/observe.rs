@@ -1,12 +1,35 @@
 //! One look at the node: runtime first, then pods. Never decides anything.
+//!
+//! All who ask share one look while it is young (`collect.max_age`), and at most one is under way:
+//! two Prometheus servers must not list twice on a sick node. A pass always takes a look of its own.
 
+mod exits;
+mod filesystems;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cri;
-use crate::model::{Container, Filesystem, Image, PodSandbox, Pods};
+use crate::model::{
+    Container, Filesystem, Image, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Snapshot,
+};
+use crate::pods::PodSource;
+use crate::report::NodeFigures;
+use exits::Exits;
+use filesystems::Statvfs;
+
+/// How long a shared look asks for exit times. What is missing then counts as too young, and the
+/// next look goes on where this one stopped.
+const SHARED_EXITS_BUDGET: Duration = Duration::from_secs(3);
+/// The same for a pass's look, which must know more: 20,000 exited containers at first sight take
+/// some 10 s.
+const FRESH_EXITS_BUDGET: Duration = Duration::from_secs(60);
 
 /// Everything that one look at the node found. What could not be read is an error, not a stale
 /// or empty value.
@@ -32,6 +55,8 @@ pub struct Look {
     pub pods: Pods,
     /// How many exited containers have no known exit time yet.
     pub exits_unknown: usize,
+    /// When each pod's last container was seen to exit.
+    pub last_exits: BTreeMap<PodUid, Timestamp>,
     /// How long each part took.
     pub timings: Timings,
 }
@@ -39,13 +64,15 @@ pub struct Look {
 /// A part of a look, or why it is missing.
 pub type Part<T> = Result<T, cri::Error>;
 
-/// How long each part of a look took; absent where it was not tried.
+/// How long each part of a look took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timings {
     /// Version.
     pub runtime: Duration,
     /// The list of containers.
     pub containers: Duration,
+    /// The exit times that were not known yet.
+    pub exits: Duration,
     /// The list of sandboxes.
     pub sandboxes: Duration,
     /// The list of images.
@@ -63,4 +90,317 @@ pub struct Filesystems {
     pub image: Vec<Filesystem>,
     /// Where writable layers are, if elsewhere.
     pub container: Vec<Filesystem>,
+}
+
+/// Why a look is not enough to plan on.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NoSnapshot {
+    /// A list is missing.
+    #[error("the list of {list} could not be read: {error}")]
+    List {
+        /// Which.
+        list: &'static str,
+        /// Why.
+        error: cri::Error,
+    },
+    /// A list has rows that cannot be told apart from what the plan would remove.
+    #[error("the list of {list} has {count} rows without the ids that they must have")]
+    Malformed {
+        /// Which.
+        list: &'static str,
+        /// How many.
+        count: usize,
+    },
+}
+
+impl Look {
+    /// Returns what planning may know; `quarantine` comes from the passes.
+    ///
+    /// # Errors
+    /// A pass, unlike a page, needs all of both lists.
+    pub fn snapshot(
+        &self,
+        quarantine: BTreeMap<PodSandboxId, Timestamp>,
+    ) -> Result<Snapshot, NoSnapshot> {
+        let containers = whole("containers", &self.containers)?;
+        let sandboxes = whole("sandboxes", &self.sandboxes)?;
+        Ok(Snapshot {
+            taken_at: self.taken_at,
+            containers: containers.clone(),
+            sandboxes: sandboxes.clone(),
+            pods: self.pods.clone(),
+            last_exits: self.last_exits.clone(),
+            quarantine,
+        })
+    }
+
+    /// Returns the figures that a pass shows before and after itself.
+    pub fn figures(&self) -> NodeFigures {
+        let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        let containers = self.containers.as_ref().ok();
+        let sandboxes = self.sandboxes.as_ref().ok();
+        NodeFigures {
+            exited_containers: containers.map(|list| {
+                let exited = |c: &&Container| c.state == crate::model::ContainerState::Exited;
+                count(list.rows.iter().filter(exited).count())
+            }),
+            not_ready_sandboxes: sandboxes.map(|list| {
+                let dead = |s: &&PodSandbox| s.state == PodSandboxState::NotReady;
+                count(list.rows.iter().filter(dead).count())
+            }),
+            containers_list_bytes: containers.map(|list| list.response_bytes),
+            sandboxes_list_bytes: sandboxes.map(|list| list.response_bytes),
+            image_fs_used_ratio: self.filesystems.as_ref().ok().and_then(|filesystems| {
+                let usage = filesystems.image.first()?.usage?;
+                Some(usage.used_ratio())
+            }),
+        }
+    }
+}
+
+fn whole<'a, T>(
+    list: &'static str,
+    part: &'a Part<cri::Listed<T>>,
+) -> Result<&'a Vec<T>, NoSnapshot> {
+    match part {
+        Err(error) => Err(NoSnapshot::List {
+            list,
+            error: error.clone(),
+        }),
+        Ok(listed) if listed.malformed > 0 => Err(NoSnapshot::Malformed {
+            list,
+            count: listed.malformed,
+        }),
+        Ok(listed) => Ok(&listed.rows),
+    }
+}
+
+/// The look's task ended without a look; only a bug can do that.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the look at the node ended early; this is a bug in crisweep, the log says more")]
+pub struct Vanished;
+
+/// Takes looks and shares them. Cloning shares.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    client: cri::Client,
+    statvfs: Statvfs,
+    flight: Mutex<Flight>,
+    memory: tokio::sync::Mutex<Memory>,
+}
+
+/// What one look hands to the next; locked while a look is under way.
+#[derive(Debug)]
+struct Memory {
+    pods: PodSource,
+    exits: Exits,
+}
+
+#[derive(Debug, Default)]
+struct Flight {
+    latest: Option<Arc<Look>>,
+    under_way: Option<watch::Receiver<Option<Arc<Look>>>>,
+}
+
+impl Observer {
+    /// Returns an observer that has not looked yet. `host_root` is put before the mount points that
+    /// the runtime names.
+    pub fn new(client: cri::Client, pods: PodSource, host_root: PathBuf) -> Self {
+        let memory = tokio::sync::Mutex::new(Memory {
+            pods,
+            exits: Exits::default(),
+        });
+        let statvfs = Statvfs::new(host_root);
+        let flight = Mutex::default();
+        Self {
+            inner: Arc::new(Inner {
+                client,
+                statvfs,
+                flight,
+                memory,
+            }),
+        }
+    }
+
+    /// Returns the latest look, whatever its age.
+    pub fn latest(&self) -> Option<Arc<Look>> {
+        self.flight().latest.clone()
+    }
+
+    /// Returns a look that ended at most `max_age` ago, or else a new one, shared with all who wait.
+    ///
+    /// # Errors
+    /// [`Vanished`]. What the runtime could not answer is in the look.
+    pub async fn shared(&self, max_age: Duration) -> Result<Arc<Look>, Vanished> {
+        let receiver = {
+            let mut flight = self.flight();
+            let young = |look: &&Arc<Look>| look.started.elapsed() <= look.duration + max_age;
+            if let Some(look) = flight
+                .latest
+                .as_ref()
+                .filter(young)
+                .filter(|_| !max_age.is_zero())
+            {
+                return Ok(Arc::clone(look));
+            }
+            match &flight.under_way {
+                Some(receiver) => receiver.clone(),
+                None => self.start(&mut flight, SHARED_EXITS_BUDGET),
+            }
+        };
+        arrival(receiver).await
+    }
+
+    /// Takes a look that starts after this call.
+    ///
+    /// # Errors
+    /// As [`Self::shared`].
+    pub async fn fresh(&self) -> Result<Arc<Look>, Vanished> {
+        loop {
+            let earlier = {
+                let mut flight = self.flight();
+                match &flight.under_way {
+                    Some(receiver) => receiver.clone(),
+                    None => {
+                        let receiver = self.start(&mut flight, FRESH_EXITS_BUDGET);
+                        drop(flight);
+                        return arrival(receiver).await;
+                    }
+                }
+            };
+            // One that was under way before us may have seen the node before what we must see. How
+            // it ends does not matter.
+            drop(arrival(earlier).await);
+        }
+    }
+
+    /// Returns how much longer the pod source must answer well until it is believed.
+    pub async fn unsettled_for(&self) -> Duration {
+        self.inner.memory.lock().await.pods.unsettled_for()
+    }
+
+    /// Starts a look in a task of its own: whoever asked may give up, the look goes on for the rest.
+    fn start(
+        &self,
+        flight: &mut Flight,
+        exits_budget: Duration,
+    ) -> watch::Receiver<Option<Arc<Look>>> {
+        let (sender, receiver) = watch::channel(None);
+        flight.under_way = Some(receiver.clone());
+        let inner = Arc::clone(&self.inner);
+        tokio::spawn(async move {
+            let landing = Landing { inner: &inner };
+            let look = Arc::new(look(&inner, exits_budget).await);
+            landing
+                .inner
+                .flight
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .latest = Some(Arc::clone(&look));
+            drop(landing);
+            sender.send_replace(Some(look));
+        });
+        receiver
+    }
+
+    fn flight(&self) -> std::sync::MutexGuard<'_, Flight> {
+        self.inner
+            .flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the flight also when the look's task dies.
+struct Landing<'a> {
+    inner: &'a Inner,
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        self.inner
+            .flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .under_way = None;
+    }
+}
+
+async fn arrival(mut receiver: watch::Receiver<Option<Arc<Look>>>) -> Result<Arc<Look>, Vanished> {
+    match receiver.wait_for(Option::is_some).await {
+        Ok(look) => look.clone().ok_or(Vanished),
+        Err(_closed) => Err(Vanished),
+    }
+}
+
+async fn look(inner: &Inner, exits_budget: Duration) -> Look {
+    let mut memory = inner.memory.lock().await;
+    let client = &inner.client;
+    // Both clocks are read before the first call, so that ages err towards young.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the look is where the clock is read"
+    )]
+    let taken_at = Timestamp::now();
+    let started = Instant::now();
+    let mut timings = Timings::default();
+    let runtime = timed(&mut timings.runtime, client.version()).await;
+    // A runtime that does not even say who it is would make every further call wait its deadline.
+    let alive = runtime.as_ref().map(drop).map_err(cri::Error::clone);
+    let mut containers = match &alive {
+        Ok(()) => timed(&mut timings.containers, client.list_containers()).await,
+        Err(error) => Err(error.clone()),
+    };
+    let sandboxes = match &alive {
+        Ok(()) => timed(&mut timings.sandboxes, client.list_pod_sandboxes()).await,
+        Err(error) => Err(error.clone()),
+    };
+    let images = match &alive {
+        Ok(()) => timed(&mut timings.images, client.list_images()).await,
+        Err(error) => Err(error.clone()),
+    };
+    let filesystems = match &alive {
+        Ok(()) => timed(&mut timings.filesystems, inner.statvfs.ask(client)).await,
+        Err(error) => Err(error.clone()),
+    };
+    // After the runtime: a pod born in between must not look deleted.
+    let pods = timed(&mut timings.pods, memory.pods.read()).await;
+    let mut exits_unknown = 0;
+    if let Ok(listed) = &mut containers {
+        let fill = memory
+            .exits
+            .fill(client, &mut listed.rows, taken_at, exits_budget);
+        exits_unknown = timed(&mut timings.exits, fill).await;
+        let holders = sandboxes
+            .as_ref()
+            .map(|list| list.rows.as_slice())
+            .unwrap_or_default();
+        memory.exits.forget_pods_without(&listed.rows, holders);
+    }
+    Look {
+        taken_at,
+        started,
+        duration: started.elapsed(),
+        runtime,
+        containers,
+        sandboxes,
+        images,
+        filesystems,
+        pods,
+        exits_unknown,
+        last_exits: memory.exits.last_exits().clone(),
+        timings,
+    }
+}
+
+async fn timed<T>(duration: &mut Duration, work: impl Future<Output = T>) -> T {
+    let started = Instant::now();
+    let result = work.await;
+    *duration = started.elapsed();
+    result
 }

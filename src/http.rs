@@ -1,0 +1,342 @@
+//! The HTTP side: router, limits, and the one place where statuses are chosen.
+//!
+//! Two scopes: *read* is open to whoever reaches the listen address; *act* (`guard`) is for loopback
+//! peers only, and never for a browser that comes from elsewhere.
+
+mod alerts;
+mod api;
+mod collect;
+mod explain;
+mod guard;
+mod page;
+pub mod serve;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::gc::{self, Plan, Target, TargetError, Targets};
+use crate::metrics::{Endpoint, Metrics};
+use crate::observe::{Look, Observer};
+use crate::quarantine::Quarantine;
+use crate::report::FailureClass;
+use crate::scrape;
+use crate::worker::Worker;
+
+/// A request's body may be this long.
+pub const BODY_MAX_BYTES: usize = 1 << 20;
+/// A body must have arrived by then.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests that clone and render the whole node at the same time; the others wait.
+const HEAVY_MAX: usize = 2;
+
+/// An alert's way to targets, as the configuration writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Labels that the alert must have.
+    pub matches: std::collections::BTreeMap<String, String>,
+    /// What it asks for.
+    pub targets: BTreeSet<Target>,
+}
+
+/// What can change while the service runs (`POST /-/reload`).
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// Alert routes; empty: by the label `crisweep`.
+    pub routes: Vec<Route>,
+    /// The mode's name.
+    pub mode: &'static str,
+}
+
+/// What a request handler works with.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Queues and runs passes.
+    pub worker: Worker,
+    /// Looks at the node.
+    pub observer: Observer,
+    /// Own counters.
+    pub metrics: Metrics,
+    /// Sandboxes that are left alone.
+    pub quarantine: Arc<Mutex<Quarantine>>,
+    /// What a reload changes.
+    pub live: Arc<std::sync::RwLock<Live>>,
+    /// What does not change.
+    pub fixed: Arc<Fixed>,
+}
+
+/// What stays as it was at the start.
+pub struct Fixed {
+    /// The node's name.
+    pub node: String,
+    /// The runtime's socket.
+    pub endpoint: String,
+    /// Where pod knowledge comes from.
+    pub pod_source: &'static str,
+    /// Host names that a request may be addressed to, besides addresses, `localhost` and the node.
+    pub trusted_hosts: Vec<String>,
+    /// How old a shared look may be.
+    pub max_age: Duration,
+    /// Reads the configuration again; the error names the key.
+    pub reload: Box<dyn Fn(&Service) -> Result<(), String> + Send + Sync>,
+    /// When the service started.
+    pub started: Instant,
+    /// Bounds what renders the whole node.
+    pub heavy: Semaphore,
+}
+
+impl std::fmt::Debug for Fixed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fixed").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl Fixed {
+    /// Returns the bound on what renders the whole node.
+    pub fn heavy() -> Semaphore {
+        Semaphore::new(HEAVY_MAX)
+    }
+}
+
+/// An answer that says what is wrong: `{"error": "..."}`.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    error: String,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
+        Self { status, error: error.into() }
+    }
+
+    pub(crate) fn bad(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        json(self.status, &serde_json::json!({ "error": self.error }))
+    }
+}
+
+/// Answers with JSON that a person can read in a terminal.
+fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_string_pretty(value) {
+        Ok(mut text) => {
+            text.push('\n');
+            (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+        }
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written as JSON");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+/// Builds the router.
+pub fn router(service: Service) -> Router {
+    let act = Router::new()
+        .route("/gc", post(collect::post))
+        .route("/webhook/alertmanager", post(alerts::post))
+        .route("/-/reload", post(reload))
+        .route("/api/v1/passes/{id}", axum::routing::delete(api::cancel))
+        .route_layer(middleware::from_fn_with_state(service.clone(), guard::act));
+    Router::new()
+        .route("/", get(page::get))
+        .route("/metrics", get(metrics))
+        .route("/-/healthy", get(healthy))
+        .route("/-/ready", get(ready))
+        .route("/api/v1/status", get(api::status))
+        .route("/api/v1/plan", get(api::plan))
+        .route("/api/v1/explain/{id}", get(explain::get))
+        .route("/api/v1/passes", get(api::passes))
+        .route("/api/v1/passes/{id}", get(api::pass))
+        .merge(act)
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(no_such_path)
+        .layer(middleware::from_fn_with_state(service.clone(), count))
+        .with_state(service)
+}
+
+async fn wrong_method(request: Request) -> Problem {
+    let (method, path) = (request.method(), request.uri().path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not allowed on {path}"))
+}
+
+async fn no_such_path(request: Request) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("no such path: {}", request.uri().path()))
+}
+
+async fn count(State(service): State<Service>, request: Request, next: Next) -> Response {
+    let endpoint = Endpoint::of_path(request.uri().path());
+    let mut response = next.run(request).await;
+    service.metrics.http_request(endpoint, response.status().as_u16());
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn healthy() -> &'static str {
+    "crisweep is healthy\n"
+}
+
+/// Ready: the runtime was reached, and a look at the node was taken.
+async fn ready(State(service): State<Service>) -> Response {
+    /// A probe must not hang with the runtime.
+    const PATIENCE: Duration = Duration::from_millis(900);
+    let max_age = service.fixed.max_age.max(Duration::from_secs(1));
+    let look = tokio::time::timeout(PATIENCE, service.observer.shared(max_age)).await;
+    let look = look.ok().and_then(Result::ok);
+    let why = match look.or_else(|| service.observer.latest()) {
+        None => "no look at the node has been taken yet".to_owned(),
+        Some(look) => match (&look.runtime, &look.containers, &look.sandboxes) {
+            (Err(error), _, _) => format!("the runtime is not reached: {error}"),
+            (Ok(_), Err(error), _) | (Ok(_), Ok(_), Err(error)) => {
+                format!("the runtime answers, but not with its lists: {error}")
+            }
+            (Ok(_), Ok(_), Ok(_)) => return "crisweep is ready\n".into_response(),
+        },
+    };
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+}
+
+async fn reload(State(service): State<Service>) -> Response {
+    match (service.fixed.reload)(&service) {
+        Ok(()) => {
+            tracing::info!("configuration reloaded");
+            json(StatusCode::OK, &serde_json::json!({ "reloaded": true }))
+        }
+        Err(error) => {
+            tracing::error!(error, "the configuration was not reloaded; the old one stays");
+            Problem::bad(error).into_response()
+        }
+    }
+}
+
+async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let format = scrape::Format::from_accept(text("accept"));
+    let timeout = scrape::timeout_from_header(text("x-prometheus-scrape-timeout-seconds"));
+    let deadline = Instant::now() + timeout;
+    let look = service.observer.shared(service.fixed.max_age);
+    let look = tokio::time::timeout_at(deadline, look).await.ok().and_then(Result::ok);
+    let page = match tokio::time::timeout_at(deadline, service.fixed.heavy.acquire()).await {
+        Ok(Ok(_permit)) => render(&service, look, format).await,
+        // Too many scrapes at once: the node's part is left out, as when there is no look.
+        Ok(Err(_)) | Err(_) => render(&service, None, format).await,
+    };
+    ([(header::CONTENT_TYPE, format.content_type())], page).into_response()
+}
+
+async fn render(service: &Service, look: Option<Arc<Look>>, format: scrape::Format) -> String {
+    let service = service.clone();
+    let work = move || {
+        let plan = look.as_deref().and_then(|look| service.plan(look, &Targets::all().0).ok());
+        let quarantined = service.quarantined();
+        let input = scrape::Input {
+            look: look.as_deref(),
+            plan: plan.as_ref(),
+            quarantined: &quarantined,
+            metrics: &service.metrics,
+        };
+        scrape::render(&input, format)
+    };
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "the metrics page could not be rendered; this is a bug in crisweep");
+        String::new()
+    })
+}
+
+impl Service {
+    /// Plans what a pass would do, on a look that is at hand.
+    pub(crate) fn plan(
+        &self,
+        look: &Look,
+        targets: &BTreeSet<Target>,
+    ) -> Result<Plan, crate::observe::NoSnapshot> {
+        let quarantine = self.lock_quarantine().next_tries();
+        let snapshot = look.snapshot(quarantine)?;
+        Ok(gc::plan(&snapshot, &self.worker.rules().policy, targets))
+    }
+
+    /// Returns how many sandboxes are left alone, by how they failed.
+    pub(crate) fn quarantined(&self) -> std::collections::BTreeMap<FailureClass, usize> {
+        self.lock_quarantine().by_class()
+    }
+
+    pub(crate) fn lock_quarantine(&self) -> std::sync::MutexGuard<'_, Quarantine> {
+        self.quarantine.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn live(&self) -> Live {
+        self.live.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Returns the shared look, as a handler needs it.
+    async fn look(&self) -> Result<Arc<Look>, Problem> {
+        self.observer
+            .shared(self.fixed.max_age)
+            .await
+            .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+    }
+
+    /// Runs what renders the whole node, off the request threads and a few at a time.
+    async fn heavy<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let internal =
+            |what: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what);
+        let _permit =
+            self.fixed.heavy.acquire().await.map_err(|error| internal(error.to_string()))?;
+        let service = self.clone();
+        let work = tokio::task::spawn_blocking(move || work(&service));
+        work.await.map_err(|error| internal(error.to_string()))
+    }
+}
+
+/// Reads a body within its bounds.
+async fn body(body: Body) -> Result<Bytes, Problem> {
+    let too_large = || {
+        let error = format!("the body is larger than {BODY_MAX_BYTES} bytes");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error)
+    };
+    let read = axum::body::to_bytes(body, BODY_MAX_BYTES);
+    match tokio::time::timeout(BODY_TIMEOUT, read).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) => {
+            let cause = std::error::Error::source(&error);
+            if cause.is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>()) {
+                return Err(too_large());
+            }
+            Err(Problem::bad(format!("the body could not be read: {error}")))
+        }
+        Err(_elapsed) => {
+            let error = format!("the body did not arrive within {BODY_TIMEOUT:?}");
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, error))
+        }
+    }
+}
+
+/// Reads target words; none asks for all.
+fn targets<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<BTreeSet<Target>, TargetError> {
+    let mut targets = BTreeSet::new();
+    for word in words {
+        targets.extend(word.parse::<Targets>()?.0);
+    }
+    Ok(if targets.is_empty() { Targets::all().0 } else { targets })
+}

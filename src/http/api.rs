@@ -1,0 +1,153 @@
+//! The reading side: status, plan, passes; and the cancel of a pass.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::{Problem, Service, json, targets};
+use crate::gc::Target;
+use crate::model::Pods;
+use crate::observe::Look;
+
+/// `GET /api/v1/status`: the node, the service, and what holds it back.
+pub(super) async fn status(State(service): State<Service>) -> Response {
+    let look = match service.look().await {
+        Ok(look) => look,
+        Err(problem) => return problem.into_response(),
+    };
+    let removable = {
+        let look = std::sync::Arc::clone(&look);
+        service.heavy(move |service| removable(service, &look)).await
+    };
+    let brakes = service.worker.brakes();
+    let rules = service.worker.rules();
+    let passes = service.worker.passes();
+    let waiting = passes.iter().filter(|pass| pass.started_at.is_none() && !pass.is_done());
+    let last = passes.iter().find(|pass| pass.is_done());
+    let live = service.live();
+    let runtime = look.runtime.as_ref();
+    super::json(
+        StatusCode::OK,
+        &json!({
+            "node": service.fixed.node,
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_seconds": service.fixed.started.elapsed().as_secs(),
+            "mode": live.mode,
+            "paused": brakes.pause,
+            "runtime": {
+                "endpoint": service.fixed.endpoint,
+                "up": runtime.is_ok(),
+                "name": runtime.ok().map(|runtime| &runtime.runtime),
+                "version": runtime.ok().map(|runtime| &runtime.version),
+                "error": runtime.err().map(ToString::to_string),
+            },
+            "look": look_json(&look),
+            "figures": look.figures(),
+            "pods": { "source": service.fixed.pod_source, "known": matches!(look.pods, Pods::Known(_)),
+                "why": match &look.pods { Pods::Known(_) => None, Pods::Unknown(why) => Some(why.to_string()) } },
+            "removable": removable.ok().flatten(),
+            "quarantined_sandboxes": service.quarantined(),
+            "brakes": {
+                "cooldown_seconds": brakes.cooldown.as_secs(),
+                "max_passes_per_hour": brakes.max_passes_per_hour,
+                "pause": brakes.pause,
+            },
+            "assume_finished_after_seconds": rules.policy.assume_finished_after.map(|after| after.as_secs()),
+            "running": service.worker.running(),
+            "waiting": waiting.map(|pass| &pass.id).collect::<Vec<_>>(),
+            "last_pass": last,
+        }),
+    )
+}
+
+fn look_json(look: &Look) -> Value {
+    let part = |error: Option<&crate::cri::Error>| error.map(ToString::to_string);
+    let errors: BTreeMap<&str, String> = [
+        ("runtime", part(look.runtime.as_ref().err())),
+        ("containers", part(look.containers.as_ref().err())),
+        ("sandboxes", part(look.sandboxes.as_ref().err())),
+        ("images", part(look.images.as_ref().err())),
+        ("filesystems", part(look.filesystems.as_ref().err())),
+    ]
+    .into_iter()
+    .filter_map(|(name, error)| Some((name, error?)))
+    .collect();
+    json!({
+        "taken_at": look.taken_at,
+        "age_seconds": look.started.elapsed().as_secs_f64(),
+        "duration_seconds": look.duration.as_secs_f64(),
+        "exit_times_unknown": look.exits_unknown,
+        "errors": errors,
+    })
+}
+
+fn removable(service: &Service, look: &Look) -> Option<BTreeMap<Target, usize>> {
+    let plan = service.plan(look, &Target::ALL.into()).ok()?;
+    let counts = plan.summary.into_iter();
+    Some(counts.map(|(target, summary)| (target, summary.remove.values().sum())).collect())
+}
+
+/// `GET /api/v1/plan?target=`: what a pass would do now, every object with its reason.
+pub(super) async fn plan(
+    State(service): State<Service>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    if let Some((key, _)) = query.iter().find(|(key, _)| key != "target") {
+        return Problem::bad(format!("unknown parameter \"{key}\"; the only one is target"))
+            .into_response();
+    }
+    let targets = match targets(query.iter().map(|(_, word)| word.as_str())) {
+        Ok(targets) => targets,
+        Err(error) => return Problem::bad(error.to_string()).into_response(),
+    };
+    let look = match service.look().await {
+        Ok(look) => look,
+        Err(problem) => return problem.into_response(),
+    };
+    let answer = service
+        .heavy(move |service| match service.plan(&look, &targets) {
+            Ok(plan) => json(StatusCode::OK, &plan),
+            Err(error) => {
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response()
+            }
+        })
+        .await;
+    answer.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// `GET /api/v1/passes`: the last passes, newest first.
+pub(super) async fn passes(State(service): State<Service>) -> Response {
+    json(StatusCode::OK, &json!({ "passes": service.worker.passes() }))
+}
+
+/// `GET /api/v1/passes/{id}`.
+pub(super) async fn pass(State(service): State<Service>, Path(id): Path<String>) -> Response {
+    match service.worker.find(&id) {
+        Some(record) => json(StatusCode::OK, &record.pass()),
+        None => unknown_pass(&id),
+    }
+}
+
+/// `DELETE /api/v1/passes/{id}`: a waiting pass is dropped; a running one tries nothing more and
+/// ends when what is under way has.
+pub(super) async fn cancel(State(service): State<Service>, Path(id): Path<String>) -> Response {
+    match service.worker.find(&id) {
+        None => unknown_pass(&id),
+        Some(record) if record.pass().is_done() => {
+            let error = format!("pass {id} is already done");
+            Problem::new(StatusCode::CONFLICT, error).into_response()
+        }
+        Some(record) => {
+            tracing::info!(pass.id = %id, "pass cancelled by request");
+            service.worker.cancel(&id);
+            json(StatusCode::ACCEPTED, &record.pass())
+        }
+    }
+}
+
+fn unknown_pass(id: &str) -> Response {
+    Problem::new(StatusCode::NOT_FOUND, format!("no pass \"{id}\" is remembered")).into_response()
+}

@@ -1,0 +1,271 @@
+//! `POST /gc`: a pass by hand.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+use super::{Problem, Service, body, json, targets};
+use crate::gc::Target;
+use crate::gc::gate::{Brake, Options};
+use crate::record::Record;
+use crate::report::Cause;
+use crate::worker::{Answer, Request as PassRequest};
+
+/// The longest that a request may wait for its pass.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// What `POST /gc` may ask for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Ask {
+    targets: BTreeSet<Target>,
+    options: Options,
+    wait: Option<Duration>,
+    follow: bool,
+}
+
+/// Handles `POST /gc`.
+pub(super) async fn post(
+    State(service): State<Service>,
+    query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
+    request: Request,
+) -> Response {
+    let Ok(Query(query)) = query else {
+        return Problem::bad("the query could not be read").into_response();
+    };
+    let ask = match body(request.into_body()).await.and_then(|body| read(query, &body)) {
+        Ok(ask) => ask,
+        Err(problem) => return problem.into_response(),
+    };
+    match submit(&service, &ask) {
+        Ok(record) if ask.follow => follow(record),
+        Ok(record) => answer(record, ask.wait).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn submit(service: &Service, ask: &Ask) -> Result<Arc<Record>, Problem> {
+    let request = PassRequest {
+        cause: Cause::Manual,
+        targets: ask.targets.clone(),
+        options: ask.options.clone(),
+        alert: None,
+    };
+    let conflict = |text: &str| Err(Problem::new(StatusCode::CONFLICT, text));
+    let unavailable = |text: &str| Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, text));
+    match service.worker.submit(vec![request]).pop() {
+        Some(Answer::Queued(record) | Answer::Merged(record)) => Ok(record),
+        Some(Answer::Braked(Brake::Pause)) => {
+            conflict("garbage collection is paused (brakes.pause); force=true passes it")
+        }
+        Some(Answer::Braked(_) | Answer::Duplicate(_)) => conflict("a brake holds"),
+        Some(Answer::QueueFull) => unavailable("too many passes are waiting; try again later"),
+        Some(Answer::ShuttingDown) | None => unavailable("the service is going down"),
+    }
+}
+
+/// 202 and where to look; with `wait`, 200 and the finished pass if it ends in time.
+async fn answer(record: Arc<Record>, wait: Option<Duration>) -> Response {
+    let mut status = StatusCode::ACCEPTED;
+    if let Some(wait) = wait {
+        let mut watch = record.watch();
+        let done = tokio::time::timeout(wait, watch.wait_for(crate::report::Pass::is_done)).await;
+        if matches!(done, Ok(Ok(_))) {
+            status = StatusCode::OK;
+        }
+    }
+    let pass = record.pass();
+    let location = format!("/api/v1/passes/{}", pass.id);
+    let mut response = json(status, &pass);
+    if let Ok(location) = location.parse() {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+/// Streams the pass's progress, a line at a time, until it is done.
+fn follow(record: Arc<Record>) -> Response {
+    let location = format!("/api/v1/passes/{}", record.id());
+    let state = (Arc::clone(&record), record.watch(), 0_usize, false);
+    let lines = futures_util::stream::unfold(state, |(record, mut watch, sent, over)| async move {
+        if over {
+            return None;
+        }
+        loop {
+            // The state is read before the lines: all lines are written before the end is.
+            let done = watch.borrow_and_update().is_done();
+            let lines = record.lines_from(sent);
+            if done || !lines.is_empty() {
+                let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+                let next = (record, watch, sent + lines.len(), done);
+                return Some((Ok::<_, std::convert::Infallible>(Bytes::from(text)), next));
+            }
+            watch.changed().await.ok()?;
+        }
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
+        (header::LOCATION, location),
+    ];
+    (headers, Body::from_stream(lines)).into_response()
+}
+
+/// Reads what is asked for from the query and the JSON body together.
+fn read(query: Vec<(String, String)>, body: &[u8]) -> Result<Ask, Problem> {
+    let mut given = query;
+    given.extend(read_json(body)?);
+    let mut ask = Ask::default();
+    let mut words = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (key, value) in &given {
+        if key != "target" && !seen.insert(key.as_str()) {
+            return Err(Problem::bad(format!("parameter \"{key}\" is given more than once")));
+        }
+        match key.as_str() {
+            "target" => words.push(value.as_str()),
+            "dry_run" => ask.options.dry_run = flag(key, value)?,
+            "force" => ask.options.force = flag(key, value)?,
+            "follow" => ask.follow = flag(key, value)?,
+            "max_removals" => ask.options.max_removals = Some(count(key, value)?),
+            "assume_finished_after" => {
+                ask.options.assume_finished_after = Some(duration(key, value)?);
+            }
+            "wait" => ask.wait = Some(wait(key, value)?),
+            _ => {
+                return Err(Problem::bad(format!(
+                    "unknown parameter \"{key}\"; parameters are target, dry_run, max_removals, \
+                     assume_finished_after, wait, follow, force"
+                )));
+            }
+        }
+    }
+    ask.targets = targets(words).map_err(|error| Problem::bad(error.to_string()))?;
+    Ok(ask)
+}
+
+/// Flattens the body's JSON object into the pairs that a query would have.
+fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, Problem> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Vec::new());
+    }
+    let object = match serde_json::from_slice(body) {
+        Ok(Value::Object(object)) => object,
+        Ok(_) => return Err(Problem::bad("the body must be a JSON object")),
+        Err(error) => return Err(Problem::bad(format!("the body is not JSON: {error}"))),
+    };
+    let mut pairs = Vec::new();
+    for (key, value) in object {
+        let values = match value {
+            Value::Array(values) if key == "target" => values,
+            other => vec![other],
+        };
+        for value in values {
+            let text = match value {
+                Value::String(text) => text,
+                Value::Bool(flag) => flag.to_string(),
+                Value::Number(number) => number.to_string(),
+                Value::Null | Value::Array(_) | Value::Object(_) => {
+                    return Err(Problem::bad(format!("parameter \"{key}\" has a wrong type")));
+                }
+            };
+            pairs.push((key.clone(), text));
+        }
+    }
+    Ok(pairs)
+}
+
+fn flag(key: &str, value: &str) -> Result<bool, Problem> {
+    match value {
+        "true" | "1" | "" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(Problem::bad(format!("parameter \"{key}\" must be true or false, not \"{value}\""))),
+    }
+}
+
+/// Zero is refused: in the configuration it means no bound, and somebody who asks for a pass with
+/// `max_removals=0` hardly means that.
+fn count(key: &str, value: &str) -> Result<u64, Problem> {
+    value.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
+        let hint = "must be a whole number from 1; dry_run=true removes nothing";
+        Problem::bad(format!("parameter \"{key}\" {hint}, not \"{value}\""))
+    })
+}
+
+fn duration(key: &str, value: &str) -> Result<Duration, Problem> {
+    if value == "0" {
+        return Ok(Duration::ZERO);
+    }
+    humantime::parse_duration(value).map_err(|error| {
+        let hint = "must be a duration such as 90s or 1h";
+        Problem::bad(format!("parameter \"{key}\" {hint}, not \"{value}\": {error}"))
+    })
+}
+
+fn wait(key: &str, value: &str) -> Result<Duration, Problem> {
+    let wait = duration(key, value)?;
+    if wait > WAIT_MAX {
+        return Err(Problem::bad(format!("parameter \"{key}\" must be at most 1h")));
+    }
+    Ok(wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(query: &[(&str, &str)], body: &str) -> Result<Ask, String> {
+        let query = query.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        read(query, body.as_bytes()).map_err(|problem| problem.error)
+    }
+
+    #[test]
+    fn nothing_asked_for_is_a_pass_over_all() {
+        let asked = ask(&[], "").unwrap();
+        assert_eq!(asked.targets.len(), 2);
+        assert_eq!(asked.options, Options::default());
+    }
+
+    #[test]
+    fn query_and_body_add_up() {
+        let asked = ask(
+            &[("target", "containers"), ("wait", "60s"), ("follow", "")],
+            r#"{"dry_run": true, "max_removals": 7, "assume_finished_after": "1h", "force": false}"#,
+        )
+        .unwrap();
+        assert_eq!(asked.targets, [Target::Containers].into());
+        assert!(asked.options.dry_run && asked.follow && !asked.options.force);
+        assert_eq!(asked.options.max_removals, Some(7));
+        assert_eq!(asked.options.assume_finished_after, Some(Duration::from_secs(3600)));
+        assert_eq!(asked.wait, Some(Duration::from_secs(60)));
+        let both = ask(&[], r#"{"target": ["containers", "sandboxes"]}"#).unwrap();
+        assert_eq!(both.targets.len(), 2);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (query, body, wanted) in [
+            (vec![("target", "pods")], "", "unknown target \"pods\""),
+            (vec![("target", "images")], "", "not supported yet"),
+            (vec![("dryrun", "true")], "", "unknown parameter \"dryrun\""),
+            (vec![("dry_run", "yes")], "", "\"dry_run\" must be true or false"),
+            (vec![("dry_run", "true"), ("dry_run", "false")], "", "more than once"),
+            (vec![("dry_run", "true")], r#"{"dry_run": false}"#, "more than once"),
+            (vec![("max_removals", "0")], "", "from 1"),
+            (vec![("max_removals", "-1")], "", "from 1"),
+            (vec![("wait", "soon")], "", "\"wait\" must be a duration"),
+            (vec![("wait", "2h")], "", "at most 1h"),
+            (vec![], "dry_run=true", "not JSON"),
+            (vec![], "[1]", "JSON object"),
+            (vec![], r#"{"dry_run": null}"#, "wrong type"),
+            (vec![], r#"{"target": {"a": 1}}"#, "wrong type"),
+        ] {
+            let error = ask(&query, body).unwrap_err();
+            assert!(error.contains(wanted), "{query:?} {body}: {error}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! `GET /api/v1/explain/{id}`: why this container, sandbox, image or pod is kept or removed.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::{Problem, Service, json};
+use crate::gc::{KeepReason, Plan, PodKnowledge, RemoveReason, Subject, Target, Verdict};
+use crate::model::{Image, PodSandboxId, Pods};
+use crate::observe::Look;
+
+/// The shortest beginning of an id that is looked for.
+const PREFIX_MIN: usize = 6;
+/// Objects of a pod that an answer lists.
+const OBJECTS_MAX: usize = 500;
+
+/// Handles `GET /api/v1/explain/{id}`.
+pub(super) async fn get(State(service): State<Service>, Path(id): Path<String>) -> Response {
+    let look = match service.look().await {
+        Ok(look) => look,
+        Err(problem) => return problem.into_response(),
+    };
+    let answer = service
+        .heavy(move |service| match service.plan(&look, &Target::ALL.into()) {
+            Ok(plan) => explain(service, &look, &plan, &id),
+            Err(error) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
+        })
+        .await;
+    match answer {
+        Ok(Ok(value)) => json(StatusCode::OK, &value),
+        Ok(Err(problem)) | Err(problem) => problem.into_response(),
+    }
+}
+
+fn explain(
+    service: &Service,
+    look: &Arc<Look>,
+    plan: &Plan,
+    id: &str,
+) -> Result<Value, Problem> {
+    let hit = |candidate: &str| {
+        candidate == id || (id.len() >= PREFIX_MIN && candidate.starts_with(id))
+    };
+    let judged: Vec<(&Subject, Verdict)> = judged(plan).collect();
+    let mut found: Vec<Value> = judged
+        .iter()
+        .filter(|(subject, _)| hit(&subject.id))
+        .map(|(subject, verdict)| object(service, look, subject, *verdict))
+        .collect();
+    let images = look.images.as_ref().map(|images| images.rows.as_slice()).unwrap_or_default();
+    found.extend(images.iter().filter(|image| names(image, id, hit)).map(|i| image(look, i)));
+    let mut uids: Vec<&str> = judged
+        .iter()
+        .filter_map(|(subject, _)| subject.pod.as_ref())
+        .map(|pod| pod.uid.as_str())
+        .filter(|uid| hit(uid))
+        .collect();
+    uids.sort_unstable();
+    uids.dedup();
+    found.extend(uids.into_iter().map(|uid| pod(service, look, &judged, uid)));
+    match (found.len(), found.pop()) {
+        (1, Some(value)) => Ok(value),
+        (0, _) | (_, None) => Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("nothing on this node has the id \"{id}\" (a container, a sandbox, an image or \
+                     a pod UID; its first {PREFIX_MIN} characters are enough)"),
+        )),
+        (count, _) => {
+            Err(Problem::bad(format!("\"{id}\" is ambiguous: {count} ids begin with it")))
+        }
+    }
+}
+
+fn judged(plan: &Plan) -> impl Iterator<Item = (&Subject, Verdict)> {
+    let removed = plan.removals.iter().map(|r| (&r.subject, Verdict::Remove(r.reason)));
+    removed.chain(plan.kept.iter().map(|k| (&k.subject, Verdict::Keep(k.reason))))
+}
+
+fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -> Value {
+    let kind = match subject.target {
+        Target::Containers => "container",
+        Target::Sandboxes => "sandbox",
+    };
+    let (word, reason, explanation) = match verdict {
+        Verdict::Keep(reason) => ("keep", reason.label(), keep_text(reason)),
+        Verdict::Remove(reason) => ("remove", reason.label(), remove_text(reason)),
+    };
+    let id = PodSandboxId::new(subject.id.as_str());
+    let quarantine = id.and_then(|id| service.lock_quarantine().get(&id).cloned());
+    json!({
+        "kind": kind,
+        "verdict": word,
+        "reason": reason,
+        "explanation": explanation,
+        "pod_explanation": pod_text(subject.pod_state, &look.pods),
+        "object": subject,
+        "quarantine": quarantine,
+        "taken_at": look.taken_at,
+    })
+}
+
+fn names(image: &Image, id: &str, hit: impl Fn(&str) -> bool) -> bool {
+    let image_id = image.id.as_str();
+    let bare = image_id.strip_prefix("sha256:").unwrap_or(image_id);
+    hit(image_id) || hit(bare) || image.repo_tags.iter().any(|tag| tag == id)
+}
+
+fn image(look: &Look, image: &Image) -> Value {
+    let containers = look.containers.as_ref().map(|list| list.rows.as_slice()).unwrap_or_default();
+    let users = containers.iter().filter(|container| container.image == image.id.as_str()).count();
+    let reason = if image.pinned { "pinned" } else { "in-use" };
+    json!({
+        "kind": "image",
+        "verdict": "keep",
+        "reason": (image.pinned || users > 0).then_some(reason),
+        "explanation": "this version of crisweep does not collect images",
+        "object": {
+            "id": image.id,
+            "repo_tags": image.repo_tags,
+            "repo_digests": image.repo_digests,
+            "size_bytes": image.size_bytes,
+            "pinned": image.pinned,
+            "containers": users,
+        },
+        "taken_at": look.taken_at,
+    })
+}
+
+fn pod(service: &Service, look: &Look, judged: &[(&Subject, Verdict)], uid: &str) -> Value {
+    let of_pod = judged.iter().filter(|(subject, _)| {
+        subject.pod.as_ref().is_some_and(|pod| pod.uid.as_str() == uid)
+    });
+    let state = of_pod.clone().map(|(subject, _)| subject.pod_state).next();
+    let objects: Vec<Value> = of_pod
+        .take(OBJECTS_MAX)
+        .map(|(subject, verdict)| object(service, look, subject, *verdict))
+        .collect();
+    json!({
+        "kind": "pod",
+        "uid": uid,
+        "pod_state": state,
+        "explanation": state.map(|state| pod_text(state, &look.pods)),
+        "objects": objects,
+        "taken_at": look.taken_at,
+    })
+}
+
+fn pod_text(state: PodKnowledge, pods: &Pods) -> String {
+    match (state, pods) {
+        (PodKnowledge::Active, _) => "the pod source lists the pod and it may run again".into(),
+        (PodKnowledge::Terminated, _) => {
+            "the pod source says that the pod finished, and nothing of it lives here".into()
+        }
+        (PodKnowledge::Assumed, _) => {
+            "nobody answers for the pod, but it counts as finished under assume_finished_after".into()
+        }
+        (PodKnowledge::Deleted, _) => "a complete list of the pod source does not have it".into(),
+        (PodKnowledge::Unknown, Pods::Unknown(why)) => format!("nothing is known of the pod: {why}"),
+        (PodKnowledge::Unknown, Pods::Known(_)) => {
+            "nothing is known of the pod: it is not the kubelet's, or the pod source's list is \
+             incomplete (it lacks a pod that lives here, or holds no pod of the same source)"
+                .into()
+        }
+    }
+}
+
+fn keep_text(reason: KeepReason) -> &'static str {
+    match reason {
+        KeepReason::Running => "it runs",
+        KeepReason::Starting => "it was created less than created_grace ago and may start",
+        KeepReason::StateUnknown => {
+            "the runtime does not know its state, and include_unknown is off"
+        }
+        KeepReason::Ready => "the sandbox is ready",
+        KeepReason::HasContainers => "a container, dead or alive, still names the sandbox",
+        KeepReason::Unmanaged => "it has none of the kubelet's labels: another tool made it",
+        KeepReason::Protected => "its namespace or a label of it is protected (policy.protect)",
+        KeepReason::TooYoung => "it is younger than min_age, or nobody knows when it exited",
+        KeepReason::Newest => {
+            "it is the newest of its pod and name: without it the kubelet would run it again"
+        }
+        KeepReason::WithinLimits => "no limit of the policy asks for it",
+        KeepReason::Quarantined => "it failed to go and is left alone until its next try",
+    }
+}
+
+fn remove_text(reason: RemoveReason) -> &'static str {
+    match reason {
+        RemoveReason::PodDeleted => "its pod is deleted: nothing will ask for it again",
+        RemoveReason::Superseded => {
+            "newer ones of the same pod exist, more than max_per_container keeps"
+        }
+        RemoveReason::OverCap => "the node holds more dead ones than max_dead",
+    }
+}

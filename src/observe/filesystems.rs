@@ -1,0 +1,91 @@
+//! The file systems that the runtime names, and what the kernel says of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::Filesystems;
+use crate::cri;
+use crate::model::{Filesystem, FilesystemUsage};
+
+/// statvfs on a dead network mount never returns; nobody waits longer than this.
+const STATVFS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Calls statvfs below the host's root.
+#[derive(Debug)]
+pub(super) struct Statvfs {
+    host_root: PathBuf,
+    /// A call that hangs keeps its permit, so that at most one thread is ever lost to it.
+    permit: Arc<Semaphore>,
+}
+
+impl Statvfs {
+    pub(super) fn new(host_root: PathBuf) -> Self {
+        Self {
+            host_root,
+            permit: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// Asks the runtime for its file systems, and the kernel for their figures. The runtime's own
+    /// usage is refreshed every 10 s only and counts snapshots alone, so the kernel's is read too.
+    pub(super) async fn ask(&self, client: &cri::Client) -> Result<Filesystems, cri::Error> {
+        let info = client.image_fs_info().await?;
+        Ok(Filesystems {
+            image: self.measure(info.image).await,
+            container: self.measure(info.container).await,
+        })
+    }
+
+    async fn measure(&self, named: Vec<cri::FsUsage>) -> Vec<Filesystem> {
+        let mut filesystems = Vec::with_capacity(named.len());
+        for fs in named {
+            let usage = self.usage(&fs.mountpoint).await;
+            let runtime_used_bytes = fs.used_bytes;
+            filesystems.push(Filesystem {
+                mountpoint: fs.mountpoint,
+                runtime_used_bytes,
+                usage,
+            });
+        }
+        filesystems
+    }
+
+    async fn usage(&self, mountpoint: &str) -> Option<FilesystemUsage> {
+        let relative = Path::new(mountpoint)
+            .strip_prefix("/")
+            .unwrap_or(Path::new(mountpoint));
+        let path = self.host_root.join(relative);
+        let permit = Arc::clone(&self.permit).try_acquire_owned().ok()?;
+        let call = tokio::task::spawn_blocking(move || {
+            let usage = statvfs(&path);
+            drop(permit);
+            usage
+        });
+        tokio::time::timeout(STATVFS_TIMEOUT, call)
+            .await
+            .ok()?
+            .ok()?
+    }
+}
+
+fn statvfs(path: &Path) -> Option<FilesystemUsage> {
+    let stat = match rustix::fs::statvfs(path) {
+        Ok(stat) => stat,
+        Err(error) => {
+            tracing::debug!(path = %path.display(), %error, "statvfs failed");
+            return None;
+        }
+    };
+    let free_bytes = stat.f_bfree * stat.f_frsize;
+    let capacity_bytes = stat.f_blocks * stat.f_frsize;
+    Some(FilesystemUsage {
+        capacity_bytes,
+        available_bytes: stat.f_bavail * stat.f_frsize,
+        used_bytes: capacity_bytes.saturating_sub(free_bytes),
+        inodes: stat.f_files,
+        inodes_free: stat.f_ffree,
+    })
+}

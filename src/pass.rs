@@ -1,0 +1,552 @@
+//! One pass: observe -> plan -> check -> carry out, batch by batch -> report.
+//!
+//! Runs one pass at a time; who may ask for one is the worker's business.
+
+mod batch;
+pub mod pace;
+mod remove;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::cri;
+use crate::gc::gate::Options;
+use crate::gc::{self, Plan, Policy, Removal, Target};
+use crate::metrics::Metrics;
+use crate::model::PodSandboxId;
+use crate::observe::{Look, Observer};
+use crate::quarantine::{BackOff, Quarantine};
+use crate::record::Record;
+use crate::report::{Outcome, TargetReport};
+use batch::{Done, Executor, Pressure};
+
+/// The circuit breaker looks at the share of failures from this many tries on.
+const BREAKER_MIN_TRIES: u64 = 5;
+/// How often a pass waits for a runtime that went away before it gives up.
+const RUNTIME_LOSSES_MAX: u32 = 5;
+/// How often a runtime that went away is asked whether it is back.
+const RUNTIME_BACK_EVERY: Duration = Duration::from_millis(250);
+/// How long removals in flight are waited for when the service goes down.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+
+/// What a pass follows; read once at its start.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// What stays and what goes.
+    pub policy: Policy,
+    /// Only plan, whatever was asked for (`mode: observe`).
+    pub observe_only: bool,
+    /// Removals between two looks, at most.
+    pub batch_size: usize,
+    /// Removals in flight, at most.
+    pub max_concurrency: usize,
+    /// Removals in a pass, at most.
+    pub max_removals: Option<u64>,
+    /// When a pass stops starting removals.
+    pub deadline: Option<Duration>,
+    /// Rest between batches.
+    pub batch_pause: Duration,
+    /// Disk pressure from which on the pass slows down, percent.
+    pub io_pressure_percent: Option<f64>,
+    /// Share of failures beyond which a pass is aborted.
+    pub failure_ratio: Option<f64>,
+    /// How long failed sandboxes are left alone.
+    pub back_off: BackOff,
+    /// How long a runtime that went away is waited for, and a removal in flight at the end.
+    pub removal_timeout: Duration,
+    /// The look that a batch rests on is at most this old.
+    pub max_age: Duration,
+    /// Where `/proc/pressure/io` is.
+    pub pressure_path: PathBuf,
+}
+
+/// What passes work with. Cloning shares.
+#[derive(Clone, Debug)]
+pub struct Runner {
+    /// The runtime.
+    pub client: cri::Client,
+    /// The node.
+    pub observer: Observer,
+    /// Own counters.
+    pub metrics: Metrics,
+    /// Sandboxes that are left alone.
+    pub quarantine: Arc<Mutex<Quarantine>>,
+}
+
+/// Why a pass ends before its plan does.
+#[derive(Clone, Debug)]
+enum End {
+    Cancelled,
+    Shutdown,
+    Deadline,
+    MaxRemovals,
+    Breaker { failed: u64, tries: u64 },
+    RuntimeGone,
+    NoLook(String),
+    BadPlan(String),
+}
+
+impl End {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Cancelled | Self::Shutdown | Self::Breaker { .. } | Self::NoLook(_) => {
+                Outcome::Aborted
+            }
+            Self::BadPlan(_) => Outcome::Aborted,
+            Self::Deadline | Self::MaxRemovals | Self::RuntimeGone => Outcome::Partial,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Cancelled => "cancelled".to_owned(),
+            Self::Shutdown => "the service is going down".to_owned(),
+            Self::Deadline => "the deadline (gc.deadline) is reached".to_owned(),
+            Self::MaxRemovals => "max_removals is reached".to_owned(),
+            Self::Breaker { failed, tries } => {
+                format!("circuit breaker (gc.failure_ratio): {failed} of {tries} removals failed")
+            }
+            Self::RuntimeGone => "the runtime went away and did not come back in time".to_owned(),
+            Self::NoLook(why) => format!("no look at the node was possible: {why}"),
+            Self::BadPlan(why) => format!("the plan broke a rule, nothing was removed: {why}"),
+        }
+    }
+}
+
+impl Runner {
+    /// Runs a pass to its end and returns how it ended. The record follows it all the way.
+    pub async fn run(
+        &self,
+        record: &Record,
+        options: &Options,
+        mut rules: Rules,
+        shutdown: &CancellationToken,
+    ) -> Outcome {
+        if let Some(after) = options.assume_finished_after {
+            rules.policy.assume_finished_after = (!after.is_zero()).then_some(after);
+        }
+        rules.max_removals = match (options.max_removals, rules.max_removals) {
+            (Some(asked), Some(configured)) => Some(asked.min(configured)),
+            (asked, configured) => asked.or(configured),
+        };
+        let dry_run = options.dry_run || rules.observe_only;
+        record.update(|pass| pass.dry_run = dry_run);
+        let mut run = Run::new(self, record, &rules, shutdown);
+        let end = run.all(dry_run).await.err();
+        run.finish(end, dry_run).await
+    }
+}
+
+/// One pass under way.
+struct Run<'a> {
+    runner: &'a Runner,
+    record: &'a Record,
+    rules: &'a Rules,
+    shutdown: &'a CancellationToken,
+    executor: Executor,
+    started: Instant,
+    batches: u64,
+    tries: u64,
+    failed: u64,
+    /// Removals that may still be started.
+    budget: u64,
+    losses: u32,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        runner: &'a Runner,
+        record: &'a Record,
+        rules: &'a Rules,
+        shutdown: &'a CancellationToken,
+    ) -> Self {
+        let pressure = Pressure::new(rules.pressure_path.clone(), rules.io_pressure_percent);
+        let stop = record.cancelled().clone();
+        let executor =
+            Executor::new(runner.client.clone(), rules.max_concurrency, pressure, stop);
+        Self {
+            runner,
+            record,
+            rules,
+            shutdown,
+            executor,
+            started: Instant::now(),
+            batches: 0,
+            tries: 0,
+            failed: 0,
+            budget: rules.max_removals.unwrap_or(u64::MAX),
+            losses: 0,
+        }
+    }
+
+    async fn all(&mut self, dry_run: bool) -> Result<(), End> {
+        let targets = self.record.pass().target_set();
+        let mut look = self.look().await?;
+        self.record.update(|pass| pass.before = Some(look.figures()));
+        if dry_run {
+            let plan = self.plan(&look, &targets)?;
+            targets.iter().for_each(|target| self.note_plan(&plan, *target));
+            return Ok(());
+        }
+        let mut touched = false;
+        for target in targets {
+            // So that a pod's containers and its sandbox go in one pass.
+            if touched {
+                look = self.look().await?;
+            }
+            touched |= self.clean(target, &mut look).await?;
+        }
+        Ok(())
+    }
+
+    /// Cleans one target; says whether anything was tried.
+    async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<bool, End> {
+        let plan = self.plan(look, &[target].into())?;
+        self.note_plan(&plan, target);
+        let mut due: VecDeque<Removal> = plan.removals.into();
+        let planned = due.len();
+        let mut number = 0;
+        while !due.is_empty() {
+            self.bounds()?;
+            if look.started.elapsed() > self.rules.max_age {
+                *look = self.look().await?;
+                let fresh = self.plan(look, &[target].into())?;
+                due = gc::plan::still_due(due.into(), &fresh).into();
+            }
+            let size = self.rules.batch_size.min(usize::try_from(self.budget).unwrap_or(usize::MAX));
+            let batch: Vec<Removal> = due.drain(..size.min(due.len())).collect();
+            if batch.is_empty() {
+                break;
+            }
+            number += 1;
+            let open = self.batch(target, number, batch).await;
+            self.progress(target, number, planned);
+            self.breaker()?;
+            if !open.is_empty() {
+                // Not started because of a cancel, or lost with the runtime.
+                self.bounds()?;
+                open.into_iter().rev().for_each(|removal| due.push_front(removal));
+                *look = self.runtime_back().await?;
+                let fresh = self.plan(look, &[target].into())?;
+                due = gc::plan::still_due(due.into(), &fresh).into();
+            }
+            if !due.is_empty() && !self.rules.batch_pause.is_zero() {
+                self.rest(self.rules.batch_pause).await;
+            }
+        }
+        Ok(planned > 0)
+    }
+
+    /// Runs one batch; returns what a cancel or the runtime's going away left open.
+    async fn batch(&mut self, target: Target, number: u64, batch: Vec<Removal>) -> Vec<Removal> {
+        self.batches += 1;
+        let size = batch.len();
+        self.budget = self.budget.saturating_sub(u64::try_from(size).unwrap_or(u64::MAX));
+        self.record.update(|pass| pass.targets.entry(target).or_default().batches += 1);
+        tracing::info!(
+            pass.id = %self.record.id(),
+            target = target.label(),
+            batch = number,
+            size,
+            in_flight = self.executor.limit(),
+            "batch begins"
+        );
+        let (tally, executor) = (&mut Tally::default(), &mut self.executor);
+        let (runner, record, rules) = (self.runner, self.record, self.rules);
+        let unstarted =
+            executor.run(number, batch, |done| tally.note(runner, record, rules, done)).await;
+        self.take(tally);
+        let mut open = std::mem::take(&mut tally.lost);
+        open.extend(unstarted);
+        self.budget = self.budget.saturating_add(u64::try_from(open.len()).unwrap_or(0));
+        open
+    }
+
+    fn take(&mut self, tally: &Tally) {
+        self.tries += tally.tries;
+        self.failed += tally.failed;
+    }
+
+    async fn look(&self) -> Result<Arc<Look>, End> {
+        let look = tokio::select! {
+            look = self.runner.observer.fresh() => look,
+            () = self.record.cancelled().cancelled() => return Err(self.stopped()),
+        };
+        let look = look.map_err(|error| End::NoLook(error.to_string()))?;
+        if let Ok(sandboxes) = &look.sandboxes {
+            let listed: BTreeSet<&PodSandboxId> = sandboxes.rows.iter().map(|row| &row.id).collect();
+            self.runner.quarantine().retain(|id| listed.contains(id));
+        }
+        Ok(look)
+    }
+
+    /// Plans, and has the plan checked.
+    fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, End> {
+        let quarantine = self.runner.quarantine().next_tries();
+        let snapshot =
+            look.snapshot(quarantine).map_err(|error| End::NoLook(error.to_string()))?;
+        let plan = gc::plan(&snapshot, &self.rules.policy, targets);
+        let violations = gc::check::check(&plan.removals, &snapshot, &self.rules.policy);
+        for violation in &violations {
+            tracing::error!(%violation, "the plan breaks a rule; this is a bug in crisweep");
+        }
+        match violations.first() {
+            None => Ok(plan),
+            Some(first) => Err(End::BadPlan(first.to_string())),
+        }
+    }
+
+    fn note_plan(&self, plan: &Plan, target: Target) {
+        let Some(summary) = plan.summary.get(&target) else { return };
+        let count = |n: &usize| u64::try_from(*n).unwrap_or(u64::MAX);
+        let reasons: BTreeMap<_, _> =
+            summary.remove.iter().map(|(reason, n)| (*reason, count(n))).collect();
+        let kept: BTreeMap<_, _> =
+            summary.keep.iter().map(|(reason, n)| (*reason, count(n))).collect();
+        let planned = reasons.values().sum();
+        let why = |counts: Vec<(&str, u64)>| {
+            let words: Vec<String> = counts.iter().map(|(why, n)| format!("{why} {n}")).collect();
+            if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+        };
+        let remove = why(reasons.iter().map(|(reason, n)| (reason.label(), *n)).collect());
+        let keep = why(kept.iter().map(|(reason, n)| (reason.label(), *n)).collect());
+        let stay: u64 = kept.values().sum();
+        self.record.update(|pass| {
+            let report = pass.targets.entry(target).or_default();
+            *report = TargetReport {
+                planned,
+                remaining: planned,
+                reasons,
+                kept,
+                ..TargetReport::default()
+            };
+        });
+        self.record.line(format!("{target}: {planned} to remove{remove}; {stay} stay{keep}"));
+    }
+
+    fn progress(&self, target: Target, batch: u64, planned: usize) {
+        let pass = self.record.pass();
+        let Some(report) = pass.targets.get(&target) else { return };
+        let mut line = format!(
+            "{target}: batch {batch}: {} of {planned} gone",
+            report.removed + report.already_gone
+        );
+        for (n, what) in [(report.failed, "failed"), (report.skipped, "skipped")] {
+            if n > 0 {
+                line.push_str(&format!(", {n} {what}"));
+            }
+        }
+        self.record.line(line);
+    }
+
+    /// Between batches: may the pass go on?
+    fn bounds(&self) -> Result<(), End> {
+        if self.shutdown.is_cancelled() || self.record.cancelled().is_cancelled() {
+            return Err(self.stopped());
+        }
+        if self.rules.deadline.is_some_and(|deadline| self.started.elapsed() >= deadline) {
+            return Err(End::Deadline);
+        }
+        if self.budget == 0 {
+            return Err(End::MaxRemovals);
+        }
+        Ok(())
+    }
+
+    fn stopped(&self) -> End {
+        if self.shutdown.is_cancelled() { End::Shutdown } else { End::Cancelled }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a share of some thousands")]
+    fn breaker(&self) -> Result<(), End> {
+        let Some(ratio) = self.rules.failure_ratio else { return Ok(()) };
+        let (failed, tries) = (self.failed, self.tries);
+        if tries >= BREAKER_MIN_TRIES && failed as f64 / tries as f64 > ratio {
+            return Err(End::Breaker { failed, tries });
+        }
+        Ok(())
+    }
+
+    /// Waits for a runtime that went away, and looks anew.
+    async fn runtime_back(&mut self) -> Result<Arc<Look>, End> {
+        self.losses += 1;
+        if self.losses > RUNTIME_LOSSES_MAX {
+            return Err(End::RuntimeGone);
+        }
+        self.record.line("the runtime went away; waiting for it".to_owned());
+        tracing::warn!(pass.id = %self.record.id(), "the runtime went away in mid-pass");
+        let until = Instant::now() + self.rules.removal_timeout;
+        loop {
+            self.bounds()?;
+            if self.runner.client.version().await.is_ok() {
+                match self.look().await {
+                    Ok(look) if look.snapshot(BTreeMap::new()).is_ok() => return Ok(look),
+                    Ok(_) => {}
+                    Err(end) => return Err(end),
+                }
+            }
+            if Instant::now() >= until {
+                return Err(End::RuntimeGone);
+            }
+            self.rest(RUNTIME_BACK_EVERY).await;
+        }
+    }
+
+    /// Sleeps, but not through a cancel.
+    async fn rest(&self, pause: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.record.cancelled().cancelled() => {}
+        }
+    }
+
+    /// Waits for what is in flight, looks once more, and says how it ended.
+    async fn finish(mut self, end: Option<End>, dry_run: bool) -> Outcome {
+        let patience = match &end {
+            Some(End::Shutdown) => SHUTDOWN_GRACE.min(self.rules.removal_timeout),
+            _ => self.rules.removal_timeout,
+        };
+        let mut tally = Tally::default();
+        let (runner, record, rules) = (self.runner, self.record, self.rules);
+        let until = Instant::now() + patience;
+        let left =
+            self.executor.drain(until, |done| tally.note(runner, record, rules, done)).await;
+        self.take(&tally);
+        if left > 0 {
+            self.record.error(format!("{left} removals were still under way when the pass ended"));
+        }
+        if let Some(end) = &end {
+            self.record.error(end.text());
+        }
+        let going_down = matches!(end, Some(End::Shutdown));
+        if !dry_run && !going_down && !matches!(end, Some(End::NoLook(_))) {
+            if let Ok(look) = self.runner.observer.fresh().await {
+                self.record.update(|pass| pass.after = Some(look.figures()));
+            }
+        } else if dry_run {
+            self.record.update(|pass| pass.after.clone_from(&pass.before));
+        }
+        outcome(end.as_ref(), &self.record.pass().targets, dry_run)
+    }
+}
+
+impl Runner {
+    fn quarantine(&self) -> std::sync::MutexGuard<'_, Quarantine> {
+        self.quarantine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn outcome(
+    end: Option<&End>,
+    targets: &BTreeMap<Target, TargetReport>,
+    dry_run: bool,
+) -> Outcome {
+    let planned: u64 = targets.values().map(|report| report.planned).sum();
+    let remaining: u64 = targets.values().map(|report| report.remaining).sum();
+    match end {
+        Some(end) => end.outcome(),
+        None if planned == 0 => Outcome::NothingToDo,
+        None if dry_run || remaining == 0 => Outcome::Completed,
+        None => Outcome::Partial,
+    }
+}
+
+/// Counts what a batch did, and writes each removal down.
+#[derive(Default)]
+struct Tally {
+    tries: u64,
+    failed: u64,
+    lost: Vec<Removal>,
+}
+
+impl Tally {
+    fn note(&mut self, runner: &Runner, record: &Record, rules: &Rules, done: Done) {
+        let target = done.removal.subject.target;
+        self.tries += 1;
+        record.update(|pass| count(pass.targets.entry(target).or_default(), &done.outcome));
+        log(record, &done);
+        let id = PodSandboxId::new(done.removal.subject.id.as_str());
+        match &done.outcome {
+            batch::Outcome::Removed => {
+                runner.metrics.removed(target, done.removal.reason, done.latency);
+                id.into_iter().for_each(|id| runner.quarantine().gone(&id));
+            }
+            batch::Outcome::AlreadyGone => runner.metrics.already_gone(target),
+            batch::Outcome::Skipped(_) => runner.metrics.skipped(target),
+            batch::Outcome::Failed { class, error } => {
+                self.failed += 1;
+                runner.metrics.removal_failed(target, *class, done.latency);
+                let subject = &done.removal.subject;
+                record.error(format!("{target} {}: {error}", subject.id));
+                if let (Target::Sandboxes, Some(id)) = (target, id) {
+                    let now = now(runner);
+                    runner.quarantine().failed(&id, *class, error.clone(), rules.back_off, now);
+                }
+            }
+            batch::Outcome::Lost(_) => {
+                self.tries -= 1;
+                self.lost.push(done.removal);
+            }
+        }
+    }
+}
+
+/// The wall clock, carried on from the last look: no second reading that a clock step could part
+/// from the plan's.
+fn now(runner: &Runner) -> Timestamp {
+    let latest = runner.observer.latest();
+    latest.map_or(Timestamp::UNIX_EPOCH, |look| {
+        look.taken_at.saturating_add(look.started.elapsed()).unwrap_or(look.taken_at)
+    })
+}
+
+fn count(report: &mut TargetReport, outcome: &batch::Outcome) {
+    match outcome {
+        batch::Outcome::Removed => report.removed += 1,
+        batch::Outcome::AlreadyGone => report.already_gone += 1,
+        batch::Outcome::Skipped(_) => report.skipped += 1,
+        batch::Outcome::Failed { .. } => report.failed += 1,
+        batch::Outcome::Lost(_) => {}
+    }
+    report.remaining = report.planned.saturating_sub(report.removed + report.already_gone);
+}
+
+fn log(record: &Record, done: &Done) {
+    let subject = &done.removal.subject;
+    let (namespace, pod) =
+        subject.pod.as_ref().map_or(("", ""), |pod| (pod.namespace.as_str(), pod.name.as_str()));
+    let duration_ms = u64::try_from(done.latency.as_millis()).unwrap_or(u64::MAX);
+    macro_rules! event {
+        ($level:ident, $message:literal, $($extra:tt)*) => {
+            tracing::$level!(
+                pass.id = %record.id(),
+                target = subject.target.label(),
+                id = %subject.id,
+                name = %subject.name,
+                pod.namespace = namespace,
+                pod.name = pod,
+                reason = done.removal.reason.label(),
+                created_at = %subject.created_at,
+                batch = done.batch,
+                duration_ms,
+                $($extra)*
+                $message
+            )
+        };
+    }
+    match &done.outcome {
+        batch::Outcome::Removed => event!(info, "removed",),
+        batch::Outcome::AlreadyGone => event!(info, "already gone",),
+        batch::Outcome::Skipped(why) => event!(info, "skipped", why,),
+        batch::Outcome::Failed { class, error } => {
+            event!(warn, "removal failed", class = class.label(), error,);
+        }
+        batch::Outcome::Lost(error) => event!(warn, "the runtime went away", error,),
+    }
+}

@@ -1,0 +1,200 @@
+//! Runs the removals of a batch, a few at a time, and lets slow ones run on beside later batches.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::pace::{Pace, SLOW};
+pub(super) use super::remove::Outcome;
+use super::remove::remove;
+use crate::cri;
+use crate::gc::Removal;
+
+/// How often the disk's pressure is read while removals run.
+const PRESSURE_EVERY: Duration = Duration::from_secs(1);
+
+/// A removal that ended.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// What was to go.
+    pub(super) removal: Removal,
+    /// What came of it.
+    pub(super) outcome: Outcome,
+    /// How long it took, the question before it included.
+    pub(super) latency: Duration,
+    /// The batch that it was started in.
+    pub(super) batch: u64,
+}
+
+type Running = Pin<Box<dyn Future<Output = (u64, Removal, Outcome)> + Send>>;
+
+/// Removals in flight.
+pub(super) struct Executor {
+    client: cri::Client,
+    pace: Pace,
+    pressure: Pressure,
+    began: Instant,
+    running: FuturesUnordered<Running>,
+    /// When each one in flight began, and in which batch; by a number that only grows.
+    started: BTreeMap<u64, (Instant, u64)>,
+    next_number: u64,
+    stop: CancellationToken,
+}
+
+impl Executor {
+    pub(super) fn new(
+        client: cri::Client,
+        ceiling: usize,
+        pressure: Pressure,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            client,
+            pace: Pace::new(ceiling),
+            pressure,
+            began: Instant::now(),
+            running: FuturesUnordered::new(),
+            started: BTreeMap::new(),
+            next_number: 0,
+            stop,
+        }
+    }
+
+    /// Starts every removal of the batch and returns when only slow ones are left in flight. Stops
+    /// starting on cancel and as soon as the runtime is lost; returns what was not started.
+    pub(super) async fn run(
+        &mut self,
+        number: u64,
+        batch: Vec<Removal>,
+        mut on_done: impl FnMut(Done),
+    ) -> VecDeque<Removal> {
+        let mut waiting: VecDeque<Removal> = batch.into();
+        let mut lost = false;
+        loop {
+            let held = lost || self.stop.is_cancelled();
+            while !held && self.may_start() {
+                let Some(removal) = waiting.pop_front() else { break };
+                self.start(removal, number);
+            }
+            let (fast, _) = self.in_flight();
+            if fast == 0 && (held || waiting.is_empty()) {
+                return waiting;
+            }
+            if let Some(done) = self.next().await {
+                lost |= matches!(done.outcome, Outcome::Lost(_));
+                on_done(done);
+            }
+        }
+    }
+
+    /// Waits for what is still in flight, at most until `until`; returns how many were left alone.
+    pub(super) async fn drain(&mut self, until: Instant, mut on_done: impl FnMut(Done)) -> usize {
+        while !self.running.is_empty() {
+            match tokio::time::timeout_at(until, self.next()).await {
+                Ok(Some(done)) => on_done(done),
+                Ok(None) => {}
+                Err(_elapsed) => break,
+            }
+        }
+        self.running.len()
+    }
+
+    /// Returns how many removals may be in flight at a time just now.
+    pub(super) fn limit(&self) -> usize {
+        self.pace.limit()
+    }
+
+    fn may_start(&self) -> bool {
+        let (fast, slow) = self.in_flight();
+        self.pace.may_start(fast, slow)
+    }
+
+    fn in_flight(&self) -> (usize, usize) {
+        let slow = self.started.values().filter(|(at, _)| at.elapsed() >= SLOW).count();
+        (self.started.len() - slow, slow)
+    }
+
+    fn start(&mut self, removal: Removal, batch: u64) {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.started.insert(number, (Instant::now(), batch));
+        let client = self.client.clone();
+        self.running.push(Box::pin(async move {
+            let outcome = remove(&client, &removal).await;
+            (number, removal, outcome)
+        }));
+    }
+
+    /// Waits until a removal ends, or until something changes that may let another one start.
+    async fn next(&mut self) -> Option<Done> {
+        let turns_slow = self
+            .started
+            .values()
+            .map(|(at, _)| *at + SLOW)
+            .filter(|at| *at > Instant::now())
+            .min()
+            .unwrap_or_else(|| Instant::now() + PRESSURE_EVERY);
+        if let Some(pressed) = self.pressure.read() {
+            self.pace.pressure(pressed);
+        }
+        // A cancel starts nothing new, but what is in flight is waited for.
+        let ended = tokio::select! {
+            ended = self.running.next() => ended,
+            () = tokio::time::sleep_until(turns_slow) => None,
+        };
+        let (number, removal, outcome) = ended?;
+        let (started, batch) = self.started.remove(&number)?;
+        let latency = started.elapsed();
+        self.pace.ended(latency, self.began.elapsed());
+        Some(Done { removal, outcome, latency, batch })
+    }
+}
+
+/// Reads the share of time in which somebody waited for the disk (`/proc/pressure/io`, "some", 10 s).
+#[derive(Debug)]
+pub(super) struct Pressure {
+    path: std::path::PathBuf,
+    threshold_percent: Option<f64>,
+    read_at: Option<Instant>,
+}
+
+impl Pressure {
+    pub(super) fn new(path: std::path::PathBuf, threshold_percent: Option<f64>) -> Self {
+        Self { path, threshold_percent, read_at: None }
+    }
+
+    /// Says whether the disk is under pressure, at most once a second; `None` in between, when it
+    /// is switched off, and on kernels without the file.
+    fn read(&mut self) -> Option<bool> {
+        let threshold = self.threshold_percent?;
+        if self.read_at.is_some_and(|at| at.elapsed() < PRESSURE_EVERY) {
+            return None;
+        }
+        self.read_at = Some(Instant::now());
+        // procfs answers from memory: this does not wait for the disk that it tells about.
+        let text = std::fs::read_to_string(&self.path).ok()?;
+        Some(some_avg10(&text)? >= threshold)
+    }
+}
+
+fn some_avg10(text: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    line.split(' ').find_map(|field| field.strip_prefix("avg10="))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_kernels_pressure_line() {
+        let text = "some avg10=12.34 avg60=0.06 avg300=0.05 total=480554\nfull avg10=0.18 avg60=0\n";
+        assert_eq!(some_avg10(text), Some(12.34));
+        assert_eq!(some_avg10("full avg10=0.18"), None);
+        assert_eq!(some_avg10("some avg10=x"), None);
+    }
+}

@@ -1,0 +1,192 @@
+//! How many removals at a time: found while running, by what it pays. Never reads a clock.
+//!
+//! Starts at two. While one more in flight makes the whole faster, there is one more; when it does
+//! not, one less. When a removal takes twice as long as the best so far, or the disk is under
+//! pressure, half. A removal that takes longer than a second waits for something else than the disk
+//! (a CNI plugin): it no longer counts, so that it holds nobody back.
+
+use std::time::Duration;
+
+/// Removals in flight at the start.
+const START: usize = 2;
+/// From here on a removal counts as slow.
+pub const SLOW: Duration = Duration::from_secs(1);
+/// Slow removals that may be in flight beside the others.
+pub const SLOW_MAX: usize = 64;
+/// The same while the disk is under pressure: then it is the disk that makes them slow.
+const SLOW_MAX_UNDER_PRESSURE: usize = 4;
+/// Windows to wait after a step that did not pay, before the next try.
+const HOLD: u32 = 8;
+
+/// Decides how many removals may be in flight.
+#[derive(Debug)]
+pub struct Pace {
+    ceiling: usize,
+    limit: usize,
+    pressed: bool,
+    window: Window,
+    /// Removals per second before the last step up.
+    rate_before: Option<f64>,
+    /// The best mean latency of a window so far, seconds.
+    best_latency: Option<f64>,
+    stepped_up: bool,
+    hold: u32,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    began: Duration,
+    count: usize,
+    latency: Duration,
+}
+
+impl Pace {
+    /// Returns a pace that never exceeds `ceiling` (at least 1).
+    pub fn new(ceiling: usize) -> Self {
+        let ceiling = ceiling.max(1);
+        Self {
+            ceiling,
+            limit: START.min(ceiling),
+            pressed: false,
+            window: Window::default(),
+            rate_before: None,
+            best_latency: None,
+            stepped_up: false,
+            hold: 0,
+        }
+    }
+
+    /// Returns how many removals that are not slow may be in flight.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Says whether one more may start beside `fast` and `slow` ones in flight.
+    pub fn may_start(&self, fast: usize, slow: usize) -> bool {
+        let slow_max = if self.pressed { SLOW_MAX_UNDER_PRESSURE } else { SLOW_MAX };
+        fast < self.limit && slow < slow_max
+    }
+
+    /// Notes whether the disk is under pressure; halves the limit while it is.
+    pub fn pressure(&mut self, pressed: bool) {
+        self.pressed = pressed;
+        if pressed {
+            self.halve();
+        }
+    }
+
+    /// Notes that a removal ended after `latency`; `now` is the time since the pass began.
+    pub fn ended(&mut self, latency: Duration, now: Duration) {
+        if latency >= SLOW {
+            return;
+        }
+        self.window.count += 1;
+        self.window.latency += latency;
+        if self.window.count >= (4 * self.limit).max(8) {
+            self.close_window(now);
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a window holds some tens of removals")]
+    fn close_window(&mut self, now: Duration) {
+        let window = std::mem::replace(&mut self.window, Window { began: now, ..Window::default() });
+        let elapsed = now.saturating_sub(window.began).as_secs_f64().max(1e-6);
+        let rate = window.count as f64 / elapsed;
+        let latency = window.latency.as_secs_f64() / window.count as f64;
+        let best = self.best_latency.get_or_insert(latency);
+        *best = best.min(latency);
+        // Below a few milliseconds, twice as long is noise.
+        let risen = latency > (2.0 * *best).max(0.005);
+        let paid = self.rate_before.is_none_or(|before| rate > 1.05 * before);
+        if self.stepped_up && !paid {
+            self.limit = self.limit.saturating_sub(1).max(1);
+            (self.stepped_up, self.hold) = (false, HOLD);
+            return;
+        }
+        if risen && !(self.stepped_up && paid) {
+            self.halve();
+            return;
+        }
+        if self.hold > 0 {
+            self.hold -= 1;
+            self.stepped_up = false;
+            return;
+        }
+        self.stepped_up = self.limit < self.ceiling && !self.pressed;
+        self.rate_before = Some(rate);
+        if self.stepped_up {
+            self.limit += 1;
+        }
+    }
+
+    fn halve(&mut self) {
+        self.limit = (self.limit / 2).max(1);
+        (self.stepped_up, self.hold, self.rate_before) = (false, HOLD, None);
+        self.window.count = 0;
+        self.window.latency = Duration::ZERO;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `pace` on a disk that needs `latency(limit)` for each of `limit` removals in flight.
+    fn drive(pace: &mut Pace, removals: usize, latency: impl Fn(usize) -> Duration) -> Vec<usize> {
+        let mut now = Duration::ZERO;
+        (0..removals)
+            .map(|_| {
+                let each = latency(pace.limit());
+                now += each / u32::try_from(pace.limit()).unwrap();
+                pace.ended(each, now);
+                pace.limit()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn grows_to_the_ceiling_where_it_pays() {
+        let mut pace = Pace::new(8);
+        let limits = drive(&mut pace, 400, |_| Duration::from_millis(10));
+        assert_eq!(limits.last(), Some(&8));
+        assert!(limits.iter().all(|limit| *limit <= 8));
+    }
+
+    #[test]
+    fn stays_low_where_the_disk_is_the_limit() {
+        let mut pace = Pace::new(8);
+        let limits =
+            drive(&mut pace, 400, |n| Duration::from_millis(150) * u32::try_from(n).unwrap());
+        assert!(limits.iter().all(|limit| *limit <= 3), "{limits:?}");
+    }
+
+    #[test]
+    fn halves_when_latency_rises() {
+        let mut pace = Pace::new(8);
+        drive(&mut pace, 400, |_| Duration::from_millis(10));
+        let limits = drive(&mut pace, 120, |_| Duration::from_millis(200));
+        assert!(limits.last().unwrap() < &4, "{limits:?}");
+    }
+
+    #[test]
+    fn slow_ones_do_not_count_unless_the_disk_is_under_pressure() {
+        let mut pace = Pace::new(8);
+        assert!(pace.may_start(1, SLOW_MAX - 1));
+        assert!(!pace.may_start(1, SLOW_MAX));
+        assert!(!pace.may_start(2, 0));
+        pace.pressure(true);
+        assert_eq!(pace.limit(), 1);
+        assert!(!pace.may_start(0, SLOW_MAX_UNDER_PRESSURE));
+        pace.pressure(false);
+        assert!(pace.may_start(0, SLOW_MAX_UNDER_PRESSURE));
+    }
+
+    #[test]
+    fn never_falls_below_one() {
+        let mut pace = Pace::new(0);
+        for _ in 0..10 {
+            pace.pressure(true);
+        }
+        assert_eq!(pace.limit(), 1);
+    }
+}

@@ -1,0 +1,390 @@
+//! Who may have a pass, and the one place that runs them, one at a time. Keeps the last passes.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::gc::Target;
+use crate::gc::gate::{Admission, AlertKey, Brake, Brakes, Gate, Options, Ticket, Trigger};
+use crate::pass::{Rules, Runner};
+use crate::record::Record;
+use crate::report::{
+    AlertInfo, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo,
+};
+
+/// Passes that are remembered, those that wait and run included.
+pub const HISTORY_MAX: usize = 100;
+
+/// What was asked for, with what the record shows of who asked.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Who.
+    pub cause: Cause,
+    /// For what.
+    pub targets: BTreeSet<Target>,
+    /// How.
+    pub options: Options,
+    /// The alert, where it was one.
+    pub alert: Option<AlertInfo>,
+}
+
+/// The worker's answer to a request.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// A new pass waits.
+    Queued(Arc<Record>),
+    /// It joined this pass.
+    Merged(Arc<Record>),
+    /// This pass has answered the same alert already.
+    Duplicate(String),
+    /// A brake holds.
+    Braked(Brake),
+    /// Too many passes wait.
+    QueueFull,
+    /// The service is going down.
+    ShuttingDown,
+}
+
+/// Queues and runs passes. Cloning shares.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    runner: Runner,
+    rules: RwLock<Rules>,
+    state: Mutex<State>,
+    wake: Notify,
+    shutdown: CancellationToken,
+    began: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    gate: Gate,
+    /// Oldest first.
+    records: VecDeque<Arc<Record>>,
+    counter: u64,
+    running: Option<Arc<Record>>,
+}
+
+impl Worker {
+    /// Returns a worker that runs nothing yet; see [`Self::run`].
+    pub fn new(runner: Runner, rules: Rules, brakes: Brakes, shutdown: CancellationToken) -> Self {
+        let state = State {
+            gate: Gate::new(brakes),
+            records: VecDeque::new(),
+            counter: 0,
+            running: None,
+        };
+        Self {
+            inner: Arc::new(Inner {
+                runner,
+                rules: RwLock::new(rules),
+                state: Mutex::new(state),
+                wake: Notify::new(),
+                shutdown,
+                began: Instant::now(),
+            }),
+        }
+    }
+
+    /// Returns what passes work with.
+    pub fn runner(&self) -> &Runner {
+        &self.inner.runner
+    }
+
+    /// Returns the rules that the next pass will follow.
+    pub fn rules(&self) -> Rules {
+        self.inner.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the rules and brakes, from the next pass on.
+    pub fn set_rules(&self, rules: Rules, brakes: Brakes) {
+        *self.inner.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        self.state().gate.set_brakes(brakes);
+    }
+
+    /// Returns the brakes.
+    pub fn brakes(&self) -> Brakes {
+        self.state().gate.brakes()
+    }
+
+    /// Asks for passes, all at once: what one webhook call asks for becomes one pass.
+    pub fn submit(&self, requests: Vec<Request>) -> Vec<Answer> {
+        let now = self.inner.began.elapsed();
+        let mut state = self.state();
+        let answers = requests.into_iter().map(|request| self.admit(&mut state, request, now));
+        let answers = answers.collect();
+        drop(state);
+        self.inner.wake.notify_one();
+        answers
+    }
+
+    fn admit(&self, state: &mut State, request: Request, now: Duration) -> Answer {
+        if self.inner.shutdown.is_cancelled() {
+            return Answer::ShuttingDown;
+        }
+        let id = state.next_id();
+        let alert = request.alert.as_ref().map(alert_key);
+        let trigger = Trigger {
+            cause: request.cause,
+            targets: request.targets.clone(),
+            options: request.options.clone(),
+            alert,
+        };
+        match state.gate.admit(trigger, &id, now) {
+            Admission::Queued => {
+                let targets = state.gate.waiting(&id).map(|ticket| ticket.targets.clone());
+                let targets = targets.unwrap_or_default();
+                let record = Arc::new(Record::new(queued(id, &request, &targets)));
+                state.remember(Arc::clone(&record));
+                tracing::info!(
+                    pass.id = %record.id(),
+                    cause = request.cause.label(),
+                    targets = ?targets,
+                    dry_run = request.options.dry_run,
+                    "pass queued"
+                );
+                Answer::Queued(record)
+            }
+            Admission::Merged(id) => match state.find(&id) {
+                Some(record) => {
+                    let targets = state.gate.waiting(&id).map(|ticket| ticket.targets.clone());
+                    record.update(|pass| {
+                        pass.merged_triggers += 1;
+                        for target in targets.into_iter().flatten() {
+                            pass.targets.entry(target).or_default();
+                        }
+                    });
+                    Answer::Merged(record)
+                }
+                None => Answer::Duplicate(id),
+            },
+            Admission::Duplicate(id) => Answer::Duplicate(id),
+            Admission::Braked(brake) => Answer::Braked(brake),
+            Admission::QueueFull => Answer::QueueFull,
+        }
+    }
+
+    /// Takes back the waiting pass that this resolved alert alone had asked for.
+    pub fn withdraw(&self, alert: &AlertInfo) -> Option<Arc<Record>> {
+        let mut state = self.state();
+        let ticket = state.gate.withdraw(&alert_key(alert))?;
+        let record = state.find(&ticket.id)?;
+        drop(state);
+        self.end(&record, Outcome::Aborted, Some("the alert resolved before its pass began"));
+        Some(record)
+    }
+
+    /// Cancels a pass: a waiting one is dropped, a running one tries nothing more. Returns it, or
+    /// `None` if nobody knows it.
+    pub fn cancel(&self, id: &str) -> Option<Arc<Record>> {
+        let mut state = self.state();
+        let record = state.find(id)?;
+        let waited = state.gate.cancel(id).is_some();
+        drop(state);
+        if waited {
+            self.end(&record, Outcome::Aborted, Some("cancelled before it began"));
+        } else if !record.pass().is_done() {
+            record.cancel();
+        }
+        Some(record)
+    }
+
+    /// Returns a pass that is remembered.
+    pub fn find(&self, id: &str) -> Option<Arc<Record>> {
+        self.state().find(id)
+    }
+
+    /// Returns the remembered passes, newest first.
+    pub fn passes(&self) -> Vec<Pass> {
+        self.state().records.iter().rev().map(|record| record.pass()).collect()
+    }
+
+    /// Returns the running pass.
+    pub fn running(&self) -> Option<Pass> {
+        self.state().running.as_ref().map(|record| record.pass())
+    }
+
+    /// Runs passes until the service goes down; then ends the running one and drops the rest.
+    pub async fn run(&self) {
+        while !self.inner.shutdown.is_cancelled() {
+            match self.next() {
+                Some((ticket, record)) => self.run_one(&ticket, &record).await,
+                None => tokio::select! {
+                    () = self.inner.wake.notified() => {}
+                    () = self.inner.shutdown.cancelled() => {}
+                },
+            }
+        }
+        let (dropped, records) = {
+            let mut state = self.state();
+            let dropped = state.gate.drain();
+            (dropped, state.records.clone())
+        };
+        for ticket in dropped {
+            if let Some(record) = records.iter().find(|record| record.id() == ticket.id) {
+                self.end(record, Outcome::Aborted, Some("the service is going down"));
+            }
+        }
+    }
+
+    fn next(&self) -> Option<(Ticket, Arc<Record>)> {
+        let now = self.inner.began.elapsed();
+        let mut state = self.state();
+        let ticket = state.gate.next(now)?;
+        match state.find(&ticket.id) {
+            Some(record) => {
+                state.running = Some(Arc::clone(&record));
+                Some((ticket, record))
+            }
+            None => {
+                state.gate.finished(Outcome::Aborted, now);
+                None
+            }
+        }
+    }
+
+    async fn run_one(&self, ticket: &Ticket, record: &Arc<Record>) {
+        let now = clock();
+        record.update(|pass| {
+            pass.state = PassState::Running;
+            pass.started_at = Some(now);
+        });
+        record.line(format!("pass {} begins", ticket.id));
+        tracing::info!(pass.id = %ticket.id, "pass begins");
+        let (worker, options, task_record) =
+            (self.clone(), ticket.options.clone(), Arc::clone(record));
+        // In a task of its own: a bug in a pass must not take the worker with it.
+        let mut pass = tokio::spawn(async move {
+            let inner = &worker.inner;
+            inner.runner.run(&task_record, &options, worker.rules(), &inner.shutdown).await
+        });
+        let result = tokio::select! {
+            result = &mut pass => result,
+            () = self.inner.shutdown.cancelled() => {
+                record.cancel();
+                pass.await
+            }
+        };
+        let outcome = result.unwrap_or_else(|error| {
+            tracing::error!(pass.id = %ticket.id, %error, "the pass died; this is a bug in crisweep");
+            record.error("the pass died; this is a bug in crisweep, the log says more".to_owned());
+            Outcome::Aborted
+        });
+        {
+            let mut state = self.state();
+            state.gate.finished(outcome, self.inner.began.elapsed());
+            state.running = None;
+        }
+        self.end(record, outcome, None);
+    }
+
+    fn end(&self, record: &Record, outcome: Outcome, why: Option<&str>) {
+        if let Some(why) = why {
+            record.error(why.to_owned());
+        }
+        let now = clock();
+        record.update(|pass| {
+            pass.finished_at = Some(now);
+            pass.outcome = Some(outcome);
+        });
+        // Lines come before the end, so that a follower who sees the end has all of them.
+        record.line(summary(&record.pass()));
+        record.update(|pass| pass.state = PassState::Done);
+        let pass = record.pass();
+        self.inner.runner.metrics.pass_finished(&pass);
+        tracing::info!(pass.id = %pass.id, outcome = outcome.label(), "{}", summary(&pass));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Ids begin with the time, so that they differ from those before a restart.
+    fn next_id(&mut self) -> String {
+        self.counter += 1;
+        format!("{}-{}", clock().strftime("%Y%m%dT%H%M%SZ"), self.counter)
+    }
+
+    fn find(&self, id: &str) -> Option<Arc<Record>> {
+        self.records.iter().find(|record| record.id() == id).cloned()
+    }
+
+    fn remember(&mut self, record: Arc<Record>) {
+        while self.records.len() >= HISTORY_MAX {
+            // The oldest that is over; at most a few wait or run.
+            let over = self.records.iter().position(|record| record.pass().is_done());
+            self.records.remove(over.unwrap_or(0));
+        }
+        self.records.push_back(record);
+    }
+}
+
+fn alert_key(alert: &AlertInfo) -> AlertKey {
+    (alert.fingerprint.clone(), alert.starts_at.clone())
+}
+
+fn queued(id: String, request: &Request, targets: &BTreeSet<Target>) -> Pass {
+    Pass {
+        id,
+        state: PassState::Queued,
+        outcome: None,
+        dry_run: request.options.dry_run,
+        trigger: TriggerInfo { cause: request.cause, alert: request.alert.clone() },
+        merged_triggers: 0,
+        queued_at: clock(),
+        started_at: None,
+        finished_at: None,
+        before: None,
+        after: None,
+        targets: targets.iter().map(|target| (*target, TargetReport::default())).collect(),
+        errors: Vec::new(),
+    }
+}
+
+/// One line that says how a pass ended.
+fn summary(pass: &Pass) -> String {
+    let outcome = pass.outcome.map_or("running", Outcome::label);
+    let dry = if pass.dry_run { " (dry run, nothing was removed)" } else { "" };
+    let targets: Vec<String> = pass
+        .targets
+        .iter()
+        .map(|(target, report)| {
+            let mut text = if pass.dry_run {
+                format!("{target} {} to remove", report.planned)
+            } else {
+                format!("{target} {} removed", report.removed)
+            };
+            let rest = [
+                (report.already_gone, "already gone"),
+                (report.failed, "failed"),
+                (report.skipped, "skipped"),
+                (if pass.dry_run { 0 } else { report.remaining }, "remaining"),
+            ];
+            for (count, what) in rest.into_iter().filter(|(count, _)| *count > 0) {
+                text.push_str(&format!(", {count} {what}"));
+            }
+            text
+        })
+        .collect();
+    let why = pass.errors.last().map(|why| format!(" ({why})")).unwrap_or_default();
+    let why = if pass.outcome == Some(Outcome::Completed) { String::new() } else { why };
+    format!("pass {} {outcome}{dry}{why}: {}", pass.id, targets.join("; "))
+}
+
+
+#[expect(clippy::disallowed_methods, reason = "passes carry the wall clock's times")]
+fn clock() -> Timestamp {
+    Timestamp::now()
+}
