@@ -22,12 +22,14 @@ use stamp::Stamp;
 use table::Table;
 
 /// Seconds: a small pass is over at once, the longest end at the default deadline of 10 minutes.
-const PASS_BUCKETS: [f64; 13] =
-    [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
+const PASS_BUCKETS: [f64; 13] = [
+    0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
 
 /// Seconds: 3 ms on a fast disk, 5 s with a slow CNI, a minute at the default removal timeout.
-const REMOVAL_BUCKETS: [f64; 13] =
-    [0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+const REMOVAL_BUCKETS: [f64; 13] = [
+    0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0,
+];
 
 /// A part of the HTTP interface, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,7 +165,9 @@ impl Metrics {
         let mut registry = Registry::with_prefix("crisweep");
         register_infos(&mut registry, node);
         series.clone().register(&mut registry);
-        Self { inner: Arc::new(Inner { registry, series }) }
+        Self {
+            inner: Arc::new(Inner { registry, series }),
+        }
     }
 
     /// Counts a pass that is done: once for each of its targets, and once in its duration and time.
@@ -176,17 +180,31 @@ impl Metrics {
             return;
         }
         for (&target, report) in &pass.targets {
-            series.passes.get((target, cause, outcome)).map(Counter::inc);
-            series.already_gone.get(target).map(|counter| counter.inc_by(report.already_gone));
-            series.skipped.get(target).map(|counter| counter.inc_by(report.skipped));
+            series
+                .passes
+                .get((target, cause, outcome))
+                .map(Counter::inc);
+            series
+                .already_gone
+                .get(target)
+                .map(|counter| counter.inc_by(report.already_gone));
+            series
+                .skipped
+                .get(target)
+                .map(|counter| counter.inc_by(report.skipped));
         }
-        let Some(finished_at) = pass.finished_at else { return };
+        let Some(finished_at) = pass.finished_at else {
+            return;
+        };
         if let Some(stamp) = series.last_pass.get(outcome) {
             stamp.set(finished_at);
         }
         if let Some(started_at) = pass.started_at {
             // The clock may have been set back in between.
-            let seconds = finished_at.duration_since(started_at).as_secs_f64().max(0.0);
+            let seconds = finished_at
+                .duration_since(started_at)
+                .as_secs_f64()
+                .max(0.0);
             series.pass_duration.observe(seconds);
         }
     }
@@ -201,7 +219,10 @@ impl Metrics {
     /// Counts a removal that failed, and how long that took.
     pub fn removal_failed(&self, target: Target, class: FailureClass, took: Duration) {
         let series = &self.inner.series;
-        series.removal_failures.get((target, class)).map(Counter::inc);
+        series
+            .removal_failures
+            .get((target, class))
+            .map(Counter::inc);
         series.observe_removal(target, took);
     }
 
@@ -212,7 +233,11 @@ impl Metrics {
 
     /// Counts an HTTP request that was answered with `status`.
     pub fn http_request(&self, endpoint: Endpoint, status: u16) {
-        self.inner.series.http_requests.get((endpoint, StatusClass::of(status))).map(Counter::inc);
+        self.inner
+            .series
+            .http_requests
+            .get((endpoint, StatusClass::of(status)))
+            .map(Counter::inc);
     }
 
     /// Appends all of them to `page` as OpenMetrics text, without an end mark.
@@ -224,12 +249,19 @@ impl Metrics {
 fn register_infos(registry: &mut Registry, node: &str) {
     let build = Info::new(vec![
         ("version", env!("CARGO_PKG_VERSION")),
-        ("revision", option_env!("CRISWEEP_REVISION").unwrap_or("unknown")),
+        (
+            "revision",
+            option_env!("CRISWEEP_REVISION").unwrap_or("unknown"),
+        ),
         ("arch", std::env::consts::ARCH),
     ]);
     registry.register("build", "What this crisweep was built from", build);
     let node = Info::new(vec![("node", node.to_owned())]);
-    registry.register("node", "The node's name, as alerts carry it in their label `node`", node);
+    registry.register(
+        "node",
+        "The node's name, as alerts carry it in their label `node`",
+        node,
+    );
 }
 
 impl Series {
@@ -261,7 +293,11 @@ impl Series {
         registry.register("removals_already_gone", gone, self.already_gone);
         let skipped = "Planned objects that were left because their state had changed";
         registry.register("removals_skipped", skipped, self.skipped);
-        registry.register("alerts", "Alerts received, by what became of them", self.alerts);
+        registry.register(
+            "alerts",
+            "Alerts received, by what became of them",
+            self.alerts,
+        );
         let requests = "HTTP requests answered";
         registry.register("http_requests", requests, self.http_requests);
     }

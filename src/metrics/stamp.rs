@@ -18,7 +18,9 @@ const NEVER: i64 = i64::MIN;
 
 impl Default for Stamp {
     fn default() -> Self {
-        Self { millis: AtomicI64::new(NEVER) }
+        Self {
+            millis: AtomicI64::new(NEVER),
+        }
     }
 }
 

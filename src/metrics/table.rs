@@ -37,7 +37,10 @@ impl<A: Label> Labels for A {
 
 impl<A: Label, B: Label> Labels for (A, B) {
     fn combinations() -> Vec<Self> {
-        A::VALUES.iter().flat_map(|&a| B::VALUES.iter().map(move |&b| (a, b))).collect()
+        A::VALUES
+            .iter()
+            .flat_map(|&a| B::VALUES.iter().map(move |&b| (a, b)))
+            .collect()
     }
 
     fn pairs(self) -> Vec<(&'static str, &'static str)> {
@@ -69,7 +72,12 @@ pub(super) struct Table<L, M>(Arc<BTreeMap<L, M>>);
 impl<L: Labels, M> Table<L, M> {
     /// Makes every series with `make`.
     pub(super) fn new(make: impl Fn() -> M) -> Self {
-        Self(Arc::new(L::combinations().into_iter().map(|labels| (labels, make())).collect()))
+        Self(Arc::new(
+            L::combinations()
+                .into_iter()
+                .map(|labels| (labels, make()))
+                .collect(),
+        ))
     }
 
     /// Returns the series with these labels; `Some` for all that [`Label::VALUES`] lists.
