@@ -240,7 +240,7 @@ impl Metrics {
             .map(Counter::inc);
     }
 
-    /// Appends all of them to `page` as OpenMetrics text, without an end mark.
+    /// Appends all of them to `page` as `OpenMetrics` text, without an end mark.
     pub fn encode(&self, page: &mut String) -> fmt::Result {
         encode_registry(page, &self.inner.registry)
     }

@@ -86,7 +86,7 @@ impl Page {
         }
     }
 
-    /// Appends the page to `text` as OpenMetrics, without an end mark.
+    /// Appends the page to `text` as `OpenMetrics`, without an end mark.
     pub(super) fn encode(&self, text: &mut String) -> fmt::Result {
         encode_registry(text, &self.registry)
     }

@@ -1,243 +1,16 @@
 //! The whole page of a known node, and what must hold of any page.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+mod node;
 
-use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
 use proptest::prelude::*;
-use tokio::time::Instant;
 
 use super::*;
-use crate::cri::{self, ListMode, Listed};
-use crate::gc::{KeepReason, RemoveReason, Summary, Target};
-use crate::model::{
-    Container, ContainerId, ContainerState, Filesystem, FilesystemUsage, Image, ImageId, PodRef,
-    PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
-};
-use crate::observe::{Filesystems, Timings};
-use crate::report::{AlertResult, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo};
-
-const SECOND: Duration = Duration::from_secs(1);
-
-fn now() -> Timestamp {
-    "2026-01-02T03:04:05.678Z".parse().unwrap()
-}
-
-fn hours_ago(hours: i64) -> Timestamp {
-    now() - SignedDuration::from_hours(hours)
-}
-
-/// An error as a runtime that is down gives it.
-fn refused() -> cri::Error {
-    cri::Error::Status {
-        method: "Any",
-        status: Box::new(tonic::Status::unavailable("down")),
-    }
-}
-
-fn id(number: usize) -> String {
-    format!("{number:064x}")
-}
-
-fn container(number: usize, state: ContainerState, namespace: &str, image: &str) -> Container {
-    let pod = PodRef {
-        uid: PodUid::new(format!("00000000-0000-0000-0000-{number:012}")).unwrap(),
-        namespace: namespace.to_owned(),
-        name: format!("pod-{number}"),
-    };
-    Container {
-        id: ContainerId::new(id(number)).unwrap(),
-        sandbox_id: PodSandboxId::new(id(number + 1000)).unwrap(),
-        name: "app".to_owned(),
-        attempt: 0,
-        state,
-        created_at: hours_ago(9),
-        finished_at: None,
-        pod: Some(pod),
-        image: image.to_owned(),
-        labels: BTreeMap::new(),
-    }
-}
-
-fn sandbox(number: usize, state: PodSandboxState) -> PodSandbox {
-    PodSandbox {
-        id: PodSandboxId::new(id(number)).unwrap(),
-        pod: None,
-        attempt: 0,
-        state,
-        created_at: hours_ago(9),
-        labels: BTreeMap::new(),
-    }
-}
-
-fn image(name: &str, pinned: bool) -> Image {
-    Image {
-        id: ImageId::new(format!("sha256:{name}")).unwrap(),
-        repo_tags: vec![format!("registry.test/{name}:1")],
-        repo_digests: vec![],
-        size_bytes: 1,
-        pinned,
-    }
-}
-
-fn filesystem(mountpoint: &str, inodes: u64) -> Filesystem {
-    let usage = FilesystemUsage {
-        capacity_bytes: 100_000_000_000,
-        available_bytes: 20_000_000_000,
-        used_bytes: 75_000_000_001,
-        inodes,
-        inodes_free: inodes / 4,
-    };
-    Filesystem {
-        mountpoint: mountpoint.to_owned(),
-        runtime_used_bytes: 60_000_000_000,
-        usage: Some(usage),
-    }
-}
-
-fn listed<T>(rows: Vec<T>, mode: ListMode) -> Listed<T> {
-    let response_bytes = 1000 * rows.len() as u64;
-    Listed {
-        rows,
-        malformed: 0,
-        response_bytes,
-        mode,
-        duration: Duration::from_millis(11),
-    }
-}
-
-fn containers() -> Vec<Container> {
-    use ContainerState::{Created, Exited, Running};
-    let mut rows = vec![
-        container(1, Running, "web", "sha256:used"),
-        container(2, Created, "web", "sha256:used"),
-        container(
-            3,
-            Exited,
-            "a \"quoted\\name\"\nspace",
-            "registry.test/by-tag:1",
-        ),
-    ];
-    // Twelve namespaces with dead containers, ten rows on the page.
-    rows.extend((1..=11_usize).flat_map(|namespace| {
-        let row = move |n| container(namespace * 100 + n, Exited, &format!("ns-{namespace}"), "-");
-        (0..namespace).map(row)
-    }));
-    rows[2].finished_at = Some(hours_ago(1));
-    rows[3].finished_at = Some(hours_ago(30));
-    rows
-}
-
-fn look() -> Look {
-    let millis = Duration::from_millis;
-    let sandboxes = vec![
-        sandbox(2001, PodSandboxState::Ready),
-        sandbox(2002, PodSandboxState::NotReady),
-        sandbox(2003, PodSandboxState::NotReady),
-    ];
-    let images = vec![
-        image("used", false),
-        image("by-tag", false),
-        image("old", false),
-        image("p", true),
-    ];
-    let runtime = cri::Version {
-        runtime: "containerd".to_owned(),
-        version: "1.7.24".to_owned(),
-    };
-    Look {
-        taken_at: now(),
-        started: Instant::now(),
-        duration: millis(40),
-        runtime: Ok(runtime),
-        containers: Ok(listed(containers(), ListMode::Unary)),
-        sandboxes: Ok(listed(sandboxes, ListMode::Streaming)),
-        images: Ok(listed(images, ListMode::Unary)),
-        filesystems: Ok(Filesystems {
-            image: vec![
-                filesystem("/var/lib/images", 6_400),
-                filesystem("/var/lib/images", 6_400),
-            ],
-            container: vec![filesystem("/var/lib/layers", 0)],
-        }),
-        pods: Pods::Unknown(PodsUnknown::NoSource),
-        exits_unknown: 4,
-        timings: Timings {
-            runtime: millis(1),
-            containers: millis(11),
-            sandboxes: millis(10),
-            images: millis(5),
-            filesystems: millis(2),
-            pods: Duration::ZERO,
-        },
-    }
-}
-
-fn plan() -> Plan {
-    let containers = Summary {
-        remove: [(RemoveReason::Superseded, 40), (RemoveReason::OverCap, 2)].into(),
-        keep: [(KeepReason::Running, 1), (KeepReason::Newest, 24)].into(),
-    };
-    let summary = [
-        (Target::Containers, containers),
-        (Target::Sandboxes, Summary::default()),
-    ];
-    Plan {
-        taken_at: now(),
-        removals: vec![],
-        kept: vec![],
-        summary: summary.into(),
-    }
-}
-
-fn pass(outcome: Outcome, dry_run: bool) -> Pass {
-    let report = TargetReport {
-        already_gone: 3,
-        skipped: 1,
-        ..TargetReport::default()
-    };
-    Pass {
-        id: "1".to_owned(),
-        state: PassState::Done,
-        outcome: Some(outcome),
-        dry_run,
-        trigger: TriggerInfo {
-            cause: Cause::Alert,
-            alert: None,
-        },
-        merged_triggers: 0,
-        queued_at: now(),
-        started_at: Some(now()),
-        finished_at: Some(now() + SignedDuration::from_millis(1_250)),
-        before: None,
-        after: None,
-        targets: [
-            (Target::Containers, report),
-            (Target::Sandboxes, TargetReport::default()),
-        ]
-        .into(),
-        errors: vec![],
-    }
-}
-
-fn metrics() -> Metrics {
-    let metrics = Metrics::new("node-1");
-    metrics.pass_finished(&pass(Outcome::Partial, false));
-    metrics.pass_finished(&pass(Outcome::Completed, true));
-    metrics.removed(
-        Target::Containers,
-        RemoveReason::Superseded,
-        Duration::from_millis(3),
-    );
-    metrics.removal_failed(Target::Sandboxes, FailureClass::NetworkTeardown, 5 * SECOND);
-    metrics.alert(AlertResult::Accepted);
-    metrics.http_request(crate::metrics::Endpoint::of_path("/gc"), 403);
-    metrics
-}
-
-fn quarantined() -> BTreeMap<FailureClass, usize> {
-    [(FailureClass::NetworkTeardown, 7)].into()
-}
+use crate::cri::ListMode;
+use crate::model::{Container, ContainerId, ContainerState, Pods, PodsUnknown};
+use node::{container, hours_ago, listed, look, metrics, plan, quarantined, refused};
 
 fn page_of(look: Option<&Look>, format: Format) -> String {
     let (metrics, plan, quarantined) = (metrics(), plan(), quarantined());
@@ -267,7 +40,7 @@ fn masked(page: &str) -> String {
 
 /// Reads a text page as strictly as Prometheus does: each sample belongs to the family that was
 /// announced last, none comes twice, and no family twice. Returns the samples.
-fn parse(page: &str) -> BTreeMap<String, f64> {
+fn parse(page: &str) -> BTreeMap<String, String> {
     let (mut families, mut samples) = (BTreeSet::new(), BTreeMap::new());
     let (mut helped, mut family, mut kind) = ("", "", "");
     for line in page.lines() {
@@ -292,7 +65,8 @@ fn parse(page: &str) -> BTreeMap<String, f64> {
                 _ => &[""],
             };
             assert!(allowed.contains(&suffix), "{line}");
-            let old = samples.insert(series.to_owned(), value.parse().unwrap());
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            let old = samples.insert(series.to_owned(), value.to_owned());
             assert_eq!(old, None, "twice: {line}");
         }
     }
@@ -343,10 +117,11 @@ fn text_page_is_well_formed() {
             .count(),
         10
     );
-    assert!(samples["process_resident_memory_bytes"] > 1e6);
-    assert!(samples["process_cpu_seconds_total"] >= 0.0);
-    assert!(samples["process_open_fds"] >= 3.0);
-    let age = Timestamp::now().as_second() as f64 - samples["process_start_time_seconds"];
+    let figure = |name: &str| samples[name].parse::<f64>().unwrap();
+    assert!(figure("process_resident_memory_bytes") > 1e6);
+    assert!(figure("process_virtual_memory_bytes") > figure("process_resident_memory_bytes"));
+    assert!(figure("process_open_fds") >= 3.0 && figure("process_threads") >= 1.0);
+    let age = Timestamp::now().as_duration().as_secs_f64() - figure("process_start_time_seconds");
     assert!(
         (-60.0..86_400.0).contains(&age),
         "the process is {age} s old"
@@ -359,7 +134,7 @@ fn label_values_from_outside_are_escaped() {
     look.containers.as_mut().unwrap().rows.truncate(3);
     let samples = parse(&page_of(Some(&look), Format::Text));
     let escaped = r#"cri_namespace_exited_containers{namespace="a \"quoted\\name\"\nspace"}"#;
-    assert_eq!(samples.get(escaped), Some(&1.0));
+    assert_eq!(samples.get(escaped), Some(&"1".to_owned()));
 }
 
 #[test]
@@ -369,7 +144,8 @@ fn what_could_not_be_read_is_absent_and_said_so() {
     look.filesystems.as_mut().unwrap().container[0].usage = None;
     look.pods = Pods::Unknown(PodsUnknown::Settling);
     let samples = parse(&page_of(Some(&look), Format::Text));
-    let success = |name| samples[&format!("crisweep_collector_success{{collector=\"{name}\"}}")];
+    let success =
+        |name| samples[&format!("crisweep_collector_success{{collector=\"{name}\"}}")].as_str();
     let collectors = [
         "runtime",
         "containers",
@@ -378,7 +154,7 @@ fn what_could_not_be_read_is_absent_and_said_so() {
         "filesystems",
         "pods",
     ];
-    assert_eq!(collectors.map(success), [1.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+    assert_eq!(collectors.map(success), ["1", "0", "1", "1", "0", "0"]);
     let shows = |prefix: &str| samples.keys().any(|name| name.starts_with(prefix));
     for prefix in [
         "cri_containers",
@@ -401,8 +177,8 @@ fn an_empty_node_reads_zero_and_has_no_oldest_container() {
     let mut look = look();
     look.containers = Ok(listed(vec![], ListMode::Unary));
     let samples = parse(&page_of(Some(&look), Format::Text));
-    assert_eq!(samples["cri_containers{state=\"exited\"}"], 0.0);
-    assert_eq!(samples["cri_list_response_bytes{list=\"containers\"}"], 0.0);
+    assert_eq!(samples["cri_containers{state=\"exited\"}"], "0");
+    assert_eq!(samples["cri_list_response_bytes{list=\"containers\"}"], "0");
     assert!(!samples.contains_key("cri_oldest_exited_container_timestamp_seconds"));
 }
 
@@ -415,14 +191,14 @@ fn a_pass_counts_for_each_of_its_targets_and_a_dry_run_apart() {
                 "crisweep_passes_total{{target=\"{target}\",cause=\"alert\",outcome=\"{outcome}\"}}"
             )
         };
-        assert_eq!(samples[&series("partial")], 1.0);
-        assert_eq!(samples[&series("completed")], 0.0);
+        assert_eq!(samples[&series("partial")], "1");
+        assert_eq!(samples[&series("completed")], "0");
     }
-    assert_eq!(samples["crisweep_dry_runs_total{cause=\"alert\"}"], 1.0);
-    assert_eq!(samples["crisweep_pass_duration_seconds_sum"], 1.25);
+    assert_eq!(samples["crisweep_dry_runs_total{cause=\"alert\"}"], "1");
+    assert_eq!(samples["crisweep_pass_duration_seconds_sum"], "1.25");
     assert_eq!(
         samples["crisweep_last_pass_timestamp_seconds{outcome=\"partial\"}"],
-        1_767_323_046.928
+        "1767323046.928"
     );
     assert!(!samples.contains_key("crisweep_last_pass_timestamp_seconds{outcome=\"completed\"}"));
 }
@@ -458,7 +234,7 @@ proptest! {
         let long_hex = |word: &str| word.len() >= 32 && word.bytes().all(|b| b.is_ascii_hexdigit());
         prop_assert!(!page.split(|c: char| !c.is_ascii_alphanumeric()).any(long_hex));
         let samples = parse(&page);
-        prop_assert_eq!(samples["cri_containers{state=\"exited\"}"], exited as f64);
+        prop_assert_eq!(&samples["cri_containers{state=\"exited\"}"], &exited.to_string());
         let namespaces = samples.keys().filter(|name| name.starts_with("cri_namespace_")).count();
         prop_assert!(namespaces <= 10);
     }

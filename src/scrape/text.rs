@@ -1,9 +1,9 @@
-//! OpenMetrics text to the older text format 0.0.4, which `promtool` and plain curl read.
+//! `OpenMetrics` text to the older text format 0.0.4, which `promtool` and plain curl read.
 //!
 //! Works on what our own encoder writes: HELP before TYPE, no exemplars, no timestamps. Never
 //! touches a sample: names, values and the escapes of label values are the same in both formats.
 
-/// What OpenMetrics calls a metric, and 0.0.4 with it: the suffix that belongs to the name in
+/// What `OpenMetrics` calls a metric, and 0.0.4 with it: the suffix that belongs to the name in
 /// HELP and TYPE there, and the type.
 fn translate(kind: &str) -> (&'static str, &str) {
     match kind {
