@@ -199,7 +199,9 @@ impl Metrics {
         if let Some(stamp) = series.last_pass.get(outcome) {
             stamp.set(finished_at);
         }
-        if let Some(started_at) = pass.started_at {
+        // Nobody knows when an interrupted pass ended: its end is the next start of the service.
+        let known_end = outcome != Outcome::Interrupted;
+        if let Some(started_at) = pass.started_at.filter(|_| known_end) {
             // The clock may have been set back in between.
             let seconds = finished_at
                 .duration_since(started_at)
@@ -300,5 +302,51 @@ impl Series {
         );
         let requests = "HTTP requests answered";
         registry.register("http_requests", requests, self.http_requests);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_share_their_counters() {
+        let metrics = Metrics::new("n");
+        metrics.clone().alert(AlertResult::Duplicate);
+        let mut page = String::new();
+        metrics.encode(&mut page).unwrap();
+        assert!(page.contains("crisweep_alerts_total{result=\"duplicate\"} 1\n"));
+    }
+
+    #[test]
+    fn paths_from_outside_are_one_label() {
+        let cases = [
+            ("/", Endpoint::Page),
+            ("/metrics", Endpoint::Metrics),
+            ("/gc", Endpoint::Gc),
+            ("/webhook/alertmanager", Endpoint::Webhook),
+            ("/api/v1/passes/17", Endpoint::Api),
+            ("/-/ready", Endpoint::Management),
+            ("/metrics/", Endpoint::Other),
+            ("/gc/../etc", Endpoint::Other),
+            ("", Endpoint::Other),
+        ];
+        for (path, endpoint) in cases {
+            assert_eq!(Endpoint::of_path(path), endpoint, "{path}");
+        }
+    }
+
+    #[test]
+    fn statuses_are_classed_by_their_hundred() {
+        let cases = [
+            (200, StatusClass::Success),
+            (399, StatusClass::Success),
+            (400, StatusClass::ClientError),
+            (499, StatusClass::ClientError),
+            (500, StatusClass::ServerError),
+        ];
+        for (status, class) in cases {
+            assert_eq!(StatusClass::of(status), class, "{status}");
+        }
     }
 }

@@ -86,7 +86,7 @@ fn encode_look(look: &Look, page: &mut Page) {
     if let Some(containers) = containers {
         containers::encode(containers, page);
         let unknown = vec![sample([], look.exits_unknown)];
-        let help = "Exited containers whose exit time is not known yet, which therefore stay";
+        let help = "Exited containers whose exit time is not known yet";
         page.gauge(plain("crisweep_exit_times_unknown"), help, unknown);
     }
     if let Ok(sandboxes) = &look.sandboxes {

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::cri::ListMode;
 use crate::model::{Container, ContainerId, ContainerState, Pods, PodsUnknown};
+use crate::report::Outcome;
 use node::{container, hours_ago, listed, look, metrics, plan, quarantined, refused};
 
 fn page_of(look: Option<&Look>, format: Format) -> String {
@@ -238,4 +239,19 @@ proptest! {
         let namespaces = samples.keys().filter(|name| name.starts_with("cri_namespace_")).count();
         prop_assert!(namespaces <= 10);
     }
+}
+
+#[test]
+fn an_interrupted_pass_counts_but_has_no_duration() {
+    let metrics = Metrics::new("node-1");
+    metrics.pass_finished(&node::pass(Outcome::Interrupted, false));
+    let input = Input {
+        look: None,
+        plan: None,
+        quarantined: &BTreeMap::new(),
+        metrics: &metrics,
+    };
+    let samples = parse(&render(&input, Format::Text));
+    assert_eq!(samples["crisweep_pass_duration_seconds_count"], "0");
+    assert!(samples.contains_key("crisweep_last_pass_timestamp_seconds{outcome=\"interrupted\"}"));
 }
