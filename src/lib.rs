@@ -11,7 +11,7 @@
 //! | [`cri`] | model, report | the runtime |
 //! | [`observe`] | cri, model | one look at the node |
 //! | [`metrics`] | model, gc, report | own counters |
-//! | [`scrape`] | observe, cri, model, gc, metrics | the metrics page |
+//! | [`scrape`] | observe, cri, model, gc, report, metrics | the metrics page |
 //! | [`sim`] | cri | a simulated node; the service never uses it |
 
 pub mod config;

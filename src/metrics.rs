@@ -1,1 +1,352 @@
-//! The service's own metrics and their labels.
+//! The service's own metrics: what it did since it started. Never holds what the runtime holds.
+//!
+//! Every label is a closed set, so that every series is there from the start and reads 0.
+
+mod labels;
+mod stamp;
+mod table;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::gc::{RemoveReason, Target};
+use crate::report::{AlertResult, Cause, FailureClass, Outcome, Pass};
+use stamp::Stamp;
+use table::Table;
+
+/// Seconds: a small pass is over at once, the longest end at the default deadline of 10 minutes.
+const PASS_BUCKETS: [f64; 13] = [
+    0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+
+/// Seconds: 3 ms on a fast disk, 5 s with a slow CNI, a minute at the default removal timeout.
+const REMOVAL_BUCKETS: [f64; 13] = [
+    0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0,
+];
+
+/// A part of the HTTP interface, as a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Endpoint {
+    /// `/metrics`.
+    Metrics,
+    /// `/gc`.
+    Gc,
+    /// `/webhook/alertmanager`.
+    Webhook,
+    /// `/api/...`.
+    Api,
+    /// `/-/...`.
+    Management,
+    /// `/`.
+    Page,
+    /// Anything else: paths from outside are not labels.
+    Other,
+}
+
+impl Endpoint {
+    /// Every endpoint.
+    pub const ALL: [Self; 7] = [
+        Self::Metrics,
+        Self::Gc,
+        Self::Webhook,
+        Self::Api,
+        Self::Management,
+        Self::Page,
+        Self::Other,
+    ];
+
+    /// Returns the part of the interface that a request's path belongs to.
+    pub fn of_path(path: &str) -> Self {
+        match path {
+            "/" => Self::Page,
+            "/metrics" => Self::Metrics,
+            "/gc" => Self::Gc,
+            "/webhook/alertmanager" => Self::Webhook,
+            _ if path.starts_with("/api/") => Self::Api,
+            _ if path.starts_with("/-/") => Self::Management,
+            _ => Self::Other,
+        }
+    }
+
+    /// Returns the endpoint as metrics write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Gc => "gc",
+            Self::Webhook => "webhook",
+            Self::Api => "api",
+            Self::Management => "management",
+            Self::Page => "page",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// An HTTP status' hundred, as a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum StatusClass {
+    Success,
+    ClientError,
+    ServerError,
+}
+
+impl StatusClass {
+    const ALL: [Self; 3] = [Self::Success, Self::ClientError, Self::ServerError];
+
+    /// We never redirect, so all below 400 is one class.
+    fn of(status: u16) -> Self {
+        match status {
+            ..400 => Self::Success,
+            400..500 => Self::ClientError,
+            500.. => Self::ServerError,
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Success => "2xx",
+            Self::ClientError => "4xx",
+            Self::ServerError => "5xx",
+        }
+    }
+}
+
+/// The service's own counters. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    series: Series,
+}
+
+/// Handles on what the registry holds.
+#[derive(Clone, Debug)]
+struct Series {
+    passes: Table<(Target, Cause, Outcome), Counter>,
+    dry_runs: Table<Cause, Counter>,
+    pass_duration: Histogram,
+    last_pass: Table<Outcome, Stamp>,
+    removals: Table<(Target, RemoveReason), Counter>,
+    removal_failures: Table<(Target, FailureClass), Counter>,
+    removal_duration: Table<Target, Histogram>,
+    already_gone: Table<Target, Counter>,
+    skipped: Table<Target, Counter>,
+    alerts: Table<AlertResult, Counter>,
+    http_requests: Table<(Endpoint, StatusClass), Counter>,
+}
+
+impl Metrics {
+    /// Registers every metric. `node` is the node's name, as alerts carry it.
+    pub fn new(node: &str) -> Self {
+        let series = Series {
+            passes: Table::new(Counter::default),
+            dry_runs: Table::new(Counter::default),
+            pass_duration: Histogram::new(PASS_BUCKETS),
+            last_pass: Table::new(Stamp::default),
+            removals: Table::new(Counter::default),
+            removal_failures: Table::new(Counter::default),
+            removal_duration: Table::new(|| Histogram::new(REMOVAL_BUCKETS)),
+            already_gone: Table::new(Counter::default),
+            skipped: Table::new(Counter::default),
+            alerts: Table::new(Counter::default),
+            http_requests: Table::new(Counter::default),
+        };
+        let mut registry = Registry::with_prefix("crisweep");
+        register_infos(&mut registry, node);
+        series.clone().register(&mut registry);
+        Self {
+            inner: Arc::new(Inner { registry, series }),
+        }
+    }
+
+    /// Counts a pass that is done: once for each of its targets, and once in its duration and time.
+    /// A dry run removes nothing and must not look like a sweep, so it only counts as a dry run.
+    pub fn pass_finished(&self, pass: &Pass) {
+        let (series, cause) = (&self.inner.series, pass.trigger.cause);
+        let Some(outcome) = pass.outcome else { return };
+        if pass.dry_run {
+            series.dry_runs.get(cause).map(Counter::inc);
+            return;
+        }
+        for (&target, report) in &pass.targets {
+            series
+                .passes
+                .get((target, cause, outcome))
+                .map(Counter::inc);
+            series
+                .already_gone
+                .get(target)
+                .map(|counter| counter.inc_by(report.already_gone));
+            series
+                .skipped
+                .get(target)
+                .map(|counter| counter.inc_by(report.skipped));
+        }
+        let Some(finished_at) = pass.finished_at else {
+            return;
+        };
+        if let Some(stamp) = series.last_pass.get(outcome) {
+            stamp.set(finished_at);
+        }
+        // Nobody knows when an interrupted pass ended: its end is the next start of the service.
+        let known_end = outcome != Outcome::Interrupted;
+        if let Some(started_at) = pass.started_at.filter(|_| known_end) {
+            // The clock may have been set back in between.
+            let seconds = finished_at
+                .duration_since(started_at)
+                .as_secs_f64()
+                .max(0.0);
+            series.pass_duration.observe(seconds);
+        }
+    }
+
+    /// Counts an object that we removed, and how long the runtime took for it.
+    pub fn removed(&self, target: Target, reason: RemoveReason, took: Duration) {
+        let series = &self.inner.series;
+        series.removals.get((target, reason)).map(Counter::inc);
+        series.observe_removal(target, took);
+    }
+
+    /// Counts a removal that failed, and how long that took.
+    pub fn removal_failed(&self, target: Target, class: FailureClass, took: Duration) {
+        let series = &self.inner.series;
+        series
+            .removal_failures
+            .get((target, class))
+            .map(Counter::inc);
+        series.observe_removal(target, took);
+    }
+
+    /// Counts what became of one alert.
+    pub fn alert(&self, result: AlertResult) {
+        self.inner.series.alerts.get(result).map(Counter::inc);
+    }
+
+    /// Counts an HTTP request that was answered with `status`.
+    pub fn http_request(&self, endpoint: Endpoint, status: u16) {
+        self.inner
+            .series
+            .http_requests
+            .get((endpoint, StatusClass::of(status)))
+            .map(Counter::inc);
+    }
+
+    /// Appends all of them to `page` as `OpenMetrics` text, without an end mark.
+    pub fn encode(&self, page: &mut String) -> fmt::Result {
+        encode_registry(page, &self.inner.registry)
+    }
+}
+
+fn register_infos(registry: &mut Registry, node: &str) {
+    let build = Info::new(vec![
+        ("version", env!("CARGO_PKG_VERSION")),
+        (
+            "revision",
+            option_env!("CRISWEEP_REVISION").unwrap_or("unknown"),
+        ),
+        ("arch", std::env::consts::ARCH),
+    ]);
+    registry.register("build", "What this crisweep was built from", build);
+    let node = Info::new(vec![("node", node.to_owned())]);
+    registry.register(
+        "node",
+        "The node's name, as alerts carry it in their label `node`",
+        node,
+    );
+}
+
+impl Series {
+    fn observe_removal(&self, target: Target, took: Duration) {
+        if let Some(histogram) = self.removal_duration.get(target) {
+            histogram.observe(took.as_secs_f64());
+        }
+    }
+
+    fn register(self, registry: &mut Registry) {
+        let passes = "Passes that ended, once for each of their targets; dry runs apart";
+        registry.register("passes", passes, self.passes);
+        registry.register("dry_runs", "Dry runs that ended", self.dry_runs);
+        let duration = "How long passes took, without their time in the queue and without dry runs";
+        registry.register_with_unit("pass_duration", duration, Unit::Seconds, self.pass_duration);
+        let last = "When a pass last ended so; absent until one has";
+        registry.register_with_unit("last_pass_timestamp", last, Unit::Seconds, self.last_pass);
+        registry.register("removals", "Objects that crisweep removed", self.removals);
+        let failures = "Removals that failed";
+        registry.register("removal_failures", failures, self.removal_failures);
+        let took = "How long the runtime took for a removal, failed ones too";
+        registry.register_with_unit(
+            "removal_duration",
+            took,
+            Unit::Seconds,
+            self.removal_duration,
+        );
+        let gone = "Planned objects that were gone before crisweep came to them";
+        registry.register("removals_already_gone", gone, self.already_gone);
+        let skipped = "Planned objects that were left because their state had changed";
+        registry.register("removals_skipped", skipped, self.skipped);
+        registry.register(
+            "alerts",
+            "Alerts received, by what became of them",
+            self.alerts,
+        );
+        let requests = "HTTP requests answered";
+        registry.register("http_requests", requests, self.http_requests);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_share_their_counters() {
+        let metrics = Metrics::new("n");
+        metrics.clone().alert(AlertResult::Duplicate);
+        let mut page = String::new();
+        metrics.encode(&mut page).unwrap();
+        assert!(page.contains("crisweep_alerts_total{result=\"duplicate\"} 1\n"));
+    }
+
+    #[test]
+    fn paths_from_outside_are_one_label() {
+        let cases = [
+            ("/", Endpoint::Page),
+            ("/metrics", Endpoint::Metrics),
+            ("/gc", Endpoint::Gc),
+            ("/webhook/alertmanager", Endpoint::Webhook),
+            ("/api/v1/passes/17", Endpoint::Api),
+            ("/-/ready", Endpoint::Management),
+            ("/metrics/", Endpoint::Other),
+            ("/gc/../etc", Endpoint::Other),
+            ("", Endpoint::Other),
+        ];
+        for (path, endpoint) in cases {
+            assert_eq!(Endpoint::of_path(path), endpoint, "{path}");
+        }
+    }
+
+    #[test]
+    fn statuses_are_classed_by_their_hundred() {
+        let cases = [
+            (200, StatusClass::Success),
+            (399, StatusClass::Success),
+            (400, StatusClass::ClientError),
+            (499, StatusClass::ClientError),
+            (500, StatusClass::ServerError),
+        ];
+        for (status, class) in cases {
+            assert_eq!(StatusClass::of(status), class, "{status}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A moment that may not have come yet. Never shows 0: that would be the year 1970.
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use jiff::Timestamp;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::{MetricType, TypedMetric};
+
+/// A gauge of when something last happened, absent until it has.
+#[derive(Debug)]
+pub(super) struct Stamp {
+    /// Milliseconds since the epoch, or [`NEVER`].
+    millis: AtomicI64,
+}
+
+const NEVER: i64 = i64::MIN;
+
+impl Default for Stamp {
+    fn default() -> Self {
+        Self {
+            millis: AtomicI64::new(NEVER),
+        }
+    }
+}
+
+impl Stamp {
+    /// Notes that it happened at `when`.
+    pub(super) fn set(&self, when: Timestamp) {
+        self.millis.store(when.as_millisecond(), Ordering::Relaxed);
+    }
+}
+
+impl TypedMetric for Stamp {
+    const TYPE: MetricType = MetricType::Gauge;
+}
+
+impl EncodeMetric for Stamp {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        #[expect(clippy::cast_precision_loss, reason = "exact for 285,000 years")]
+        let seconds = self.millis.load(Ordering::Relaxed) as f64 / 1000.0;
+        encoder.encode_gauge(&seconds)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+
+    fn is_empty(&self) -> bool {
+        self.millis.load(Ordering::Relaxed) == NEVER
+    }
+}

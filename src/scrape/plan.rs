@@ -1,0 +1,44 @@
+//! What a pass would do now, and what it would not dare to.
+
+use std::collections::BTreeMap;
+
+use super::page::{Page, plain, sample};
+use crate::gc::{KeepReason, Plan, RemoveReason};
+use crate::report::FailureClass;
+
+/// Adds a plan's counts, zeroes too.
+pub(super) fn encode(plan: &Plan, page: &mut Page) {
+    let (mut removable, mut kept) = (Vec::new(), Vec::new());
+    for (&target, summary) in &plan.summary {
+        for reason in RemoveReason::ALL {
+            let count = summary.remove.get(&reason).copied().unwrap_or(0);
+            removable.push(sample(
+                [("target", target.label()), ("reason", reason.label())],
+                count,
+            ));
+        }
+        for reason in KeepReason::all(target) {
+            let count = summary.keep.get(reason).copied().unwrap_or(0);
+            kept.push(sample(
+                [("target", target.label()), ("reason", reason.label())],
+                count,
+            ));
+        }
+    }
+    let help = "Objects that a pass would remove now, by the reason";
+    page.gauge(plain("crisweep_removable"), help, removable);
+    let help = "Objects that a pass would leave now, by the reason";
+    page.gauge(plain("crisweep_kept"), help, kept);
+}
+
+/// Adds the sandboxes that would not go, zeroes too.
+pub(super) fn encode_quarantine(quarantined: &BTreeMap<FailureClass, usize>, page: &mut Page) {
+    let samples = FailureClass::ALL
+        .map(|class| {
+            let count = quarantined.get(&class).copied().unwrap_or(0);
+            sample([("class", class.label())], count)
+        })
+        .into();
+    let help = "Sandboxes that failed to go and are left alone until their next try";
+    page.gauge(plain("crisweep_quarantined_sandboxes"), help, samples);
+}
