@@ -152,10 +152,12 @@ pub(super) fn number_or_off(given: &Given, max: u32) -> Parsed<Option<f64>> {
 
 /// Text for which `right` holds.
 pub(super) fn text(given: &Given, be: &str, right: impl Fn(&str) -> bool) -> Parsed<String> {
-    match given {
-        Given::Text(text) if right(text) => Ok(text.clone()),
-        _ => must(given, be),
+    if let Given::Text(text) = given
+        && right(text)
+    {
+        return Ok(text.clone());
     }
+    must(given, be)
 }
 
 /// `null`, or what `inner` reads.
