@@ -29,7 +29,12 @@ impl Given {
             Self::Plain(text) => text,
             Self::List(items) => {
                 let as_text = Self::Text(String::new());
-                return Self::List(items.into_iter().map(|item| item.settle(&as_text)).collect());
+                return Self::List(
+                    items
+                        .into_iter()
+                        .map(|item| item.settle(&as_text))
+                        .collect(),
+                );
             }
             settled @ (Self::Null
             | Self::Bool(_)
@@ -64,7 +69,10 @@ impl Given {
             Self::Text(text) | Self::Plain(text) => Yaml::String(text.clone()),
             Self::List(items) => Yaml::Array(items.iter().map(Self::to_yaml).collect()),
             Self::Table(table) => Yaml::Hash(
-                table.iter().map(|(key, value)| (Yaml::String(key.clone()), value.to_yaml())).collect(),
+                table
+                    .iter()
+                    .map(|(key, value)| (Yaml::String(key.clone()), value.to_yaml()))
+                    .collect(),
             ),
         }
     }
@@ -83,7 +91,12 @@ fn list(text: String) -> Given {
     if trimmed.is_empty() {
         return Given::List(Vec::new());
     }
-    Given::List(trimmed.split(',').map(|item| Given::Text(item.trim().to_owned())).collect())
+    Given::List(
+        trimmed
+            .split(',')
+            .map(|item| Given::Text(item.trim().to_owned()))
+            .collect(),
+    )
 }
 
 impl From<Value> for Given {
@@ -100,7 +113,10 @@ impl From<Value> for Given {
             ValueKind::String(value) => Self::Text(value),
             ValueKind::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
             ValueKind::Table(table) => Self::Table(
-                table.into_iter().map(|(key, value)| (key, Self::from(value))).collect(),
+                table
+                    .into_iter()
+                    .map(|(key, value)| (key, Self::from(value)))
+                    .collect(),
             ),
         }
     }
@@ -147,7 +163,11 @@ impl fmt::Display for Given {
             Self::Integer(value) => write!(f, "{value}"),
             Self::Float(value) => write!(f, "{value}"),
             Self::Text(text) | Self::Plain(text) if text.chars().count() > SHOWN_MAX => {
-                write!(f, "{:?}...", text.chars().take(SHOWN_MAX).collect::<String>())
+                write!(
+                    f,
+                    "{:?}...",
+                    text.chars().take(SHOWN_MAX).collect::<String>()
+                )
             }
             Self::Text(text) | Self::Plain(text) => write!(f, "{text:?}"),
             Self::List(_) => f.write_str("a list"),

@@ -21,12 +21,18 @@ pub(super) struct Refusal {
 impl Refusal {
     /// Refuses for a reason that needs no value.
     pub(super) fn because(text: impl Into<String>) -> Vec<Self> {
-        vec![Self { at: String::new(), text: text.into() }]
+        vec![Self {
+            at: String::new(),
+            text: text.into(),
+        }]
     }
 
     /// Moves refusals below `at`.
     pub(super) fn below(at: &str, refusals: Vec<Self>) -> Vec<Self> {
-        let moved = |refusal: Self| Self { at: format!("{at}{}", refusal.at), ..refusal };
+        let moved = |refusal: Self| Self {
+            at: format!("{at}{}", refusal.at),
+            ..refusal
+        };
         refusals.into_iter().map(moved).collect()
     }
 }
@@ -89,7 +95,11 @@ pub(super) fn duration_or_off(given: &Given) -> Parsed<Option<Duration>> {
 pub(super) fn size(given: &Given, min: u64, max: u64) -> Parsed<u64> {
     let bytes = match given {
         Given::Integer(bytes) => u64::try_from(*bytes).ok(),
-        Given::Text(text) => text.trim().parse::<ByteSize>().ok().map(|size| size.as_u64()),
+        Given::Text(text) => text
+            .trim()
+            .parse::<ByteSize>()
+            .ok()
+            .map(|size| size.as_u64()),
         Given::Null
         | Given::Bool(_)
         | Given::Float(_)
@@ -106,7 +116,11 @@ pub(super) fn size(given: &Given, min: u64, max: u64) -> Parsed<u64> {
 
 /// `true` or `false`.
 pub(super) fn boolean(given: &Given) -> Parsed<bool> {
-    if let Given::Bool(value) = given { Ok(*value) } else { must(given, "true or false") }
+    if let Given::Bool(value) = given {
+        Ok(*value)
+    } else {
+        must(given, "true or false")
+    }
 }
 
 /// A whole number within bounds.
@@ -162,12 +176,18 @@ pub(super) fn text(given: &Given, be: &str, right: impl Fn(&str) -> bool) -> Par
 
 /// `null`, or what `inner` reads.
 pub(super) fn optional<T>(given: &Given, inner: impl Fn(&Given) -> Parsed<T>) -> Parsed<Option<T>> {
-    if *given == Given::Null { Ok(None) } else { inner(given).map(Some) }
+    if *given == Given::Null {
+        Ok(None)
+    } else {
+        inner(given).map(Some)
+    }
 }
 
 /// A list of what `inner` reads; everything wrong in it is reported.
 pub(super) fn list<T>(given: &Given, inner: impl Fn(&Given) -> Parsed<T>) -> Parsed<Vec<T>> {
-    let Given::List(items) = given else { return must(given, "a list") };
+    let Given::List(items) = given else {
+        return must(given, "a list");
+    };
     let mut read = Vec::new();
     let mut refused = Vec::new();
     for (index, item) in items.iter().enumerate() {
@@ -176,12 +196,19 @@ pub(super) fn list<T>(given: &Given, inner: impl Fn(&Given) -> Parsed<T>) -> Par
             Err(refusals) => refused.extend(Refusal::below(&format!("[{index}]"), refusals)),
         }
     }
-    if refused.is_empty() { Ok(read) } else { Err(refused) }
+    if refused.is_empty() {
+        Ok(read)
+    } else {
+        Err(refused)
+    }
 }
 
 /// An absolute path.
 pub(super) fn path(given: &Given) -> Parsed<PathBuf> {
-    text(given, "an absolute path", |text| Path::new(text).is_absolute()).map(PathBuf::from)
+    text(given, "an absolute path", |text| {
+        Path::new(text).is_absolute()
+    })
+    .map(PathBuf::from)
 }
 
 /// The longest path that a unix socket's address can hold.
@@ -206,9 +233,13 @@ pub(super) fn url(given: &Given, tls: bool) -> Parsed<String> {
     let local = ["http://localhost", "http://127.0.0.1", "http://[::1]"];
     text(given, be, |text| {
         let ends = |rest: &str| rest.is_empty() || rest.starts_with([':', '/']);
-        let is_local =
-            local.iter().any(|prefix| text.strip_prefix(prefix).is_some_and(ends));
-        let host = |scheme| text.strip_prefix(scheme).is_some_and(|rest: &str| !rest.is_empty());
+        let is_local = local
+            .iter()
+            .any(|prefix| text.strip_prefix(prefix).is_some_and(ends));
+        let host = |scheme| {
+            text.strip_prefix(scheme)
+                .is_some_and(|rest: &str| !rest.is_empty())
+        };
         host("https://") || is_local || (!tls && host("http://"))
     })
 }
@@ -220,14 +251,24 @@ pub(super) fn listen(given: &Given) -> Parsed<SocketAddr> {
             return port.parse().ok().map(all_interfaces);
         }
         if let Some(port) = text.strip_prefix("localhost:") {
-            return port.parse().ok().map(|port| (Ipv4Addr::LOCALHOST, port).into());
+            return port
+                .parse()
+                .ok()
+                .map(|port| (Ipv4Addr::LOCALHOST, port).into());
         }
         text.parse().ok()
     };
-    let address = if let Given::Text(text) = given { read(text.trim()) } else { None };
+    let address = if let Given::Text(text) = given {
+        read(text.trim())
+    } else {
+        None
+    };
     match address {
         Some(address) => Ok(address),
-        None => must(given, "an address such as 127.0.0.1:20950, [::1]:20950 or :20950"),
+        None => must(
+            given,
+            "an address such as 127.0.0.1:20950, [::1]:20950 or :20950",
+        ),
     }
 }
 
@@ -235,16 +276,22 @@ pub(super) fn listen(given: &Given) -> Parsed<SocketAddr> {
 /// the kernel runs without IPv6.
 fn all_interfaces(port: u16) -> SocketAddr {
     let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
-    let ip = if has_ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
+    let ip = if has_ipv6 {
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    };
     SocketAddr::new(ip, port)
 }
 
 /// A namespace's name.
 pub(super) fn namespace(given: &Given) -> Parsed<String> {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    text(given, "a namespace's name: up to 63 of a-z, 0-9 and -", |text| {
-        (1..=63).contains(&text.len()) && text.bytes().all(allowed)
-    })
+    text(
+        given,
+        "a namespace's name: up to 63 of a-z, 0-9 and -",
+        |text| (1..=63).contains(&text.len()) && text.bytes().all(allowed),
+    )
 }
 
 /// A label to protect: `key`, or `key=value`.

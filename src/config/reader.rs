@@ -30,13 +30,18 @@ impl Reader {
         env: HashMap<String, String>,
         flags: BTreeMap<&'static str, (&'static str, Given)>,
     ) -> Result<Self, Error> {
-        let ours = env.into_iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
+        let ours = env
+            .into_iter()
+            .filter(|(name, _)| name.starts_with(PREFIX))
+            .collect();
         let env = Environment::with_prefix("CRISWEEP")
             .prefix_separator("__")
             .separator("__")
             .source(Some(ours))
             .collect()
-            .map_err(|source| Error::Environment { source: Box::new(source) })?
+            .map_err(|source| Error::Environment {
+                source: Box::new(source),
+            })?
             .into_iter()
             .map(|(key, value)| match Given::from(value) {
                 Given::Text(text) => (key, Given::Plain(text)),
@@ -44,7 +49,14 @@ impl Reader {
             })
             .collect();
         let (known, problems, effective) = (BTreeSet::new(), Vec::new(), Vec::new());
-        Ok(Self { flags, env, file, known, problems, effective })
+        Ok(Self {
+            flags,
+            env,
+            file,
+            known,
+            problems,
+            effective,
+        })
     }
 
     /// Reads a key. After a refusal the result is the type's default, and never used: the
@@ -71,7 +83,11 @@ impl Reader {
     ) -> T {
         let words: Vec<_> = std::iter::once(&default).chain(others).collect();
         let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-        let be = if others.is_empty() { default.0.to_owned() } else { format!("one of {}", names.join(", ")) };
+        let be = if others.is_empty() {
+            default.0.to_owned()
+        } else {
+            format!("one of {}", names.join(", "))
+        };
         let position = self.get(key, default.0, |given| {
             let is_it = |word: &&str| matches!(given, Given::Text(text) if text == *word);
             match names.iter().position(|word| is_it(word)) {
@@ -91,7 +107,9 @@ impl Reader {
         section_is_off: bool,
         asks: impl Fn(&Given) -> Parsed<bool>,
     ) {
-        let Some((given, set_by)) = self.find(key, default) else { return };
+        let Some((given, set_by)) = self.find(key, default) else {
+            return;
+        };
         let asked = asks(&given);
         if self.accept(key, &set_by, asked) == Some(true) && !section_is_off {
             let refusal = Refusal::because("is not supported yet by this version; leave it out");
@@ -106,12 +124,17 @@ impl Reader {
             return Some((given.clone().settle(default), format!(" (set by {flag})")));
         }
         if let Some(given) = self.env.get(key) {
-            return Some((given.clone().settle(default), format!(" (set by {})", variable(key))));
+            return Some((
+                given.clone().settle(default),
+                format!(" (set by {})", variable(key)),
+            ));
         }
         let mut segments = key.split('.');
         let mut found = self.file.get(segments.next()?)?;
         for segment in segments {
-            let Given::Table(table) = found else { return None };
+            let Given::Table(table) = found else {
+                return None;
+            };
             found = table.get(segment)?;
         }
         Some((found.clone(), String::new()))
@@ -119,7 +142,10 @@ impl Reader {
 
     /// Notes a problem with a key's value.
     pub(super) fn problem(&mut self, key: &str, text: impl Into<String>) {
-        self.problems.push(Problem { key: key.to_owned(), text: text.into() });
+        self.problems.push(Problem {
+            key: key.to_owned(),
+            text: text.into(),
+        });
     }
 
     /// Replaces what the effective configuration shows for a key.
@@ -134,7 +160,10 @@ impl Reader {
             Err(refusals) => refusals,
         };
         for refusal in refusals {
-            self.problem(&format!("{key}{}", refusal.at), format!("{}{set_by}", refusal.text));
+            self.problem(
+                &format!("{key}{}", refusal.at),
+                format!("{}{set_by}", refusal.text),
+            );
         }
         None
     }
@@ -143,14 +172,21 @@ impl Reader {
     pub(super) fn refuse_unknown(&mut self) {
         let mut unknown = Vec::new();
         self.walk(&self.file, "", &mut unknown);
-        for key in self.env.keys().filter(|key| !self.known.contains(key.as_str())) {
+        for key in self
+            .env
+            .keys()
+            .filter(|key| !self.known.contains(key.as_str()))
+        {
             let text = if self.is_section(key) {
                 "is a section, not a key; set its keys one by one".to_owned()
             } else {
                 let near = self.closest(key).map(|near| variable(&near));
                 unknown_key(near.as_deref())
             };
-            unknown.push(Problem { key: variable(key), text });
+            unknown.push(Problem {
+                key: variable(key),
+                text,
+            });
         }
         self.problems.append(&mut unknown);
     }
@@ -186,7 +222,9 @@ impl Reader {
     }
 
     fn is_section(&self, key: &str) -> bool {
-        self.known.iter().any(|known| known.strip_prefix(key).is_some_and(|r| r.starts_with('.')))
+        self.known
+            .iter()
+            .any(|known| known.strip_prefix(key).is_some_and(|r| r.starts_with('.')))
     }
 
     /// Returns the known key or section that was probably meant: one spelled like it at the same
@@ -195,18 +233,27 @@ impl Reader {
         const ALIKE: f64 = 0.85;
         let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
         let beside = self.known.iter().filter_map(|known| {
-            let rest = if section.is_empty() { known } else { known.strip_prefix(section)?.strip_prefix('.')? };
+            let rest = if section.is_empty() {
+                known
+            } else {
+                known.strip_prefix(section)?.strip_prefix('.')?
+            };
             rest.split('.').next()
         });
         let scored = beside.map(|near| (strsim::jaro_winkler(near, &name.to_lowercase()), near));
-        let best = scored.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0));
+        let best = scored
+            .filter(|(score, _)| *score >= ALIKE)
+            .max_by(|a, b| a.0.total_cmp(&b.0));
         if let Some((_, near)) = best {
             let dot = if section.is_empty() { "" } else { "." };
             return Some(format!("{section}{dot}{near}"));
         }
         let same_name = |known: &&&str| known.rsplit('.').next() == Some(name);
         let mut elsewhere = self.known.iter().filter(same_name);
-        elsewhere.next().filter(|_| elsewhere.next().is_none()).map(ToString::to_string)
+        elsewhere
+            .next()
+            .filter(|_| elsewhere.next().is_none())
+            .map(ToString::to_string)
     }
 }
 

@@ -18,7 +18,9 @@ pub(super) fn read(reader: &mut Reader) {
     for section in sections() {
         let is_off = section.switch.is_some_and(|(key, off)| {
             reader.show(key, off.clone());
-            reader.find(key, &off).is_some_and(|(given, _)| given == off)
+            reader
+                .find(key, &off)
+                .is_some_and(|(given, _)| given == off)
         });
         for (key, default, asks) in &section.keys {
             reader.unserved(key, default, is_off, asks);
@@ -30,7 +32,9 @@ pub(super) fn read(reader: &mut Reader) {
 fn low_above_high(reader: &mut Reader) {
     let mut percent = |key, default: i32| {
         let default = default.into();
-        let given = reader.find(key, &default).map_or(default, |(given, _)| given);
+        let given = reader
+            .find(key, &default)
+            .map_or(default, |(given, _)| given);
         parse::number(&given, 100).ok()
     };
     let low = percent("policy.images.low_threshold_percent", 80);
@@ -44,7 +48,16 @@ fn low_above_high(reader: &mut Reader) {
 }
 
 fn sections() -> [Section; 8] {
-    [images(), logs(), pods(), thresholds(), alertmanager(), state(), evidence(), web()]
+    [
+        images(),
+        logs(),
+        pods(),
+        thresholds(),
+        alertmanager(),
+        state(),
+        evidence(),
+        web(),
+    ]
 }
 
 fn images() -> Section {
@@ -52,11 +65,21 @@ fn images() -> Section {
         switch: Some(("policy.images.enabled", false.into())),
         keys: vec![
             ("policy.images.enabled", true.into(), parse::boolean),
-            ("policy.images.high_threshold_percent", 85.into(), |g| parse::number(g, 100).map(|_| true)),
-            ("policy.images.low_threshold_percent", 80.into(), |g| parse::number(g, 100).map(|_| true)),
-            ("policy.images.min_age", "2m".into(), |g| parse::duration(g).map(|_| true)),
+            ("policy.images.high_threshold_percent", 85.into(), |g| {
+                parse::number(g, 100).map(|_| true)
+            }),
+            ("policy.images.low_threshold_percent", 80.into(), |g| {
+                parse::number(g, 100).map(|_| true)
+            }),
+            ("policy.images.min_age", "2m".into(), |g| {
+                parse::duration(g).map(|_| true)
+            }),
             ("policy.images.max_age", "0s".into(), some_duration),
-            ("policy.images.prune_unused_after", "0s".into(), some_duration),
+            (
+                "policy.images.prune_unused_after",
+                "0s".into(),
+                some_duration,
+            ),
             ("policy.images.keep", [].into(), some_texts),
         ],
     }
@@ -67,9 +90,15 @@ fn logs() -> Section {
         switch: Some(("policy.logs.enabled", false.into())),
         keys: vec![
             ("policy.logs.enabled", true.into(), parse::boolean),
-            ("policy.logs.grace", "5m".into(), |g| parse::duration(g).map(|_| true)),
+            ("policy.logs.grace", "5m".into(), |g| {
+                parse::duration(g).map(|_| true)
+            }),
             ("policy.logs.pods_root", "/var/log/pods".into(), some_path),
-            ("policy.logs.containers_root", "/var/log/containers".into(), some_path),
+            (
+                "policy.logs.containers_root",
+                "/var/log/containers".into(),
+                some_path,
+            ),
         ],
     }
 }
@@ -92,11 +121,17 @@ fn thresholds() -> Section {
         switch: Some(("thresholds.enabled", false.into())),
         keys: vec![
             ("thresholds.enabled", false.into(), parse::boolean),
-            ("thresholds.interval", "30s".into(), |g| parse::positive_duration(g).map(|_| true)),
+            ("thresholds.interval", "30s".into(), |g| {
+                parse::positive_duration(g).map(|_| true)
+            }),
             ("thresholds.exited_containers", 500.into(), some_count),
             ("thresholds.not_ready_sandboxes", 50.into(), some_count),
-            ("thresholds.list_limit_ratio", 0.75.into(), |g| parse::number(g, 1).map(|n| n > 0.0)),
-            ("thresholds.image_fs_used_percent", 85.into(), |g| parse::number(g, 100).map(|n| n > 0.0)),
+            ("thresholds.list_limit_ratio", 0.75.into(), |g| {
+                parse::number(g, 1).map(|n| n > 0.0)
+            }),
+            ("thresholds.image_fs_used_percent", 85.into(), |g| {
+                parse::number(g, 100).map(|n| n > 0.0)
+            }),
         ],
     }
 }
@@ -108,7 +143,9 @@ fn alertmanager() -> Section {
             ("alertmanager.poll", [].into(), |given| {
                 parse::list(given, |item| parse::url(item, false)).map(|urls| !urls.is_empty())
             }),
-            ("alertmanager.interval", "30s".into(), |g| parse::positive_duration(g).map(|_| true)),
+            ("alertmanager.interval", "30s".into(), |g| {
+                parse::positive_duration(g).map(|_| true)
+            }),
         ],
     }
 }
@@ -118,7 +155,9 @@ fn state() -> Section {
         switch: None,
         keys: vec![
             ("state.dir", "/var/lib/crisweep".into(), some_path),
-            ("state.journal_bytes", "4MiB".into(), |g| parse::size(g, 1, u64::MAX).map(|_| true)),
+            ("state.journal_bytes", "4MiB".into(), |g| {
+                parse::size(g, 1, u64::MAX).map(|_| true)
+            }),
         ],
     }
 }
