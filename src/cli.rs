@@ -131,7 +131,11 @@ impl PassArgs {
         if self.targets.is_empty() {
             return Targets::all().0;
         }
-        self.targets.iter().flat_map(|Targets(targets)| targets).copied().collect()
+        self.targets
+            .iter()
+            .flat_map(|Targets(targets)| targets)
+            .copied()
+            .collect()
     }
 }
 
@@ -179,11 +183,15 @@ mod tests {
 
     #[test]
     fn global_flags_stand_before_or_after_the_command() {
-        for line in ["--web.listen-address :1 demo", "demo --web.listen-address :1"] {
+        for line in [
+            "--web.listen-address :1 demo",
+            "demo --web.listen-address :1",
+        ] {
             let cli = parse(line).unwrap();
             assert_eq!(cli.global.overrides().listen, [":1"], "{line}");
         }
-        let cli = parse("--web.listen-address :1 --web.listen-address :2 --log.level debug").unwrap();
+        let cli =
+            parse("--web.listen-address :1 --web.listen-address :2 --log.level debug").unwrap();
         assert_eq!(cli.global.listen, [":1", ":2"]);
         assert_eq!(cli.global.overrides().log_level.as_deref(), Some("debug"));
     }
@@ -195,17 +203,28 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(targets("plan"), Targets::all().0);
-        assert_eq!(targets("plan --target sandboxes"), [Target::Sandboxes].into());
-        assert_eq!(targets("plan --target sandboxes --target containers"), Targets::all().0);
+        assert_eq!(
+            targets("plan --target sandboxes"),
+            [Target::Sandboxes].into()
+        );
+        assert_eq!(
+            targets("plan --target sandboxes --target containers"),
+            Targets::all().0
+        );
     }
 
     #[test]
     fn gc_takes_its_bounds() {
         let line = "gc --dry-run --max-removals 7 --assume-finished-after 1h --output json";
-        let Some(Command::Gc(args)) = parse(line).unwrap().command else { panic!("{line}") };
+        let Some(Command::Gc(args)) = parse(line).unwrap().command else {
+            panic!("{line}")
+        };
         assert!(args.dry_run);
         assert_eq!(args.max_removals, Some(7));
-        assert_eq!(args.pass.assume_finished_after, Some(Duration::from_secs(3600)));
+        assert_eq!(
+            args.pass.assume_finished_after,
+            Some(Duration::from_secs(3600))
+        );
         assert_eq!(args.pass.output, Output::Json);
     }
 
@@ -228,7 +247,15 @@ mod tests {
     #[test]
     fn help_names_every_command_and_its_environment() {
         let help = Cli::command().render_long_help().to_string();
-        for word in ["serve", "demo", "plan", "gc", "config", "NODE_NAME", "CRISWEEP__"] {
+        for word in [
+            "serve",
+            "demo",
+            "plan",
+            "gc",
+            "config",
+            "NODE_NAME",
+            "CRISWEEP__",
+        ] {
             assert!(help.contains(word), "{word} in {help}");
         }
     }

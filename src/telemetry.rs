@@ -64,7 +64,10 @@ where
 /// Says whether `text` is a level or a list of directives. A lone word must be a level: the filter
 /// itself would take `inof` for a module of that name, and log nothing else.
 pub fn is_filter(text: &str) -> bool {
-    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok() && word.parse::<u8>().is_err();
+    // The parser would also take digits and nothing at all.
+    let is_level = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.parse::<LevelFilter>().is_ok()
+    };
     let is_directive = |part: &str| match part.rsplit_once('=') {
         Some((target, level)) => !target.is_empty() && is_level(level),
         None => is_level(part),
