@@ -52,7 +52,7 @@ pub struct Global {
     /// text or json [default: text]
     #[arg(long = "log.format", global = true, value_name = "FORMAT")]
     pub log_format: Option<String>,
-    /// CRI socket, such as unix:///run/containerd/containerd.sock [default: found]
+    /// CRI socket, such as /run/containerd/containerd.sock [default: found]
     #[arg(long = "runtime-endpoint", global = true, value_name = "ENDPOINT")]
     pub runtime_endpoint: Option<String>,
 }
@@ -105,7 +105,7 @@ pub struct GcArgs {
     /// Only plan and report; remove nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Remove at most this many; 0 is no bound [default: gc.max_removals]
+    /// Remove at most this many; 0 is no bound [default: `gc.max_removals`]
     #[arg(long, value_name = "N")]
     pub max_removals: Option<usize>,
 }
@@ -120,7 +120,7 @@ pub struct PassArgs {
     #[arg(long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
     /// Treat pods of which nothing is known as finished when their last container exited longer ago
-    /// than this; 0 is never [default: pods.assume_finished_after]
+    /// than this; 0 is never [default: `pods.assume_finished_after`]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub assume_finished_after: Option<Duration>,
 }

@@ -3,6 +3,7 @@
 //! Flags go before environment, environment before file, file before defaults. What is unknown,
 //! impossible or not served yet is refused with its key's name, all of it at once.
 
+mod file;
 mod given;
 mod keys;
 mod parse;
@@ -13,15 +14,15 @@ mod unserved;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::config::{ConfigError, File, FileFormat, Source};
+use ::config::ConfigError;
 use yaml_rust2::YamlEmitter;
 
 use crate::gc::{Policy, Target};
+use file::FILE_MAX;
 use given::Given;
 pub use parse::parse_duration;
 use reader::Reader;
@@ -305,9 +306,6 @@ fn lines(problems: &[Problem]) -> String {
         .join("\n")
 }
 
-/// The largest file that is read.
-const FILE_MAX: u64 = 1 << 20;
-
 impl Config {
     /// Reads and checks the configuration from all its layers.
     ///
@@ -324,7 +322,7 @@ impl Config {
             variable,
             ..NodeHints::default()
         };
-        let file = file.map(read_file).transpose()?.unwrap_or_default();
+        let file = file.map(file::read).transpose()?.unwrap_or_default();
         let mut reader = Reader::new(file, env, flags.layer())?;
         let config = keys::read(&mut reader, &hints);
         if reader.problems.is_empty() {
@@ -357,59 +355,4 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
             value.to_string_lossy().into_owned(),
         ))
     })
-}
-
-fn read_file(path: &Path) -> Result<BTreeMap<String, Given>, Error> {
-    let ending = path
-        .extension()
-        .and_then(|ending| ending.to_str())
-        .map(str::to_lowercase);
-    let format = match ending.as_deref() {
-        Some("yaml" | "yml") => FileFormat::Yaml,
-        Some("toml") => FileFormat::Toml,
-        _ => return Err(Error::Ending(path.to_owned())),
-    };
-    let text = read_text(path)?;
-    // A file with nothing but comments, or with a bare document mark, says nothing.
-    let is_blank = |line: &str| line.is_empty() || line.starts_with('#') || line == "---";
-    if text.lines().map(str::trim).all(is_blank) {
-        return Ok(BTreeMap::new());
-    }
-    let table = File::from_str(&text, format).collect().map_err(|error| {
-        let source = match error {
-            // The parser's own words, without the wrapper's.
-            ConfigError::FileParse { cause, .. } => cause,
-            other => Box::new(other),
-        };
-        Error::Syntax {
-            path: path.to_owned(),
-            source,
-        }
-    })?;
-    Ok(table
-        .into_iter()
-        .map(|(key, value)| (key, Given::from(value)))
-        .collect())
-}
-
-fn read_text(path: &Path) -> Result<String, Error> {
-    let failed = |source| Error::Read {
-        path: path.to_owned(),
-        source,
-    };
-    // Asked before opening: opening a pipe would wait for its writer.
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(Error::NotAFile(path.to_owned()));
-    }
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let read = file
-        .take(FILE_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(failed)?;
-    if read as u64 > FILE_MAX {
-        Err(Error::TooBig(path.to_owned()))
-    } else {
-        Ok(text)
-    }
 }

@@ -56,6 +56,15 @@ impl Given {
         }
     }
 
+    /// Takes text for a variable's.
+    pub(super) fn untyped(self) -> Self {
+        if let Self::Text(text) = self {
+            Self::Plain(text)
+        } else {
+            self
+        }
+    }
+
     /// Returns the value in the form that the YAML writer takes.
     pub(super) fn to_yaml(&self) -> Yaml {
         match self {

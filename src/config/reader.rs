@@ -43,10 +43,7 @@ impl Reader {
                 source: Box::new(source),
             })?
             .into_iter()
-            .map(|(key, value)| match Given::from(value) {
-                Given::Text(text) => (key, Given::Plain(text)),
-                other => (key, other),
-            })
+            .map(|(key, value)| (key, Given::from(value).untyped()))
             .collect();
         let (known, problems, effective) = (BTreeSet::new(), Vec::new(), Vec::new());
         Ok(Self {
@@ -89,8 +86,8 @@ impl Reader {
             format!("one of {}", names.join(", "))
         };
         let position = self.get(key, default.0, |given| {
-            let is_it = |word: &&str| matches!(given, Given::Text(text) if text == *word);
-            match names.iter().position(|word| is_it(word)) {
+            let is_it = |word: &&str| matches!(given, Given::Text(text) if text == word);
+            match names.iter().position(is_it) {
                 Some(position) => Ok(position),
                 None => super::parse::must(given, &be),
             }
