@@ -8,12 +8,15 @@
 //! | [`gc`] | model | pure: policy, plan, check, gate |
 //! | [`report`] | model, gc | pure: what a pass did |
 //! | [`config`] | gc, model, cri | reads files and environment, at start only |
+//! | [`cli`] | config, gc | the command line, as values |
+//! | [`telemetry`] | config | logging |
 //! | [`cri`] | model, report | the runtime |
 //! | [`observe`] | cri, model | one look at the node |
 //! | [`metrics`] | model, gc, report | own counters |
 //! | [`scrape`] | observe, cri, model, gc, report, metrics | the metrics page |
 //! | [`sim`] | cri | a simulated node; the service never uses it |
 
+pub mod cli;
 pub mod config;
 pub mod cri;
 pub mod gc;

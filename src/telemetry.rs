@@ -1,1 +1,198 @@
-//! Logging set-up.
+//! Logging set-up, and errors as text. Never decides what is logged.
+
+use std::error::Error as StdError;
+use std::io::IsTerminal;
+
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::config::{Log, LogFormat};
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The filter was not understood.
+    #[error("log.level {level:?}")]
+    Filter {
+        /// The filter.
+        level: String,
+        /// Why.
+        #[source]
+        source: ParseError,
+    },
+    /// Somebody else logs already.
+    #[error("logging is already set up")]
+    Taken(#[source] tracing::subscriber::SetGlobalDefaultError),
+}
+
+/// Sends what the program logs to standard error, as the configuration asks.
+///
+/// # Errors
+/// If the level is no filter, or logging is set up already.
+pub fn init(log: &Log) -> Result<(), Error> {
+    let stderr = std::io::stderr;
+    let subscriber = subscriber(log, stderr, stderr().is_terminal())?;
+    tracing::subscriber::set_global_default(subscriber).map_err(Error::Taken)
+}
+
+fn subscriber<W>(
+    log: &Log,
+    writer: W,
+    colours: bool,
+) -> Result<Box<dyn Subscriber + Send + Sync>, Error>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let filter = EnvFilter::builder()
+        .parse(&log.level)
+        .map_err(|source| Error::Filter {
+            level: log.level.clone(),
+            source,
+        })?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer);
+    Ok(match log.format {
+        LogFormat::Text => Box::new(builder.with_ansi(colours).finish()),
+        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_ansi(false).finish()),
+    })
+}
+
+/// Says whether `text` is a level or a list of directives. A lone word must be a level: the filter
+/// itself would take `inof` for a module of that name, and log nothing else.
+pub fn is_filter(text: &str) -> bool {
+    // The parser would also take digits and nothing at all.
+    let is_level = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.parse::<LevelFilter>().is_ok()
+    };
+    let is_directive = |part: &str| match part.rsplit_once('=') {
+        Some((target, level)) => !target.is_empty() && is_level(level),
+        None => is_level(part),
+    };
+    text.split(',').all(|part| is_directive(part.trim()))
+        && EnvFilter::builder().parse(text).is_ok()
+}
+
+/// Returns an error and its causes as one line. A cause that its effect has already told is left
+/// out.
+pub fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(level: &str, format: LogFormat) -> String {
+        let page = Page::default();
+        let writer = page.clone();
+        let log = Log {
+            level: level.to_owned(),
+            format,
+        };
+        let subscriber = subscriber(&log, move || writer.clone(), false).unwrap();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(reason = "newest", "kept");
+            tracing::debug!("whispered");
+        });
+        let bytes = page.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn text_goes_out_plain_and_by_level() {
+        let page = logged("info", LogFormat::Text);
+        assert!(
+            page.contains("INFO") && page.contains("kept reason=\"newest\""),
+            "{page}"
+        );
+        assert!(
+            !page.contains("whispered") && !page.contains('\u{1b}'),
+            "{page}"
+        );
+        assert!(logged("warn,crisweep=debug", LogFormat::Text).contains("whispered"));
+        assert_eq!(logged("error", LogFormat::Text), "");
+    }
+
+    #[test]
+    fn json_lines_have_the_fields_at_the_top() {
+        let page = logged("info", LogFormat::Json);
+        let line: serde_json::Value = serde_json::from_str(page.trim()).unwrap();
+        assert_eq!(line["message"], "kept");
+        assert_eq!(line["reason"], "newest");
+    }
+
+    #[test]
+    fn a_misspelled_level_is_no_filter() {
+        for right in [
+            "error",
+            "warn",
+            "info",
+            "debug",
+            "trace",
+            "crisweep=debug,tonic=warn",
+        ] {
+            assert!(is_filter(right), "{right}");
+        }
+        for wrong in [
+            "inof",
+            "",
+            "3",
+            "crisweep=loud",
+            "=info",
+            "info,,",
+            "crisweep=3",
+        ] {
+            assert!(!is_filter(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_chain_tells_each_cause_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{text}")]
+        struct Layer {
+            text: &'static str,
+            source: Option<Box<Self>>,
+        }
+        let layer = |text, source: Option<Layer>| Layer {
+            text,
+            source: source.map(Box::new),
+        };
+        let refused = layer("connection refused", None);
+        let transport = layer("transport: connection refused", Some(refused));
+        assert_eq!(
+            chain(&layer("cannot list", Some(transport))),
+            "cannot list: transport: connection refused"
+        );
+    }
+}

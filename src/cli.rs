@@ -1,0 +1,262 @@
+//! The command line, as values. Never acts on them.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{Overrides, parse_duration};
+use crate::gc::{Target, Targets};
+
+/// Removes dead containers and pod sandboxes from this node, safely, and says why each goes or stays.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "crisweep", version, after_help = AFTER_HELP)]
+pub struct Cli {
+    /// Flags that every command takes.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do; the service if nothing is said.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+const AFTER_HELP: &str = "\
+Environment:
+  CRISWEEP__SECTION__KEY       any key of the configuration, e.g. CRISWEEP__GC__BATCH_SIZE=20
+  NODE_NAME                    this node's name, unless node.name is set
+  CONTAINER_RUNTIME_ENDPOINT   the CRI socket, unless a flag or the configuration names it
+
+Examples:
+  crisweep demo                              the service on a simulated node
+  crisweep plan --all                        what would go, what would stay, and why
+  crisweep gc --target containers --dry-run  one pass that only reports
+  crisweep config /etc/crisweep/config.yaml  check a file, print the effective configuration
+";
+
+/// Flags that every command takes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Global {
+    /// Configuration file (.yaml, .yml or .toml)
+    #[arg(long = "config.file", global = true, value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    /// Address to listen on, such as :20950; may be repeated [default: 127.0.0.1:20950]
+    #[arg(long = "web.listen-address", global = true, value_name = "ADDRESS")]
+    pub listen: Vec<String>,
+    /// Exporter web configuration file; not supported yet
+    #[arg(long = "web.config.file", global = true, value_name = "FILE")]
+    pub web_config_file: Option<String>,
+    /// error, warn, info, debug, trace, or targets such as info,crisweep=debug [default: info]
+    #[arg(long = "log.level", global = true, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// text or json [default: text]
+    #[arg(long = "log.format", global = true, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+    /// CRI socket, such as /run/containerd/containerd.sock [default: found]
+    #[arg(long = "runtime-endpoint", global = true, value_name = "ENDPOINT")]
+    pub runtime_endpoint: Option<String>,
+}
+
+impl Global {
+    /// Returns what the flags set in the configuration, which checks it.
+    pub fn overrides(&self) -> Overrides {
+        Overrides {
+            listen: self.listen.clone(),
+            web_config_file: self.web_config_file.clone(),
+            runtime_endpoint: self.runtime_endpoint.clone(),
+            log_level: self.log_level.clone(),
+            log_format: self.log_format.clone(),
+        }
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Run the service (the default)
+    Serve,
+    /// Run the service on a simulated node, without any runtime
+    Demo,
+    /// Show what a pass would remove, and why; removes nothing
+    Plan(PlanArgs),
+    /// Run one pass here and now, with progress
+    Gc(GcArgs),
+    /// Check the configuration and print the effective one; exits 2 if it is refused
+    Config(ConfigArgs),
+}
+
+/// Arguments of `plan`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct PlanArgs {
+    /// What and how to show.
+    #[command(flatten)]
+    pub pass: PassArgs,
+    /// Show what stays, too
+    #[arg(long)]
+    pub all: bool,
+}
+
+/// Arguments of `gc`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct GcArgs {
+    /// What and how to show.
+    #[command(flatten)]
+    pub pass: PassArgs,
+    /// Only plan and report; remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Remove at most this many; 0 is no bound [default: `gc.max_removals`]
+    #[arg(long, value_name = "N")]
+    pub max_removals: Option<usize>,
+}
+
+/// Arguments that `plan` and `gc` share.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct PassArgs {
+    /// containers, sandboxes or all; may be repeated [default: all]
+    #[arg(long = "target", value_name = "TARGET")]
+    targets: Vec<Targets>,
+    /// How to show the result
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+    /// Treat pods of which nothing is known as finished when their last container exited longer ago
+    /// than this; 0 is never [default: `pods.assume_finished_after`]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub assume_finished_after: Option<Duration>,
+}
+
+impl PassArgs {
+    /// Returns the targets asked for; all if none was named.
+    pub fn targets(&self) -> BTreeSet<Target> {
+        if self.targets.is_empty() {
+            return Targets::all().0;
+        }
+        self.targets
+            .iter()
+            .flat_map(|Targets(targets)| targets)
+            .copied()
+            .collect()
+    }
+}
+
+/// Arguments of `config`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct ConfigArgs {
+    /// The file to check, instead of --config.file
+    pub file: Option<PathBuf>,
+}
+
+/// The form of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// For machines.
+    Json,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|be| format!("must be {be}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, String> {
+        let words = std::iter::once("crisweep").chain(line.split_whitespace());
+        Cli::try_parse_from(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_definition_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_command_is_the_service() {
+        assert_eq!(parse("").unwrap().command, None);
+        assert_eq!(parse("serve").unwrap().command, Some(Command::Serve));
+    }
+
+    #[test]
+    fn global_flags_stand_before_or_after_the_command() {
+        for line in [
+            "--web.listen-address :1 demo",
+            "demo --web.listen-address :1",
+        ] {
+            let cli = parse(line).unwrap();
+            assert_eq!(cli.global.overrides().listen, [":1"], "{line}");
+        }
+        let cli =
+            parse("--web.listen-address :1 --web.listen-address :2 --log.level debug").unwrap();
+        assert_eq!(cli.global.listen, [":1", ":2"]);
+        assert_eq!(cli.global.overrides().log_level.as_deref(), Some("debug"));
+    }
+
+    #[test]
+    fn targets_add_up_and_default_to_all() {
+        let targets = |line: &str| match parse(line).unwrap().command {
+            Some(Command::Plan(args)) => args.pass.targets(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(targets("plan"), Targets::all().0);
+        assert_eq!(
+            targets("plan --target sandboxes"),
+            [Target::Sandboxes].into()
+        );
+        assert_eq!(
+            targets("plan --target sandboxes --target containers"),
+            Targets::all().0
+        );
+    }
+
+    #[test]
+    fn gc_takes_its_bounds() {
+        let line = "gc --dry-run --max-removals 7 --assume-finished-after 1h --output json";
+        let Some(Command::Gc(args)) = parse(line).unwrap().command else {
+            panic!("{line}")
+        };
+        assert!(args.dry_run);
+        assert_eq!(args.max_removals, Some(7));
+        assert_eq!(
+            args.pass.assume_finished_after,
+            Some(Duration::from_secs(3600))
+        );
+        assert_eq!(args.pass.output, Output::Json);
+    }
+
+    #[test]
+    fn wrong_arguments_say_what_is_right() {
+        for (line, words) in [
+            ("gc --target images", "not supported yet"),
+            ("gc --target pods", "targets are containers, sandboxes, all"),
+            ("gc --assume-finished-after soon", "must be a duration"),
+            ("gc --max-removals many", "--max-removals"),
+            ("plan --output xml", "table, json"),
+            ("explain abc", "unrecognized subcommand"),
+            ("plan --dry-run", "--dry-run"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_command_and_its_environment() {
+        let help = Cli::command().render_long_help().to_string();
+        for word in [
+            "serve",
+            "demo",
+            "plan",
+            "gc",
+            "config",
+            "NODE_NAME",
+            "CRISWEEP__",
+        ] {
+            assert!(help.contains(word), "{word} in {help}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The configuration file, from its path to what is written in it.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use ::config::{ConfigError, File, FileFormat, Source};
+
+use super::Error;
+use super::given::Given;
+
+/// The largest file that is read.
+pub(super) const FILE_MAX: u64 = 1 << 20;
+
+/// Reads a file by its ending; an empty one is an empty table.
+pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Given>, Error> {
+    let ending = path
+        .extension()
+        .and_then(|ending| ending.to_str())
+        .map(str::to_lowercase);
+    let format = match ending.as_deref() {
+        Some("yaml" | "yml") => FileFormat::Yaml,
+        Some("toml") => FileFormat::Toml,
+        _ => return Err(Error::Ending(path.to_owned())),
+    };
+    let text = read_text(path)?;
+    // A file with nothing but comments, or with a bare document mark, says nothing.
+    let is_blank = |line: &str| line.is_empty() || line.starts_with('#') || line == "---";
+    if text.lines().map(str::trim).all(is_blank) {
+        return Ok(BTreeMap::new());
+    }
+    let table = File::from_str(&text, format).collect().map_err(|error| {
+        // The parser's own words, without the wrapper's.
+        let source = if let ConfigError::FileParse { cause, .. } = error {
+            cause
+        } else {
+            Box::new(error)
+        };
+        Error::Syntax {
+            path: path.to_owned(),
+            source,
+        }
+    })?;
+    Ok(table
+        .into_iter()
+        .map(|(key, value)| (key, Given::from(value)))
+        .collect())
+}
+
+fn read_text(path: &Path) -> Result<String, Error> {
+    let failed = |source| Error::Read {
+        path: path.to_owned(),
+        source,
+    };
+    // Asked before opening: opening a pipe would wait for its writer.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(Error::NotAFile(path.to_owned()));
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let read = file
+        .take(FILE_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    if read as u64 > FILE_MAX {
+        Err(Error::TooBig(path.to_owned()))
+    } else {
+        Ok(text)
+    }
+}

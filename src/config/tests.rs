@@ -1,0 +1,334 @@
+//! What is taken, what is refused, and with which words.
+
+mod layers;
+
+use super::*;
+
+fn file(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    (dir, path)
+}
+
+fn load_all(yaml: &str, env: &[(&str, &str)], flags: &Overrides) -> Result<Config, String> {
+    let (_dir, path) = file("config.yaml", yaml);
+    let env = env
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Config::load(Some(&path), env, flags).map_err(|error| crate::telemetry::chain(&error))
+}
+
+fn yaml(text: &str) -> Result<Config, String> {
+    load_all(text, &[("NODE_NAME", "n1")], &Overrides::default())
+}
+
+fn env(name: &str, value: &str) -> Result<Config, String> {
+    load_all(
+        "",
+        &[("NODE_NAME", "n1"), (name, value)],
+        &Overrides::default(),
+    )
+}
+
+/// Asserts that a document is refused in one line that begins with `key` and holds `words`.
+fn refused(text: &str, key: &str, words: &str) {
+    let error = yaml(text).map(|_| ()).expect_err(text);
+    assert!(error.starts_with(&format!("{key}: ")), "{text}\n{error}");
+    assert!(error.contains(words), "{text}\n{error}");
+    assert_eq!(error.lines().count(), 1, "{text}\n{error}");
+}
+
+/// Asserts it of every line `document => key => words`.
+fn all_refused(cases: &str) {
+    for case in cases.lines().filter(|line| !line.starts_with('#')) {
+        let parts: Vec<_> = case.split(" => ").collect();
+        refused(parts[0], parts[1], parts[2]);
+    }
+}
+
+#[test]
+fn defaults_are_the_contracts() {
+    let config = yaml("").unwrap();
+    let seconds = Duration::from_secs;
+    assert_eq!(config.policy, Policy::default());
+    assert_eq!(
+        (config.mode, config.node_name.as_str()),
+        (Mode::Enforce, "n1")
+    );
+    assert_eq!(config.runtime.timeout, seconds(10));
+    assert_eq!(config.runtime.removal_timeout, seconds(60));
+    assert_eq!(config.runtime.max_message_bytes, 128 << 20);
+    assert_eq!(config.runtime.host_root, Path::new("/"));
+    assert_eq!(
+        (config.runtime.endpoint, config.runtime.image_endpoint),
+        (None, None)
+    );
+    assert_eq!(config.collect.max_age, seconds(10));
+    let gc = Gc {
+        batch_size: 50,
+        max_concurrency: 8,
+        max_removals: None,
+        deadline: Some(seconds(600)),
+        batch_pause: Duration::ZERO,
+        io_pressure_pause_percent: Some(20.0),
+        failure_ratio: Some(0.5),
+    };
+    assert_eq!(config.gc, gc);
+    assert_eq!(
+        config.quarantine,
+        Quarantine {
+            base: seconds(60),
+            max: seconds(3600)
+        }
+    );
+    assert_eq!(
+        config.pods,
+        Pods {
+            source: PodSource::Auto,
+            settle: seconds(10)
+        }
+    );
+    assert_eq!(config.alerts, []);
+    let brakes = Brakes {
+        cooldown: seconds(60),
+        max_passes_per_hour: Some(30),
+        pause: false,
+    };
+    assert_eq!(config.brakes, brakes);
+    assert_eq!(config.web.listen, ["127.0.0.1:20950".parse().unwrap()]);
+    assert_eq!(
+        config.log,
+        Log {
+            level: "info".to_owned(),
+            format: LogFormat::Text
+        }
+    );
+}
+
+#[test]
+fn nothing_said_is_the_defaults() {
+    for text in [
+        "",
+        "# only words\n",
+        "---\n",
+        "gc:\n",
+        "policy:\n  containers:\n",
+    ] {
+        assert_eq!(yaml(text), yaml("mode: enforce"), "{text}");
+    }
+}
+
+#[test]
+fn zeroes_turn_off_what_they_may() {
+    let config = yaml(
+        "gc: {max_removals: 0, deadline: 0, io_pressure_pause_percent: 0, failure_ratio: 0.0}
+brakes: {cooldown: 0s, max_passes_per_hour: 0}
+collect: {max_age: 0}
+pods: {settle: 0, assume_finished_after: 0}
+policy: {containers: {max_dead: -1, max_per_container: 0}}",
+    )
+    .unwrap();
+    assert_eq!((config.gc.max_removals, config.gc.deadline), (None, None));
+    assert_eq!(
+        (config.gc.io_pressure_pause_percent, config.gc.failure_ratio),
+        (None, None)
+    );
+    assert_eq!(
+        (config.brakes.cooldown, config.brakes.max_passes_per_hour),
+        (Duration::ZERO, None)
+    );
+    assert_eq!(config.policy.assume_finished_after, None);
+    assert_eq!(config.policy.containers.max_dead, crate::gc::Limit::None);
+    assert_eq!(
+        config.policy.containers.max_per_container,
+        crate::gc::Limit::AtMost(0)
+    );
+}
+
+#[test]
+fn impossible_values_name_key_value_and_remedy() {
+    all_refused(include_str!("tests/impossible.txt"));
+}
+
+#[test]
+fn unknown_keys_are_refused_with_what_was_meant() {
+    all_refused(include_str!("tests/unknown.txt"));
+}
+
+#[test]
+fn everything_wrong_is_told_at_once() {
+    let error = yaml("gc: {batch_size: 0, nope: 1}\nmode: x\nweb: {listen: [a, b]}").unwrap_err();
+    for key in [
+        "gc.batch_size: ",
+        "gc.nope: ",
+        "mode: ",
+        "web.listen[0]: ",
+        "web.listen[1]: ",
+    ] {
+        assert!(
+            error.lines().any(|line| line.starts_with(key)),
+            "{key} in {error}"
+        );
+    }
+    assert_eq!(error.lines().count(), 5, "{error}");
+}
+
+#[test]
+fn what_is_not_served_is_refused_when_asked_for() {
+    all_refused(include_str!("tests/unserved.txt"));
+}
+
+#[test]
+fn what_is_not_served_may_be_switched_off() {
+    let off = "policy:
+  images: {enabled: false, high_threshold_percent: 90, prune_unused_after: 0s, keep: []}
+  logs: {enabled: false}
+pods: {kubelet_socket: null, kubelet_url: null, api_url: null}
+thresholds: {enabled: false, interval: 1m}
+alertmanager: {poll: [], interval: 1m}
+evidence: {enabled: false, max_age: 7d}
+state: {dir: null}
+web: {config_file: null, bearer_token_files: {read: [], act: []}}";
+    assert_eq!(yaml(off), yaml(""));
+}
+
+#[test]
+fn what_is_not_served_is_checked_all_the_same() {
+    all_refused(include_str!("tests/checked.txt"));
+}
+
+#[test]
+fn alert_routes_are_read_and_checked() {
+    let config = yaml(
+        "alerts: [{match: {alertname: A, x: y}, targets: [sandboxes]}, {match: {b: c}, targets: [all]}]",
+    );
+    let alerts = config.unwrap().alerts;
+    assert_eq!(alerts[0].matches["alertname"], "A");
+    assert_eq!(alerts[0].targets, [Target::Sandboxes].into());
+    assert_eq!(alerts[1].targets.len(), Target::ALL.len());
+    for (entry, at, words) in [
+        ("{match: {}, targets: [all]}", ".match", "is empty"),
+        ("{targets: [all]}", ".match", "is null"),
+        ("{match: {a: 1}, targets: [all]}", ".match.a", "is 1"),
+        ("{match: {a: b}, targets: []}", ".targets", "is empty"),
+        (
+            "{match: {a: b}, targets: [pods]}",
+            ".targets[0]",
+            "unknown target \"pods\"",
+        ),
+        (
+            "{match: {a: b}, targets: [all], when: x}",
+            ".when",
+            "not a known key",
+        ),
+        ("all", "", "match and targets"),
+    ] {
+        let text = format!("alerts: [{{match: {{k: v}}, targets: [all]}}, {entry}]");
+        refused(&text, &format!("alerts[1]{at}"), words);
+    }
+}
+
+#[test]
+fn the_effective_configuration_loads_again_to_the_same() {
+    let text = "runtime: {endpoint: 'unix:///run/x.sock', max_message_bytes: 20000000}
+node: {name: n9}
+policy: {protect: {labels: ['a=b', c]}, containers: {max_dead: -1}}
+gc: {failure_ratio: 1.0}
+pods: {source: file, file: /etc/pods.json, assume_finished_after: 1h 30m}
+alerts: [{match: {alertname: 'yes', n: '5'}, targets: [all]}]
+web: {listen: [':20950'], trusted_hosts: [Node.Example]}";
+    for text in ["", text] {
+        let config = yaml(text).unwrap();
+        let effective = config.effective_yaml();
+        assert_eq!(yaml(&effective).as_ref(), Ok(&config), "{effective}");
+    }
+    assert!(yaml("").unwrap().effective_yaml().contains("cooldown: 1m"));
+}
+
+#[test]
+fn toml_says_the_same() {
+    let (_dir, path) = file(
+        "c.toml",
+        "mode = 'observe'\n[gc]\nbatch_size = 7\n[policy.containers]\nmax_dead = -1\n",
+    );
+    let config = Config::load(Some(&path), std::iter::empty(), &Overrides::default()).unwrap();
+    assert_eq!((config.mode, config.gc.batch_size), (Mode::Observe, 7));
+    std::fs::write(&path, "[gc]\nfailure_ratio = nan").unwrap();
+    let error = Config::load(Some(&path), std::iter::empty(), &Overrides::default()).unwrap_err();
+    assert!(
+        error.to_string().starts_with("gc.failure_ratio: is NaN"),
+        "{error}"
+    );
+}
+
+#[test]
+fn files_that_will_not_do_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("d.yaml")).unwrap();
+    let big = "#".repeat(usize::try_from(FILE_MAX).unwrap() + 1);
+    for (name, text, words) in [
+        ("none.yaml", None, "No such file"),
+        ("d.yaml", None, "is not a file"),
+        ("c.json", Some("{}"), ".yaml, .yml or .toml"),
+        ("c", Some(""), ".yaml, .yml or .toml"),
+        ("c.yml", Some("a: [1"), "not a well-formed"),
+        ("c.yml", Some("gc: {failure_ratio: .nan}"), "Parsing .nan"),
+        (
+            "c.yml",
+            Some("gc:\n  deadline: 1m\n  deadline: 2m\n"),
+            "duplicated key",
+        ),
+        (
+            "c.yml",
+            Some("mode: enforce\n---\nmode: observe\n"),
+            "2 YAML documents",
+        ),
+        ("c.yml", Some("- a\n"), "not a well-formed"),
+        (
+            "c.toml",
+            Some("mode = 'enforce'\nmode = 'observe'\n"),
+            "duplicate key",
+        ),
+        ("c.yml", Some(big.as_str()), "larger than"),
+    ] {
+        let path = dir.path().join(name);
+        if let Some(text) = text {
+            std::fs::write(&path, text).unwrap();
+        }
+        let error = Config::load(Some(&path), std::iter::empty(), &Overrides::default());
+        let error = crate::telemetry::chain(&error.unwrap_err());
+        assert!(
+            error.contains(words) && error.contains(name),
+            "{name}: {error}"
+        );
+    }
+}
+
+#[test]
+fn the_documentation_has_every_key_with_its_default() {
+    let page = include_str!("../../docs/configuration.md");
+    let config = yaml("").unwrap();
+    for (key, default) in &config.effective {
+        let Some(row) = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{key}` |")))
+        else {
+            panic!("no row for {key}");
+        };
+        let written = match default {
+            Given::Text(text) => text.clone(),
+            Given::List(items) if items.is_empty() => "[]".to_owned(),
+            Given::List(items) => format!("{items:?}"),
+            Given::Null | Given::Bool(_) | Given::Integer(_) | Given::Float(_) => {
+                default.to_string()
+            }
+            Given::Plain(_) | Given::Table(_) => panic!("{key}"),
+        };
+        let exempt = ["node.name", "web.listen"].contains(key);
+        assert!(
+            exempt || row.contains(&format!("`{written}`")),
+            "{key}: {written}: {row}"
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! Layers: flags, environment, file, defaults; and where the node name comes from.
+
+use super::*;
+
+#[test]
+fn flags_go_before_environment_before_file() {
+    let text = "log: {level: warn}\ngc: {batch_size: 10, max_concurrency: 2}";
+    let env = [
+        ("CRISWEEP__LOG__LEVEL", "debug"),
+        ("CRISWEEP__GC__BATCH_SIZE", "20"),
+    ];
+    let flags = Overrides {
+        log_level: Some("error".to_owned()),
+        ..Overrides::default()
+    };
+    let config = load_all(text, &env, &flags).unwrap();
+    assert_eq!(config.log.level, "error");
+    assert_eq!((config.gc.batch_size, config.gc.max_concurrency), (20, 2));
+}
+
+#[test]
+fn variables_say_every_type() {
+    let all = [
+        ("NODE_NAME", "n1"),
+        ("CRISWEEP__WEB__LISTEN", "localhost:1, [::1]:2"),
+        (
+            "CRISWEEP__POLICY__PROTECT__NAMESPACES",
+            r#"["kube-system"]"#,
+        ),
+        (
+            "CRISWEEP__ALERTS",
+            r#"[{"match": {"a": "1"}, "targets": ["all"]}]"#,
+        ),
+        ("CRISWEEP__BRAKES__PAUSE", "true"),
+        ("CRISWEEP__GC__FAILURE_RATIO", "0.25"),
+        ("CRISWEEP__BRAKES__COOLDOWN", "0"),
+        ("CRISWEEP__NODE__NAME", "7"),
+        ("CRISWEEP__RUNTIME__ENDPOINT", ""),
+    ];
+    let config = load_all("", &all, &Overrides::default()).unwrap();
+    assert_eq!(config.web.listen[0], "127.0.0.1:1".parse().unwrap());
+    assert_eq!(config.web.listen[1], "[::1]:2".parse().unwrap());
+    assert_eq!(
+        config.policy.protect.namespaces,
+        ["kube-system".to_owned()].into()
+    );
+    assert_eq!(config.alerts[0].matches["a"], "1");
+    assert!(config.brakes.pause && config.brakes.cooldown.is_zero());
+    assert_eq!(config.gc.failure_ratio, Some(0.25));
+    assert_eq!(
+        (config.node_name.as_str(), config.runtime.endpoint.clone()),
+        ("7", None)
+    );
+    let (_dir, path) = file("effective.yaml", &config.effective_yaml());
+    let again = Config::load(Some(&path), std::iter::empty(), &Overrides::default());
+    assert_eq!(again.unwrap(), config);
+}
+
+#[test]
+fn wrong_variables_and_flags_are_named() {
+    for (name, value, words) in [
+        (
+            "CRISWEEP__GC__BATCHSIZE",
+            "1",
+            "did you mean CRISWEEP__GC__BATCH_SIZE?",
+        ),
+        ("CRISWEEP__GC", "1", "is a section"),
+        (
+            "CRISWEEP__GC__BATCH_SIZE",
+            "many",
+            "gc.batch_size: is \"many\"",
+        ),
+        ("CRISWEEP__ALERTS", "[{", "alerts: is \"[{\""),
+        ("CRISWEEP__MODE", "", "mode: is \"\""),
+    ] {
+        let error = env(name, value).unwrap_err();
+        assert!(
+            error.contains(words) && error.contains(name),
+            "{name}: {error}"
+        );
+    }
+    let flags = Overrides {
+        listen: vec!["x".to_owned()],
+        web_config_file: Some("w.yml".to_owned()),
+        ..Overrides::default()
+    };
+    let error = load_all("", &[], &flags).unwrap_err();
+    for words in [
+        "web.listen[0]: is \"x\"",
+        "--web.listen-address",
+        "not supported yet",
+        "--web.config.file",
+    ] {
+        assert!(error.contains(words), "{error}");
+    }
+    assert!(env("CRISWEEP_SERVICE_HOST", "10.0.0.1").is_ok());
+}
+
+#[test]
+fn node_name_falls_back_to_the_variable_and_the_host() {
+    assert_eq!(yaml("node: {name: n2}").unwrap().node_name, "n2");
+    assert_eq!(yaml("").unwrap().node_name, "n1");
+    let host = load_all("", &[("NODE_NAME", "")], &Overrides::default())
+        .unwrap()
+        .node_name;
+    assert_eq!(
+        host,
+        rustix::system::uname()
+            .nodename()
+            .to_str()
+            .unwrap()
+            .to_lowercase()
+    );
+    let error = load_all("", &[("NODE_NAME", "a b")], &Overrides::default()).unwrap_err();
+    assert!(error.starts_with("NODE_NAME: is \"a b\""), "{error}");
+}
