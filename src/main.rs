@@ -1,3 +1,75 @@
-//! The command.
+//! The command: arguments, configuration, logging, run, exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use crisweep::cli::{Cli, Command};
+use crisweep::config::Config;
+use crisweep::{app, command, config, demo, telemetry};
+
+/// A refused configuration, like clap's wrong arguments.
+const EXIT_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(8)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("crisweep: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(run(cli));
+    // A thread that hangs in the kernel must not keep the process.
+    runtime.shutdown_background();
+    code
+}
+
+async fn run(cli: Cli) -> ExitCode {
+    let overrides = cli.global.overrides();
+    if let Some(Command::Config(args)) = &cli.command {
+        let file = args.file.clone().or_else(|| cli.global.config_file.clone());
+        return check_config(Config::load(file.as_deref(), config::environment(), &overrides));
+    }
+    let (config, reload) = match app::set_up(cli.global.config_file, overrides) {
+        Ok(set_up) => set_up,
+        Err(error) => {
+            eprintln!("crisweep: {error}");
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    let flag = cli.global.runtime_endpoint;
+    let result = match cli.command {
+        None | Some(Command::Serve) => app::serve(config, flag, reload).await.map(|()| true),
+        Some(Command::Demo) => demo::run(config).await.map(|()| true),
+        Some(Command::Plan(args)) => command::plan(config, flag, args).await,
+        Some(Command::Gc(args)) => command::gc(config, flag, args).await,
+        Some(Command::Config(_)) => Ok(true),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("crisweep: {}", telemetry::chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
+    match loaded {
+        Ok(config) => {
+            print!("{}", config.effective_yaml());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("crisweep: {}", telemetry::chain(&error));
+            ExitCode::from(EXIT_USAGE)
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Builds each part once, binds, spawns, drains. Holds no logic of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, Mode, PodSource as ConfiguredSource};
+use crate::cri::discover::{Places, discover};
+use crate::gc::gate::Brakes;
+use crate::http::{self, Fixed, Live, Route, Service};
+use crate::metrics::Metrics;
+use crate::observe::Observer;
+use crate::pass::{Rules, Runner};
+use crate::pods::{PodSource, Source};
+use crate::quarantine::{BackOff, Quarantine};
+use crate::worker::Worker;
+use crate::{cri, telemetry};
+
+/// How often the first look is tried while the runtime does not answer.
+const FIRST_LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Reads the configuration again.
+pub type Reload = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+
+/// Runs the service until it is told to stop.
+///
+/// # Errors
+/// If no runtime is found, or an address cannot be listened on.
+pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyhow::Result<()> {
+    let shutdown = CancellationToken::new();
+    // Before anything is said to be ready, so that no signal is missed.
+    let signals = signals()?;
+    let runner = runner(&config, flag).await?;
+    let rules = rules(&config);
+    let worker =
+        Worker::new(runner.clone(), rules, gate_brakes(&config), shutdown.clone());
+    let listeners = bind(&config.web.listen).await?;
+    let service = service(&config, runner, worker.clone(), reload);
+    let router = http::router(service.clone());
+    let permits = http::serve::permits();
+    let mut tasks = JoinSet::new();
+    for listener in listeners {
+        let (router, shutdown) = (router.clone(), shutdown.clone());
+        tasks.spawn(http::serve::serve(listener, router, shutdown, Arc::clone(&permits)));
+    }
+    tasks.spawn(first_look(service.observer.clone(), shutdown.clone()));
+    let working = tokio::spawn(async move { worker.run().await });
+    let name = stop_asked(signals, &service).await;
+    tracing::info!(signal = name, "going down: no new pass begins, what is under way ends");
+    shutdown.cancel();
+    // The pass first: those who wait for it get their answer from the servers.
+    if let Err(error) = working.await {
+        tracing::error!(%error, "the worker died; this is a bug in crisweep");
+    }
+    while tasks.join_next().await.is_some() {}
+    tracing::info!("down");
+    Ok(())
+}
+
+/// Finds the runtime and builds what passes work with.
+///
+/// # Errors
+/// If no runtime is found.
+pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Runner> {
+    let places = Places {
+        config: config.runtime.endpoint.clone().filter(|_| flag.is_none()),
+        flag,
+        environment: std::env::var(cri::discover::ENVIRONMENT_VARIABLE).ok(),
+        ..Places::usual()
+    };
+    let found = discover(&places).await?;
+    tracing::info!(endpoint = %found.path.display(), why = found.why, "runtime endpoint");
+    let image_endpoint = config.runtime.image_endpoint.as_deref();
+    let image_endpoint = image_endpoint
+        .map(|value| cri::discover::parse_endpoint(value, "runtime.image_endpoint"))
+        .transpose()?;
+    let client = cri::Client::new(cri::Settings {
+        endpoint: found.path,
+        image_endpoint,
+        timeout: config.runtime.timeout,
+        removal_timeout: config.runtime.removal_timeout,
+        max_message_bytes: config.runtime.max_message_bytes,
+    });
+    let source = match &config.pods.source {
+        ConfiguredSource::Auto | ConfiguredSource::None => Source::None,
+        ConfiguredSource::File(path) => Source::File(path.clone()),
+    };
+    let pods = PodSource::new(source, config.pods.settle, config.runtime.timeout);
+    let host_root = config.runtime.host_root.clone();
+    let observer = Observer::new(client.clone(), pods, host_root);
+    let metrics = Metrics::new(&config.node_name);
+    let quarantine = Arc::new(Mutex::new(Quarantine::default()));
+    Ok(Runner { client, observer, metrics, quarantine })
+}
+
+/// Returns what the next pass follows.
+pub fn rules(config: &Config) -> Rules {
+    Rules {
+        policy: config.policy.clone(),
+        observe_only: config.mode == Mode::Observe,
+        batch_size: config.gc.batch_size,
+        max_concurrency: config.gc.max_concurrency,
+        max_removals: config.gc.max_removals.and_then(|max| u64::try_from(max).ok()),
+        deadline: config.gc.deadline,
+        batch_pause: config.gc.batch_pause,
+        io_pressure_percent: config.gc.io_pressure_pause_percent,
+        failure_ratio: config.gc.failure_ratio,
+        back_off: BackOff { base: config.quarantine.base, max: config.quarantine.max },
+        removal_timeout: config.runtime.removal_timeout,
+        max_age: config.collect.max_age,
+        pressure_path: pressure_path(&config.runtime.host_root),
+    }
+}
+
+fn pressure_path(host_root: &std::path::Path) -> PathBuf {
+    host_root.join("proc/pressure/io")
+}
+
+fn gate_brakes(config: &Config) -> Brakes {
+    Brakes {
+        cooldown: config.brakes.cooldown,
+        max_passes_per_hour: config.brakes.max_passes_per_hour,
+        pause: config.brakes.pause,
+    }
+}
+
+fn live(config: &Config) -> Live {
+    let routes = config.alerts.iter().map(|route| Route {
+        matches: route.matches.clone(),
+        targets: route.targets.clone(),
+    });
+    let mode = match config.mode {
+        Mode::Enforce => "enforce",
+        Mode::Observe => "observe",
+    };
+    Live { routes: routes.collect(), mode }
+}
+
+fn service(config: &Config, runner: Runner, worker: Worker, reload: Reload) -> Service {
+    let reload = move |service: &Service| {
+        let config = reload()?;
+        service.worker.set_rules(rules(&config), gate_brakes(&config));
+        *service.live.write().unwrap_or_else(std::sync::PoisonError::into_inner) = live(&config);
+        Ok(())
+    };
+    Service {
+        worker,
+        observer: runner.observer.clone(),
+        metrics: runner.metrics.clone(),
+        quarantine: Arc::clone(&runner.quarantine),
+        live: Arc::new(RwLock::new(live(config))),
+        fixed: Arc::new(Fixed {
+            node: config.node_name.clone(),
+            endpoint: runner.client.endpoint().display().to_string(),
+            pod_source: match &config.pods.source {
+                ConfiguredSource::Auto => "auto",
+                ConfiguredSource::None => "none",
+                ConfiguredSource::File(_) => "file",
+            },
+            trusted_hosts: config.web.trusted_hosts.clone(),
+            max_age: config.collect.max_age,
+            reload: Box::new(reload),
+            started: Instant::now(),
+            heavy: Fixed::heavy(),
+        }),
+    }
+}
+
+async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
+    let mut listeners = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        let listener = TcpListener::bind(address).await.with_context(|| {
+            format!("cannot listen on {address} (web.listen, --web.listen-address)")
+        })?;
+        let address = listener.local_addr().context("the address listened on")?;
+        tracing::info!(%address, "listening");
+        if !address.ip().is_loopback() {
+            tracing::warn!(
+                %address,
+                "reading is open to whoever reaches this address; acting stays with loopback peers"
+            );
+        }
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// Looks until the runtime answers, so that readiness and the pod source's settling do not wait for
+/// the first scrape.
+async fn first_look(observer: Observer, shutdown: CancellationToken) {
+    let mut said = false;
+    while !shutdown.is_cancelled() {
+        let look = tokio::select! {
+            look = observer.shared(FIRST_LOOK_EVERY) => look,
+            () = shutdown.cancelled() => return,
+        };
+        match look.as_ref().map(|look| look.runtime.as_ref()) {
+            Ok(Ok(runtime)) => {
+                tracing::info!(
+                    runtime = runtime.runtime,
+                    version = runtime.version,
+                    "the runtime answers"
+                );
+                return;
+            }
+            Ok(Err(error)) if !said => {
+                tracing::warn!(%error, "the runtime does not answer yet; trying on");
+                said = true;
+            }
+            Ok(Err(_)) => {}
+            Err(error) => tracing::error!(%error, "no first look"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(FIRST_LOOK_EVERY) => {}
+            () = shutdown.cancelled() => return,
+        }
+    }
+}
+
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+fn signals() -> anyhow::Result<Signals> {
+    let listen = |kind| signal(kind).context("listening for signals");
+    Ok(Signals {
+        terminate: listen(SignalKind::terminate())?,
+        interrupt: listen(SignalKind::interrupt())?,
+        hangup: listen(SignalKind::hangup())?,
+    })
+}
+
+/// Waits for the signal to stop; SIGHUP reloads, as everywhere.
+async fn stop_asked(mut signals: Signals, service: &Service) -> &'static str {
+    loop {
+        tokio::select! {
+            _ = signals.terminate.recv() => return "SIGTERM",
+            _ = signals.interrupt.recv() => return "SIGINT",
+            _ = signals.hangup.recv() => match (service.fixed.reload)(service) {
+                Ok(()) => tracing::info!("configuration reloaded"),
+                Err(error) => {
+                    tracing::error!(error, "the configuration was not reloaded; the old one stays");
+                }
+            },
+        }
+    }
+}
+
+/// Reads the configuration and sets the log up.
+///
+/// # Errors
+/// What the configuration refuses.
+pub fn set_up(
+    file: Option<PathBuf>,
+    overrides: crate::config::Overrides,
+) -> anyhow::Result<(Config, Reload)> {
+    let load = move || {
+        let env = crate::config::environment();
+        Config::load(file.as_deref(), env, &overrides).map_err(|error| telemetry::chain(&error))
+    };
+    let config = load().map_err(anyhow::Error::msg)?;
+    telemetry::init(&config.log).map_err(|error| anyhow::Error::msg(telemetry::chain(&error)))?;
+    Ok((config, Box::new(load)))
+}

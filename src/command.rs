@@ -1,0 +1,275 @@
+//! `crisweep plan` and `crisweep gc`: one look or one pass here and now, shown to a person or a
+//! machine. The same code as the service's.
+
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use comfy_table::{ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio_util::sync::CancellationToken;
+
+use crate::app;
+use crate::cli::{GcArgs, Output, PlanArgs};
+use crate::config::Config;
+use crate::gc::gate::Options;
+use crate::gc::{self, Plan, Subject, Target};
+use crate::model::Pods;
+use crate::observe::Look;
+use crate::pass::Runner;
+use crate::report::{Cause, Outcome, Pass};
+use crate::worker::{Answer, Request, Worker};
+
+/// Rows of a table for people; the rest is counted. JSON has all.
+const ROWS_MAX: usize = 200;
+
+/// Runs `crisweep plan`; returns whether all went well.
+///
+/// # Errors
+/// If the runtime is not found or does not answer.
+pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyhow::Result<bool> {
+    let mut rules = app::rules(&config);
+    if let Some(after) = args.pass.assume_finished_after {
+        rules.policy.assume_finished_after = (!after.is_zero()).then_some(after);
+    }
+    let runner = app::runner(&config, flag).await?;
+    let look = settled_look(&runner).await?;
+    let snapshot = look.snapshot(std::collections::BTreeMap::new())?;
+    let plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
+    match args.pass.output {
+        Output::Json => print(&serde_json::to_string_pretty(&plan)?),
+        Output::Table => print(&plan_text(&plan, &look.pods, args.all)),
+    }
+    Ok(true)
+}
+
+/// Runs `crisweep gc`; returns whether all that was planned went.
+///
+/// # Errors
+/// If the runtime is not found or does not answer.
+pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::Result<bool> {
+    let runner = app::runner(&config, flag).await?;
+    settled_look(&runner).await?;
+    let shutdown = CancellationToken::new();
+    let brakes = gc::gate::Brakes {
+        cooldown: Duration::ZERO,
+        max_passes_per_hour: None,
+        pause: config.brakes.pause,
+    };
+    let worker = Worker::new(runner, app::rules(&config), brakes, shutdown.clone());
+    let request = Request {
+        cause: Cause::Command,
+        targets: args.pass.targets(),
+        options: Options {
+            dry_run: args.dry_run,
+            max_removals: args.max_removals.and_then(|max| u64::try_from(max).ok()),
+            assume_finished_after: args.pass.assume_finished_after,
+            // Who types the command means it.
+            force: true,
+        },
+        alert: None,
+    };
+    let Some(Answer::Queued(record)) = worker.submit(vec![request]).pop() else {
+        anyhow::bail!("the pass was not admitted; this is a bug in crisweep");
+    };
+    let working = tokio::spawn({
+        let worker = worker.clone();
+        async move { worker.run().await }
+    });
+    let mut progress = Progress::new(args.pass.output);
+    let mut watch = record.watch();
+    let mut sent = 0;
+    loop {
+        let pass = watch.borrow_and_update().clone();
+        let lines = record.lines_from(sent);
+        sent += lines.len();
+        progress.show(&pass, &lines);
+        if pass.is_done() {
+            break;
+        }
+        tokio::select! {
+            changed = watch.changed() => changed.context("the pass vanished")?,
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted.context("listening for Ctrl-C")?;
+                eprintln!("stopping: nothing more is tried, what is under way ends");
+                record.cancel();
+            }
+        }
+    }
+    shutdown.cancel();
+    working.await.context("the worker died; this is a bug in crisweep")?;
+    let pass = record.pass();
+    progress.end();
+    match args.pass.output {
+        Output::Json => print(&serde_json::to_string_pretty(&pass)?),
+        Output::Table => print(&pass_text(&pass)),
+    }
+    Ok(matches!(pass.outcome, Some(Outcome::Completed | Outcome::NothingToDo)))
+}
+
+/// Takes a look that the pod source has settled for.
+async fn settled_look(runner: &Runner) -> anyhow::Result<Arc<Look>> {
+    let look = runner.observer.fresh().await?;
+    let wait = runner.observer.unsettled_for().await;
+    let failed = matches!(look.pods, Pods::Unknown(crate::model::PodsUnknown::Failed(_)));
+    if wait.is_zero() || failed {
+        return Ok(look);
+    }
+    tracing::info!(seconds = wait.as_secs_f64(), "waiting for the pod source to settle (pods.settle)");
+    tokio::time::sleep(wait).await;
+    Ok(runner.observer.fresh().await?)
+}
+
+/// Progress on standard error: a bar on a terminal, lines elsewhere.
+struct Progress {
+    bar: Option<ProgressBar>,
+    quiet: bool,
+}
+
+impl Progress {
+    fn new(output: Output) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            let style = "{msg} [{bar:30}] {pos}/{len} {per_sec} {eta} left";
+            if let Ok(style) = ProgressStyle::with_template(style) {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            bar
+        });
+        Self { bar, quiet: output == Output::Json }
+    }
+
+    fn show(&mut self, pass: &Pass, lines: &[String]) {
+        let Some(bar) = &self.bar else {
+            if !self.quiet {
+                lines.iter().for_each(|line| eprintln!("{line}"));
+            }
+            return;
+        };
+        let planned: u64 = pass.targets.values().map(|report| report.planned).sum();
+        let ended: u64 = pass
+            .targets
+            .values()
+            .map(|report| report.removed + report.already_gone + report.failed + report.skipped)
+            .sum();
+        bar.set_length(planned);
+        bar.set_position(ended);
+        if let Some(line) = lines.last() {
+            bar.set_message(line.clone());
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // A closed pipe (`| head`) is not worth a word.
+    drop(writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()));
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.to_vec());
+    table
+}
+
+fn plan_text(plan: &Plan, pods: &Pods, all: bool) -> String {
+    let mut text = String::new();
+    let header = ["VERDICT", "REASON", "TARGET", "NAMESPACE/POD", "NAME", "#", "AGE", "POD IS", "ID"];
+    let mut rows = table(&header);
+    let removed = plan.removals.iter().map(|r| (&r.subject, "remove", r.reason.label()));
+    let kept = plan.kept.iter().map(|k| (&k.subject, "keep", k.reason.label()));
+    let shown = removed.chain(kept.take(if all { usize::MAX } else { 0 }));
+    let mut count = 0;
+    for (subject, verdict, reason) in shown {
+        count += 1;
+        if count <= ROWS_MAX {
+            rows.add_row(row(subject, verdict, reason));
+        }
+    }
+    if count > 0 {
+        text.push_str(&rows.trim_fmt());
+        text.push('\n');
+    }
+    if count > ROWS_MAX {
+        text.push_str(&format!("... and {} more; --output json has all\n", count - ROWS_MAX));
+    }
+    if let Pods::Unknown(why) = pods {
+        text.push_str(&format!("\nnothing is known of the pods: {why}; only surplus goes\n"));
+    }
+    text.push('\n');
+    for (target, summary) in &plan.summary {
+        let remove: Vec<String> =
+            summary.remove.iter().map(|(why, n)| format!("{} {n}", why.label())).collect();
+        let keep: Vec<String> =
+            summary.keep.iter().map(|(why, n)| format!("{} {n}", why.label())).collect();
+        text.push_str(&line(*target, "remove", summary.remove.values().sum(), &remove));
+        text.push_str(&line(*target, "keep", summary.keep.values().sum(), &keep));
+    }
+    text
+}
+
+fn line(target: Target, verdict: &str, count: usize, reasons: &[String]) -> String {
+    let reasons =
+        if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
+    format!("{target}: {verdict} {count}{reasons}\n")
+}
+
+fn row(subject: &Subject, verdict: &str, reason: &str) -> Vec<String> {
+    let pod = subject.pod.as_ref();
+    let short: String = subject.id.chars().take(13).collect();
+    let age = Duration::from_secs(u64::try_from(subject.age_seconds).unwrap_or(0));
+    let state = serde_json::to_string(&subject.pod_state).unwrap_or_default();
+    vec![
+        verdict.to_owned(),
+        reason.to_owned(),
+        subject.target.label().to_owned(),
+        pod.map_or_else(|| "-".to_owned(), |pod| format!("{}/{}", pod.namespace, pod.name)),
+        if subject.name.is_empty() { "-".to_owned() } else { subject.name.clone() },
+        subject.attempt.to_string(),
+        short_age(age),
+        state.trim_matches('"').to_owned(),
+        short,
+    ]
+}
+
+/// The two largest units, as kubectl writes ages.
+fn short_age(age: Duration) -> String {
+    let text = humantime::format_duration(age).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join("")
+}
+
+fn pass_text(pass: &Pass) -> String {
+    let header = ["TARGET", "PLANNED", "REMOVED", "ALREADY GONE", "FAILED", "SKIPPED", "REMAINING", "KEPT"];
+    let mut rows = table(&header);
+    for (target, report) in &pass.targets {
+        let kept: Vec<String> =
+            report.kept.iter().map(|(why, n)| format!("{} {n}", why.label())).collect();
+        rows.add_row(vec![
+            target.label().to_owned(),
+            report.planned.to_string(),
+            report.removed.to_string(),
+            report.already_gone.to_string(),
+            report.failed.to_string(),
+            report.skipped.to_string(),
+            report.remaining.to_string(),
+            kept.join(", "),
+        ]);
+    }
+    let outcome = pass.outcome.map_or("unfinished", Outcome::label);
+    let dry = if pass.dry_run { " (dry run: nothing was removed)" } else { "" };
+    let mut text = format!("{}\n\n{outcome}{dry}\n", rows.trim_fmt());
+    let distinct: BTreeSet<&String> = pass.errors.iter().collect();
+    for error in distinct {
+        text.push_str(&format!("  {error}\n"));
+    }
+    text
+}
