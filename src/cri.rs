@@ -1,6 +1,23 @@
-//! The runtime's side of the wire: errors, limits, and what its answers are made of.
+//! The runtime's side of the wire: who answers, what its answers are made of, and how it fails.
+//!
+//! Never decides what goes: it asks, converts and removes what it is told to.
+
+pub mod client;
+mod codec;
+pub mod convert;
+pub mod discover;
+mod error;
+#[cfg(test)]
+mod testing;
 
 use std::time::Duration;
+
+use jiff::Timestamp;
+
+pub use client::{Client, Settings};
+pub use error::Error;
+
+use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState};
 
 /// Generated from `proto/runtime/v1/cri.proto`.
 #[allow(
@@ -17,6 +34,9 @@ pub mod proto {
     tonic::include_proto!("runtime.v1");
 }
 
+/// Longest path that a unix socket's address can hold, in bytes (`sun_path` less its final NUL).
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
 /// Who answers on the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -24,6 +44,28 @@ pub struct Version {
     pub runtime: String,
     /// Its version.
     pub version: String,
+}
+
+/// What the runtime says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its conditions, in its own order.
+    pub conditions: Vec<Condition>,
+    /// The image that sandboxes are made from, where the runtime's configuration names one.
+    pub sandbox_image: Option<String>,
+}
+
+/// One condition of the runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// `RuntimeReady`, `NetworkReady`, ...
+    pub name: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Why not, in one word.
+    pub reason: String,
+    /// Why not, in a sentence.
+    pub message: String,
 }
 
 /// How a list was read.
@@ -63,16 +105,56 @@ pub struct Listed<T> {
     pub duration: Duration,
 }
 
-/// Why the runtime could not be asked, or what it refused.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Placeholder until the client lands.
-    #[error("CRI {method}")]
-    Status {
-        /// The RPC.
-        method: &'static str,
-        /// What came back.
-        #[source]
-        status: Box<tonic::Status>,
-    },
+/// The file systems that the runtime names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FsInfo {
+    /// Where images are.
+    pub image: Vec<FsUsage>,
+    /// Where writable layers are, if elsewhere; empty on containerd.
+    pub container: Vec<FsUsage>,
+}
+
+/// What the runtime uses of one file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FsUsage {
+    /// Where it is.
+    pub mountpoint: String,
+    /// Bytes that the runtime's own content takes.
+    pub used_bytes: u64,
+    /// Inodes that it takes, if the runtime counts them.
+    pub inodes_used: Option<u64>,
+}
+
+/// One container, asked about by its id: what lists do not tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerStatus {
+    /// Its id: the one that was asked for.
+    pub id: ContainerId,
+    /// Its name within the pod.
+    pub name: String,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Its state now.
+    pub state: ContainerState,
+    /// When it was created; `Timestamp::MAX` if the runtime does not say.
+    pub created_at: Timestamp,
+    /// When it exited; `None` if it has not, or if the runtime does not say.
+    pub finished_at: Option<Timestamp>,
+    /// What it exited with; means something only once it has.
+    pub exit_code: i32,
+    /// Why it exited, in one word (`Completed`, `Error`, `OOMKilled`).
+    pub reason: String,
+    /// Its log file; empty if it has none.
+    pub log_path: String,
+}
+
+/// One sandbox, asked about by its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxStatus {
+    /// Its id: the one that was asked for.
+    pub id: PodSandboxId,
+    /// Its state now.
+    pub state: PodSandboxState,
+    /// When it was created; `Timestamp::MAX` if the runtime does not say.
+    pub created_at: Timestamp,
 }

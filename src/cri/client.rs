@@ -1,0 +1,333 @@
+//! The RPCs that crisweep makes, each with a deadline and a message limit.
+//!
+//! Never retries and never caches: what a failure means is the caller's to say.
+
+mod link;
+mod lists;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::transport::Channel;
+
+use self::link::{Link, request};
+use super::proto::image_service_client::ImageServiceClient;
+use super::proto::runtime_service_client::RuntimeServiceClient;
+use super::{
+    ContainerStatus, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert, proto,
+};
+use crate::model::{Container, ContainerId, Image, PodSandbox, PodSandboxId};
+
+/// What the kubelet sends as its own version of the interface.
+const INTERFACE_VERSION: &str = "0.1.0";
+
+/// Where the runtime is and how long and big its answers may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The runtime's socket.
+    pub endpoint: PathBuf,
+    /// The image service's socket, if it is another one.
+    pub image_endpoint: Option<PathBuf>,
+    /// Deadline of every question.
+    pub timeout: Duration,
+    /// Deadline of every removal and stop. Shorter than a slow CNI teardown takes, it makes no
+    /// progress, ever.
+    pub removal_timeout: Duration,
+    /// The biggest answer that is decoded.
+    pub max_message_bytes: usize,
+}
+
+/// A CRI runtime. Clones share its connections.
+///
+/// Connects when first asked and again after the runtime went away, so it may be made before the
+/// socket is there. Calls must run inside a tokio runtime.
+#[derive(Clone, Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    runtime: Link,
+    /// `None`: the runtime's.
+    image: Option<Link>,
+}
+
+impl Client {
+    /// Makes a client. Does not touch the socket.
+    pub fn new(settings: Settings) -> Self {
+        let link = |endpoint: &Path| Link::new(endpoint, &settings);
+        let runtime = link(&settings.endpoint);
+        let image = settings.image_endpoint.as_deref().map(link);
+        Self {
+            shared: Arc::new(Shared {
+                runtime,
+                image,
+                settings,
+            }),
+        }
+    }
+
+    /// Returns the runtime's socket.
+    pub fn endpoint(&self) -> &Path {
+        &self.shared.settings.endpoint
+    }
+
+    /// Asks who the runtime is.
+    pub async fn version(&self) -> Result<Version, Error> {
+        let message = proto::VersionRequest {
+            version: INTERFACE_VERSION.to_owned(),
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.version(request(message, deadline));
+        self.runtime()
+            .call("Version", deadline, call)
+            .await
+            .map(convert::version)
+    }
+
+    /// Asks how the runtime is, and for the part of its configuration that we need.
+    pub async fn status(&self) -> Result<Status, Error> {
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.status(request(proto::StatusRequest { verbose: true }, deadline));
+        self.runtime()
+            .call("Status", deadline, call)
+            .await
+            .map(convert::status)
+    }
+
+    /// Lists every container.
+    pub async fn list_containers(&self) -> Result<Listed<Container>, Error> {
+        self.runtime()
+            .list::<proto::ContainerRow>(&lists::CONTAINERS, self.timeout())
+            .await
+    }
+
+    /// Lists every pod sandbox.
+    pub async fn list_pod_sandboxes(&self) -> Result<Listed<PodSandbox>, Error> {
+        self.runtime()
+            .list::<proto::PodSandboxRow>(&lists::SANDBOXES, self.timeout())
+            .await
+    }
+
+    /// Lists every image.
+    pub async fn list_images(&self) -> Result<Listed<Image>, Error> {
+        self.image()
+            .list::<proto::ImageRow>(&lists::IMAGES, self.timeout())
+            .await
+    }
+
+    /// Asks which file systems hold images and writable layers, and how much of them.
+    pub async fn image_fs_info(&self) -> Result<FsInfo, Error> {
+        let (mut rpc, deadline) = (self.image_rpc(), self.timeout());
+        let call = rpc.image_fs_info(request(proto::ImageFsInfoRequest {}, deadline));
+        self.image()
+            .call("ImageFsInfo", deadline, call)
+            .await
+            .map(convert::fs_info)
+    }
+
+    /// Asks about one container; `None` if it is gone.
+    pub async fn container_status(
+        &self,
+        id: &ContainerId,
+    ) -> Result<Option<ContainerStatus>, Error> {
+        const METHOD: &str = "ContainerStatus";
+        let message = proto::ContainerStatusRequest {
+            container_id: id.to_string(),
+            verbose: false,
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.container_status(request(message, deadline));
+        let Some(answer) = found(self.runtime().call(METHOD, deadline, call).await)? else {
+            return Ok(None);
+        };
+        let status = answer
+            .status
+            .and_then(|raw| convert::container_status(id, raw).ok());
+        status
+            .map(Some)
+            .ok_or_else(|| not_about(METHOD, id.as_str()))
+    }
+
+    /// Asks about one pod sandbox; `None` if it is gone.
+    pub async fn sandbox_status(&self, id: &PodSandboxId) -> Result<Option<SandboxStatus>, Error> {
+        const METHOD: &str = "PodSandboxStatus";
+        let message = proto::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_string(),
+            verbose: false,
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.pod_sandbox_status(request(message, deadline));
+        let Some(answer) = found(self.runtime().call(METHOD, deadline, call).await)? else {
+            return Ok(None);
+        };
+        let status = answer
+            .status
+            .and_then(|raw| convert::sandbox_status(id, &raw).ok());
+        status
+            .map(Some)
+            .ok_or_else(|| not_about(METHOD, id.as_str()))
+    }
+
+    /// Lists the containers that name a sandbox. An answer with a row that names no container or no
+    /// sandbox is an error: that row could be one of them.
+    pub async fn containers_of_sandbox(&self, id: &PodSandboxId) -> Result<Vec<Container>, Error> {
+        let filter = proto::ContainerFilter {
+            pod_sandbox_id: id.to_string(),
+            ..Default::default()
+        };
+        let message = proto::ListContainersRequest {
+            filter: Some(filter),
+        };
+        let unary = lists::CONTAINERS.unary;
+        let page = self
+            .runtime()
+            .page::<_, proto::ContainerRow>(unary, message, self.timeout())
+            .await?;
+        if page.malformed > 0 {
+            let what = format!("{} rows lack an id", page.malformed);
+            return Err(Error::Malformed {
+                method: unary.name,
+                what,
+            });
+        }
+        // Not every server knows every filter, and one that ignores it sends them all.
+        Ok(page
+            .rows
+            .into_iter()
+            .filter(|container| container.sandbox_id == *id)
+            .collect())
+    }
+
+    /// Stops a container, killing it after `grace`. Gone is success.
+    pub async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), Error> {
+        let message = proto::StopContainerRequest {
+            container_id: id.to_string(),
+            timeout: whole_seconds(grace),
+        };
+        let deadline = self.shared.settings.removal_timeout.saturating_add(grace);
+        let mut rpc = self.runtime_rpc();
+        let call = rpc.stop_container(request(message, deadline));
+        gone_is_success(self.runtime().call("StopContainer", deadline, call).await)
+    }
+
+    /// Removes a container: **kills it first if it runs**. Gone is success.
+    pub async fn remove_container(&self, id: &ContainerId) -> Result<(), Error> {
+        let message = proto::RemoveContainerRequest {
+            container_id: id.to_string(),
+        };
+        let (mut rpc, deadline) = self.removal();
+        let call = rpc.remove_container(request(message, deadline));
+        gone_is_success(self.runtime().call("RemoveContainer", deadline, call).await)
+    }
+
+    /// Stops a pod sandbox and what it holds. Gone is success.
+    pub async fn stop_pod_sandbox(&self, id: &PodSandboxId) -> Result<(), Error> {
+        let message = proto::StopPodSandboxRequest {
+            pod_sandbox_id: id.to_string(),
+        };
+        let (mut rpc, deadline) = self.removal();
+        let call = rpc.stop_pod_sandbox(request(message, deadline));
+        gone_is_success(self.runtime().call("StopPodSandbox", deadline, call).await)
+    }
+
+    /// Removes a pod sandbox: **kills and removes what it holds**. Gone is success.
+    pub async fn remove_pod_sandbox(&self, id: &PodSandboxId) -> Result<(), Error> {
+        let message = proto::RemovePodSandboxRequest {
+            pod_sandbox_id: id.to_string(),
+        };
+        let (mut rpc, deadline) = self.removal();
+        let call = rpc.remove_pod_sandbox(request(message, deadline));
+        gone_is_success(
+            self.runtime()
+                .call("RemovePodSandbox", deadline, call)
+                .await,
+        )
+    }
+
+    /// Removes an image with **all its tags, whoever uses it**. Gone is success; an empty name is
+    /// refused here, since runtimes take an empty id for a prefix of all.
+    pub async fn remove_image(&self, image: &str) -> Result<(), Error> {
+        const METHOD: &str = "RemoveImage";
+        if image.is_empty() {
+            let status = tonic::Status::invalid_argument("the image has no name");
+            return Err(Error::Status {
+                method: METHOD,
+                status: Box::new(status),
+            });
+        }
+        let image = proto::ImageSpec {
+            image: image.to_owned(),
+            ..Default::default()
+        };
+        let message = proto::RemoveImageRequest { image: Some(image) };
+        let (mut rpc, deadline) = (self.image_rpc(), self.shared.settings.removal_timeout);
+        let call = rpc.remove_image(request(message, deadline));
+        gone_is_success(self.image().call(METHOD, deadline, call).await)
+    }
+
+    fn runtime(&self) -> &Link {
+        &self.shared.runtime
+    }
+
+    fn image(&self) -> &Link {
+        self.shared.image.as_ref().unwrap_or(&self.shared.runtime)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.shared.settings.timeout
+    }
+
+    fn question(&self) -> (RuntimeServiceClient<Channel>, Duration) {
+        (self.runtime_rpc(), self.timeout())
+    }
+
+    fn removal(&self) -> (RuntimeServiceClient<Channel>, Duration) {
+        (self.runtime_rpc(), self.shared.settings.removal_timeout)
+    }
+
+    fn runtime_rpc(&self) -> RuntimeServiceClient<Channel> {
+        RuntimeServiceClient::new(self.runtime().channel())
+            .max_decoding_message_size(self.shared.settings.max_message_bytes)
+    }
+
+    fn image_rpc(&self) -> ImageServiceClient<Channel> {
+        ImageServiceClient::new(self.image().channel())
+            .max_decoding_message_size(self.shared.settings.max_message_bytes)
+    }
+}
+
+/// Turns "no such object" into `None`.
+fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// containerd 1.6 says NOT_FOUND where later ones say OK.
+fn gone_is_success<T>(answer: Result<T, Error>) -> Result<(), Error> {
+    found(answer).map(|_| ())
+}
+
+fn not_about(method: &'static str, id: &str) -> Error {
+    Error::Malformed {
+        method,
+        what: format!("it is not about {id}"),
+    }
+}
+
+/// Rounds up: a grace of half a second must not become none.
+fn whole_seconds(grace: Duration) -> i64 {
+    let seconds = grace
+        .as_secs()
+        .saturating_add(u64::from(grace.subsec_nanos() > 0));
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! Lists: streamed where the runtime can, in one answer where it cannot.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use prost::Message;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+use super::link::{Link, request};
+use crate::cri::codec::{ListCodec, Page};
+use crate::cri::convert::Row;
+use crate::cri::{Error, ListMode, Listed};
+
+/// An RPC's name, and its path on the wire.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rpc {
+    pub(super) name: &'static str,
+    path: &'static str,
+}
+
+/// The two RPCs that read one list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListRpc {
+    streaming: Rpc,
+    pub(super) unary: Rpc,
+    missing: fn(&Missing) -> &AtomicU64,
+}
+
+pub(super) const CONTAINERS: ListRpc = ListRpc {
+    streaming: Rpc {
+        name: "StreamContainers",
+        path: "/runtime.v1.RuntimeService/StreamContainers",
+    },
+    unary: Rpc {
+        name: "ListContainers",
+        path: "/runtime.v1.RuntimeService/ListContainers",
+    },
+    missing: |missing| &missing.containers,
+};
+
+pub(super) const SANDBOXES: ListRpc = ListRpc {
+    streaming: Rpc {
+        name: "StreamPodSandboxes",
+        path: "/runtime.v1.RuntimeService/StreamPodSandboxes",
+    },
+    unary: Rpc {
+        name: "ListPodSandbox",
+        path: "/runtime.v1.RuntimeService/ListPodSandbox",
+    },
+    missing: |missing| &missing.sandboxes,
+};
+
+pub(super) const IMAGES: ListRpc = ListRpc {
+    streaming: Rpc {
+        name: "StreamImages",
+        path: "/runtime.v1.ImageService/StreamImages",
+    },
+    unary: Rpc {
+        name: "ListImages",
+        path: "/runtime.v1.ImageService/ListImages",
+    },
+    missing: |missing| &missing.images,
+};
+
+/// For each list the number of the connection on which its streaming RPC was found missing. It holds
+/// for that connection alone: a restarted runtime may have been upgraded.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    containers: AtomicU64,
+    sandboxes: AtomicU64,
+    images: AtomicU64,
+}
+
+impl Link {
+    /// Reads a whole list.
+    pub(super) async fn list<R: Row>(
+        &self,
+        rpc: &ListRpc,
+        deadline: Duration,
+    ) -> Result<Listed<R::Model>, Error> {
+        let started = Instant::now();
+        let (mode, page) = match self.streamed::<R>(rpc, deadline).await? {
+            Some(page) => (ListMode::Streaming, page),
+            // An unfiltered request has no fields, so `()` encodes as any of them.
+            None => (
+                ListMode::Unary,
+                self.page::<(), R>(rpc.unary, (), deadline).await?,
+            ),
+        };
+        Ok(Listed {
+            rows: page.rows,
+            malformed: page.malformed,
+            response_bytes: page.bytes,
+            mode,
+            duration: started.elapsed(),
+        })
+    }
+
+    /// Reads one answer.
+    pub(super) async fn page<Q, R>(
+        &self,
+        rpc: Rpc,
+        message: Q,
+        deadline: Duration,
+    ) -> Result<Page<R::Model>, Error>
+    where
+        Q: Message + 'static,
+        R: Row,
+    {
+        let answer = async {
+            let mut grpc = self.ready().await?;
+            let path = PathAndQuery::from_static(rpc.path);
+            grpc.unary(
+                request(message, deadline),
+                path,
+                ListCodec::<Q, R>::default(),
+            )
+            .await
+        };
+        self.call(rpc.name, deadline, answer).await
+    }
+
+    /// Reads a list over its streaming RPC; `None` if the runtime has none.
+    async fn streamed<R: Row>(
+        &self,
+        rpc: &ListRpc,
+        deadline: Duration,
+    ) -> Result<Option<Page<R::Model>>, Error> {
+        let missing_on = (rpc.missing)(&self.missing);
+        let connection = self.connection();
+        if connection > 0 && missing_on.load(Ordering::Relaxed) == connection {
+            return Ok(None);
+        }
+        let answer = self.read_stream::<R>(rpc.streaming.path, deadline);
+        match self.call(rpc.streaming.name, deadline, answer).await {
+            Err(error) if error.is_unimplemented() => {
+                // If it was another connection that answered, the next list asks again.
+                missing_on.store(connection, Ordering::Relaxed);
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Reads a stream to its end. What came before an error is thrown away: half a list would make
+    /// the other half look deleted.
+    async fn read_stream<R: Row>(
+        &self,
+        path: &'static str,
+        deadline: Duration,
+    ) -> Result<Response<Page<R::Model>>, Status> {
+        let mut grpc = self.ready().await?;
+        let path = PathAndQuery::from_static(path);
+        let codec = ListCodec::<(), R>::default();
+        let mut stream = grpc
+            .server_streaming(request((), deadline), path, codec)
+            .await?
+            .into_inner();
+        let mut whole = Page {
+            rows: Vec::new(),
+            malformed: 0,
+            bytes: 0,
+        };
+        while let Some(page) = stream.message().await? {
+            whole.rows.extend(page.rows);
+            whole.malformed += page.malformed;
+            whole.bytes += page.bytes;
+        }
+        Ok(Response::new(whole))
+    }
+
+    async fn ready(&self) -> Result<Grpc<Channel>, Status> {
+        let mut grpc = Grpc::new(self.channel()).max_decoding_message_size(self.max_message_bytes);
+        grpc.ready()
+            .await
+            .map_err(|error| Status::from_error(error.into()))?;
+        Ok(grpc)
+    }
+}

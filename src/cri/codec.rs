@@ -1,0 +1,184 @@
+//! Reads a list's answer row by row, each converted before the next is decoded, and weighs it.
+//!
+//! Never holds more than one raw row: a list of ten thousand decoded at once costs many times what
+//! the model keeps of it.
+
+use std::marker::PhantomData;
+
+use bytes::{Buf, Bytes};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::{DecodeError, Message};
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic_prost::ProstEncoder;
+
+use super::convert::{Malformed, Row};
+
+/// The field that holds the rows, in every list's answer, streamed or not.
+const ROWS_FIELD: u32 = 1;
+
+/// One message of a list's answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Page<M> {
+    /// Its rows, converted.
+    pub(crate) rows: Vec<M>,
+    /// Rows that lack what must be there.
+    pub(crate) malformed: usize,
+    /// What the message weighs on the wire, all fields counted.
+    pub(crate) bytes: u64,
+}
+
+/// Sends `Q`, receives pages of what `R` converts to.
+#[derive(Debug)]
+pub(crate) struct ListCodec<Q, R>(PhantomData<fn(Q) -> R>);
+
+impl<Q, R> Default for ListCodec<Q, R> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<Q: Message + 'static, R: Row> Codec for ListCodec<Q, R> {
+    type Encode = Q;
+    type Decode = Page<R::Model>;
+    type Encoder = ProstEncoder<Q>;
+    type Decoder = ListDecoder<R>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::default()
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ListDecoder(PhantomData)
+    }
+}
+
+/// Decodes one message of a list's answer.
+#[derive(Debug)]
+pub(crate) struct ListDecoder<R>(PhantomData<fn() -> R>);
+
+impl<R: Row> Decoder for ListDecoder<R> {
+    type Item = Page<R::Model>;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
+        // Takes the bytes over without a copy.
+        let message = buffer.copy_to_bytes(buffer.remaining());
+        read::<R>(message)
+            .map(Some)
+            .map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+/// Why a message is not what it should be.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Protobuf(#[from] DecodeError),
+    // Begins as prost's own texts do, by which `Error` knows them.
+    #[error("failed to decode Protobuf message: a row ends past the end of its message")]
+    CutOff,
+}
+
+/// Reads one message. A row that cannot be decoded fails it all: what such a row would have held in
+/// use is not known, so nothing may be concluded from the rest.
+fn read<R: Row>(mut message: Bytes) -> Result<Page<R::Model>, ReadError> {
+    let mut page = Page {
+        rows: Vec::new(),
+        malformed: 0,
+        bytes: message.len() as u64,
+    };
+    while message.has_remaining() {
+        let (field, wire_type) = decode_key(&mut message)?;
+        if field != ROWS_FIELD || wire_type != WireType::LengthDelimited {
+            skip_field(wire_type, field, &mut message, DecodeContext::default())?;
+            continue;
+        }
+        match R::decode(take_row(&mut message)?)?.into_model() {
+            Ok(row) => page.rows.push(row),
+            Err(Malformed) => page.malformed += 1,
+        }
+    }
+    Ok(page)
+}
+
+fn take_row(message: &mut Bytes) -> Result<Bytes, ReadError> {
+    let length = decode_varint(message)?;
+    match usize::try_from(length) {
+        Ok(length) if length <= message.len() => Ok(message.split_to(length)),
+        Ok(_) | Err(_) => Err(ReadError::CutOff),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cri::proto;
+
+    fn read_containers(bytes: impl Into<Bytes>) -> Result<Page<crate::model::Container>, String> {
+        read::<proto::ContainerRow>(bytes.into()).map_err(|error| error.to_string())
+    }
+
+    fn container(id: &str, sandbox: &str) -> proto::Container {
+        proto::Container {
+            id: id.into(),
+            pod_sandbox_id: sandbox.into(),
+            annotations: [("heavy".into(), "x".repeat(300))].into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn weighs_the_whole_message_and_counts_rows_without_ids() {
+        let message = proto::ListContainersResponse {
+            containers: vec![container("a", "s"), container("", "s"), container("b", "")],
+        };
+        let page = read_containers(message.encode_to_vec()).unwrap();
+        assert_eq!(page.bytes, message.encoded_len() as u64);
+        assert_eq!(page.rows.len(), 1);
+        assert_eq!(page.rows[0].id.as_str(), "a");
+        assert_eq!(page.malformed, 2);
+    }
+
+    #[test]
+    fn an_empty_message_is_an_empty_page() {
+        let page = read_containers(Bytes::new()).unwrap();
+        assert_eq!(
+            page,
+            Page {
+                rows: Vec::new(),
+                malformed: 0,
+                bytes: 0
+            }
+        );
+    }
+
+    #[test]
+    fn later_versions_fields_are_skipped_and_weighed() {
+        let mut bytes = proto::ListContainersResponse {
+            containers: vec![container("a", "s")],
+        }
+        .encode_to_vec();
+        // Field 9, varint 1; field 10, two bytes.
+        bytes.extend([0x48, 0x01, 0x52, 0x02, 0xff, 0xff]);
+        let length = bytes.len() as u64;
+        let page = read_containers(bytes).unwrap();
+        assert_eq!((page.rows.len(), page.bytes), (1, length));
+    }
+
+    #[test]
+    fn a_broken_row_or_frame_fails_the_message() {
+        // A row that says it has 80 bytes and has 1.
+        let error = read_containers(vec![0x0a, 0x50, 0x00]).unwrap_err();
+        assert!(
+            error.ends_with("a row ends past the end of its message"),
+            "{error}"
+        );
+        // A row whose id is not UTF-8.
+        assert!(read_containers(vec![0x0a, 0x03, 0x0a, 0x01, 0xff]).is_err());
+        // No field has number 0.
+        assert!(read_containers(vec![0x00, 0x00]).is_err());
+        // A field that is skipped must be whole, too.
+        assert!(read_containers(vec![0x52, 0x05, 0x00]).is_err());
+    }
+}

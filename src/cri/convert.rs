@@ -1,0 +1,257 @@
+//! What the wire says, as the model's values. Doubt keeps: what is missing or unknown is read in the
+//! way that removes less.
+//!
+//! Never asks the runtime for anything.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use prost::Message;
+
+use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version, proto};
+use crate::model::{
+    Container, ContainerId, ContainerState, Image, ImageId, PodRef, PodSandbox, PodSandboxId,
+    PodSandboxState, PodUid,
+};
+
+/// Labels with this beginning are the kubelet's own.
+const KUBELET_LABELS: &str = "io.kubernetes.";
+const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
+const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
+const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
+
+/// A row lacks an id that must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an id is missing")]
+pub struct Malformed;
+
+/// A row of a list, as the wire brings it.
+pub trait Row: Message + Default + 'static {
+    /// What it becomes.
+    type Model: Send + Sync + 'static;
+
+    /// Converts it.
+    fn into_model(self) -> Result<Self::Model, Malformed>;
+}
+
+impl Row for proto::ContainerRow {
+    type Model = Container;
+
+    /// Without metadata a row stays, nameless and without a pod: it still holds its sandbox.
+    fn into_model(self) -> Result<Container, Malformed> {
+        let pod = if self.metadata.is_some() {
+            container_pod(&self.labels)
+        } else {
+            None
+        };
+        let metadata = self.metadata.unwrap_or_default();
+        Ok(Container {
+            id: ContainerId::new(self.id).ok_or(Malformed)?,
+            sandbox_id: PodSandboxId::new(self.pod_sandbox_id).ok_or(Malformed)?,
+            name: metadata.name,
+            attempt: metadata.attempt,
+            state: container_state(self.state),
+            created_at: created_at(self.created_at),
+            finished_at: None,
+            pod,
+            image: if self.image_id.is_empty() {
+                self.image_ref
+            } else {
+                self.image_id
+            },
+            labels: foreign_labels(self.labels),
+        })
+    }
+}
+
+impl Row for proto::PodSandboxRow {
+    type Model = PodSandbox;
+
+    fn into_model(self) -> Result<PodSandbox, Malformed> {
+        let metadata = self.metadata.unwrap_or_default();
+        Ok(PodSandbox {
+            id: PodSandboxId::new(self.id).ok_or(Malformed)?,
+            attempt: metadata.attempt,
+            pod: sandbox_pod(metadata, &self.labels),
+            state: sandbox_state(self.state),
+            created_at: created_at(self.created_at),
+            labels: foreign_labels(self.labels),
+        })
+    }
+}
+
+impl Row for proto::ImageRow {
+    type Model = Image;
+
+    fn into_model(self) -> Result<Image, Malformed> {
+        Ok(Image {
+            id: ImageId::new(self.id).ok_or(Malformed)?,
+            repo_tags: self.repo_tags,
+            repo_digests: self.repo_digests,
+            size_bytes: self.size,
+            pinned: self.pinned,
+        })
+    }
+}
+
+/// Converts the answer to `ContainerStatus` about `id`. An answer about another container, which a
+/// runtime that takes prefixes could give, is malformed.
+pub(crate) fn container_status(
+    id: &ContainerId,
+    raw: proto::ContainerStatus,
+) -> Result<ContainerStatus, Malformed> {
+    if raw.id != id.as_str() {
+        return Err(Malformed);
+    }
+    let metadata = raw.metadata.unwrap_or_default();
+    Ok(ContainerStatus {
+        id: id.clone(),
+        name: metadata.name,
+        attempt: metadata.attempt,
+        state: container_state(raw.state),
+        created_at: created_at(raw.created_at),
+        finished_at: moment(raw.finished_at),
+        exit_code: raw.exit_code,
+        reason: raw.reason,
+        log_path: raw.log_path,
+    })
+}
+
+/// Converts the answer to `PodSandboxStatus` about `id`, likewise.
+pub(crate) fn sandbox_status(
+    id: &PodSandboxId,
+    raw: &proto::PodSandboxStatus,
+) -> Result<SandboxStatus, Malformed> {
+    if raw.id != id.as_str() {
+        return Err(Malformed);
+    }
+    Ok(SandboxStatus {
+        id: id.clone(),
+        state: sandbox_state(raw.state),
+        created_at: created_at(raw.created_at),
+    })
+}
+
+/// Converts the answer to `Version`.
+pub(crate) fn version(raw: proto::VersionResponse) -> Version {
+    Version {
+        runtime: raw.runtime_name,
+        version: raw.runtime_version,
+    }
+}
+
+/// Converts the answer to `Status`.
+pub(crate) fn status(raw: proto::StatusResponse) -> Status {
+    let sandbox_image = raw
+        .info
+        .get("config")
+        .and_then(|config| sandbox_image(config));
+    let conditions = raw.status.unwrap_or_default().conditions;
+    Status {
+        conditions: conditions.into_iter().map(condition).collect(),
+        sandbox_image,
+    }
+}
+
+/// Converts the answer to `ImageFsInfo`. A file system without a mount point cannot be measured and
+/// is left out.
+pub(crate) fn fs_info(raw: proto::ImageFsInfoResponse) -> FsInfo {
+    let usages = |list: Vec<_>| list.into_iter().filter_map(fs_usage).collect();
+    FsInfo {
+        image: usages(raw.image_filesystems),
+        container: usages(raw.container_filesystems),
+    }
+}
+
+fn condition(raw: proto::RuntimeCondition) -> Condition {
+    Condition {
+        name: raw.r#type,
+        holds: raw.status,
+        reason: raw.reason,
+        message: raw.message,
+    }
+}
+
+/// Reads the image that sandboxes are made from out of the runtime's own configuration (JSON).
+fn sandbox_image(config: &str) -> Option<String> {
+    let config: serde_json::Value = serde_json::from_str(config).ok()?;
+    let image = config.get("sandboxImage")?.as_str()?;
+    (!image.is_empty()).then(|| image.to_owned())
+}
+
+fn fs_usage(raw: proto::FilesystemUsage) -> Option<FsUsage> {
+    let mountpoint = raw
+        .fs_id
+        .map(|id| id.mountpoint)
+        .filter(|path| !path.is_empty())?;
+    Some(FsUsage {
+        mountpoint,
+        used_bytes: raw.used_bytes.map_or(0, |bytes| bytes.value),
+        inodes_used: raw.inodes_used.map(|inodes| inodes.value),
+    })
+}
+
+/// The pod that the kubelet's labels name. No uid, no pod: another tool made it.
+fn container_pod(labels: &BTreeMap<String, String>) -> Option<PodRef> {
+    let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
+    let uid = PodUid::new(label(POD_UID_LABEL))?;
+    Some(PodRef {
+        uid,
+        namespace: label(POD_NAMESPACE_LABEL),
+        name: label(POD_NAME_LABEL),
+    })
+}
+
+/// The pod of a sandbox: the kubelet writes its uid twice, and only if both agree is it believed.
+fn sandbox_pod(
+    metadata: proto::PodSandboxMetadata,
+    labels: &BTreeMap<String, String>,
+) -> Option<PodRef> {
+    let label = labels.get(POD_UID_LABEL)?;
+    if *label != metadata.uid {
+        return None;
+    }
+    let uid = PodUid::new(metadata.uid)?;
+    Some(PodRef {
+        uid,
+        namespace: metadata.namespace,
+        name: metadata.name,
+    })
+}
+
+fn foreign_labels(mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    labels.retain(|key, _| !key.starts_with(KUBELET_LABELS));
+    labels
+}
+
+/// A state that we do not know is `Unknown`, which keeps.
+fn container_state(number: i32) -> ContainerState {
+    match proto::ContainerState::try_from(number) {
+        Ok(proto::ContainerState::ContainerCreated) => ContainerState::Created,
+        Ok(proto::ContainerState::ContainerRunning) => ContainerState::Running,
+        Ok(proto::ContainerState::ContainerExited) => ContainerState::Exited,
+        Ok(proto::ContainerState::ContainerUnknown) | Err(_) => ContainerState::Unknown,
+    }
+}
+
+/// A state that we do not know is `Ready`, which keeps.
+fn sandbox_state(number: i32) -> PodSandboxState {
+    match proto::PodSandboxState::try_from(number) {
+        Ok(proto::PodSandboxState::SandboxNotready) => PodSandboxState::NotReady,
+        Ok(proto::PodSandboxState::SandboxReady) | Err(_) => PodSandboxState::Ready,
+    }
+}
+
+/// An unknown creation counts as young: it lies in the future.
+fn created_at(nanoseconds: i64) -> Timestamp {
+    moment(nanoseconds).unwrap_or(Timestamp::MAX)
+}
+
+fn moment(nanoseconds: i64) -> Option<Timestamp> {
+    (nanoseconds > 0)
+        .then(|| Timestamp::from_nanosecond(nanoseconds.into()).ok())
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests;

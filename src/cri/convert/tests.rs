@@ -1,0 +1,316 @@
+use super::*;
+
+const UID: &str = "0b5ad5c4-5b3c-4d9e-8f0a-3c5d9a6f1e22";
+
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+fn kubelet_labels() -> BTreeMap<String, String> {
+    labels(&[
+        (POD_UID_LABEL, UID),
+        (POD_NAMESPACE_LABEL, "shop"),
+        (POD_NAME_LABEL, "web-0"),
+        ("io.kubernetes.container.name", "app"),
+        ("app", "web"),
+    ])
+}
+
+fn container_row() -> proto::ContainerRow {
+    proto::ContainerRow {
+        id: "c1".into(),
+        pod_sandbox_id: "s1".into(),
+        metadata: Some(proto::ContainerMetadata {
+            name: "app".into(),
+            attempt: 3,
+        }),
+        image_ref: "sha256:ref".into(),
+        state: proto::ContainerState::ContainerExited.into(),
+        created_at: 1_700_000_000_000_000_001,
+        labels: kubelet_labels(),
+        image_id: String::new(),
+    }
+}
+
+fn sandbox_row() -> proto::PodSandboxRow {
+    proto::PodSandboxRow {
+        id: "s1".into(),
+        metadata: Some(proto::PodSandboxMetadata {
+            name: "web-0".into(),
+            uid: UID.into(),
+            namespace: "shop".into(),
+            attempt: 2,
+        }),
+        state: proto::PodSandboxState::SandboxNotready.into(),
+        created_at: 1_700_000_000_000_000_000,
+        labels: kubelet_labels(),
+    }
+}
+
+fn web_pod() -> PodRef {
+    PodRef {
+        uid: PodUid::new(UID).unwrap(),
+        namespace: "shop".into(),
+        name: "web-0".into(),
+    }
+}
+
+#[test]
+fn a_whole_container_row_is_read_whole() {
+    let container = container_row().into_model().unwrap();
+    let expected = Container {
+        id: ContainerId::new("c1").unwrap(),
+        sandbox_id: PodSandboxId::new("s1").unwrap(),
+        name: "app".into(),
+        attempt: 3,
+        state: ContainerState::Exited,
+        created_at: "2023-11-14T22:13:20.000000001Z".parse().unwrap(),
+        finished_at: None,
+        pod: Some(web_pod()),
+        image: "sha256:ref".into(),
+        labels: labels(&[("app", "web")]),
+    };
+    assert_eq!(container, expected);
+}
+
+#[test]
+fn rows_without_ids_are_malformed() {
+    let nameless = proto::ContainerRow {
+        id: String::new(),
+        ..container_row()
+    };
+    assert_eq!(nameless.into_model().unwrap_err(), Malformed);
+    let homeless = proto::ContainerRow {
+        pod_sandbox_id: String::new(),
+        ..container_row()
+    };
+    assert_eq!(homeless.into_model().unwrap_err(), Malformed);
+    let sandbox = proto::PodSandboxRow {
+        id: String::new(),
+        ..sandbox_row()
+    };
+    assert_eq!(sandbox.into_model().unwrap_err(), Malformed);
+    assert_eq!(
+        proto::ImageRow::default().into_model().unwrap_err(),
+        Malformed
+    );
+}
+
+#[test]
+fn a_container_without_metadata_still_holds_its_sandbox() {
+    let row = proto::ContainerRow {
+        metadata: None,
+        ..container_row()
+    };
+    let container = row.into_model().unwrap();
+    assert_eq!(container.sandbox_id.as_str(), "s1");
+    assert_eq!((container.name.as_str(), container.pod), ("", None));
+}
+
+#[test]
+fn a_container_has_a_pod_only_with_a_uid_label() {
+    let pod_of = |pairs: &[(&str, &str)]| {
+        let row = proto::ContainerRow {
+            labels: labels(pairs),
+            ..container_row()
+        };
+        row.into_model().unwrap().pod
+    };
+    assert_eq!(pod_of(&[]), None);
+    assert_eq!(
+        pod_of(&[(POD_UID_LABEL, ""), (POD_NAME_LABEL, "web-0")]),
+        None
+    );
+    let bare = PodRef {
+        namespace: String::new(),
+        name: String::new(),
+        ..web_pod()
+    };
+    assert_eq!(pod_of(&[(POD_UID_LABEL, UID)]), Some(bare));
+}
+
+#[test]
+fn a_sandbox_has_a_pod_only_if_label_and_metadata_agree() {
+    let pod_of = |label: Option<&str>, metadata: Option<&str>| {
+        let metadata = metadata.map(|uid| proto::PodSandboxMetadata {
+            uid: uid.into(),
+            ..sandbox_row().metadata.unwrap()
+        });
+        let labels = label
+            .map(|uid| labels(&[(POD_UID_LABEL, uid)]))
+            .unwrap_or_default();
+        proto::PodSandboxRow {
+            labels,
+            metadata,
+            ..sandbox_row()
+        }
+        .into_model()
+        .unwrap()
+        .pod
+    };
+    assert_eq!(pod_of(Some(UID), Some(UID)), Some(web_pod()));
+    assert_eq!(pod_of(Some(UID), Some("other")), None);
+    assert_eq!(pod_of(Some(UID), Some("")), None);
+    assert_eq!(pod_of(Some(""), Some("")), None);
+    assert_eq!(pod_of(None, Some(UID)), None);
+    assert_eq!(pod_of(Some(UID), None), None);
+}
+
+#[test]
+fn states_that_we_do_not_know_keep() {
+    let container = |state| {
+        proto::ContainerRow {
+            state,
+            ..container_row()
+        }
+        .into_model()
+        .unwrap()
+    };
+    let states = [0, 1, 2, 3, 4, -1].map(|number| container(number).state);
+    let expected = [
+        ContainerState::Created,
+        ContainerState::Running,
+        ContainerState::Exited,
+        ContainerState::Unknown,
+        ContainerState::Unknown,
+        ContainerState::Unknown,
+    ];
+    assert_eq!(states, expected);
+
+    let sandbox = |state| {
+        proto::PodSandboxRow {
+            state,
+            ..sandbox_row()
+        }
+        .into_model()
+        .unwrap()
+    };
+    let states = [0, 1, 2, -1].map(|number| sandbox(number).state);
+    let expected = [
+        PodSandboxState::Ready,
+        PodSandboxState::NotReady,
+        PodSandboxState::Ready,
+        PodSandboxState::Ready,
+    ];
+    assert_eq!(states, expected);
+}
+
+#[test]
+fn an_unknown_creation_is_young_and_an_unknown_exit_is_none() {
+    for unknown in [0, -1, i64::MIN] {
+        let row = proto::ContainerRow {
+            created_at: unknown,
+            ..container_row()
+        };
+        assert_eq!(row.into_model().unwrap().created_at, Timestamp::MAX);
+        let row = proto::PodSandboxRow {
+            created_at: unknown,
+            ..sandbox_row()
+        };
+        assert_eq!(row.into_model().unwrap().created_at, Timestamp::MAX);
+        assert_eq!(moment(unknown), None);
+    }
+    assert_eq!(moment(1), Some(Timestamp::from_nanosecond(1).unwrap()));
+    assert!(moment(i64::MAX).is_some());
+}
+
+#[test]
+fn the_image_is_the_id_where_the_runtime_gives_one() {
+    let row = proto::ContainerRow {
+        image_id: "sha256:id".into(),
+        ..container_row()
+    };
+    assert_eq!(row.into_model().unwrap().image, "sha256:id");
+}
+
+#[test]
+fn a_whole_image_row_is_read_whole() {
+    let row = proto::ImageRow {
+        id: "sha256:1".into(),
+        repo_tags: vec!["a:1".into()],
+        repo_digests: vec!["a@sha256:2".into()],
+        size: 7,
+        pinned: true,
+    };
+    let expected = Image {
+        id: ImageId::new("sha256:1").unwrap(),
+        repo_tags: vec!["a:1".into()],
+        repo_digests: vec!["a@sha256:2".into()],
+        size_bytes: 7,
+        pinned: true,
+    };
+    assert_eq!(row.into_model().unwrap(), expected);
+}
+
+#[test]
+fn a_status_about_another_object_is_malformed() {
+    let id = ContainerId::new("abc").unwrap();
+    let raw = proto::ContainerStatus {
+        id: "abcdef".into(),
+        ..Default::default()
+    };
+    assert_eq!(container_status(&id, raw).unwrap_err(), Malformed);
+    let id = PodSandboxId::new("abc").unwrap();
+    assert_eq!(
+        sandbox_status(&id, &proto::PodSandboxStatus::default()).unwrap_err(),
+        Malformed
+    );
+}
+
+#[test]
+fn the_sandbox_image_is_read_from_the_runtimes_configuration() {
+    let image_of = |config: &str| {
+        let info = labels(&[("config", config)]);
+        status(proto::StatusResponse { status: None, info }).sandbox_image
+    };
+    assert_eq!(
+        image_of(r#"{"sandboxImage":"pause:3.9"}"#).as_deref(),
+        Some("pause:3.9")
+    );
+    for none in [
+        r#"{"sandboxImage":""}"#,
+        r#"{"sandboxImage":1}"#,
+        "{}",
+        "[]",
+        "not json",
+        "",
+    ] {
+        assert_eq!(image_of(none), None, "{none}");
+    }
+}
+
+#[test]
+fn file_systems_without_a_mount_point_are_left_out() {
+    let usage = |mountpoint: &str, inodes: Option<u64>| proto::FilesystemUsage {
+        timestamp: 0,
+        fs_id: Some(proto::FilesystemIdentifier {
+            mountpoint: mountpoint.into(),
+        }),
+        used_bytes: Some(proto::UInt64Value { value: 5 }),
+        inodes_used: inodes.map(|value| proto::UInt64Value { value }),
+    };
+    let raw = proto::ImageFsInfoResponse {
+        image_filesystems: vec![
+            usage("/img", Some(9)),
+            usage("", None),
+            proto::FilesystemUsage::default(),
+        ],
+        container_filesystems: vec![usage("/rw", None)],
+    };
+    let expected = FsInfo {
+        image: vec![FsUsage {
+            mountpoint: "/img".into(),
+            used_bytes: 5,
+            inodes_used: Some(9),
+        }],
+        container: vec![FsUsage {
+            mountpoint: "/rw".into(),
+            used_bytes: 5,
+            inodes_used: None,
+        }],
+    };
+    assert_eq!(fs_info(raw), expected);
+}
