@@ -40,8 +40,12 @@ pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyh
     let signals = signals()?;
     let runner = runner(&config, flag).await?;
     let rules = rules(&config);
-    let worker =
-        Worker::new(runner.clone(), rules, gate_brakes(&config), shutdown.clone());
+    let worker = Worker::new(
+        runner.clone(),
+        rules,
+        gate_brakes(&config),
+        shutdown.clone(),
+    );
     let listeners = bind(&config.web.listen).await?;
     let service = service(&config, runner, worker.clone(), reload);
     let router = http::router(service.clone());
@@ -49,12 +53,20 @@ pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyh
     let mut tasks = JoinSet::new();
     for listener in listeners {
         let (router, shutdown) = (router.clone(), shutdown.clone());
-        tasks.spawn(http::serve::serve(listener, router, shutdown, Arc::clone(&permits)));
+        tasks.spawn(http::serve::serve(
+            listener,
+            router,
+            shutdown,
+            Arc::clone(&permits),
+        ));
     }
     tasks.spawn(first_look(service.observer.clone(), shutdown.clone()));
     let working = tokio::spawn(async move { worker.run().await });
     let name = stop_asked(signals, &service).await;
-    tracing::info!(signal = name, "going down: no new pass begins, what is under way ends");
+    tracing::info!(
+        signal = name,
+        "going down: no new pass begins, what is under way ends"
+    );
     shutdown.cancel();
     // The pass first: those who wait for it get their answer from the servers.
     if let Err(error) = working.await {
@@ -98,7 +110,12 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
     let observer = Observer::new(client.clone(), pods, host_root);
     let metrics = Metrics::new(&config.node_name);
     let quarantine = Arc::new(Mutex::new(Quarantine::default()));
-    Ok(Runner { client, observer, metrics, quarantine })
+    Ok(Runner {
+        client,
+        observer,
+        metrics,
+        quarantine,
+    })
 }
 
 /// Returns what the next pass follows.
@@ -108,12 +125,18 @@ pub fn rules(config: &Config) -> Rules {
         observe_only: config.mode == Mode::Observe,
         batch_size: config.gc.batch_size,
         max_concurrency: config.gc.max_concurrency,
-        max_removals: config.gc.max_removals.and_then(|max| u64::try_from(max).ok()),
+        max_removals: config
+            .gc
+            .max_removals
+            .and_then(|max| u64::try_from(max).ok()),
         deadline: config.gc.deadline,
         batch_pause: config.gc.batch_pause,
         io_pressure_percent: config.gc.io_pressure_pause_percent,
         failure_ratio: config.gc.failure_ratio,
-        back_off: BackOff { base: config.quarantine.base, max: config.quarantine.max },
+        back_off: BackOff {
+            base: config.quarantine.base,
+            max: config.quarantine.max,
+        },
         removal_timeout: config.runtime.removal_timeout,
         max_age: config.collect.max_age,
         pressure_path: pressure_path(&config.runtime.host_root),
@@ -141,14 +164,22 @@ fn live(config: &Config) -> Live {
         Mode::Enforce => "enforce",
         Mode::Observe => "observe",
     };
-    Live { routes: routes.collect(), mode }
+    Live {
+        routes: routes.collect(),
+        mode,
+    }
 }
 
 fn service(config: &Config, runner: Runner, worker: Worker, reload: Reload) -> Service {
     let reload = move |service: &Service| {
         let config = reload()?;
-        service.worker.set_rules(rules(&config), gate_brakes(&config));
-        *service.live.write().unwrap_or_else(std::sync::PoisonError::into_inner) = live(&config);
+        service
+            .worker
+            .set_rules(rules(&config), gate_brakes(&config));
+        *service
+            .live
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = live(&config);
         Ok(())
     };
     Service {

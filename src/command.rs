@@ -99,25 +99,36 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
         }
     }
     shutdown.cancel();
-    working.await.context("the worker died; this is a bug in crisweep")?;
+    working
+        .await
+        .context("the worker died; this is a bug in crisweep")?;
     let pass = record.pass();
     progress.end();
     match args.pass.output {
         Output::Json => print(&serde_json::to_string_pretty(&pass)?),
         Output::Table => print(&pass_text(&pass)),
     }
-    Ok(matches!(pass.outcome, Some(Outcome::Completed | Outcome::NothingToDo)))
+    Ok(matches!(
+        pass.outcome,
+        Some(Outcome::Completed | Outcome::NothingToDo)
+    ))
 }
 
 /// Takes a look that the pod source has settled for.
 async fn settled_look(runner: &Runner) -> anyhow::Result<Arc<Look>> {
     let look = runner.observer.fresh().await?;
     let wait = runner.observer.unsettled_for().await;
-    let failed = matches!(look.pods, Pods::Unknown(crate::model::PodsUnknown::Failed(_)));
+    let failed = matches!(
+        look.pods,
+        Pods::Unknown(crate::model::PodsUnknown::Failed(_))
+    );
     if wait.is_zero() || failed {
         return Ok(look);
     }
-    tracing::info!(seconds = wait.as_secs_f64(), "waiting for the pod source to settle (pods.settle)");
+    tracing::info!(
+        seconds = wait.as_secs_f64(),
+        "waiting for the pod source to settle (pods.settle)"
+    );
     tokio::time::sleep(wait).await;
     Ok(runner.observer.fresh().await?)
 }
@@ -138,7 +149,10 @@ impl Progress {
             }
             bar
         });
-        Self { bar, quiet: output == Output::Json }
+        Self {
+            bar,
+            quiet: output == Output::Json,
+        }
     }
 
     fn show(&mut self, pass: &Pass, lines: &[String]) {
@@ -176,17 +190,35 @@ fn print(text: &str) {
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.to_vec());
     table
 }
 
 fn plan_text(plan: &Plan, pods: &Pods, all: bool) -> String {
     let mut text = String::new();
-    let header = ["VERDICT", "REASON", "TARGET", "NAMESPACE/POD", "NAME", "#", "AGE", "POD IS", "ID"];
+    let header = [
+        "VERDICT",
+        "REASON",
+        "TARGET",
+        "NAMESPACE/POD",
+        "NAME",
+        "#",
+        "AGE",
+        "POD IS",
+        "ID",
+    ];
     let mut rows = table(&header);
-    let removed = plan.removals.iter().map(|r| (&r.subject, "remove", r.reason.label()));
-    let kept = plan.kept.iter().map(|k| (&k.subject, "keep", k.reason.label()));
+    let removed = plan
+        .removals
+        .iter()
+        .map(|r| (&r.subject, "remove", r.reason.label()));
+    let kept = plan
+        .kept
+        .iter()
+        .map(|k| (&k.subject, "keep", k.reason.label()));
     let shown = removed.chain(kept.take(if all { usize::MAX } else { 0 }));
     let mut count = 0;
     for (subject, verdict, reason) in shown {
@@ -200,26 +232,45 @@ fn plan_text(plan: &Plan, pods: &Pods, all: bool) -> String {
         text.push('\n');
     }
     if count > ROWS_MAX {
-        text.push_str(&format!("... and {} more; --output json has all\n", count - ROWS_MAX));
+        text.push_str(&format!(
+            "... and {} more; --output json has all\n",
+            count - ROWS_MAX
+        ));
     }
     if let Pods::Unknown(why) = pods {
-        text.push_str(&format!("\nnothing is known of the pods: {why}; only surplus goes\n"));
+        text.push_str(&format!(
+            "\nnothing is known of the pods: {why}; only surplus goes\n"
+        ));
     }
     text.push('\n');
     for (target, summary) in &plan.summary {
-        let remove: Vec<String> =
-            summary.remove.iter().map(|(why, n)| format!("{} {n}", why.label())).collect();
-        let keep: Vec<String> =
-            summary.keep.iter().map(|(why, n)| format!("{} {n}", why.label())).collect();
-        text.push_str(&line(*target, "remove", summary.remove.values().sum(), &remove));
+        let remove: Vec<String> = summary
+            .remove
+            .iter()
+            .map(|(why, n)| format!("{} {n}", why.label()))
+            .collect();
+        let keep: Vec<String> = summary
+            .keep
+            .iter()
+            .map(|(why, n)| format!("{} {n}", why.label()))
+            .collect();
+        text.push_str(&line(
+            *target,
+            "remove",
+            summary.remove.values().sum(),
+            &remove,
+        ));
         text.push_str(&line(*target, "keep", summary.keep.values().sum(), &keep));
     }
     text
 }
 
 fn line(target: Target, verdict: &str, count: usize, reasons: &[String]) -> String {
-    let reasons =
-        if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
+    let reasons = if reasons.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", reasons.join(", "))
+    };
     format!("{target}: {verdict} {count}{reasons}\n")
 }
 
@@ -232,8 +283,15 @@ fn row(subject: &Subject, verdict: &str, reason: &str) -> Vec<String> {
         verdict.to_owned(),
         reason.to_owned(),
         subject.target.label().to_owned(),
-        pod.map_or_else(|| "-".to_owned(), |pod| format!("{}/{}", pod.namespace, pod.name)),
-        if subject.name.is_empty() { "-".to_owned() } else { subject.name.clone() },
+        pod.map_or_else(
+            || "-".to_owned(),
+            |pod| format!("{}/{}", pod.namespace, pod.name),
+        ),
+        if subject.name.is_empty() {
+            "-".to_owned()
+        } else {
+            subject.name.clone()
+        },
         subject.attempt.to_string(),
         short_age(age),
         state.trim_matches('"').to_owned(),
@@ -248,11 +306,23 @@ fn short_age(age: Duration) -> String {
 }
 
 fn pass_text(pass: &Pass) -> String {
-    let header = ["TARGET", "PLANNED", "REMOVED", "ALREADY GONE", "FAILED", "SKIPPED", "REMAINING", "KEPT"];
+    let header = [
+        "TARGET",
+        "PLANNED",
+        "REMOVED",
+        "ALREADY GONE",
+        "FAILED",
+        "SKIPPED",
+        "REMAINING",
+        "KEPT",
+    ];
     let mut rows = table(&header);
     for (target, report) in &pass.targets {
-        let kept: Vec<String> =
-            report.kept.iter().map(|(why, n)| format!("{} {n}", why.label())).collect();
+        let kept: Vec<String> = report
+            .kept
+            .iter()
+            .map(|(why, n)| format!("{} {n}", why.label()))
+            .collect();
         rows.add_row(vec![
             target.label().to_owned(),
             report.planned.to_string(),
@@ -265,7 +335,11 @@ fn pass_text(pass: &Pass) -> String {
         ]);
     }
     let outcome = pass.outcome.map_or("unfinished", Outcome::label);
-    let dry = if pass.dry_run { " (dry run: nothing was removed)" } else { "" };
+    let dry = if pass.dry_run {
+        " (dry run: nothing was removed)"
+    } else {
+        ""
+    };
     let mut text = format!("{}\n\n{outcome}{dry}\n", rows.trim_fmt());
     let distinct: BTreeSet<&String> = pass.errors.iter().collect();
     for error in distinct {

@@ -98,7 +98,9 @@ pub struct Fixed {
 
 impl std::fmt::Debug for Fixed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fixed").field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("Fixed")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
     }
 }
 
@@ -118,7 +120,10 @@ pub(crate) struct Problem {
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, error: error.into() }
+        Self {
+            status,
+            error: error.into(),
+        }
     }
 
     pub(crate) fn bad(error: impl Into<String>) -> Self {
@@ -173,20 +178,34 @@ pub fn router(service: Service) -> Router {
 
 async fn wrong_method(request: Request) -> Problem {
     let (method, path) = (request.method(), request.uri().path());
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not allowed on {path}"))
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("{method} is not allowed on {path}"),
+    )
 }
 
 async fn no_such_path(request: Request) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, format!("no such path: {}", request.uri().path()))
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        format!("no such path: {}", request.uri().path()),
+    )
 }
 
 async fn count(State(service): State<Service>, request: Request, next: Next) -> Response {
     let endpoint = Endpoint::of_path(request.uri().path());
     let mut response = next.run(request).await;
-    service.metrics.http_request(endpoint, response.status().as_u16());
+    service
+        .metrics
+        .http_request(endpoint, response.status().as_u16());
     let headers = response.headers_mut();
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
-    headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        header::HeaderValue::from_static("nosniff"),
+    );
+    headers.insert(
+        header::CACHE_CONTROL,
+        header::HeaderValue::from_static("no-store"),
+    );
     response
 }
 
@@ -221,7 +240,10 @@ async fn reload(State(service): State<Service>) -> Response {
             json(StatusCode::OK, &serde_json::json!({ "reloaded": true }))
         }
         Err(error) => {
-            tracing::error!(error, "the configuration was not reloaded; the old one stays");
+            tracing::error!(
+                error,
+                "the configuration was not reloaded; the old one stays"
+            );
             Problem::bad(error).into_response()
         }
     }
@@ -233,7 +255,10 @@ async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response
     let timeout = scrape::timeout_from_header(text("x-prometheus-scrape-timeout-seconds"));
     let deadline = Instant::now() + timeout;
     let look = service.observer.shared(service.fixed.max_age);
-    let look = tokio::time::timeout_at(deadline, look).await.ok().and_then(Result::ok);
+    let look = tokio::time::timeout_at(deadline, look)
+        .await
+        .ok()
+        .and_then(Result::ok);
     let page = match tokio::time::timeout_at(deadline, service.fixed.heavy.acquire()).await {
         Ok(Ok(_permit)) => render(&service, look, format).await,
         // Too many scrapes at once: the node's part is left out, as when there is no look.
@@ -245,7 +270,9 @@ async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response
 async fn render(service: &Service, look: Option<Arc<Look>>, format: scrape::Format) -> String {
     let service = service.clone();
     let work = move || {
-        let plan = look.as_deref().and_then(|look| service.plan(look, &Targets::all().0).ok());
+        let plan = look
+            .as_deref()
+            .and_then(|look| service.plan(look, &Targets::all().0).ok());
         let quarantined = service.quarantined();
         let input = scrape::Input {
             look: look.as_deref(),
@@ -279,11 +306,16 @@ impl Service {
     }
 
     pub(crate) fn lock_quarantine(&self) -> std::sync::MutexGuard<'_, Quarantine> {
-        self.quarantine.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.quarantine
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub(crate) fn live(&self) -> Live {
-        self.live.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.live
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
     }
 
     /// Returns the shared look, as a handler needs it.
@@ -299,10 +331,13 @@ impl Service {
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Problem> {
-        let internal =
-            |what: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what);
-        let _permit =
-            self.fixed.heavy.acquire().await.map_err(|error| internal(error.to_string()))?;
+        let internal = |what: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what);
+        let _permit = self
+            .fixed
+            .heavy
+            .acquire()
+            .await
+            .map_err(|error| internal(error.to_string()))?;
         let service = self.clone();
         let work = tokio::task::spawn_blocking(move || work(&service));
         work.await.map_err(|error| internal(error.to_string()))
@@ -338,5 +373,9 @@ fn targets<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<BTreeSet<Targ
     for word in words {
         targets.extend(word.parse::<Targets>()?.0);
     }
-    Ok(if targets.is_empty() { Targets::all().0 } else { targets })
+    Ok(if targets.is_empty() {
+        Targets::all().0
+    } else {
+        targets
+    })
 }

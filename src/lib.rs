@@ -16,15 +16,23 @@
 //! | [`scrape`] | observe, cri, model, gc, report, metrics | the metrics page |
 //! | [`sim`] | cri | a simulated node; the service never uses it |
 
+pub mod app;
 pub mod cli;
+pub mod command;
 pub mod config;
 pub mod cri;
+pub mod demo;
 pub mod gc;
+pub mod http;
 pub mod metrics;
 pub mod model;
 pub mod observe;
+pub mod pass;
 pub mod pods;
+pub mod quarantine;
+pub mod record;
 pub mod report;
 pub mod scrape;
 pub mod sim;
 pub mod telemetry;
+pub mod worker;

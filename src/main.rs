@@ -34,7 +34,11 @@ async fn run(cli: Cli) -> ExitCode {
     let overrides = cli.global.overrides();
     if let Some(Command::Config(args)) = &cli.command {
         let file = args.file.clone().or_else(|| cli.global.config_file.clone());
-        return check_config(Config::load(file.as_deref(), config::environment(), &overrides));
+        return check_config(Config::load(
+            file.as_deref(),
+            config::environment(),
+            &overrides,
+        ));
     }
     let (config, reload) = match app::set_up(cli.global.config_file, overrides) {
         Ok(set_up) => set_up,

@@ -261,22 +261,24 @@ impl Observer {
     /// # Errors
     /// As [`Self::shared`].
     pub async fn fresh(&self) -> Result<Arc<Look>, Vanished> {
-        loop {
-            let earlier = {
-                let mut flight = self.flight();
-                match &flight.under_way {
-                    Some(receiver) => receiver.clone(),
-                    None => {
-                        let receiver = self.start(&mut flight, FRESH_EXITS_BUDGET);
-                        drop(flight);
-                        return arrival(receiver).await;
-                    }
-                }
-            };
-            // One that was under way before us may have seen the node before what we must see. How
-            // it ends does not matter.
+        if let Some(earlier) = self.under_way() {
+            // It began before us and may have seen the node before what we must see. How it ends
+            // does not matter.
             drop(arrival(earlier).await);
         }
+        let receiver = {
+            let mut flight = self.flight();
+            match &flight.under_way {
+                // Somebody was quicker, but began after this call too.
+                Some(receiver) => receiver.clone(),
+                None => self.start(&mut flight, FRESH_EXITS_BUDGET),
+            }
+        };
+        arrival(receiver).await
+    }
+
+    fn under_way(&self) -> Option<watch::Receiver<Option<Arc<Look>>>> {
+        self.flight().under_way.clone()
     }
 
     /// Returns how much longer the pod source must answer well until it is believed.

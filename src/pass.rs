@@ -168,8 +168,7 @@ impl<'a> Run<'a> {
     ) -> Self {
         let pressure = Pressure::new(rules.pressure_path.clone(), rules.io_pressure_percent);
         let stop = record.cancelled().clone();
-        let executor =
-            Executor::new(runner.client.clone(), rules.max_concurrency, pressure, stop);
+        let executor = Executor::new(runner.client.clone(), rules.max_concurrency, pressure, stop);
         Self {
             runner,
             record,
@@ -188,10 +187,13 @@ impl<'a> Run<'a> {
     async fn all(&mut self, dry_run: bool) -> Result<(), End> {
         let targets = self.record.pass().target_set();
         let mut look = self.look().await?;
-        self.record.update(|pass| pass.before = Some(look.figures()));
+        self.record
+            .update(|pass| pass.before = Some(look.figures()));
         if dry_run {
             let plan = self.plan(&look, &targets)?;
-            targets.iter().for_each(|target| self.note_plan(&plan, *target));
+            targets
+                .iter()
+                .for_each(|target| self.note_plan(&plan, *target));
             return Ok(());
         }
         let mut touched = false;
@@ -219,7 +221,10 @@ impl<'a> Run<'a> {
                 let fresh = self.plan(look, &[target].into())?;
                 due = gc::plan::still_due(due.into(), &fresh).into();
             }
-            let size = self.rules.batch_size.min(usize::try_from(self.budget).unwrap_or(usize::MAX));
+            let size = self
+                .rules
+                .batch_size
+                .min(usize::try_from(self.budget).unwrap_or(usize::MAX));
             let batch: Vec<Removal> = due.drain(..size.min(due.len())).collect();
             if batch.is_empty() {
                 break;
@@ -231,7 +236,9 @@ impl<'a> Run<'a> {
             if !open.is_empty() {
                 // Not started because of a cancel, or lost with the runtime.
                 self.bounds()?;
-                open.into_iter().rev().for_each(|removal| due.push_front(removal));
+                open.into_iter()
+                    .rev()
+                    .for_each(|removal| due.push_front(removal));
                 *look = self.runtime_back().await?;
                 let fresh = self.plan(look, &[target].into())?;
                 due = gc::plan::still_due(due.into(), &fresh).into();
@@ -247,8 +254,11 @@ impl<'a> Run<'a> {
     async fn batch(&mut self, target: Target, number: u64, batch: Vec<Removal>) -> Vec<Removal> {
         self.batches += 1;
         let size = batch.len();
-        self.budget = self.budget.saturating_sub(u64::try_from(size).unwrap_or(u64::MAX));
-        self.record.update(|pass| pass.targets.entry(target).or_default().batches += 1);
+        self.budget = self
+            .budget
+            .saturating_sub(u64::try_from(size).unwrap_or(u64::MAX));
+        self.record
+            .update(|pass| pass.targets.entry(target).or_default().batches += 1);
         tracing::info!(
             pass.id = %self.record.id(),
             target = target.label(),
@@ -259,12 +269,17 @@ impl<'a> Run<'a> {
         );
         let (tally, executor) = (&mut Tally::default(), &mut self.executor);
         let (runner, record, rules) = (self.runner, self.record, self.rules);
-        let unstarted =
-            executor.run(number, batch, |done| tally.note(runner, record, rules, done)).await;
+        let unstarted = executor
+            .run(number, batch, |done| {
+                tally.note(runner, record, rules, done)
+            })
+            .await;
         self.take(tally);
         let mut open = std::mem::take(&mut tally.lost);
         open.extend(unstarted);
-        self.budget = self.budget.saturating_add(u64::try_from(open.len()).unwrap_or(0));
+        self.budget = self
+            .budget
+            .saturating_add(u64::try_from(open.len()).unwrap_or(0));
         open
     }
 
@@ -273,14 +288,15 @@ impl<'a> Run<'a> {
         self.failed += tally.failed;
     }
 
-    async fn look(&self) -> Result<Arc<Look>, End> {
+    async fn look(&mut self) -> Result<Arc<Look>, End> {
         let look = tokio::select! {
             look = self.runner.observer.fresh() => look,
             () = self.record.cancelled().cancelled() => return Err(self.stopped()),
         };
         let look = look.map_err(|error| End::NoLook(error.to_string()))?;
         if let Ok(sandboxes) = &look.sandboxes {
-            let listed: BTreeSet<&PodSandboxId> = sandboxes.rows.iter().map(|row| &row.id).collect();
+            let listed: BTreeSet<&PodSandboxId> =
+                sandboxes.rows.iter().map(|row| &row.id).collect();
             self.runner.quarantine().retain(|id| listed.contains(id));
         }
         Ok(look)
@@ -289,8 +305,9 @@ impl<'a> Run<'a> {
     /// Plans, and has the plan checked.
     fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, End> {
         let quarantine = self.runner.quarantine().next_tries();
-        let snapshot =
-            look.snapshot(quarantine).map_err(|error| End::NoLook(error.to_string()))?;
+        let snapshot = look
+            .snapshot(quarantine)
+            .map_err(|error| End::NoLook(error.to_string()))?;
         let plan = gc::plan(&snapshot, &self.rules.policy, targets);
         let violations = gc::check::check(&plan.removals, &snapshot, &self.rules.policy);
         for violation in &violations {
@@ -303,19 +320,37 @@ impl<'a> Run<'a> {
     }
 
     fn note_plan(&self, plan: &Plan, target: Target) {
-        let Some(summary) = plan.summary.get(&target) else { return };
+        let Some(summary) = plan.summary.get(&target) else {
+            return;
+        };
         let count = |n: &usize| u64::try_from(*n).unwrap_or(u64::MAX);
-        let reasons: BTreeMap<_, _> =
-            summary.remove.iter().map(|(reason, n)| (*reason, count(n))).collect();
-        let kept: BTreeMap<_, _> =
-            summary.keep.iter().map(|(reason, n)| (*reason, count(n))).collect();
+        let reasons: BTreeMap<_, _> = summary
+            .remove
+            .iter()
+            .map(|(reason, n)| (*reason, count(n)))
+            .collect();
+        let kept: BTreeMap<_, _> = summary
+            .keep
+            .iter()
+            .map(|(reason, n)| (*reason, count(n)))
+            .collect();
         let planned = reasons.values().sum();
         let why = |counts: Vec<(&str, u64)>| {
             let words: Vec<String> = counts.iter().map(|(why, n)| format!("{why} {n}")).collect();
-            if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+            if words.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", words.join(", "))
+            }
         };
-        let remove = why(reasons.iter().map(|(reason, n)| (reason.label(), *n)).collect());
-        let keep = why(kept.iter().map(|(reason, n)| (reason.label(), *n)).collect());
+        let remove = why(reasons
+            .iter()
+            .map(|(reason, n)| (reason.label(), *n))
+            .collect());
+        let keep = why(kept
+            .iter()
+            .map(|(reason, n)| (reason.label(), *n))
+            .collect());
         let stay: u64 = kept.values().sum();
         self.record.update(|pass| {
             let report = pass.targets.entry(target).or_default();
@@ -327,12 +362,16 @@ impl<'a> Run<'a> {
                 ..TargetReport::default()
             };
         });
-        self.record.line(format!("{target}: {planned} to remove{remove}; {stay} stay{keep}"));
+        self.record.line(format!(
+            "{target}: {planned} to remove{remove}; {stay} stay{keep}"
+        ));
     }
 
     fn progress(&self, target: Target, batch: u64, planned: usize) {
         let pass = self.record.pass();
-        let Some(report) = pass.targets.get(&target) else { return };
+        let Some(report) = pass.targets.get(&target) else {
+            return;
+        };
         let mut line = format!(
             "{target}: batch {batch}: {} of {planned} gone",
             report.removed + report.already_gone
@@ -350,7 +389,11 @@ impl<'a> Run<'a> {
         if self.shutdown.is_cancelled() || self.record.cancelled().is_cancelled() {
             return Err(self.stopped());
         }
-        if self.rules.deadline.is_some_and(|deadline| self.started.elapsed() >= deadline) {
+        if self
+            .rules
+            .deadline
+            .is_some_and(|deadline| self.started.elapsed() >= deadline)
+        {
             return Err(End::Deadline);
         }
         if self.budget == 0 {
@@ -360,12 +403,18 @@ impl<'a> Run<'a> {
     }
 
     fn stopped(&self) -> End {
-        if self.shutdown.is_cancelled() { End::Shutdown } else { End::Cancelled }
+        if self.shutdown.is_cancelled() {
+            End::Shutdown
+        } else {
+            End::Cancelled
+        }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a share of some thousands")]
     fn breaker(&self) -> Result<(), End> {
-        let Some(ratio) = self.rules.failure_ratio else { return Ok(()) };
+        let Some(ratio) = self.rules.failure_ratio else {
+            return Ok(());
+        };
         let (failed, tries) = (self.failed, self.tries);
         if tries >= BREAKER_MIN_TRIES && failed as f64 / tries as f64 > ratio {
             return Err(End::Breaker { failed, tries });
@@ -379,7 +428,8 @@ impl<'a> Run<'a> {
         if self.losses > RUNTIME_LOSSES_MAX {
             return Err(End::RuntimeGone);
         }
-        self.record.line("the runtime went away; waiting for it".to_owned());
+        self.record
+            .line("the runtime went away; waiting for it".to_owned());
         tracing::warn!(pass.id = %self.record.id(), "the runtime went away in mid-pass");
         let until = Instant::now() + self.rules.removal_timeout;
         loop {
@@ -399,7 +449,7 @@ impl<'a> Run<'a> {
     }
 
     /// Sleeps, but not through a cancel.
-    async fn rest(&self, pause: Duration) {
+    async fn rest(&mut self, pause: Duration) {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = self.record.cancelled().cancelled() => {}
@@ -415,11 +465,15 @@ impl<'a> Run<'a> {
         let mut tally = Tally::default();
         let (runner, record, rules) = (self.runner, self.record, self.rules);
         let until = Instant::now() + patience;
-        let left =
-            self.executor.drain(until, |done| tally.note(runner, record, rules, done)).await;
+        let left = self
+            .executor
+            .drain(until, |done| tally.note(runner, record, rules, done))
+            .await;
         self.take(&tally);
         if left > 0 {
-            self.record.error(format!("{left} removals were still under way when the pass ended"));
+            self.record.error(format!(
+                "{left} removals were still under way when the pass ended"
+            ));
         }
         if let Some(end) = &end {
             self.record.error(end.text());
@@ -430,7 +484,8 @@ impl<'a> Run<'a> {
                 self.record.update(|pass| pass.after = Some(look.figures()));
             }
         } else if dry_run {
-            self.record.update(|pass| pass.after.clone_from(&pass.before));
+            self.record
+                .update(|pass| pass.after.clone_from(&pass.before));
         }
         outcome(end.as_ref(), &self.record.pass().targets, dry_run)
     }
@@ -438,15 +493,13 @@ impl<'a> Run<'a> {
 
 impl Runner {
     fn quarantine(&self) -> std::sync::MutexGuard<'_, Quarantine> {
-        self.quarantine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.quarantine
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn outcome(
-    end: Option<&End>,
-    targets: &BTreeMap<Target, TargetReport>,
-    dry_run: bool,
-) -> Outcome {
+fn outcome(end: Option<&End>, targets: &BTreeMap<Target, TargetReport>, dry_run: bool) -> Outcome {
     let planned: u64 = targets.values().map(|report| report.planned).sum();
     let remaining: u64 = targets.values().map(|report| report.remaining).sum();
     match end {
@@ -474,11 +527,13 @@ impl Tally {
         let id = PodSandboxId::new(done.removal.subject.id.as_str());
         match &done.outcome {
             batch::Outcome::Removed => {
-                runner.metrics.removed(target, done.removal.reason, done.latency);
+                runner
+                    .metrics
+                    .removed(target, done.removal.reason, done.latency);
                 id.into_iter().for_each(|id| runner.quarantine().gone(&id));
             }
-            batch::Outcome::AlreadyGone => runner.metrics.already_gone(target),
-            batch::Outcome::Skipped(_) => runner.metrics.skipped(target),
+            // Both are counted from the report when the pass ends.
+            batch::Outcome::AlreadyGone | batch::Outcome::Skipped(_) => {}
             batch::Outcome::Failed { class, error } => {
                 self.failed += 1;
                 runner.metrics.removal_failed(target, *class, done.latency);
@@ -486,7 +541,9 @@ impl Tally {
                 record.error(format!("{target} {}: {error}", subject.id));
                 if let (Target::Sandboxes, Some(id)) = (target, id) {
                     let now = now(runner);
-                    runner.quarantine().failed(&id, *class, error.clone(), rules.back_off, now);
+                    runner
+                        .quarantine()
+                        .failed(&id, *class, error.clone(), rules.back_off, now);
                 }
             }
             batch::Outcome::Lost(_) => {
@@ -502,7 +559,9 @@ impl Tally {
 fn now(runner: &Runner) -> Timestamp {
     let latest = runner.observer.latest();
     latest.map_or(Timestamp::UNIX_EPOCH, |look| {
-        look.taken_at.saturating_add(look.started.elapsed()).unwrap_or(look.taken_at)
+        look.taken_at
+            .saturating_add(look.started.elapsed())
+            .unwrap_or(look.taken_at)
     })
 }
 
@@ -514,13 +573,17 @@ fn count(report: &mut TargetReport, outcome: &batch::Outcome) {
         batch::Outcome::Failed { .. } => report.failed += 1,
         batch::Outcome::Lost(_) => {}
     }
-    report.remaining = report.planned.saturating_sub(report.removed + report.already_gone);
+    report.remaining = report
+        .planned
+        .saturating_sub(report.removed + report.already_gone);
 }
 
 fn log(record: &Record, done: &Done) {
     let subject = &done.removal.subject;
-    let (namespace, pod) =
-        subject.pod.as_ref().map_or(("", ""), |pod| (pod.namespace.as_str(), pod.name.as_str()));
+    let (namespace, pod) = subject
+        .pod
+        .as_ref()
+        .map_or(("", ""), |pod| (pod.namespace.as_str(), pod.name.as_str()));
     let duration_ms = u64::try_from(done.latency.as_millis()).unwrap_or(u64::MAX);
     macro_rules! event {
         ($level:ident, $message:literal, $($extra:tt)*) => {

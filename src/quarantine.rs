@@ -52,13 +52,25 @@ impl Quarantine {
         back_off: BackOff,
         now: Timestamp,
     ) {
-        let failures = self.entries.get(id).map_or(0, |entry| entry.failures).saturating_add(1);
+        let failures = self
+            .entries
+            .get(id)
+            .map_or(0, |entry| entry.failures)
+            .saturating_add(1);
         let factor = 1_u32.checked_shl(failures - 1).unwrap_or(u32::MAX);
         let wait = back_off.base.saturating_mul(factor).min(back_off.max);
         let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
         let next_try = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
         self.make_room(id);
-        self.entries.insert(id.clone(), Entry { failures, class, error, next_try });
+        self.entries.insert(
+            id.clone(),
+            Entry {
+                failures,
+                class,
+                error,
+                next_try,
+            },
+        );
     }
 
     /// Forgets a sandbox: it went.
@@ -73,7 +85,10 @@ impl Quarantine {
 
     /// Returns when each may be tried again.
     pub fn next_tries(&self) -> BTreeMap<PodSandboxId, Timestamp> {
-        self.entries.iter().map(|(id, entry)| (id.clone(), entry.next_try)).collect()
+        self.entries
+            .iter()
+            .map(|(id, entry)| (id.clone(), entry.next_try))
+            .collect()
     }
 
     /// Counts the sandboxes by how they failed last.
@@ -105,20 +120,28 @@ impl Quarantine {
 mod tests {
     use super::*;
 
-    const BACK_OFF: BackOff =
-        BackOff { base: Duration::from_secs(60), max: Duration::from_secs(3600) };
+    const BACK_OFF: BackOff = BackOff {
+        base: Duration::from_secs(60),
+        max: Duration::from_secs(3600),
+    };
 
     fn fail(quarantine: &mut Quarantine, id: &str, now: Timestamp) -> i64 {
         let id = PodSandboxId::new(id).unwrap();
         quarantine.failed(&id, FailureClass::Other, "no".into(), BACK_OFF, now);
-        quarantine.get(&id).unwrap().next_try.duration_since(now).as_secs()
+        quarantine
+            .get(&id)
+            .unwrap()
+            .next_try
+            .duration_since(now)
+            .as_secs()
     }
 
     #[test]
     fn doubles_from_base_to_max() {
         let mut quarantine = Quarantine::default();
-        let waits: Vec<i64> =
-            (0..9).map(|_| fail(&mut quarantine, "a", Timestamp::UNIX_EPOCH)).collect();
+        let waits: Vec<i64> = (0..9)
+            .map(|_| fail(&mut quarantine, "a", Timestamp::UNIX_EPOCH))
+            .collect();
         assert_eq!(waits, [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]);
         for _ in 0..100 {
             assert!(fail(&mut quarantine, "a", Timestamp::MAX) >= 0);

@@ -13,9 +13,7 @@ use crate::gc::Target;
 use crate::gc::gate::{Admission, AlertKey, Brake, Brakes, Gate, Options, Ticket, Trigger};
 use crate::pass::{Rules, Runner};
 use crate::record::Record;
-use crate::report::{
-    AlertInfo, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo,
-};
+use crate::report::{AlertInfo, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo};
 
 /// Passes that are remembered, those that wait and run included.
 pub const HISTORY_MAX: usize = 100;
@@ -103,12 +101,20 @@ impl Worker {
 
     /// Returns the rules that the next pass will follow.
     pub fn rules(&self) -> Rules {
-        self.inner.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner
+            .rules
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Replaces the rules and brakes, from the next pass on.
     pub fn set_rules(&self, rules: Rules, brakes: Brakes) {
-        *self.inner.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        *self
+            .inner
+            .rules
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = rules;
         self.state().gate.set_brakes(brakes);
     }
 
@@ -121,7 +127,9 @@ impl Worker {
     pub fn submit(&self, requests: Vec<Request>) -> Vec<Answer> {
         let now = self.inner.began.elapsed();
         let mut state = self.state();
-        let answers = requests.into_iter().map(|request| self.admit(&mut state, request, now));
+        let answers = requests
+            .into_iter()
+            .map(|request| self.admit(&mut state, request, now));
         let answers = answers.collect();
         drop(state);
         self.inner.wake.notify_one();
@@ -180,7 +188,11 @@ impl Worker {
         let ticket = state.gate.withdraw(&alert_key(alert))?;
         let record = state.find(&ticket.id)?;
         drop(state);
-        self.end(&record, Outcome::Aborted, Some("the alert resolved before its pass began"));
+        self.end(
+            &record,
+            Outcome::Aborted,
+            Some("the alert resolved before its pass began"),
+        );
         Some(record)
     }
 
@@ -206,7 +218,12 @@ impl Worker {
 
     /// Returns the remembered passes, newest first.
     pub fn passes(&self) -> Vec<Pass> {
-        self.state().records.iter().rev().map(|record| record.pass()).collect()
+        self.state()
+            .records
+            .iter()
+            .rev()
+            .map(|record| record.pass())
+            .collect()
     }
 
     /// Returns the running pass.
@@ -266,7 +283,10 @@ impl Worker {
         // In a task of its own: a bug in a pass must not take the worker with it.
         let mut pass = tokio::spawn(async move {
             let inner = &worker.inner;
-            inner.runner.run(&task_record, &options, worker.rules(), &inner.shutdown).await
+            inner
+                .runner
+                .run(&task_record, &options, worker.rules(), &inner.shutdown)
+                .await
         });
         let result = tokio::select! {
             result = &mut pass => result,
@@ -306,7 +326,10 @@ impl Worker {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -318,13 +341,19 @@ impl State {
     }
 
     fn find(&self, id: &str) -> Option<Arc<Record>> {
-        self.records.iter().find(|record| record.id() == id).cloned()
+        self.records
+            .iter()
+            .find(|record| record.id() == id)
+            .cloned()
     }
 
     fn remember(&mut self, record: Arc<Record>) {
         while self.records.len() >= HISTORY_MAX {
             // The oldest that is over; at most a few wait or run.
-            let over = self.records.iter().position(|record| record.pass().is_done());
+            let over = self
+                .records
+                .iter()
+                .position(|record| record.pass().is_done());
             self.records.remove(over.unwrap_or(0));
         }
         self.records.push_back(record);
@@ -341,14 +370,20 @@ fn queued(id: String, request: &Request, targets: &BTreeSet<Target>) -> Pass {
         state: PassState::Queued,
         outcome: None,
         dry_run: request.options.dry_run,
-        trigger: TriggerInfo { cause: request.cause, alert: request.alert.clone() },
+        trigger: TriggerInfo {
+            cause: request.cause,
+            alert: request.alert.clone(),
+        },
         merged_triggers: 0,
         queued_at: clock(),
         started_at: None,
         finished_at: None,
         before: None,
         after: None,
-        targets: targets.iter().map(|target| (*target, TargetReport::default())).collect(),
+        targets: targets
+            .iter()
+            .map(|target| (*target, TargetReport::default()))
+            .collect(),
         errors: Vec::new(),
     }
 }
@@ -356,7 +391,11 @@ fn queued(id: String, request: &Request, targets: &BTreeSet<Target>) -> Pass {
 /// One line that says how a pass ended.
 fn summary(pass: &Pass) -> String {
     let outcome = pass.outcome.map_or("running", Outcome::label);
-    let dry = if pass.dry_run { " (dry run, nothing was removed)" } else { "" };
+    let dry = if pass.dry_run {
+        " (dry run, nothing was removed)"
+    } else {
+        ""
+    };
     let targets: Vec<String> = pass
         .targets
         .iter()
@@ -378,13 +417,27 @@ fn summary(pass: &Pass) -> String {
             text
         })
         .collect();
-    let why = pass.errors.last().map(|why| format!(" ({why})")).unwrap_or_default();
-    let why = if pass.outcome == Some(Outcome::Completed) { String::new() } else { why };
-    format!("pass {} {outcome}{dry}{why}: {}", pass.id, targets.join("; "))
+    let why = pass
+        .errors
+        .last()
+        .map(|why| format!(" ({why})"))
+        .unwrap_or_default();
+    let why = if pass.outcome == Some(Outcome::Completed) {
+        String::new()
+    } else {
+        why
+    };
+    format!(
+        "pass {} {outcome}{dry}{why}: {}",
+        pass.id,
+        targets.join("; ")
+    )
 }
 
-
-#[expect(clippy::disallowed_methods, reason = "passes carry the wall clock's times")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "passes carry the wall clock's times"
+)]
 fn clock() -> Timestamp {
     Timestamp::now()
 }

@@ -81,7 +81,9 @@ pub(super) async fn post(State(service): State<Service>, request: Request) -> Re
 
 fn read(body: &[u8]) -> Result<Webhook, Problem> {
     let webhook: Webhook = serde_json::from_slice(body).map_err(|error| {
-        Problem::bad(format!("this is not an Alertmanager webhook of version \"4\": {error}"))
+        Problem::bad(format!(
+            "this is not an Alertmanager webhook of version \"4\": {error}"
+        ))
     })?;
     if webhook.version != "4" {
         let version = &webhook.version;
@@ -97,16 +99,20 @@ fn handle(service: &Service, alerts: Vec<Alert>) -> Vec<Handled> {
     let mut handled = Vec::with_capacity(alerts.len());
     let (mut asking, mut requests) = (Vec::new(), Vec::new());
     // Resolved ones first: what they take back shall not swallow what fires now.
-    let (resolved, firing): (Vec<_>, Vec<_>) =
-        alerts.into_iter().partition(|alert| alert.status == Status::Resolved);
+    let (resolved, firing): (Vec<_>, Vec<_>) = alerts
+        .into_iter()
+        .partition(|alert| alert.status == Status::Resolved);
     for alert in resolved.iter().chain(&firing) {
         match judge(&routes, &service.fixed.node, alert) {
             Err((result, why)) => handled.push(Handled::new(alert, result, None, why)),
             Ok(_) if alert.status == Status::Resolved => {
                 let withdrawn = service.worker.withdraw(&alert.info());
                 let pass = withdrawn.map(|record| record.id());
-                let result =
-                    if pass.is_some() { AlertResult::Withdrawn } else { AlertResult::Resolved };
+                let result = if pass.is_some() {
+                    AlertResult::Withdrawn
+                } else {
+                    AlertResult::Resolved
+                };
                 handled.push(Handled::new(alert, result, pass, None));
             }
             Ok(targets) => {
@@ -138,12 +144,18 @@ fn judge(
         None | Some("") => {}
         Some(other) if other == node => {}
         Some(other) => {
-            return Err((AlertResult::OtherNode, Some(format!("it is about node \"{other}\""))));
+            return Err((
+                AlertResult::OtherNode,
+                Some(format!("it is about node \"{other}\"")),
+            ));
         }
     }
     if !routes.is_empty() {
         let matching = routes.iter().find(|route| {
-            route.matches.iter().all(|(label, value)| alert.labels.get(label) == Some(value))
+            route
+                .matches
+                .iter()
+                .all(|(label, value)| alert.labels.get(label) == Some(value))
         });
         let why = "no entry of `alerts` in the configuration matches it";
         return match matching {
@@ -151,17 +163,24 @@ fn judge(
             None => Err((AlertResult::NotRouted, Some(why.to_owned()))),
         };
     }
-    match alert.labels.get("crisweep").map(|word| word.parse::<Targets>()) {
-        None => {
-            Err((AlertResult::NotRouted, Some("it has no label `crisweep`".to_owned())))
-        }
+    match alert
+        .labels
+        .get("crisweep")
+        .map(|word| word.parse::<Targets>())
+    {
+        None => Err((
+            AlertResult::NotRouted,
+            Some("it has no label `crisweep`".to_owned()),
+        )),
         Some(Ok(targets)) => Ok(targets.0),
-        Some(Err(error @ TargetError::NotSupportedYet(_))) => {
-            Err((AlertResult::NotRouted, Some(format!("label `crisweep`: {error}"))))
-        }
-        Some(Err(error @ TargetError::Unknown(_))) => {
-            Err((AlertResult::BadTarget, Some(format!("label `crisweep`: {error}"))))
-        }
+        Some(Err(error @ TargetError::NotSupportedYet(_))) => Err((
+            AlertResult::NotRouted,
+            Some(format!("label `crisweep`: {error}")),
+        )),
+        Some(Err(error @ TargetError::Unknown(_))) => Err((
+            AlertResult::BadTarget,
+            Some(format!("label `crisweep`: {error}")),
+        )),
     }
 }
 
@@ -171,12 +190,16 @@ fn outcome(answer: Answer) -> (AlertResult, Option<String>, Option<String>) {
         Answer::Merged(record) => (AlertResult::Merged, Some(record.id()), None),
         Answer::Duplicate(id) => (AlertResult::Duplicate, Some(id), None),
         Answer::Braked(brake) => (AlertResult::Braked, None, Some(brake_text(brake))),
-        Answer::QueueFull => {
-            (AlertResult::Unavailable, None, Some("too many passes are waiting".to_owned()))
-        }
-        Answer::ShuttingDown => {
-            (AlertResult::Unavailable, None, Some("the service is going down".to_owned()))
-        }
+        Answer::QueueFull => (
+            AlertResult::Unavailable,
+            None,
+            Some("too many passes are waiting".to_owned()),
+        ),
+        Answer::ShuttingDown => (
+            AlertResult::Unavailable,
+            None,
+            Some("the service is going down".to_owned()),
+        ),
     }
 }
 
@@ -184,7 +207,10 @@ fn brake_text(brake: Brake) -> String {
     match brake {
         Brake::Pause => "garbage collection is paused (brakes.pause)".to_owned(),
         Brake::CoolDown(left) => {
-            format!("cooling down for another {} s (brakes.cooldown)", left.as_secs().max(1))
+            format!(
+                "cooling down for another {} s (brakes.cooldown)",
+                left.as_secs().max(1)
+            )
         }
         Brake::PassesPerHour => {
             "enough passes in the last hour (brakes.max_passes_per_hour)".to_owned()
@@ -201,7 +227,9 @@ fn reply(handled: Vec<Handled>) -> Response {
     } else if any(AlertResult::Unavailable) {
         (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
     } else if any(AlertResult::BadTarget) {
-        let bad = handled.iter().find(|alert| alert.result == AlertResult::BadTarget);
+        let bad = handled
+            .iter()
+            .find(|alert| alert.result == AlertResult::BadTarget);
         let why = bad.and_then(|alert| alert.why.clone()).unwrap_or_default();
         return Problem::bad(why).into_response();
     } else {
@@ -212,21 +240,31 @@ fn reply(handled: Vec<Handled>) -> Response {
         *counts.entry(alert.result.label()).or_default() += 1;
     }
     let wanted = [AlertResult::Accepted, AlertResult::Merged];
-    let passes = handled.iter().filter(|alert| wanted.contains(&alert.result));
+    let passes = handled
+        .iter()
+        .filter(|alert| wanted.contains(&alert.result));
     let passes = passes.filter_map(|alert| alert.pass.clone()).collect();
     let mut alerts = handled;
     alerts.truncate(LISTED_MAX);
-    json(status, &Reply { result, passes, counts, alerts })
+    json(
+        status,
+        &Reply {
+            result,
+            passes,
+            counts,
+            alerts,
+        },
+    )
 }
 
 impl Handled {
-    fn new(
-        alert: &Alert,
-        result: AlertResult,
-        pass: Option<String>,
-        why: Option<String>,
-    ) -> Self {
-        Self { alertname: alert.name(), result, pass, why }
+    fn new(alert: &Alert, result: AlertResult, pass: Option<String>, why: Option<String>) -> Self {
+        Self {
+            alertname: alert.name(),
+            result,
+            pass,
+            why,
+        }
     }
 }
 
@@ -238,13 +276,20 @@ impl Alert {
     /// An alert without fingerprint is told apart by its labels, which is what a fingerprint is.
     fn info(&self) -> AlertInfo {
         let fingerprint = if self.fingerprint.is_empty() {
-            let pairs: Vec<String> =
-                self.labels.iter().map(|(label, value)| format!("{label}={value:?}")).collect();
+            let pairs: Vec<String> = self
+                .labels
+                .iter()
+                .map(|(label, value)| format!("{label}={value:?}"))
+                .collect();
             pairs.join(",")
         } else {
             self.fingerprint.clone()
         };
-        AlertInfo { name: self.name(), fingerprint, starts_at: self.starts_at.clone() }
+        AlertInfo {
+            name: self.name(),
+            fingerprint,
+            starts_at: self.starts_at.clone(),
+        }
     }
 }
 
@@ -253,7 +298,10 @@ mod tests {
     use super::*;
 
     fn alert(labels: &[(&str, &str)]) -> Alert {
-        let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let labels = labels
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
         Alert {
             status: Status::Firing,
             labels,
@@ -268,11 +316,23 @@ mod tests {
 
     #[test]
     fn the_crisweep_label_names_the_targets() {
-        assert_eq!(routed(&[("crisweep", "containers")]), Ok([Target::Containers].into()));
+        assert_eq!(
+            routed(&[("crisweep", "containers")]),
+            Ok([Target::Containers].into())
+        );
         assert_eq!(routed(&[("crisweep", "all")]), Ok(Target::ALL.into()));
-        assert_eq!(routed(&[("alertname", "Other")]), Err(AlertResult::NotRouted));
-        assert_eq!(routed(&[("crisweep", "images")]), Err(AlertResult::NotRouted));
-        assert_eq!(routed(&[("crisweep", "everything")]), Err(AlertResult::BadTarget));
+        assert_eq!(
+            routed(&[("alertname", "Other")]),
+            Err(AlertResult::NotRouted)
+        );
+        assert_eq!(
+            routed(&[("crisweep", "images")]),
+            Err(AlertResult::NotRouted)
+        );
+        assert_eq!(
+            routed(&[("crisweep", "everything")]),
+            Err(AlertResult::BadTarget)
+        );
     }
 
     #[test]
@@ -289,10 +349,16 @@ mod tests {
             matches: [("alertname".to_owned(), name.to_owned())].into(),
             targets: [target].into(),
         };
-        let routes =
-            [route("A", Target::Containers), route("A", Target::Sandboxes), route("B", Target::Sandboxes)];
+        let routes = [
+            route("A", Target::Containers),
+            route("A", Target::Sandboxes),
+            route("B", Target::Sandboxes),
+        ];
         let targets = |labels: &[(&str, &str)]| judge(&routes, "n", &alert(labels)).ok();
-        assert_eq!(targets(&[("alertname", "A")]), Some([Target::Containers].into()));
+        assert_eq!(
+            targets(&[("alertname", "A")]),
+            Some([Target::Containers].into())
+        );
         assert_eq!(targets(&[("alertname", "C"), ("crisweep", "all")]), None);
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::{Value, json as object};
 
 use super::{Problem, Service, json, targets};
 use crate::gc::Target;
@@ -20,18 +20,22 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
     };
     let removable = {
         let look = std::sync::Arc::clone(&look);
-        service.heavy(move |service| removable(service, &look)).await
+        service
+            .heavy(move |service| removable(service, &look))
+            .await
     };
     let brakes = service.worker.brakes();
     let rules = service.worker.rules();
     let passes = service.worker.passes();
-    let waiting = passes.iter().filter(|pass| pass.started_at.is_none() && !pass.is_done());
+    let waiting = passes
+        .iter()
+        .filter(|pass| pass.started_at.is_none() && !pass.is_done());
     let last = passes.iter().find(|pass| pass.is_done());
     let live = service.live();
     let runtime = look.runtime.as_ref();
-    super::json(
+    json(
         StatusCode::OK,
-        &json!({
+        &object!({
             "node": service.fixed.node,
             "version": env!("CARGO_PKG_VERSION"),
             "uptime_seconds": service.fixed.started.elapsed().as_secs(),
@@ -75,7 +79,7 @@ fn look_json(look: &Look) -> Value {
     .into_iter()
     .filter_map(|(name, error)| Some((name, error?)))
     .collect();
-    json!({
+    object!({
         "taken_at": look.taken_at,
         "age_seconds": look.started.elapsed().as_secs_f64(),
         "duration_seconds": look.duration.as_secs_f64(),
@@ -87,7 +91,11 @@ fn look_json(look: &Look) -> Value {
 fn removable(service: &Service, look: &Look) -> Option<BTreeMap<Target, usize>> {
     let plan = service.plan(look, &Target::ALL.into()).ok()?;
     let counts = plan.summary.into_iter();
-    Some(counts.map(|(target, summary)| (target, summary.remove.values().sum())).collect())
+    Some(
+        counts
+            .map(|(target, summary)| (target, summary.remove.values().sum()))
+            .collect(),
+    )
 }
 
 /// `GET /api/v1/plan?target=`: what a pass would do now, every object with its reason.
@@ -96,8 +104,10 @@ pub(super) async fn plan(
     Query(query): Query<Vec<(String, String)>>,
 ) -> Response {
     if let Some((key, _)) = query.iter().find(|(key, _)| key != "target") {
-        return Problem::bad(format!("unknown parameter \"{key}\"; the only one is target"))
-            .into_response();
+        return Problem::bad(format!(
+            "unknown parameter \"{key}\"; the only one is target"
+        ))
+        .into_response();
     }
     let targets = match targets(query.iter().map(|(_, word)| word.as_str())) {
         Ok(targets) => targets,
@@ -120,7 +130,10 @@ pub(super) async fn plan(
 
 /// `GET /api/v1/passes`: the last passes, newest first.
 pub(super) async fn passes(State(service): State<Service>) -> Response {
-    json(StatusCode::OK, &json!({ "passes": service.worker.passes() }))
+    json(
+        StatusCode::OK,
+        &object!({ "passes": service.worker.passes() }),
+    )
 }
 
 /// `GET /api/v1/passes/{id}`.
@@ -149,5 +162,9 @@ pub(super) async fn cancel(State(service): State<Service>, Path(id): Path<String
 }
 
 fn unknown_pass(id: &str) -> Response {
-    Problem::new(StatusCode::NOT_FOUND, format!("no pass \"{id}\" is remembered")).into_response()
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        format!("no pass \"{id}\" is remembered"),
+    )
+    .into_response()
 }

@@ -38,7 +38,10 @@ pub(super) async fn post(
     let Ok(Query(query)) = query else {
         return Problem::bad("the query could not be read").into_response();
     };
-    let ask = match body(request.into_body()).await.and_then(|body| read(query, &body)) {
+    let ask = match body(request.into_body())
+        .await
+        .and_then(|body| read(query, &body))
+    {
         Ok(ask) => ask,
         Err(problem) => return problem.into_response(),
     };
@@ -124,7 +127,9 @@ fn read(query: Vec<(String, String)>, body: &[u8]) -> Result<Ask, Problem> {
     let mut seen = BTreeSet::new();
     for (key, value) in &given {
         if key != "target" && !seen.insert(key.as_str()) {
-            return Err(Problem::bad(format!("parameter \"{key}\" is given more than once")));
+            return Err(Problem::bad(format!(
+                "parameter \"{key}\" is given more than once"
+            )));
         }
         match key.as_str() {
             "target" => words.push(value.as_str()),
@@ -170,7 +175,9 @@ fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, Problem> {
                 Value::Bool(flag) => flag.to_string(),
                 Value::Number(number) => number.to_string(),
                 Value::Null | Value::Array(_) | Value::Object(_) => {
-                    return Err(Problem::bad(format!("parameter \"{key}\" has a wrong type")));
+                    return Err(Problem::bad(format!(
+                        "parameter \"{key}\" has a wrong type"
+                    )));
                 }
             };
             pairs.push((key.clone(), text));
@@ -183,17 +190,23 @@ fn flag(key: &str, value: &str) -> Result<bool, Problem> {
     match value {
         "true" | "1" | "" => Ok(true),
         "false" | "0" => Ok(false),
-        _ => Err(Problem::bad(format!("parameter \"{key}\" must be true or false, not \"{value}\""))),
+        _ => Err(Problem::bad(format!(
+            "parameter \"{key}\" must be true or false, not \"{value}\""
+        ))),
     }
 }
 
 /// Zero is refused: in the configuration it means no bound, and somebody who asks for a pass with
 /// `max_removals=0` hardly means that.
 fn count(key: &str, value: &str) -> Result<u64, Problem> {
-    value.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
-        let hint = "must be a whole number from 1; dry_run=true removes nothing";
-        Problem::bad(format!("parameter \"{key}\" {hint}, not \"{value}\""))
-    })
+    value
+        .parse()
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| {
+            let hint = "must be a whole number from 1; dry_run=true removes nothing";
+            Problem::bad(format!("parameter \"{key}\" {hint}, not \"{value}\""))
+        })
 }
 
 fn duration(key: &str, value: &str) -> Result<Duration, Problem> {
@@ -202,14 +215,18 @@ fn duration(key: &str, value: &str) -> Result<Duration, Problem> {
     }
     humantime::parse_duration(value).map_err(|error| {
         let hint = "must be a duration such as 90s or 1h";
-        Problem::bad(format!("parameter \"{key}\" {hint}, not \"{value}\": {error}"))
+        Problem::bad(format!(
+            "parameter \"{key}\" {hint}, not \"{value}\": {error}"
+        ))
     })
 }
 
 fn wait(key: &str, value: &str) -> Result<Duration, Problem> {
     let wait = duration(key, value)?;
     if wait > WAIT_MAX {
-        return Err(Problem::bad(format!("parameter \"{key}\" must be at most 1h")));
+        return Err(Problem::bad(format!(
+            "parameter \"{key}\" must be at most 1h"
+        )));
     }
     Ok(wait)
 }
@@ -219,7 +236,10 @@ mod tests {
     use super::*;
 
     fn ask(query: &[(&str, &str)], body: &str) -> Result<Ask, String> {
-        let query = query.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let query = query
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
         read(query, body.as_bytes()).map_err(|problem| problem.error)
     }
 
@@ -240,7 +260,10 @@ mod tests {
         assert_eq!(asked.targets, [Target::Containers].into());
         assert!(asked.options.dry_run && asked.follow && !asked.options.force);
         assert_eq!(asked.options.max_removals, Some(7));
-        assert_eq!(asked.options.assume_finished_after, Some(Duration::from_secs(3600)));
+        assert_eq!(
+            asked.options.assume_finished_after,
+            Some(Duration::from_secs(3600))
+        );
         assert_eq!(asked.wait, Some(Duration::from_secs(60)));
         let both = ask(&[], r#"{"target": ["containers", "sandboxes"]}"#).unwrap();
         assert_eq!(both.targets.len(), 2);
@@ -252,9 +275,21 @@ mod tests {
             (vec![("target", "pods")], "", "unknown target \"pods\""),
             (vec![("target", "images")], "", "not supported yet"),
             (vec![("dryrun", "true")], "", "unknown parameter \"dryrun\""),
-            (vec![("dry_run", "yes")], "", "\"dry_run\" must be true or false"),
-            (vec![("dry_run", "true"), ("dry_run", "false")], "", "more than once"),
-            (vec![("dry_run", "true")], r#"{"dry_run": false}"#, "more than once"),
+            (
+                vec![("dry_run", "yes")],
+                "",
+                "\"dry_run\" must be true or false",
+            ),
+            (
+                vec![("dry_run", "true"), ("dry_run", "false")],
+                "",
+                "more than once",
+            ),
+            (
+                vec![("dry_run", "true")],
+                r#"{"dry_run": false}"#,
+                "more than once",
+            ),
             (vec![("max_removals", "0")], "", "from 1"),
             (vec![("max_removals", "-1")], "", "from 1"),
             (vec![("wait", "soon")], "", "\"wait\" must be a duration"),

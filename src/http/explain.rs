@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::{Value, json as value};
 
 use super::{Problem, Service, json};
 use crate::gc::{KeepReason, Plan, PodKnowledge, RemoveReason, Subject, Target, Verdict};
@@ -24,10 +24,15 @@ pub(super) async fn get(State(service): State<Service>, Path(id): Path<String>) 
         Err(problem) => return problem.into_response(),
     };
     let answer = service
-        .heavy(move |service| match service.plan(&look, &Target::ALL.into()) {
-            Ok(plan) => explain(service, &look, &plan, &id),
-            Err(error) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
-        })
+        .heavy(
+            move |service| match service.plan(&look, &Target::ALL.into()) {
+                Ok(plan) => explain(service, &look, &plan, &id),
+                Err(error) => Err(Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    error.to_string(),
+                )),
+            },
+        )
         .await;
     match answer {
         Ok(Ok(value)) => json(StatusCode::OK, &value),
@@ -35,23 +40,26 @@ pub(super) async fn get(State(service): State<Service>, Path(id): Path<String>) 
     }
 }
 
-fn explain(
-    service: &Service,
-    look: &Arc<Look>,
-    plan: &Plan,
-    id: &str,
-) -> Result<Value, Problem> {
-    let hit = |candidate: &str| {
-        candidate == id || (id.len() >= PREFIX_MIN && candidate.starts_with(id))
-    };
+fn explain(service: &Service, look: &Arc<Look>, plan: &Plan, id: &str) -> Result<Value, Problem> {
+    let hit =
+        |candidate: &str| candidate == id || (id.len() >= PREFIX_MIN && candidate.starts_with(id));
     let judged: Vec<(&Subject, Verdict)> = judged(plan).collect();
     let mut found: Vec<Value> = judged
         .iter()
         .filter(|(subject, _)| hit(&subject.id))
         .map(|(subject, verdict)| object(service, look, subject, *verdict))
         .collect();
-    let images = look.images.as_ref().map(|images| images.rows.as_slice()).unwrap_or_default();
-    found.extend(images.iter().filter(|image| names(image, id, hit)).map(|i| image(look, i)));
+    let images = look
+        .images
+        .as_ref()
+        .map(|images| images.rows.as_slice())
+        .unwrap_or_default();
+    found.extend(
+        images
+            .iter()
+            .filter(|image| names(image, id, hit))
+            .map(|i| image(look, i)),
+    );
     let mut uids: Vec<&str> = judged
         .iter()
         .filter_map(|(subject, _)| subject.pod.as_ref())
@@ -65,18 +73,27 @@ fn explain(
         (1, Some(value)) => Ok(value),
         (0, _) | (_, None) => Err(Problem::new(
             StatusCode::NOT_FOUND,
-            format!("nothing on this node has the id \"{id}\" (a container, a sandbox, an image or \
-                     a pod UID; its first {PREFIX_MIN} characters are enough)"),
+            format!(
+                "nothing on this node has the id \"{id}\" (a container, a sandbox, an image or \
+                     a pod UID; its first {PREFIX_MIN} characters are enough)"
+            ),
         )),
-        (count, _) => {
-            Err(Problem::bad(format!("\"{id}\" is ambiguous: {count} ids begin with it")))
-        }
+        (count, _) => Err(Problem::bad(format!(
+            "\"{id}\" is ambiguous: {count} ids begin with it"
+        ))),
     }
 }
 
 fn judged(plan: &Plan) -> impl Iterator<Item = (&Subject, Verdict)> {
-    let removed = plan.removals.iter().map(|r| (&r.subject, Verdict::Remove(r.reason)));
-    removed.chain(plan.kept.iter().map(|k| (&k.subject, Verdict::Keep(k.reason))))
+    let removed = plan
+        .removals
+        .iter()
+        .map(|r| (&r.subject, Verdict::Remove(r.reason)));
+    removed.chain(
+        plan.kept
+            .iter()
+            .map(|k| (&k.subject, Verdict::Keep(k.reason))),
+    )
 }
 
 fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -> Value {
@@ -90,7 +107,7 @@ fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -
     };
     let id = PodSandboxId::new(subject.id.as_str());
     let quarantine = id.and_then(|id| service.lock_quarantine().get(&id).cloned());
-    json!({
+    value!({
         "kind": kind,
         "verdict": word,
         "reason": reason,
@@ -109,10 +126,17 @@ fn names(image: &Image, id: &str, hit: impl Fn(&str) -> bool) -> bool {
 }
 
 fn image(look: &Look, image: &Image) -> Value {
-    let containers = look.containers.as_ref().map(|list| list.rows.as_slice()).unwrap_or_default();
-    let users = containers.iter().filter(|container| container.image == image.id.as_str()).count();
+    let containers = look
+        .containers
+        .as_ref()
+        .map(|list| list.rows.as_slice())
+        .unwrap_or_default();
+    let users = containers
+        .iter()
+        .filter(|container| container.image == image.id.as_str())
+        .count();
     let reason = if image.pinned { "pinned" } else { "in-use" };
-    json!({
+    value!({
         "kind": "image",
         "verdict": "keep",
         "reason": (image.pinned || users > 0).then_some(reason),
@@ -131,14 +155,17 @@ fn image(look: &Look, image: &Image) -> Value {
 
 fn pod(service: &Service, look: &Look, judged: &[(&Subject, Verdict)], uid: &str) -> Value {
     let of_pod = judged.iter().filter(|(subject, _)| {
-        subject.pod.as_ref().is_some_and(|pod| pod.uid.as_str() == uid)
+        subject
+            .pod
+            .as_ref()
+            .is_some_and(|pod| pod.uid.as_str() == uid)
     });
     let state = of_pod.clone().map(|(subject, _)| subject.pod_state).next();
     let objects: Vec<Value> = of_pod
         .take(OBJECTS_MAX)
         .map(|(subject, verdict)| object(service, look, subject, *verdict))
         .collect();
-    json!({
+    value!({
         "kind": "pod",
         "uid": uid,
         "pod_state": state,
@@ -155,10 +182,13 @@ fn pod_text(state: PodKnowledge, pods: &Pods) -> String {
             "the pod source says that the pod finished, and nothing of it lives here".into()
         }
         (PodKnowledge::Assumed, _) => {
-            "nobody answers for the pod, but it counts as finished under assume_finished_after".into()
+            "nobody answers for the pod, but it counts as finished under assume_finished_after"
+                .into()
         }
         (PodKnowledge::Deleted, _) => "a complete list of the pod source does not have it".into(),
-        (PodKnowledge::Unknown, Pods::Unknown(why)) => format!("nothing is known of the pod: {why}"),
+        (PodKnowledge::Unknown, Pods::Unknown(why)) => {
+            format!("nothing is known of the pod: {why}")
+        }
         (PodKnowledge::Unknown, Pods::Known(_)) => {
             "nothing is known of the pod: it is not the kubelet's, or the pod source's list is \
              incomplete (it lacks a pod that lives here, or holds no pod of the same source)"

@@ -17,7 +17,10 @@ pub(super) async fn act(
     request: Request,
     next: Next,
 ) -> Response {
-    let names = Names { node: &service.fixed.node, trusted: &service.fixed.trusted_hosts };
+    let names = Names {
+        node: &service.fixed.node,
+        trusted: &service.fixed.trusted_hosts,
+    };
     match allowed(peer.ip(), request.headers(), request.uri(), &names) {
         Ok(()) => next.run(request).await,
         Err(why) => {
@@ -58,11 +61,15 @@ fn allowed(
         None => return Err("the request has no Host header"),
     };
     if !is_ours(host, names) {
-        return Err("the Host header names neither an address, localhost, this node, nor one of \
-                    web.trusted_hosts");
+        return Err(
+            "the Host header names neither an address, localhost, this node, nor one of \
+                    web.trusted_hosts",
+        );
     }
     if let Some(origin) = one(header::ORIGIN)? {
-        let from = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        let from = origin
+            .strip_prefix("http://")
+            .or_else(|| origin.strip_prefix("https://"));
         if !from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
             return Err("requests from a page of another origin are refused");
         }
@@ -75,13 +82,17 @@ fn allowed(
 
 fn is_ours(host: &str, names: &Names<'_>) -> bool {
     let name = without_port(host);
-    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let bare = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'))
+        .unwrap_or(name);
     bare.parse::<IpAddr>().is_ok()
         || name.eq_ignore_ascii_case("localhost")
         || name.eq_ignore_ascii_case(names.node)
-        || names.trusted.iter().any(|trusted| {
-            name.eq_ignore_ascii_case(trusted) || host.eq_ignore_ascii_case(trusted)
-        })
+        || names
+            .trusted
+            .iter()
+            .any(|trusted| name.eq_ignore_ascii_case(trusted) || host.eq_ignore_ascii_case(trusted))
 }
 
 fn without_port(host: &str) -> &str {
@@ -106,8 +117,16 @@ mod tests {
             map.append(*name, value.parse().unwrap());
         }
         let trusted = ["gc.example".to_owned()];
-        let names = Names { node: "node-1", trusted: &trusted };
-        allowed(peer.parse().unwrap(), &map, &Uri::from_static("/gc"), &names)
+        let names = Names {
+            node: "node-1",
+            trusted: &trusted,
+        };
+        allowed(
+            peer.parse().unwrap(),
+            &map,
+            &Uri::from_static("/gc"),
+            &names,
+        )
     }
 
     #[test]
@@ -124,14 +143,26 @@ mod tests {
     #[test]
     fn the_host_must_be_an_address_or_a_name_of_ours() {
         for host in [
-            "127.0.0.1", "127.0.0.1:20950", "[::1]:20950", "[::1]", "10.1.2.3:1", "localhost",
-            "LOCALHOST:20950", "node-1:20950", "gc.example", "gc.example:443",
+            "127.0.0.1",
+            "127.0.0.1:20950",
+            "[::1]:20950",
+            "[::1]",
+            "10.1.2.3:1",
+            "localhost",
+            "LOCALHOST:20950",
+            "node-1:20950",
+            "gc.example",
+            "gc.example:443",
         ] {
             assert_eq!(verdict("127.0.0.1", &[("host", host)]), Ok(()), "{host}");
         }
-        for host in
-            ["evil.example", "localhost.evil.example:80", "127.0.0.1.evil.example", "", "a:b:c"]
-        {
+        for host in [
+            "evil.example",
+            "localhost.evil.example:80",
+            "127.0.0.1.evil.example",
+            "",
+            "a:b:c",
+        ] {
             assert!(verdict("127.0.0.1", &[("host", host)]).is_err(), "{host}");
         }
         assert!(verdict("127.0.0.1", &[]).is_err());
@@ -142,9 +173,11 @@ mod tests {
     #[test]
     fn a_page_from_elsewhere_is_refused() {
         let host = ("host", "localhost:20950");
-        for own in [("origin", "http://localhost:20950"), ("sec-fetch-site", "same-origin"),
-            ("sec-fetch-site", "none")]
-        {
+        for own in [
+            ("origin", "http://localhost:20950"),
+            ("sec-fetch-site", "same-origin"),
+            ("sec-fetch-site", "none"),
+        ] {
             assert_eq!(verdict("127.0.0.1", &[host, own]), Ok(()), "{own:?}");
         }
         for foreign in [
@@ -157,7 +190,10 @@ mod tests {
             ("sec-fetch-site", "same-site"),
             ("sec-fetch-site", ""),
         ] {
-            assert!(verdict("127.0.0.1", &[host, foreign]).is_err(), "{foreign:?}");
+            assert!(
+                verdict("127.0.0.1", &[host, foreign]).is_err(),
+                "{foreign:?}"
+            );
         }
     }
 }

@@ -85,7 +85,12 @@ async fn connection(
         async move {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer));
-            Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {}))
+            Ok::<_, Infallible>(
+                router
+                    .oneshot(request)
+                    .await
+                    .unwrap_or_else(|never| match never {}),
+            )
         }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();

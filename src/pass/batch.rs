@@ -77,7 +77,9 @@ impl Executor {
         loop {
             let held = lost || self.stop.is_cancelled();
             while !held && self.may_start() {
-                let Some(removal) = waiting.pop_front() else { break };
+                let Some(removal) = waiting.pop_front() else {
+                    break;
+                };
                 self.start(removal, number);
             }
             let (fast, _) = self.in_flight();
@@ -114,7 +116,11 @@ impl Executor {
     }
 
     fn in_flight(&self) -> (usize, usize) {
-        let slow = self.started.values().filter(|(at, _)| at.elapsed() >= SLOW).count();
+        let slow = self
+            .started
+            .values()
+            .filter(|(at, _)| at.elapsed() >= SLOW)
+            .count();
         (self.started.len() - slow, slow)
     }
 
@@ -150,7 +156,12 @@ impl Executor {
         let (started, batch) = self.started.remove(&number)?;
         let latency = started.elapsed();
         self.pace.ended(latency, self.began.elapsed());
-        Some(Done { removal, outcome, latency, batch })
+        Some(Done {
+            removal,
+            outcome,
+            latency,
+            batch,
+        })
     }
 }
 
@@ -164,7 +175,11 @@ pub(super) struct Pressure {
 
 impl Pressure {
     pub(super) fn new(path: std::path::PathBuf, threshold_percent: Option<f64>) -> Self {
-        Self { path, threshold_percent, read_at: None }
+        Self {
+            path,
+            threshold_percent,
+            read_at: None,
+        }
     }
 
     /// Says whether the disk is under pressure, at most once a second; `None` in between, when it
@@ -183,7 +198,10 @@ impl Pressure {
 
 fn some_avg10(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
-    line.split(' ').find_map(|field| field.strip_prefix("avg10="))?.parse().ok()
+    line.split(' ')
+        .find_map(|field| field.strip_prefix("avg10="))?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -192,7 +210,8 @@ mod tests {
 
     #[test]
     fn reads_the_kernels_pressure_line() {
-        let text = "some avg10=12.34 avg60=0.06 avg300=0.05 total=480554\nfull avg10=0.18 avg60=0\n";
+        let text =
+            "some avg10=12.34 avg60=0.06 avg300=0.05 total=480554\nfull avg10=0.18 avg60=0\n";
         assert_eq!(some_avg10(text), Some(12.34));
         assert_eq!(some_avg10("full avg10=0.18"), None);
         assert_eq!(some_avg10("some avg10=x"), None);

@@ -63,7 +63,11 @@ impl Pace {
 
     /// Says whether one more may start beside `fast` and `slow` ones in flight.
     pub fn may_start(&self, fast: usize, slow: usize) -> bool {
-        let slow_max = if self.pressed { SLOW_MAX_UNDER_PRESSURE } else { SLOW_MAX };
+        let slow_max = if self.pressed {
+            SLOW_MAX_UNDER_PRESSURE
+        } else {
+            SLOW_MAX
+        };
         fast < self.limit && slow < slow_max
     }
 
@@ -87,9 +91,18 @@ impl Pace {
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a window holds some tens of removals")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a window holds some tens of removals"
+    )]
     fn close_window(&mut self, now: Duration) {
-        let window = std::mem::replace(&mut self.window, Window { began: now, ..Window::default() });
+        let window = std::mem::replace(
+            &mut self.window,
+            Window {
+                began: now,
+                ..Window::default()
+            },
+        );
         let elapsed = now.saturating_sub(window.began).as_secs_f64().max(1e-6);
         let rate = window.count as f64 / elapsed;
         let latency = window.latency.as_secs_f64() / window.count as f64;
@@ -155,8 +168,9 @@ mod tests {
     #[test]
     fn stays_low_where_the_disk_is_the_limit() {
         let mut pace = Pace::new(8);
-        let limits =
-            drive(&mut pace, 400, |n| Duration::from_millis(150) * u32::try_from(n).unwrap());
+        let limits = drive(&mut pace, 400, |n| {
+            Duration::from_millis(150) * u32::try_from(n).unwrap()
+        });
         assert!(limits.iter().all(|limit| *limit <= 3), "{limits:?}");
     }
 

@@ -51,7 +51,10 @@ fn failure(error: cri::Error) -> Outcome {
     if error.is_lost() {
         return Outcome::Lost(error.to_string());
     }
-    Outcome::Failed { class: error.class(), error: error.to_string() }
+    Outcome::Failed {
+        class: error.class(),
+        error: error.to_string(),
+    }
 }
 
 async fn container(
@@ -63,7 +66,9 @@ async fn container(
         return Ok(Outcome::AlreadyGone);
     };
     if status.created_at != removal.subject.created_at {
-        return Ok(Outcome::Skipped("it was created at another time than planned"));
+        return Ok(Outcome::Skipped(
+            "it was created at another time than planned",
+        ));
     }
     if Some(status.state) != removal.state {
         return Ok(Outcome::Skipped("its state has changed since the plan"));
@@ -98,7 +103,9 @@ async fn sandbox(
         return Ok(Outcome::AlreadyGone);
     };
     if status.created_at != removal.subject.created_at {
-        return Ok(Outcome::Skipped("it was created at another time than planned"));
+        return Ok(Outcome::Skipped(
+            "it was created at another time than planned",
+        ));
     }
     if status.state != PodSandboxState::NotReady {
         return Ok(Outcome::Skipped("it is ready"));
@@ -129,7 +136,12 @@ async fn remove_sandbox(client: &cri::Client, id: &PodSandboxId) -> Result<(), c
 }
 
 fn wants_stop(error: &str) -> bool {
-    ["must be stopped", "is not stopped", "not stopped yet", "stop it before"]
-        .iter()
-        .any(|words| error.contains(words))
+    [
+        "must be stopped",
+        "is not stopped",
+        "not stopped yet",
+        "stop it before",
+    ]
+    .iter()
+    .any(|words| error.contains(words))
 }

@@ -23,7 +23,12 @@ fn server_limit_bytes(runtime: &str) -> Option<u64> {
 /// Returns the size and the limit that a list failed for, if it failed for its size.
 pub(super) fn too_large(error: &cri::Error) -> Option<(u64, u64)> {
     match error {
-        cri::Error::Status { .. } => None,
+        cri::Error::TooLarge { bytes, limit, .. } => Some((*bytes, *limit)),
+        cri::Error::Unreachable { .. }
+        | cri::Error::Timeout { .. }
+        | cri::Error::NotReady { .. }
+        | cri::Error::Status { .. }
+        | cri::Error::Malformed { .. } => None,
     }
 }
 

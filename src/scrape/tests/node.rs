@@ -168,7 +168,9 @@ pub(super) fn look() -> Look {
         }),
         pods: Pods::Unknown(PodsUnknown::NoSource),
         exits_unknown: 4,
+        last_exits: BTreeMap::new(),
         timings: Timings {
+            exits: Duration::ZERO,
             runtime: millis(1),
             containers: millis(11),
             sandboxes: millis(10),
