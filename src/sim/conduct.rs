@@ -1,0 +1,176 @@
+//! How the simulated runtime behaves: latency, faults, CNI, disk. All of it can change while it
+//! runs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tonic::Code;
+
+use super::record::Rpc;
+
+/// Something that goes wrong, or slowly, with a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub(super) delay: Duration,
+    pub(super) effect: Effect,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Proceed,
+    Hang,
+    Fail { code: Code, message: String, left: Option<u32> },
+}
+
+impl Fault {
+    /// The call works, after this long.
+    pub fn slow(delay: Duration) -> Self {
+        Self { delay, effect: Effect::Proceed }
+    }
+
+    /// The call does not answer until the fault is cleared, the caller gives up or the runtime
+    /// stops.
+    pub fn hang() -> Self {
+        Self { delay: Duration::ZERO, effect: Effect::Hang }
+    }
+
+    /// The call fails.
+    pub fn fail(code: Code, message: impl Into<String>) -> Self {
+        let effect = Effect::Fail { code, message: message.into(), left: None };
+        Self { delay: Duration::ZERO, effect }
+    }
+
+    /// A failure happens only so many times; then the fault is gone.
+    #[must_use]
+    pub fn times(mut self, times: u32) -> Self {
+        if let Effect::Fail { left, .. } = &mut self.effect {
+            *left = Some(times);
+        }
+        self
+    }
+
+    /// A failure takes this long to show.
+    #[must_use]
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+}
+
+/// How the network plugin's DEL ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Del {
+    Works,
+    Fails,
+    PluginMissing,
+    NotInitialized,
+    Hangs,
+}
+
+/// What the network plugin does when a sandbox's network is torn down: on every Stop and on every
+/// Remove of a sandbox that has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cni {
+    pub(super) delay: Duration,
+    pub(super) del: Del,
+}
+
+impl Cni {
+    /// DEL works at once.
+    pub const fn healthy() -> Self {
+        Self { delay: Duration::ZERO, del: Del::Works }
+    }
+
+    /// DEL works, after this long.
+    pub const fn slow(delay: Duration) -> Self {
+        Self { delay, del: Del::Works }
+    }
+
+    /// DEL fails: `plugin type="bridge" failed (delete): network already deleted`.
+    pub const fn failing() -> Self {
+        Self { delay: Duration::from_millis(15), del: Del::Fails }
+    }
+
+    /// The plugin's program is gone.
+    pub const fn plugin_missing() -> Self {
+        Self { delay: Duration::from_millis(2), del: Del::PluginMissing }
+    }
+
+    /// There is no CNI configuration.
+    pub const fn not_initialized() -> Self {
+        Self { delay: Duration::ZERO, del: Del::NotInitialized }
+    }
+
+    /// DEL never ends.
+    pub const fn hanging() -> Self {
+        Self { delay: Duration::ZERO, del: Del::Hangs }
+    }
+
+    /// The same, after this long.
+    #[must_use]
+    pub const fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    pub(super) fn error(self, sandbox_id: &str) -> Option<String> {
+        let why = match self.del {
+            Del::Works | Del::Hangs => return None,
+            Del::Fails => r#"plugin type="bridge" failed (delete): network already deleted"#,
+            Del::PluginMissing => r#"failed to find plugin "bridge" in path [/opt/cni/bin]"#,
+            Del::NotInitialized => "cni plugin not initialized",
+        };
+        Some(format!("failed to destroy network for sandbox \"{sandbox_id}\": {why}"))
+    }
+}
+
+/// What removing one container, sandbox or image costs: `each`, and `crowding` more for every
+/// other removal in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Disk {
+    /// Alone.
+    pub each: Duration,
+    /// More for each other removal in flight.
+    pub crowding: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum FaultKey {
+    Rpc(Rpc),
+    Removal(String),
+}
+
+/// All that can change while the runtime serves.
+#[derive(Clone, Debug)]
+pub(super) struct Conduct {
+    pub(super) faults: BTreeMap<FaultKey, Fault>,
+    pub(super) cni_default: Cni,
+    pub(super) cni: BTreeMap<String, Cni>,
+    pub(super) disk: Disk,
+    pub(super) send_limit_bytes: usize,
+    pub(super) streaming: bool,
+    /// How many messages a stream delivers before it breaks.
+    pub(super) stream_breaks_after: Option<usize>,
+}
+
+impl Conduct {
+    pub(super) fn cni_of(&self, sandbox_id: &str) -> Cni {
+        self.cni.get(sandbox_id).copied().unwrap_or(self.cni_default)
+    }
+
+    pub(super) fn hangs(&self, key: &FaultKey) -> bool {
+        self.faults.get(key).is_some_and(|fault| fault.effect == Effect::Hang)
+    }
+
+    /// Takes one occurrence of a fault. `None`: all is well.
+    pub(super) fn take(&mut self, key: &FaultKey) -> Option<Fault> {
+        let fault = self.faults.get_mut(key)?;
+        if let Effect::Fail { left: Some(left), .. } = &mut fault.effect {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                return self.faults.remove(key);
+            }
+        }
+        Some(fault.clone())
+    }
+}

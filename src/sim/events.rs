@@ -1,0 +1,97 @@
+//! What happens on a node without crisweep: things start, exit, finish, vanish and leak. Names are
+//! `namespace/pod`, objects go by their full id; the answer is whether there was such a thing.
+
+use super::kubelet::Phase;
+use super::node::{EXIT_KILLED, Node, now};
+use super::{kubelet, ops};
+use crate::cri::proto::{ContainerState, PodSandboxState};
+
+impl Node {
+    /// Returns what the kubelet's `/pods` would answer.
+    pub fn pods_json(&self) -> String {
+        kubelet::pods_json(&self.pods)
+    }
+
+    /// Starts a created container whose sandbox is ready.
+    pub fn start_container(&mut self, id: &str) -> bool {
+        ops::start(self, id).is_ok()
+    }
+
+    /// Ends a running container.
+    pub fn exit_container(&mut self, id: &str, exit_code: i32) -> bool {
+        let state = self.containers.get(id).map(|c| c.row.state());
+        state == Some(ContainerState::ContainerRunning) && self.end_container(id, exit_code, now())
+    }
+
+    /// Starts the next attempt of an exited container beside it; returns its id.
+    pub fn next_attempt(&mut self, id: &str) -> Option<String> {
+        let state = self.containers.get(id)?.row.state();
+        if state != ContainerState::ContainerExited {
+            return None;
+        }
+        self.restart_container(id)
+    }
+
+    /// Makes the runtime lose track of a container's state.
+    pub fn lose_container(&mut self, id: &str) -> bool {
+        let record = self.containers.get_mut(id);
+        record.map(|c| c.row.set_state(ContainerState::ContainerUnknown)).is_some()
+    }
+
+    /// Removes a container as someone else would: nobody is asked, nothing is recorded.
+    pub fn vanish_container(&mut self, id: &str) -> bool {
+        self.remove_container(id).is_some()
+    }
+
+    /// Removes a sandbox and its containers likewise.
+    pub fn vanish_sandbox(&mut self, id: &str) -> bool {
+        for container in self.containers_of(id) {
+            self.remove_container(&container);
+        }
+        self.sandboxes.remove(id).is_some()
+    }
+
+    /// Ends a sandbox's pause process; what runs in it stays running.
+    pub fn end_sandbox(&mut self, id: &str) -> bool {
+        let record = self.sandboxes.get_mut(id);
+        record.map(|s| s.row.set_state(PodSandboxState::SandboxNotready)).is_some()
+    }
+
+    /// Finishes a pod: all that runs exits with this code, its sandboxes end, and its phase is
+    /// Succeeded or Failed accordingly. It stays known to the kubelet.
+    pub fn finish_pod(&mut self, pod: &str, exit_code: i32) -> bool {
+        let Some(uid) = self.pod_uid(pod) else { return false };
+        self.end_pod(&uid, exit_code);
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            pod.phase = if exit_code == 0 { Phase::Succeeded } else { Phase::Failed };
+        }
+        true
+    }
+
+    /// Sets a pod's phase at the kubelet, and nothing else.
+    pub fn set_phase(&mut self, pod: &str, phase: Phase) -> bool {
+        let Some(uid) = self.pod_uid(pod) else { return false };
+        self.pods.get_mut(&uid).map(|pod| pod.phase = phase).is_some()
+    }
+
+    /// Deletes a pod at the kubelet: all that runs is killed, its sandboxes end, and everything
+    /// stays in the runtime as litter.
+    pub fn delete_pod(&mut self, pod: &str) -> bool {
+        let Some(uid) = self.pod_uid(pod) else { return false };
+        self.end_pod(&uid, EXIT_KILLED);
+        self.pods.remove(&uid).is_some()
+    }
+
+    fn end_pod(&mut self, uid: &str, exit_code: i32) {
+        let of_pod = self.sandboxes.iter().filter(|(_, sandbox)| {
+            sandbox.row.metadata.as_ref().is_some_and(|metadata| metadata.uid == uid)
+        });
+        let sandboxes: Vec<String> = of_pod.map(|(id, _)| id.clone()).collect();
+        for id in sandboxes {
+            for container in self.containers_of(&id) {
+                self.exit_container(&container, exit_code);
+            }
+            self.end_sandbox(&id);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Ids of the shapes that runtimes and Kubernetes make, the same for the same seed.
+
+/// A source of ids.
+#[derive(Clone, Debug)]
+pub(super) struct Ids(fastrand::Rng);
+
+impl Ids {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(fastrand::Rng::with_seed(seed))
+    }
+
+    /// Returns a container's, sandbox's or layer's id: 64 hex digits.
+    pub(super) fn digest(&mut self) -> String {
+        format!("{}{}", self.hash(), self.hash())
+    }
+
+    /// Returns a static pod's UID: 32 hex digits.
+    pub(super) fn hash(&mut self) -> String {
+        format!("{:032x}", self.0.u128(..))
+    }
+
+    /// Returns an API pod's UID: a UUID, version 4.
+    pub(super) fn uuid(&mut self) -> String {
+        let (a, b, c) = (self.0.u32(..), self.0.u16(..), self.0.u16(..0x1000));
+        let (d, e) = (0x8000 | self.0.u16(..0x4000), self.0.u64(..1 << 48));
+        format!("{a:08x}-{b:04x}-4{c:03x}-{d:04x}-{e:012x}")
+    }
+
+    /// Returns the random end of a pod's name.
+    pub(super) fn suffix(&mut self) -> String {
+        std::iter::repeat_with(|| self.0.lowercase()).take(5).collect()
+    }
+
+    pub(super) fn rng(&mut self) -> &mut fastrand::Rng {
+        &mut self.0
+    }
+}

@@ -1,0 +1,73 @@
+//! What a simulated runtime is, from its start on.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tonic::Code;
+
+use super::conduct::Disk;
+
+/// What containerd sends at most.
+pub const SEND_LIMIT_BYTES: usize = 16 << 20;
+
+/// How a simulated runtime is set up. The default is a containerd 1.7.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What Version calls the runtime.
+    pub runtime_name: String,
+    /// And its release.
+    pub runtime_version: String,
+    /// The largest message it sends.
+    pub send_limit_bytes: usize,
+    /// Whether it has the streaming lists.
+    pub streaming: bool,
+    /// Whether stopping what is missing fails with NOT_FOUND, as on 1.6.
+    pub stop_of_missing_fails: bool,
+    /// How calls fail while it is not initialized.
+    pub not_initialized_code: Code,
+    /// For how long they do after each start but the first.
+    pub initialization: Duration,
+    /// What a removal costs.
+    pub disk: Disk,
+    /// The mount point of the image file system; the socket's directory if there is none.
+    pub mountpoint: Option<PathBuf>,
+    /// Where to keep what the kubelet's `/pods` would answer, as a file that is replaced at each
+    /// change, before the change shows in the runtime's lists.
+    pub pods_file: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            runtime_name: "containerd".to_owned(),
+            runtime_version: "1.7.24".to_owned(),
+            send_limit_bytes: SEND_LIMIT_BYTES,
+            streaming: false,
+            stop_of_missing_fails: false,
+            not_initialized_code: Code::Unknown,
+            initialization: Duration::from_millis(300),
+            disk: Disk::default(),
+            mountpoint: None,
+            pods_file: None,
+        }
+    }
+}
+
+impl Options {
+    /// A containerd 1.6. Its sandbox image is not pinned:
+    /// [`sandbox_image_not_pinned`](super::NodeBuilder::sandbox_image_not_pinned).
+    pub fn containerd_1_6() -> Self {
+        let runtime_version = "1.6.20".to_owned();
+        Self { runtime_version, stop_of_missing_fails: true, ..Self::default() }
+    }
+
+    /// A containerd 2.4, which streams its lists.
+    pub fn containerd_2_4() -> Self {
+        Self {
+            runtime_version: "2.4.0".to_owned(),
+            streaming: true,
+            not_initialized_code: Code::Unavailable,
+            ..Self::default()
+        }
+    }
+}

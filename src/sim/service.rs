@@ -1,0 +1,287 @@
+//! The runtime and image services, RPC by RPC.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::node::now;
+use super::record::Rpc;
+use super::shared::{Shared, bad_id};
+use super::{lists, make, ops};
+use crate::cri::proto;
+use crate::cri::proto::image_service_server::ImageService;
+use crate::cri::proto::runtime_service_server::RuntimeService;
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// Serves a simulated node.
+#[derive(Debug)]
+pub(super) struct Service(Arc<Shared>);
+
+impl Service {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self(shared)
+    }
+
+    async fn admit_stream(&self, rpc: Rpc, service: &str) -> Result<(), Status> {
+        self.0.admit(rpc).await?;
+        if self.0.conduct.borrow().streaming {
+            return Ok(());
+        }
+        let why = format!("unknown method {rpc:?} for service runtime.v1.{service}");
+        Err(Status::unimplemented(why))
+    }
+
+    fn send_limit(&self) -> usize {
+        self.0.conduct.borrow().send_limit_bytes
+    }
+}
+
+#[async_trait]
+impl RuntimeService for Service {
+    async fn version(&self, _: Request<proto::VersionRequest>) -> Answer<proto::VersionResponse> {
+        self.0.admit(Rpc::Version).await?;
+        Ok(Response::new(proto::VersionResponse {
+            version: "0.1.0".to_owned(),
+            runtime_name: self.0.options.runtime_name.clone(),
+            runtime_version: self.0.options.runtime_version.clone(),
+            runtime_api_version: "v1".to_owned(),
+        }))
+    }
+
+    async fn status(&self, request: Request<proto::StatusRequest>) -> Answer<proto::StatusResponse> {
+        self.0.admit(Rpc::Status).await?;
+        let condition = |kind: &str| proto::RuntimeCondition {
+            r#type: kind.to_owned(),
+            status: true,
+            ..proto::RuntimeCondition::default()
+        };
+        let conditions = vec![condition("RuntimeReady"), condition("NetworkReady")];
+        let mut info = std::collections::BTreeMap::new();
+        if request.into_inner().verbose {
+            let config = json!({
+                "containerd": { "snapshotter": "overlayfs", "defaultRuntimeName": "runc" },
+                "cni": { "binDir": "/opt/cni/bin", "confDir": "/etc/cni/net.d" },
+                "sandboxImage": self.0.node().sandbox_image,
+            });
+            info.insert("config".to_owned(), config.to_string());
+        }
+        let status = Some(proto::RuntimeStatus { conditions });
+        Ok(Response::new(proto::StatusResponse { status, info }))
+    }
+
+    async fn list_containers(
+        &self,
+        request: Request<proto::ListContainersRequest>,
+    ) -> Answer<proto::ListContainersResponse> {
+        self.0.admit(Rpc::ListContainers).await?;
+        let node = self.0.node();
+        let rows = lists::containers(&node, request.get_ref().filter.as_ref());
+        let containers = lists::answer(&rows, self.send_limit())?;
+        Ok(Response::new(proto::ListContainersResponse { containers }))
+    }
+
+    async fn stream_containers(
+        &self,
+        request: Request<proto::StreamContainersRequest>,
+    ) -> Answer<BoxStream<proto::StreamContainersResponse>> {
+        self.admit_stream(Rpc::StreamContainers, "RuntimeService").await?;
+        let node = self.0.node();
+        let rows = lists::containers(&node, request.get_ref().filter.as_ref());
+        let message = |containers| proto::StreamContainersResponse { containers };
+        Ok(Response::new(lists::stream(&rows, &self.0.conduct.borrow(), message)))
+    }
+
+    async fn container_status(
+        &self,
+        request: Request<proto::ContainerStatusRequest>,
+    ) -> Answer<proto::ContainerStatusResponse> {
+        self.0.admit(Rpc::ContainerStatus).await?;
+        let asked = &request.get_ref().container_id;
+        let node = self.0.node();
+        let id = node.find_container(asked).map_err(|bad| bad_id("container", asked, bad))?;
+        let record = id.and_then(|id| node.containers.get(&id));
+        let record = record.ok_or_else(|| ops::not_found("container", asked))?;
+        let status = Some(proto::ContainerStatus {
+            id: record.row.id.clone(),
+            metadata: record.row.metadata.clone(),
+            state: record.row.state,
+            created_at: record.row.created_at,
+            started_at: record.started_at,
+            finished_at: record.finished_at,
+            exit_code: record.exit_code,
+            reason: record.reason.clone(),
+            message: String::new(),
+            labels: record.row.labels.clone(),
+            log_path: record.log_path.clone(),
+        });
+        Ok(Response::new(proto::ContainerStatusResponse { status }))
+    }
+
+    async fn stop_container(
+        &self,
+        request: Request<proto::StopContainerRequest>,
+    ) -> Answer<proto::StopContainerResponse> {
+        let asked = &request.get_ref().container_id;
+        let call = self.0.begin(Rpc::StopContainer, asked);
+        let result = ops::stop_container(&self.0, &call, asked).await;
+        call.end(result)
+    }
+
+    async fn remove_container(
+        &self,
+        request: Request<proto::RemoveContainerRequest>,
+    ) -> Answer<proto::RemoveContainerResponse> {
+        let asked = &request.get_ref().container_id;
+        let call = self.0.begin(Rpc::RemoveContainer, asked);
+        let result = ops::remove_container(&self.0, &call, asked).await;
+        call.end(result)
+    }
+
+    async fn list_pod_sandbox(
+        &self,
+        request: Request<proto::ListPodSandboxRequest>,
+    ) -> Answer<proto::ListPodSandboxResponse> {
+        self.0.admit(Rpc::ListPodSandbox).await?;
+        let node = self.0.node();
+        let rows = lists::sandboxes(&node, request.get_ref().filter.as_ref());
+        let items = lists::answer(&rows, self.send_limit())?;
+        Ok(Response::new(proto::ListPodSandboxResponse { items }))
+    }
+
+    async fn stream_pod_sandboxes(
+        &self,
+        request: Request<proto::StreamPodSandboxesRequest>,
+    ) -> Answer<BoxStream<proto::StreamPodSandboxesResponse>> {
+        self.admit_stream(Rpc::StreamPodSandboxes, "RuntimeService").await?;
+        let node = self.0.node();
+        let rows = lists::sandboxes(&node, request.get_ref().filter.as_ref());
+        let message = |pod_sandboxes| proto::StreamPodSandboxesResponse { pod_sandboxes };
+        Ok(Response::new(lists::stream(&rows, &self.0.conduct.borrow(), message)))
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        request: Request<proto::PodSandboxStatusRequest>,
+    ) -> Answer<proto::PodSandboxStatusResponse> {
+        self.0.admit(Rpc::PodSandboxStatus).await?;
+        let asked = &request.get_ref().pod_sandbox_id;
+        let node = self.0.node();
+        let id = node.find_sandbox(asked).map_err(|bad| bad_id("sandbox", asked, bad))?;
+        let record = id.and_then(|id| node.sandboxes.get(&id));
+        let row = record.map(|s| &s.row).ok_or_else(|| ops::not_found("sandbox", asked))?;
+        let status = Some(proto::PodSandboxStatus {
+            id: row.id.clone(),
+            metadata: row.metadata.clone(),
+            state: row.state,
+            created_at: row.created_at,
+            labels: row.labels.clone(),
+        });
+        Ok(Response::new(proto::PodSandboxStatusResponse { status }))
+    }
+
+    async fn stop_pod_sandbox(
+        &self,
+        request: Request<proto::StopPodSandboxRequest>,
+    ) -> Answer<proto::StopPodSandboxResponse> {
+        let asked = &request.get_ref().pod_sandbox_id;
+        let call = self.0.begin(Rpc::StopPodSandbox, asked);
+        let result = ops::stop_pod_sandbox(&self.0, &call, asked).await;
+        call.end(result)
+    }
+
+    async fn remove_pod_sandbox(
+        &self,
+        request: Request<proto::RemovePodSandboxRequest>,
+    ) -> Answer<proto::RemovePodSandboxResponse> {
+        let asked = &request.get_ref().pod_sandbox_id;
+        let call = self.0.begin(Rpc::RemovePodSandbox, asked);
+        let result = ops::remove_pod_sandbox(&self.0, &call, asked).await;
+        call.end(result)
+    }
+
+    async fn run_pod_sandbox(
+        &self,
+        request: Request<proto::RunPodSandboxRequest>,
+    ) -> Answer<proto::RunPodSandboxResponse> {
+        let request = request.into_inner();
+        let call = self.0.begin(Rpc::RunPodSandbox, "");
+        let result = make::run_pod_sandbox(&self.0, request).await;
+        call.end(result)
+    }
+
+    async fn create_container(
+        &self,
+        request: Request<proto::CreateContainerRequest>,
+    ) -> Answer<proto::CreateContainerResponse> {
+        let request = request.into_inner();
+        let call = self.0.begin(Rpc::CreateContainer, &request.pod_sandbox_id);
+        let result = make::create_container(&self.0, request).await;
+        call.end(result)
+    }
+
+    async fn start_container(
+        &self,
+        request: Request<proto::StartContainerRequest>,
+    ) -> Answer<proto::StartContainerResponse> {
+        let asked = &request.get_ref().container_id;
+        let call = self.0.begin(Rpc::StartContainer, asked);
+        let result = ops::start_container(&self.0, asked).await;
+        call.end(result)
+    }
+}
+
+#[async_trait]
+impl ImageService for Service {
+    async fn list_images(
+        &self,
+        request: Request<proto::ListImagesRequest>,
+    ) -> Answer<proto::ListImagesResponse> {
+        self.0.admit(Rpc::ListImages).await?;
+        let node = self.0.node();
+        let rows = lists::images(&node, request.get_ref().filter.as_ref());
+        let images = lists::answer(&rows, self.send_limit())?;
+        Ok(Response::new(proto::ListImagesResponse { images }))
+    }
+
+    async fn stream_images(
+        &self,
+        request: Request<proto::StreamImagesRequest>,
+    ) -> Answer<BoxStream<proto::StreamImagesResponse>> {
+        self.admit_stream(Rpc::StreamImages, "ImageService").await?;
+        let node = self.0.node();
+        let rows = lists::images(&node, request.get_ref().filter.as_ref());
+        let message = |images| proto::StreamImagesResponse { images };
+        Ok(Response::new(lists::stream(&rows, &self.0.conduct.borrow(), message)))
+    }
+
+    async fn remove_image(
+        &self,
+        request: Request<proto::RemoveImageRequest>,
+    ) -> Answer<proto::RemoveImageResponse> {
+        let asked = request.into_inner().image.unwrap_or_default().image;
+        let call = self.0.begin(Rpc::RemoveImage, &asked);
+        let result = ops::remove_image(&self.0, &call, &asked).await;
+        call.end(result)
+    }
+
+    async fn image_fs_info(
+        &self,
+        _: Request<proto::ImageFsInfoRequest>,
+    ) -> Answer<proto::ImageFsInfoResponse> {
+        self.0.admit(Rpc::ImageFsInfo).await?;
+        let mountpoint = self.0.mountpoint().display().to_string();
+        let usage = proto::FilesystemUsage {
+            timestamp: now(),
+            fs_id: Some(proto::FilesystemIdentifier { mountpoint }),
+            used_bytes: Some(proto::UInt64Value { value: self.0.node().used_image_bytes() }),
+            inodes_used: Some(proto::UInt64Value { value: self.0.node().used_inodes() }),
+        };
+        Ok(Response::new(proto::ImageFsInfoResponse {
+            image_filesystems: vec![usage],
+            container_filesystems: Vec::new(),
+        }))
+    }
+}

@@ -1,0 +1,218 @@
+//! What the servers, the handle and every call in flight share.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tonic::{Code, Response, Status};
+
+use super::Options;
+use super::conduct::{Cni, Conduct, Del, Effect, FaultKey};
+use super::node::{BadId, Node};
+use super::record::{Call, Ended, Harm, Record, Rpc};
+use super::server::Lifecycle;
+use super::{kubelet, ops};
+
+/// One simulated runtime.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) socket: PathBuf,
+    pub(super) options: Options,
+    pub(super) conduct: watch::Sender<Conduct>,
+    lifecycle: Mutex<Lifecycle>,
+    node: Mutex<Node>,
+    record: Mutex<Record>,
+    initialized_at: Mutex<Instant>,
+}
+
+impl Shared {
+    pub(super) fn new(socket: PathBuf, mut node: Node, options: Options) -> Self {
+        let conduct = Conduct {
+            faults: std::collections::BTreeMap::new(),
+            cni_default: Cni::healthy(),
+            cni: std::mem::take(&mut node.cni),
+            disk: options.disk,
+            send_limit_bytes: options.send_limit_bytes,
+            streaming: options.streaming,
+            stream_breaks_after: None,
+        };
+        Self {
+            socket,
+            options,
+            conduct: watch::Sender::new(conduct),
+            lifecycle: Mutex::new(Lifecycle::default()),
+            node: Mutex::new(node),
+            record: Mutex::new(Record::default()),
+            initialized_at: Mutex::new(Instant::now()),
+        }
+    }
+
+    pub(super) fn node(&self) -> MutexGuard<'_, Node> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
+        self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a Stop of what is not there, as the runtime's release does.
+    pub(super) fn stop_of_missing(&self, what: &str, id: &str) -> Result<(), Status> {
+        if self.options.stop_of_missing_fails { Err(ops::not_found(what, id)) } else { Ok(()) }
+    }
+
+    pub(super) fn mountpoint(&self) -> &Path {
+        let directory = self.socket.parent().unwrap_or(Path::new("/"));
+        self.options.mountpoint.as_deref().unwrap_or(directory)
+    }
+
+    /// Changes the node; where a pods file is kept, it is written before anyone can look again.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Node) -> T) -> T {
+        let mut node = self.node();
+        let result = change(&mut node);
+        let added = std::mem::take(&mut node.cni);
+        if !added.is_empty() {
+            self.conduct.send_modify(|conduct| conduct.cni.extend(added));
+        }
+        self.write_pods(&node);
+        result
+    }
+
+    pub(super) fn write_pods(&self, node: &Node) {
+        let Some(path) = &self.options.pods_file else { return };
+        let next = path.with_extension("next");
+        let written = std::fs::write(&next, kubelet::pods_json(&node.pods))
+            .and_then(|()| std::fs::rename(&next, path));
+        if let Err(error) = written {
+            tracing::warn!(path = %path.display(), %error, "cannot write the simulated pods file");
+        }
+    }
+
+    /// Makes every call fail for this long, as a runtime that has just started does.
+    pub(super) fn initialize_for(&self, duration: Duration) {
+        let mut at = self.initialized_at.lock().unwrap_or_else(PoisonError::into_inner);
+        *at = Instant::now() + duration;
+    }
+
+    /// Counts a call and lets it in, late or never as its faults say.
+    pub(super) async fn admit(&self, rpc: Rpc) -> Result<(), Status> {
+        self.record().count(rpc);
+        let initialized_at = *self.initialized_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if Instant::now() < initialized_at {
+            let code = self.options.not_initialized_code;
+            return Err(Status::new(code, "server is not initialized yet"));
+        }
+        self.suffer(&FaultKey::Rpc(rpc)).await
+    }
+
+    /// Suffers what this object's removal was told to suffer, and the disk.
+    pub(super) async fn suffer_removal(&self, id: &str) -> Result<(), Status> {
+        self.suffer(&FaultKey::Removal(id.to_owned())).await?;
+        let disk = self.conduct.borrow().disk;
+        let others = self.record().in_flight().saturating_sub(1);
+        let crowding = disk.crowding * u32::try_from(others).unwrap_or(u32::MAX);
+        pause(disk.each + crowding).await;
+        Ok(())
+    }
+
+    async fn suffer(&self, key: &FaultKey) -> Result<(), Status> {
+        let mut fault = None;
+        if self.conduct.borrow().faults.contains_key(key) {
+            self.conduct.send_modify(|conduct| fault = conduct.take(key));
+        }
+        let Some(fault) = fault else { return Ok(()) };
+        pause(fault.delay).await;
+        match fault.effect {
+            Effect::Proceed => Ok(()),
+            Effect::Hang => {
+                self.until(|conduct| !conduct.hangs(key)).await;
+                Ok(())
+            }
+            Effect::Fail { code, message, .. } => Err(Status::new(code, message)),
+        }
+    }
+
+    /// Runs the network plugin's DEL for a sandbox. The error is without its outermost words.
+    pub(super) async fn cni_del(&self, sandbox_id: &str) -> Result<(), String> {
+        let cni = self.conduct.borrow().cni_of(sandbox_id);
+        pause(cni.delay).await;
+        if cni.del == Del::Hangs {
+            self.until(|conduct| conduct.cni_of(sandbox_id).del != Del::Hangs).await;
+        }
+        cni.error(sandbox_id).map_or(Ok(()), Err)
+    }
+
+    async fn until(&self, good: impl FnMut(&Conduct) -> bool) {
+        // The sender lives as long as we do, so that waiting cannot fail.
+        let _ = self.conduct.subscribe().wait_for(good).await.is_ok();
+    }
+
+    /// Notes the arrival of a call that changes the node.
+    pub(super) fn begin(self: &Arc<Self>, rpc: Rpc, asked: &str) -> InFlight {
+        let (id, subject, found) = ops::look_up(&self.node(), rpc, asked);
+        let call = Call {
+            number: 0,
+            rpc,
+            id,
+            subject,
+            at: Timestamp::now(),
+            found,
+            in_flight: 0,
+            harms: Vec::new(),
+            ended: None,
+        };
+        let number = self.record().begin(call);
+        InFlight { shared: Arc::clone(self), rpc, number, code: Code::Cancelled }
+    }
+}
+
+/// A call that changes the node, while it runs. Dropped before its end, it was cancelled.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    shared: Arc<Shared>,
+    rpc: Rpc,
+    number: u64,
+    code: Code,
+}
+
+impl InFlight {
+    pub(super) fn harm(&self, harm: Harm) {
+        self.shared.record().harm(self.number, harm);
+    }
+
+    /// Notes how it ended, and makes the answer of it.
+    pub(super) fn end<T>(mut self, result: Result<T, Status>) -> Result<Response<T>, Status> {
+        self.code = result.as_ref().err().map_or(Code::Ok, Status::code);
+        result.map(Response::new)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let ended = Ended { at: Timestamp::now(), code: self.code };
+        self.shared.record().end(self.number, self.rpc, ended);
+    }
+}
+
+/// Sleeps, but costs nothing where there is nothing to sleep for.
+async fn pause(duration: Duration) {
+    if !duration.is_zero() {
+        sleep(duration).await;
+    }
+}
+
+/// Says what is wrong with an id, as containerd does.
+pub(super) fn bad_id(what: &str, id: &str, bad: BadId) -> Status {
+    let why = match bad {
+        BadId::Empty => "prefix can't be empty".to_owned(),
+        BadId::Ambiguous => format!("multiple IDs found with provided prefix: {id}"),
+    };
+    Status::unknown(format!("an error occurred when try to find {what} \"{id}\": {why}"))
+}
+
