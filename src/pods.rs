@@ -42,7 +42,12 @@ pub struct PodSource {
 impl PodSource {
     /// Returns a source that has not answered yet. `timeout` bounds each answer.
     pub fn new(source: Source, settle: Duration, timeout: Duration) -> Self {
-        Self { source, settle, timeout, good_since: None }
+        Self {
+            source,
+            settle,
+            timeout,
+            good_since: None,
+        }
     }
 
     /// Returns how much longer the source must answer well until it is believed; zero if it is, or
@@ -57,10 +62,16 @@ impl PodSource {
 
     /// Asks once. Call it after the runtime was listed.
     pub async fn read(&mut self) -> Pods {
-        let Source::File(path) = &self.source else { return Pods::Unknown(PodsUnknown::NoSource) };
+        let Source::File(path) = &self.source else {
+            return Pods::Unknown(PodsUnknown::NoSource);
+        };
         let answer = match tokio::time::timeout(self.timeout, read_file(path)).await {
             Ok(answer) => answer,
-            Err(_elapsed) => Err(format!("{}: no answer in {:?}", path.display(), self.timeout)),
+            Err(_elapsed) => Err(format!(
+                "{}: no answer in {:?}",
+                path.display(),
+                self.timeout
+            )),
         };
         match answer {
             Ok(list) => {
@@ -80,10 +91,15 @@ impl PodSource {
 
 async fn read_file(path: &Path) -> Result<PodList, String> {
     let name = path.display();
-    let file = tokio::fs::File::open(path).await.map_err(|error| format!("{name}: {error}"))?;
+    let file = tokio::fs::File::open(path)
+        .await
+        .map_err(|error| format!("{name}: {error}"))?;
     let mut text = Vec::new();
     let mut bounded = file.take(ANSWER_MAX_BYTES + 1);
-    bounded.read_to_end(&mut text).await.map_err(|error| format!("{name}: {error}"))?;
+    bounded
+        .read_to_end(&mut text)
+        .await
+        .map_err(|error| format!("{name}: {error}"))?;
     if text.len() as u64 > ANSWER_MAX_BYTES {
         return Err(format!("{name}: larger than {ANSWER_MAX_BYTES} bytes"));
     }
@@ -117,19 +133,32 @@ pub fn parse(text: &[u8]) -> Result<PodList, ParseError> {
     if !matches!(raw.kind.as_deref(), None | Some("PodList" | "List")) {
         return Err(ParseError::Kind(raw.kind.unwrap_or_default()));
     }
-    if raw.metadata.is_some_and(|metadata| !metadata.r#continue.is_empty()) {
+    if raw
+        .metadata
+        .is_some_and(|metadata| !metadata.r#continue.is_empty())
+    {
         return Err(ParseError::Partial);
     }
     let mut pods = BTreeMap::new();
     for (index, item) in raw.items.unwrap_or_default().into_iter().enumerate() {
         let annotations = &item.metadata.annotations;
-        let mirror = annotations.get(CONFIG_MIRROR).filter(|hash| !hash.is_empty());
-        let from_node = annotations.get(CONFIG_SOURCE).is_some_and(|source| source != "api");
+        let mirror = annotations
+            .get(CONFIG_MIRROR)
+            .filter(|hash| !hash.is_empty());
+        let from_node = annotations
+            .get(CONFIG_SOURCE)
+            .is_some_and(|source| source != "api");
         let uid = mirror.unwrap_or(&item.metadata.uid).as_str();
         let uid = PodUid::new(uid).ok_or(ParseError::NoUid(index))?;
         let is_static = mirror.is_some() || from_node || uid.is_static_shaped();
         let finished = matches!(item.status.phase.as_str(), "Succeeded" | "Failed");
-        pods.insert(uid, SourcePod { finished, is_static });
+        pods.insert(
+            uid,
+            SourcePod {
+                finished,
+                is_static,
+            },
+        );
     }
     Ok(PodList { pods })
 }
@@ -198,7 +227,16 @@ mod tests {
               {{"metadata":{{"name":"a","uid":"{UUID}","annotations":
                 {{"kubernetes.io/config.source":"api"}}}},"status":{{"phase":"Succeeded"}}}}]}}"#
         );
-        assert_eq!(one(&json), (UUID.into(), SourcePod { finished: true, is_static: false }));
+        assert_eq!(
+            one(&json),
+            (
+                UUID.into(),
+                SourcePod {
+                    finished: true,
+                    is_static: false
+                }
+            )
+        );
     }
 
     #[test]
@@ -207,7 +245,16 @@ mod tests {
             r#"{{"items":[{{"metadata":{{"uid":"{HASH}","annotations":
               {{"kubernetes.io/config.source":"file"}}}},"status":{{"phase":"Failed"}}}}]}}"#
         );
-        assert_eq!(one(&json), (HASH.into(), SourcePod { finished: true, is_static: true }));
+        assert_eq!(
+            one(&json),
+            (
+                HASH.into(),
+                SourcePod {
+                    finished: true,
+                    is_static: true
+                }
+            )
+        );
     }
 
     #[test]
@@ -216,7 +263,16 @@ mod tests {
             r#"{{"items":[{{"metadata":{{"uid":"{UUID}","annotations":
               {{"kubernetes.io/config.mirror":"{HASH}","kubernetes.io/config.source":"file"}}}}}}]}}"#
         );
-        assert_eq!(one(&json), (HASH.into(), SourcePod { finished: false, is_static: true }));
+        assert_eq!(
+            one(&json),
+            (
+                HASH.into(),
+                SourcePod {
+                    finished: false,
+                    is_static: true
+                }
+            )
+        );
     }
 
     #[test]
@@ -231,7 +287,10 @@ mod tests {
             (r#"{"items":[]"#, "not a pod list"),
             (r#"{"kind":"Status","items":[]}"#, "kind"),
             (r#"{"metadata":{"continue":"abc"},"items":[]}"#, "partial"),
-            (r#"{"items":[{"metadata":{"name":"x"}}]}"#, "items[0] has no metadata.uid"),
+            (
+                r#"{"items":[{"metadata":{"name":"x"}}]}"#,
+                "items[0] has no metadata.uid",
+            ),
             (r#"{"items":[{"status":{}}]}"#, "not a pod list"),
             ("[]", "not a pod list"),
         ] {
@@ -246,13 +305,19 @@ mod tests {
         let path = dir.path().join("pods.json");
         let settle = Duration::from_secs(10);
         let mut source = PodSource::new(Source::File(path.clone()), settle, settle);
-        assert!(matches!(source.read().await, Pods::Unknown(PodsUnknown::Failed(_))));
+        assert!(matches!(
+            source.read().await,
+            Pods::Unknown(PodsUnknown::Failed(_))
+        ));
         std::fs::write(&path, br#"{"items":[]}"#).unwrap();
         assert_eq!(source.read().await, Pods::Unknown(PodsUnknown::Settling));
         tokio::time::advance(settle).await;
         assert!(matches!(source.read().await, Pods::Known(_)));
         std::fs::write(&path, b"{").unwrap();
-        assert!(matches!(source.read().await, Pods::Unknown(PodsUnknown::Failed(_))));
+        assert!(matches!(
+            source.read().await,
+            Pods::Unknown(PodsUnknown::Failed(_))
+        ));
         std::fs::write(&path, br#"{"items":[]}"#).unwrap();
         assert_eq!(source.read().await, Pods::Unknown(PodsUnknown::Settling));
     }

@@ -31,7 +31,10 @@ impl fmt::Display for Violation {
 /// Returns every rule that `removals` would break on this node; empty means that they may go.
 pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<Violation> {
     let node = Node::index(snapshot);
-    let going: BTreeSet<&str> = removals.iter().map(|removal| removal.subject.id.as_str()).collect();
+    let going: BTreeSet<&str> = removals
+        .iter()
+        .map(|removal| removal.subject.id.as_str())
+        .collect();
     let mut seen = BTreeSet::new();
     let mut violations = Vec::new();
     for removal in removals {
@@ -44,7 +47,10 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
         } else {
             Some("is planned twice")
         };
-        violations.extend(broken.map(|rule| Violation { id: id.to_owned(), rule }));
+        violations.extend(broken.map(|rule| Violation {
+            id: id.to_owned(),
+            rule,
+        }));
     }
     violations.extend(order_rule(removals));
     violations.extend(cap_rule(removals, policy));
@@ -73,7 +79,10 @@ impl<'a> Node<'a> {
         };
         for container in &snapshot.containers {
             node.containers.insert(container.id.as_str(), container);
-            node.by_sandbox.entry(container.sandbox_id.as_str()).or_default().push(container);
+            node.by_sandbox
+                .entry(container.sandbox_id.as_str())
+                .or_default()
+                .push(container);
             if let Some(pod) = &container.pod {
                 node.by_pod.entry(&pod.uid).or_default().0.push(container);
                 if container.state == ContainerState::Running {
@@ -100,9 +109,14 @@ impl<'a> Node<'a> {
 
     /// The list has every living pod, and somebody of the same source as `uid`, but not `uid`.
     fn is_deleted(&self, uid: &PodUid) -> bool {
-        let Pods::Known(list) = &self.snapshot.pods else { return false };
+        let Pods::Known(list) = &self.snapshot.pods else {
+            return false;
+        };
         let whole = self.alive.iter().all(|alive| list.pods.contains_key(alive));
-        let peer = list.pods.values().any(|pod| pod.is_static == uid.is_static_shaped());
+        let peer = list
+            .pods
+            .values()
+            .any(|pod| pod.is_static == uid.is_static_shaped());
         whole && peer && !list.pods.contains_key(uid) && !self.alive.contains(uid)
     }
 
@@ -120,17 +134,31 @@ impl<'a> Node<'a> {
                 Some(_) | None => {}
             }
         }
-        let Some(after) = policy.assume_finished_after else { return false };
-        let mut exits: Vec<Option<Timestamp>> =
-            self.snapshot.last_exits.get(uid).map(|at| Some(*at)).into_iter().collect();
-        for container in self.by_pod.get(uid).map(|pod| pod.0.as_slice()).unwrap_or_default() {
+        let Some(after) = policy.assume_finished_after else {
+            return false;
+        };
+        let mut exits: Vec<Option<Timestamp>> = self
+            .snapshot
+            .last_exits
+            .get(uid)
+            .map(|at| Some(*at))
+            .into_iter()
+            .collect();
+        for container in self
+            .by_pod
+            .get(uid)
+            .map(|pod| pod.0.as_slice())
+            .unwrap_or_default()
+        {
             if container.state != ContainerState::Exited {
                 return false;
             }
             exits.push(container.finished_at);
         }
         !exits.is_empty()
-            && exits.iter().all(|at| at.is_some_and(|at| self.older_than(at, after)))
+            && exits
+                .iter()
+                .all(|at| at.is_some_and(|at| self.older_than(at, after)))
     }
 }
 
@@ -156,7 +184,9 @@ fn container_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option
     if !died.is_some_and(|at| node.older_than(at, rules.min_age)) {
         return Some("is younger than min_age, or of unknown age");
     }
-    let Some(pod) = &container.pod else { return Some("is not the kubelet's") };
+    let Some(pod) = &container.pod else {
+        return Some("is not the kubelet's");
+    };
     if is_protected(policy, pod) {
         return Some("is in a protected namespace");
     }
@@ -167,7 +197,11 @@ fn container_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option
     {
         return Some("bears a protected label, or nobody knows");
     }
-    let records = node.by_pod.get(&pod.uid).map(|pod| pod.0.as_slice()).unwrap_or_default();
+    let records = node
+        .by_pod
+        .get(&pod.uid)
+        .map(|pod| pod.0.as_slice())
+        .unwrap_or_default();
     let mut others = records
         .iter()
         .filter(|other| other.name == container.name && other.id != container.id);
@@ -193,18 +227,28 @@ fn sandbox_rule(
     if sandbox.state != PodSandboxState::NotReady {
         return Some("is ready");
     }
-    let mut holds = node.by_sandbox.get(sandbox.id.as_str()).into_iter().flatten();
+    let mut holds = node
+        .by_sandbox
+        .get(sandbox.id.as_str())
+        .into_iter()
+        .flatten();
     if holds.any(|container| !going.contains(container.id.as_str())) {
         return Some("still has a container");
     }
     if !node.older_than(sandbox.created_at, policy.sandboxes.min_age) {
         return Some("is younger than min_age");
     }
-    let Some(pod) = &sandbox.pod else { return Some("is not the kubelet's") };
+    let Some(pod) = &sandbox.pod else {
+        return Some("is not the kubelet's");
+    };
     if is_protected(policy, pod) || policy.protect.has_label(&sandbox.labels) {
         return Some("is protected");
     }
-    let siblings = node.by_pod.get(&pod.uid).map(|pod| pod.1.as_slice()).unwrap_or_default();
+    let siblings = node
+        .by_pod
+        .get(&pod.uid)
+        .map(|pod| pod.1.as_slice())
+        .unwrap_or_default();
     let mut others = siblings.iter().filter(|other| other.id != sandbox.id);
     let outdone = others.clone().any(|other| {
         (other.attempt, other.created_at, &other.id)
@@ -228,9 +272,7 @@ fn pod_rule(
         RemoveReason::PodDeleted => {
             (!node.is_deleted(&pod.uid)).then_some("its pod is not known to be deleted")
         }
-        RemoveReason::Superseded => {
-            (!outdone).then_some("is the newest of a pod that may exist")
-        }
+        RemoveReason::Superseded => (!outdone).then_some("is the newest of a pod that may exist"),
         RemoveReason::OverCap => (!outdone && !node.is_finished(&pod.uid, policy))
             .then_some("is the newest of a pod that may run again"),
     }
@@ -246,8 +288,10 @@ fn order_rule(removals: &[Removal]) -> Option<Violation> {
     removals.windows(2).find_map(|pair| {
         let [a, b] = pair else { return None };
         let key = |removal: &Removal| (removal.subject.target, removal.subject.created_at);
-        (key(a) > key(b))
-            .then(|| Violation { id: b.subject.id.clone(), rule: "is older than its predecessor" })
+        (key(a) > key(b)).then(|| Violation {
+            id: b.subject.id.clone(),
+            rule: "is older than its predecessor",
+        })
     })
 }
 
@@ -262,5 +306,8 @@ fn cap_rule(removals: &[Removal], policy: &Policy) -> Option<Violation> {
             };
             removal.reason == RemoveReason::OverCap && cap == Limit::None
         })
-        .map(|removal| Violation { id: removal.subject.id.clone(), rule: "there is no cap" })
+        .map(|removal| Violation {
+            id: removal.subject.id.clone(),
+            rule: "there is no cap",
+        })
 }

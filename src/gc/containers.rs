@@ -12,9 +12,7 @@ use jiff::SignedDuration;
 
 use super::knowledge::Knowledge;
 use super::{AgeFrom, KeepReason, Limit, PodKnowledge, Policy, Protect, RemoveReason, Verdict};
-use crate::model::{
-    Container, ContainerState, PodRef, PodSandbox, PodSandboxId, PodUid, Snapshot,
-};
+use crate::model::{Container, ContainerState, PodRef, PodSandbox, PodSandboxId, PodUid, Snapshot};
 
 /// Judges every container; the answer has one verdict for each, in the snapshot's order.
 pub(super) fn judge(
@@ -59,7 +57,10 @@ pub(super) fn judge(
 type GroupKey<'a> = (Option<&'a PodUid>, &'a str);
 
 fn group_key(container: &Container) -> GroupKey<'_> {
-    (container.pod.as_ref().map(|pod| &pod.uid), container.name.as_str())
+    (
+        container.pod.as_ref().map(|pod| &pod.uid),
+        container.name.as_str(),
+    )
 }
 
 fn knowledge_of(knowledge: &Knowledge<'_>, pod: Option<&PodRef>) -> PodKnowledge {
@@ -122,7 +123,10 @@ fn newest(containers: &[Container]) -> BTreeSet<usize> {
             *best = index;
         }
     }
-    by_attempt.into_values().chain(by_creation.into_values()).collect()
+    by_attempt
+        .into_values()
+        .chain(by_creation.into_values())
+        .collect()
 }
 
 /// What keeps a container whatever the limits ask.
@@ -133,12 +137,18 @@ struct Shields<'a> {
 
 impl<'a> Shields<'a> {
     fn new(snapshot: &'a Snapshot, protect: &'a Protect) -> Self {
-        let sandboxes = snapshot.sandboxes.iter().map(|sandbox| (&sandbox.id, sandbox)).collect();
+        let sandboxes = snapshot
+            .sandboxes
+            .iter()
+            .map(|sandbox| (&sandbox.id, sandbox))
+            .collect();
         Self { protect, sandboxes }
     }
 
     fn over(&self, container: &Container) -> Option<KeepReason> {
-        let Some(pod) = &container.pod else { return Some(KeepReason::Unmanaged) };
+        let Some(pod) = &container.pod else {
+            return Some(KeepReason::Unmanaged);
+        };
         if protects_pod(self.protect, pod) || self.protects_labels(container) {
             return Some(KeepReason::Protected);
         }
@@ -188,7 +198,9 @@ impl Limits {
             // The kubelet would take all. What we keep of it as the newest still counts for the cap,
             // which is what may lift it.
             for &index in superseded.intersection(newest) {
-                let Some(container) = containers.get(index) else { continue };
+                let Some(container) = containers.get(index) else {
+                    continue;
+                };
                 groups.entry(group_key(container)).or_default().push(index);
             }
             for group in groups.values_mut() {
@@ -199,7 +211,10 @@ impl Limits {
             Limit::None => BTreeSet::new(),
             Limit::AtMost(max_dead) => over_cap(containers, groups, max_dead),
         };
-        Self { superseded, over_cap }
+        Self {
+            superseded,
+            over_cap,
+        }
     }
 
     fn verdict(
@@ -210,7 +225,10 @@ impl Limits {
         newest: &BTreeSet<usize>,
     ) -> Verdict {
         let is_newest = newest.contains(&index);
-        let pod = snapshot.containers.get(index).and_then(|container| container.pod.as_ref());
+        let pod = snapshot
+            .containers
+            .get(index)
+            .and_then(|container| container.pod.as_ref());
         if self.superseded.contains(&index) && !is_newest {
             return Verdict::Remove(RemoveReason::Superseded);
         }
@@ -218,18 +236,26 @@ impl Limits {
         if self.over_cap.contains(&index) && (!is_newest || lifted) {
             return Verdict::Remove(RemoveReason::OverCap);
         }
-        Verdict::Keep(if is_newest { KeepReason::Newest } else { KeepReason::WithinLimits })
+        Verdict::Keep(if is_newest {
+            KeepReason::Newest
+        } else {
+            KeepReason::WithinLimits
+        })
     }
 }
 
 /// Orders by creation, as the kubelet does; equal times by attempt, then by id.
 fn oldest_first(containers: &[Container], index: usize) -> Option<impl Ord + '_> {
-    containers.get(index).map(|c| (c.created_at, c.attempt, &c.id))
+    containers
+        .get(index)
+        .map(|c| (c.created_at, c.attempt, &c.id))
 }
 
 /// Takes from each group what is beyond the limit, oldest first; groups are newest first.
 fn trim(groups: &mut BTreeMap<GroupKey<'_>, Vec<usize>>, limit: Limit) -> BTreeSet<usize> {
-    let Limit::AtMost(limit) = limit else { return BTreeSet::new() };
+    let Limit::AtMost(limit) = limit else {
+        return BTreeSet::new();
+    };
     let mut taken = BTreeSet::new();
     for group in groups.values_mut() {
         taken.extend(group.split_off(limit.min(group.len())));

@@ -163,7 +163,10 @@ impl Gate {
     fn enqueue(&mut self, trigger: Trigger, id: &str, now: Duration) -> Admission {
         let manual = trigger.alert.is_none();
         let full = self.queue.len() >= QUEUE_MAX;
-        let waiting = self.queue.iter_mut().find(|ticket| ticket.options == trigger.options);
+        let waiting = self
+            .queue
+            .iter_mut()
+            .find(|ticket| ticket.options == trigger.options);
         let (pass, admission) = match waiting {
             Some(ticket) => {
                 ticket.targets.extend(trigger.targets);
@@ -224,7 +227,11 @@ impl Gate {
             return Err(Brake::CoolDown(left));
         }
         let hour = Duration::from_secs(3600);
-        while self.starts.front().is_some_and(|start| now.saturating_sub(*start) >= hour) {
+        while self
+            .starts
+            .front()
+            .is_some_and(|start| now.saturating_sub(*start) >= hour)
+        {
             self.starts.pop_front();
         }
         match self.brakes.max_passes_per_hour {
@@ -240,8 +247,12 @@ impl Gate {
     }
 
     fn cool_down_left(&self, targets: &BTreeSet<Target>, now: Duration) -> Duration {
-        let ends = targets.iter().filter_map(|target| self.finished.get(target));
-        ends.map(|end| (*end + self.brakes.cooldown).saturating_sub(now)).min().unwrap_or_default()
+        let ends = targets
+            .iter()
+            .filter_map(|target| self.finished.get(target));
+        ends.map(|end| (*end + self.brakes.cooldown).saturating_sub(now))
+            .min()
+            .unwrap_or_default()
     }
 
     /// Hands out the next pass to run, if none runs.
@@ -253,7 +264,10 @@ impl Gate {
         if !ticket.options.dry_run {
             self.starts.push_back(now);
             // Passes by hand are counted too but never bound: keep no more than the brake can ask for.
-            let bound = self.brakes.max_passes_per_hour.map_or(0, |max| max as usize);
+            let bound = self
+                .brakes
+                .max_passes_per_hour
+                .map_or(0, |max| max as usize);
             while self.starts.len() > bound {
                 self.starts.pop_front();
             }
@@ -264,7 +278,9 @@ impl Gate {
 
     /// Notes that the running pass is over.
     pub fn finished(&mut self, outcome: Outcome, now: Duration) {
-        let Some(ticket) = self.running.take() else { return };
+        let Some(ticket) = self.running.take() else {
+            return;
+        };
         let settled = matches!(outcome, Outcome::Completed | Outcome::NothingToDo);
         for key in &ticket.alerts {
             if let Some(seen) = self.seen.get_mut(key) {
@@ -272,19 +288,27 @@ impl Gate {
             }
         }
         if !ticket.options.dry_run {
-            self.finished.extend(ticket.targets.into_iter().map(|target| (target, now)));
+            self.finished
+                .extend(ticket.targets.into_iter().map(|target| (target, now)));
         }
     }
 
     /// Takes back what a resolved alert had asked for. Returns the waiting pass that nobody else
     /// wants, which is dropped.
     pub fn withdraw(&mut self, alert: &AlertKey) -> Option<Ticket> {
-        let waits = self.queue.iter_mut().position(|ticket| ticket.alerts.contains(alert))?;
+        let waits = self
+            .queue
+            .iter_mut()
+            .position(|ticket| ticket.alerts.contains(alert))?;
         let ticket = self.queue.get_mut(waits)?;
         ticket.alerts.remove(alert);
         self.seen.remove(alert);
         let wanted = ticket.manual || !ticket.alerts.is_empty();
-        if wanted { None } else { self.queue.remove(waits) }
+        if wanted {
+            None
+        } else {
+            self.queue.remove(waits)
+        }
     }
 
     /// Takes a waiting pass out of the queue; `None` if it does not wait.
@@ -312,11 +336,20 @@ impl Gate {
     fn remember(&mut self, key: AlertKey, pass: String, now: Duration) {
         if self.seen.len() >= SEEN_MAX && !self.seen.contains_key(&key) {
             let settled = self.seen.iter().filter(|(_, seen)| seen.settled.is_some());
-            let oldest = settled.min_by_key(|(_, seen)| seen.at).map(|(key, _)| key.clone());
+            let oldest = settled
+                .min_by_key(|(_, seen)| seen.at)
+                .map(|(key, _)| key.clone());
             // All of them waiting: forgetting one merges its duplicate anew, which harms nobody.
             let victim = oldest.or_else(|| self.seen.keys().next().cloned());
             victim.and_then(|victim| self.seen.remove(&victim));
         }
-        self.seen.insert(key, Seen { pass, at: now, settled: None });
+        self.seen.insert(
+            key,
+            Seen {
+                pass,
+                at: now,
+                settled: None,
+            },
+        );
     }
 }

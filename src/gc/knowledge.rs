@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Policy, PodKnowledge};
+use super::{PodKnowledge, Policy};
 use crate::model::{ContainerState, PodList, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot};
 
 /// What is known of each pod that the runtime has something of.
@@ -24,14 +24,22 @@ impl<'a> Knowledge<'a> {
         let incomplete = missing_live_pod(snapshot, &signs);
         let states = signs
             .iter()
-            .map(|(uid, sign)| (*uid, judge(snapshot, policy, uid, sign, incomplete.is_some())))
+            .map(|(uid, sign)| {
+                (
+                    *uid,
+                    judge(snapshot, policy, uid, sign, incomplete.is_some()),
+                )
+            })
             .collect();
         Self { states, incomplete }
     }
 
     /// Returns what is known of a pod; unknown if the runtime has nothing of it.
     pub fn get(&self, uid: &PodUid) -> PodKnowledge {
-        self.states.get(uid).copied().unwrap_or(PodKnowledge::Unknown)
+        self.states
+            .get(uid)
+            .copied()
+            .unwrap_or(PodKnowledge::Unknown)
     }
 
     /// Returns a pod that lives here although the source's list lacks it: proof that the list is
@@ -88,7 +96,9 @@ fn missing_live_pod<'a>(
     snapshot: &Snapshot,
     signs: &BTreeMap<&'a PodUid, Signs>,
 ) -> Option<&'a PodUid> {
-    let Pods::Known(list) = &snapshot.pods else { return None };
+    let Pods::Known(list) = &snapshot.pods else {
+        return None;
+    };
     signs
         .iter()
         .find(|(uid, sign)| (sign.ready_sandbox || sign.running) && !list.pods.contains_key(**uid))
@@ -110,7 +120,11 @@ fn judge(
             Some(pod) if !pod.finished => return PodKnowledge::Active,
             Some(_) if !incomplete => {
                 let quiet = !signs.running && !signs.ready_sandbox && !signs.unknown_state;
-                return if quiet { PodKnowledge::Terminated } else { PodKnowledge::Active };
+                return if quiet {
+                    PodKnowledge::Terminated
+                } else {
+                    PodKnowledge::Active
+                };
             }
             None if !incomplete && names_same_source(list, uid) => return PodKnowledge::Deleted,
             Some(_) | None => {}
@@ -126,22 +140,23 @@ fn judge(
 /// A kubelet that started while the API server was down shows its static pods only, for ever: the
 /// absence of an API pod counts only beside another API pod, of a static pod beside a static one.
 fn names_same_source(list: &PodList, uid: &PodUid) -> bool {
-    list.pods.values().any(|pod| pod.is_static == uid.is_static_shaped())
+    list.pods
+        .values()
+        .any(|pod| pod.is_static == uid.is_static_shaped())
 }
 
-fn may_assume_finished(
-    snapshot: &Snapshot,
-    policy: &Policy,
-    uid: &PodUid,
-    signs: &Signs,
-) -> bool {
-    let Some(after) = policy.assume_finished_after else { return false };
+fn may_assume_finished(snapshot: &Snapshot, policy: &Policy, uid: &PodUid, signs: &Signs) -> bool {
+    let Some(after) = policy.assume_finished_after else {
+        return false;
+    };
     // A source that is about to answer is better than an assumption.
     if snapshot.pods == Pods::Unknown(PodsUnknown::Settling) || uid.is_static_shaped() {
         return false;
     }
     let alive = signs.ready_sandbox || signs.running || signs.created || signs.unknown_state;
     let quiet = !alive && !signs.unknown_exit;
-    let Ok(after) = SignedDuration::try_from(after) else { return false };
+    let Ok(after) = SignedDuration::try_from(after) else {
+        return false;
+    };
     quiet && signs.last_exit.is_some_and(|at| snapshot.age(at) > after)
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::knowledge::Knowledge;
 use super::{
-    Kept, KeepReason, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Target, Verdict,
+    KeepReason, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Target, Verdict,
     containers, sandboxes,
 };
 use crate::model::{Container, ContainerId, ContainerState, PodRef, PodSandbox, Snapshot};
@@ -18,7 +18,10 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) ->
         taken_at: snapshot.taken_at,
         removals: Vec::new(),
         kept: Vec::new(),
-        summary: targets.iter().map(|target| (*target, Summary::default())).collect(),
+        summary: targets
+            .iter()
+            .map(|target| (*target, Summary::default()))
+            .collect(),
     };
     let mut gone: BTreeSet<&ContainerId> = BTreeSet::new();
     if targets.contains(&Target::Containers) {
@@ -36,11 +39,17 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) ->
         let verdicts = sandboxes::judge(snapshot, policy, &knowledge, &gone);
         for (sandbox, verdict) in snapshot.sandboxes.iter().zip(verdicts) {
             let verdict = if_enabled(policy.sandboxes.enabled, verdict);
-            plan.push(sandbox_subject(snapshot, &knowledge, sandbox), verdict, None);
+            plan.push(
+                sandbox_subject(snapshot, &knowledge, sandbox),
+                verdict,
+                None,
+            );
         }
     }
-    plan.removals.sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
-    plan.kept.sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
+    plan.removals
+        .sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
+    plan.kept
+        .sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
     plan
 }
 
@@ -49,12 +58,19 @@ pub fn still_due(due: Vec<Removal>, fresh: &Plan) -> Vec<Removal> {
     let wanted: BTreeMap<(Target, &str), &Removal> = fresh
         .removals
         .iter()
-        .map(|removal| ((removal.subject.target, removal.subject.id.as_str()), removal))
+        .map(|removal| {
+            (
+                (removal.subject.target, removal.subject.id.as_str()),
+                removal,
+            )
+        })
         .collect();
     due.into_iter()
         .filter(|removal| {
             let key = (removal.subject.target, removal.subject.id.as_str());
-            wanted.get(&key).is_some_and(|fresh| fresh.state == removal.state)
+            wanted
+                .get(&key)
+                .is_some_and(|fresh| fresh.state == removal.state)
         })
         .collect()
 }
@@ -65,7 +81,11 @@ impl Plan {
         match verdict {
             Verdict::Remove(reason) => {
                 *summary.remove.entry(reason).or_default() += 1;
-                self.removals.push(Removal { subject, reason, state });
+                self.removals.push(Removal {
+                    subject,
+                    reason,
+                    state,
+                });
             }
             Verdict::Keep(reason) => {
                 *summary.keep.entry(reason).or_default() += 1;
@@ -76,7 +96,9 @@ impl Plan {
 
     /// Returns the removals of one target, in order.
     pub fn removals_of(&self, target: Target) -> impl Iterator<Item = &Removal> {
-        self.removals.iter().filter(move |removal| removal.subject.target == target)
+        self.removals
+            .iter()
+            .filter(move |removal| removal.subject.target == target)
     }
 }
 
@@ -89,7 +111,12 @@ fn if_enabled(enabled: bool, verdict: Verdict) -> Verdict {
 }
 
 fn order(subject: &Subject) -> impl Ord + '_ {
-    (subject.target, subject.created_at, subject.attempt, subject.id.as_str())
+    (
+        subject.target,
+        subject.created_at,
+        subject.attempt,
+        subject.id.as_str(),
+    )
 }
 
 fn pod_state(knowledge: &Knowledge<'_>, pod: Option<&PodRef>) -> PodKnowledge {
@@ -124,7 +151,10 @@ fn sandbox_subject(
     Subject {
         target: Target::Sandboxes,
         id: sandbox.id.to_string(),
-        name: sandbox.pod.as_ref().map_or_else(String::new, |pod| pod.name.clone()),
+        name: sandbox
+            .pod
+            .as_ref()
+            .map_or_else(String::new, |pod| pod.name.clone()),
         pod: sandbox.pod.clone(),
         pod_state: pod_state(knowledge, sandbox.pod.as_ref()),
         attempt: sandbox.attempt,

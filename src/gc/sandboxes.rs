@@ -64,7 +64,9 @@ fn considered<'a>(
     if named.contains(&sandbox.id) {
         return Err(KeepReason::HasContainers);
     }
-    let Some(pod) = &sandbox.pod else { return Err(KeepReason::Unmanaged) };
+    let Some(pod) = &sandbox.pod else {
+        return Err(KeepReason::Unmanaged);
+    };
     let protect = &policy.protect;
     if protects_pod(protect, pod) || protect.has_label(&sandbox.labels) {
         return Err(KeepReason::Protected);
@@ -97,8 +99,10 @@ fn by_pod(pod: PodKnowledge, is_newest: bool) -> Option<Verdict> {
 
 /// The kubelet has no cap on sandboxes: ours takes only those of pods that are known to be over.
 fn by_cap(sandbox: &PodSandbox, knowledge: &Knowledge<'_>, over_cap: bool) -> Verdict {
-    let finished =
-        sandbox.pod.as_ref().is_some_and(|pod| knowledge.get(&pod.uid).is_finished());
+    let finished = sandbox
+        .pod
+        .as_ref()
+        .is_some_and(|pod| knowledge.get(&pod.uid).is_finished());
     match (finished, over_cap) {
         (true, true) => Verdict::Remove(RemoveReason::OverCap),
         (true, false) => Verdict::Keep(KeepReason::WithinLimits),
@@ -124,18 +128,30 @@ fn newest(sandboxes: &[PodSandbox]) -> BTreeSet<usize> {
     for (index, sandbox) in sandboxes.iter().enumerate() {
         let Some(pod) = &sandbox.pod else { continue };
         let (attempt, created_at, id) = (sandbox.attempt, sandbox.created_at, &sandbox.id);
-        let best = by_attempt.entry(&pod.uid).or_insert((attempt, created_at, id, index));
+        let best = by_attempt
+            .entry(&pod.uid)
+            .or_insert((attempt, created_at, id, index));
         *best = (*best).max((attempt, created_at, id, index));
-        let best = by_creation.entry(&pod.uid).or_insert((created_at, attempt, id, index));
+        let best = by_creation
+            .entry(&pod.uid)
+            .or_insert((created_at, attempt, id, index));
         *best = (*best).max((created_at, attempt, id, index));
     }
     let by_attempt = by_attempt.into_values().map(|best| best.3);
-    by_attempt.chain(by_creation.into_values().map(|best| best.3)).collect()
+    by_attempt
+        .chain(by_creation.into_values().map(|best| best.3))
+        .collect()
 }
 
 fn over_cap(sandboxes: &[PodSandbox], mut counted: Vec<usize>, max_dead: Limit) -> BTreeSet<usize> {
-    let Limit::AtMost(max_dead) = max_dead else { return BTreeSet::new() };
+    let Limit::AtMost(max_dead) = max_dead else {
+        return BTreeSet::new();
+    };
     let surplus = counted.len().saturating_sub(max_dead);
-    counted.sort_by_key(|&index| sandboxes.get(index).map(|s| (s.created_at, s.attempt, &s.id)));
+    counted.sort_by_key(|&index| {
+        sandboxes
+            .get(index)
+            .map(|s| (s.created_at, s.attempt, &s.id))
+    });
     counted.into_iter().take(surplus).collect()
 }
