@@ -172,7 +172,9 @@ fn container_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option
     }
     let died = match container.state {
         ContainerState::Running => return Some("is running"),
-        ContainerState::Exited if rules.age_from == AgeFrom::Finished => container.finished_at,
+        ContainerState::Exited if rules.age_from == AgeFrom::Finished => {
+            container.finished_at.map(|at| at.max(container.created_at))
+        }
         ContainerState::Unknown if !rules.include_unknown => return Some("is in state unknown"),
         ContainerState::Created if !node.older_than(container.created_at, rules.created_grace) => {
             return Some("was created too recently");
