@@ -88,9 +88,9 @@ fn considered(
         ContainerState::Exited => match rules.age_from {
             AgeFrom::Created => Some(since_creation),
             // Nothing is older than its creation: after a clock step an exit can lie before it.
-            AgeFrom::Finished => {
-                container.finished_at.map(|at| snapshot.age(at).min(since_creation))
-            }
+            AgeFrom::Finished => container
+                .finished_at
+                .map(|at| snapshot.age(at).min(since_creation)),
         },
     };
     match age {
