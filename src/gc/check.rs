@@ -10,7 +10,8 @@ use jiff::Timestamp;
 
 use super::{AgeFrom, Limit, Policy, Removal, RemoveReason, Target};
 use crate::model::{
-    Container, ContainerState, PodRef, PodSandbox, PodSandboxState, PodUid, Pods, Snapshot,
+    Container, ContainerState, PodRef, PodSandbox, PodSandboxState, PodUid, Pods, PodsUnknown,
+    Snapshot,
 };
 
 /// A rule that a plan broke.
@@ -33,6 +34,7 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
     let node = Node::index(snapshot);
     let going: BTreeSet<&str> = removals
         .iter()
+        .filter(|removal| removal.subject.target == Target::Containers)
         .map(|removal| removal.subject.id.as_str())
         .collect();
     let mut seen = BTreeSet::new();
@@ -53,7 +55,11 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
         }));
     }
     violations.extend(order_rule(removals));
-    violations.extend(cap_rule(removals, policy));
+    violations.extend(
+        removals
+            .iter()
+            .filter_map(|removal| limit_rule(&node, policy, removal)),
+    );
     violations
 }
 
@@ -102,6 +108,21 @@ impl<'a> Node<'a> {
         node
     }
 
+    /// Counts the records of a container's name that were created after it.
+    fn later_ones(&self, id: &str) -> usize {
+        let Some(this) = self.containers.get(id) else {
+            return 0;
+        };
+        let pod = this.pod.as_ref().and_then(|pod| self.by_pod.get(&pod.uid));
+        let records = pod.map(|pod| pod.0.as_slice()).unwrap_or_default().iter();
+        let later = records.filter(|other| {
+            other.name == this.name
+                && (other.created_at, other.attempt, &other.id)
+                    > (this.created_at, this.attempt, &this.id)
+        });
+        later.count()
+    }
+
     fn older_than(&self, then: Timestamp, minimum: Duration) -> bool {
         let age = self.snapshot.taken_at.as_nanosecond() - then.as_nanosecond();
         u128::try_from(age).is_ok_and(|age| age >= minimum.as_nanos())
@@ -122,7 +143,15 @@ impl<'a> Node<'a> {
 
     /// The source says finished, or nobody knows and the operator's lever covers it.
     fn is_finished(&self, uid: &PodUid, policy: &Policy) -> bool {
-        if uid.is_static_shaped() || self.alive.contains(uid) {
+        let records = self
+            .by_pod
+            .get(uid)
+            .map(|pod| pod.0.as_slice())
+            .unwrap_or_default();
+        let may_run = records
+            .iter()
+            .any(|container| container.state == ContainerState::Unknown);
+        if uid.is_static_shaped() || self.alive.contains(uid) || may_run {
             return false;
         }
         if let Pods::Known(list) = &self.snapshot.pods {
@@ -137,6 +166,11 @@ impl<'a> Node<'a> {
         let Some(after) = policy.assume_finished_after else {
             return false;
         };
+        if self.snapshot.pods == Pods::Unknown(PodsUnknown::Settling) {
+            return false;
+        }
+        // Longer ago than that: not just as long.
+        let after = after.saturating_add(Duration::from_nanos(1));
         let mut exits: Vec<Option<Timestamp>> = self
             .snapshot
             .last_exits
@@ -144,12 +178,7 @@ impl<'a> Node<'a> {
             .map(|at| Some(*at))
             .into_iter()
             .collect();
-        for container in self
-            .by_pod
-            .get(uid)
-            .map(|pod| pod.0.as_slice())
-            .unwrap_or_default()
-        {
+        for container in records {
             if container.state != ContainerState::Exited {
                 return false;
             }
@@ -170,9 +199,14 @@ fn container_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option
     if removal.state != Some(container.state) {
         return Some("is in another state than planned");
     }
+    if removal.subject.created_at != container.created_at {
+        return Some("is not the object that was planned");
+    }
     let died = match container.state {
         ContainerState::Running => return Some("is running"),
-        ContainerState::Exited if rules.age_from == AgeFrom::Finished => container.finished_at,
+        ContainerState::Exited if rules.age_from == AgeFrom::Finished => {
+            container.finished_at.map(|at| at.max(container.created_at))
+        }
         ContainerState::Unknown if !rules.include_unknown => return Some("is in state unknown"),
         ContainerState::Created if !node.older_than(container.created_at, rules.created_grace) => {
             return Some("was created too recently");
@@ -226,6 +260,13 @@ fn sandbox_rule(
     };
     if sandbox.state != PodSandboxState::NotReady {
         return Some("is ready");
+    }
+    if removal.subject.created_at != sandbox.created_at {
+        return Some("is not the object that was planned");
+    }
+    let tried_again = node.snapshot.quarantine.get(&sandbox.id);
+    if tried_again.is_some_and(|at| *at > node.snapshot.taken_at) {
+        return Some("is quarantined");
     }
     let mut holds = node
         .by_sandbox
@@ -295,19 +336,45 @@ fn order_rule(removals: &[Removal]) -> Option<Violation> {
     })
 }
 
-/// Without a cap nothing can be over it.
-fn cap_rule(removals: &[Removal], policy: &Policy) -> Option<Violation> {
-    removals
-        .iter()
-        .find(|removal| {
-            let cap = match removal.subject.target {
-                Target::Containers => policy.containers.max_dead,
-                Target::Sandboxes => policy.sandboxes.max_dead,
-            };
-            removal.reason == RemoveReason::OverCap && cap == Limit::None
-        })
-        .map(|removal| Violation {
-            id: removal.subject.id.clone(),
-            rule: "there is no cap",
-        })
+/// What is switched off loses nothing, and what a limit takes must lie beyond that limit.
+fn limit_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option<Violation> {
+    let Policy {
+        containers,
+        sandboxes,
+        ..
+    } = policy;
+    let id = removal.subject.id.as_str();
+    let target = removal.subject.target;
+    let (enabled, cap, dead) = match target {
+        Target::Containers => {
+            let all = node.containers.values();
+            let dead = all.filter(|container| container.state != ContainerState::Running);
+            (containers.enabled, containers.max_dead, dead.count())
+        }
+        Target::Sandboxes => {
+            let all = node.sandboxes.values();
+            let dead = all.filter(|sandbox| sandbox.state == PodSandboxState::NotReady);
+            (sandboxes.enabled, sandboxes.max_dead, dead.count())
+        }
+    };
+    let later = node.later_ones(id);
+    let rule = match removal.reason {
+        _ if !enabled => "its target is switched off",
+        RemoveReason::OverCap if !exceeds(dead, cap) => "the node is within max_dead",
+        RemoveReason::Superseded
+            if target == Target::Containers
+                && !exceeds(later + 1, containers.max_per_container) =>
+        {
+            "is within max_per_container"
+        }
+        RemoveReason::OverCap | RemoveReason::Superseded | RemoveReason::PodDeleted => return None,
+    };
+    Some(Violation {
+        id: id.to_owned(),
+        rule,
+    })
+}
+
+fn exceeds(count: usize, limit: Limit) -> bool {
+    matches!(limit, Limit::AtMost(limit) if count > limit)
 }

@@ -37,6 +37,8 @@ pub(super) fn judge(
                 Some(keep) => Verdict::Keep(keep),
                 None => Verdict::Remove(RemoveReason::PodDeleted),
             }),
+            // The kubelet takes what has no pod first of all, so that it never counts for the limits.
+            (Ok(()), Some(keep @ KeepReason::Unmanaged)) => Some(Verdict::Keep(keep)),
             (Ok(()), shield) => {
                 counted.entry(group_key(container)).or_default().push(index);
                 shield.map(Verdict::Keep)
@@ -53,7 +55,7 @@ pub(super) fn judge(
         .collect()
 }
 
-/// A pod's container by name; the kubelet puts what has no pod under an empty UID.
+/// A pod's container by name.
 type GroupKey<'a> = (Option<&'a PodUid>, &'a str);
 
 fn group_key(container: &Container) -> GroupKey<'_> {
@@ -85,7 +87,10 @@ fn considered(
         ContainerState::Created | ContainerState::Unknown => Some(since_creation),
         ContainerState::Exited => match rules.age_from {
             AgeFrom::Created => Some(since_creation),
-            AgeFrom::Finished => container.finished_at.map(|at| snapshot.age(at)),
+            // Nothing is older than its creation: after a clock step an exit can lie before it.
+            AgeFrom::Finished => container
+                .finished_at
+                .map(|at| snapshot.age(at).min(since_creation)),
         },
     };
     match age {

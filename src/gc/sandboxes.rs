@@ -30,10 +30,7 @@ pub(super) fn judge(
             Ok(pod) => by_pod(knowledge.get(pod), newest.contains(&index)),
         };
         // What stays protected counts for the cap and is not made up for by another.
-        let shielded = matches!(
-            verdict,
-            Some(Verdict::Keep(KeepReason::Protected | KeepReason::Unmanaged))
-        );
+        let shielded = verdict == Some(Verdict::Keep(KeepReason::Protected));
         let dead = is_dead(snapshot, policy, sandbox, &named);
         if dead && (verdict.is_none() || shielded) {
             counted.push(index);

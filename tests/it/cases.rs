@@ -1,0 +1,314 @@
+//! Runs `tests/cases/**/*.txt`: node states with the verdict expected on every object, and beside it
+//! the kubelet's where it differs from ours. `tests/cases/README.md` explains the words.
+
+mod parse;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crisweep::gc::knowledge::Knowledge;
+use crisweep::gc::{self, KeepReason, Limit, PodKnowledge, RemoveReason, Target, Verdict};
+use crisweep::model::{ContainerId, Pods, Snapshot};
+
+use crate::kubelet_model::Kubelet;
+use parse::{Case, Expected};
+
+#[test]
+fn containers() {
+    run("containers");
+}
+
+#[test]
+fn sandboxes() {
+    run("sandboxes");
+}
+
+#[test]
+fn pods() {
+    run("pods");
+}
+
+#[test]
+fn every_reason_has_a_case() {
+    let cases: Vec<Case> = files().iter().flat_map(|file| load(file)).collect();
+    let seen: BTreeSet<String> = cases
+        .iter()
+        .flat_map(|case| &case.expected)
+        .map(|expected| format!("{}: {}", expected.target, name(expected.verdict)))
+        .collect();
+    for target in Target::ALL {
+        let keep = KeepReason::all(target)
+            .iter()
+            .map(|reason| Verdict::Keep(*reason));
+        let remove = RemoveReason::ALL
+            .iter()
+            .map(|reason| Verdict::Remove(*reason));
+        // Only sandboxes fail so often that they are quarantined.
+        let unused = (Target::Containers, Verdict::Keep(KeepReason::Quarantined));
+        for verdict in keep
+            .chain(remove)
+            .filter(|verdict| (target, *verdict) != unused)
+        {
+            let wanted = format!("{target}: {}", name(verdict));
+            assert!(seen.contains(&wanted), "no case expects \"{wanted}\"");
+        }
+    }
+}
+
+#[test]
+fn a_typo_is_refused() {
+    let good = "case x\npods known\npod web active\nweb/app#0 exited 3h -> keep newest\n";
+    assert_eq!(parse::cases("good.txt", good).unwrap().len(), 1);
+    for (good_line, bad_line, wanted) in [
+        ("case x", "cas x", "good.txt:1: unknown word \"cas\""),
+        (
+            "pods known",
+            "pods knwon",
+            "good.txt:2: unknown word \"knwon\"",
+        ),
+        (
+            "web active",
+            "web activ",
+            "good.txt:3: unknown word \"activ\"",
+        ),
+        ("web active", "web", "good.txt:3: say how"),
+        ("web/app#0", "wbe/app#0", "good.txt:4: no pod \"wbe\""),
+        ("exited", "exitd", "good.txt:4: unknown word \"exitd\""),
+        ("3h", "3hh", "good.txt:4: \"3hh\" is no age"),
+        ("3h ->", "3h labl=a ->", "good.txt:4: unknown word \"labl\""),
+        (
+            "keep newest",
+            "keep nevest",
+            "good.txt:4: \"keep nevest\" is no verdict",
+        ),
+        (
+            "keep newest",
+            "keep ready",
+            "good.txt:4: \"keep ready\" is no verdict",
+        ),
+        (
+            "newest",
+            "newest (kublet: keep)",
+            "good.txt:4: unknown word \"(kublet: keep)\"",
+        ),
+        (" -> keep newest", "", "good.txt:4: expects no verdict"),
+        (
+            "pods known",
+            "policy min_agee=1m",
+            "good.txt:2: unknown word \"min_agee\"",
+        ),
+    ] {
+        let text = good.replacen(good_line, bad_line, 1);
+        let error = parse::cases("good.txt", &text).err().unwrap_or_default();
+        assert!(error.starts_with(wanted), "{text}\ngave {error:?}");
+    }
+}
+
+#[test]
+fn a_mismatch_names_file_and_line() {
+    let text = "case x\npods known\npod web active -> deleted\nweb/app#0 exited 3h -> remove \
+                superseded\nweb/app#1 exited 2h -> keep newest (kubelet: remove)\n";
+    let errors = parse::cases("some.txt", text)
+        .unwrap()
+        .iter()
+        .flat_map(verify)
+        .collect::<Vec<_>>();
+    assert_eq!(
+        errors,
+        [
+            "some.txt:3: web is active, expected deleted",
+            "some.txt:5: web/app#1: the kubelet says keep, expected remove",
+        ]
+    );
+    let text = text.replace("remove superseded", "keep too-young");
+    let errors = parse::cases("some.txt", &text)
+        .unwrap()
+        .iter()
+        .flat_map(verify)
+        .collect::<Vec<_>>();
+    assert!(
+        errors.contains(
+            &"some.txt:4: web/app#0: remove superseded, expected keep too-young".to_owned()
+        )
+    );
+}
+
+fn run(directory: &str) {
+    let files: Vec<PathBuf> = files()
+        .into_iter()
+        .filter(|file| {
+            file.parent()
+                .is_some_and(|parent| parent.ends_with(directory))
+        })
+        .collect();
+    assert!(!files.is_empty(), "no case files in {directory}");
+    let errors: Vec<String> = files
+        .iter()
+        .flat_map(|file| load(file))
+        .flat_map(|case| verify(&case))
+        .collect();
+    assert!(
+        errors.is_empty(),
+        "{} mismatches:\n{}",
+        errors.len(),
+        errors.join("\n")
+    );
+}
+
+fn files() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut files = Vec::new();
+    for directory in std::fs::read_dir(root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+    {
+        if directory.is_dir() {
+            files.extend(
+                std::fs::read_dir(directory)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+        }
+    }
+    files.sort();
+    files
+}
+
+fn load(file: &Path) -> Vec<Case> {
+    let name = file
+        .strip_prefix(env!("CARGO_MANIFEST_DIR"))
+        .unwrap()
+        .display()
+        .to_string();
+    assert!(
+        name.ends_with(".txt"),
+        "{name}: only case files belong here"
+    );
+    let cases = parse::cases(&name, &std::fs::read_to_string(file).unwrap());
+    cases.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Returns what is not as the case expects.
+fn verify(case: &Case) -> Vec<String> {
+    let Case {
+        snapshot, policy, ..
+    } = case;
+    let plan = gc::plan(snapshot, policy, &case.targets);
+    let mut errors: Vec<String> = gc::check::check(&plan.removals, snapshot, policy)
+        .iter()
+        .map(|violation| format!("{}:{}: check: {violation}", case.file, case.line))
+        .collect();
+    let mut verdicts: BTreeMap<(Target, &str), Verdict> = BTreeMap::new();
+    for removal in &plan.removals {
+        let key = (removal.subject.target, removal.subject.id.as_str());
+        assert_eq!(
+            verdicts.insert(key, Verdict::Remove(removal.reason)),
+            None,
+            "{key:?}"
+        );
+    }
+    for kept in &plan.kept {
+        let key = (kept.subject.target, kept.subject.id.as_str());
+        assert_eq!(
+            verdicts.insert(key, Verdict::Keep(kept.reason)),
+            None,
+            "{key:?}"
+        );
+    }
+    let knowledge = Knowledge::of(snapshot, policy);
+    for (line, pod, uid, expected) in &case.pods {
+        let is = knowledge.get(uid);
+        if is != *expected {
+            let (is, expected) = (words::state_name(is), words::state_name(*expected));
+            errors.push(format!(
+                "{}:{line}: {pod} is {is}, expected {expected}",
+                case.file
+            ));
+        }
+    }
+    let kubelet = kubelets_removals(case, &knowledge);
+    for expected in &case.expected {
+        let Expected {
+            line,
+            target,
+            id,
+            verdict,
+            kubelet_removes,
+        } = expected;
+        let is = verdicts
+            .remove(&(*target, id))
+            .map_or("no verdict".to_owned(), name);
+        if is != name(*verdict) {
+            errors.push(format!(
+                "{}:{line}: {id}: {is}, expected {}",
+                case.file,
+                name(*verdict)
+            ));
+        }
+        let removes = kubelet.contains(&(*target, id.clone()));
+        if removes != *kubelet_removes {
+            let (is, wanted) = if removes {
+                ("remove", "keep")
+            } else {
+                ("keep", "remove")
+            };
+            let text = format!("the kubelet says {is}, expected {wanted}");
+            errors.push(format!("{}:{line}: {id}: {text}", case.file));
+        }
+    }
+    let unexpected = verdicts
+        .keys()
+        .map(|(_, id)| format!("{}: {id}: not expected", case.file));
+    errors.extend(unexpected);
+    errors
+}
+
+fn kubelets_removals(case: &Case, knowledge: &Knowledge<'_>) -> BTreeSet<(Target, String)> {
+    let Snapshot {
+        containers,
+        sandboxes,
+        taken_at,
+        ..
+    } = &case.snapshot;
+    let synced =
+        matches!(case.snapshot.pods, Pods::Known(_)) && knowledge.missing_from_list().is_none();
+    let is_deleted = |uid: &str| match case.uid(uid) {
+        Some(uid) => knowledge.get(&uid) == PodKnowledge::Deleted,
+        None => synced,
+    };
+    let number = |limit| match limit {
+        Limit::None => -1,
+        Limit::AtMost(limit) => i64::try_from(limit).unwrap(),
+    };
+    let kubelet = Kubelet {
+        now: *taken_at,
+        minimum_age: case.policy.containers.min_age,
+        per_container: number(case.policy.containers.max_per_container),
+        dead_containers: number(case.policy.containers.max_dead),
+        is_deleted: &is_deleted,
+    };
+    let mut gone = BTreeSet::new();
+    if case.targets.contains(&Target::Containers) {
+        gone = kubelet.containers(containers);
+    }
+    let left: Vec<_> = containers
+        .iter()
+        .filter(|container| !gone.contains(ContainerId::as_str(&container.id)))
+        .cloned()
+        .collect();
+    let mut removed: BTreeSet<_> = gone
+        .into_iter()
+        .map(|id| (Target::Containers, id))
+        .collect();
+    let sandboxes = kubelet.sandboxes(sandboxes, &left);
+    removed.extend(sandboxes.into_iter().map(|id| (Target::Sandboxes, id)));
+    removed
+}
+
+fn name(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Keep(reason) => format!("keep {}", reason.label()),
+        Verdict::Remove(reason) => format!("remove {}", reason.label()),
+    }
+}

@@ -1,0 +1,354 @@
+//! The words of a case file. Every word is known or refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crisweep::gc::{PodKnowledge, Policy, Target, TargetError, Targets, Verdict};
+use crisweep::model::{
+    Container, ContainerId, ContainerState, PodList, PodRef, PodSandbox, PodSandboxId,
+    PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
+};
+use jiff::Timestamp;
+
+use super::words::{
+    self, container_name, container_state, label, pod_state, pod_uid, set_policy, unknown, verdict,
+};
+
+/// A node and what is expected of each object on it.
+pub(crate) struct Case {
+    pub(crate) file: String,
+    pub(crate) line: usize,
+    pub(crate) policy: Policy,
+    pub(crate) targets: BTreeSet<Target>,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) expected: Vec<Expected>,
+    pub(crate) pods: Vec<(usize, String, PodUid, PodKnowledge)>,
+    declared: BTreeMap<String, PodRef>,
+}
+
+/// What is expected of one object.
+pub(crate) struct Expected {
+    pub(crate) line: usize,
+    pub(crate) target: Target,
+    pub(crate) id: String,
+    pub(crate) verdict: Verdict,
+    pub(crate) kubelet_removes: bool,
+}
+
+/// Reads the cases of a file; the lines before the first `case` belong to each of them.
+pub(crate) fn cases(file: &str, text: &str) -> Result<Vec<Case>, String> {
+    let mut header: Vec<(usize, &str)> = Vec::new();
+    let mut cases: Vec<Case> = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split(" # ").next().unwrap_or_default().trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let at = |error: String| format!("{file}:{number}: {error}");
+        if line.starts_with("case ") {
+            let mut case = Case::new(file, number);
+            for (number, line) in &header {
+                case.read(*number, line)
+                    .map_err(|error| format!("{file}:{number}: {error}"))?;
+            }
+            cases.push(case);
+        } else if let Some(case) = cases.last_mut() {
+            case.read(number, line).map_err(at)?;
+        } else {
+            // Read once for its own sake, so that a typo is found even without a case.
+            let known = ["policy", "pods", "pod", "targets"];
+            let word = line.split(' ').next().unwrap_or_default();
+            if !known.contains(&word) {
+                return Err(at(unknown(word)));
+            }
+            header.push((number, line));
+        }
+    }
+    match cases
+        .iter()
+        .find(|case| case.expected.is_empty() && case.pods.is_empty())
+    {
+        Some(empty) => Err(format!("{file}:{}: the case expects nothing", empty.line)),
+        None => Ok(cases),
+    }
+}
+
+impl Case {
+    fn new(file: &str, line: usize) -> Self {
+        let snapshot = Snapshot {
+            taken_at: "2026-01-02T12:00:00Z".parse().unwrap(),
+            containers: Vec::new(),
+            sandboxes: Vec::new(),
+            pods: Pods::Unknown(PodsUnknown::NoSource),
+            last_exits: BTreeMap::new(),
+            quarantine: BTreeMap::new(),
+        };
+        let in_sandboxes = file.contains("/sandboxes/");
+        let target = if in_sandboxes {
+            Target::Sandboxes
+        } else {
+            Target::Containers
+        };
+        Self {
+            file: file.to_owned(),
+            line,
+            policy: Policy::default(),
+            targets: [target].into(),
+            snapshot,
+            expected: Vec::new(),
+            pods: Vec::new(),
+            declared: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the pod UID that the case knows under this text.
+    pub(crate) fn uid(&self, uid: &str) -> Option<PodUid> {
+        self.declared
+            .values()
+            .map(|pod| &pod.uid)
+            .find(|known| known.as_str() == uid)
+            .cloned()
+    }
+
+    fn read(&mut self, line: usize, text: &str) -> Result<(), String> {
+        let (text, expectation) = match text.split_once(" -> ") {
+            Some((text, expectation)) => (text, Some(expectation.trim())),
+            None => (text, None),
+        };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (first, rest) = words.split_first().ok_or("an empty line")?;
+        match *first {
+            "policy" => rest
+                .iter()
+                .try_for_each(|word| set_policy(&mut self.policy, word)),
+            "targets" => {
+                let targets: Targets = rest
+                    .join(" ")
+                    .parse()
+                    .map_err(|error: TargetError| error.to_string())?;
+                self.targets = targets.0;
+                Ok(())
+            }
+            "pods" => self.read_pods(rest),
+            "pod" => self.read_pod(line, rest, expectation),
+            "last_exit" => {
+                let [pod, age] = rest else {
+                    return Err("say: last_exit POD AGE".into());
+                };
+                let pod = self.pod(pod)?.ok_or("it needs a pod")?;
+                let at = self.ago(age)?;
+                self.snapshot.last_exits.insert(pod.uid, at);
+                Ok(())
+            }
+            "sandbox" => self.read_sandbox(line, rest, expectation),
+            word if word.contains('/') => self.read_container(line, &words, expectation),
+            word => Err(unknown(word)),
+        }
+    }
+
+    fn read_pods(&mut self, words: &[&str]) -> Result<(), String> {
+        self.snapshot.pods = match words {
+            ["known"] => Pods::Known(PodList::default()),
+            ["none"] => Pods::Unknown(PodsUnknown::NoSource),
+            ["settling"] => Pods::Unknown(PodsUnknown::Settling),
+            ["failed"] => Pods::Unknown(PodsUnknown::Failed("no route".into())),
+            _ => return Err(unknown(&words.join(" "))),
+        };
+        Ok(())
+    }
+
+    fn read_pod(&mut self, line: usize, words: &[&str], state: Option<&str>) -> Result<(), String> {
+        let (name, words) = words.split_first().ok_or("a pod needs a name")?;
+        let (mut is_static, mut finished, mut absent) = (false, None, false);
+        let (mut uid_is_static, mut namespace) = (None, "default");
+        for word in words {
+            match word.split_once('=').unwrap_or((word, "")) {
+                ("active", "") => finished = Some(false),
+                ("succeeded" | "failed", "") => finished = Some(true),
+                ("absent", "") => absent = true,
+                ("static", "") => is_static = true,
+                ("uid", "hash") => uid_is_static = Some(true),
+                ("uid", "uuid") => uid_is_static = Some(false),
+                ("ns", "?") => namespace = "",
+                ("ns", value) => namespace = value,
+                _ => return Err(unknown(word)),
+            }
+        }
+        let uid = pod_uid(name, uid_is_static.unwrap_or(is_static));
+        match (&mut self.snapshot.pods, finished, absent) {
+            (Pods::Known(list), Some(finished), false) => {
+                list.pods.insert(
+                    uid.clone(),
+                    SourcePod {
+                        finished,
+                        is_static,
+                    },
+                );
+            }
+            (Pods::Known(_), None, true) | (Pods::Unknown(_), None, false) => {}
+            (Pods::Known(_), _, _) => return Err("say how the list has it, or absent".into()),
+            (Pods::Unknown(_), _, _) => return Err("there is no list that could have it".into()),
+        }
+        if let Some(state) = state {
+            self.pods
+                .push((line, (*name).to_owned(), uid.clone(), pod_state(state)?));
+        }
+        let pod = PodRef {
+            uid,
+            namespace: namespace.to_owned(),
+            name: (*name).to_owned(),
+        };
+        match self.declared.insert((*name).to_owned(), pod) {
+            Some(_) => Err(format!("pod \"{name}\" is there twice")),
+            None => Ok(()),
+        }
+    }
+
+    fn pod(&self, name: &str) -> Result<Option<PodRef>, String> {
+        match (name, self.declared.get(name)) {
+            ("-", _) => Ok(None),
+            (_, Some(pod)) => Ok(Some(pod.clone())),
+            (_, None) => Err(format!("no pod \"{name}\"")),
+        }
+    }
+
+    fn read_container(
+        &mut self,
+        line: usize,
+        words: &[&str],
+        expectation: Option<&str>,
+    ) -> Result<(), String> {
+        let [whole, state, age, rest @ ..] = words else {
+            return Err("say: POD/NAME#N STATE AGE".into());
+        };
+        let (pod, name, attempt) = container_name(whole)?;
+        let state = container_state(state)?;
+        let (created_at, finished_at) = match (state, *age) {
+            (ContainerState::Exited, "?") => (None, None),
+            (ContainerState::Exited, age) => (Some(self.ago(age)?), Some(self.ago(age)?)),
+            (_, age) => (Some(self.ago(age)?), None),
+        };
+        let (rest, created_at) = match rest {
+            ["created", age, rest @ ..] if state == ContainerState::Exited => {
+                (rest, self.ago(age)?)
+            }
+            rest => (rest, created_at.ok_or("say when it was created")?),
+        };
+        let mut container = Container {
+            id: ContainerId::new(*whole).ok_or("empty id")?,
+            sandbox_id: PodSandboxId::new(format!("{pod}#0")).ok_or("empty id")?,
+            name: name.to_owned(),
+            attempt,
+            state,
+            created_at,
+            finished_at,
+            pod: self.pod(pod)?,
+            image: "image".to_owned(),
+            labels: BTreeMap::new(),
+        };
+        for word in rest {
+            match word.split_once('=').unwrap_or((word, "")) {
+                ("id", value) => container.id = ContainerId::new(value).ok_or("empty id")?,
+                ("in", value) => {
+                    container.sandbox_id = PodSandboxId::new(value).ok_or("empty id")?
+                }
+                ("label", value) => container.labels.extend([label(value)?]),
+                _ => return Err(unknown(word.split('=').next().unwrap_or_default())),
+            }
+        }
+        self.expect(line, Target::Containers, container.id.as_str(), expectation)?;
+        self.snapshot.containers.push(container);
+        Ok(())
+    }
+
+    fn read_sandbox(
+        &mut self,
+        line: usize,
+        words: &[&str],
+        expectation: Option<&str>,
+    ) -> Result<(), String> {
+        let [whole, state, age, rest @ ..] = words else {
+            return Err("say: sandbox POD#N STATE AGE".into());
+        };
+        let (pod, attempt) = whole.split_once('#').ok_or("no #attempt")?;
+        let state = match *state {
+            "ready" => PodSandboxState::Ready,
+            "notready" => PodSandboxState::NotReady,
+            word => return Err(unknown(word)),
+        };
+        let mut sandbox = PodSandbox {
+            id: PodSandboxId::new(*whole).ok_or("empty id")?,
+            pod: self.pod(pod)?,
+            attempt: attempt
+                .parse()
+                .map_err(|_error| format!("\"{attempt}\" is no attempt"))?,
+            state,
+            created_at: self.ago(age)?,
+            labels: BTreeMap::new(),
+        };
+        let mut quarantined = None;
+        for word in rest {
+            match word.split_once('=').unwrap_or((word, "")) {
+                ("id", value) => sandbox.id = PodSandboxId::new(value).ok_or("empty id")?,
+                ("label", value) => sandbox.labels.extend([label(value)?]),
+                ("quarantined_for", value) => quarantined = Some(words::age(value)?),
+                _ => return Err(unknown(word.split('=').next().unwrap_or_default())),
+            }
+        }
+        if let Some(left) = quarantined {
+            self.snapshot
+                .quarantine
+                .insert(sandbox.id.clone(), self.snapshot.taken_at + left);
+        }
+        self.expect(line, Target::Sandboxes, sandbox.id.as_str(), expectation)?;
+        self.snapshot.sandboxes.push(sandbox);
+        Ok(())
+    }
+
+    fn expect(
+        &mut self,
+        line: usize,
+        target: Target,
+        id: &str,
+        expectation: Option<&str>,
+    ) -> Result<(), String> {
+        let expectation = match (self.targets.contains(&target), expectation) {
+            (true, Some(expectation)) => expectation,
+            (true, None) => return Err("expects no verdict".into()),
+            (false, None) => return Ok(()),
+            (false, Some(_)) => return Err(format!("{target} are not judged here")),
+        };
+        let (text, kubelet) = match expectation.split_once(" (") {
+            Some((text, kubelet)) => (text.trim(), Some(format!("({kubelet}"))),
+            None => (expectation, None),
+        };
+        let verdict = verdict(target, text)?;
+        let we_remove = matches!(verdict, Verdict::Remove(_));
+        let kubelet_removes = match kubelet.as_deref() {
+            None => we_remove,
+            Some("(kubelet: remove)") if !we_remove => true,
+            Some("(kubelet: keep)") if we_remove => false,
+            Some("(kubelet: keep)") => return Err("the kubelet agrees: say nothing of it".into()),
+            Some("(kubelet: remove)") => return Err("the kubelet agrees: say nothing of it".into()),
+            Some(word) => return Err(unknown(word)),
+        };
+        if self
+            .expected
+            .iter()
+            .any(|other| other.target == target && other.id == id)
+        {
+            return Err(format!("{id} is there twice"));
+        }
+        self.expected.push(Expected {
+            line,
+            target,
+            id: id.to_owned(),
+            verdict,
+            kubelet_removes,
+        });
+        Ok(())
+    }
+
+    fn ago(&self, text: &str) -> Result<Timestamp, String> {
+        Ok(self.snapshot.taken_at - words::age(text)?)
+    }
+}

@@ -1,0 +1,12 @@
+//! The tests that see the program from outside, in one binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test's helper fails as loudly as the test itself"
+)]
+
+mod cases;
+mod kubelet_model;
+mod properties;
+mod tidy;

@@ -1,0 +1,312 @@
+//! Holds the sources to the map in `src/lib.rs`: who may use whom, what stays pure, how long a file
+//! may be.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A module and the modules that it may use; and whether it is pure.
+const MODULES: &[(&str, &[&str], Kind)] = &[
+    ("model", &[], Kind::Pure),
+    ("gc", &["model", "report"], Kind::Pure),
+    ("report", &["model", "gc"], Kind::Pure),
+    ("config", &["gc", "model", "cri", "pods"], Kind::Io),
+    ("cri", &["model", "report"], Kind::Io),
+    ("pods", &["model"], Kind::Io),
+    ("quarantine", &["model", "gc", "report"], Kind::Io),
+    (
+        "observe",
+        &["cri", "pods", "model", "gc", "quarantine"],
+        Kind::Io,
+    ),
+    ("metrics", &["model", "gc", "report"], Kind::Io),
+    (
+        "scrape",
+        &["observe", "cri", "model", "gc", "metrics"],
+        Kind::Io,
+    ),
+    (
+        "pass",
+        &[
+            "gc",
+            "model",
+            "observe",
+            "cri",
+            "pods",
+            "quarantine",
+            "metrics",
+            "report",
+        ],
+        Kind::Io,
+    ),
+    (
+        "worker",
+        &["pass", "gc", "model", "metrics", "report", "observe"],
+        Kind::Io,
+    ),
+    (
+        "http",
+        &[
+            "worker", "observe", "gc", "model", "scrape", "metrics", "report", "config", "cri",
+        ],
+        Kind::Io,
+    ),
+    ("telemetry", &[], Kind::Io),
+    ("sim", &["cri"], Kind::Io),
+    ("cli", &["*"], Kind::Io),
+    ("app", &["*"], Kind::Io),
+    ("main", &["*"], Kind::Io),
+    ("lib", &["*"], Kind::Io),
+];
+
+/// What a pure module never says.
+const IMPURE: &[&str] = &[
+    "async ",
+    ".await",
+    "tokio",
+    "tonic",
+    "axum",
+    "reqwest",
+    "tracing",
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::thread",
+    "std::process",
+    "Timestamp::now",
+    "Instant",
+    "SystemTime",
+    "Zoned::now",
+    "HashMap",
+    "HashSet",
+    "println!",
+    "fastrand",
+];
+
+const LINES_MAX: usize = 400;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Pure,
+    Io,
+}
+
+struct Source {
+    path: String,
+    module: String,
+    /// The code, without comments and without its tests.
+    code: String,
+}
+
+#[test]
+fn modules_use_only_whom_they_may() {
+    let mut errors = Vec::new();
+    for source in sources() {
+        let Some((_, allowed, _)) = row(&source.module) else {
+            errors.push(format!(
+                "{}: module \"{}\" is not in the table of tests/it/tidy.rs: say whom it may use",
+                source.path, source.module
+            ));
+            continue;
+        };
+        for used in uses(&source.code) {
+            if used != source.module && !allowed.contains(&"*") && !allowed.contains(&used.as_str())
+            {
+                errors.push(format!(
+                    "{}: {} may not use {used}",
+                    source.path, source.module
+                ));
+            }
+        }
+    }
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+#[test]
+fn pure_modules_stay_pure() {
+    let mut errors = Vec::new();
+    for source in sources() {
+        if row(&source.module).is_none_or(|(_, _, kind)| *kind == Kind::Io) {
+            continue;
+        }
+        for word in IMPURE.iter().filter(|word| source.code.contains(**word)) {
+            errors.push(format!(
+                "{}: {} is pure and says \"{word}\"",
+                source.path, source.module
+            ));
+        }
+    }
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+#[test]
+fn files_are_short_and_finished() {
+    let mut errors = Vec::new();
+    for source in sources() {
+        let lines = source
+            .code
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .count();
+        if lines > LINES_MAX {
+            errors.push(format!(
+                "{}: {lines} lines of code, at most {LINES_MAX}",
+                source.path
+            ));
+        }
+        for word in ["todo!", "unimplemented!", "dbg!"] {
+            if source.code.contains(word) {
+                errors.push(format!("{}: {word}", source.path));
+            }
+        }
+        if source.path.ends_with("/mod.rs") {
+            errors.push(format!("{}: modules are name.rs and name/", source.path));
+        }
+    }
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+}
+
+#[test]
+fn every_row_of_the_map_in_lib_rs_is_true() {
+    let lib = std::fs::read_to_string(root().join("lib.rs")).unwrap();
+    let mut rows = 0;
+    for line in lib.lines().filter(|line| line.starts_with("//! | [`")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let module = cells[1].trim_matches(['[', '`', ']']);
+        let (_, allowed, kind) =
+            row(module).unwrap_or_else(|| panic!("{module}: not in the table"));
+        let listed: BTreeSet<&str> = cells[2]
+            .split(", ")
+            .filter(|name| !["-", "all"].contains(name))
+            .collect();
+        let surplus: Vec<_> = listed
+            .iter()
+            .filter(|name| !allowed.contains(*name))
+            .collect();
+        assert!(
+            allowed.contains(&"*") || surplus.is_empty(),
+            "{module}: lib.rs allows {surplus:?}"
+        );
+        assert_eq!(
+            cells[3].starts_with("pure"),
+            *kind == Kind::Pure,
+            "{module}: pure or not?"
+        );
+        rows += 1;
+    }
+    assert!(rows >= 3, "no map found in src/lib.rs");
+}
+
+#[test]
+fn the_reader_of_sources_sees_what_it_must() {
+    let code = strip(
+        "use crate::{gc, model::Pods};\n// crate::http\n/// tokio\nlet x = crate::cri::A;\n\
+                      use crate::report::{A, B};\nuse crate::{\n    pass::Pass,\n    worker,\n};\n\
+                      #[cfg(test)]\nmod tests { use crate::sim; }\n",
+    );
+    let used: Vec<String> = uses(&code).into_iter().collect();
+    assert_eq!(used, ["cri", "gc", "model", "pass", "report", "worker"]);
+    assert!(!code.contains("tokio") && !code.contains("http"));
+    let urls = strip("let a = \"http://tokio\"; // async \n");
+    assert!(urls.contains("http://tokio") && !urls.contains("async"));
+}
+
+fn row(module: &str) -> Option<&'static (&'static str, &'static [&'static str], Kind)> {
+    MODULES.iter().find(|(name, _, _)| *name == module)
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn sources() -> Vec<Source> {
+    let mut files = Vec::new();
+    let mut directories = vec![root()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            match path.extension() {
+                _ if path.is_dir() => directories.push(path),
+                Some(end) if end == "rs" => files.push(path),
+                _ => {}
+            }
+        }
+    }
+    files.sort();
+    assert!(files.len() > 5, "the sources were not found");
+    files.into_iter().map(|file| source(&file)).collect()
+}
+
+fn source(file: &Path) -> Source {
+    let inside = file.strip_prefix(root()).unwrap();
+    let first = inside
+        .components()
+        .next()
+        .unwrap()
+        .as_os_str()
+        .to_str()
+        .unwrap();
+    Source {
+        path: format!("src/{}", inside.display()),
+        module: first.trim_end_matches(".rs").to_owned(),
+        code: if inside.file_name().is_some_and(|name| name == "tests.rs") {
+            String::new()
+        } else {
+            strip(&std::fs::read_to_string(file).unwrap())
+        },
+    }
+}
+
+/// Drops comments, and the tests at the end of a file.
+fn strip(text: &str) -> String {
+    let code = text
+        .split("#[cfg(test)]\nmod tests")
+        .next()
+        .unwrap_or_default();
+    let mut stripped = String::new();
+    for line in code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+    {
+        stripped.push_str(line.split(" // ").next().unwrap_or_default());
+        stripped.push('\n');
+    }
+    stripped
+}
+
+/// Returns the modules that the code names after `crate::`.
+fn uses(code: &str) -> BTreeSet<String> {
+    let mut used = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        match rest.strip_prefix('{') {
+            None => used.extend(word(rest)),
+            Some(group) => {
+                let mut depth = 0;
+                let mut start = true;
+                for (index, letter) in group.char_indices() {
+                    match letter {
+                        '}' if depth == 0 => break,
+                        '{' => depth += 1,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => start = true,
+                        _ if start && depth == 0 && letter.is_ascii_lowercase() => {
+                            used.extend(word(&group[index..]));
+                            start = false;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    used
+}
+
+/// The word that the text begins with, if it can be a module.
+fn word(text: &str) -> Option<String> {
+    let word: String = text
+        .chars()
+        .take_while(|letter| letter.is_ascii_alphanumeric() || *letter == '_')
+        .collect();
+    word.starts_with(|letter: char| letter.is_ascii_lowercase())
+        .then_some(word)
+}
