@@ -5,11 +5,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use crisweep::cri::proto::{ContainerState, PodSandboxState};
+use serde_json::Value;
 
 use crate::support::cri::Cri;
 use crate::support::node::Node;
 use crate::support::plan;
 use crate::support::population::Population;
+use crate::support::wait::{PATIENCE, wait_for};
 
 async fn container_states(cri: &Cri) -> BTreeMap<String, ContainerState> {
     cri.containers()
@@ -47,6 +49,57 @@ async fn the_incident_is_as_planned() {
 }
 
 #[tokio::test]
+async fn the_pods_file_knows_every_pod_that_lives() {
+    let node = Node::start().await;
+    let population = Population::make(&node, plan::handful()).await;
+    let file = node.dir().join("pods.json");
+    population.write_pods_file(&file);
+
+    let list: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let items = list["items"].as_array().unwrap();
+    let phases: BTreeMap<&str, &str> = items
+        .iter()
+        .map(|item| {
+            (
+                item["metadata"]["uid"].as_str().unwrap(),
+                item["status"]["phase"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    let cri = node.cri().await;
+    let ready = cri
+        .sandboxes()
+        .await
+        .into_iter()
+        .filter(|row| row.state() == PodSandboxState::SandboxReady);
+    let running = cri
+        .containers()
+        .await
+        .into_iter()
+        .filter(|row| row.state() == ContainerState::ContainerRunning);
+    let mut living: Vec<String> = ready
+        .map(|row| row.labels["io.kubernetes.pod.uid"].clone())
+        .collect();
+    living.extend(running.map(|row| row.labels["io.kubernetes.pod.uid"].clone()));
+    assert_eq!(living.len(), 4 + 3);
+    for uid in living {
+        assert_eq!(phases.get(uid.as_str()), Some(&"Running"));
+    }
+    let missing: Vec<&str> = population
+        .pods
+        .iter()
+        .filter(|pod| !phases.contains_key(pod.plan.uid.as_str()))
+        .map(|pod| pod.plan.name.as_str())
+        .collect();
+    assert_eq!(missing, ["job-0", "foreign"]);
+    let finished = phases
+        .values()
+        .filter(|phase| **phase == "Succeeded")
+        .count();
+    assert_eq!(finished, 2);
+}
+
+#[tokio::test]
 async fn rows_carry_what_the_kubelet_writes() {
     let node = Node::start().await;
     let population = Population::make(&node, plan::handful()).await;
@@ -74,7 +127,10 @@ async fn rows_carry_what_the_kubelet_writes() {
         .await
         .unwrap();
     assert_eq!((first.exit_code, first.reason.as_str()), (3, "Error"));
-    assert!(first.finished_at >= first.started_at && first.started_at >= first.created_at);
+    assert!(
+        first.finished_at >= first.created_at && first.started_at >= first.created_at,
+        "{first:?}"
+    );
     assert!(
         Path::new(&first.log_path).starts_with(node.log_root()),
         "{first:?}"
@@ -141,7 +197,7 @@ async fn events_name_what_was_removed_in_order() {
         cri.remove_container(id).await;
     }
 
-    crate::support::wait::wait_for("the removals", crate::support::wait::PATIENCE, || async {
+    wait_for("the removals", PATIENCE, || async {
         let removed = events.removed();
         if removed == dead {
             Ok(())

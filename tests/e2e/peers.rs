@@ -92,6 +92,7 @@ async fn every_shipped_rule_evaluates() {
     let (url, _received) = webhook().await;
     let alertmanager = Alertmanager::start(dir.path(), &url).await;
     let rules = shipped_rules("1s");
+    assert!(!rules.is_empty(), "no rules in alerts/");
     let prometheus = Prometheus::start(dir.path(), &[], &rules, &alertmanager).await;
 
     wait_for("every rule to be evaluated", PATIENCE, || async {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::daemon::owner_is_dead;
+
 const ROOT: &str = "/sys/fs/cgroup";
 const PREFIX: &str = "crisweep-e2e-";
 
@@ -83,15 +85,7 @@ fn remove_tree(path: &Path) {
 fn remove_stale() {
     for root in hierarchies() {
         for group in directories(&root) {
-            let name = group
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let owner = name
-                .strip_prefix(PREFIX)
-                .and_then(|rest| rest.split('-').next());
-            if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            if owner_is_dead(&group, PREFIX) {
                 remove_tree(&group);
             }
         }

@@ -116,3 +116,13 @@ pub(crate) fn free_port() -> u16 {
         }
     }
 }
+
+/// Says whether a directory is named `PREFIX` and a process id, and that process is gone: it was
+/// killed before it could remove it.
+pub(crate) fn owner_is_dead(directory: &Path, prefix: &str) -> bool {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let owner = name
+        .strip_prefix(prefix)
+        .and_then(|rest| rest.split('-').next());
+    owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists())
+}

@@ -8,13 +8,17 @@ use tempfile::TempDir;
 
 use super::cgroup::CgroupParent;
 use super::cri::Cri;
-use super::daemon::Daemon;
+use super::daemon::{Daemon, owner_is_dead};
 use super::wait::{PATIENCE, wait_for};
 
 /// The image of every pause process.
 pub(crate) const PAUSE_IMAGE: &str = "crisweep.test/pause:1";
 /// The image of every container.
 pub(crate) const BUSYBOX_IMAGE: &str = "crisweep.test/busybox:1";
+
+/// Short: a socket's path must not be longer than 107 bytes.
+const PARENT: &str = "/tmp";
+const PREFIX: &str = "ce2e-";
 
 /// This directory in the sources.
 pub(crate) fn here() -> PathBuf {
@@ -34,10 +38,11 @@ pub(crate) struct Node {
 impl Node {
     /// Starts containerd and waits until it answers and has its images.
     pub(crate) async fn start() -> Self {
-        // Short: a socket's path must not be longer than 107 bytes.
+        remove_stale();
+        let prefix = format!("{PREFIX}{}-", std::process::id());
         let dir = tempfile::Builder::new()
-            .prefix("ce2e-")
-            .tempdir_in("/tmp")
+            .prefix(&prefix)
+            .tempdir_in(PARENT)
             .unwrap();
         write_config(dir.path());
         let mut command = Command::new("unshare");
@@ -198,6 +203,16 @@ impl Events {
                 Some(event.get("id")?.as_str()?.to_owned())
             })
             .collect()
+    }
+}
+
+/// Removes the directories of test processes that were killed. Nothing is mounted in them any more:
+/// the mounts went with their namespace.
+fn remove_stale() {
+    for entry in fs::read_dir(PARENT).unwrap().flatten() {
+        if owner_is_dead(&entry.path(), PREFIX) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
