@@ -179,7 +179,7 @@ async fn make_sandbox(node: &Node, cri: &Cri, pod: &PodPlan, plan: &SandboxPlan)
     let id = cri.run_sandbox(&config).await;
     let mut containers = Vec::new();
     for container in &plan.containers {
-        // As the kubelet does; the runtime only makes the file.
+        // As the kubelet does.
         let log_directory = PathBuf::from(&config.log_directory).join(&container.name);
         fs::create_dir_all(log_directory).unwrap();
         let made = container_config(pod, container);
