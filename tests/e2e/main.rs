@@ -13,3 +13,4 @@
 mod node;
 mod peers;
 mod support;
+mod sweep;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use jiff::Timestamp;
 use tempfile::TempDir;
 
 use super::cgroup::CgroupParent;
@@ -193,17 +194,24 @@ pub(crate) struct Events {
 impl Events {
     /// Returns the ids of the containers and sandboxes that were removed so far, in that order.
     pub(crate) fn removed(&self) -> Vec<String> {
-        self.ctr
-            .log()
-            .lines()
-            .filter(|line| line.contains(" /containers/delete "))
-            .filter_map(|line| {
-                let event: serde_json::Value =
-                    serde_json::from_str(&line[line.find('{')?..]).ok()?;
-                Some(event.get("id")?.as_str()?.to_owned())
-            })
-            .collect()
+        self.removals().into_iter().map(|(_, id)| id).collect()
     }
+
+    /// Returns the same with the time of each.
+    pub(crate) fn removals(&self) -> Vec<(Timestamp, String)> {
+        self.ctr.log().lines().filter_map(removal).collect()
+    }
+}
+
+/// Reads a line like `2024-01-02 03:04:05.6 +0000 UTC k8s.io /containers/delete {"id":"..."}`.
+fn removal(line: &str) -> Option<(Timestamp, String)> {
+    let words: Vec<&str> = line.splitn(7, ' ').collect();
+    let [date, time, _, _, _, "/containers/delete", event] = words[..] else {
+        return None;
+    };
+    let event: serde_json::Value = serde_json::from_str(event).ok()?;
+    let at = format!("{date}T{time}Z").parse().ok()?;
+    Some((at, event.get("id")?.as_str()?.to_owned()))
 }
 
 /// Removes the directories of test processes that were killed. Nothing is mounted in them any more:
