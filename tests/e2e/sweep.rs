@@ -92,14 +92,6 @@ impl Expected {
             processes: processes(node, population),
         }
     }
-
-    fn batches(&self) -> Vec<BTreeSet<&String>> {
-        let batches = self
-            .containers
-            .chunks(BATCH)
-            .chain(self.sandboxes.chunks(BATCH));
-        batches.map(|batch| batch.iter().collect()).collect()
-    }
 }
 
 fn processes(node: &Node, population: &Population) -> BTreeMap<String, Vec<u32>> {
@@ -203,23 +195,24 @@ async fn wait_for_events(events: &Events, expected: &Expected) {
 /// Inside a batch a few removals run at a time, so only the batch as a whole has an order.
 fn removed_oldest_first_in_batches(removals: &[(Timestamp, String)], expected: &Expected) {
     let mut rest = removals;
-    let mut previous: Option<Timestamp> = None;
-    for batch in expected.batches() {
-        let (now, later) = rest.split_at(batch.len().min(rest.len()));
-        let ids: BTreeSet<&String> = now.iter().map(|(_, id)| id).collect();
-        assert_eq!(ids, batch);
-        let (first, last) = (now[0].0, now[now.len() - 1].0);
-        let is_sandboxes_first = expected
-            .sandboxes
-            .iter()
-            .take(BATCH)
-            .any(|id| batch.contains(id));
-        if let Some(previous) = previous.filter(|_| !is_sandboxes_first) {
-            let gap = first.duration_since(previous);
-            assert!(gap >= REST, "only {gap:#} between two batches");
+    for ids in [&expected.containers, &expected.sandboxes] {
+        let mut ended: Option<Timestamp> = None;
+        for batch in ids.chunks(BATCH) {
+            let (now, later) = rest.split_at(batch.len().min(rest.len()));
+            let removed: BTreeSet<&String> = now.iter().map(|(_, id)| id).collect();
+            let due: BTreeSet<&String> = batch.iter().collect();
+            let early: Vec<_> = removed.difference(&due).collect();
+            let late: Vec<_> = due.difference(&removed).collect();
+            assert!(
+                removed == due,
+                "went too early: {early:?}; too late, or not at all: {late:?}"
+            );
+            if let Some(rest) = ended.map(|ended| now[0].0.duration_since(ended)) {
+                assert!(rest >= REST, "only {rest:#} between two batches");
+            }
+            ended = now.last().map(|(at, _)| *at);
+            rest = later;
         }
-        previous = Some(last);
-        rest = later;
     }
     assert!(rest.is_empty(), "more went than should: {rest:?}");
 }
