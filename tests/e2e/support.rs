@@ -1,0 +1,13 @@
+//! What the end-to-end tests stand on: real daemons in temporary directories, gone with their guards.
+
+pub(crate) mod alertmanager;
+pub(crate) mod cgroup;
+pub(crate) mod cri;
+pub(crate) mod crisweep;
+pub(crate) mod daemon;
+pub(crate) mod dashboards;
+pub(crate) mod node;
+pub(crate) mod plan;
+pub(crate) mod population;
+pub(crate) mod prometheus;
+pub(crate) mod wait;

@@ -1,0 +1,91 @@
+//! The service itself, as a user runs it: the binary with a configuration file.
+
+use std::fs;
+use std::path::Path;
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::daemon::{Daemon, free_port};
+use super::node::Node;
+use super::prometheus::http;
+use super::wait::{PATIENCE, wait_for};
+
+/// The node's name in configuration and alerts.
+pub(crate) const NODE_NAME: &str = "e2e-node";
+
+/// A running service.
+pub(crate) struct Crisweep {
+    daemon: Daemon,
+    /// Its address, `host:port`.
+    pub(crate) address: String,
+}
+
+impl Crisweep {
+    /// Starts it on a node, with what is known of the pods in `pods_file`; waits until it is ready.
+    ///
+    /// It keeps no dead container or sandbox that it need not keep, and rests between batches, so
+    /// that batches can be told apart from outside.
+    pub(crate) async fn start(node: &Node, pods_file: &Path) -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        let config = json!({
+            "runtime": { "endpoint": format!("unix://{}", node.socket().display()) },
+            "collect": { "max_age": "500ms" },
+            "node": { "name": NODE_NAME },
+            "policy": {
+                "containers": { "min_age": "1s", "max_dead": 0 },
+                "sandboxes": { "min_age": "1s", "max_dead": 0 },
+            },
+            "gc": { "batch_pause": "2s" },
+            "pods": { "source": "file", "file": pods_file, "settle": "1s" },
+            "web": { "listen": [address] },
+        });
+        // JSON is YAML.
+        let config_file = node.dir().join("crisweep.yaml");
+        fs::write(&config_file, config.to_string()).unwrap();
+        let args = [format!("--config.file={}", config_file.display())];
+        let program = env!("CARGO_BIN_EXE_crisweep");
+        let mut crisweep = Self {
+            daemon: Daemon::start("crisweep", node.dir(), program, &args),
+            address,
+        };
+        crisweep.ready().await;
+        crisweep
+    }
+
+    /// Returns the URL of a path.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Reads a page of JSON.
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, String> {
+        http::json(&self.url(path), &[]).await
+    }
+
+    /// Posts nothing to a path; returns the status and the JSON answer.
+    pub(crate) async fn post(&self, path: &str) -> (StatusCode, Value) {
+        let answer = http::client().post(self.url(path)).send().await.unwrap();
+        (answer.status(), answer.json().await.unwrap())
+    }
+
+    /// Returns the end of its log, for messages.
+    pub(crate) fn log_tail(&self) -> String {
+        self.daemon.log_tail()
+    }
+
+    async fn ready(&mut self) {
+        let url = self.url("/-/ready");
+        wait_for("crisweep to be ready", PATIENCE, || {
+            self.daemon.assert_alive();
+            let tail = self.daemon.log_tail();
+            let url = url.clone();
+            async move {
+                http::ready(&url)
+                    .await
+                    .map_err(|error| format!("{error}\n{tail}"))
+            }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,128 @@
+//! A process that never outlives its guard, nor the test process, however that ends.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Runs its arguments until its standard input ends. That is a pipe which only the test process
+/// holds: dropping the guard closes it, and so does a panic, an abort or a `kill -9` of the test.
+/// A program that ends by itself ends the shell too, which `assert_alive` sees. In the subshell `$$`
+/// is still the outer shell.
+const UNTIL_STDIN_ENDS: &str = r#"
+{
+  trap 'kill -KILL $!; wait; exit' TERM
+  "$@" </dev/null &
+  wait $!
+  echo "exited: $?"
+  kill -TERM $$
+} &
+read -r _
+kill -TERM $!
+wait
+"#;
+
+/// A running process with its own group, and its output in a file.
+pub(crate) struct Daemon {
+    name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts a program whose output goes to `dir/NAME.log`.
+    pub(crate) fn start(name: &str, dir: &Path, program: &str, args: &[String]) -> Self {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", UNTIL_STDIN_ENDS, name, program])
+            .args(args);
+        Self::start_as_is(name, dir, command)
+    }
+
+    /// Starts a command that itself ends, with all that it started, when its standard input does.
+    pub(crate) fn start_as_is(name: &str, dir: &Path, mut command: Command) -> Self {
+        let log = dir.join(format!("{name}.log"));
+        let output = File::create(&log).unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output)
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{name} cannot start: {error}"));
+        let stdin = child.stdin.take();
+        Self {
+            name: name.to_owned(),
+            child,
+            stdin,
+            log,
+        }
+    }
+
+    /// Writes a line to the process's standard input.
+    pub(crate) fn tell(&mut self, line: &str) {
+        use std::io::Write;
+        let stdin = self.stdin.as_mut().unwrap();
+        writeln!(stdin, "{line}").unwrap_or_else(|error| panic!("{} is gone: {error}", self.name));
+    }
+
+    /// Returns all that it wrote so far.
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// Returns the end of what it wrote, for messages.
+    pub(crate) fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// Fails the test if the process has ended by itself.
+    pub(crate) fn assert_alive(&mut self) {
+        if let Some(status) = self.child.try_wait().unwrap() {
+            panic!("{} ended ({status}):\n{}", self.name, self.log_tail());
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < deadline {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns a loopback port that nobody listens on.
+///
+/// It lies below the range from which the kernel takes ports for outgoing connections: one of those
+/// cannot take it before the daemon that it is for has bound it.
+pub(crate) fn free_port() -> u16 {
+    loop {
+        let port = fastrand::u16(20_000..32_000);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Says whether a directory is named `PREFIX` and a process id, and that process is gone: it was
+/// killed before it could remove it.
+pub(crate) fn owner_is_dead(directory: &Path, prefix: &str) -> bool {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let owner = name
+        .strip_prefix(prefix)
+        .and_then(|rest| rest.split('-').next());
+    owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists())
+}

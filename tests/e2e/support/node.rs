@@ -1,0 +1,275 @@
+//! A node: a real containerd in its own process, mount and network namespaces.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jiff::Timestamp;
+use tempfile::TempDir;
+
+use super::cgroup::CgroupParent;
+use super::cri::Cri;
+use super::daemon::{Daemon, owner_is_dead};
+use super::wait::{PATIENCE, wait_for};
+
+/// The image of every pause process.
+pub(crate) const PAUSE_IMAGE: &str = "crisweep.test/pause:1";
+/// The image of every container.
+pub(crate) const BUSYBOX_IMAGE: &str = "crisweep.test/busybox:1";
+
+/// Short: a socket's path must not be longer than 107 bytes.
+const PARENT: &str = "/tmp";
+const PREFIX: &str = "ce2e-";
+
+/// This directory in the sources.
+pub(crate) fn here() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e")
+}
+
+/// A running containerd with both images and a bridge network. Dropping it ends every process and
+/// removes every file, mount and control group.
+///
+/// The fields' order matters: processes end before what they use is removed.
+pub(crate) struct Node {
+    containerd: Daemon,
+    cgroups: CgroupParent,
+    dir: TempDir,
+}
+
+impl Node {
+    /// Starts containerd and waits until it answers and has its images.
+    pub(crate) async fn start() -> Self {
+        remove_stale();
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        let dir = tempfile::Builder::new()
+            .prefix(&prefix)
+            .tempdir_in(PARENT)
+            .unwrap();
+        write_config(dir.path());
+        let mut command = Command::new("unshare");
+        command
+            .args([
+                "--mount",
+                "--net",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "--kill-child",
+                "sh",
+            ])
+            .arg(here().join("node-init.sh"))
+            .arg(dir.path());
+        let containerd = Daemon::start_as_is("containerd", dir.path(), command);
+        let mut node = Self {
+            containerd,
+            cgroups: CgroupParent::new(),
+            dir,
+        };
+        node.ready().await;
+        node.import_images().await;
+        node
+    }
+
+    /// Returns the directory of everything that belongs to this node.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Returns containerd's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join("c.sock")
+    }
+
+    /// Returns the root of the pods' log directories.
+    pub(crate) fn log_root(&self) -> PathBuf {
+        self.dir.path().join("log/pods")
+    }
+
+    /// Returns the control groups of its pods.
+    pub(crate) fn cgroups(&self) -> &CgroupParent {
+        &self.cgroups
+    }
+
+    /// Connects to the runtime.
+    pub(crate) async fn cri(&self) -> Cri {
+        Cri::connect(&self.socket()).await
+    }
+
+    /// Starts to record what containerd says that it creates and deletes.
+    pub(crate) async fn events(&self) -> Events {
+        let args = [
+            "-a",
+            &self.socket().to_string_lossy(),
+            "-n",
+            "k8s.io",
+            "events",
+        ]
+        .map(str::to_owned);
+        let events = Events {
+            ctr: Daemon::start("events", self.dir(), "ctr", &args),
+        };
+        // `ctr` does not say when it has subscribed: touch something until its event is seen.
+        wait_for("containerd's events", PATIENCE, || async {
+            self.ctr(&["images", "label", BUSYBOX_IMAGE, "e2e=seen"]);
+            let log = events.ctr.log();
+            if log.contains("/images/update") {
+                Ok(())
+            } else {
+                Err(log)
+            }
+        })
+        .await;
+        events
+    }
+
+    /// Stops containerd, as an upgrade does; pods go on. [`Node::resume`] starts it again.
+    pub(crate) async fn pause(&mut self) {
+        self.containerd.tell("stop");
+        wait_for("containerd to stop", PATIENCE, || async {
+            match Cri::try_connect(&self.socket()).await {
+                Ok(_) => Err("it still answers".to_owned()),
+                Err(_) => Ok(()),
+            }
+        })
+        .await;
+    }
+
+    /// Starts containerd again.
+    pub(crate) async fn resume(&mut self) {
+        self.containerd.tell("start");
+        self.ready().await;
+    }
+
+    async fn ready(&mut self) {
+        self.containerd.assert_alive();
+        wait_for("containerd to answer", PATIENCE, || async {
+            let tail = |error| format!("{error}\n{}", self.containerd.log_tail());
+            let cri = Cri::try_connect(&self.socket()).await.map_err(tail)?;
+            cri.version()
+                .await
+                .map_err(|status| tail(status.to_string()))
+        })
+        .await;
+    }
+
+    async fn import_images(&self) {
+        let archive = self.dir().join("images.tar");
+        let made = Command::new(here().join("images.sh"))
+            .arg(&archive)
+            .args([PAUSE_IMAGE, BUSYBOX_IMAGE])
+            .status()
+            .unwrap();
+        assert!(made.success(), "images.sh: {made}");
+        self.ctr(&["images", "import", &archive.to_string_lossy()]);
+        let cri = self.cri().await;
+        // CRI learns of an import by an event, a moment later.
+        wait_for("the images", PATIENCE, || async {
+            let images = cri.images().await;
+            if images.len() == 2 {
+                Ok(())
+            } else {
+                Err(format!("{images:?}"))
+            }
+        })
+        .await;
+    }
+
+    fn ctr(&self, args: &[&str]) {
+        let output = Command::new("ctr")
+            .arg("-a")
+            .arg(self.socket())
+            .args(["-n", "k8s.io"])
+            .args(args)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "ctr {args:?}: {output:?}");
+    }
+}
+
+/// What containerd itself reports, independent of who asks for it.
+pub(crate) struct Events {
+    ctr: Daemon,
+}
+
+impl Events {
+    /// Returns the ids of the containers and sandboxes that were removed so far, in that order.
+    pub(crate) fn removed(&self) -> Vec<String> {
+        self.removals().into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Returns the same with the time of each.
+    pub(crate) fn removals(&self) -> Vec<(Timestamp, String)> {
+        self.ctr.log().lines().filter_map(removal).collect()
+    }
+}
+
+/// Reads a line like `2024-01-02 03:04:05.6 +0000 UTC k8s.io /containers/delete {"id":"..."}`.
+fn removal(line: &str) -> Option<(Timestamp, String)> {
+    let words: Vec<&str> = line.splitn(7, ' ').collect();
+    let [date, time, _, _, _, "/containers/delete", event] = words[..] else {
+        return None;
+    };
+    let event: serde_json::Value = serde_json::from_str(event).ok()?;
+    let at = format!("{date}T{time}Z").parse().ok()?;
+    Some((at, event.get("id")?.as_str()?.to_owned()))
+}
+
+/// Removes the directories of test processes that were killed. Nothing is mounted in them any more:
+/// the mounts went with their namespace.
+fn remove_stale() {
+    for entry in fs::read_dir(PARENT).unwrap().flatten() {
+        if owner_is_dead(&entry.path(), PREFIX) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn write_config(dir: &Path) {
+    fs::create_dir_all(dir.join("cni")).unwrap();
+    let network = serde_json::json!({
+        "cniVersion": "0.4.0",
+        "name": "e2e",
+        "plugins": [{
+            "type": "bridge",
+            "bridge": "cse2e0",
+            "isGateway": true,
+            "ipam": {
+                "type": "host-local",
+                "dataDir": dir.join("ipam"),
+                "ranges": [[{ "subnet": "10.213.0.0/16" }]],
+            },
+        }],
+    });
+    fs::write(dir.join("cni/10-bridge.conflist"), network.to_string()).unwrap();
+    let plugins = ["/usr/lib/cni", "/opt/cni/bin"];
+    let plugins = plugins
+        .iter()
+        .find(|dir| Path::new(dir).join("bridge").exists())
+        .unwrap();
+    let dir = dir.display();
+    let config = format!(
+        r#"version = 2
+root = "{dir}/root"
+state = "{dir}/state"
+# It makes /opt/containerd on the real file system.
+disabled_plugins = ["io.containerd.internal.v1.opt"]
+
+[grpc]
+address = "{dir}/c.sock"
+
+[ttrpc]
+address = "{dir}/c.sock.ttrpc"
+
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{PAUSE_IMAGE}"
+# Without CAP_SYS_RESOURCE runc cannot lower a score.
+restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{plugins}"
+conf_dir = "{dir}/cni"
+"#
+    );
+    fs::write(format!("{dir}/containerd.toml"), config).unwrap();
+}

@@ -1,0 +1,335 @@
+//! The main job, start to end: litter, metrics, alert, webhook, pass, and the alert resolves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crisweep::cri::proto::{ContainerState, PodSandboxState};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::support::alertmanager::Alertmanager;
+use crate::support::crisweep::{Crisweep, NODE_NAME};
+use crate::support::dashboards;
+use crate::support::node::{Events, Node};
+use crate::support::plan::{self, End, Fate, Known};
+use crate::support::population::{MadeContainer, MadePod, MadeSandbox, Population};
+use crate::support::prometheus::{Prometheus, shipped_rules};
+use crate::support::wait::{PATIENCE, wait_for};
+
+/// The alert that the incident's sandboxes set off: there are more than 50 of them.
+const ALERT: &str = "CrisweepTooManyNotReadySandboxes";
+const BATCH: usize = 50;
+/// Less than the rest between batches that the service is configured with, so that a busy machine
+/// cannot blur it; far more than lies between two removals of one batch.
+const REST: SignedDuration = SignedDuration::from_millis(1500);
+
+/// Says whether no policy may take a container: it lives, or another run of it would follow, or it
+/// is not the kubelet's.
+fn must_stay(pod: &MadePod, container: &MadeContainer) -> bool {
+    match (container.plan.end, pod.plan.known) {
+        (End::Created | End::Runs, _) | (End::Exits(_), Known::Unmanaged) => true,
+        (End::Exits(_), Known::Active | Known::StaticSucceeded) => pod.is_newest(container),
+        (End::Exits(_), Known::Succeeded | Known::Absent) => false,
+    }
+}
+
+/// Says whether a sandbox stays when all containers that may go are gone.
+fn sandbox_must_stay(pod: &MadePod, sandbox: &MadeSandbox) -> bool {
+    let is_newest = pod
+        .sandboxes
+        .iter()
+        .all(|other| other.plan.attempt <= sandbox.plan.attempt);
+    let holds = sandbox
+        .containers
+        .iter()
+        .any(|container| must_stay(pod, container));
+    match pod.plan.known {
+        _ if holds || sandbox.plan.fate == Fate::Ready => true,
+        Known::Active | Known::StaticSucceeded => is_newest,
+        Known::Unmanaged => true,
+        Known::Succeeded | Known::Absent => false,
+    }
+}
+
+/// What the node looked like before, and what it must look like afterwards.
+struct Expected {
+    /// Dead containers that go, oldest first.
+    containers: Vec<String>,
+    /// Sandboxes that go, oldest first.
+    sandboxes: Vec<String>,
+    /// The processes of each container that runs.
+    processes: BTreeMap<String, Vec<u32>>,
+}
+
+impl Expected {
+    async fn of(node: &Node, population: &Population) -> Self {
+        let cri = node.cri().await;
+        let born: BTreeMap<String, i64> = cri
+            .containers()
+            .await
+            .into_iter()
+            .map(|row| (row.id, row.created_at))
+            .chain(
+                cri.sandboxes()
+                    .await
+                    .into_iter()
+                    .map(|row| (row.id, row.created_at)),
+            )
+            .collect();
+        let oldest_first = |mut ids: Vec<String>| {
+            ids.sort_by_key(|id| born[id]);
+            ids
+        };
+        let containers = population
+            .containers()
+            .filter(|(pod, c)| !must_stay(pod, c));
+        let sandboxes = population
+            .sandboxes()
+            .filter(|(pod, s)| !sandbox_must_stay(pod, s));
+        Self {
+            containers: oldest_first(containers.map(|(_, c)| c.id.clone()).collect()),
+            sandboxes: oldest_first(sandboxes.map(|(_, s)| s.id.clone()).collect()),
+            processes: processes(node, population),
+        }
+    }
+}
+
+fn processes(node: &Node, population: &Population) -> BTreeMap<String, Vec<u32>> {
+    population
+        .containers()
+        .filter(|(_, container)| container.plan.end == End::Runs)
+        .map(|(_, container)| {
+            (
+                container.id.clone(),
+                node.cgroups().processes(&container.id),
+            )
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn an_alert_sweeps_the_node() {
+    let node = Node::start().await;
+    let population = Population::make(&node, plan::incident()).await;
+    let pods_file = node.dir().join("pods.json");
+    population.write_pods_file(&pods_file);
+    let expected = Expected::of(&node, &population).await;
+    assert!(expected.containers.len() > 2 * BATCH && expected.sandboxes.len() > BATCH);
+    assert!(
+        expected.processes.values().all(|pids| pids.len() == 1),
+        "{:?}",
+        expected.processes
+    );
+
+    let events = node.events().await;
+    let crisweep = Crisweep::start(&node, &pods_file).await;
+    let webhook = crisweep.url("/webhook/alertmanager");
+    let alertmanager = Alertmanager::start(node.dir(), &webhook).await;
+    let targets = [crisweep.address.clone()];
+    let prometheus =
+        Prometheus::start(node.dir(), &targets, &shipped_rules("1s"), &alertmanager).await;
+
+    let pass = wait_for_alert_pass(&crisweep).await;
+    assert_eq!(
+        pass["outcome"],
+        "completed",
+        "{pass}\n{}",
+        crisweep.log_tail()
+    );
+    for (target, ids) in [
+        ("containers", &expected.containers),
+        ("sandboxes", &expected.sandboxes),
+    ] {
+        let counts = &pass["targets"][target];
+        assert_eq!(counts["planned"], ids.len(), "{target}: {pass}");
+        assert_eq!(counts["removed"], ids.len(), "{target}: {pass}");
+    }
+    wait_for_events(&events, &expected).await;
+    removed_oldest_first_in_batches(&events.removals(), &expected);
+    only_the_dead_are_gone(&node, &population, &expected).await;
+    wait_for_resolution(&prometheus, &alertmanager).await;
+    metrics_tell_the_story(&prometheus, &population, &expected).await;
+    every_dashboard_query_returns_data(&prometheus).await;
+
+    let (status, again) = crisweep.post("/gc?wait=60s").await;
+    assert_eq!(
+        (status.as_u16(), &again["outcome"]),
+        (200, &"nothing-to-do".into()),
+        "{again}"
+    );
+    assert_eq!(
+        events.removals().len(),
+        expected.containers.len() + expected.sandboxes.len()
+    );
+}
+
+async fn wait_for_alert_pass(crisweep: &Crisweep) -> Value {
+    wait_for("the alert's pass to end", 2 * PATIENCE, || async {
+        let passes = crisweep.get("/api/v1/passes").await?;
+        let by_alert =
+            |pass: &&Value| pass["trigger"]["cause"] == "alert" && pass["state"] == "done";
+        let pass = passes["passes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(by_alert);
+        pass.cloned()
+            .ok_or_else(|| format!("{passes}\n{}", crisweep.log_tail()))
+    })
+    .await
+}
+
+async fn wait_for_events(events: &Events, expected: &Expected) {
+    let all = expected.containers.len() + expected.sandboxes.len();
+    wait_for("containerd's word for each removal", PATIENCE, || async {
+        let seen = events.removed().len();
+        if seen >= all {
+            Ok(())
+        } else {
+            Err(format!("{seen} of {all}"))
+        }
+    })
+    .await;
+}
+
+/// Inside a batch a few removals run at a time, so only the batch as a whole has an order.
+fn removed_oldest_first_in_batches(removals: &[(Timestamp, String)], expected: &Expected) {
+    let mut rest = removals;
+    for ids in [&expected.containers, &expected.sandboxes] {
+        let mut ended: Option<Timestamp> = None;
+        for batch in ids.chunks(BATCH) {
+            let (now, later) = rest.split_at(batch.len().min(rest.len()));
+            let removed: BTreeSet<&String> = now.iter().map(|(_, id)| id).collect();
+            let due: BTreeSet<&String> = batch.iter().collect();
+            let early: Vec<_> = removed.difference(&due).collect();
+            let late: Vec<_> = due.difference(&removed).collect();
+            assert!(
+                removed == due,
+                "went too early: {early:?}; too late, or not at all: {late:?}"
+            );
+            if let Some(rest) = ended.map(|ended| now[0].0.duration_since(ended)) {
+                assert!(rest >= REST, "only {rest:#} between two batches");
+            }
+            ended = now.last().map(|(at, _)| *at);
+            rest = later;
+        }
+    }
+    assert!(rest.is_empty(), "more went than should: {rest:?}");
+}
+
+async fn only_the_dead_are_gone(node: &Node, population: &Population, expected: &Expected) {
+    let cri = node.cri().await;
+    let containers: BTreeMap<String, ContainerState> = cri
+        .containers()
+        .await
+        .iter()
+        .map(|row| (row.id.clone(), row.state()))
+        .collect();
+    let mut left = population.container_states();
+    left.retain(|id, _| !expected.containers.contains(id));
+    assert_eq!(containers, left);
+    let sandboxes: BTreeMap<String, PodSandboxState> = cri
+        .sandboxes()
+        .await
+        .iter()
+        .map(|row| (row.id.clone(), row.state()))
+        .collect();
+    let mut left = population.sandbox_states();
+    left.retain(|id, _| !expected.sandboxes.contains(id));
+    assert_eq!(sandboxes, left);
+    assert_eq!(processes(node, population), expected.processes);
+    assert_eq!(cri.images().await.len(), 2);
+}
+
+async fn wait_for_resolution(prometheus: &Prometheus, alertmanager: &Alertmanager) {
+    wait_for("the alert to resolve in Prometheus", PATIENCE, || async {
+        let fired = format!(
+            r#"max_over_time(ALERTS{{alertname="{ALERT}", alertstate="firing", node="{NODE_NAME}"}}[30m])"#
+        );
+        prometheus.query_one(&fired).await?;
+        let alerts = prometheus.alerts().await?;
+        let is_on = alerts.iter().any(|alert| alert.labels["alertname"] == ALERT);
+        if is_on { Err(format!("{alerts:?}")) } else { Ok(()) }
+    })
+    .await;
+    wait_for("the alert to resolve in Alertmanager", PATIENCE, || async {
+        let alerts = alertmanager.alerts().await?;
+        let is_on = alerts
+            .iter()
+            .any(|alert| alert["labels"]["alertname"] == ALERT);
+        if is_on {
+            Err(format!("{alerts:?}"))
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+}
+
+async fn metrics_tell_the_story(
+    prometheus: &Prometheus,
+    population: &Population,
+    expected: &Expected,
+) {
+    let exited = population.count(ContainerState::ContainerExited);
+    let dead = population.count_sandboxes(PodSandboxState::SandboxNotready);
+    let running = population.count(ContainerState::ContainerRunning);
+    let (containers, sandboxes) = (expected.containers.len(), expected.sandboxes.len());
+    let facts = [
+        (
+            r#"max_over_time(cri_containers{state="exited"}[30m])"#,
+            exited,
+        ),
+        (r#"cri_containers{state="exited"}"#, exited - containers),
+        (
+            r#"max_over_time(cri_pod_sandboxes{state="notready"}[30m])"#,
+            dead,
+        ),
+        (r#"cri_pod_sandboxes{state="notready"}"#, dead - sandboxes),
+        (
+            r#"min_over_time(cri_containers{state="running"}[30m])"#,
+            running,
+        ),
+        (
+            r#"sum(crisweep_removals_total{target="containers"})"#,
+            containers,
+        ),
+        (
+            r#"sum(crisweep_removals_total{target="sandboxes"})"#,
+            sandboxes,
+        ),
+        ("sum(crisweep_removal_failures_total)", 0),
+        ("min_over_time(cri_up[30m])", 1),
+    ];
+    for (query, wanted) in facts {
+        wait_for(query, Duration::from_secs(30), || async {
+            let value = prometheus.query_one(query).await?;
+            #[expect(clippy::cast_precision_loss, reason = "small counts")]
+            let is_it = (value - wanted as f64).abs() < 0.5;
+            if is_it {
+                Ok(())
+            } else {
+                Err(format!("{value}, not {wanted}"))
+            }
+        })
+        .await;
+    }
+}
+
+async fn every_dashboard_query_returns_data(prometheus: &Prometheus) {
+    let queries = dashboards::queries();
+    assert!(!queries.is_empty(), "no queries in dashboards/");
+    let mut empty = Vec::new();
+    for query in queries {
+        let samples = prometheus.query(&query).await;
+        if samples.as_ref().is_ok_and(|samples| !samples.is_empty()) {
+            continue;
+        }
+        empty.push(format!("{query}: {samples:?}"));
+    }
+    assert!(
+        empty.is_empty(),
+        "queries without data:\n{}",
+        empty.join("\n")
+    );
+}
