@@ -1,0 +1,34 @@
+#!/bin/sh
+# Checks the rules, their tests and the sample configurations, from any directory.
+# Needs promtool and amtool (Debian: prometheus, prometheus-alertmanager).
+set -eu
+cd -- "$(dirname -- "$0")"
+
+for tool in promtool amtool; do
+    command -v "$tool" >/dev/null || {
+        echo "$0: $tool not found; apt-get install prometheus prometheus-alertmanager" >&2
+        exit 2
+    }
+done
+
+promtool check rules --lint=all --lint-fatal crisweep.rules.yaml
+promtool test rules tests/*.yaml
+promtool check config --lint=all --lint-fatal prometheus.sample.yaml
+amtool check-config alertmanager.sample.yaml
+
+# Each alert has its tests and its runbook, and each runbook its alert.
+failed=0
+alerts=$(sed -n 's/^ *- alert: *//p' crisweep.rules.yaml)
+for alert in $alerts; do
+    for file in "tests/$alert.yaml" "../docs/runbooks/$alert.md"; do
+        [ -f "$file" ] || { echo "$alert: no $file" >&2; failed=1; }
+    done
+done
+for file in tests/*.yaml ../docs/runbooks/Crisweep*.md; do
+    alert=$(basename "$file" | sed 's/\.[a-z]*$//')
+    case " $(echo $alerts) " in
+        *" $alert "*) ;;
+        *) echo "$file: no such alert" >&2; failed=1 ;;
+    esac
+done
+exit "$failed"
