@@ -1,13 +1,18 @@
 # syntax=docker/dockerfile:1
 # One binary on glibc and nothing else: no shell, no package manager.
-#   docker build -t crisweep .
+#   docker build -t crisweep --build-arg REVISION="$(git rev-parse --short HEAD)" .
+#   docker run --network host -v /run/containerd:/run/containerd crisweep
+# Host network, because it listens on loopback; the socket's directory and not the socket, because a
+# restarted runtime makes a new one.
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
+ARG REVISION=unknown
 COPY . .
 # The cache mounts keep what was built between two builds; the binary is copied out of them.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked && install -D -m 0755 target/release/crisweep /out/crisweep
+    CRISWEEP_REVISION="$REVISION" cargo build --release --locked \
+    && install -D -m 0755 target/release/crisweep /out/crisweep
 
 FROM gcr.io/distroless/cc-debian12
 COPY --from=build /out/crisweep /usr/local/bin/crisweep
