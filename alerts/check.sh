@@ -16,6 +16,20 @@ promtool test rules tests/*.yaml
 promtool check config --lint=all --lint-fatal prometheus.sample.yaml
 amtool check-config alertmanager.sample.yaml
 
+# What a pass can help goes to crisweep and to people, all else to people alone.
+route() {
+    receivers=$1
+    shift
+    said=$(amtool config routes test --config.file=alertmanager.sample.yaml \
+        --verify.receivers="$receivers" node=n1 "$@" 2>&1) || {
+        echo "alertmanager.sample.yaml: $* must go to $receivers; amtool: $said" >&2
+        exit 1
+    }
+}
+route crisweep,people alertname=CrisweepTooManyExitedContainers crisweep=all
+route people alertname=CrisweepRuntimeDown
+route people alertname=SomebodyElses
+
 # Each alert has its tests and its runbook, and each runbook its alert.
 failed=0
 alerts=$(sed -n 's/^ *- alert: *//p' crisweep.rules.yaml)
