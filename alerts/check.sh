@@ -1,0 +1,48 @@
+#!/bin/sh
+# Checks the rules, their tests and the sample configurations, from any directory.
+# Needs promtool and amtool (Debian: prometheus, prometheus-alertmanager).
+set -eu
+cd -- "$(dirname -- "$0")"
+
+for tool in promtool amtool; do
+    command -v "$tool" >/dev/null || {
+        echo "$0: $tool not found; apt-get install prometheus prometheus-alertmanager" >&2
+        exit 2
+    }
+done
+
+promtool check rules --lint=all --lint-fatal crisweep.rules.yaml
+promtool test rules tests/*.yaml
+promtool check config --lint=all --lint-fatal prometheus.sample.yaml
+amtool check-config alertmanager.sample.yaml
+
+# What a pass can help goes to crisweep and to people, all else to people alone.
+route() {
+    receivers=$1
+    shift
+    said=$(amtool config routes test --config.file=alertmanager.sample.yaml \
+        --verify.receivers="$receivers" node=n1 "$@" 2>&1) || {
+        echo "alertmanager.sample.yaml: $* must go to $receivers; amtool: $said" >&2
+        exit 1
+    }
+}
+route crisweep,people alertname=CrisweepTooManyExitedContainers crisweep=all
+route people alertname=CrisweepRuntimeDown
+route people alertname=SomebodyElses
+
+# Each alert has its tests and its runbook, and each runbook its alert.
+failed=0
+alerts=$(sed -n 's/^ *- alert: *//p' crisweep.rules.yaml)
+for alert in $alerts; do
+    for file in "tests/$alert.yaml" "../docs/runbooks/$alert.md"; do
+        [ -f "$file" ] || { echo "$alert: no $file" >&2; failed=1; }
+    done
+done
+for file in tests/*.yaml ../docs/runbooks/Crisweep*.md; do
+    alert=$(basename "$file" | sed 's/\.[a-z]*$//')
+    case " $(echo $alerts) " in
+        *" $alert "*) ;;
+        *) echo "$file: no such alert" >&2; failed=1 ;;
+    esac
+done
+exit "$failed"
