@@ -15,10 +15,6 @@ fn nowhere(dir: &Path) -> Places {
     }
 }
 
-fn given(value: &str) -> Option<String> {
-    Some(value.to_owned())
-}
-
 #[test]
 fn endpoints_as_crictl_and_the_kubelet_write_them() {
     for value in ["unix:///run/x.sock", "unix:/run/x.sock", "/run/x.sock"] {
@@ -79,16 +75,16 @@ async fn the_first_that_is_named_wins_and_is_not_asked() {
     )
     .unwrap();
     let mut places = nowhere(dir.path());
-    places.flag = given("unix:///from/flag");
-    places.config = given("/from/config");
-    places.environment = given("unix:/from/environment");
+    places.flag = Some("unix:///from/flag".to_owned());
+    places.config = Some("/from/config".to_owned());
+    places.environment = Some("unix:/from/environment".to_owned());
 
     let mut found = Vec::new();
     for forget in [
         |_: &mut Places| {},
-        |places: &mut Places| places.flag = given(""),
+        |places: &mut Places| places.flag = Some(String::new()),
         |places: &mut Places| places.config = None,
-        |places: &mut Places| places.environment = given(" "),
+        |places: &mut Places| places.environment = Some(" ".to_owned()),
     ] {
         forget(&mut places);
         let Found { path, why } = discover(&places).await.unwrap();
@@ -117,7 +113,7 @@ async fn a_named_endpoint_that_is_none_is_refused_and_nothing_else_tried() {
         ..nowhere(dir.path())
     };
     let bad_flag = Places {
-        flag: given("tcp://x"),
+        flag: Some("tcp://x".to_owned()),
         ..places.clone()
     };
     assert!(matches!(
