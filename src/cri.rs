@@ -3,7 +3,7 @@
 //! Never decides what goes: it asks, converts and removes what it is told to.
 
 pub mod client;
-mod codec;
+pub mod codec;
 pub mod convert;
 pub mod discover;
 mod error;

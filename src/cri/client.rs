@@ -63,9 +63,9 @@ impl Client {
         let image = settings.image_endpoint.as_deref().map(link);
         Self {
             shared: Arc::new(Shared {
+                settings,
                 runtime,
                 image,
-                settings,
             }),
         }
     }
@@ -309,7 +309,7 @@ fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// containerd 1.6 says NOT_FOUND where later ones say OK.
+/// containerd 1.6 says `NOT_FOUND` where later ones say OK.
 fn gone_is_success<T>(answer: Result<T, Error>) -> Result<(), Error> {
     found(answer).map(|_| ())
 }

@@ -19,13 +19,13 @@ const ROWS_FIELD: u32 = 1;
 
 /// One message of a list's answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Page<M> {
+pub struct Page<M> {
     /// Its rows, converted.
-    pub(crate) rows: Vec<M>,
+    pub rows: Vec<M>,
     /// Rows that lack what must be there.
-    pub(crate) malformed: usize,
+    pub malformed: usize,
     /// What the message weighs on the wire, all fields counted.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// Sends `Q`, receives pages of what `R` converts to.
@@ -72,9 +72,11 @@ impl<R: Row> Decoder for ListDecoder<R> {
 
 /// Why a message is not what it should be.
 #[derive(Debug, thiserror::Error)]
-enum ReadError {
+pub enum ReadError {
+    /// It is not protobuf.
     #[error(transparent)]
     Protobuf(#[from] DecodeError),
+    /// A row's length lies.
     // Begins as prost's own texts do, by which `Error` knows them.
     #[error("failed to decode Protobuf message: a row ends past the end of its message")]
     CutOff,
@@ -82,7 +84,7 @@ enum ReadError {
 
 /// Reads one message. A row that cannot be decoded fails it all: what such a row would have held in
 /// use is not known, so nothing may be concluded from the rest.
-fn read<R: Row>(mut message: Bytes) -> Result<Page<R::Model>, ReadError> {
+pub fn read<R: Row>(mut message: Bytes) -> Result<Page<R::Model>, ReadError> {
     let mut page = Page {
         rows: Vec::new(),
         malformed: 0,

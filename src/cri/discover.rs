@@ -240,11 +240,7 @@ fn attempt(place: &str, problem: impl Into<String>) -> Attempt {
 }
 
 fn io_problem(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "no such file".to_owned(),
-        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        _ => plain(&error.to_string()),
-    }
+    plain(&error.to_string())
 }
 
 fn lines(tried: &[Attempt]) -> String {

@@ -1,1 +1,356 @@
+//! Small runtimes on sockets in temporary directories, for this module's tests.
 
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::codegen::BoxStream;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+use super::proto::image_service_server::{ImageService, ImageServiceServer};
+use super::proto::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+use super::{Settings, proto};
+
+/// A server with threads of its own: dropped, it is gone as a killed process is, connections and all.
+pub(super) struct Server {
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Server {
+    /// Listens on `path` when it returns. A socket file that is there already is replaced.
+    pub(super) fn start(path: &Path, routes: Routes) -> Self {
+        let _ = std::fs::remove_file(path);
+        let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        let runtime = runtime.unwrap();
+        runtime.spawn(async move {
+            let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+            let incoming = UnixListenerStream::new(listener);
+            let server = tonic::transport::Server::builder().add_routes(routes);
+            server.serve_with_incoming(incoming).await.unwrap();
+        });
+        Self {
+            runtime: Some(runtime),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.runtime.take().unwrap().shutdown_background();
+    }
+}
+
+/// A socket's place, and settings for it that fail soon.
+pub(super) fn place() -> (tempfile::TempDir, PathBuf, Settings) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cri.sock");
+    let settings = Settings {
+        endpoint: path.clone(),
+        image_endpoint: None,
+        timeout: Duration::from_secs(10),
+        removal_timeout: Duration::from_secs(10),
+        max_message_bytes: 64 << 20,
+    };
+    (dir, path, settings)
+}
+
+/// Answers every RPC with a message of these bytes and status OK.
+pub(super) fn raw_answer(message: &[u8]) -> Routes {
+    let mut body = vec![0];
+    body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+    body.extend(message);
+    let answer = move || async move {
+        (
+            [("content-type", "application/grpc"), ("grpc-status", "0")],
+            body,
+        )
+    };
+    Routes::from(axum::Router::new().fallback(answer))
+}
+
+/// A runtime that answers from values. What it does not have answers UNIMPLEMENTED.
+#[derive(Clone, Default)]
+pub(super) struct Fake {
+    pub(super) name: String,
+    pub(super) containers: Vec<proto::Container>,
+    pub(super) sandboxes: Vec<proto::PodSandbox>,
+    pub(super) images: Vec<proto::Image>,
+    /// Rows per message of a streamed list; `None`: cannot stream.
+    pub(super) rows_per_message: Option<usize>,
+    /// Ends each stream with an error after its messages.
+    pub(super) breaks_streams: bool,
+    /// What everything but streams is answered with.
+    pub(super) refusal: Option<Status>,
+    /// Never answers Version.
+    pub(super) hangs: bool,
+    /// Applies no filter.
+    pub(super) ignores_filters: bool,
+    /// Every call, and its `grpc-timeout`.
+    pub(super) calls: Arc<Mutex<Vec<(&'static str, String)>>>,
+}
+
+impl Fake {
+    pub(super) fn serve(&self, path: &Path) -> Server {
+        let mut routes = Routes::builder();
+        routes.add_service(RuntimeServiceServer::new(self.clone()));
+        routes.add_service(ImageServiceServer::new(self.clone()));
+        Server::start(path, routes.routes())
+    }
+
+    pub(super) fn called(&self, method: &str) -> usize {
+        self.calls
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|(name, _)| *name == method)
+            .count()
+    }
+
+    pub(super) fn deadline_of(&self, method: &str) -> String {
+        let calls = self.calls.lock().unwrap();
+        calls
+            .iter()
+            .rfind(|(name, _)| *name == method)
+            .unwrap()
+            .1
+            .clone()
+    }
+
+    fn note<T>(&self, method: &'static str, request: &Request<T>) {
+        let deadline = request.metadata().get("grpc-timeout");
+        let deadline = deadline
+            .map_or("", |value| value.to_str().unwrap())
+            .to_owned();
+        self.calls.lock().unwrap().push((method, deadline));
+    }
+
+    fn answer<Q, A>(&self, method: &'static str, request: &Request<Q>, answer: A) -> Answer<A> {
+        self.note(method, request);
+        self.refusal.clone().map_or(Ok(Response::new(answer)), Err)
+    }
+
+    fn stream<R: Clone, A: Send + 'static>(
+        &self,
+        rows: &[R],
+        message: fn(Vec<R>) -> A,
+    ) -> Stream<A> {
+        let size = self
+            .rows_per_message
+            .ok_or_else(|| Status::unimplemented("unknown method"))?;
+        let mut messages: Vec<_> = rows.chunks(size).map(|c| Ok(message(c.to_vec()))).collect();
+        if self.breaks_streams {
+            messages.push(Err(Status::unknown("the shelf fell over")));
+        }
+        Ok(Response::new(Box::pin(tokio_stream::iter(messages))))
+    }
+}
+
+type Answer<A> = Result<Response<A>, Status>;
+type Stream<A> = Result<Response<BoxStream<A>>, Status>;
+
+#[tonic::async_trait]
+impl RuntimeService for Fake {
+    async fn version(&self, r: Request<proto::VersionRequest>) -> Answer<proto::VersionResponse> {
+        if self.hangs {
+            self.note("Version", &r);
+            std::future::pending::<()>().await;
+        }
+        let version = proto::VersionResponse {
+            runtime_name: self.name.clone(),
+            runtime_version: "1.2.3".into(),
+            ..Default::default()
+        };
+        self.answer("Version", &r, version)
+    }
+
+    async fn status(&self, r: Request<proto::StatusRequest>) -> Answer<proto::StatusResponse> {
+        let condition = proto::RuntimeCondition {
+            r#type: "NetworkReady".into(),
+            ..Default::default()
+        };
+        let mut answer = proto::StatusResponse {
+            status: Some(proto::RuntimeStatus {
+                conditions: vec![condition],
+            }),
+            ..Default::default()
+        };
+        if r.get_ref().verbose {
+            answer
+                .info
+                .insert("config".into(), r#"{"sandboxImage":"pause:3.9"}"#.into());
+        }
+        self.answer("Status", &r, answer)
+    }
+
+    async fn list_containers(
+        &self,
+        r: Request<proto::ListContainersRequest>,
+    ) -> Answer<proto::ListContainersResponse> {
+        let filter = r.get_ref().filter.clone().unwrap_or_default();
+        let mut containers = self.containers.clone();
+        if !filter.pod_sandbox_id.is_empty() && !self.ignores_filters {
+            containers.retain(|c| c.pod_sandbox_id == filter.pod_sandbox_id);
+        }
+        self.answer(
+            "ListContainers",
+            &r,
+            proto::ListContainersResponse { containers },
+        )
+    }
+
+    async fn stream_containers(
+        &self,
+        r: Request<proto::StreamContainersRequest>,
+    ) -> Stream<proto::StreamContainersResponse> {
+        self.note("StreamContainers", &r);
+        self.stream(&self.containers, |containers| {
+            proto::StreamContainersResponse { containers }
+        })
+    }
+
+    async fn list_pod_sandbox(
+        &self,
+        r: Request<proto::ListPodSandboxRequest>,
+    ) -> Answer<proto::ListPodSandboxResponse> {
+        let items = self.sandboxes.clone();
+        self.answer(
+            "ListPodSandbox",
+            &r,
+            proto::ListPodSandboxResponse { items },
+        )
+    }
+
+    async fn stream_pod_sandboxes(
+        &self,
+        r: Request<proto::StreamPodSandboxesRequest>,
+    ) -> Stream<proto::StreamPodSandboxesResponse> {
+        self.note("StreamPodSandboxes", &r);
+        self.stream(&self.sandboxes, |pod_sandboxes| {
+            proto::StreamPodSandboxesResponse { pod_sandboxes }
+        })
+    }
+
+    async fn container_status(
+        &self,
+        r: Request<proto::ContainerStatusRequest>,
+    ) -> Answer<proto::ContainerStatusResponse> {
+        let id = &r.get_ref().container_id;
+        let found = self.containers.iter().find(|c| c.id.starts_with(id));
+        let status = found.ok_or_else(|| Status::not_found("no such container"))?;
+        let status = proto::ContainerStatus {
+            id: status.id.clone(),
+            state: status.state,
+            finished_at: 5_000_000_000,
+            exit_code: 137,
+            reason: "OOMKilled".into(),
+            ..Default::default()
+        };
+        let answer = proto::ContainerStatusResponse {
+            status: Some(status),
+        };
+        self.answer("ContainerStatus", &r, answer)
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        r: Request<proto::PodSandboxStatusRequest>,
+    ) -> Answer<proto::PodSandboxStatusResponse> {
+        let id = &r.get_ref().pod_sandbox_id;
+        let found = self.sandboxes.iter().find(|s| s.id.starts_with(id));
+        let found = found.ok_or_else(|| Status::not_found("no such sandbox"))?;
+        let status = proto::PodSandboxStatus {
+            id: found.id.clone(),
+            state: found.state,
+            ..Default::default()
+        };
+        let answer = proto::PodSandboxStatusResponse {
+            status: Some(status),
+        };
+        self.answer("PodSandboxStatus", &r, answer)
+    }
+
+    async fn stop_container(
+        &self,
+        r: Request<proto::StopContainerRequest>,
+    ) -> Answer<proto::StopContainerResponse> {
+        assert_eq!(
+            r.get_ref().timeout,
+            3,
+            "half a second more than two is three"
+        );
+        self.answer("StopContainer", &r, proto::StopContainerResponse {})
+    }
+
+    async fn remove_container(
+        &self,
+        r: Request<proto::RemoveContainerRequest>,
+    ) -> Answer<proto::RemoveContainerResponse> {
+        self.answer("RemoveContainer", &r, proto::RemoveContainerResponse {})
+    }
+
+    async fn stop_pod_sandbox(
+        &self,
+        r: Request<proto::StopPodSandboxRequest>,
+    ) -> Answer<proto::StopPodSandboxResponse> {
+        self.answer("StopPodSandbox", &r, proto::StopPodSandboxResponse {})
+    }
+
+    async fn remove_pod_sandbox(
+        &self,
+        r: Request<proto::RemovePodSandboxRequest>,
+    ) -> Answer<proto::RemovePodSandboxResponse> {
+        self.answer("RemovePodSandbox", &r, proto::RemovePodSandboxResponse {})
+    }
+}
+
+#[tonic::async_trait]
+impl ImageService for Fake {
+    async fn list_images(
+        &self,
+        r: Request<proto::ListImagesRequest>,
+    ) -> Answer<proto::ListImagesResponse> {
+        let images = self.images.clone();
+        self.answer("ListImages", &r, proto::ListImagesResponse { images })
+    }
+
+    async fn stream_images(
+        &self,
+        r: Request<proto::StreamImagesRequest>,
+    ) -> Stream<proto::StreamImagesResponse> {
+        self.note("StreamImages", &r);
+        self.stream(&self.images, |images| proto::StreamImagesResponse {
+            images,
+        })
+    }
+
+    async fn remove_image(
+        &self,
+        r: Request<proto::RemoveImageRequest>,
+    ) -> Answer<proto::RemoveImageResponse> {
+        self.answer("RemoveImage", &r, proto::RemoveImageResponse {})
+    }
+
+    async fn image_fs_info(
+        &self,
+        r: Request<proto::ImageFsInfoRequest>,
+    ) -> Answer<proto::ImageFsInfoResponse> {
+        let usage = proto::FilesystemUsage {
+            fs_id: Some(proto::FilesystemIdentifier {
+                mountpoint: "/img".into(),
+            }),
+            ..Default::default()
+        };
+        let answer = proto::ImageFsInfoResponse {
+            image_filesystems: vec![usage],
+            ..Default::default()
+        };
+        self.answer("ImageFsInfo", &r, answer)
+    }
+}
