@@ -175,11 +175,13 @@ pub struct Protect {
 impl Protect {
     /// Says whether any of `labels` is one of the protected ones.
     pub fn has_label(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.labels.iter().any(|(key, wanted)| match (labels.get(key), wanted) {
-            (None, _) => false,
-            (Some(_), None) => true,
-            (Some(value), Some(wanted)) => value == wanted,
-        })
+        self.labels
+            .iter()
+            .any(|(key, wanted)| match (labels.get(key), wanted) {
+                (None, _) => false,
+                (Some(_), None) => true,
+                (Some(value), Some(wanted)) => value == wanted,
+            })
     }
 }
 

@@ -63,8 +63,13 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 5] =
-        [Self::Completed, Self::Partial, Self::Aborted, Self::Interrupted, Self::NothingToDo];
+    pub const ALL: [Self; 5] = [
+        Self::Completed,
+        Self::Partial,
+        Self::Aborted,
+        Self::Interrupted,
+        Self::NothingToDo,
+    ];
 
     /// Returns the outcome as metrics and the API write it.
     pub fn label(self) -> &'static str {
@@ -94,7 +99,12 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// Every class.
-    pub const ALL: [Self; 4] = [Self::NetworkTeardown, Self::Busy, Self::Timeout, Self::Other];
+    pub const ALL: [Self; 4] = [
+        Self::NetworkTeardown,
+        Self::Busy,
+        Self::Timeout,
+        Self::Other,
+    ];
 
     /// Returns the class as metrics and the API write it.
     pub fn label(self) -> &'static str {

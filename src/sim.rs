@@ -77,7 +77,9 @@ impl Sim {
         let shared = Arc::new(Shared::new(socket.as_ref().to_owned(), node, options));
         shared.change(|_| ());
         shared.lifecycle().start(&shared)?;
-        Ok(Self { handle: Handle(shared) })
+        Ok(Self {
+            handle: Handle(shared),
+        })
     }
 
     /// Returns a handle that can be given away.

@@ -48,8 +48,13 @@ impl NodeBuilder {
     /// Begins with this seed.
     pub fn seeded(seed: u64) -> Self {
         let node = Node::empty(seed, SANDBOX_IMAGE, "/var/log/pods");
-        let builder = Self { node, at: Timestamp::now() };
-        builder.image_with(SANDBOX_IMAGE, MIB / 2, true).image(DEFAULT_IMAGE, 80 * MIB)
+        let builder = Self {
+            node,
+            at: Timestamp::now(),
+        };
+        builder
+            .image_with(SANDBOX_IMAGE, MIB / 2, true)
+            .image(DEFAULT_IMAGE, 80 * MIB)
     }
 
     /// Sets the moment from which all ages count back, for every pod added from here on.
@@ -71,7 +76,9 @@ impl NodeBuilder {
     pub fn sandbox_image_not_pinned(mut self) -> Self {
         let tag = self.node.sandbox_image.clone();
         let images = self.node.images.values_mut();
-        images.filter(|image| image.repo_tags.contains(&tag)).for_each(|image| image.pinned = false);
+        images
+            .filter(|image| image.repo_tags.contains(&tag))
+            .for_each(|image| image.pinned = false);
         self
     }
 
@@ -128,9 +135,17 @@ impl NodeBuilder {
 impl Node {
     /// Adds a pod as it looks at `at`.
     pub(super) fn add_pod(&mut self, spec: &PodSpec, at: Timestamp) -> PodIds {
-        let made = if spec.is_static { self.ids.hash() } else { self.ids.uuid() };
+        let made = if spec.is_static {
+            self.ids.hash()
+        } else {
+            self.ids.uuid()
+        };
         let uid = spec.uid.clone().unwrap_or(made);
-        let oldest = spec.sandboxes().map(SandboxSpec::age).max().unwrap_or_default();
+        let oldest = spec
+            .sandboxes()
+            .map(SandboxSpec::age)
+            .max()
+            .unwrap_or_default();
         if spec.at_kubelet {
             let pod = KubeletPod {
                 namespace: spec.namespace.clone(),
@@ -142,11 +157,18 @@ impl Node {
             };
             self.pods.insert(uid.clone(), pod);
         }
-        let mut ids = PodIds { uid: uid.clone(), ..PodIds::default() };
+        let mut ids = PodIds {
+            uid: uid.clone(),
+            ..PodIds::default()
+        };
         for sandbox in spec.sandboxes() {
             let sandbox_id = self.add_sandbox(spec, sandbox, &uid, at);
             for container in &sandbox.containers {
-                let pod = rows::Pod { spec, uid: &uid, sandbox_id: &sandbox_id };
+                let pod = rows::Pod {
+                    spec,
+                    uid: &uid,
+                    sandbox_id: &sandbox_id,
+                };
                 ids.containers.push(self.add_container(&pod, container, at));
             }
             if let Some(cni) = spec.cni {
@@ -205,7 +227,10 @@ impl Node {
         let image_id = self.ensure_image(&spec.image);
         let id = self.ids.digest();
         let when = |ago: Option<Duration>| ago.map_or(0, |ago| nanoseconds(before(at, ago)));
-        let directory = self.sandboxes.get(pod.sandbox_id).map(|s| s.log_directory.clone());
+        let directory = self
+            .sandboxes
+            .get(pod.sandbox_id)
+            .map(|s| s.log_directory.clone());
         let directory = directory.unwrap_or_default();
         let pod_name = format!("{}/{}", pod.spec.namespace, pod.spec.name);
         let record = ContainerRecord {
@@ -266,7 +291,9 @@ impl Node {
             return image.id.clone();
         }
         let id = format!("sha256:{}", self.ids.digest());
-        let repository = tag.rsplit_once(':').map_or(tag, |(repository, _)| repository);
+        let repository = tag
+            .rsplit_once(':')
+            .map_or(tag, |(repository, _)| repository);
         let digest = format!("{repository}@sha256:{}", self.ids.digest());
         let image = proto::Image {
             id: id.clone(),

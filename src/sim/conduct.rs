@@ -19,25 +19,42 @@ pub struct Fault {
 pub(super) enum Effect {
     Proceed,
     Hang,
-    Fail { code: Code, message: String, left: Option<u32> },
+    Fail {
+        code: Code,
+        message: String,
+        left: Option<u32>,
+    },
 }
 
 impl Fault {
     /// The call works, after this long.
     pub fn slow(delay: Duration) -> Self {
-        Self { delay, effect: Effect::Proceed }
+        Self {
+            delay,
+            effect: Effect::Proceed,
+        }
     }
 
     /// The call does not answer until the fault is cleared, the caller gives up or the runtime
     /// stops.
     pub fn hang() -> Self {
-        Self { delay: Duration::ZERO, effect: Effect::Hang }
+        Self {
+            delay: Duration::ZERO,
+            effect: Effect::Hang,
+        }
     }
 
     /// The call fails.
     pub fn fail(code: Code, message: impl Into<String>) -> Self {
-        let effect = Effect::Fail { code, message: message.into(), left: None };
-        Self { delay: Duration::ZERO, effect }
+        let effect = Effect::Fail {
+            code,
+            message: message.into(),
+            left: None,
+        };
+        Self {
+            delay: Duration::ZERO,
+            effect,
+        }
     }
 
     /// A failure happens only so many times; then the fault is gone.
@@ -78,32 +95,50 @@ pub struct Cni {
 impl Cni {
     /// DEL works at once.
     pub const fn healthy() -> Self {
-        Self { delay: Duration::ZERO, del: Del::Works }
+        Self {
+            delay: Duration::ZERO,
+            del: Del::Works,
+        }
     }
 
     /// DEL works, after this long.
     pub const fn slow(delay: Duration) -> Self {
-        Self { delay, del: Del::Works }
+        Self {
+            delay,
+            del: Del::Works,
+        }
     }
 
     /// DEL fails: `plugin type="bridge" failed (delete): network already deleted`.
     pub const fn failing() -> Self {
-        Self { delay: Duration::from_millis(15), del: Del::Fails }
+        Self {
+            delay: Duration::from_millis(15),
+            del: Del::Fails,
+        }
     }
 
     /// The plugin's program is gone.
     pub const fn plugin_missing() -> Self {
-        Self { delay: Duration::from_millis(2), del: Del::PluginMissing }
+        Self {
+            delay: Duration::from_millis(2),
+            del: Del::PluginMissing,
+        }
     }
 
     /// There is no CNI configuration.
     pub const fn not_initialized() -> Self {
-        Self { delay: Duration::ZERO, del: Del::NotInitialized }
+        Self {
+            delay: Duration::ZERO,
+            del: Del::NotInitialized,
+        }
     }
 
     /// DEL never ends.
     pub const fn hanging() -> Self {
-        Self { delay: Duration::ZERO, del: Del::Hangs }
+        Self {
+            delay: Duration::ZERO,
+            del: Del::Hangs,
+        }
     }
 
     /// The same, after this long.
@@ -120,7 +155,9 @@ impl Cni {
             Del::PluginMissing => r#"failed to find plugin "bridge" in path [/opt/cni/bin]"#,
             Del::NotInitialized => "cni plugin not initialized",
         };
-        Some(format!("failed to destroy network for sandbox \"{sandbox_id}\": {why}"))
+        Some(format!(
+            "failed to destroy network for sandbox \"{sandbox_id}\": {why}"
+        ))
     }
 }
 
@@ -155,17 +192,25 @@ pub(super) struct Conduct {
 
 impl Conduct {
     pub(super) fn cni_of(&self, sandbox_id: &str) -> Cni {
-        self.cni.get(sandbox_id).copied().unwrap_or(self.cni_default)
+        self.cni
+            .get(sandbox_id)
+            .copied()
+            .unwrap_or(self.cni_default)
     }
 
     pub(super) fn hangs(&self, key: &FaultKey) -> bool {
-        self.faults.get(key).is_some_and(|fault| fault.effect == Effect::Hang)
+        self.faults
+            .get(key)
+            .is_some_and(|fault| fault.effect == Effect::Hang)
     }
 
     /// Takes one occurrence of a fault. `None`: all is well.
     pub(super) fn take(&mut self, key: &FaultKey) -> Option<Fault> {
         let fault = self.faults.get_mut(key)?;
-        if let Effect::Fail { left: Some(left), .. } = &mut fault.effect {
+        if let Effect::Fail {
+            left: Some(left), ..
+        } = &mut fault.effect
+        {
             *left = left.saturating_sub(1);
             if *left == 0 {
                 return self.faults.remove(key);

@@ -35,7 +35,9 @@ impl Node {
     /// Makes the runtime lose track of a container's state.
     pub fn lose_container(&mut self, id: &str) -> bool {
         let record = self.containers.get_mut(id);
-        record.map(|c| c.row.set_state(ContainerState::ContainerUnknown)).is_some()
+        record
+            .map(|c| c.row.set_state(ContainerState::ContainerUnknown))
+            .is_some()
     }
 
     /// Removes a container as someone else would: nobody is asked, nothing is recorded.
@@ -54,37 +56,56 @@ impl Node {
     /// Ends a sandbox's pause process; what runs in it stays running.
     pub fn end_sandbox(&mut self, id: &str) -> bool {
         let record = self.sandboxes.get_mut(id);
-        record.map(|s| s.row.set_state(PodSandboxState::SandboxNotready)).is_some()
+        record
+            .map(|s| s.row.set_state(PodSandboxState::SandboxNotready))
+            .is_some()
     }
 
     /// Finishes a pod: all that runs exits with this code, its sandboxes end, and its phase is
     /// Succeeded or Failed accordingly. It stays known to the kubelet.
     pub fn finish_pod(&mut self, pod: &str, exit_code: i32) -> bool {
-        let Some(uid) = self.pod_uid(pod) else { return false };
+        let Some(uid) = self.pod_uid(pod) else {
+            return false;
+        };
         self.end_pod(&uid, exit_code);
         if let Some(pod) = self.pods.get_mut(&uid) {
-            pod.phase = if exit_code == 0 { Phase::Succeeded } else { Phase::Failed };
+            pod.phase = if exit_code == 0 {
+                Phase::Succeeded
+            } else {
+                Phase::Failed
+            };
         }
         true
     }
 
     /// Sets a pod's phase at the kubelet, and nothing else.
     pub fn set_phase(&mut self, pod: &str, phase: Phase) -> bool {
-        let Some(uid) = self.pod_uid(pod) else { return false };
-        self.pods.get_mut(&uid).map(|pod| pod.phase = phase).is_some()
+        let Some(uid) = self.pod_uid(pod) else {
+            return false;
+        };
+        self.pods
+            .get_mut(&uid)
+            .map(|pod| pod.phase = phase)
+            .is_some()
     }
 
     /// Deletes a pod at the kubelet: all that runs is killed, its sandboxes end, and everything
     /// stays in the runtime as litter.
     pub fn delete_pod(&mut self, pod: &str) -> bool {
-        let Some(uid) = self.pod_uid(pod) else { return false };
+        let Some(uid) = self.pod_uid(pod) else {
+            return false;
+        };
         self.end_pod(&uid, EXIT_KILLED);
         self.pods.remove(&uid).is_some()
     }
 
     fn end_pod(&mut self, uid: &str, exit_code: i32) {
         let of_pod = self.sandboxes.iter().filter(|(_, sandbox)| {
-            sandbox.row.metadata.as_ref().is_some_and(|metadata| metadata.uid == uid)
+            sandbox
+                .row
+                .metadata
+                .as_ref()
+                .is_some_and(|metadata| metadata.uid == uid)
         });
         let sandboxes: Vec<String> = of_pod.map(|(id, _)| id.clone()).collect();
         for id in sandboxes {

@@ -76,7 +76,11 @@ impl Handle {
     /// Makes the removal of one container, sandbox or image misbehave, by its full id: after what
     /// runs was killed, before the record goes.
     pub fn set_removal_fault(&self, id: &str, fault: Fault) {
-        self.conduct(|conduct| conduct.faults.insert(FaultKey::Removal(id.to_owned()), fault));
+        self.conduct(|conduct| {
+            conduct
+                .faults
+                .insert(FaultKey::Removal(id.to_owned()), fault)
+        });
     }
 
     /// Makes that removal behave again.
@@ -211,17 +215,26 @@ impl Handle {
 
     /// Returns those of one RPC.
     pub fn calls_of(&self, rpc: Rpc) -> Vec<Call> {
-        self.calls().into_iter().filter(|call| call.rpc == rpc).collect()
+        self.calls()
+            .into_iter()
+            .filter(|call| call.rpc == rpc)
+            .collect()
     }
 
     /// Returns the calls that did harm.
     pub fn harmful_calls(&self) -> Vec<Call> {
-        self.calls().into_iter().filter(|call| !call.harms.is_empty()).collect()
+        self.calls()
+            .into_iter()
+            .filter(|call| !call.harms.is_empty())
+            .collect()
     }
 
     /// Returns the calls that did this harm.
     pub fn calls_that(&self, harm: Harm) -> Vec<Call> {
-        self.calls().into_iter().filter(|call| call.harms.contains(&harm)).collect()
+        self.calls()
+            .into_iter()
+            .filter(|call| call.harms.contains(&harm))
+            .collect()
     }
 
     /// Returns how much harm was done in all, forgotten calls included.

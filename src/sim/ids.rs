@@ -28,7 +28,9 @@ impl Ids {
 
     /// Returns the random end of a pod's name.
     pub(super) fn suffix(&mut self) -> String {
-        std::iter::repeat_with(|| self.0.lowercase()).take(5).collect()
+        std::iter::repeat_with(|| self.0.lowercase())
+            .take(5)
+            .collect()
     }
 
     pub(super) fn rng(&mut self) -> &mut fastrand::Rng {

@@ -40,9 +40,16 @@ pub(super) fn containers<'a>(
     }
     if !sandbox.is_empty() {
         let full_sandbox = full_id(node.find_sandbox(sandbox).ok().flatten(), sandbox);
-        return rows(node.containers_of(&full_sandbox)).map(|c| &c.row).filter(matches).collect();
+        return rows(node.containers_of(&full_sandbox))
+            .map(|c| &c.row)
+            .filter(matches)
+            .collect();
     }
-    node.containers.values().map(|c| &c.row).filter(matches).collect()
+    node.containers
+        .values()
+        .map(|c| &c.row)
+        .filter(matches)
+        .collect()
 }
 
 /// Returns the sandboxes that match all that the filter sets.
@@ -63,7 +70,11 @@ pub(super) fn sandboxes<'a>(
         let found = id.and_then(|id| node.sandboxes.get(&id));
         return found.map(|s| &s.row).into_iter().filter(matches).collect();
     }
-    node.sandboxes.values().map(|s| &s.row).filter(matches).collect()
+    node.sandboxes
+        .values()
+        .map(|s| &s.row)
+        .filter(matches)
+        .collect()
 }
 
 /// Returns the images that the filter names.
@@ -71,7 +82,9 @@ pub(super) fn images<'a>(
     node: &'a Node,
     filter: Option<&proto::ImageFilter>,
 ) -> Vec<&'a proto::Image> {
-    let asked = filter.and_then(|filter| filter.image.as_ref()).map(|spec| spec.image.as_str());
+    let asked = filter
+        .and_then(|filter| filter.image.as_ref())
+        .map(|spec| spec.image.as_str());
     match asked.filter(|reference| !reference.is_empty()) {
         Some(reference) => node.find_image(reference).into_iter().collect(),
         None => node.images.values().collect(),
@@ -125,5 +138,7 @@ fn full_id(found: Option<String>, asked: &str) -> String {
 type Pairs = std::collections::BTreeMap<String, String>;
 
 fn has_labels(labels: &Pairs, wanted: &Pairs) -> bool {
-    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+    wanted
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
 }

@@ -14,11 +14,15 @@ pub(super) async fn run_pod_sandbox(
 ) -> Result<proto::RunPodSandboxResponse, Status> {
     shared.admit(Rpc::RunPodSandbox).await?;
     let config = request.config.unwrap_or_default();
-    let metadata = config.metadata.ok_or_else(|| Status::unknown("sandbox config lacks metadata"))?;
+    let metadata = config
+        .metadata
+        .ok_or_else(|| Status::unknown("sandbox config lacks metadata"))?;
     let mut node = shared.node();
     if node.find_image(&node.sandbox_image).is_none() {
         let image = &node.sandbox_image;
-        return Err(Status::unknown(format!("failed to get sandbox image \"{image}\": not found")));
+        return Err(Status::unknown(format!(
+            "failed to get sandbox image \"{image}\": not found"
+        )));
     }
     let options = config.linux.and_then(|linux| linux.security_context);
     let options = options.and_then(|context| context.namespace_options);
@@ -26,7 +30,10 @@ pub(super) async fn run_pod_sandbox(
     let id = node.ids.digest();
     let record = SandboxRecord {
         host_network,
-        subject: format!("{}/{}#{}", metadata.namespace, metadata.name, metadata.attempt),
+        subject: format!(
+            "{}/{}#{}",
+            metadata.namespace, metadata.name, metadata.attempt
+        ),
         log_directory: config.log_directory,
         row: proto::PodSandbox {
             id: id.clone(),
@@ -48,11 +55,14 @@ pub(super) async fn create_container(
 ) -> Result<proto::CreateContainerResponse, Status> {
     shared.admit(Rpc::CreateContainer).await?;
     let config = request.config.unwrap_or_default();
-    let metadata =
-        config.metadata.ok_or_else(|| Status::unknown("container config lacks metadata"))?;
+    let metadata = config
+        .metadata
+        .ok_or_else(|| Status::unknown("container config lacks metadata"))?;
     let mut node = shared.node();
     let asked = &request.pod_sandbox_id;
-    let found = node.find_sandbox(asked).map_err(|bad| bad_id("sandbox", asked, bad))?;
+    let found = node
+        .find_sandbox(asked)
+        .map_err(|bad| bad_id("sandbox", asked, bad))?;
     let sandbox_id = found.ok_or_else(|| ops::not_found("sandbox", asked))?;
     let sandbox = node.sandboxes.get(&sandbox_id);
     let sandbox = sandbox.ok_or_else(|| ops::not_found("sandbox", asked))?;
@@ -61,10 +71,15 @@ pub(super) async fn create_container(
     let reference = config.image.unwrap_or_default().image;
     let image = node.find_image(&reference).map(|image| image.id.clone());
     let image = image.ok_or_else(|| {
-        Status::not_found(format!("failed to resolve image \"{reference}\": not found"))
+        Status::not_found(format!(
+            "failed to resolve image \"{reference}\": not found"
+        ))
     })?;
     let id = node.ids.digest();
-    let subject = format!("{}/{}/{}#{}", pod.namespace, pod.name, metadata.name, metadata.attempt);
+    let subject = format!(
+        "{}/{}/{}#{}",
+        pod.namespace, pod.name, metadata.name, metadata.attempt
+    );
     node.insert_container(ContainerRecord {
         row: proto::Container {
             id: id.clone(),

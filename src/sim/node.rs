@@ -110,12 +110,18 @@ impl Node {
 
     /// Returns how many containers are in this state.
     pub fn count_containers(&self, state: ContainerState) -> usize {
-        self.containers.values().filter(|c| c.row.state() == state).count()
+        self.containers
+            .values()
+            .filter(|c| c.row.state() == state)
+            .count()
     }
 
     /// Returns how many sandboxes are in this state.
     pub fn count_sandboxes(&self, state: PodSandboxState) -> usize {
-        self.sandboxes.values().filter(|s| s.row.state() == state).count()
+        self.sandboxes
+            .values()
+            .filter(|s| s.row.state() == state)
+            .count()
     }
 
     /// Returns how many images there are.
@@ -126,9 +132,15 @@ impl Node {
     pub(super) fn insert_container(&mut self, record: ContainerRecord) {
         let id = record.row.id.clone();
         let sandbox = record.row.pod_sandbox_id.clone();
-        self.by_sandbox.entry(sandbox).or_default().insert(id.clone());
+        self.by_sandbox
+            .entry(sandbox)
+            .or_default()
+            .insert(id.clone());
         if let Some(uid) = record.row.labels.get(LABEL_POD_UID) {
-            self.by_pod.entry(uid.clone()).or_default().insert(id.clone());
+            self.by_pod
+                .entry(uid.clone())
+                .or_default()
+                .insert(id.clone());
         }
         self.containers.insert(id, record);
     }
@@ -144,7 +156,8 @@ impl Node {
 
     pub(super) fn containers_of(&self, sandbox_id: &str) -> Vec<String> {
         let ids = self.by_sandbox.get(sandbox_id);
-        ids.map(|ids| ids.iter().cloned().collect()).unwrap_or_default()
+        ids.map(|ids| ids.iter().cloned().collect())
+            .unwrap_or_default()
     }
 
     pub(super) fn find_container(&self, id: &str) -> Result<Option<String>, BadId> {
@@ -158,33 +171,45 @@ impl Node {
     /// Finds an image by id, with or without its algorithm, by tag or by digest.
     pub(super) fn find_image(&self, reference: &str) -> Option<&proto::Image> {
         let by_id = self.images.get(reference);
-        by_id.or_else(|| self.images.get(&format!("sha256:{reference}"))).or_else(|| {
-            self.images.values().find(|image| {
-                let mut names = image.repo_tags.iter().chain(&image.repo_digests);
-                names.any(|name| name == reference)
+        by_id
+            .or_else(|| self.images.get(&format!("sha256:{reference}")))
+            .or_else(|| {
+                self.images.values().find(|image| {
+                    let mut names = image.repo_tags.iter().chain(&image.repo_digests);
+                    names.any(|name| name == reference)
+                })
             })
-        })
     }
 
     /// Says whether any container, in any state, or any sandbox needs this image.
     pub(super) fn image_in_use(&self, image: &proto::Image) -> bool {
         let is_sandbox_image = image.repo_tags.contains(&self.sandbox_image);
         (is_sandbox_image && !self.sandboxes.is_empty())
-            || self.containers.values().any(|c| c.row.image_ref == image.id)
+            || self
+                .containers
+                .values()
+                .any(|c| c.row.image_ref == image.id)
     }
 
     /// Says whether the kubelet would run this container again if its record went: its pod exists
     /// and has not finished (or is static), and it is the newest of its name.
     pub(super) fn is_newest_of_living_pod(&self, id: &str) -> bool {
-        let Some(row) = self.containers.get(id).map(|c| &c.row) else { return false };
-        let Some(uid) = row.labels.get(LABEL_POD_UID) else { return false };
+        let Some(row) = self.containers.get(id).map(|c| &c.row) else {
+            return false;
+        };
+        let Some(uid) = row.labels.get(LABEL_POD_UID) else {
+            return false;
+        };
         if self.pods.get(uid).is_none_or(KubeletPod::is_over) {
             return false;
         }
         let (name, attempt) = name_and_attempt(row);
         let siblings = self.by_pod.get(uid).into_iter().flatten();
         let mut newer = (false, false);
-        for sibling in siblings.filter_map(|id| self.containers.get(id)).map(|c| &c.row) {
+        for sibling in siblings
+            .filter_map(|id| self.containers.get(id))
+            .map(|c| &c.row)
+        {
             let (other, other_attempt) = name_and_attempt(sibling);
             if other == name {
                 newer.0 |= other_attempt > attempt;
@@ -196,7 +221,9 @@ impl Node {
 
     /// Ends a running container; a created one is ended too, as a kill does.
     pub(super) fn end_container(&mut self, id: &str, exit_code: i32, now: i64) -> bool {
-        let Some(record) = self.containers.get_mut(id) else { return false };
+        let Some(record) = self.containers.get_mut(id) else {
+            return false;
+        };
         match record.row.state() {
             ContainerState::ContainerExited => return false,
             ContainerState::ContainerCreated
@@ -226,7 +253,9 @@ pub(super) fn reason_of(exit_code: i32) -> &'static str {
 
 fn name_and_attempt(row: &proto::Container) -> (&str, u32) {
     let metadata = row.metadata.as_ref();
-    metadata.map(|m| (m.name.as_str(), m.attempt)).unwrap_or_default()
+    metadata
+        .map(|m| (m.name.as_str(), m.attempt))
+        .unwrap_or_default()
 }
 
 fn unlink(index: &mut BTreeMap<String, BTreeSet<String>>, key: &str, id: &str) {
@@ -247,9 +276,9 @@ fn find<T>(records: &BTreeMap<String, T>, id: &str) -> Result<Option<String>, Ba
         return Ok(Some(id.to_owned()));
     }
     let from = (Bound::Included(id), Bound::Unbounded);
-    let mut matching = records.range::<str, _>(from).map_while(|(full, _)| {
-        full.starts_with(id).then_some(full)
-    });
+    let mut matching = records
+        .range::<str, _>(from)
+        .map_while(|(full, _)| full.starts_with(id).then_some(full));
     match (matching.next(), matching.next()) {
         (Some(_), Some(_)) => Err(BadId::Ambiguous),
         (first, _) => Ok(first.cloned()),

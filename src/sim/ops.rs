@@ -17,14 +17,22 @@ pub(super) fn look_up(node: &Node, rpc: Rpc, asked: &str) -> (String, String, Fo
             let id = node.find_container(asked).ok().flatten();
             let record = id.and_then(|id| node.containers.get(&id));
             record.map_or_else(nothing, |c| {
-                (c.row.id.clone(), c.subject.clone(), Found::Container(c.row.state()))
+                (
+                    c.row.id.clone(),
+                    c.subject.clone(),
+                    Found::Container(c.row.state()),
+                )
             })
         }
         Rpc::StopPodSandbox | Rpc::RemovePodSandbox | Rpc::CreateContainer => {
             let id = node.find_sandbox(asked).ok().flatten();
             let record = id.and_then(|id| node.sandboxes.get(&id));
             record.map_or_else(nothing, |s| {
-                (s.row.id.clone(), s.subject.clone(), Found::Sandbox(s.row.state()))
+                (
+                    s.row.id.clone(),
+                    s.subject.clone(),
+                    Found::Sandbox(s.row.state()),
+                )
             })
         }
         Rpc::RemoveImage => node.find_image(asked).map_or_else(nothing, |image| {
@@ -53,7 +61,9 @@ pub(super) async fn stop_container(
 ) -> Result<proto::StopContainerResponse, Status> {
     shared.admit(Rpc::StopContainer).await?;
     let mut node = shared.node();
-    let found = node.find_container(asked).map_err(|bad| bad_id("container", asked, bad))?;
+    let found = node
+        .find_container(asked)
+        .map_err(|bad| bad_id("container", asked, bad))?;
     let Some(id) = found else {
         shared.stop_of_missing("container", asked)?;
         return Ok(proto::StopContainerResponse {});
@@ -77,7 +87,9 @@ pub(super) async fn remove_container(
 
 /// Kills and removes one container, alone or with its sandbox.
 async fn remove_one(shared: &Arc<Shared>, call: &InFlight, id: &str) -> Result<(), Status> {
-    let Some(_removing) = Removing::begin(shared, call, id)? else { return Ok(()) };
+    let Some(_removing) = Removing::begin(shared, call, id)? else {
+        return Ok(());
+    };
     shared.suffer_removal(id).await?;
     shared.node().remove_container(id);
     Ok(())
@@ -94,7 +106,9 @@ impl Removing {
         let mut node = shared.node();
         kill(&mut node, call, id);
         let newest = node.is_newest_of_living_pod(id);
-        let Some(record) = node.containers.get_mut(id) else { return Ok(None) };
+        let Some(record) = node.containers.get_mut(id) else {
+            return Ok(None);
+        };
         if record.removing {
             return Err(Status::unknown(format!(
                 "failed to set removing state for container \"{id}\": \
@@ -105,7 +119,10 @@ impl Removing {
         if newest {
             call.harm(Harm::RemovedNewestOfLivingPod);
         }
-        Ok(Some(Self { shared: Arc::clone(shared), id: id.to_owned() }))
+        Ok(Some(Self {
+            shared: Arc::clone(shared),
+            id: id.to_owned(),
+        }))
     }
 }
 
@@ -138,7 +155,9 @@ pub(super) async fn stop_pod_sandbox(
         shared.stop_of_missing("sandbox", asked)?;
         return Ok(proto::StopPodSandboxResponse {});
     };
-    stop_sandbox(shared, call, &id, false).await.map_err(Status::unknown)?;
+    stop_sandbox(shared, call, &id, false)
+        .await
+        .map_err(Status::unknown)?;
     Ok(proto::StopPodSandboxResponse {})
 }
 
@@ -181,14 +200,20 @@ async fn stop_sandbox(
             }
             kill(&mut node, call, &container);
         }
-        let Some(sandbox) = node.sandboxes.get_mut(id) else { return Ok(()) };
+        let Some(sandbox) = node.sandboxes.get_mut(id) else {
+            return Ok(());
+        };
         if sandbox.row.state() == PodSandboxState::SandboxReady {
             call.harm(Harm::StoppedReadySandbox);
             sandbox.row.set_state(PodSandboxState::SandboxNotready);
         }
         !sandbox.host_network
     };
-    if network { shared.cni_del(id).await } else { Ok(()) }
+    if network {
+        shared.cni_del(id).await
+    } else {
+        Ok(())
+    }
 }
 
 pub(super) async fn remove_image(
@@ -205,11 +230,19 @@ pub(super) async fn remove_image(
         let image = node.find_image(asked);
         image.map(|image| (image.id.clone(), image.pinned, node.image_in_use(image)))
     };
-    let Some((id, pinned, in_use)) = found else { return Ok(proto::RemoveImageResponse {}) };
+    let Some((id, pinned, in_use)) = found else {
+        return Ok(proto::RemoveImageResponse {});
+    };
     shared.suffer_removal(&id).await?;
     if shared.node().images.remove(&id).is_some() {
-        let harms = [(pinned, Harm::RemovedPinnedImage), (in_use, Harm::RemovedImageInUse)];
-        harms.into_iter().filter(|(done, _)| *done).for_each(|(_, harm)| call.harm(harm));
+        let harms = [
+            (pinned, Harm::RemovedPinnedImage),
+            (in_use, Harm::RemovedImageInUse),
+        ];
+        harms
+            .into_iter()
+            .filter(|(done, _)| *done)
+            .for_each(|(_, harm)| call.harm(harm));
     }
     Ok(proto::RemoveImageResponse {})
 }
@@ -220,7 +253,9 @@ pub(super) async fn start_container(
 ) -> Result<proto::StartContainerResponse, Status> {
     shared.admit(Rpc::StartContainer).await?;
     let mut node = shared.node();
-    let found = node.find_container(asked).map_err(|bad| bad_id("container", asked, bad))?;
+    let found = node
+        .find_container(asked)
+        .map_err(|bad| bad_id("container", asked, bad))?;
     let id = found.ok_or_else(|| not_found("container", asked))?;
     start(&mut node, &id).map_err(Status::unknown)?;
     Ok(proto::StartContainerResponse {})
@@ -228,7 +263,10 @@ pub(super) async fn start_container(
 
 /// Starts a created container of a ready sandbox.
 pub(super) fn start(node: &mut Node, id: &str) -> Result<(), String> {
-    let sandbox = node.containers.get(id).and_then(|c| node.sandboxes.get(&c.row.pod_sandbox_id));
+    let sandbox = node
+        .containers
+        .get(id)
+        .and_then(|c| node.sandboxes.get(&c.row.pod_sandbox_id));
     if sandbox.is_none_or(|s| s.row.state() == PodSandboxState::SandboxNotready) {
         return Err(format!("sandbox of container \"{id}\" is not running"));
     }
@@ -236,9 +274,9 @@ pub(super) fn start(node: &mut Node, id: &str) -> Result<(), String> {
         Some(ContainerRecord { removing: true, .. }) => {
             Err(format!("container \"{id}\" is in removing state"))
         }
-        Some(ContainerRecord { row, started_at, .. })
-            if row.state() == ContainerState::ContainerCreated =>
-        {
+        Some(ContainerRecord {
+            row, started_at, ..
+        }) if row.state() == ContainerState::ContainerCreated => {
             row.set_state(ContainerState::ContainerRunning);
             *started_at = now();
             Ok(())
@@ -252,5 +290,7 @@ pub(super) fn start(node: &mut Node, id: &str) -> Result<(), String> {
 }
 
 pub(super) fn not_found(what: &str, id: &str) -> Status {
-    Status::not_found(format!("an error occurred when try to find {what} \"{id}\": not found"))
+    Status::not_found(format!(
+        "an error occurred when try to find {what} \"{id}\": not found"
+    ))
 }

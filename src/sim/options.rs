@@ -58,7 +58,11 @@ impl Options {
     /// [`sandbox_image_not_pinned`](super::NodeBuilder::sandbox_image_not_pinned).
     pub fn containerd_1_6() -> Self {
         let runtime_version = "1.6.20".to_owned();
-        Self { runtime_version, stop_of_missing_fails: true, ..Self::default() }
+        Self {
+            runtime_version,
+            stop_of_missing_fails: true,
+            ..Self::default()
+        }
     }
 
     /// A containerd 2.4, which streams its lists.

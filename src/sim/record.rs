@@ -38,7 +38,10 @@ pub enum Rpc {
 impl Rpc {
     /// Says whether the RPC removes something.
     pub fn is_removal(self) -> bool {
-        matches!(self, Self::RemoveContainer | Self::RemovePodSandbox | Self::RemoveImage)
+        matches!(
+            self,
+            Self::RemoveContainer | Self::RemovePodSandbox | Self::RemoveImage
+        )
     }
 }
 

@@ -33,14 +33,18 @@ pub(super) fn container_annotations(pod: &Pod<'_>, spec: &ContainerSpec, ids: &m
         return Pairs::new();
     }
     let hash = ids.rng().u32(..);
-    let ports = r#"[{"name":"http","hostPort":0,"containerPort":8080,"protocol":"TCP","hostIP":""}]"#;
+    let ports =
+        r#"[{"name":"http","hostPort":0,"containerPort":8080,"protocol":"TCP","hostIP":""}]"#;
     let stop = r#"{"exec":{"command":["/bin/sh","-c","sleep 5"]}}"#;
     pairs([
         ("io.kubernetes.container.hash", &format!("{hash:08x}")),
         ("io.kubernetes.container.ports", ports),
         ("io.kubernetes.container.preStopHandler", stop),
         (RESTART_COUNT, &spec.attempt.to_string()),
-        ("io.kubernetes.container.terminationMessagePath", "/dev/termination-log"),
+        (
+            "io.kubernetes.container.terminationMessagePath",
+            "/dev/termination-log",
+        ),
         ("io.kubernetes.container.terminationMessagePolicy", "File"),
         ("io.kubernetes.pod.terminationGracePeriod", "30"),
     ])
@@ -88,7 +92,10 @@ pub(super) fn sandbox_annotations(
         ("cni.projectcalico.org/podIPs", &address),
         ("kubectl.kubernetes.io/restartedAt", &seen),
         ("kubernetes.io/config.seen", &seen),
-        ("kubernetes.io/config.source", if spec.is_static { "file" } else { "api" }),
+        (
+            "kubernetes.io/config.source",
+            if spec.is_static { "file" } else { "api" },
+        ),
         ("prometheus.io/path", "/metrics"),
         ("prometheus.io/port", "8080"),
         ("prometheus.io/scrape", "true"),
@@ -114,12 +121,18 @@ pub fn kubelet_labels(
     uid: &str,
     container: Option<&str>,
 ) -> BTreeMap<String, String> {
-    let mut labels =
-        pairs([(LABEL_POD_NAME, pod), (LABEL_POD_NAMESPACE, namespace), (LABEL_POD_UID, uid)]);
+    let mut labels = pairs([
+        (LABEL_POD_NAME, pod),
+        (LABEL_POD_NAMESPACE, namespace),
+        (LABEL_POD_UID, uid),
+    ]);
     labels.extend(container.map(|name| (LABEL_CONTAINER_NAME.to_owned(), name.to_owned())));
     labels
 }
 
 fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> Pairs {
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
 }

@@ -95,7 +95,10 @@ pub(super) async fn finished(task: Option<JoinHandle<()>>) {
 fn remove_socket(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => std::fs::remove_file(path),
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "in the way, and not a socket")),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "in the way, and not a socket",
+        )),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
@@ -103,8 +106,10 @@ fn remove_socket(path: &Path) -> io::Result<()> {
 
 async fn serve(listener: UnixListener, shared: Arc<Shared>, alive: watch::Receiver<()>) {
     let ending = ended(alive.clone());
-    let incoming = UnixListenerStream::new(listener)
-        .map_ok(move |stream| Connection { stream, ended: Box::pin(ended(alive.clone())) });
+    let incoming = UnixListenerStream::new(listener).map_ok(move |stream| Connection {
+        stream,
+        ended: Box::pin(ended(alive.clone())),
+    });
     let service = Arc::new(Service::new(shared));
     let served = Server::builder()
         .max_concurrent_streams(u32::MAX)

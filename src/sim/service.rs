@@ -51,7 +51,10 @@ impl RuntimeService for Service {
         }))
     }
 
-    async fn status(&self, request: Request<proto::StatusRequest>) -> Answer<proto::StatusResponse> {
+    async fn status(
+        &self,
+        request: Request<proto::StatusRequest>,
+    ) -> Answer<proto::StatusResponse> {
         self.0.admit(Rpc::Status).await?;
         let condition = |kind: &str| proto::RuntimeCondition {
             r#type: kind.to_owned(),
@@ -87,11 +90,16 @@ impl RuntimeService for Service {
         &self,
         request: Request<proto::StreamContainersRequest>,
     ) -> Answer<BoxStream<proto::StreamContainersResponse>> {
-        self.admit_stream(Rpc::StreamContainers, "RuntimeService").await?;
+        self.admit_stream(Rpc::StreamContainers, "RuntimeService")
+            .await?;
         let node = self.0.node();
         let rows = lists::containers(&node, request.get_ref().filter.as_ref());
         let message = |containers| proto::StreamContainersResponse { containers };
-        Ok(Response::new(lists::stream(&rows, &self.0.conduct.borrow(), message)))
+        Ok(Response::new(lists::stream(
+            &rows,
+            &self.0.conduct.borrow(),
+            message,
+        )))
     }
 
     async fn container_status(
@@ -101,7 +109,9 @@ impl RuntimeService for Service {
         self.0.admit(Rpc::ContainerStatus).await?;
         let asked = &request.get_ref().container_id;
         let node = self.0.node();
-        let id = node.find_container(asked).map_err(|bad| bad_id("container", asked, bad))?;
+        let id = node
+            .find_container(asked)
+            .map_err(|bad| bad_id("container", asked, bad))?;
         let record = id.and_then(|id| node.containers.get(&id));
         let record = record.ok_or_else(|| ops::not_found("container", asked))?;
         let status = Some(proto::ContainerStatus {
@@ -155,11 +165,16 @@ impl RuntimeService for Service {
         &self,
         request: Request<proto::StreamPodSandboxesRequest>,
     ) -> Answer<BoxStream<proto::StreamPodSandboxesResponse>> {
-        self.admit_stream(Rpc::StreamPodSandboxes, "RuntimeService").await?;
+        self.admit_stream(Rpc::StreamPodSandboxes, "RuntimeService")
+            .await?;
         let node = self.0.node();
         let rows = lists::sandboxes(&node, request.get_ref().filter.as_ref());
         let message = |pod_sandboxes| proto::StreamPodSandboxesResponse { pod_sandboxes };
-        Ok(Response::new(lists::stream(&rows, &self.0.conduct.borrow(), message)))
+        Ok(Response::new(lists::stream(
+            &rows,
+            &self.0.conduct.borrow(),
+            message,
+        )))
     }
 
     async fn pod_sandbox_status(
@@ -169,9 +184,13 @@ impl RuntimeService for Service {
         self.0.admit(Rpc::PodSandboxStatus).await?;
         let asked = &request.get_ref().pod_sandbox_id;
         let node = self.0.node();
-        let id = node.find_sandbox(asked).map_err(|bad| bad_id("sandbox", asked, bad))?;
+        let id = node
+            .find_sandbox(asked)
+            .map_err(|bad| bad_id("sandbox", asked, bad))?;
         let record = id.and_then(|id| node.sandboxes.get(&id));
-        let row = record.map(|s| &s.row).ok_or_else(|| ops::not_found("sandbox", asked))?;
+        let row = record
+            .map(|s| &s.row)
+            .ok_or_else(|| ops::not_found("sandbox", asked))?;
         let status = Some(proto::PodSandboxStatus {
             id: row.id.clone(),
             metadata: row.metadata.clone(),
@@ -254,7 +273,11 @@ impl ImageService for Service {
         let node = self.0.node();
         let rows = lists::images(&node, request.get_ref().filter.as_ref());
         let message = |images| proto::StreamImagesResponse { images };
-        Ok(Response::new(lists::stream(&rows, &self.0.conduct.borrow(), message)))
+        Ok(Response::new(lists::stream(
+            &rows,
+            &self.0.conduct.borrow(),
+            message,
+        )))
     }
 
     async fn remove_image(
@@ -273,11 +296,17 @@ impl ImageService for Service {
     ) -> Answer<proto::ImageFsInfoResponse> {
         self.0.admit(Rpc::ImageFsInfo).await?;
         let mountpoint = self.0.mountpoint().display().to_string();
+        // One guard for both: in one expression the second lock would wait for the first.
+        let node = self.0.node();
         let usage = proto::FilesystemUsage {
             timestamp: now(),
             fs_id: Some(proto::FilesystemIdentifier { mountpoint }),
-            used_bytes: Some(proto::UInt64Value { value: self.0.node().used_image_bytes() }),
-            inodes_used: Some(proto::UInt64Value { value: self.0.node().used_inodes() }),
+            used_bytes: Some(proto::UInt64Value {
+                value: node.used_image_bytes(),
+            }),
+            inodes_used: Some(proto::UInt64Value {
+                value: node.used_inodes(),
+            }),
         };
         Ok(Response::new(proto::ImageFsInfoResponse {
             image_filesystems: vec![usage],

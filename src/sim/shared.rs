@@ -59,12 +59,18 @@ impl Shared {
     }
 
     pub(super) fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
-        self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lifecycle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers a Stop of what is not there, as the runtime's release does.
     pub(super) fn stop_of_missing(&self, what: &str, id: &str) -> Result<(), Status> {
-        if self.options.stop_of_missing_fails { Err(ops::not_found(what, id)) } else { Ok(()) }
+        if self.options.stop_of_missing_fails {
+            Err(ops::not_found(what, id))
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn mountpoint(&self) -> &Path {
@@ -78,14 +84,17 @@ impl Shared {
         let result = change(&mut node);
         let added = std::mem::take(&mut node.cni);
         if !added.is_empty() {
-            self.conduct.send_modify(|conduct| conduct.cni.extend(added));
+            self.conduct
+                .send_modify(|conduct| conduct.cni.extend(added));
         }
         self.write_pods(&node);
         result
     }
 
     pub(super) fn write_pods(&self, node: &Node) {
-        let Some(path) = &self.options.pods_file else { return };
+        let Some(path) = &self.options.pods_file else {
+            return;
+        };
         let next = path.with_extension("next");
         let written = std::fs::write(&next, kubelet::pods_json(&node.pods))
             .and_then(|()| std::fs::rename(&next, path));
@@ -96,14 +105,20 @@ impl Shared {
 
     /// Makes every call fail for this long, as a runtime that has just started does.
     pub(super) fn initialize_for(&self, duration: Duration) {
-        let mut at = self.initialized_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut at = self
+            .initialized_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         *at = Instant::now() + duration;
     }
 
     /// Counts a call and lets it in, late or never as its faults say.
     pub(super) async fn admit(&self, rpc: Rpc) -> Result<(), Status> {
         self.record().count(rpc);
-        let initialized_at = *self.initialized_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let initialized_at = *self
+            .initialized_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if Instant::now() < initialized_at {
             let code = self.options.not_initialized_code;
             return Err(Status::new(code, "server is not initialized yet"));
@@ -124,7 +139,8 @@ impl Shared {
     async fn suffer(&self, key: &FaultKey) -> Result<(), Status> {
         let mut fault = None;
         if self.conduct.borrow().faults.contains_key(key) {
-            self.conduct.send_modify(|conduct| fault = conduct.take(key));
+            self.conduct
+                .send_modify(|conduct| fault = conduct.take(key));
         }
         let Some(fault) = fault else { return Ok(()) };
         pause(fault.delay).await;
@@ -143,7 +159,8 @@ impl Shared {
         let cni = self.conduct.borrow().cni_of(sandbox_id);
         pause(cni.delay).await;
         if cni.del == Del::Hangs {
-            self.until(|conduct| conduct.cni_of(sandbox_id).del != Del::Hangs).await;
+            self.until(|conduct| conduct.cni_of(sandbox_id).del != Del::Hangs)
+                .await;
         }
         cni.error(sandbox_id).map_or(Ok(()), Err)
     }
@@ -168,7 +185,12 @@ impl Shared {
             ended: None,
         };
         let number = self.record().begin(call);
-        InFlight { shared: Arc::clone(self), rpc, number, code: Code::Cancelled }
+        InFlight {
+            shared: Arc::clone(self),
+            rpc,
+            number,
+            code: Code::Cancelled,
+        }
     }
 }
 
@@ -195,7 +217,10 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let ended = Ended { at: Timestamp::now(), code: self.code };
+        let ended = Ended {
+            at: Timestamp::now(),
+            code: self.code,
+        };
         self.shared.record().end(self.number, self.rpc, ended);
     }
 }
@@ -213,6 +238,7 @@ pub(super) fn bad_id(what: &str, id: &str, bad: BadId) -> Status {
         BadId::Empty => "prefix can't be empty".to_owned(),
         BadId::Ambiguous => format!("multiple IDs found with provided prefix: {id}"),
     };
-    Status::unknown(format!("an error occurred when try to find {what} \"{id}\": {why}"))
+    Status::unknown(format!(
+        "an error occurred when try to find {what} \"{id}\": {why}"
+    ))
 }
-

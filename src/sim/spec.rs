@@ -32,7 +32,10 @@ impl ContainerSpec {
     /// A running container, created this long ago.
     pub fn running(name: &str, attempt: u32, created: Duration) -> Self {
         let state = ContainerState::ContainerRunning;
-        Self { started: Some(created), ..Self::new(name, attempt, state, created) }
+        Self {
+            started: Some(created),
+            ..Self::new(name, attempt, state, created)
+        }
     }
 
     /// A container that exited this long ago with code 0, after a run of 10 s.
@@ -41,7 +44,11 @@ impl ContainerSpec {
         let state = ContainerState::ContainerExited;
         let started = Some(created);
         let finished = Some(finished);
-        Self { started, finished, ..Self::new(name, attempt, state, created) }
+        Self {
+            started,
+            finished,
+            ..Self::new(name, attempt, state, created)
+        }
     }
 
     /// A container that was created this long ago and never started.
@@ -52,7 +59,10 @@ impl ContainerSpec {
     /// A container, created this long ago, whose state the runtime does not know.
     pub fn unknown(name: &str, attempt: u32, created: Duration) -> Self {
         let state = ContainerState::ContainerUnknown;
-        Self { started: Some(created), ..Self::new(name, attempt, state, created) }
+        Self {
+            started: Some(created),
+            ..Self::new(name, attempt, state, created)
+        }
     }
 
     fn new(name: &str, attempt: u32, state: ContainerState, created: Duration) -> Self {
@@ -115,13 +125,20 @@ pub(super) struct SandboxSpec {
 
 impl SandboxSpec {
     fn ready(attempt: u32) -> Self {
-        Self { attempt, ready: true, age: None, containers: Vec::new() }
+        Self {
+            attempt,
+            ready: true,
+            age: None,
+            containers: Vec::new(),
+        }
     }
 
     /// Returns its age: as set, else a little more than its oldest container's, else an hour.
     pub(super) fn age(&self) -> Duration {
         let oldest = self.containers.iter().map(|c| c.created).max();
-        let guess = oldest.map_or(Duration::from_secs(3600), |age| age + Duration::from_secs(2));
+        let guess = oldest.map_or(Duration::from_secs(3600), |age| {
+            age + Duration::from_secs(2)
+        });
         self.age.unwrap_or(guess)
     }
 }
@@ -273,7 +290,12 @@ impl PodSpec {
     #[must_use]
     pub fn leaked_sandbox(mut self, attempt: u32, age: Duration) -> Self {
         let age = Some(age);
-        self.leaked.push(SandboxSpec { attempt, ready: false, age, containers: Vec::new() });
+        self.leaked.push(SandboxSpec {
+            attempt,
+            ready: false,
+            age,
+            containers: Vec::new(),
+        });
         self
     }
 
@@ -294,7 +316,11 @@ impl PodSpec {
     /// Adds a container that has been running for an hour.
     #[must_use]
     pub fn running(self, name: &str, attempt: u32) -> Self {
-        self.container(ContainerSpec::running(name, attempt, Duration::from_secs(3600)))
+        self.container(ContainerSpec::running(
+            name,
+            attempt,
+            Duration::from_secs(3600),
+        ))
     }
 
     /// Adds a container that exited well this long ago.
