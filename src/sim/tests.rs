@@ -1,6 +1,7 @@
 //! The simulated runtime, seen through its socket.
 
 mod lists;
+mod demo;
 mod removal;
 mod server;
 
