@@ -1,1 +1,373 @@
-//! placeholder
+//! What must hold on every node. `PROPTEST_CASES` sets how many nodes each property sees; what it
+//! found is printed, never written down: a counterexample becomes a case file.
+
+mod belief;
+mod mutations;
+mod node;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crisweep::gc::check::check;
+use crisweep::gc::plan::still_due;
+use crisweep::gc::{self, KeepReason, Limit, Plan, Policy, RemoveReason, Target, Targets};
+use crisweep::model::{Container, ContainerState, PodSandbox, PodSandboxState, PodUid, Snapshot};
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+
+use crate::kubelet_model::Kubelet;
+use belief::{is_deleted, is_finished, is_newest_container, is_newest_sandbox};
+use node::{Node, Oddity, nodes};
+
+/// Each property sees this many nodes; eleven properties see more than 10,000.
+const NODES: u32 = 1000;
+
+fn config() -> Config {
+    let cases = std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok());
+    Config {
+        cases: cases.unwrap_or(NODES),
+        failure_persistence: None,
+        ..Config::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_removed_container_was_dead_old_and_nobodys_need(node in nodes(Oddity::Any)) {
+        let Node { snapshot, policy } = &node;
+        for (container, reason) in removed_containers(&plan_of(&node), snapshot) {
+            let rules = &policy.containers;
+            prop_assert!(rules.enabled, "{container:?}");
+            prop_assert_ne!(container.state, ContainerState::Running);
+            if container.state == ContainerState::Unknown {
+                prop_assert!(rules.include_unknown);
+            }
+            if container.state == ContainerState::Created {
+                prop_assert!(is_older(snapshot, container.created_at, rules.created_grace));
+            }
+            prop_assert!(is_older(snapshot, container.created_at, rules.min_age));
+            if container.state == ContainerState::Exited && rules.age_from == gc::AgeFrom::Finished {
+                prop_assert!(is_older(snapshot, container.finished_at.unwrap(), rules.min_age));
+            }
+            let pod = container.pod.as_ref().expect("managed");
+            let over = is_deleted(snapshot, &pod.uid)
+                || reason == RemoveReason::OverCap && is_finished(snapshot, policy, &pod.uid);
+            prop_assert!(over || !is_newest_container(snapshot, container), "{container:?}");
+            let sandbox = snapshot.sandboxes.iter().find(|it| it.id == container.sandbox_id);
+            let labels = sandbox.map(|sandbox| sandbox.labels.clone());
+            prop_assert!(!is_protected(policy, &pod.namespace, labels.as_ref()), "{container:?}");
+            prop_assert!(!is_protected(policy, &pod.namespace, Some(&container.labels)));
+        }
+    }
+
+    #[test]
+    fn a_removed_sandbox_was_dead_empty_old_and_nobodys_need(node in nodes(Oddity::Any)) {
+        let Node { snapshot, policy } = &node;
+        let plan = plan_of(&node);
+        let gone: BTreeSet<&str> = ids(&plan, Target::Containers).collect();
+        for (sandbox, reason) in removed_sandboxes(&plan, snapshot) {
+            prop_assert!(policy.sandboxes.enabled);
+            prop_assert_eq!(sandbox.state, PodSandboxState::NotReady);
+            prop_assert!(is_older(snapshot, sandbox.created_at, policy.sandboxes.min_age));
+            let mut inside = snapshot.containers.iter().filter(|it| it.sandbox_id == sandbox.id);
+            prop_assert!(inside.all(|it| gone.contains(it.id.as_str())), "{sandbox:?}");
+            let pod = sandbox.pod.as_ref().expect("managed");
+            let over = is_deleted(snapshot, &pod.uid)
+                || reason == RemoveReason::OverCap && is_finished(snapshot, policy, &pod.uid);
+            prop_assert!(over || !is_newest_sandbox(snapshot, sandbox), "{sandbox:?}");
+            prop_assert!(!is_protected(policy, &pod.namespace, Some(&sandbox.labels)));
+            let until = snapshot.quarantine.get(&sandbox.id);
+            prop_assert!(until.is_none_or(|until| *until <= snapshot.taken_at));
+        }
+    }
+
+    #[test]
+    fn the_kubelet_would_remove_it_too(node in nodes(Oddity::Any), synced in any::<bool>()) {
+        let (plan, kubelet) = (plan_of(&node), kubelets(&node, synced));
+        for removal in plan.removals_of(Target::Containers) {
+            prop_assert!(kubelet.0.contains(&removal.subject.id), "{removal:?}");
+        }
+        for removal in plan.removals_of(Target::Sandboxes) {
+            // The one cap that the kubelet does not have.
+            let cap = removal.reason == RemoveReason::OverCap;
+            prop_assert!(cap || kubelet.1.contains(&removal.subject.id), "{removal:?}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_asks_for_care_it_is_the_kubelet(node in nodes(Oddity::None)) {
+        let Node { snapshot, policy } = &node;
+        let (plan, (mut containers, sandboxes)) = (plan_of(&node), kubelets(&node, true));
+        // One care remains: the newest of a pod that may exist.
+        containers.retain(|id| {
+            let it = snapshot.containers.iter().find(|it| it.id.as_str() == id).unwrap();
+            let uid = &it.pod.as_ref().unwrap().uid;
+            let over = is_deleted(snapshot, uid) || is_finished(snapshot, policy, uid);
+            over || !is_newest_container(snapshot, it)
+        });
+        let ours: BTreeSet<String> = ids(&plan, Target::Containers).map(str::to_owned).collect();
+        prop_assert_eq!(&ours, &containers);
+        let left: Vec<Container> =
+            snapshot.containers.iter().filter(|it| !ours.contains(it.id.as_str())).cloned().collect();
+        let theirs = with_kubelet(&node, true, |kubelet| kubelet.sandboxes(&snapshot.sandboxes, &left));
+        let ours: BTreeSet<String> = ids(&plan, Target::Sandboxes).map(str::to_owned).collect();
+        let unused_id = |id: &String| !young_sandbox(snapshot, id);
+        prop_assert_eq!(&ours, &theirs.into_iter().filter(unused_id).collect::<BTreeSet<_>>());
+        prop_assert!(ours.is_subset(&sandboxes));
+    }
+
+    #[test]
+    fn any_order_of_the_lists_gives_the_same_plan(node in nodes(Oddity::Any), seed in any::<u64>()) {
+        let mut shuffled = node.clone();
+        let mut random = fastrand::Rng::with_seed(seed);
+        random.shuffle(&mut shuffled.snapshot.containers);
+        random.shuffle(&mut shuffled.snapshot.sandboxes);
+        prop_assert_eq!(plan_of(&node), plan_of(&shuffled));
+    }
+
+    #[test]
+    fn every_plan_passes_the_check(node in nodes(Oddity::Any)) {
+        for targets in [Targets::all().0, [Target::Containers].into(), [Target::Sandboxes].into()] {
+            let plan = gc::plan(&node.snapshot, &node.policy, &targets);
+            prop_assert_eq!(check(&plan.removals, &node.snapshot, &node.policy), []);
+        }
+    }
+
+    #[test]
+    fn every_object_has_one_verdict_in_order(node in nodes(Oddity::Any)) {
+        let plan = plan_of(&node);
+        let removals = plan.removals.iter().map(|it| (it.subject.target, it.subject.id.clone()));
+        let kept = plan.kept.iter().map(|it| (it.subject.target, it.subject.id.clone()));
+        let mut judged: Vec<_> = removals.chain(kept).collect();
+        let containers = node.snapshot.containers.iter().map(|it| (Target::Containers, it.id.to_string()));
+        let sandboxes = node.snapshot.sandboxes.iter().map(|it| (Target::Sandboxes, it.id.to_string()));
+        let mut all: Vec<_> = containers.chain(sandboxes).collect();
+        judged.sort();
+        all.sort();
+        prop_assert_eq!(judged, all);
+        let keys: Vec<_> = plan.removals.iter().map(|it| (it.subject.target, it.subject.created_at)).collect();
+        prop_assert!(keys.is_sorted(), "{keys:?}");
+        let counted: usize = plan
+            .summary
+            .values()
+            .map(|it| it.remove.values().sum::<usize>() + it.keep.values().sum::<usize>())
+            .sum();
+        prop_assert_eq!(counted, plan.removals.len() + plan.kept.len());
+    }
+
+    #[test]
+    fn on_a_plain_node_one_pass_is_enough(node in nodes(Oddity::None)) {
+        let after = without(&node, &plan_of(&node));
+        prop_assert_eq!(plan_of(&after).removals, []);
+    }
+
+    // A record that protected another as the newest of its pod may go only then: after a clock step
+    // a finished pod has two, and its sandbox goes once both have.
+    #[test]
+    fn a_few_passes_are_always_enough(mut node in nodes(Oddity::Any)) {
+        for _ in 0..4 {
+            let plan = plan_of(&node);
+            node = without(&node, &plan);
+        }
+        prop_assert_eq!(plan_of(&node).removals, []);
+    }
+
+    #[test]
+    fn a_plan_carried_out_in_part_never_grows(
+        node in nodes(Oddity::Any),
+        seed in any::<u64>(),
+        later in 0..7200_i64,
+    ) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        for target in Target::ALL {
+            let first = gc::plan(&node.snapshot, &node.policy, &[target].into());
+            let (done, due): (Vec<_>, Vec<_>) =
+                first.removals.clone().into_iter().partition(|_| random.bool());
+            let mut fresh = without(&node, &Plan { removals: done, ..first.clone() });
+            fresh.snapshot.taken_at += SignedDuration::from_secs(later);
+            let plan = gc::plan(&fresh.snapshot, &fresh.policy, &[target].into());
+            let still = still_due(due.clone(), &plan);
+            prop_assert!(still.iter().all(|removal| due.contains(removal)));
+            let wanted: BTreeSet<&str> = ids(&plan, target).collect();
+            prop_assert!(still.iter().all(|removal| wanted.contains(removal.subject.id.as_str())));
+            prop_assert!(still.is_sorted_by_key(|removal| removal.subject.created_at));
+        }
+    }
+
+    #[test]
+    fn what_turned_running_is_not_still_due(node in nodes(Oddity::Any)) {
+        let first = plan_of(&node);
+        let mut fresh = node.clone();
+        for container in &mut fresh.snapshot.containers {
+            if container.state == ContainerState::Created {
+                container.state = ContainerState::Running;
+            }
+        }
+        for sandbox in &mut fresh.snapshot.sandboxes {
+            sandbox.state = PodSandboxState::Ready;
+        }
+        for removal in still_due(first.removals, &plan_of(&fresh)) {
+            prop_assert_eq!(removal.subject.target, Target::Containers);
+            prop_assert_ne!(removal.state, Some(ContainerState::Created));
+        }
+    }
+}
+
+fn plan_of(node: &Node) -> Plan {
+    gc::plan(&node.snapshot, &node.policy, &Targets::all().0)
+}
+
+fn ids(plan: &Plan, target: Target) -> impl Iterator<Item = &str> {
+    plan.removals_of(target)
+        .map(|removal| removal.subject.id.as_str())
+}
+
+fn removed_containers<'a>(
+    plan: &'a Plan,
+    snapshot: &'a Snapshot,
+) -> impl Iterator<Item = (&'a Container, RemoveReason)> {
+    plan.removals_of(Target::Containers).map(|removal| {
+        let found = snapshot
+            .containers
+            .iter()
+            .find(|it| it.id.as_str() == removal.subject.id);
+        (found.unwrap(), removal.reason)
+    })
+}
+
+fn removed_sandboxes<'a>(
+    plan: &'a Plan,
+    snapshot: &'a Snapshot,
+) -> impl Iterator<Item = (&'a PodSandbox, RemoveReason)> {
+    plan.removals_of(Target::Sandboxes).map(|removal| {
+        let found = snapshot
+            .sandboxes
+            .iter()
+            .find(|it| it.id.as_str() == removal.subject.id);
+        (found.unwrap(), removal.reason)
+    })
+}
+
+fn is_older(snapshot: &Snapshot, then: Timestamp, minimum: std::time::Duration) -> bool {
+    let age = snapshot.taken_at.duration_since(then);
+    age >= SignedDuration::ZERO && age >= SignedDuration::try_from(minimum).unwrap()
+}
+
+fn young_sandbox(snapshot: &Snapshot, id: &str) -> bool {
+    let found = snapshot
+        .sandboxes
+        .iter()
+        .find(|it| it.id.as_str() == id)
+        .unwrap();
+    found.created_at > snapshot.taken_at
+}
+
+/// `labels` of `None`: nobody knows them.
+fn is_protected(
+    policy: &Policy,
+    namespace: &str,
+    labels: Option<&BTreeMap<String, String>>,
+) -> bool {
+    let protect = &policy.protect;
+    let by_namespace = !protect.namespaces.is_empty()
+        && (namespace.is_empty() || protect.namespaces.contains(namespace));
+    let by_label = protect.labels.iter().any(|(key, value)| match labels {
+        None => true,
+        Some(labels) => labels
+            .get(key)
+            .is_some_and(|is| value.as_ref().is_none_or(|value| value == is)),
+    });
+    by_namespace || by_label
+}
+
+/// Lets a kubelet with the same policy look at the node. `synced`: what has no pod is nobody's.
+fn with_kubelet<T>(node: &Node, synced: bool, ask: impl FnOnce(&Kubelet<'_>) -> T) -> T {
+    let number = |limit| match limit {
+        Limit::None => -1,
+        Limit::AtMost(limit) => i64::try_from(limit).unwrap(),
+    };
+    let is_deleted = |uid: &str| match PodUid::new(uid) {
+        Some(uid) => is_deleted(&node.snapshot, &uid),
+        None => synced,
+    };
+    ask(&Kubelet {
+        now: node.snapshot.taken_at,
+        minimum_age: node.policy.containers.min_age,
+        per_container: number(node.policy.containers.max_per_container),
+        dead_containers: number(node.policy.containers.max_dead),
+        is_deleted: &is_deleted,
+    })
+}
+
+fn kubelets(node: &Node, synced: bool) -> (BTreeSet<String>, BTreeSet<String>) {
+    with_kubelet(node, synced, |kubelet| {
+        let gone = kubelet.containers(&node.snapshot.containers);
+        let mut left = node.snapshot.containers.clone();
+        left.retain(|container| !gone.contains(container.id.as_str()));
+        let sandboxes = kubelet.sandboxes(&node.snapshot.sandboxes, &left);
+        (gone, sandboxes)
+    })
+}
+
+/// The node after the plan: what went is gone, when it exited is remembered.
+fn without(node: &Node, plan: &Plan) -> Node {
+    let mut after = node.clone();
+    let gone: BTreeSet<&str> = ids(plan, Target::Containers).collect();
+    for container in &node.snapshot.containers {
+        let (Some(pod), Some(at)) = (&container.pod, container.finished_at) else {
+            continue;
+        };
+        let last = after
+            .snapshot
+            .last_exits
+            .entry(pod.uid.clone())
+            .or_insert(at);
+        *last = at.max(*last);
+    }
+    after
+        .snapshot
+        .containers
+        .retain(|it| !gone.contains(it.id.as_str()));
+    let gone: BTreeSet<&str> = ids(plan, Target::Sandboxes).collect();
+    after
+        .snapshot
+        .sandboxes
+        .retain(|it| !gone.contains(it.id.as_str()));
+    after
+}
+
+/// The generator must make what the properties are about, else they hold of nothing.
+#[test]
+fn the_nodes_show_every_reason() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut removed, mut kept) = (BTreeSet::new(), BTreeSet::new());
+    for _ in 0..500 {
+        let plan = plan_of(&nodes(Oddity::Any).new_tree(&mut runner).unwrap().current());
+        removed.extend(
+            plan.removals
+                .iter()
+                .map(|it| (it.subject.target, it.reason)),
+        );
+        kept.extend(plan.kept.iter().map(|it| (it.subject.target, it.reason)));
+    }
+    for target in Target::ALL {
+        for reason in RemoveReason::ALL {
+            assert!(
+                removed.contains(&(target, reason)),
+                "{target}: {reason:?} was never seen"
+            );
+        }
+        for reason in KeepReason::all(target) {
+            let never = (target, *reason) == (Target::Containers, KeepReason::Quarantined);
+            assert!(
+                never || kept.contains(&(target, *reason)),
+                "{target}: {reason:?} never seen"
+            );
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A second opinion that never disagrees is none: forged removals must be reported.
+
+use crisweep::gc::check::check;
+use crisweep::gc::{KeepReason, Kept, PodKnowledge, Removal, RemoveReason, Target};
+use crisweep::model::ContainerState;
+use jiff::SignedDuration;
+use proptest::prelude::*;
+
+use super::node::{Node, Oddity, nodes};
+use super::{config, plan_of};
+
+fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
+    let container = node
+        .snapshot
+        .containers
+        .iter()
+        .find(|container| container.id.as_str() == kept.subject.id);
+    let state = match kept.subject.target {
+        Target::Containers => container.map(|container| container.state),
+        Target::Sandboxes => None,
+    };
+    Removal {
+        subject: kept.subject.clone(),
+        reason,
+        state,
+    }
+}
+
+/// Within its limits it may go or stay: no promise to anyone forbids it. Nor the newest of a pod
+/// that is over, where there is a cap.
+fn may_go(kept: &Kept, reason: RemoveReason) -> bool {
+    let over = matches!(
+        kept.subject.pod_state,
+        PodKnowledge::Terminated | PodKnowledge::Assumed
+    );
+    match kept.reason {
+        KeepReason::WithinLimits => true,
+        KeepReason::Newest => over && reason == RemoveReason::OverCap,
+        _ => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn removing_what_must_stay_is_reported(node in nodes(Oddity::Any)) {
+        for kept in plan_of(&node).kept {
+            for reason in RemoveReason::ALL {
+                let broken = check(&[forge(&node, &kept, reason)], &node.snapshot, &node.policy);
+                prop_assert!(!broken.is_empty() || may_go(&kept, reason), "{kept:?} {reason:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_corrupted_removal_is_reported(node in nodes(Oddity::Any)) {
+        let Node { snapshot, policy } = &node;
+        let plan = plan_of(&node);
+        for removal in &plan.removals {
+            let alone = removal.subject.target == Target::Containers;
+            let broken = |removal: &Removal| check(std::slice::from_ref(removal), snapshot, policy);
+            if alone {
+                prop_assert_eq!(broken(removal), []);
+            }
+            let mut forged = removal.clone();
+            forged.subject.id.push('x');
+            prop_assert_eq!(broken(&forged)[0].rule, "is not on the node");
+            let mut forged = removal.clone();
+            forged.subject.created_at -= SignedDuration::from_secs(1);
+            prop_assert_eq!(broken(&forged)[0].rule, "is not the object that was planned");
+            let mut forged = removal.clone();
+            forged.state = Some(ContainerState::Running);
+            if alone {
+                prop_assert_eq!(broken(&forged)[0].rule, "is in another state than planned");
+            }
+            if removal.reason != RemoveReason::PodDeleted {
+                let forged = Removal { reason: RemoveReason::PodDeleted, ..removal.clone() };
+                prop_assert!(!broken(&forged).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_corrupted_list_is_reported(node in nodes(Oddity::Any)) {
+        let Node { snapshot, policy } = &node;
+        let removals = plan_of(&node).removals;
+        let rules = |removals: &[Removal]| -> Vec<&'static str> {
+            check(removals, snapshot, policy).iter().map(|violation| violation.rule).collect()
+        };
+        if let Some(first) = removals.first() {
+            let twice: Vec<Removal> = [first].into_iter().chain(&removals).cloned().collect();
+            prop_assert_eq!(rules(&twice), ["is planned twice"]);
+        }
+        let key = |removal: &Removal| (removal.subject.target, removal.subject.created_at);
+        let backwards: Vec<Removal> = removals.iter().rev().cloned().collect();
+        if !removals.iter().map(key).is_sorted_by(|a, b| a >= b) {
+            prop_assert_eq!(rules(&backwards), ["is older than its predecessor"]);
+        }
+    }
+
+    #[test]
+    fn a_stale_plan_is_reported(node in nodes(Oddity::Any)) {
+        let removals = plan_of(&node).removals;
+        let mut changed = node.snapshot.clone();
+        for container in &mut changed.containers {
+            container.state = ContainerState::Running;
+        }
+        let broken = check(&removals, &changed, &node.policy);
+        let containers =
+            removals.iter().filter(|removal| removal.subject.target == Target::Containers);
+        prop_assert!(broken.len() >= containers.count());
+        changed.containers.clear();
+        changed.sandboxes.clear();
+        prop_assert!(check(&removals, &changed, &node.policy).len() >= removals.len());
+    }
+}
