@@ -120,14 +120,14 @@ impl Account {
             let cool = self
                 .ends
                 .get(target)
-                .is_none_or(|end| now - *end >= brakes.cooldown);
+                .is_none_or(|end| now.saturating_sub(*end) >= brakes.cooldown);
             assert!(cool, "{target} is cooling down");
         }
         if wish.by_hand.is_empty() && !ticket.targets.is_empty() {
             let recent = self
                 .starts
                 .iter()
-                .filter(|start| now - **start < at(3600))
+                .filter(|start| now.saturating_sub(**start) < at(3600))
                 .count();
             // Fewer are remembered after the brake was loosened.
             let max = brakes
@@ -170,7 +170,9 @@ impl Account {
             }
             Admission::Braked(_) => assert_eq!(trigger.cause, Cause::Alert),
             Admission::QueueFull => assert_eq!(self.waiting.len(), QUEUE_MAX),
-            Admission::Duplicate(pass) => assert!(now - self.answered[pass] < DUPLICATE_WINDOW),
+            Admission::Duplicate(pass) => {
+                assert!(now.saturating_sub(self.answered[pass]) < DUPLICATE_WINDOW);
+            }
             Admission::Merged(pass) => {
                 let runs = self.running.as_ref().is_some_and(|(id, _)| id == pass);
                 assert!(runs || self.waiting.contains_key(pass), "joined nothing");
