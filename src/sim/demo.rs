@@ -33,12 +33,33 @@ const SLOW: usize = 10;
 
 const MIB: u64 = 1 << 20;
 const SERVICES: [&str; 13] = [
-    "api", "auth", "billing", "cart", "catalog", "gateway", "inventory", "ledger", "mailer",
-    "orders", "search", "sessions", "shipping",
+    "api",
+    "auth",
+    "billing",
+    "cart",
+    "catalog",
+    "gateway",
+    "inventory",
+    "ledger",
+    "mailer",
+    "orders",
+    "search",
+    "sessions",
+    "shipping",
 ];
 const AGENTS: [&str; 12] = [
-    "calico-node", "coredns", "csi-node", "exporter", "fluent-bit", "ingress", "konnectivity",
-    "kube-proxy", "local-dns", "metrics", "node-problem-detector", "otel-collector",
+    "calico-node",
+    "coredns",
+    "csi-node",
+    "exporter",
+    "fluent-bit",
+    "ingress",
+    "konnectivity",
+    "kube-proxy",
+    "local-dns",
+    "metrics",
+    "node-problem-detector",
+    "otel-collector",
 ];
 const BATCH: &str = "registry.example/batch/report:1.9.2";
 
@@ -61,7 +82,13 @@ impl DemoOptions {
     /// Serves on this socket, with an event every two seconds.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         let socket = socket.into();
-        Self { socket, pods_file: None, mountpoint: None, seed: 1, pace: seconds(2) }
+        Self {
+            socket,
+            pods_file: None,
+            mountpoint: None,
+            seed: 1,
+            pace: seconds(2),
+        }
     }
 }
 
@@ -75,9 +102,23 @@ pub struct Demo {
 impl Demo {
     /// Serves the demo's node and keeps it alive. Must be called within a tokio runtime.
     pub fn start(options: DemoOptions) -> io::Result<Self> {
-        let DemoOptions { socket, pods_file, mountpoint, seed, pace } = options;
-        let disk = Disk { each: Duration::from_millis(8), crowding: Duration::from_millis(3) };
-        let options = Options { disk, pods_file, mountpoint, ..Options::default() };
+        let DemoOptions {
+            socket,
+            pods_file,
+            mountpoint,
+            seed,
+            pace,
+        } = options;
+        let disk = Disk {
+            each: Duration::from_millis(8),
+            crowding: Duration::from_millis(3),
+        };
+        let options = Options {
+            disk,
+            mountpoint,
+            pods_file,
+            ..Options::default()
+        };
         let sim = Sim::start(socket, population(seed), options)?;
         let churn = tokio::spawn(churn::run(sim.handle(), seed, pace));
         Ok(Self { sim, churn })
@@ -113,8 +154,9 @@ pub fn population(seed: u64) -> Node {
     let services: Vec<PodSpec> = (0..RUNNING_PODS - STATIC_PODS - CRASHING_PODS)
         .map(|number| running_pod(number, &names.suffix()))
         .collect();
-    let finished: Vec<PodSpec> =
-        (0..FINISHED_PODS).map(|number| finished_job(number, &names.suffix())).collect();
+    let finished: Vec<PodSpec> = (0..FINISHED_PODS)
+        .map(|number| finished_job(number, &names.suffix()))
+        .collect();
     let settled = |pods: &[PodSpec]| -> usize { pods.iter().map(exited).sum() };
     let left = EXITED - settled(&services) - settled(&finished);
     // What is left is half the crash loops', half the deleted pods'.
@@ -124,16 +166,30 @@ pub fn population(seed: u64) -> Node {
     let mut builder = with_images(NodeBuilder::seeded(seed));
     for name in ["etcd", "node-local-lb"] {
         builder = builder.pod(
-            PodSpec::new(name).namespace("kube-system").static_pod().host_network().running(name, 0),
+            PodSpec::new(name)
+                .namespace("kube-system")
+                .static_pod()
+                .host_network()
+                .running(name, 0),
         );
     }
-    let crashing = crashes.enumerate().map(|(n, count)| crashing_pod(n, &names.suffix(), count));
+    let crashing = crashes
+        .enumerate()
+        .map(|(n, count)| crashing_pod(n, &names.suffix(), count));
     let crashing: Vec<PodSpec> = crashing.collect();
-    let deleted = leftovers.enumerate().map(|(n, count)| deleted_pod(n, &names.suffix(), count));
+    let deleted = leftovers
+        .enumerate()
+        .map(|(n, count)| deleted_pod(n, &names.suffix(), count));
     let deleted: Vec<PodSpec> = deleted.collect();
-    let leaked: Vec<PodSpec> =
-        (0..LEAKED_SANDBOXES).map(|number| leaked_pod(number, &names.suffix())).collect();
-    let pods = services.into_iter().chain(crashing).chain(finished).chain(deleted).chain(leaked);
+    let leaked: Vec<PodSpec> = (0..LEAKED_SANDBOXES)
+        .map(|number| leaked_pod(number, &names.suffix()))
+        .collect();
+    let pods = services
+        .into_iter()
+        .chain(crashing)
+        .chain(finished)
+        .chain(deleted)
+        .chain(leaked);
     pods.fold(builder, NodeBuilder::pod).build()
 }
 
@@ -144,11 +200,18 @@ fn split(count: usize, parts: usize) -> impl Iterator<Item = usize> {
 
 fn exited(pod: &PodSpec) -> usize {
     let containers = pod.sandboxes().flat_map(|sandbox| &sandbox.containers);
-    containers.filter(|container| container.finished.is_some()).count()
+    containers
+        .filter(|container| container.finished.is_some())
+        .count()
 }
 
 fn pick<'a>(names: &[&'a str], number: usize) -> &'a str {
-    names.iter().copied().cycle().nth(number % names.len().max(1)).unwrap_or_default()
+    names
+        .iter()
+        .copied()
+        .cycle()
+        .nth(number % names.len().max(1))
+        .unwrap_or_default()
 }
 
 fn image_of(name: &str) -> String {
@@ -163,18 +226,24 @@ fn age(number: usize, step: Duration) -> Duration {
 /// A service or an agent, with a finished init container and now and then a restart behind it.
 fn running_pod(number: usize, suffix: &str) -> PodSpec {
     let is_agent = number < AGENTS.len();
-    let name = if is_agent { pick(&AGENTS, number) } else { pick(&SERVICES, number) };
+    let name = if is_agent {
+        pick(&AGENTS, number)
+    } else {
+        pick(&SERVICES, number)
+    };
     let namespace = if is_agent { "kube-system" } else { "shop" };
     let image = image_of(name);
     let start = hours(30) + age(number, minutes(17));
     let init = ContainerSpec::exited("init", 0, start).image(&image);
-    let restarts = u32::from(number % 3 == 0);
+    let restarts = u32::from(number.is_multiple_of(3));
     let mut pod = PodSpec::new(&format!("{name}-{suffix}"))
         .namespace(namespace)
         .label("app", name)
         .container(init);
     if restarts == 1 {
-        let crash = ContainerSpec::exited(name, 0, hours(5)).exit_code(137).reason("OOMKilled");
+        let crash = ContainerSpec::exited(name, 0, hours(5))
+            .exit_code(137)
+            .reason("OOMKilled");
         pod = pod.container(crash.created_ago(start).image(&image));
     }
     let since = if restarts == 1 { hours(5) } else { start };
@@ -186,10 +255,14 @@ fn running_pod(number: usize, suffix: &str) -> PodSpec {
 fn crashing_pod(number: usize, suffix: &str, crashes: usize) -> PodSpec {
     let name = pick(&SERVICES, number + 5);
     let image = image_of(name);
-    let pod = PodSpec::new(&format!("{name}-crash-{suffix}")).namespace("shop").label("app", name);
+    let pod = PodSpec::new(&format!("{name}-crash-{suffix}"))
+        .namespace("shop")
+        .label("app", name);
     let dead = (0..crashes).map(|attempt| {
         let ago = age(crashes - attempt, minutes(5));
-        ContainerSpec::exited(name, count(attempt), ago).exit_code(1).image(&image)
+        ContainerSpec::exited(name, count(attempt), ago)
+            .exit_code(1)
+            .image(&image)
     });
     let pod = dead.fold(pod, PodSpec::container);
     pod.container(ContainerSpec::running(name, count(crashes), seconds(40)).image(&image))
@@ -197,13 +270,17 @@ fn crashing_pod(number: usize, suffix: &str, crashes: usize) -> PodSpec {
 
 /// A job's pod that has ended and still exists, some after several tries.
 fn finished_job(number: usize, suffix: &str) -> PodSpec {
-    let pod = PodSpec::new(&format!("report-{number:03}-{suffix}")).namespace("batch").succeeded();
+    let pod = PodSpec::new(&format!("report-{number:03}-{suffix}"))
+        .namespace("batch")
+        .succeeded();
     let tries = number % 4 + 1;
     let ended = age(number, minutes(20));
     let dead = (0..tries).map(|attempt| {
         let ago = ended + age(tries - attempt, minutes(1));
         let code = i32::from(attempt + 1 < tries);
-        ContainerSpec::exited("report", count(attempt), ago).exit_code(code).image(BATCH)
+        ContainerSpec::exited("report", count(attempt), ago)
+            .exit_code(code)
+            .image(BATCH)
     });
     dead.fold(pod, PodSpec::container)
 }
@@ -211,14 +288,26 @@ fn finished_job(number: usize, suffix: &str) -> PodSpec {
 /// What a pod that was deleted at the kubelet has left in the runtime.
 fn deleted_pod(number: usize, suffix: &str, containers: usize) -> PodSpec {
     let name = pick(&SERVICES, number);
-    let image = if number % 3 == 0 { BATCH.to_owned() } else { image_of(name) };
-    let pod = PodSpec::new(&format!("{name}-{suffix}")).namespace("shop").deleted();
+    let image = if number.is_multiple_of(3) {
+        BATCH.to_owned()
+    } else {
+        image_of(name)
+    };
+    let pod = PodSpec::new(&format!("{name}-{suffix}"))
+        .namespace("shop")
+        .deleted();
     let dead = (0..containers).map(|attempt| {
         let ago = hours(2) + age(number, minutes(13)) + age(containers - attempt, minutes(5));
-        ContainerSpec::exited(name, count(attempt), ago).exit_code(1).image(&image)
+        ContainerSpec::exited(name, count(attempt), ago)
+            .exit_code(1)
+            .image(&image)
     });
     let pod = dead.fold(pod, PodSpec::container);
-    if number < SLOW { pod.cni(slow_cni(number)) } else { pod }
+    if number < SLOW {
+        pod.cni(slow_cni(number))
+    } else {
+        pod
+    }
 }
 
 /// A sandbox that nobody knows and that holds nothing; some of them will not go.
@@ -228,7 +317,11 @@ fn leaked_pod(number: usize, suffix: &str) -> PodSpec {
         .unknown_to_kubelet()
         .without_sandbox()
         .leaked_sandbox(0, hours(4) + age(number, minutes(31)));
-    if number < STUCK { pod.cni(Cni::failing()) } else { pod }
+    if number < STUCK {
+        pod.cni(Cni::failing())
+    } else {
+        pod
+    }
 }
 
 fn slow_cni(number: usize) -> Cni {
@@ -242,7 +335,9 @@ fn count(number: usize) -> u32 {
 /// Images that pods use, and old ones that nothing uses any more.
 fn with_images(builder: NodeBuilder) -> NodeBuilder {
     let used = SERVICES.iter().chain(&AGENTS).map(|name| image_of(name));
-    let idle = SERVICES.iter().map(|name| format!("registry.example/shop/{name}:2.3.0"));
+    let idle = SERVICES
+        .iter()
+        .map(|name| format!("registry.example/shop/{name}:2.3.0"));
     let images = used.chain(idle).chain([BATCH.to_owned()]).zip(1_u64..);
     images.fold(builder, |builder, (tag, number)| {
         builder.image(&tag, (60 + number * 37 % 400) * MIB)

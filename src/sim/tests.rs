@@ -1,7 +1,7 @@
 //! The simulated runtime, seen through its socket.
 
-mod lists;
 mod demo;
+mod lists;
 mod removal;
 mod server;
 

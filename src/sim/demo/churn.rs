@@ -28,7 +28,7 @@ enum Event {
 
 /// Lets things happen until the task is aborted.
 pub(super) async fn run(handle: Handle, seed: u64, pace: Duration) {
-    let mut dice = fastrand::Rng::with_seed(seed ^ 0xC0FFEE);
+    let mut dice = fastrand::Rng::with_seed(seed ^ 0x00C0_FFEE);
     loop {
         sleep(pace.mul_f64(0.5 + dice.f64())).await;
         let event = throw(&mut dice);
@@ -75,26 +75,37 @@ fn crash(node: &mut Node, roll: u64) {
 /// Starts a cron job's pod.
 fn born(handle: &Handle, roll: u64) {
     let allowed = handle.look(|node| {
-        let jobs = node.pods.values().filter(|pod| pod.name.starts_with(CRON)).count();
+        let jobs = node
+            .pods
+            .values()
+            .filter(|pod| pod.name.starts_with(CRON))
+            .count();
         jobs < JOBS_MAX && !is_full(node)
     });
     if allowed {
         let main = ContainerSpec::running("main", 0, Duration::ZERO).image(BATCH);
         let name = format!("{CRON}{:07x}", roll % (1 << 28));
-        handle.add_pod(&PodSpec::new(&name).namespace("batch").age(Duration::ZERO).container(main));
+        handle.add_pod(
+            &PodSpec::new(&name)
+                .namespace("batch")
+                .age(Duration::ZERO)
+                .container(main),
+        );
     }
 }
 
 /// Finishes a running job, some of them badly.
 fn end_job(node: &mut Node, roll: u64) {
     if let Some(pod) = choose(jobs(node, |phase| phase == Phase::Running), roll) {
-        node.finish_pod(&pod, i32::from(roll % 7 == 0));
+        node.finish_pod(&pod, i32::from(roll.is_multiple_of(7)));
     }
 }
 
 /// Deletes a finished job at the kubelet; what the runtime has of it stays.
 fn delete_job(node: &mut Node, roll: u64) {
-    let finished = jobs(node, |phase| matches!(phase, Phase::Succeeded | Phase::Failed));
+    let finished = jobs(node, |phase| {
+        matches!(phase, Phase::Succeeded | Phase::Failed)
+    });
     if let Some(pod) = choose(finished, roll) {
         node.delete_pod(&pod);
     }
@@ -112,12 +123,20 @@ fn leak(handle: &Handle, roll: u64) {
         .unknown_to_kubelet()
         .without_sandbox()
         .leaked_sandbox(0, Duration::ZERO);
-    handle.add_pod(&if roll % 5 == 0 { pod.cni(slow_cni(3)) } else { pod });
+    handle.add_pod(&if roll.is_multiple_of(5) {
+        pod.cni(slow_cni(3))
+    } else {
+        pod
+    });
 }
 
 fn jobs(node: &Node, phase: impl Fn(Phase) -> bool) -> Vec<String> {
-    let jobs = node.pods.values().filter(|pod| pod.name.starts_with(CRON) && phase(pod.phase));
-    jobs.map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect()
+    let jobs = node
+        .pods
+        .values()
+        .filter(|pod| pod.name.starts_with(CRON) && phase(pod.phase));
+    jobs.map(|pod| format!("{}/{}", pod.namespace, pod.name))
+        .collect()
 }
 
 fn choose(mut from: Vec<String>, roll: u64) -> Option<String> {

@@ -8,21 +8,47 @@ use crate::sim::demo::{self, Demo, DemoOptions};
 #[test]
 fn the_population_has_the_proportions_of_the_incident() {
     let node = demo::population(1);
-    assert_eq!(node.count_containers(ContainerState::ContainerExited), demo::EXITED);
-    assert_eq!(node.count_sandboxes(PodSandboxState::SandboxNotready), demo::NOT_READY);
-    assert_eq!(node.count_sandboxes(PodSandboxState::SandboxReady), demo::RUNNING_PODS);
+    assert_eq!(
+        node.count_containers(ContainerState::ContainerExited),
+        demo::EXITED
+    );
+    assert_eq!(
+        node.count_sandboxes(PodSandboxState::SandboxNotready),
+        demo::NOT_READY
+    );
+    assert_eq!(
+        node.count_sandboxes(PodSandboxState::SandboxReady),
+        demo::RUNNING_PODS
+    );
     assert!(node.count_containers(ContainerState::ContainerRunning) >= demo::RUNNING_PODS);
-    assert!((38..=44).contains(&node.count_images()), "{}", node.count_images());
-    let in_use = node.images.values().filter(|image| node.image_in_use(image)).count();
+    assert!(
+        (38..=44).contains(&node.count_images()),
+        "{}",
+        node.count_images()
+    );
+    let in_use = node
+        .images
+        .values()
+        .filter(|image| node.image_in_use(image))
+        .count();
     assert!((20..35).contains(&in_use), "{in_use}");
     assert_eq!(node.cni.len(), 15, "slow and stuck sandboxes");
     let subjects: BTreeSet<_> = node.containers.values().map(|c| &c.subject).collect();
-    assert_eq!(subjects.len(), node.containers.len(), "every container has its own name");
+    assert_eq!(
+        subjects.len(),
+        node.containers.len(),
+        "every container has its own name"
+    );
 }
 
 #[test]
 fn the_population_depends_on_its_seed_only() {
-    let ids = |seed| demo::population(seed).containers.into_keys().collect::<Vec<_>>();
+    let ids = |seed| {
+        demo::population(seed)
+            .containers
+            .into_keys()
+            .collect::<Vec<_>>()
+    };
     assert_eq!(ids(3), ids(3));
     assert_ne!(ids(3), ids(4));
 }
@@ -40,11 +66,19 @@ async fn the_demo_lives_and_ends() {
     let demo = Demo::start(options).unwrap();
     let channel = connect(&demo).await;
     let request = proto::ListContainersRequest::default();
-    let rows = RuntimeServiceClient::new(channel).list_containers(request).await.unwrap();
+    let rows = RuntimeServiceClient::new(channel)
+        .list_containers(request)
+        .await
+        .unwrap();
     assert!(rows.into_inner().containers.len() >= demo::EXITED);
 
     let exited = || demo.count_containers(ContainerState::ContainerExited);
-    let jobs = |phase| demo.pods().iter().filter(|pod| pod.name.starts_with("cron-") && pod.phase == phase).count();
+    let jobs = |phase| {
+        demo.pods()
+            .iter()
+            .filter(|pod| pod.name.starts_with("cron-") && pod.phase == phase)
+            .count()
+    };
     eventually("containers crash", || exited() > demo::EXITED + 5).await;
     eventually("jobs finish", || jobs(Phase::Succeeded) > 0).await;
     eventually("sandboxes die", || {
@@ -52,7 +86,11 @@ async fn the_demo_lives_and_ends() {
     })
     .await;
     assert!(demo.calls().is_empty(), "nothing is cleaned up by itself");
-    assert!(std::fs::read_to_string(&pods_file).unwrap().contains("cron-"));
+    assert!(
+        std::fs::read_to_string(&pods_file)
+            .unwrap()
+            .contains("cron-")
+    );
     demo.shutdown().await;
     assert!(!socket.exists());
 }
