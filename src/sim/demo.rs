@@ -1,7 +1,7 @@
 //! A node as it looks on the day of the incident, and that lives on: containers crash, jobs come
 //! and go, sandboxes leak. Nothing is ever cleaned up here, and growth ends at a cap.
 
-mod churn;
+pub(super) mod churn;
 
 use std::io;
 use std::ops::Deref;
