@@ -21,11 +21,15 @@ use crate::observe::Observer;
 use crate::pass::{Rules, Runner};
 use crate::pods::{PodSource, Source};
 use crate::quarantine::{BackOff, Quarantine};
+use crate::state::{History, Journal, Opened};
 use crate::worker::Worker;
 use crate::{cri, telemetry};
 
 /// How often the first look is tried while the runtime does not answer.
 const FIRST_LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How long the last writes of state are waited for.
+pub const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// Reads the configuration again.
 pub type Reload = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
@@ -33,12 +37,19 @@ pub type Reload = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 /// Runs the service until it is told to stop.
 ///
 /// # Errors
-/// If no runtime is found, or an address cannot be listened on.
+/// If no runtime is found, another crisweep works on the node, or an address cannot be listened on.
 pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyhow::Result<()> {
     let shutdown = CancellationToken::new();
     // Before anything is said to be ready, so that no signal is missed.
     let signals = signals()?;
-    let runner = runner(&config, flag).await?;
+    let mut runner = runner(&config, flag).await?;
+    let history = match open_state(&config, &runner).await? {
+        Some(opened) => {
+            runner.journal = opened.journal;
+            opened.history
+        }
+        None => History::default(),
+    };
     let rules = rules(&config);
     let worker = Worker::new(
         runner.clone(),
@@ -46,6 +57,7 @@ pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyh
         gate_brakes(&config),
         shutdown.clone(),
     );
+    worker.restore(history);
     let listeners = bind(&config.web.listen).await?;
     let service = service(&config, &runner, worker.clone(), reload);
     let router = http::router(service.clone());
@@ -73,6 +85,7 @@ pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyh
         tracing::error!(%error, "the worker died; this is a bug in crisweep");
     }
     while tasks.join_next().await.is_some() {}
+    runner.journal.settled(LAST_WRITES).await;
     tracing::info!("down");
     Ok(())
 }
@@ -115,7 +128,21 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
         observer,
         metrics,
         quarantine,
+        journal: Journal::none(),
     })
+}
+
+/// Opens the state directory, if there is to be one.
+///
+/// # Errors
+/// If another crisweep works on the node.
+pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Option<Opened>> {
+    let Some(dir) = config.state.dir.clone() else {
+        tracing::info!("no state is kept, and no lock held (state.dir: null)");
+        return Ok(None);
+    };
+    let opened = Journal::open(dir, config.state.journal_bytes, &runner.metrics).await?;
+    Ok(Some(opened))
 }
 
 /// Returns what the next pass follows.

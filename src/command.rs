@@ -13,13 +13,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app;
 use crate::cli::{GcArgs, Output, PlanArgs};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::gc::gate::Options;
 use crate::gc::{self, Plan, Subject, Target};
 use crate::model::Pods;
 use crate::observe::Look;
 use crate::pass::Runner;
 use crate::report::{Cause, Outcome, Pass};
+use crate::state::Journal;
 use crate::worker::{Answer, Request, Worker};
 
 /// Rows of a table for people; the rest is counted. JSON has all.
@@ -48,9 +49,16 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
 /// Runs `crisweep gc`; returns whether all that was planned went.
 ///
 /// # Errors
-/// If the runtime is not found or does not answer.
+/// If the runtime is not found or does not answer, or another crisweep works on the node.
 pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::Result<bool> {
-    let runner = app::runner(&config, flag).await?;
+    let mut runner = app::runner(&config, flag).await?;
+    if !args.dry_run && config.mode == Mode::Enforce {
+        let opened = app::open_state(&config, &runner).await;
+        let opened = opened.context("ask that one instead: curl -X POST localhost:20950/gc")?;
+        // What was before is told by the service at its next start.
+        runner.journal = opened.map_or_else(Journal::none, |opened| opened.journal);
+    }
+    let journal = runner.journal.clone();
     settled_look(&runner).await?;
     let shutdown = CancellationToken::new();
     let brakes = gc::gate::Brakes {
@@ -102,6 +110,7 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     working
         .await
         .context("the worker died; this is a bug in crisweep")?;
+    journal.settled(app::LAST_WRITES).await;
     let pass = record.pass();
     progress.end();
     match args.pass.output {

@@ -50,6 +50,8 @@ pub struct Config {
     pub alerts: Vec<AlertRoute>,
     /// What holds triggers back.
     pub brakes: Brakes,
+    /// What outlives the process.
+    pub state: State,
     /// The HTTP server.
     pub web: Web,
     /// Logging.
@@ -157,6 +159,15 @@ pub struct Brakes {
     pub max_passes_per_hour: Option<u32>,
     /// Whether all triggers are held.
     pub pause: bool,
+}
+
+/// `state:` - what outlives the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The directory; `None`: nothing is kept and no lock is held.
+    pub dir: Option<PathBuf>,
+    /// The journal's size.
+    pub journal_bytes: u64,
 }
 
 /// `web:` - the HTTP server.

@@ -14,7 +14,7 @@ use crate::sim::demo::{Demo, DemoOptions, EXITED, NOT_READY};
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Runs the simulated node and the service on it until the service is told to stop. The
-/// configuration is the user's, but for the runtime and the pod source, which are the demo's.
+/// configuration is the user's, but for the runtime, the pod source and the state, which are the demo's.
 ///
 /// # Errors
 /// If the socket cannot be made or an address cannot be listened on.
@@ -36,6 +36,7 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
     config.pods.source = PodSource::File(pods_file);
     config.pods.settle = SETTLE;
     config.runtime.image_endpoint = None;
+    config.state.dir = Some(directory.join("state"));
     config.runtime.host_root = "/".into();
     greet(config);
     let endpoint = socket.display().to_string();

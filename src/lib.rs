@@ -7,7 +7,7 @@
 //! | [`model`] | - | pure: the nouns |
 //! | [`gc`] | model, report | pure: policy, knowledge, plan, check, gate |
 //! | [`report`] | gc | pure: what a pass was asked for, and what came of it |
-//! | [`config`] | gc, cri, telemetry | reads files and environment, at start and reload only |
+//! | [`config`] | gc, cri, state, telemetry | reads files and environment, at start and reload only |
 //! | [`telemetry`] | config | logging set-up |
 //! | [`cri`] | model, report | the runtime |
 //! | [`pods`] | model | the pod source |
@@ -16,8 +16,9 @@
 //! | [`scrape`] | observe, cri, model, gc, report, metrics | the metrics page |
 //! | [`quarantine`] | model, report | sandboxes that failed |
 //! | [`record`] | report | a pass as others see it |
-//! | [`pass`] | gc, model, observe, cri, metrics, quarantine, record, report | one pass |
-//! | [`worker`] | pass, gc, record, report | who may have a pass, one at a time |
+//! | [`state`] | gc, metrics, report | what outlives the process: journal, image ages, lock |
+//! | [`pass`] | gc, model, observe, cri, metrics, quarantine, record, report, state | one pass |
+//! | [`worker`] | pass, gc, record, report, state | who may have a pass, one at a time |
 //! | [`http`] | worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |
 //! | [`cli`] | config, gc | the command line, as values |
 //! | [`command`] | all | `plan` and `gc` on the command line |
@@ -43,5 +44,6 @@ pub mod record;
 pub mod report;
 pub mod scrape;
 pub mod sim;
+pub mod state;
 pub mod telemetry;
 pub mod worker;

@@ -144,6 +144,7 @@ struct Series {
     skipped: Table<Target, Counter>,
     alerts: Table<AlertResult, Counter>,
     http_requests: Table<(Endpoint, StatusClass), Counter>,
+    state_write_failures: Counter,
 }
 
 impl Metrics {
@@ -161,6 +162,7 @@ impl Metrics {
             skipped: Table::new(Counter::default),
             alerts: Table::new(Counter::default),
             http_requests: Table::new(Counter::default),
+            state_write_failures: Counter::default(),
         };
         let mut registry = Registry::with_prefix("crisweep");
         register_infos(&mut registry, node);
@@ -242,6 +244,12 @@ impl Metrics {
             .map(Counter::inc);
     }
 
+    /// Counts writes of state that failed or were left out.
+    pub fn state_writes_failed(&self, writes: usize) {
+        let writes = u64::try_from(writes).unwrap_or(u64::MAX);
+        self.inner.series.state_write_failures.inc_by(writes);
+    }
+
     /// Appends all of them to `page` as `OpenMetrics` text, without an end mark.
     pub fn encode(&self, page: &mut String) -> fmt::Result {
         encode_registry(page, &self.inner.registry)
@@ -302,6 +310,8 @@ impl Series {
         );
         let requests = "HTTP requests answered";
         registry.register("http_requests", requests, self.http_requests);
+        let failures = "Writes of state to the disk that failed or were left out";
+        registry.register("state_write_failures", failures, self.state_write_failures);
     }
 }
 

@@ -26,6 +26,7 @@ use crate::observe::{Look, Observer};
 use crate::quarantine::{BackOff, Quarantine};
 use crate::record::Record;
 use crate::report::Outcome;
+use crate::state::Journal;
 use batch::{Executor, Pressure};
 use end::{End, outcome};
 use tally::Tally;
@@ -38,6 +39,9 @@ const RUNTIME_LOSSES_MAX: u32 = 5;
 const RUNTIME_BACK_EVERY: Duration = Duration::from_millis(250);
 /// How long removals in flight are waited for when the service goes down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+
+/// How long a batch waits for the disk to have its intents.
+const JOURNAL_PATIENCE: Duration = Duration::from_millis(250);
 
 /// What a pass follows; read once at its start.
 #[derive(Clone, Debug)]
@@ -81,6 +85,8 @@ pub struct Runner {
     pub metrics: Metrics,
     /// Sandboxes that are left alone.
     pub quarantine: Arc<Mutex<Quarantine>>,
+    /// What passes write down.
+    pub journal: Journal,
 }
 
 impl Runner {
@@ -101,6 +107,7 @@ impl Runner {
         };
         let dry_run = options.dry_run || rules.observe_only;
         record.update(|pass| pass.dry_run = dry_run);
+        self.journal.begun(&record.pass());
         let mut run = Run::new(self, record, &rules, shutdown);
         let end = run.all(dry_run).await.err();
         run.finish(end, dry_run).await
@@ -229,6 +236,10 @@ impl<'a> Run<'a> {
             in_flight = self.executor.limit(),
             "batch begins"
         );
+        let journal = &self.runner.journal;
+        journal
+            .intended(&self.record.id(), number, &batch, JOURNAL_PATIENCE)
+            .await;
         let (tally, executor) = (&mut Tally::default(), &mut self.executor);
         let (runner, record, rules) = (self.runner, self.record, self.rules);
         let unstarted = executor
@@ -237,6 +248,7 @@ impl<'a> Run<'a> {
             })
             .await;
         self.take(tally);
+        self.runner.journal.progress(&self.record.pass());
         let mut open = std::mem::take(&mut tally.lost);
         open.extend(unstarted);
         self.budget = self

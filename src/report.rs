@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::gc::{KeepReason, RemoveReason, Target};
 
 /// Who or what asked for a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
     /// An Alertmanager webhook.
@@ -34,7 +34,7 @@ impl Cause {
 }
 
 /// Where a pass stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PassState {
     /// Waiting for its turn.
@@ -46,7 +46,7 @@ pub enum PassState {
 }
 
 /// How a pass ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// All that was planned is gone (or, in a dry run, was planned).
@@ -84,7 +84,7 @@ impl Outcome {
 }
 
 /// The kind of a removal's failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureClass {
     /// The CNI teardown failed.
@@ -180,7 +180,7 @@ impl AlertResult {
 }
 
 /// Why a pass runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TriggerInfo {
     /// Who asked first.
     pub cause: Cause,
@@ -190,7 +190,7 @@ pub struct TriggerInfo {
 }
 
 /// The alert that asked for a pass.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlertInfo {
     /// Its `alertname` label.
     pub name: String,
@@ -201,7 +201,8 @@ pub struct AlertInfo {
 }
 
 /// The node's figures around a pass; `null` where one could not be read.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct NodeFigures {
     /// Containers in state exited.
     pub exited_containers: Option<u64>,
@@ -216,7 +217,8 @@ pub struct NodeFigures {
 }
 
 /// What a pass did to one target.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TargetReport {
     /// How many the plan wanted to remove, less those that the cap no longer asked for on a later look.
     pub planned: u64,
@@ -250,7 +252,7 @@ impl TargetReport {
 }
 
 /// A pass, from the queue to its end.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pass {
     /// Its id: start time and a counter, so that it is unique across restarts.
     pub id: String,

@@ -14,6 +14,7 @@ use crate::gc::gate::{Admission, AlertKey, Brake, Brakes, Gate, Options, Ticket,
 use crate::pass::{Rules, Runner};
 use crate::record::Record;
 use crate::report::{AlertInfo, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo};
+use crate::state::{self, History};
 
 /// Passes that are remembered, those that wait and run included.
 pub const HISTORY_MAX: usize = 100;
@@ -91,6 +92,25 @@ impl Worker {
                 shutdown,
                 began: Instant::now(),
             }),
+        }
+    }
+
+    /// Takes over the passes of processes before this one. Those that did not end are reported as
+    /// interrupted, once.
+    pub fn restore(&self, history: History) {
+        let now = clock();
+        let mut passes = history.ended;
+        for mut pass in history.interrupted {
+            state::interrupt(&mut pass, now);
+            self.inner.runner.metrics.pass_finished(&pass);
+            self.inner.runner.journal.ended(&pass);
+            tracing::warn!(pass.id = %pass.id, "{}", summary(&pass));
+            passes.push(pass);
+        }
+        passes.sort_by_key(|pass| pass.queued_at);
+        let mut state = self.state();
+        for pass in passes {
+            state.remember(Arc::new(Record::new(pass)));
         }
     }
 
@@ -334,6 +354,7 @@ impl Worker {
         record.update(|pass| pass.state = PassState::Done);
         let pass = record.pass();
         self.inner.runner.metrics.pass_finished(&pass);
+        self.inner.runner.journal.ended(&pass);
         tracing::info!(pass.id = %pass.id, outcome = outcome.label(), "{}", summary(&pass));
     }
 
@@ -346,10 +367,16 @@ impl Worker {
 }
 
 impl State {
-    /// Ids begin with the time, so that they differ from those before a restart.
+    /// Ids begin with the time, so that they differ from those before a restart; where that is not
+    /// enough (a restart within a second, a clock set back), the counter goes on.
     fn next_id(&mut self) -> String {
-        self.counter += 1;
-        format!("{}-{}", clock().strftime("%Y%m%dT%H%M%SZ"), self.counter)
+        loop {
+            self.counter += 1;
+            let id = format!("{}-{}", clock().strftime("%Y%m%dT%H%M%SZ"), self.counter);
+            if self.find(&id).is_none() {
+                return id;
+            }
+        }
     }
 
     fn find(&self, id: &str) -> Option<Arc<Record>> {

@@ -9,11 +9,12 @@ use super::parse::{self, Parsed, Refusal, must};
 use super::reader::Reader;
 use super::{
     AlertRoute, Brakes, Collect, Config, Gc, Log, LogFormat, Mode, PodSource, Pods, Quarantine,
-    Runtime, Web,
+    Runtime, State, Web,
 };
 use crate::gc::{
     AgeFrom, ContainerPolicy, Limit, Policy, Protect, SandboxPolicy, Target, TargetError, Targets,
 };
+use crate::state::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN};
 
 /// The longest frame that gRPC can announce.
 const MESSAGE_MAX: u64 = u32::MAX as u64;
@@ -39,6 +40,7 @@ pub(super) fn read(reader: &mut Reader, hints: &super::NodeHints) -> Config {
         pods: pods(reader),
         alerts: reader.get("alerts", [], |given| parse::list(given, route)),
         brakes: brakes(reader),
+        state: state(reader),
         web: web(reader),
         log: log(reader),
         effective: Vec::new(),
@@ -220,6 +222,17 @@ fn brakes(r: &mut Reader) -> Brakes {
             parse::whole_or_off(given, 1_000_000)
         }),
         pause: r.get("brakes.pause", false, parse::boolean),
+    }
+}
+
+fn state(r: &mut Reader) -> State {
+    State {
+        dir: r.get("state.dir", "/var/lib/crisweep", |given| {
+            parse::optional(given, parse::path)
+        }),
+        journal_bytes: r.get("state.journal_bytes", "4MiB", |given| {
+            parse::size(given, JOURNAL_BYTES_MIN, JOURNAL_BYTES_MAX)
+        }),
     }
 }
 

@@ -188,7 +188,6 @@ pods: {kubelet_socket: null, kubelet_url: null, api_url: null}
 thresholds: {enabled: false, interval: 1m}
 alertmanager: {poll: [], interval: 1m}
 evidence: {enabled: false, max_age: 7d}
-state: {dir: null}
 web: {config_file: null, bearer_token_files: {read: [], act: []}}";
     assert_eq!(yaml(off), yaml(""));
 }

@@ -47,14 +47,13 @@ fn low_above_high(reader: &mut Reader) {
     }
 }
 
-fn sections() -> [Section; 8] {
+fn sections() -> [Section; 7] {
     [
         images(),
         logs(),
         pods(),
         thresholds(),
         alertmanager(),
-        state(),
         evidence(),
         web(),
     ]
@@ -145,18 +144,6 @@ fn alertmanager() -> Section {
             }),
             ("alertmanager.interval", "30s".into(), |g| {
                 parse::positive_duration(g).map(|_| true)
-            }),
-        ],
-    }
-}
-
-fn state() -> Section {
-    Section {
-        switch: None,
-        keys: vec![
-            ("state.dir", "/var/lib/crisweep".into(), some_path),
-            ("state.journal_bytes", "4MiB".into(), |g| {
-                parse::size(g, 1, u64::MAX).map(|_| true)
             }),
         ],
     }

@@ -53,6 +53,7 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
             "pods": { "source": service.fixed.pod_source, "known": matches!(look.pods, Pods::Known(_)),
                 "why": match &look.pods { Pods::Known(_) => None, Pods::Unknown(why) => Some(why.to_string()) } },
             "removable": removable.ok().flatten(),
+            "state": service.worker.runner().journal.status(),
             "quarantined_sandboxes": service.quarantined(),
             "brakes": {
                 "cooldown_seconds": brakes.cooldown.as_secs(),

@@ -8,6 +8,7 @@ use crate::gc::{Removal, Target};
 use crate::model::PodSandboxId;
 use crate::record::Record;
 use crate::report::TargetReport;
+use crate::state::Tried;
 
 /// Counts what a batch did, and writes each removal down.
 #[derive(Default)]
@@ -27,6 +28,12 @@ impl Tally {
         self.tries += 1;
         record.update(|pass| count(pass.targets.entry(target).or_default(), &done.outcome));
         log(record, &done);
+        runner.journal.tried(
+            &record.id(),
+            &done.removal,
+            tried(&done.outcome),
+            done.latency,
+        );
         let id = PodSandboxId::new(done.removal.subject.id.as_str());
         match &done.outcome {
             Outcome::Removed => {
@@ -79,6 +86,21 @@ fn count(report: &mut TargetReport, outcome: &Outcome) {
         Outcome::Lost(_) => {}
     }
     report.count_remaining();
+}
+
+fn tried(outcome: &Outcome) -> Tried {
+    match outcome {
+        Outcome::Removed => Tried::Removed,
+        Outcome::AlreadyGone => Tried::AlreadyGone,
+        Outcome::Skipped(why) => Tried::Skipped {
+            why: (*why).to_owned(),
+        },
+        Outcome::Failed { class, error } => Tried::Failed {
+            class: *class,
+            why: error.clone(),
+        },
+        Outcome::Lost(error) => Tried::Lost { why: error.clone() },
+    }
 }
 
 fn log(record: &Record, done: &Done) {

@@ -1,0 +1,235 @@
+//! When images were first seen and last used: what the kubelet forgets when it restarts.
+//!
+//! Never reads a clock. What is not known counts as young, so that nothing goes too early.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+/// Images remembered at most. One that finds no room is not remembered, and so stays young.
+pub const ENTRIES_MAX: usize = 4096;
+/// A key is at most this long: a digest has 71 bytes, the rest is for a runtime handler's name.
+pub const KEY_MAX_BYTES: usize = 112;
+/// An entry beside its key.
+const FIXED_BYTES: usize = 1 + 8 + 8;
+/// All entries, encoded.
+pub(super) const ENCODED_MAX_BYTES: usize = ENTRIES_MAX * (FIXED_BYTES + KEY_MAX_BYTES);
+/// An earlier time (2020-01-01) was taken from a clock that was not set.
+const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
+/// "Never used" on disk.
+const NEVER: i64 = i64::MIN;
+
+/// One image's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Age {
+    /// When it was first seen.
+    pub first_seen: Timestamp,
+    /// When a container was last seen to use it; `None`: not since it was first seen.
+    pub last_used: Option<Timestamp>,
+}
+
+/// All images' times.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ages {
+    entries: BTreeMap<String, Age>,
+}
+
+impl Ages {
+    /// Returns an image's times. Times in the future, and those of a clock that was not set, count as
+    /// `now`: a clock that jumped makes images younger, never older.
+    pub fn get(&self, key: &str, now: Timestamp) -> Option<Age> {
+        let age = self.entries.get(key)?;
+        Some(Age {
+            first_seen: sane(age.first_seen, now),
+            last_used: age.last_used.map(|used| sane(used, now)),
+        })
+    }
+
+    /// Notes that an image is there, and whether a container uses it. While the clock is not set
+    /// nothing is noted, so that good times are not lost to it.
+    pub fn touch(&mut self, key: &str, used: bool, now: Timestamp) {
+        if now.as_second() < CLOCK_SET_SECONDS {
+            return;
+        }
+        let known = self.get(key, now);
+        let full = self.entries.len() >= ENTRIES_MAX || key.len() > KEY_MAX_BYTES;
+        if known.is_none() && (full || key.is_empty()) {
+            return;
+        }
+        let mut age = known.unwrap_or(Age {
+            first_seen: now,
+            last_used: None,
+        });
+        if used {
+            age.last_used = Some(now);
+        }
+        self.entries.insert(key.to_owned(), age);
+    }
+
+    /// Forgets the images that are gone: one that comes back is new.
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.entries.retain(|key, _| exists(key));
+    }
+
+    /// Returns how many images are remembered.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Says whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.entries.len() * (FIXED_BYTES + 72));
+        for (key, age) in &self.entries {
+            let used = age.last_used.map_or(NEVER, Timestamp::as_millisecond);
+            // `touch` and `decode` let no longer key in.
+            bytes.push(u8::try_from(key.len()).unwrap_or(0));
+            bytes.extend_from_slice(&age.first_seen.as_millisecond().to_le_bytes());
+            bytes.extend_from_slice(&used.to_le_bytes());
+            bytes.extend_from_slice(key.as_bytes());
+        }
+        bytes
+    }
+
+    /// Reads what [`Self::encode`] wrote; `None` if it did not.
+    pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let mut entries = BTreeMap::new();
+        while let Some((length, rest)) = bytes.split_first() {
+            let (first_seen, rest) = rest.split_first_chunk::<8>()?;
+            let (used, rest) = rest.split_first_chunk::<8>()?;
+            let (key, rest) = rest.split_at_checked(usize::from(*length))?;
+            let key = std::str::from_utf8(key).ok()?;
+            if !(1..=KEY_MAX_BYTES).contains(&key.len()) || entries.len() >= ENTRIES_MAX {
+                return None;
+            }
+            let used = i64::from_le_bytes(*used);
+            let age = Age {
+                first_seen: time(i64::from_le_bytes(*first_seen)),
+                last_used: (used != NEVER).then(|| time(used)),
+            };
+            entries.insert(key.to_owned(), age);
+            bytes = rest;
+        }
+        Some(Self { entries })
+    }
+}
+
+fn sane(time: Timestamp, now: Timestamp) -> Timestamp {
+    if time.as_second() < CLOCK_SET_SECONDS {
+        now
+    } else {
+        time.min(now)
+    }
+}
+
+/// What is no time is one that [`sane`] does not believe.
+fn time(millis: i64) -> Timestamp {
+    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(CLOCK_SET_SECONDS + seconds).unwrap()
+    }
+
+    #[test]
+    fn remembers_the_first_sight_and_the_last_use() {
+        let mut ages = Ages::default();
+        ages.touch("a", false, at(10));
+        assert_eq!(ages.get("a", at(11)).unwrap().last_used, None);
+        ages.touch("a", true, at(20));
+        ages.touch("a", false, at(30));
+        let age = ages.get("a", at(40)).unwrap();
+        assert_eq!((age.first_seen, age.last_used), (at(10), Some(at(20))));
+        assert_eq!(ages.get("b", at(40)), None, "never seen");
+    }
+
+    #[test]
+    fn one_that_comes_back_is_new() {
+        let mut ages = Ages::default();
+        ages.touch("a", true, at(10));
+        ages.retain(|key| key != "a");
+        ages.touch("a", false, at(50));
+        let age = ages.get("a", at(50)).unwrap();
+        assert_eq!((age.first_seen, age.last_used), (at(50), None));
+    }
+
+    #[test]
+    fn a_time_in_the_future_is_now() {
+        let mut ages = Ages::default();
+        ages.touch("a", true, at(1000));
+        let age = ages.get("a", at(5)).unwrap();
+        assert_eq!((age.first_seen, age.last_used), (at(5), Some(at(5))));
+        // Seen again, it stays as young as it was made.
+        ages.touch("a", false, at(5));
+        assert_eq!(ages.get("a", at(2000)).unwrap().first_seen, at(5));
+    }
+
+    #[test]
+    fn a_clock_that_is_not_set_makes_nothing_old_and_loses_nothing() {
+        let mut ages = Ages::default();
+        ages.touch("a", true, at(10));
+        let boot = Timestamp::from_second(60).unwrap();
+        ages.touch("a", false, boot);
+        ages.touch("b", true, boot);
+        assert_eq!(
+            ages.get("a", boot).unwrap().first_seen,
+            boot,
+            "young just now"
+        );
+        assert_eq!(
+            ages.get("a", at(20)).unwrap().first_seen,
+            at(10),
+            "and old again"
+        );
+        assert_eq!(ages.get("b", at(20)), None);
+        let forged =
+            Ages::decode(&[&[1][..], &5_i64.to_le_bytes(), &NEVER.to_le_bytes(), b"c"].concat());
+        assert_eq!(forged.unwrap().get("c", at(7)).unwrap().first_seen, at(7));
+    }
+
+    #[test]
+    fn what_finds_no_room_stays_unknown() {
+        let mut ages = Ages::default();
+        for n in 0..=ENTRIES_MAX {
+            ages.touch(&format!("{n:0112}"), true, at(1));
+        }
+        ages.touch(&"k".repeat(KEY_MAX_BYTES + 1), true, at(1));
+        assert_eq!(ages.len(), ENTRIES_MAX);
+        assert_eq!(ages.encode().len(), ENCODED_MAX_BYTES);
+        assert_eq!(Ages::decode(&ages.encode()), Some(ages));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(keys in prop::collection::btree_map("[a-z:0-9]{1,112}", (0..9999_i64, prop::option::of(0..9999_i64)), 0..40)) {
+            let entries = keys.into_iter().map(|(key, (first, used))| {
+                (key, Age { first_seen: at(first), last_used: used.map(at) })
+            });
+            let ages = Ages { entries: entries.collect() };
+            prop_assert_eq!(Ages::decode(&ages.encode()), Some(ages));
+        }
+
+        #[test]
+        fn any_bytes_give_sane_times_or_nothing(bytes: Vec<u8>, now in 0..99_999_i64) {
+            let now = at(now);
+            for (key, _) in Ages::decode(&bytes).unwrap_or_default().entries.clone() {
+                let age = Ages::decode(&bytes).unwrap().get(&key, now).unwrap();
+                for time in [Some(age.first_seen), age.last_used].into_iter().flatten() {
+                    let age = now.duration_since(time);
+                    prop_assert!(age >= SignedDuration::ZERO);
+                    prop_assert!(time.as_second() >= CLOCK_SET_SECONDS);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The passes that a journal tells of. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::entry::{Entry, Tried};
+use super::ring::Record;
+use crate::gc::Target;
+use crate::report::{Outcome, Pass, PassState};
+
+/// Passes that are taken over from a journal; the newest.
+const PASSES_MAX: usize = 100;
+
+/// The passes that a journal tells of, oldest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct History {
+    /// Those that ended.
+    pub ended: Vec<Pass>,
+    /// Those that a process began and did not live to end, with what is known of them.
+    pub interrupted: Vec<Pass>,
+}
+
+/// Says of a pass that its process ended before it did.
+pub fn interrupt(pass: &mut Pass, now: Timestamp) {
+    pass.state = PassState::Done;
+    pass.outcome = Some(Outcome::Interrupted);
+    pass.finished_at = Some(now);
+}
+
+/// A pass as far as it has been read.
+struct Track {
+    pass: Pass,
+    ended: bool,
+    /// Intended, and not known to have ended.
+    open: BTreeSet<(Target, String)>,
+    /// Where its last record stood: processes and gaps that came before it.
+    place: (u64, u64),
+}
+
+#[derive(Default)]
+struct Reader {
+    tracks: BTreeMap<String, Track>,
+    /// Ids, in the order in which they were first met.
+    order: Vec<String>,
+    /// Processes that have taken the journal over so far, and gaps between records.
+    place: (u64, u64),
+}
+
+/// Reads records, oldest first.
+pub(super) fn read(records: &[Record]) -> History {
+    let mut reader = Reader::default();
+    let mut expected = None;
+    for record in records {
+        if expected.is_some_and(|expected| expected != record.sequence) {
+            reader.place.1 += 1;
+        }
+        expected = record.sequence.checked_add(1);
+        // What a later version wrote and this one does not know is passed over.
+        if let Some(entry) = Entry::decode(&record.payload) {
+            reader.take(entry);
+        }
+    }
+    reader.history()
+}
+
+impl Reader {
+    fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Opened { .. } => self.place.0 += 1,
+            Entry::Begun { pass } => {
+                self.forget_lost_ends(&pass.id);
+                self.put(*pass, false);
+            }
+            Entry::Progress { pass } => self.put(*pass, false),
+            Entry::Ended { pass } => self.put(*pass, true),
+            Entry::Intended { pass_id, object } => {
+                let place = self.place;
+                if let Some(track) = self.tracks.get_mut(&pass_id) {
+                    track.open.insert((object.target, object.id));
+                    track.place = place;
+                }
+            }
+            Entry::Tried {
+                pass_id,
+                target,
+                id,
+                tried,
+                ..
+            } => {
+                let place = self.place;
+                if let Some(track) = self.tracks.get_mut(&pass_id) {
+                    track.tried(target, id, &tried);
+                    track.place = place;
+                }
+            }
+        }
+    }
+
+    /// Passes run one at a time: where one begins, those before it had ended, unless a new process
+    /// stands in between. What they came to could not be written, or was lost.
+    fn forget_lost_ends(&mut self, begins: &str) {
+        let (process, gaps) = self.place;
+        self.tracks.retain(|id, track| {
+            let cut_off = track.place.0 < process && track.place.1 == gaps;
+            track.ended || cut_off || id == begins
+        });
+    }
+
+    fn put(&mut self, pass: Pass, ended: bool) {
+        let id = pass.id.clone();
+        let place = self.place;
+        match self.tracks.get_mut(&id) {
+            Some(track) => {
+                (track.pass, track.ended, track.place) = (pass, ended, place);
+                if ended {
+                    track.open.clear();
+                }
+            }
+            None => {
+                let track = Track {
+                    pass,
+                    ended,
+                    open: BTreeSet::new(),
+                    place,
+                };
+                self.tracks.insert(id.clone(), track);
+                self.order.push(id);
+            }
+        }
+    }
+
+    fn history(mut self) -> History {
+        let mut history = History::default();
+        for id in self.order {
+            match self.tracks.remove(&id) {
+                Some(track) if track.ended => history.ended.push(track.pass),
+                Some(track) => history.interrupted.push(track.unfinished()),
+                None => {}
+            }
+        }
+        for passes in [&mut history.ended, &mut history.interrupted] {
+            let surplus = passes.len().saturating_sub(PASSES_MAX);
+            passes.drain(..surplus);
+        }
+        history
+    }
+}
+
+impl Track {
+    fn tried(&mut self, target: Target, id: String, tried: &Tried) {
+        if self.ended {
+            return;
+        }
+        let report = self.pass.targets.entry(target).or_default();
+        match tried {
+            Tried::Removed => report.removed += 1,
+            Tried::AlreadyGone => report.already_gone += 1,
+            Tried::Skipped { .. } => report.skipped += 1,
+            Tried::Failed { .. } => report.failed += 1,
+            // It stays among those of which nothing is known.
+            Tried::Lost { .. } => return,
+        }
+        report.count_remaining();
+        self.open.remove(&(target, id));
+    }
+
+    fn unfinished(mut self) -> Pass {
+        let mut text = "the process ended in mid-pass".to_owned();
+        if !self.open.is_empty() {
+            text.push_str(&format!(
+                "; {} more removals were about to begin or under way, and nobody knows what became of \
+                 them",
+                self.open.len()
+            ));
+        }
+        // Carried over to a new file it is read again.
+        if !self
+            .pass
+            .errors
+            .iter()
+            .any(|error| error.starts_with("the process ended in mid-pass"))
+        {
+            self.pass.errors.push(text);
+        }
+        self.pass
+    }
+}

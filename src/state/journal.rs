@@ -1,0 +1,200 @@
+//! The journal as passes use it: everything is handed to the writing thread, nothing is waited for
+//! longer than a moment, and what finds no room in the queue is dropped and counted.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::ages::Ages;
+use super::entry::{Entry, Object, Tried};
+use super::history::History;
+use super::lock::Held;
+use super::store::{Found, Store};
+use super::writer::{self, Health, Job, Part, Status, Sync};
+use crate::gc::Removal;
+use crate::metrics::Metrics;
+use crate::report::Pass;
+
+/// Writes that may wait for the disk; a batch's intents are one.
+const QUEUE_MAX: usize = 1024;
+/// How long a start waits for the state directory.
+const OPEN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What passes write down. Cloning shares.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    inner: Option<Arc<Inner>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    queue: SyncSender<Job>,
+    health: Arc<Health>,
+    /// The answer that was not waited for to its end.
+    late: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+/// A state directory at the start of a process.
+#[derive(Debug)]
+pub struct Opened {
+    /// For what is to come.
+    pub journal: Journal,
+    /// What was before.
+    pub history: History,
+    /// When images were first seen and last used.
+    pub ages: Ages,
+}
+
+impl Journal {
+    /// Returns a journal that keeps nothing.
+    pub fn none() -> Self {
+        Self { inner: None }
+    }
+
+    /// Opens the state directory, or goes on without it, which is logged and counted.
+    ///
+    /// # Errors
+    /// Only if another crisweep holds its lock.
+    pub async fn open(dir: PathBuf, bytes: u64, metrics: &Metrics) -> Result<Opened, Held> {
+        let health = Arc::new(Health::new(metrics.clone(), dir.clone()));
+        let (queue, jobs) = sync_channel(QUEUE_MAX);
+        let (to, opened) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("state".to_owned());
+        let thread = thread.spawn({
+            let health = Arc::clone(&health);
+            move || writer::run(Store::new(dir, bytes), &jobs, &health, to)
+        });
+        let found = match (thread, tokio::time::timeout(OPEN_PATIENCE, opened).await) {
+            (Ok(_), Ok(Ok(found))) => found?,
+            (Err(error), _) => without(&health, error.to_string()),
+            (Ok(_), Ok(Err(_))) => without(&health, "its thread died".to_owned()),
+            (Ok(_), Err(_)) => without(&health, format!("no answer in {OPEN_PATIENCE:?}")),
+        };
+        let late = Mutex::default();
+        let inner = Inner {
+            queue,
+            health,
+            late,
+        };
+        Ok(Opened {
+            journal: Self {
+                inner: Some(Arc::new(inner)),
+            },
+            history: found.history,
+            ages: found.ages,
+        })
+    }
+
+    /// Returns how writing goes.
+    pub fn status(&self) -> Status {
+        let inner = self.inner.as_deref();
+        inner.map_or_else(Status::default, |inner| inner.health.status())
+    }
+
+    /// Notes that a pass begins.
+    pub fn begun(&self, pass: &Pass) {
+        let pass = Box::new(pass.clone());
+        self.put(vec![Entry::Begun { pass }], Sync::Now);
+    }
+
+    /// Notes what a batch is about to remove, and waits until that is on the disk, though not longer
+    /// than `at_most`, and not at all while the disk still owes an earlier answer.
+    ///
+    /// This is the one wait for the disk in a batch. Results are only handed to the kernel, where the
+    /// process's death cannot reach them; what a crash of the node takes is a batch's results, and
+    /// those show when the node is looked at anew.
+    pub async fn intended(&self, pass_id: &str, batch: u64, due: &[Removal], at_most: Duration) {
+        if self.inner.is_none() {
+            return;
+        }
+        let intent = |removal: &Removal| Entry::Intended {
+            pass_id: pass_id.to_owned(),
+            object: Box::new(Object::new(batch, removal)),
+        };
+        self.put(due.iter().map(intent).collect(), Sync::Now);
+        self.settled(at_most).await;
+    }
+
+    /// Notes what came of a removal.
+    pub fn tried(&self, pass_id: &str, removal: &Removal, tried: Tried, took: Duration) {
+        let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let entry = Entry::tried(pass_id, removal, tried, duration_ms);
+        self.put(vec![entry], Sync::Later);
+    }
+
+    /// Notes how far a pass is.
+    pub fn progress(&self, pass: &Pass) {
+        let pass = Box::new(pass.clone());
+        self.put(vec![Entry::Progress { pass }], Sync::Later);
+    }
+
+    /// Notes how a pass ended.
+    pub fn ended(&self, pass: &Pass) {
+        let pass = Box::new(pass.clone());
+        self.put(vec![Entry::Ended { pass }], Sync::Now);
+    }
+
+    /// Saves image ages.
+    pub fn save_ages(&self, ages: &Ages) {
+        if self.inner.is_some() {
+            self.send(Job::Ages(ages.encode()), Part::Ages, 1);
+        }
+    }
+
+    /// Waits until all of it is written, though not longer than `at_most`, and not at all while an
+    /// earlier answer is still due.
+    pub async fn settled(&self, at_most: Duration) {
+        let Some(inner) = self.inner.as_deref() else {
+            return;
+        };
+        if inner.owes() {
+            return;
+        }
+        let (to, mut answer) = oneshot::channel();
+        if inner.queue.try_send(Job::Answer(to)).is_err() {
+            return;
+        }
+        if tokio::time::timeout(at_most, &mut answer).await.is_err() {
+            *inner.late.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        }
+    }
+
+    fn put(&self, entries: Vec<Entry>, sync: Sync) {
+        let writes = entries.len();
+        self.send(Job::Entries(entries, sync), Part::Journal, writes);
+    }
+
+    fn send(&self, job: Job, part: Part, writes: usize) {
+        let Some(inner) = self.inner.as_deref() else {
+            return;
+        };
+        let why = match inner.queue.try_send(job) {
+            Ok(()) => return,
+            Err(TrySendError::Full(_)) => "the disk does not keep up",
+            Err(TrySendError::Disconnected(_)) => "its thread died",
+        };
+        inner.health.failed(part, writes, why.to_owned());
+    }
+}
+
+impl Inner {
+    /// Says whether the disk still owes an answer.
+    fn owes(&self) -> bool {
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let owes = late.as_mut().is_some_and(|answer| {
+            matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+        });
+        if !owes {
+            *late = None;
+        }
+        owes
+    }
+}
+
+fn without(health: &Health, error: String) -> Found {
+    health.failed(Part::Journal, 1, error);
+    Found::default()
+}

@@ -1,0 +1,162 @@
+//! Only one crisweep works on a node: whoever works holds a lock on a file in the state directory.
+//! The kernel lets go of it when the process ends, however it ends.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+/// The file's name.
+const NAME: &str = "lock";
+/// All that is ever in the file; written over in place, so that it needs room once.
+const LINE_BYTES: usize = 128;
+
+/// Somebody else works on this node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another crisweep works on this node: {holder} holds {}", path.display())]
+pub struct Held {
+    /// Who.
+    pub holder: Holder,
+    /// The lock.
+    pub path: PathBuf,
+}
+
+/// Who holds the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A process, with its id as it sees it, and the name of its machine or container.
+    Process {
+        /// Its id.
+        pid: u32,
+        /// Its host's name.
+        host: String,
+    },
+    /// It could not leave its id there.
+    Unnamed,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process { pid, host } => write!(f, "pid {pid} (on {host})"),
+            Self::Unnamed => write!(f, "a process that could not leave its pid"),
+        }
+    }
+}
+
+/// Why there is no lock.
+#[derive(Debug)]
+pub(super) enum NoLock {
+    /// Somebody has it.
+    Held(Held),
+    /// There is no such file and none can be made.
+    Io(io::Error),
+}
+
+/// The lock, held for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock, without waiting.
+    pub(super) fn take(dir: &Path) -> Result<Self, NoLock> {
+        let path = dir.join(NAME);
+        let file = open(&path).map_err(NoLock::Io)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let holder = holder(&file);
+                return Err(NoLock::Held(Held { holder, path }));
+            }
+            Err(error) => return Err(NoLock::Io(error.into())),
+        }
+        // The lock counts, not the line: on a full disk the next one is told no pid.
+        if let Err(error) = file.write_all_at(line().as_bytes(), 0) {
+            tracing::debug!(%error, path = %path.display(), "the lock does not say who holds it");
+        }
+        Ok(Self { _file: file })
+    }
+}
+
+/// A lock needs no writing: on a read-only file system an old file will do.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags).mode(0o600);
+    match options.clone().write(true).create(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            options.open(path).map_err(|_no_file| error)
+        }
+        opened => opened,
+    }
+}
+
+fn line() -> String {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy().into_owned();
+    let line = format!("{} {host}", std::process::id());
+    let mut line: String = line.chars().take(LINE_BYTES / 4).collect();
+    let width = LINE_BYTES - 1 - line.len();
+    line.push_str(&" ".repeat(width));
+    line.push('\n');
+    line
+}
+
+fn holder(mut file: &File) -> Holder {
+    let mut text = String::new();
+    let read = Read::by_ref(&mut file)
+        .take(LINE_BYTES as u64)
+        .read_to_string(&mut text);
+    let mut words = text.split_whitespace();
+    let pid = words.next().and_then(|word| word.parse().ok());
+    match (read, pid, words.next()) {
+        (Ok(_), Some(pid), Some(host)) => Holder::Process {
+            pid,
+            host: host.to_owned(),
+        },
+        _ => Holder::Unnamed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_one_is_told_who_holds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::take(dir.path()).unwrap();
+        let Err(NoLock::Held(held)) = Lock::take(dir.path()) else {
+            panic!("taken twice");
+        };
+        let pid = std::process::id();
+        assert!(matches!(held.holder, Holder::Process { pid: p, .. } if p == pid));
+        assert!(held.to_string().contains(&format!("pid {pid} ")), "{held}");
+        drop(lock);
+        assert!(Lock::take(dir.path()).is_ok(), "let go");
+    }
+
+    #[test]
+    fn a_lock_without_a_line_still_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let _lock = Lock::take(dir.path()).unwrap();
+        for text in ["", "nonsense", "\u{0}\u{0}", "12"] {
+            std::fs::write(dir.path().join(NAME), text).unwrap();
+            let Err(NoLock::Held(held)) = Lock::take(dir.path()) else {
+                panic!("taken twice");
+            };
+            assert_eq!(held.holder, Holder::Unnamed, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_always_has_the_same_length() {
+        assert_eq!(line().len(), LINE_BYTES);
+    }
+}

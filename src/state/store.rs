@@ -1,0 +1,225 @@
+//! All that is in the state directory, opened and written by one thread. Decides what becomes of
+//! files that are damaged, of another version or of another size: never a reason not to start.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::ages::Ages;
+use super::entry::Entry;
+use super::files;
+use super::history::{self, History};
+use super::lock::{Held, Lock, NoLock};
+use super::ring::{self, Ring};
+use super::slots::Slots;
+
+/// The journal's name, and the one that it is made under.
+const NAME: &str = "journal";
+const NEW_NAME: &str = "journal.new";
+
+/// What was found in the directory.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) history: History,
+    pub(super) ages: Ages,
+    /// What an operator should know.
+    pub(super) notes: Vec<String>,
+    /// Why image ages cannot be written.
+    pub(super) no_ages: Option<String>,
+}
+
+/// Why nothing is kept.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    /// Somebody else works here.
+    Held(Held),
+    /// What failed, and how.
+    Io(String),
+}
+
+/// The state directory.
+#[derive(Debug)]
+pub(super) struct Store {
+    dir: PathBuf,
+    journal_bytes: u64,
+    lock: Option<Lock>,
+    ring: Option<Ring>,
+    slots: Option<Slots>,
+}
+
+impl Store {
+    /// Touches nothing yet.
+    pub(super) fn new(dir: PathBuf, journal_bytes: u64) -> Self {
+        Self {
+            dir,
+            journal_bytes,
+            lock: None,
+            ring: None,
+            slots: None,
+        }
+    }
+
+    /// Says whether the lock is held.
+    pub(super) fn is_locked(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    /// Says whether the journal can be written.
+    pub(super) fn has_journal(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Opens all that is not open yet. May be asked again after a failure.
+    pub(super) fn open(&mut self) -> Result<Found, Unusable> {
+        let at = |what: &str, path: &Path, error: io::Error| {
+            Unusable::Io(format!("{what} {}: {error}", path.display()))
+        };
+        let mut found = Found::default();
+        if self.lock.is_none() {
+            files::make_dir(&self.dir).map_err(|error| at("cannot make", &self.dir, error))?;
+            self.lock = Some(match Lock::take(&self.dir) {
+                Ok(lock) => lock,
+                Err(NoLock::Held(held)) => return Err(Unusable::Held(held)),
+                Err(NoLock::Io(error)) => return Err(at("cannot lock", &self.dir, error)),
+            });
+        }
+        if self.slots.is_none() {
+            match Slots::open(&self.dir) {
+                Ok((slots, ages, note)) => {
+                    (self.slots, found.ages) = (Some(slots), ages);
+                    let note = note.map(|why| {
+                        format!("the image ages could not be read and begin anew: {why}")
+                    });
+                    found.notes.extend(note);
+                }
+                Err(error) => found.no_ages = Some(error.to_string()),
+            }
+        }
+        if self.ring.is_none() {
+            let path = self.dir.join(NAME);
+            let (mut ring, history, note) = recover(&self.dir, self.journal_bytes)
+                .map_err(|error| at("cannot write", &path, error))?;
+            found.notes.extend(note);
+            found.history = history;
+            mark(&mut ring).map_err(|error| at("cannot write", &path, error))?;
+            self.ring = Some(ring);
+        }
+        Ok(found)
+    }
+
+    /// Writes an entry; it may stay in memory until the next [`Self::sync`].
+    pub(super) fn write(&mut self, entry: &Entry) -> io::Result<()> {
+        append(self.ring()?, entry)
+    }
+
+    /// Waits until all entries are on the disk.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.ring()?.sync()
+    }
+
+    /// Writes image ages, encoded.
+    pub(super) fn write_ages(&mut self, ages: &[u8]) -> io::Result<()> {
+        let closed = || io::Error::other("the file of image ages is not open");
+        self.slots.as_mut().ok_or_else(closed)?.write(ages)
+    }
+
+    fn ring(&mut self) -> io::Result<&mut Ring> {
+        let closed = || io::Error::other("the journal is not open");
+        self.ring.as_mut().ok_or_else(closed)
+    }
+}
+
+fn append(ring: &mut Ring, entry: &Entry) -> io::Result<()> {
+    let bytes = entry.encode();
+    ring.append(&bytes.ok_or_else(|| io::Error::other("an entry is too long"))?)
+}
+
+/// Notes that a process takes over: passes before it that are not over never will be.
+fn mark(ring: &mut Ring) -> io::Result<()> {
+    let entry = Entry::Opened {
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    append(ring, &entry)?;
+    ring.sync()
+}
+
+type Recovered = (Ring, History, Option<String>);
+
+/// Opens the journal, or begins a new one in its place.
+fn recover(dir: &Path, bytes: u64) -> io::Result<Recovered> {
+    let read = match files::open(&dir.join(NAME)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let ring = renew(dir, bytes, &History::default(), false)?;
+            return Ok((ring, History::default(), None));
+        }
+        opened => opened.and_then(Ring::read),
+    };
+    let found = match read {
+        Ok(Ok(found)) => found,
+        Ok(Err(why)) => return begin_anew(dir, bytes, History::default(), why),
+        Err(error) => return begin_anew(dir, bytes, History::default(), &error.to_string()),
+    };
+    let history = history::read(&found.records);
+    if let Some(damage) = found.damage {
+        return begin_anew(dir, bytes, history, damage);
+    }
+    if found.ring.size() == ring::size(bytes) {
+        return Ok((found.ring, history, None));
+    }
+    let (ring, note) = match renew(dir, bytes, &history, false) {
+        Ok(ring) => (
+            ring,
+            "the journal was moved to a file of the configured size".to_owned(),
+        ),
+        Err(error) => {
+            let note = format!(
+                "the journal keeps its size of {} bytes; no other could be made: {error}",
+                found.ring.size()
+            );
+            (found.ring, note)
+        }
+    };
+    Ok((ring, history, Some(note)))
+}
+
+/// Sets a damaged file aside; where there is no room for another one, it is written over instead.
+fn begin_anew(dir: &Path, bytes: u64, history: History, why: &str) -> io::Result<Recovered> {
+    let (ring, what) = match renew(dir, bytes, &history, true) {
+        Ok(ring) => (ring, "it was set aside"),
+        Err(error) => {
+            let over = |file: File| Ring::wipe(file).and_then(|ring| carry(ring, &history));
+            let ring = files::open(&dir.join(NAME)).and_then(over);
+            (
+                ring.map_err(|_worse| error)?,
+                "it was written over, for want of room",
+            )
+        }
+    };
+    let note = format!(
+        "the journal was damaged ({why}) and begins anew with {} passes; {what}",
+        history.ended.len() + history.interrupted.len()
+    );
+    Ok((ring, history, Some(note)))
+}
+
+fn renew(dir: &Path, bytes: u64, history: &History, set_aside: bool) -> io::Result<Ring> {
+    let ring = Ring::create(&dir.join(NEW_NAME), bytes)?;
+    let ring = carry(ring, history)?;
+    files::replace(dir, NEW_NAME, NAME, set_aside)?;
+    Ok(ring)
+}
+
+/// Writes what is known into a new ring.
+fn carry(mut ring: Ring, history: &History) -> io::Result<Ring> {
+    for pass in &history.ended {
+        let pass = Box::new(pass.clone());
+        append(&mut ring, &Entry::Ended { pass })?;
+    }
+    for pass in &history.interrupted {
+        let pass = Box::new(pass.clone());
+        append(&mut ring, &Entry::Progress { pass })?;
+    }
+    ring.sync()?;
+    Ok(ring)
+}

@@ -1,0 +1,188 @@
+//! The thread that writes. A disk that hangs holds nobody but this thread.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use super::entry::Entry;
+use super::lock::Held;
+use super::store::{Found, Store, Unusable};
+use crate::metrics::Metrics;
+
+/// Work for the thread.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Write these, and wait for the disk if told so.
+    Entries(Vec<Entry>, Sync),
+    /// Write image ages.
+    Ages(Vec<u8>),
+    /// Say when all before it is done.
+    Answer(oneshot::Sender<()>),
+}
+
+/// Whether a write is waited for until it is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sync {
+    /// It survives the node's crash.
+    Now,
+    /// It survives the process's crash; the next `Now` takes it along.
+    Later,
+}
+
+/// A file of the state, as errors name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// The journal.
+    Journal,
+    /// The image ages.
+    Ages,
+}
+
+/// What can be said of the state on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// The directory; `None`: nothing is kept, as configured.
+    pub dir: Option<PathBuf>,
+    /// Whether a second crisweep on this node would be refused.
+    pub locked: bool,
+    /// Whether the journal is open.
+    pub journal: bool,
+    /// What cannot be written at present, and why.
+    pub errors: BTreeMap<Part, String>,
+}
+
+/// How writing goes, for those who ask and for the log. Each change is logged once.
+#[derive(Debug)]
+pub(super) struct Health {
+    metrics: Metrics,
+    status: Mutex<Status>,
+}
+
+impl Health {
+    pub(super) fn new(metrics: Metrics, dir: PathBuf) -> Self {
+        let status = Status {
+            dir: Some(dir),
+            ..Status::default()
+        };
+        Self {
+            metrics,
+            status: Mutex::new(status),
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.lock().clone()
+    }
+
+    pub(super) fn failed(&self, part: Part, writes: usize, error: String) {
+        self.metrics.state_writes_failed(writes);
+        let mut status = self.lock();
+        if !status.errors.contains_key(&part) {
+            tracing::warn!(
+                ?part,
+                error,
+                "state cannot be written; passes go on without it"
+            );
+        }
+        status.errors.insert(part, error);
+    }
+
+    fn worked(&self, part: Part) {
+        if self.lock().errors.remove(&part).is_some() {
+            tracing::info!(?part, "state can be written again");
+        }
+    }
+
+    fn opened(&self, store: &Store) {
+        let mut status = self.lock();
+        (status.locked, status.journal) = (store.is_locked(), store.has_journal());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Opens the directory, says what was found, and writes until nobody can ask any more.
+pub(super) fn run(
+    mut store: Store,
+    jobs: &Receiver<Job>,
+    health: &Arc<Health>,
+    opened: oneshot::Sender<Result<Found, Held>>,
+) {
+    let found = open(&mut store, health);
+    let held = found.is_err();
+    // Who asked may have lost patience; then nobody hears of the passes before, until the next start.
+    drop(opened.send(found));
+    if held {
+        return;
+    }
+    while let Ok(job) = jobs.recv() {
+        match job {
+            Job::Entries(entries, sync) => write(&mut store, &entries, sync, health),
+            Job::Ages(ages) => match store.write_ages(&ages) {
+                Ok(()) => health.worked(Part::Ages),
+                Err(error) => health.failed(Part::Ages, 1, error.to_string()),
+            },
+            Job::Answer(to) => drop(to.send(())),
+        }
+    }
+}
+
+fn open(store: &mut Store, health: &Arc<Health>) -> Result<Found, Held> {
+    let result = store.open();
+    health.opened(store);
+    match result {
+        Ok(found) => {
+            for note in &found.notes {
+                tracing::warn!("{note}");
+            }
+            if let Some(error) = &found.no_ages {
+                health.failed(Part::Ages, 1, error.clone());
+            }
+            Ok(found)
+        }
+        Err(Unusable::Held(held)) => Err(held),
+        Err(Unusable::Io(error)) => {
+            if !store.is_locked() {
+                let why = "nothing keeps a second crisweep off this node";
+                tracing::warn!(error, "there is no state directory: {why}");
+            }
+            health.failed(Part::Journal, 1, error);
+            Ok(Found::default())
+        }
+    }
+}
+
+fn write(store: &mut Store, entries: &[Entry], sync: Sync, health: &Arc<Health>) {
+    let begins = matches!(entries.first(), Some(Entry::Begun { .. }));
+    if !store.has_journal() && begins {
+        // The pass before may have made room.
+        if let Err(held) = open(store, health) {
+            health.failed(Part::Journal, 1, held.to_string());
+        }
+    }
+    let mut failed = 0;
+    let mut last = None;
+    for entry in entries {
+        if let Err(error) = store.write(entry) {
+            failed += 1;
+            last = Some(error);
+        }
+    }
+    if sync == Sync::Now && failed < entries.len() {
+        if let Err(error) = store.sync() {
+            failed += 1;
+            last = Some(error);
+        }
+    }
+    match last {
+        None => health.worked(Part::Journal),
+        Some(error) => health.failed(Part::Journal, failed, error.to_string()),
+    }
+}
