@@ -7,7 +7,9 @@
 )]
 
 mod cases;
+mod http;
 mod kubelet_model;
 mod names;
 mod properties;
+mod support;
 mod tidy;
