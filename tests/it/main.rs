@@ -7,6 +7,7 @@
 )]
 
 mod cases;
+mod gc_pass;
 mod http;
 mod kubelet_model;
 mod names;

@@ -3,7 +3,6 @@
 use crisweep::sim::{Fault, Rpc};
 use serde_json::json;
 
-use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
 
 #[tokio::test]
@@ -12,10 +11,7 @@ async fn a_cancelled_pass_tries_nothing_more() {
     let rig = Rig::start(nodes::litter(6), changes).await;
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
     let id = rig.begin_gc("").await;
-    until_true("a removal is under way", || {
-        rig.sim.removals_in_flight() > 0
-    })
-    .await;
+    rig.removing().await;
     let answer = rig.delete(&format!("/api/v1/passes/{id}")).await;
     assert_eq!(answer.status, 202, "{}", answer.text);
     // One may have been started beside a slow one before the cancel came, none after it.
@@ -37,10 +33,7 @@ async fn a_cancelled_pass_that_waits_never_begins() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
     let running = rig.begin_gc("target=containers").await;
-    until_true("a removal is under way", || {
-        rig.sim.removals_in_flight() > 0
-    })
-    .await;
+    rig.removing().await;
     let waiting = rig.begin_gc("target=sandboxes").await;
     let answer = rig.delete(&format!("/api/v1/passes/{waiting}")).await;
     assert_eq!(answer.status, 202);

@@ -3,7 +3,6 @@
 use crisweep::sim::{Fault, Rpc};
 use serde_json::json;
 
-use crate::support::wait::until_true;
 use crate::support::{Follow, Rig, nodes};
 
 #[tokio::test]
@@ -124,10 +123,7 @@ async fn a_second_request_joins_a_pass_that_waits_and_not_one_that_runs() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
     let running = rig.begin_gc("target=containers").await;
-    until_true("a removal is under way", || {
-        rig.sim.removals_in_flight() > 0
-    })
-    .await;
+    rig.removing().await;
     let waiting = rig.begin_gc("target=containers").await;
     assert_ne!(running, waiting);
     let joined = rig.begin_gc("target=sandboxes").await;
@@ -146,10 +142,7 @@ async fn more_passes_than_can_wait_are_refused_with_503() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
     rig.begin_gc("").await;
-    until_true("a removal is under way", || {
-        rig.sim.removals_in_flight() > 0
-    })
-    .await;
+    rig.removing().await;
     let mut last = String::new();
     for number in 1..=crisweep::gc::gate::QUEUE_MAX {
         last = rig.begin_gc(&format!("max_removals={number}")).await;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crisweep::cri::proto::{ContainerState, PodSandboxState};
 use crisweep::sim::{Call, Node, NodeBuilder, Options, Rpc, Sim};
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::service::Service;
+use super::wait::until_true;
 
 /// The node's name in configuration and alerts.
 pub(crate) const NODE_NAME: &str = "node-1";
@@ -75,6 +77,26 @@ impl Rig {
         }
     }
 
+    /// The same, where the runtime is down.
+    pub(crate) async fn without_runtime(node: NodeBuilder, changes: Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            pods_file: Some(dir.path().join("pods.json")),
+            initialization: Duration::ZERO,
+            ..Options::default()
+        };
+        let sim = Sim::start(dir.path().join("cri.sock"), node.build(), options).unwrap();
+        sim.stop().await;
+        let config = config(dir.path(), &changes);
+        let service = Service::start(&write(dir.path(), &config)).await;
+        Self {
+            sim,
+            service,
+            config,
+            dir,
+        }
+    }
+
     /// Returns where the pods file is.
     pub(crate) fn pods_file(&self) -> PathBuf {
         self.dir.path().join("pods.json")
@@ -112,6 +134,14 @@ impl Rig {
     pub(crate) fn subjects(&self, rpc: Rpc) -> Vec<String> {
         let calls = self.sim.calls_of(rpc).into_iter();
         calls.map(|call| call.subject).collect()
+    }
+
+    /// Waits until a removal is under way at the runtime.
+    pub(crate) async fn removing(&self) {
+        until_true("a removal is under way", || {
+            self.sim.removals_in_flight() > 0
+        })
+        .await;
     }
 
     /// Asserts that the runtime was never asked to remove or stop anything.
