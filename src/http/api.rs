@@ -1,6 +1,8 @@
 //! The reading side: status, plan, passes; and the cancel of a pass.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::StatusCode;
@@ -13,14 +15,17 @@ use crate::gc::Target;
 use crate::model::Pods;
 use crate::observe::Look;
 
+/// How long the status waits for a new look.
+const LOOK_PATIENCE: Duration = Duration::from_secs(3);
+
 /// `GET /api/v1/status`: the node, the service, and what holds it back.
 pub(super) async fn status(State(service): State<Service>) -> Response {
-    let look = match service.look().await {
+    let look = match young_or_last(&service).await {
         Ok(look) => look,
         Err(problem) => return problem.into_response(),
     };
     let removable = {
-        let look = std::sync::Arc::clone(&look);
+        let look = Arc::clone(&look);
         service
             .heavy(move |service| removable(service, &look))
             .await
@@ -66,6 +71,18 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
             "last_pass": last,
         }),
     )
+}
+
+/// Returns the shared look if it comes soon; else the last one, whose age the answer shows: who asks
+/// while the runtime hangs wants to know just that.
+async fn young_or_last(service: &Service) -> Result<Arc<Look>, Problem> {
+    match tokio::time::timeout(LOOK_PATIENCE, service.look()).await {
+        Ok(look) => look,
+        Err(_elapsed) => service.observer.latest().ok_or_else(|| {
+            let error = "the runtime does not answer, and no look at the node was taken before";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, error)
+        }),
+    }
 }
 
 fn look_json(look: &Look) -> Value {

@@ -63,7 +63,6 @@ async fn probes_pages_and_status_answer_while_the_runtime_hangs() {
     for path in [
         "/-/healthy",
         "/-/ready",
-        "/metrics",
         "/api/v1/status",
         "/api/v1/passes",
         "/",
