@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, Mode, PodSource as ConfiguredSource};
 use crate::cri::discover::{Places, discover};
 use crate::gc::gate::Brakes;
+use crate::http::serve::Stop;
 use crate::http::{self, Fixed, Live, Route, Service};
 use crate::metrics::Metrics;
 use crate::observe::Observer;
@@ -39,7 +40,8 @@ pub type Reload = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 /// # Errors
 /// If no runtime is found, another crisweep works on the node, or an address cannot be listened on.
 pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyhow::Result<()> {
-    let shutdown = CancellationToken::new();
+    let stop = Stop::default();
+    let shutdown = stop.shutdown.clone();
     // Before anything is said to be ready, so that no signal is missed.
     let signals = signals()?;
     let mut runner = runner(&config, flag).await?;
@@ -64,11 +66,11 @@ pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyh
     let permits = http::serve::permits();
     let mut tasks = JoinSet::new();
     for listener in listeners {
-        let (router, shutdown) = (router.clone(), shutdown.clone());
+        let (router, stop) = (router.clone(), stop.clone());
         tasks.spawn(http::serve::serve(
             listener,
             router,
-            shutdown,
+            stop,
             Arc::clone(&permits),
         ));
     }
@@ -84,6 +86,7 @@ pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyh
     if let Err(error) = working.await {
         tracing::error!(%error, "the worker died; this is a bug in crisweep");
     }
+    stop.passes_over.cancel();
     while tasks.join_next().await.is_some() {}
     runner.journal.settled(LAST_WRITES).await;
     tracing::info!("down");

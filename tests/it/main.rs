@@ -7,7 +7,10 @@
 )]
 
 mod cases;
+mod gc_pass;
+mod http;
 mod kubelet_model;
 mod names;
 mod properties;
+mod support;
 mod tidy;
