@@ -40,8 +40,8 @@ const RUNTIME_BACK_EVERY: Duration = Duration::from_millis(250);
 /// How long removals in flight are waited for when the service goes down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
-/// How long a batch waits for the disk to have its intents.
-const JOURNAL_PATIENCE: Duration = Duration::from_millis(250);
+/// How long a batch waits for the disk to have its intents, and a pass to have its end.
+pub const JOURNAL_PATIENCE: Duration = Duration::from_millis(250);
 
 /// What a pass follows; read once at its start.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gc::Target;
 use crate::gc::gate::{Admission, AlertKey, Brake, Brakes, Gate, Options, Ticket, Trigger};
-use crate::pass::{Rules, Runner};
+use crate::pass::{JOURNAL_PATIENCE, Rules, Runner};
 use crate::record::Record;
 use crate::report::{AlertInfo, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo};
 use crate::state::{self, History};
@@ -213,7 +213,7 @@ impl Worker {
         self.end(
             &record,
             Outcome::Aborted,
-            Some("the alert resolved before its pass began"),
+            "the alert resolved before its pass began",
         );
         Some(record)
     }
@@ -226,7 +226,7 @@ impl Worker {
         let waited = state.gate.cancel(id).is_some();
         drop(state);
         if waited {
-            self.end(&record, Outcome::Aborted, Some("cancelled before it began"));
+            self.end(&record, Outcome::Aborted, "cancelled before it began");
         } else if !record.pass().is_done() {
             record.cancel();
         }
@@ -272,7 +272,7 @@ impl Worker {
         };
         for ticket in dropped {
             if let Some(record) = records.iter().find(|record| record.id() == ticket.id) {
-                self.end(record, Outcome::Aborted, Some("the service is going down"));
+                self.end(record, Outcome::Aborted, "the service is going down");
             }
         }
     }
@@ -304,7 +304,7 @@ impl Worker {
             record.error(brake.to_string());
         }
         if ticket.targets.is_empty() {
-            return self.finished(record, Outcome::NothingToDo);
+            return self.finished(record, Outcome::NothingToDo).await;
         }
         let (worker, options, task_record) =
             (self.clone(), ticket.options.clone(), Arc::clone(record));
@@ -328,33 +328,38 @@ impl Worker {
             record.error("the pass died; this is a bug in crisweep, the log says more".to_owned());
             Outcome::Aborted
         });
-        self.finished(record, outcome);
+        self.finished(record, outcome).await;
     }
 
-    fn finished(&self, record: &Record, outcome: Outcome) {
+    async fn finished(&self, record: &Record, outcome: Outcome) {
         {
             let mut state = self.state();
             state.gate.finished(outcome, self.inner.began.elapsed());
             state.running = None;
         }
-        self.end(record, outcome, None);
+        let now = clock();
+        let journal = &self.inner.runner.journal;
+        journal.ended(&ended(record.pass(), outcome, now));
+        // Whoever was told of the end shall not hear of an interruption after a crash.
+        journal.settled(JOURNAL_PATIENCE).await;
+        self.tell(record, outcome, now);
     }
 
-    fn end(&self, record: &Record, outcome: Outcome, why: Option<&str>) {
-        if let Some(why) = why {
-            record.error(why.to_owned());
-        }
+    /// Ends a pass that never began.
+    fn end(&self, record: &Record, outcome: Outcome, why: &str) {
+        record.error(why.to_owned());
         let now = clock();
-        record.update(|pass| {
-            pass.finished_at = Some(now);
-            pass.outcome = Some(outcome);
-        });
+        let pass = ended(record.pass(), outcome, now);
+        self.inner.runner.journal.ended(&pass);
+        self.tell(record, outcome, now);
+    }
+
+    fn tell(&self, record: &Record, outcome: Outcome, now: Timestamp) {
         // Lines come before the end, so that a follower who sees the end has all of them.
-        record.line(summary(&record.pass()));
-        record.update(|pass| pass.state = PassState::Done);
+        record.line(summary(&ended(record.pass(), outcome, now)));
+        record.update(|pass| *pass = ended(pass.clone(), outcome, now));
         let pass = record.pass();
         self.inner.runner.metrics.pass_finished(&pass);
-        self.inner.runner.journal.ended(&pass);
         tracing::info!(pass.id = %pass.id, outcome = outcome.label(), "{}", summary(&pass));
     }
 
@@ -424,6 +429,15 @@ fn queued(id: String, request: &Request, targets: &BTreeSet<Target>) -> Pass {
             .map(|target| (*target, TargetReport::default()))
             .collect(),
         errors: Vec::new(),
+    }
+}
+
+fn ended(pass: Pass, outcome: Outcome, now: Timestamp) -> Pass {
+    Pass {
+        state: PassState::Done,
+        outcome: Some(outcome),
+        finished_at: Some(now),
+        ..pass
     }
 }
 

@@ -120,6 +120,16 @@ fn nothing_said_is_the_defaults() {
 }
 
 #[test]
+fn state_may_be_switched_off() {
+    let state = yaml("").unwrap().state;
+    assert_eq!(state.dir, Some("/var/lib/crisweep".into()));
+    assert_eq!(state.journal_bytes, 4 << 20);
+    assert_eq!(yaml("state: {dir: null}").unwrap().state.dir, None);
+    let empty = env("CRISWEEP__STATE__DIR", "").unwrap();
+    assert_eq!(empty.state.dir, None);
+}
+
+#[test]
 fn zeroes_turn_off_what_they_may() {
     let config = yaml(
         "gc: {max_removals: 0, deadline: 0, io_pressure_pause_percent: 0, failure_ratio: 0.0}

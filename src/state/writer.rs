@@ -149,10 +149,11 @@ fn open(store: &mut Store, health: &Arc<Health>) -> Result<Found, Held> {
         }
         Err(Unusable::Held(held)) => Err(held),
         Err(Unusable::Io(error)) => {
-            if !store.is_locked() {
-                let why = "nothing keeps a second crisweep off this node";
-                tracing::warn!(error, "there is no state directory: {why}");
-            }
+            let error = if store.is_locked() {
+                error
+            } else {
+                format!("{error}; nothing keeps a second crisweep off this node either")
+            };
             health.failed(Part::Journal, 1, error);
             Ok(Found::default())
         }
@@ -166,6 +167,11 @@ fn write(store: &mut Store, entries: &[Entry], sync: Sync, health: &Arc<Health>)
         if let Err(held) = open(store, health) {
             health.failed(Part::Journal, 1, held.to_string());
         }
+    }
+    if !store.has_journal() {
+        // Why is known already.
+        health.metrics.state_writes_failed(entries.len());
+        return;
     }
     let mut failed = 0;
     let mut last = None;

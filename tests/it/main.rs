@@ -12,5 +12,6 @@ mod http;
 mod kubelet_model;
 mod names;
 mod properties;
+mod state;
 mod support;
 mod tidy;

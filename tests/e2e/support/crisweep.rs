@@ -38,6 +38,7 @@ impl Crisweep {
             },
             "gc": { "batch_pause": "2s" },
             "pods": { "source": "file", "file": pods_file, "settle": "1s" },
+            "state": { "dir": node.dir().join("state") },
             "web": { "listen": [address] },
         });
         // JSON is YAML.

@@ -113,6 +113,19 @@ impl Rig {
         write(self.dir.path(), &self.config);
     }
 
+    /// Returns where the state is kept.
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    /// Kills the service as a crash would, and starts it again when it is gone.
+    pub(crate) async fn crash(&mut self) {
+        self.service.signal(rustix::process::Signal::KILL);
+        self.service.exited().await;
+        self.service = Service::start(&self.config_file()).await;
+        self.service.ready().await;
+    }
+
     /// Returns how many containers are exited.
     pub(crate) fn exited_containers(&self) -> usize {
         self.sim.count_containers(ContainerState::ContainerExited)

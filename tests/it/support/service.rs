@@ -155,9 +155,14 @@ impl Service {
         Page::parse(&answer.text)
     }
 
+    /// Returns its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
     /// Sends it a signal, by its own process id.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let id = i32::try_from(self.child.id().unwrap()).unwrap();
+        let id = i32::try_from(self.pid()).unwrap();
         let id = rustix::process::Pid::from_raw(id).unwrap();
         rustix::process::kill_process(id, signal).unwrap();
     }

@@ -1,0 +1,93 @@
+//! Passes and the end of the process.
+
+use crisweep::sim::{Fault, Rpc};
+use serde_json::json;
+
+use super::records;
+use crate::support::wait::until_true;
+use crate::support::{Rig, nodes};
+
+const INTERRUPTED: &str =
+    r#"crisweep_passes_total{target="containers",cause="manual",outcome="interrupted"}"#;
+
+#[tokio::test]
+async fn a_pass_killed_in_the_middle_is_told_of_with_its_counts_and_can_be_run_again() {
+    let changes = json!({ "gc": { "max_concurrency": 1 } });
+    let mut rig = Rig::start(nodes::litter(120), changes).await;
+    // In the second batch of 50, oldest first; the rest of it waits behind this one for a second.
+    let stuck = rig.sim.container_id("default/old-75/app#0").unwrap();
+    rig.sim.set_removal_fault(&stuck, Fault::hang());
+    let id = rig.begin_gc("target=containers").await;
+    let state = rig.state_dir();
+    until_true("75 removals are written down", || {
+        records(&state, "tried") >= 75
+    })
+    .await;
+    rig.crash().await;
+    let gone = 120 - rig.exited_containers();
+    let passes = rig.passes().await;
+    assert_eq!(passes.len(), 1, "{passes:?}");
+    let pass = &passes[0];
+    assert_eq!((&pass["id"], &pass["state"]), (&json!(id), &json!("done")));
+    assert_eq!(pass["outcome"], "interrupted");
+    let report = &pass["targets"]["containers"];
+    assert_eq!(report["removed"], gone, "{pass}");
+    assert_eq!(report["planned"], 120);
+    assert_eq!(report["remaining"], 120 - gone);
+    let errors = pass["errors"].to_string();
+    let open = 100 - gone;
+    let told = format!("mid-pass; {open} more removals were about to begin or under way");
+    assert!(errors.contains(&told), "{errors}");
+    rig.metrics().await.is(INTERRUPTED, 1.0);
+
+    rig.sim.clear_faults();
+    let again = rig.gc("target=containers").await;
+    assert_eq!(again["outcome"], "completed", "{again}");
+    assert_eq!(rig.exited_containers(), 0);
+    assert_ne!(again["id"], id);
+
+    // Told again, as history, but not counted again.
+    let before = rig.passes().await;
+    rig.crash().await;
+    assert_eq!(rig.passes().await, before);
+    rig.metrics().await.is(INTERRUPTED, 0.0);
+}
+
+#[tokio::test]
+async fn passes_of_processes_before_are_remembered_and_ids_stay_unique() {
+    let mut rig = Rig::start(nodes::litter(3), json!({})).await;
+    rig.gc("dry_run=true").await;
+    rig.gc("").await;
+    for _ in 0..3 {
+        let before = rig.passes().await;
+        rig.crash().await;
+        assert_eq!(rig.passes().await, before);
+        let pass = rig.gc("").await;
+        assert!(before.iter().all(|old| old["id"] != pass["id"]));
+        assert_eq!(rig.pass(pass["id"].as_str().unwrap()).await, pass);
+    }
+    assert_eq!(rig.passes().await.len(), 5);
+    assert_eq!(rig.subjects(Rpc::RemoveContainer).len(), 3);
+}
+
+#[tokio::test]
+async fn a_damaged_journal_is_set_aside_and_the_service_starts() {
+    let mut rig = Rig::start(nodes::litter(3), json!({})).await;
+    rig.gc("").await;
+    rig.service.signal(rustix::process::Signal::KILL);
+    rig.service.exited().await;
+    for file in ["journal", "ages"] {
+        std::fs::write(rig.state_dir().join(file), "garbage").unwrap();
+    }
+    rig.service = crate::support::Service::start(&rig.config_file()).await;
+    rig.ready().await;
+    assert_eq!(rig.passes().await, [json!({}); 0]);
+    let state = rig.get("/api/v1/status").await.json()["state"].clone();
+    assert_eq!(state["journal"], true, "{state}");
+    assert_eq!(state["errors"], json!({}));
+    let aside = std::fs::read(rig.state_dir().join("journal.damaged-1")).unwrap();
+    assert_eq!(aside, b"garbage");
+    rig.gc("").await;
+    rig.crash().await;
+    assert_eq!(rig.passes().await.len(), 1);
+}

@@ -1,0 +1,231 @@
+//! State directories that cannot be, cannot be written, or are full.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crisweep::metrics::Metrics;
+use crisweep::state::{Ages, Journal};
+use serde_json::{Value, json};
+
+use crate::support::wait::{PATIENCE, until};
+use crate::support::{Rig, nodes};
+
+const FAILURES: &str = "crisweep_state_write_failures_total";
+
+async fn state(rig: &Rig) -> Value {
+    rig.get("/api/v1/status").await.json()["state"].clone()
+}
+
+async fn failures(rig: &Rig) -> f64 {
+    rig.metrics().await.get(FAILURES).unwrap()
+}
+
+/// Asserts that passes run although nothing can be written.
+async fn works_without_state(rig: &Rig) {
+    let at_start = failures(rig).await;
+    assert!(at_start >= 1.0, "{at_start}");
+    let now = state(rig).await;
+    assert_eq!(now["journal"], false, "{now}");
+    assert!(now["errors"]["journal"].is_string(), "{now}");
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    assert_eq!(rig.exited_containers(), 0);
+    until("the failures are counted", || async {
+        (failures(rig).await > at_start).then_some(())
+    })
+    .await;
+    let said = rig.logged("state cannot be written; passes go on without it");
+    assert_eq!(said.len(), 1, "once for each change: {said:?}");
+}
+
+#[tokio::test]
+async fn without_a_usable_directory_the_service_works_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    // Not even root makes a directory in these.
+    for place in [
+        file.clone(),
+        file.join("below"),
+        PathBuf::from("/proc/crisweep"),
+    ] {
+        let rig = Rig::start(nodes::litter(3), json!({ "state": { "dir": place } })).await;
+        works_without_state(&rig).await;
+        let now = state(&rig).await;
+        assert_eq!(now["locked"], false, "{now}");
+        let why = now["errors"]["journal"].as_str().unwrap();
+        assert!(why.contains("nothing keeps a second crisweep off"), "{why}");
+    }
+    assert_eq!(fs::read_to_string(file).unwrap(), "mine");
+}
+
+#[tokio::test]
+async fn a_directory_that_is_missing_is_made_for_the_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("a/b");
+    let rig = Rig::start(nodes::litter(3), json!({ "state": { "dir": place } })).await;
+    rig.gc("").await;
+    rig.metrics().await.is(FAILURES, 0.0);
+    assert_eq!(
+        fs::metadata(&place).unwrap().permissions().mode() & 0o777,
+        0o700
+    );
+    for entry in fs::read_dir(&place).unwrap() {
+        let mode = entry.unwrap().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0);
+    }
+}
+
+/// A small file system of its own, for as long as this lives.
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    /// Mounts one; `None` where that is not allowed.
+    fn mount(megabytes: u32) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let size = format!("size={megabytes}m");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "crisweep-test"])
+            .arg(dir.path())
+            .output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self(dir));
+        }
+        eprintln!("skipped: mounting a tmpfs needs root");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Takes all the room that is left; returns the file that holds it.
+    fn fill(&self) -> PathBuf {
+        let path = self.path().join("filler");
+        let mut file = File::create(&path).unwrap();
+        let chunk = vec![1; 4096];
+        while file.write_all(&chunk).is_ok() {}
+        assert!(
+            File::create(self.path().join("probe"))
+                .and_then(|mut f| f.write_all(b"x"))
+                .is_err()
+        );
+        drop(fs::remove_file(self.path().join("probe")));
+        path
+    }
+
+    fn remount_read_only(&self) {
+        let output = Command::new("mount")
+            .args(["-o", "remount,ro"])
+            .arg(self.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(self.path()).output());
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_keeps_no_pass_from_being_written_down() {
+    let Some(disk) = Tmpfs::mount(4) else { return };
+    let dir = disk.path().join("state");
+    let mut rig = Rig::start(nodes::litter(60), json!({ "state": { "dir": dir } })).await;
+    disk.fill();
+    // Several laps of the smallest journal.
+    for round in 0..150 {
+        let pass = rig.gc("").await;
+        let expected = if round == 0 {
+            "completed"
+        } else {
+            "nothing-to-do"
+        };
+        assert_eq!(pass["outcome"], expected, "{pass}");
+    }
+    rig.metrics().await.is(FAILURES, 0.0);
+    let before = rig.passes().await;
+    rig.crash().await;
+    let after = rig.passes().await;
+    assert!(after.len() > 20, "{}", after.len());
+    assert_eq!(after, before[..after.len()]);
+    // Even a damaged one finds its place again.
+    rig.service.signal(rustix::process::Signal::KILL);
+    rig.service.exited().await;
+    let length = fs::metadata(dir.join("journal")).unwrap().len();
+    let garbage = vec![0x55; usize::try_from(length).unwrap()];
+    let file = File::options()
+        .write(true)
+        .open(dir.join("journal"))
+        .unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &garbage, 0).unwrap();
+    rig.service = crate::support::Service::start(&rig.config_file()).await;
+    rig.ready().await;
+    rig.gc("").await;
+    rig.metrics().await.is(FAILURES, 0.0);
+    rig.crash().await;
+    assert_eq!(rig.passes().await.len(), 1);
+}
+
+#[tokio::test]
+async fn what_found_no_room_at_the_start_is_tried_again_with_each_pass() {
+    let Some(disk) = Tmpfs::mount(4) else { return };
+    let filler = disk.fill();
+    let dir = disk.path().join("state");
+    let mut rig = Rig::start(nodes::litter(3), json!({ "state": { "dir": dir } })).await;
+    works_without_state(&rig).await;
+    fs::remove_file(filler).unwrap();
+    rig.gc("").await;
+    let now = until("the journal is open", || async {
+        let now = state(&rig).await;
+        (now["journal"] == true).then_some(now)
+    })
+    .await;
+    assert_eq!((&now["locked"], &now["errors"]), (&json!(true), &json!({})));
+    rig.crash().await;
+    assert_eq!(rig.passes().await.len(), 1, "the first was never written");
+}
+
+#[tokio::test]
+async fn a_read_only_disk_still_keeps_a_second_one_off() {
+    let Some(disk) = Tmpfs::mount(4) else { return };
+    let dir = disk.path().join("state");
+    let mut rig = Rig::start(nodes::litter(3), json!({ "state": { "dir": dir } })).await;
+    rig.service.signal(rustix::process::Signal::KILL);
+    rig.service.exited().await;
+    disk.remount_read_only();
+    rig.service = crate::support::Service::start(&rig.config_file()).await;
+    rig.ready().await;
+    works_without_state(&rig).await;
+    assert_eq!(state(&rig).await["locked"], true);
+}
+
+#[tokio::test]
+async fn image_ages_are_written_on_a_full_disk() {
+    let Some(disk) = Tmpfs::mount(4) else { return };
+    let dir = disk.path().join("state");
+    let metrics = Metrics::new("node");
+    let opened = Journal::open(dir.clone(), 65536, &metrics).await.unwrap();
+    disk.fill();
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let mut ages = Ages::default();
+    for round in 0..10 {
+        for image in 0..=round * 100 {
+            ages.touch(&format!("sha256:{image:064}"), true, now);
+        }
+        opened.journal.save_ages(&ages);
+    }
+    opened.journal.settled(PATIENCE).await;
+    assert!(opened.journal.status().errors.is_empty());
+    drop(opened);
+    let again = until("the lock is free", || async {
+        Journal::open(dir.clone(), 65536, &metrics).await.ok()
+    })
+    .await;
+    assert_eq!(again.ages, ages);
+}

@@ -1,0 +1,57 @@
+//! One crisweep on a node.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::service::run;
+use crate::support::{Rig, Service, nodes};
+
+#[tokio::test]
+async fn a_second_one_is_refused_and_told_the_holders_pid() {
+    let mut rig = Rig::start(nodes::litter(5), json!({})).await;
+    let config = rig.config_file();
+    let config = format!("--config.file={}", config.display());
+    let pid = format!("pid {} ", rig.pid());
+    for args in [&[config.as_str()][..], &[&config, "gc"]] {
+        let output = run(args).await;
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("another crisweep works on this node"),
+            "{said}"
+        );
+        assert!(said.contains(&pid), "{said}");
+    }
+    rig.nothing_was_touched();
+    for args in [
+        &[config.as_str(), "plan"][..],
+        &[&config, "gc", "--dry-run"],
+    ] {
+        let output = run(args).await;
+        assert!(output.status.success(), "{output:?}");
+    }
+    rig.nothing_was_touched();
+    // Once the service is gone, the command does the work; the next service tells of it.
+    rig.service.signal(Signal::KILL);
+    rig.service.exited().await;
+    let output = run(&[&config, "gc"]).await;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(rig.exited_containers(), 0);
+    rig.service = Service::start(&rig.config_file()).await;
+    rig.ready().await;
+    let passes = rig.passes().await;
+    assert_eq!(passes.len(), 1);
+    assert_eq!(passes[0]["trigger"]["cause"], "command");
+    assert_eq!(passes[0]["outcome"], "completed");
+}
+
+#[tokio::test]
+async fn the_lock_is_free_after_a_stop() {
+    let mut rig = Rig::start(nodes::healthy(), json!({})).await;
+    rig.service.signal(Signal::TERM);
+    assert_eq!(rig.service.exited().await.code(), Some(0));
+    rig.service = Service::start(&rig.config_file()).await;
+    rig.ready().await;
+    let state = rig.get("/api/v1/status").await.json()["state"].clone();
+    assert_eq!(state["locked"], true, "{state}");
+}
