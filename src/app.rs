@@ -47,7 +47,7 @@ pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyh
         shutdown.clone(),
     );
     let listeners = bind(&config.web.listen).await?;
-    let service = service(&config, runner, worker.clone(), reload);
+    let service = service(&config, &runner, worker.clone(), reload);
     let router = http::router(service.clone());
     let permits = http::serve::permits();
     let mut tasks = JoinSet::new();
@@ -170,7 +170,7 @@ fn live(config: &Config) -> Live {
     }
 }
 
-fn service(config: &Config, runner: Runner, worker: Worker, reload: Reload) -> Service {
+fn service(config: &Config, runner: &Runner, worker: Worker, reload: Reload) -> Service {
     let reload = move |service: &Service| {
         let config = reload()?;
         service

@@ -158,7 +158,9 @@ impl Progress {
     fn show(&mut self, pass: &Pass, lines: &[String]) {
         let Some(bar) = &self.bar else {
             if !self.quiet {
-                lines.iter().for_each(|line| eprintln!("{line}"));
+                for line in lines {
+                    eprintln!("{line}");
+                }
             }
             return;
         };

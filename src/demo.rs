@@ -1,9 +1,80 @@
-//! `crisweep demo`.
+//! `crisweep demo`: the service on a simulated node, so that a newcomer sees metrics move and can
+//! run a pass within a minute. Needs no runtime and no root.
 
-/// Placeholder until the simulated node lands.
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::app;
+use crate::config::{Config, PodSource};
+use crate::sim::demo::{Demo, DemoOptions, EXITED, NOT_READY};
+
+/// How long the demo's pod source must answer before it is believed; a newcomer does not wait long.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Runs the simulated node and the service on it until the service is told to stop. The
+/// configuration is the user's, but for the runtime and the pod source, which are the demo's.
 ///
 /// # Errors
-/// None.
-pub async fn run(_config: crate::config::Config) -> anyhow::Result<()> {
-    Ok(())
+/// If the socket cannot be made or an address cannot be listened on.
+pub async fn run(mut config: Config) -> anyhow::Result<()> {
+    let directory = temp_dir()?;
+    let result = run_in(&directory, &mut config).await;
+    if let Err(error) = std::fs::remove_dir_all(&directory) {
+        tracing::warn!(%error, path = %directory.display(), "the demo's directory stays behind");
+    }
+    result
+}
+
+async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
+    let socket = directory.join("cri.sock");
+    let pods_file = directory.join("pods.json");
+    let mut options = DemoOptions::new(&socket);
+    options.pods_file = Some(pods_file.clone());
+    let node = Demo::start(options).context("the simulated node cannot start")?;
+    config.pods.source = PodSource::File(pods_file);
+    config.pods.settle = SETTLE;
+    config.runtime.image_endpoint = None;
+    config.runtime.host_root = "/".into();
+    greet(config);
+    let endpoint = socket.display().to_string();
+    let reload = Box::new(|| Err("the demo has no configuration to reload".to_owned()));
+    let result = app::serve(config.clone(), Some(endpoint), reload).await;
+    node.shutdown().await;
+    result
+}
+
+/// Says on standard output what there is to try; the log goes to standard error.
+fn greet(config: &Config) {
+    let url = config.web.listen.first().map_or_else(String::new, |address| {
+        let mut address = *address;
+        if address.ip().is_unspecified() {
+            address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+        }
+        format!("http://{address}")
+    });
+    println!(
+        "A simulated node with {EXITED} exited containers and {NOT_READY} dead sandboxes, five of \
+         which will not go.\nIn another terminal:\n\n\
+         \x20 curl {url}/metrics                         what Prometheus sees\n\
+         \x20 curl '{url}/api/v1/plan' | less            what a pass would remove, and why\n\
+         \x20 curl -X POST '{url}/gc?dry_run=true&wait=60s'   a pass that only plans\n\
+         \x20 curl -X POST '{url}/gc?wait=60s'           a pass: the report says what went and why the rest stays\n\
+         \x20 curl -N -X POST '{url}/gc?follow=true'     a pass, told line by line\n\n\
+         Ctrl-C ends it.\n"
+    );
+}
+
+fn temp_dir() -> anyhow::Result<std::path::PathBuf> {
+    // The process id makes it ours; one left behind by a dead process of the same id is replaced.
+    let directory = std::env::temp_dir().join(format!("crisweep-demo-{}", std::process::id()));
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory)
+            .with_context(|| format!("removing {}", directory.display()))?;
+    }
+    std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+        .create(&directory)
+        .with_context(|| format!("making {}", directory.display()))?;
+    Ok(directory)
 }

@@ -76,6 +76,9 @@ pub struct Service {
     pub fixed: Arc<Fixed>,
 }
 
+/// Reads the configuration again and puts it to work; the error names the key.
+pub type Reload = Box<dyn Fn(&Service) -> Result<(), String> + Send + Sync>;
+
 /// What stays as it was at the start.
 pub struct Fixed {
     /// The node's name.
@@ -88,8 +91,8 @@ pub struct Fixed {
     pub trusted_hosts: Vec<String>,
     /// How old a shared look may be.
     pub max_age: Duration,
-    /// Reads the configuration again; the error names the key.
-    pub reload: Box<dyn Fn(&Service) -> Result<(), String> + Send + Sync>,
+    /// Reads the configuration again.
+    pub reload: Reload,
     /// When the service started.
     pub started: Instant,
     /// Bounds what renders the whole node.
@@ -355,7 +358,7 @@ async fn body(body: Body) -> Result<Bytes, Problem> {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) => {
             let cause = std::error::Error::source(&error);
-            if cause.is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>()) {
+            if cause.is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>) {
                 return Err(too_large());
             }
             Err(Problem::bad(format!("the body could not be read: {error}")))

@@ -351,7 +351,7 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
     let taken_at = Timestamp::now();
     let started = Instant::now();
     let mut timings = Timings::default();
-    let runtime = timed(&mut timings.runtime, client.version()).await;
+    let runtime = timed(&mut timings.runtime, version(client)).await;
     // A runtime that does not even say who it is would make every further call wait its deadline.
     let alive = runtime.as_ref().map(drop).map_err(cri::Error::clone);
     let mut containers = match &alive {
@@ -397,6 +397,15 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
         exits_unknown,
         last_exits: memory.exits.last_exits().clone(),
         timings,
+    }
+}
+
+/// Asks twice where the first call only finds out that the old connection is dead: a runtime that
+/// was restarted long ago must not look down to the first who asks.
+async fn version(client: &cri::Client) -> Part<cri::Version> {
+    match client.version().await {
+        Err(cri::Error::Unreachable { .. }) => client.version().await,
+        answer => answer,
     }
 }
 

@@ -3,15 +3,17 @@
 //! Runs one pass at a time; who may ask for one is the worker's business.
 
 mod batch;
+mod end;
 pub mod pace;
 mod remove;
+mod tally;
+mod tell;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,8 +25,10 @@ use crate::model::PodSandboxId;
 use crate::observe::{Look, Observer};
 use crate::quarantine::{BackOff, Quarantine};
 use crate::record::Record;
-use crate::report::{Outcome, TargetReport};
-use batch::{Done, Executor, Pressure};
+use crate::report::Outcome;
+use batch::{Executor, Pressure};
+use end::{End, outcome};
+use tally::Tally;
 
 /// The circuit breaker looks at the share of failures from this many tries on.
 const BREAKER_MIN_TRIES: u64 = 5;
@@ -77,46 +81,6 @@ pub struct Runner {
     pub metrics: Metrics,
     /// Sandboxes that are left alone.
     pub quarantine: Arc<Mutex<Quarantine>>,
-}
-
-/// Why a pass ends before its plan does.
-#[derive(Clone, Debug)]
-enum End {
-    Cancelled,
-    Shutdown,
-    Deadline,
-    MaxRemovals,
-    Breaker { failed: u64, tries: u64 },
-    RuntimeGone,
-    NoLook(String),
-    BadPlan(String),
-}
-
-impl End {
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Cancelled | Self::Shutdown | Self::Breaker { .. } | Self::NoLook(_) => {
-                Outcome::Aborted
-            }
-            Self::BadPlan(_) => Outcome::Aborted,
-            Self::Deadline | Self::MaxRemovals | Self::RuntimeGone => Outcome::Partial,
-        }
-    }
-
-    fn text(&self) -> String {
-        match self {
-            Self::Cancelled => "cancelled".to_owned(),
-            Self::Shutdown => "the service is going down".to_owned(),
-            Self::Deadline => "the deadline (gc.deadline) is reached".to_owned(),
-            Self::MaxRemovals => "max_removals is reached".to_owned(),
-            Self::Breaker { failed, tries } => {
-                format!("circuit breaker (gc.failure_ratio): {failed} of {tries} removals failed")
-            }
-            Self::RuntimeGone => "the runtime went away and did not come back in time".to_owned(),
-            Self::NoLook(why) => format!("no look at the node was possible: {why}"),
-            Self::BadPlan(why) => format!("the plan broke a rule, nothing was removed: {why}"),
-        }
-    }
 }
 
 impl Runner {
@@ -191,9 +155,9 @@ impl<'a> Run<'a> {
             .update(|pass| pass.before = Some(look.figures()));
         if dry_run {
             let plan = self.plan(&look, &targets)?;
-            targets
-                .iter()
-                .for_each(|target| self.note_plan(&plan, *target));
+            for target in &targets {
+                tell::plan(self.record, &plan, *target);
+            }
             return Ok(());
         }
         let mut touched = false;
@@ -210,7 +174,7 @@ impl<'a> Run<'a> {
     /// Cleans one target; says whether anything was tried.
     async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<bool, End> {
         let plan = self.plan(look, &[target].into())?;
-        self.note_plan(&plan, target);
+        tell::plan(self.record, &plan, target);
         let mut due: VecDeque<Removal> = plan.removals.into();
         let planned = due.len();
         let mut number = 0;
@@ -231,7 +195,7 @@ impl<'a> Run<'a> {
             }
             number += 1;
             let open = self.batch(target, number, batch).await;
-            self.progress(target, number, planned);
+            tell::progress(self.record, target, number, planned);
             self.breaker()?;
             if !open.is_empty() {
                 // Not started because of a cancel, or lost with the runtime.
@@ -271,7 +235,7 @@ impl<'a> Run<'a> {
         let (runner, record, rules) = (self.runner, self.record, self.rules);
         let unstarted = executor
             .run(number, batch, |done| {
-                tally.note(runner, record, rules, done)
+                tally.note(runner, record, rules, done);
             })
             .await;
         self.take(tally);
@@ -317,71 +281,6 @@ impl<'a> Run<'a> {
             None => Ok(plan),
             Some(first) => Err(End::BadPlan(first.to_string())),
         }
-    }
-
-    fn note_plan(&self, plan: &Plan, target: Target) {
-        let Some(summary) = plan.summary.get(&target) else {
-            return;
-        };
-        let count = |n: &usize| u64::try_from(*n).unwrap_or(u64::MAX);
-        let reasons: BTreeMap<_, _> = summary
-            .remove
-            .iter()
-            .map(|(reason, n)| (*reason, count(n)))
-            .collect();
-        let kept: BTreeMap<_, _> = summary
-            .keep
-            .iter()
-            .map(|(reason, n)| (*reason, count(n)))
-            .collect();
-        let planned = reasons.values().sum();
-        let why = |counts: Vec<(&str, u64)>| {
-            let words: Vec<String> = counts.iter().map(|(why, n)| format!("{why} {n}")).collect();
-            if words.is_empty() {
-                String::new()
-            } else {
-                format!(" ({})", words.join(", "))
-            }
-        };
-        let remove = why(reasons
-            .iter()
-            .map(|(reason, n)| (reason.label(), *n))
-            .collect());
-        let keep = why(kept
-            .iter()
-            .map(|(reason, n)| (reason.label(), *n))
-            .collect());
-        let stay: u64 = kept.values().sum();
-        self.record.update(|pass| {
-            let report = pass.targets.entry(target).or_default();
-            *report = TargetReport {
-                planned,
-                remaining: planned,
-                reasons,
-                kept,
-                ..TargetReport::default()
-            };
-        });
-        self.record.line(format!(
-            "{target}: {planned} to remove{remove}; {stay} stay{keep}"
-        ));
-    }
-
-    fn progress(&self, target: Target, batch: u64, planned: usize) {
-        let pass = self.record.pass();
-        let Some(report) = pass.targets.get(&target) else {
-            return;
-        };
-        let mut line = format!(
-            "{target}: batch {batch}: {} of {planned} gone",
-            report.removed + report.already_gone
-        );
-        for (n, what) in [(report.failed, "failed"), (report.skipped, "skipped")] {
-            if n > 0 {
-                line.push_str(&format!(", {n} {what}"));
-            }
-        }
-        self.record.line(line);
     }
 
     /// Between batches: may the pass go on?
@@ -496,120 +395,5 @@ impl Runner {
         self.quarantine
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn outcome(end: Option<&End>, targets: &BTreeMap<Target, TargetReport>, dry_run: bool) -> Outcome {
-    let planned: u64 = targets.values().map(|report| report.planned).sum();
-    let remaining: u64 = targets.values().map(|report| report.remaining).sum();
-    match end {
-        Some(end) => end.outcome(),
-        None if planned == 0 => Outcome::NothingToDo,
-        None if dry_run || remaining == 0 => Outcome::Completed,
-        None => Outcome::Partial,
-    }
-}
-
-/// Counts what a batch did, and writes each removal down.
-#[derive(Default)]
-struct Tally {
-    tries: u64,
-    failed: u64,
-    lost: Vec<Removal>,
-}
-
-impl Tally {
-    fn note(&mut self, runner: &Runner, record: &Record, rules: &Rules, done: Done) {
-        let target = done.removal.subject.target;
-        self.tries += 1;
-        record.update(|pass| count(pass.targets.entry(target).or_default(), &done.outcome));
-        log(record, &done);
-        let id = PodSandboxId::new(done.removal.subject.id.as_str());
-        match &done.outcome {
-            batch::Outcome::Removed => {
-                runner
-                    .metrics
-                    .removed(target, done.removal.reason, done.latency);
-                id.into_iter().for_each(|id| runner.quarantine().gone(&id));
-            }
-            // Both are counted from the report when the pass ends.
-            batch::Outcome::AlreadyGone | batch::Outcome::Skipped(_) => {}
-            batch::Outcome::Failed { class, error } => {
-                self.failed += 1;
-                runner.metrics.removal_failed(target, *class, done.latency);
-                let subject = &done.removal.subject;
-                record.error(format!("{target} {}: {error}", subject.id));
-                if let (Target::Sandboxes, Some(id)) = (target, id) {
-                    let now = now(runner);
-                    runner
-                        .quarantine()
-                        .failed(&id, *class, error.clone(), rules.back_off, now);
-                }
-            }
-            batch::Outcome::Lost(_) => {
-                self.tries -= 1;
-                self.lost.push(done.removal);
-            }
-        }
-    }
-}
-
-/// The wall clock, carried on from the last look: no second reading that a clock step could part
-/// from the plan's.
-fn now(runner: &Runner) -> Timestamp {
-    let latest = runner.observer.latest();
-    latest.map_or(Timestamp::UNIX_EPOCH, |look| {
-        look.taken_at
-            .saturating_add(look.started.elapsed())
-            .unwrap_or(look.taken_at)
-    })
-}
-
-fn count(report: &mut TargetReport, outcome: &batch::Outcome) {
-    match outcome {
-        batch::Outcome::Removed => report.removed += 1,
-        batch::Outcome::AlreadyGone => report.already_gone += 1,
-        batch::Outcome::Skipped(_) => report.skipped += 1,
-        batch::Outcome::Failed { .. } => report.failed += 1,
-        batch::Outcome::Lost(_) => {}
-    }
-    report.remaining = report
-        .planned
-        .saturating_sub(report.removed + report.already_gone);
-}
-
-fn log(record: &Record, done: &Done) {
-    let subject = &done.removal.subject;
-    let (namespace, pod) = subject
-        .pod
-        .as_ref()
-        .map_or(("", ""), |pod| (pod.namespace.as_str(), pod.name.as_str()));
-    let duration_ms = u64::try_from(done.latency.as_millis()).unwrap_or(u64::MAX);
-    macro_rules! event {
-        ($level:ident, $message:literal, $($extra:tt)*) => {
-            tracing::$level!(
-                pass.id = %record.id(),
-                target = subject.target.label(),
-                id = %subject.id,
-                name = %subject.name,
-                pod.namespace = namespace,
-                pod.name = pod,
-                reason = done.removal.reason.label(),
-                created_at = %subject.created_at,
-                batch = done.batch,
-                duration_ms,
-                $($extra)*
-                $message
-            )
-        };
-    }
-    match &done.outcome {
-        batch::Outcome::Removed => event!(info, "removed",),
-        batch::Outcome::AlreadyGone => event!(info, "already gone",),
-        batch::Outcome::Skipped(why) => event!(info, "skipped", why,),
-        batch::Outcome::Failed { class, error } => {
-            event!(warn, "removal failed", class = class.label(), error,);
-        }
-        batch::Outcome::Lost(error) => event!(warn, "the runtime went away", error,),
     }
 }

@@ -112,7 +112,7 @@ pub enum ParseError {
     /// Not JSON, or not of the shape.
     #[error("not a pod list: {0}")]
     Json(#[from] serde_json::Error),
-    /// Another kind of object.
+    /// Another kind of object, or a list of such.
     #[error("not a pod list: its kind is {0:?}")]
     Kind(String),
     /// One page of several.
@@ -141,6 +141,12 @@ pub fn parse(text: &[u8]) -> Result<PodList, ParseError> {
     }
     let mut pods = BTreeMap::new();
     for (index, item) in raw.items.unwrap_or_default().into_iter().enumerate() {
+        if let Some(kind) = item
+            .kind
+            .filter(|kind| !matches!(kind.as_str(), "" | "Pod"))
+        {
+            return Err(ParseError::Kind(kind));
+        }
         let annotations = &item.metadata.annotations;
         let mirror = annotations
             .get(CONFIG_MIRROR)
@@ -152,13 +158,13 @@ pub fn parse(text: &[u8]) -> Result<PodList, ParseError> {
         let uid = PodUid::new(uid).ok_or(ParseError::NoUid(index))?;
         let is_static = mirror.is_some() || from_node || uid.is_static_shaped();
         let finished = matches!(item.status.phase.as_str(), "Succeeded" | "Failed");
-        pods.insert(
-            uid,
-            SourcePod {
-                finished,
-                is_static,
-            },
-        );
+        // Told twice, the word that keeps more counts.
+        let pod = pods.entry(uid).or_insert(SourcePod {
+            finished,
+            is_static,
+        });
+        pod.finished &= finished;
+        pod.is_static |= is_static;
     }
     Ok(PodList { pods })
 }
@@ -180,6 +186,7 @@ struct RawListMetadata {
 
 #[derive(Deserialize)]
 struct RawPod {
+    kind: Option<String>,
     metadata: RawMetadata,
     #[serde(default)]
     status: RawStatus,
@@ -276,6 +283,19 @@ mod tests {
     }
 
     #[test]
+    fn of_a_pod_told_twice_the_more_careful_word_counts() {
+        let json = |first: &str, second: &str| {
+            format!(
+                r#"{{"items":[{{"metadata":{{"uid":"{UUID}"}},"status":{{"phase":"{first}"}}}},
+                  {{"metadata":{{"uid":"{UUID}"}},"status":{{"phase":"{second}"}}}}]}}"#
+            )
+        };
+        assert!(!one(&json("Running", "Succeeded")).1.finished);
+        assert!(!one(&json("Succeeded", "Running")).1.finished);
+        assert!(one(&json("Succeeded", "Failed")).1.finished);
+    }
+
+    #[test]
     fn null_items_are_an_empty_list_and_missing_items_are_none() {
         assert_eq!(parse(br#"{"items":null}"#).unwrap().pods.len(), 0);
         assert!(parse(b"{}").is_err());
@@ -286,6 +306,10 @@ mod tests {
         for (json, wanted) in [
             (r#"{"items":[]"#, "not a pod list"),
             (r#"{"kind":"Status","items":[]}"#, "kind"),
+            (
+                r#"{"kind":"List","items":[{"kind":"Node","metadata":{"uid":"x"}}]}"#,
+                "its kind is \"Node\"",
+            ),
             (r#"{"metadata":{"continue":"abc"},"items":[]}"#, "partial"),
             (
                 r#"{"items":[{"metadata":{"name":"x"}}]}"#,

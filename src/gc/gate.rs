@@ -2,14 +2,17 @@
 //! (`now` is the time since the service started, an argument) and never runs anything.
 //!
 //! One pass at a time. A trigger that finds a waiting pass with the same options joins it. Brakes
-//! bind what comes by itself (alerts); a person passes cool-down and passes per hour, and pause only
-//! by force.
+//! bind what comes by itself (alerts), when it is admitted and again when its pass starts; a person
+//! passes cool-down and passes per hour, and pause only by force.
+
+mod ticket;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::Target;
 use crate::report::{Cause, Outcome};
+pub use ticket::{AlertKey, Options, Ticket, Trigger};
 
 /// Passes that can wait at the same time. Only triggers with different options wait apart.
 pub const QUEUE_MAX: usize = 8;
@@ -26,37 +29,8 @@ pub struct Brakes {
     pub cooldown: Duration,
     /// Passes that may start within an hour; `None`: any number.
     pub max_passes_per_hour: Option<u32>,
-    /// Nothing runs at all.
+    /// Nothing is removed, but by force; a dry run still plans.
     pub pause: bool,
-}
-
-/// How a pass is to run. Triggers join only where these are equal.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Only plan.
-    pub dry_run: bool,
-    /// Remove at most this many; `None`: what the configuration says.
-    pub max_removals: Option<u64>,
-    /// Overrides the policy's `assume_finished_after`.
-    pub assume_finished_after: Option<Duration>,
-    /// Run although `brakes.pause` is set.
-    pub force: bool,
-}
-
-/// An alert's identity: fingerprint and start.
-pub type AlertKey = (String, String);
-
-/// Someone asks for a pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trigger {
-    /// Who.
-    pub cause: Cause,
-    /// For what.
-    pub targets: BTreeSet<Target>,
-    /// How.
-    pub options: Options,
-    /// Which alert, where it was one.
-    pub alert: Option<AlertKey>,
 }
 
 /// The gate's answer.
@@ -83,20 +57,6 @@ pub enum Brake {
     CoolDown(Duration),
     /// `brakes.max_passes_per_hour` is reached.
     PassesPerHour,
-}
-
-/// A pass that waits or runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    /// The pass's id.
-    pub id: String,
-    /// What it cleans.
-    pub targets: BTreeSet<Target>,
-    /// How.
-    pub options: Options,
-    alerts: BTreeSet<AlertKey>,
-    /// Someone other than an alert wants it too.
-    manual: bool,
 }
 
 #[derive(Debug)]
@@ -161,7 +121,6 @@ impl Gate {
     }
 
     fn enqueue(&mut self, trigger: Trigger, id: &str, now: Duration) -> Admission {
-        let manual = trigger.alert.is_none();
         let full = self.queue.len() >= QUEUE_MAX;
         let waiting = self
             .queue
@@ -169,20 +128,12 @@ impl Gate {
             .find(|ticket| ticket.options == trigger.options);
         let (pass, admission) = match waiting {
             Some(ticket) => {
-                ticket.targets.extend(trigger.targets);
-                ticket.alerts.extend(trigger.alert.clone());
-                ticket.manual |= manual;
+                ticket.join(&trigger);
                 (ticket.id.clone(), Admission::Merged(ticket.id.clone()))
             }
             None if full => return Admission::QueueFull,
             None => {
-                self.queue.push_back(Ticket {
-                    id: id.to_owned(),
-                    targets: trigger.targets,
-                    options: trigger.options,
-                    alerts: trigger.alert.clone().into_iter().collect(),
-                    manual,
-                });
+                self.queue.push_back(Ticket::new(id, &trigger));
                 (id.to_owned(), Admission::Queued)
             }
         };
@@ -205,15 +156,19 @@ impl Gate {
         }
     }
 
-    /// A real pass over all that the alert asks for is under way: it measures for itself.
+    /// A pass over all that the alert asks for, run as it asks, is under way: it measures for itself.
     fn join_running(&mut self, trigger: &Trigger, now: Duration) -> Option<String> {
         let running = self.running.as_mut()?;
-        if running.options.dry_run || !running.targets.is_superset(&trigger.targets) {
+        let options = Options {
+            force: trigger.options.force,
+            ..running.options.clone()
+        };
+        if options != trigger.options || !running.targets.is_superset(&trigger.targets) {
             return None;
         }
         let id = running.id.clone();
         if let Some(key) = &trigger.alert {
-            running.alerts.insert(key.clone());
+            running.name(key);
             self.remember(key.clone(), id.clone(), now);
         }
         Some(id)
@@ -250,18 +205,22 @@ impl Gate {
         let ends = targets
             .iter()
             .filter_map(|target| self.finished.get(target));
-        ends.map(|end| (*end + self.brakes.cooldown).saturating_sub(now))
+        ends.map(|end| end.saturating_add(self.brakes.cooldown).saturating_sub(now))
             .min()
             .unwrap_or_default()
     }
 
-    /// Hands out the next pass to run, if none runs.
+    /// Hands out the next pass to run, if none runs. While `pause` is set, only what passes it.
     pub fn next(&mut self, now: Duration) -> Option<Ticket> {
         if self.running.is_some() {
             return None;
         }
-        let ticket = self.queue.pop_front()?;
-        if !ticket.options.dry_run {
+        let pause = self.brakes.pause;
+        let ready = |ticket: &Ticket| !pause || ticket.options.force || ticket.options.dry_run;
+        let position = self.queue.iter().position(ready)?;
+        let mut ticket = self.queue.remove(position)?;
+        self.brake_again(&mut ticket, now);
+        if !ticket.options.dry_run && !ticket.targets.is_empty() {
             self.starts.push_back(now);
             // Passes by hand are counted too but never bound: keep no more than the brake can ask for.
             let bound = self
@@ -276,12 +235,40 @@ impl Gate {
         Some(ticket)
     }
 
+    /// Since a trigger was admitted, another pass may have ended: what alerts alone asked for is
+    /// taken away if it was collected just now.
+    fn brake_again(&mut self, ticket: &mut Ticket, now: Duration) {
+        let mut automatic: BTreeSet<Target> = ticket
+            .targets
+            .difference(&ticket.by_hand)
+            .copied()
+            .collect();
+        if automatic.is_empty() {
+            return;
+        }
+        let asked = automatic.len();
+        let cooling = Brake::CoolDown(self.cool_down_left(&automatic, now));
+        match self.brake(&mut automatic, now) {
+            // A pass that a person wants runs anyway: taking its company away would spare nothing.
+            Err(Brake::PassesPerHour) if !ticket.by_hand.is_empty() => {}
+            Err(brake) => {
+                automatic.clear();
+                ticket.braked = Some(brake);
+            }
+            Ok(()) if automatic.len() < asked => ticket.braked = Some(cooling),
+            Ok(()) => {}
+        }
+        ticket.targets = ticket.by_hand.union(&automatic).copied().collect();
+    }
+
     /// Notes that the running pass is over.
     pub fn finished(&mut self, outcome: Outcome, now: Duration) {
         let Some(ticket) = self.running.take() else {
             return;
         };
-        let settled = matches!(outcome, Outcome::Completed | Outcome::NothingToDo);
+        // Where brakes took all away, nobody looked at what the alert is about.
+        let looked = !ticket.targets.is_empty();
+        let settled = looked && matches!(outcome, Outcome::Completed | Outcome::NothingToDo);
         for key in &ticket.alerts {
             if let Some(seen) = self.seen.get_mut(key) {
                 (seen.settled, seen.at) = (Some(settled), now);
@@ -303,7 +290,7 @@ impl Gate {
         let ticket = self.queue.get_mut(waits)?;
         ticket.alerts.remove(alert);
         self.seen.remove(alert);
-        let wanted = ticket.manual || !ticket.alerts.is_empty();
+        let wanted = ticket.kept || !ticket.alerts.is_empty();
         if wanted {
             None
         } else {
@@ -323,7 +310,7 @@ impl Gate {
         Some(ticket)
     }
 
-    /// Returns the targets that a waiting pass is going to clean.
+    /// Returns the ticket of a pass that waits.
     pub fn waiting(&self, id: &str) -> Option<&Ticket> {
         self.queue.iter().find(|ticket| ticket.id == id)
     }
@@ -353,3 +340,6 @@ impl Gate {
         );
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //! Never takes the runtime's word alone that a pod is over, except where the operator pulled the one
 //! lever for it (`assume_finished_after`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -51,15 +51,28 @@ impl<'a> Knowledge<'a> {
 
 /// What the runtime shows of one pod.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "five facts that do not exclude each other"
+)]
 struct Signs {
     ready_sandbox: bool,
-    running: bool,
-    created: bool,
-    /// In a state that nobody knows: it may be running.
-    unknown_state: bool,
+    /// Of its containers; one that nobody knows may be running.
+    states: BTreeSet<ContainerState>,
     /// Exited at a time that nobody knows.
     unknown_exit: bool,
     last_exit: Option<Timestamp>,
+}
+
+impl Signs {
+    fn lives(&self) -> bool {
+        self.ready_sandbox || self.states.contains(&ContainerState::Running)
+    }
+
+    /// Nothing of it lives, nor may live unseen.
+    fn is_quiet(&self) -> bool {
+        !self.lives() && !self.states.contains(&ContainerState::Unknown)
+    }
 }
 
 fn signs_of_life(snapshot: &Snapshot) -> BTreeMap<&PodUid, Signs> {
@@ -72,14 +85,10 @@ fn signs_of_life(snapshot: &Snapshot) -> BTreeMap<&PodUid, Signs> {
     for container in &snapshot.containers {
         let Some(pod) = &container.pod else { continue };
         let sign = signs.entry(&pod.uid).or_default();
-        match container.state {
-            ContainerState::Running => sign.running = true,
-            ContainerState::Created => sign.created = true,
-            ContainerState::Unknown => sign.unknown_state = true,
-            ContainerState::Exited => match container.finished_at {
-                Some(at) => sign.last_exit = sign.last_exit.max(Some(at)),
-                None => sign.unknown_exit = true,
-            },
+        sign.states.insert(container.state);
+        match container.finished_at {
+            Some(at) => sign.last_exit = sign.last_exit.max(Some(at)),
+            None => sign.unknown_exit |= container.state == ContainerState::Exited,
         }
     }
     for (uid, at) in &snapshot.last_exits {
@@ -101,7 +110,7 @@ fn missing_live_pod<'a>(
     };
     signs
         .iter()
-        .find(|(uid, sign)| (sign.ready_sandbox || sign.running) && !list.pods.contains_key(**uid))
+        .find(|(uid, sign)| sign.lives() && !list.pods.contains_key(**uid))
         .map(|(uid, _)| *uid)
 }
 
@@ -119,8 +128,7 @@ fn judge(
             // Even a partial list is right about what it names.
             Some(pod) if !pod.finished => return PodKnowledge::Active,
             Some(_) if !incomplete => {
-                let quiet = !signs.running && !signs.ready_sandbox && !signs.unknown_state;
-                return if quiet {
+                return if signs.is_quiet() {
                     PodKnowledge::Terminated
                 } else {
                     PodKnowledge::Active
@@ -153,8 +161,8 @@ fn may_assume_finished(snapshot: &Snapshot, policy: &Policy, uid: &PodUid, signs
     if snapshot.pods == Pods::Unknown(PodsUnknown::Settling) || uid.is_static_shaped() {
         return false;
     }
-    let alive = signs.ready_sandbox || signs.running || signs.created || signs.unknown_state;
-    let quiet = !alive && !signs.unknown_exit;
+    let starting = signs.states.contains(&ContainerState::Created);
+    let quiet = signs.is_quiet() && !starting && !signs.unknown_exit;
     let Ok(after) = SignedDuration::try_from(after) else {
         return false;
     };

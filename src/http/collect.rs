@@ -46,7 +46,7 @@ pub(super) async fn post(
         Err(problem) => return problem.into_response(),
     };
     match submit(&service, &ask) {
-        Ok(record) if ask.follow => follow(record),
+        Ok(record) if ask.follow => follow(&record),
         Ok(record) => answer(record, ask.wait).await,
         Err(problem) => problem.into_response(),
     }
@@ -92,9 +92,9 @@ async fn answer(record: Arc<Record>, wait: Option<Duration>) -> Response {
 }
 
 /// Streams the pass's progress, a line at a time, until it is done.
-fn follow(record: Arc<Record>) -> Response {
+fn follow(record: &Arc<Record>) -> Response {
     let location = format!("/api/v1/passes/{}", record.id());
-    let state = (Arc::clone(&record), record.watch(), 0_usize, false);
+    let state = (Arc::clone(record), record.watch(), 0_usize, false);
     let lines = futures_util::stream::unfold(state, |(record, mut watch, sent, over)| async move {
         if over {
             return None;
@@ -104,7 +104,9 @@ fn follow(record: Arc<Record>) -> Response {
             let done = watch.borrow_and_update().is_done();
             let lines = record.lines_from(sent);
             if done || !lines.is_empty() {
-                let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+                let text = lines
+                    .iter()
+                    .fold(String::new(), |text, line| text + line + "\n");
                 let next = (record, watch, sent + lines.len(), done);
                 return Some((Ok::<_, std::convert::Infallible>(Bytes::from(text)), next));
             }
@@ -165,9 +167,9 @@ fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, Problem> {
     };
     let mut pairs = Vec::new();
     for (key, value) in object {
-        let values = match value {
-            Value::Array(values) if key == "target" => values,
-            other => vec![other],
+        let values = match value.as_array() {
+            Some(values) if key == "target" => values.clone(),
+            Some(_) | None => vec![value],
         };
         for value in values {
             let text = match value {

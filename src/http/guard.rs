@@ -56,9 +56,8 @@ fn allowed(
         }
     };
     let authority = uri.authority().map(axum::http::uri::Authority::as_str);
-    let host = match one(header::HOST)?.or(authority) {
-        Some(host) => host,
-        None => return Err("the request has no Host header"),
+    let Some(host) = one(header::HOST)?.or(authority) else {
+        return Err("the request has no Host header");
     };
     if !is_ours(host, names) {
         return Err(

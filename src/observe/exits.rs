@@ -83,11 +83,10 @@ impl Exits {
                 Ok(Some(status)) if status.state == ContainerState::Exited => {
                     self.known.extend(status.finished_at.map(|at| (id, at)));
                 }
-                // Gone, or not exited after all: nothing to remember.
-                Ok(_) => {}
                 // The runtime has better things to do, or none at all: ask again at the next look.
                 Err(error) if error.is_lost() || error.is_timeout() => return,
-                Err(_) => {}
+                // Gone, not exited after all, or refused: nothing to remember.
+                Ok(_) | Err(_) => {}
             }
         }
     }

@@ -44,10 +44,10 @@ pub(super) async fn remove(client: &cri::Client, removal: &Removal) -> Outcome {
             None => return Outcome::Skipped("it has no id"),
         },
     };
-    result.unwrap_or_else(failure)
+    result.unwrap_or_else(|error| failure(&error))
 }
 
-fn failure(error: cri::Error) -> Outcome {
+fn failure(error: &cri::Error) -> Outcome {
     if error.is_lost() {
         return Outcome::Lost(error.to_string());
     }

@@ -1,1 +1,345 @@
-//! demo
+//! A node as it looks on the day of the incident, and that lives on: containers crash, jobs come
+//! and go, sandboxes leak. Nothing is ever cleaned up here, and growth ends at a cap.
+
+mod churn;
+
+use std::io;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::{
+    Cni, ContainerSpec, Disk, Handle, Node, NodeBuilder, Options, PodSpec, Sim, hours, minutes,
+    seconds,
+};
+
+/// Exited containers of the demo's node at its start.
+pub const EXITED: usize = 1_400;
+/// Its running pods.
+pub const RUNNING_PODS: usize = 60;
+/// Its sandboxes that are not ready.
+pub const NOT_READY: usize = 120;
+
+const STATIC_PODS: usize = 2;
+const CRASHING_PODS: usize = 8;
+const FINISHED_PODS: usize = 45;
+const DELETED_PODS: usize = 50;
+const LEAKED_SANDBOXES: usize = NOT_READY - FINISHED_PODS - DELETED_PODS;
+/// Sandboxes that will not go, and those that go slowly, among the deleted pods' and the leaked.
+const STUCK: usize = 5;
+const SLOW: usize = 10;
+
+const MIB: u64 = 1 << 20;
+const SERVICES: [&str; 13] = [
+    "api",
+    "auth",
+    "billing",
+    "cart",
+    "catalog",
+    "gateway",
+    "inventory",
+    "ledger",
+    "mailer",
+    "orders",
+    "search",
+    "sessions",
+    "shipping",
+];
+const AGENTS: [&str; 12] = [
+    "calico-node",
+    "coredns",
+    "csi-node",
+    "exporter",
+    "fluent-bit",
+    "ingress",
+    "konnectivity",
+    "kube-proxy",
+    "local-dns",
+    "metrics",
+    "node-problem-detector",
+    "otel-collector",
+];
+const BATCH: &str = "registry.example/batch/report:1.9.2";
+
+/// How the demo is set up.
+#[derive(Clone, Debug)]
+pub struct DemoOptions {
+    /// Where to serve.
+    pub socket: PathBuf,
+    /// Where to keep what the kubelet's `/pods` would answer.
+    pub pods_file: Option<PathBuf>,
+    /// The image file system's mount point; the socket's directory if there is none.
+    pub mountpoint: Option<PathBuf>,
+    /// The node's seed.
+    pub seed: u64,
+    /// How long from one event to the next, on average.
+    pub pace: Duration,
+}
+
+impl DemoOptions {
+    /// Serves on this socket, with an event every two seconds.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        let socket = socket.into();
+        Self {
+            socket,
+            pods_file: None,
+            mountpoint: None,
+            seed: 1,
+            pace: seconds(2),
+        }
+    }
+}
+
+/// The demo's node, served and alive until it is shut down or dropped.
+#[derive(Debug)]
+pub struct Demo {
+    sim: Sim,
+    churn: JoinHandle<()>,
+}
+
+impl Demo {
+    /// Serves the demo's node and keeps it alive. Must be called within a tokio runtime.
+    pub fn start(options: DemoOptions) -> io::Result<Self> {
+        let DemoOptions {
+            socket,
+            pods_file,
+            mountpoint,
+            seed,
+            pace,
+        } = options;
+        let disk = Disk {
+            each: Duration::from_millis(8),
+            crowding: Duration::from_millis(3),
+        };
+        let options = Options {
+            disk,
+            pods_file,
+            mountpoint,
+            ..Options::default()
+        };
+        let sim = Sim::start(socket, population(seed), options)?;
+        let churn = tokio::spawn(churn::run(sim.handle(), seed, pace));
+        Ok(Self { sim, churn })
+    }
+
+    /// Stops everything and waits for the end.
+    pub async fn shutdown(mut self) {
+        self.churn.abort();
+        // Aborted, so that the answer is of no interest.
+        let _ = (&mut self.churn).await.is_ok();
+        self.sim.stop().await;
+    }
+}
+
+impl Deref for Demo {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.sim
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        self.churn.abort();
+    }
+}
+
+/// Makes the demo's node: [`EXITED`] exited containers, [`RUNNING_PODS`] running pods,
+/// [`NOT_READY`] sandboxes that are not ready, some 40 images.
+pub fn population(seed: u64) -> Node {
+    let mut names = super::ids::Ids::new(seed ^ 0xD3);
+    let services: Vec<PodSpec> = (0..RUNNING_PODS - STATIC_PODS - CRASHING_PODS)
+        .map(|number| running_pod(number, &names.suffix()))
+        .collect();
+    let finished: Vec<PodSpec> = (0..FINISHED_PODS)
+        .map(|number| finished_job(number, &names.suffix()))
+        .collect();
+    let settled = |pods: &[PodSpec]| -> usize { pods.iter().map(exited).sum() };
+    let left = EXITED - settled(&services) - settled(&finished);
+    // What is left is half the crash loops', half the deleted pods'.
+    let crashes = split(left / 2, CRASHING_PODS);
+    let leftovers = split(left - left / 2, DELETED_PODS);
+
+    let mut builder = with_images(NodeBuilder::seeded(seed));
+    for name in ["etcd", "node-local-lb"] {
+        builder = builder.pod(
+            PodSpec::new(name)
+                .namespace("kube-system")
+                .static_pod()
+                .host_network()
+                .running(name, 0),
+        );
+    }
+    let crashing = crashes
+        .enumerate()
+        .map(|(n, count)| crashing_pod(n, &names.suffix(), count));
+    let crashing: Vec<PodSpec> = crashing.collect();
+    let deleted = leftovers
+        .enumerate()
+        .map(|(n, count)| deleted_pod(n, &names.suffix(), count));
+    let deleted: Vec<PodSpec> = deleted.collect();
+    let leaked: Vec<PodSpec> = (0..LEAKED_SANDBOXES)
+        .map(|number| leaked_pod(number, &names.suffix()))
+        .collect();
+    let pods = services
+        .into_iter()
+        .chain(crashing)
+        .chain(finished)
+        .chain(deleted)
+        .chain(leaked);
+    pods.fold(builder, NodeBuilder::pod).build()
+}
+
+/// Splits a count into nearly equal parts.
+fn split(count: usize, parts: usize) -> impl Iterator<Item = usize> {
+    (0..parts).map(move |part| count / parts + usize::from(part < count % parts))
+}
+
+fn exited(pod: &PodSpec) -> usize {
+    let containers = pod.sandboxes().flat_map(|sandbox| &sandbox.containers);
+    containers
+        .filter(|container| container.finished.is_some())
+        .count()
+}
+
+fn pick<'a>(names: &[&'a str], number: usize) -> &'a str {
+    names
+        .iter()
+        .copied()
+        .cycle()
+        .nth(number % names.len().max(1))
+        .unwrap_or_default()
+}
+
+fn image_of(name: &str) -> String {
+    format!("registry.example/shop/{name}:2.4.1")
+}
+
+/// A number as an age: the larger, the older.
+fn age(number: usize, step: Duration) -> Duration {
+    step.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX).saturating_add(1))
+}
+
+/// A service or an agent, with a finished init container and now and then a restart behind it.
+fn running_pod(number: usize, suffix: &str) -> PodSpec {
+    let is_agent = number < AGENTS.len();
+    let name = if is_agent {
+        pick(&AGENTS, number)
+    } else {
+        pick(&SERVICES, number)
+    };
+    let namespace = if is_agent { "kube-system" } else { "shop" };
+    let image = image_of(name);
+    let start = hours(30) + age(number, minutes(17));
+    let init = ContainerSpec::exited("init", 0, start).image(&image);
+    let restarts = u32::from(number % 3 == 0);
+    let mut pod = PodSpec::new(&format!("{name}-{suffix}"))
+        .namespace(namespace)
+        .label("app", name)
+        .container(init);
+    if restarts == 1 {
+        let crash = ContainerSpec::exited(name, 0, hours(5))
+            .exit_code(137)
+            .reason("OOMKilled");
+        pod = pod.container(crash.created_ago(start).image(&image));
+    }
+    let since = if restarts == 1 { hours(5) } else { start };
+    pod = pod.container(ContainerSpec::running(name, restarts, since).image(&image));
+    if is_agent { pod.host_network() } else { pod }
+}
+
+/// A pod whose container crashes every few minutes while nobody collects the dead.
+fn crashing_pod(number: usize, suffix: &str, crashes: usize) -> PodSpec {
+    let name = pick(&SERVICES, number + 5);
+    let image = image_of(name);
+    let pod = PodSpec::new(&format!("{name}-crash-{suffix}"))
+        .namespace("shop")
+        .label("app", name);
+    let dead = (0..crashes).map(|attempt| {
+        let ago = age(crashes - attempt, minutes(5));
+        ContainerSpec::exited(name, count(attempt), ago)
+            .exit_code(1)
+            .image(&image)
+    });
+    let pod = dead.fold(pod, PodSpec::container);
+    pod.container(ContainerSpec::running(name, count(crashes), seconds(40)).image(&image))
+}
+
+/// A job's pod that has ended and still exists, some after several tries.
+fn finished_job(number: usize, suffix: &str) -> PodSpec {
+    let pod = PodSpec::new(&format!("report-{number:03}-{suffix}"))
+        .namespace("batch")
+        .succeeded();
+    let tries = number % 4 + 1;
+    let ended = age(number, minutes(20));
+    let dead = (0..tries).map(|attempt| {
+        let ago = ended + age(tries - attempt, minutes(1));
+        let code = i32::from(attempt + 1 < tries);
+        ContainerSpec::exited("report", count(attempt), ago)
+            .exit_code(code)
+            .image(BATCH)
+    });
+    dead.fold(pod, PodSpec::container)
+}
+
+/// What a pod that was deleted at the kubelet has left in the runtime.
+fn deleted_pod(number: usize, suffix: &str, containers: usize) -> PodSpec {
+    let name = pick(&SERVICES, number);
+    let image = if number % 3 == 0 {
+        BATCH.to_owned()
+    } else {
+        image_of(name)
+    };
+    let pod = PodSpec::new(&format!("{name}-{suffix}"))
+        .namespace("shop")
+        .deleted();
+    let dead = (0..containers).map(|attempt| {
+        let ago = hours(2) + age(number, minutes(13)) + age(containers - attempt, minutes(5));
+        ContainerSpec::exited(name, count(attempt), ago)
+            .exit_code(1)
+            .image(&image)
+    });
+    let pod = dead.fold(pod, PodSpec::container);
+    if number < SLOW {
+        pod.cni(slow_cni(number))
+    } else {
+        pod
+    }
+}
+
+/// A sandbox that nobody knows and that holds nothing; some of them will not go.
+fn leaked_pod(number: usize, suffix: &str) -> PodSpec {
+    let pod = PodSpec::new(&format!("report-leaked-{suffix}"))
+        .namespace("batch")
+        .unknown_to_kubelet()
+        .without_sandbox()
+        .leaked_sandbox(0, hours(4) + age(number, minutes(31)));
+    if number < STUCK {
+        pod.cni(Cni::failing())
+    } else {
+        pod
+    }
+}
+
+fn slow_cni(number: usize) -> Cni {
+    Cni::slow(seconds(2) + age(number, Duration::from_millis(300)))
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Images that pods use, and old ones that nothing uses any more.
+fn with_images(builder: NodeBuilder) -> NodeBuilder {
+    let used = SERVICES.iter().chain(&AGENTS).map(|name| image_of(name));
+    let idle = SERVICES
+        .iter()
+        .map(|name| format!("registry.example/shop/{name}:2.3.0"));
+    let images = used.chain(idle).chain([BATCH.to_owned()]).zip(1_u64..);
+    images.fold(builder, |builder, (tag, number)| {
+        builder.image(&tag, (60 + number * 37 % 400) * MIB)
+    })
+}

@@ -296,14 +296,16 @@ impl ImageService for Service {
     ) -> Answer<proto::ImageFsInfoResponse> {
         self.0.admit(Rpc::ImageFsInfo).await?;
         let mountpoint = self.0.mountpoint().display().to_string();
+        // One guard for both: in one expression the second lock would wait for the first.
+        let node = self.0.node();
         let usage = proto::FilesystemUsage {
             timestamp: now(),
             fs_id: Some(proto::FilesystemIdentifier { mountpoint }),
             used_bytes: Some(proto::UInt64Value {
-                value: self.0.node().used_image_bytes(),
+                value: node.used_image_bytes(),
             }),
             inodes_used: Some(proto::UInt64Value {
-                value: self.0.node().used_inodes(),
+                value: node.used_inodes(),
             }),
         };
         Ok(Response::new(proto::ImageFsInfoResponse {

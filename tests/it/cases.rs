@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crisweep::gc::knowledge::Knowledge;
-use crisweep::gc::{self, KeepReason, Limit, PodKnowledge, RemoveReason, Target, Verdict};
+use crisweep::gc::{self, KeepReason, Limit, Plan, PodKnowledge, RemoveReason, Target, Verdict};
 use crisweep::model::{ContainerId, Pods, Snapshot};
 
 use crate::kubelet_model::Kubelet;
@@ -182,7 +182,7 @@ fn load(file: &Path) -> Vec<Case> {
         .display()
         .to_string();
     assert!(
-        name.ends_with(".txt"),
+        file.extension().is_some_and(|end| end == "txt"),
         "{name}: only case files belong here"
     );
     let cases = parse::cases(&name, &std::fs::read_to_string(file).unwrap());
@@ -199,23 +199,7 @@ fn verify(case: &Case) -> Vec<String> {
         .iter()
         .map(|violation| format!("{}:{}: check: {violation}", case.file, case.line))
         .collect();
-    let mut verdicts: BTreeMap<(Target, &str), Verdict> = BTreeMap::new();
-    for removal in &plan.removals {
-        let key = (removal.subject.target, removal.subject.id.as_str());
-        assert_eq!(
-            verdicts.insert(key, Verdict::Remove(removal.reason)),
-            None,
-            "{key:?}"
-        );
-    }
-    for kept in &plan.kept {
-        let key = (kept.subject.target, kept.subject.id.as_str());
-        assert_eq!(
-            verdicts.insert(key, Verdict::Keep(kept.reason)),
-            None,
-            "{key:?}"
-        );
-    }
+    let mut verdicts = verdicts(&plan);
     let knowledge = Knowledge::of(snapshot, policy);
     for (line, pod, uid, expected) in &case.pods {
         let is = knowledge.get(uid);
@@ -262,6 +246,27 @@ fn verify(case: &Case) -> Vec<String> {
         .map(|(_, id)| format!("{}: {id}: not expected", case.file));
     errors.extend(unexpected);
     errors
+}
+
+fn verdicts(plan: &Plan) -> BTreeMap<(Target, &str), Verdict> {
+    let removals = plan
+        .removals
+        .iter()
+        .map(|it| (&it.subject, Verdict::Remove(it.reason)));
+    let kept = plan
+        .kept
+        .iter()
+        .map(|it| (&it.subject, Verdict::Keep(it.reason)));
+    let mut verdicts = BTreeMap::new();
+    for (subject, verdict) in removals.chain(kept) {
+        let key = (subject.target, subject.id.as_str());
+        assert_eq!(
+            verdicts.insert(key, verdict),
+            None,
+            "{key:?} is judged twice"
+        );
+    }
+    verdicts
 }
 
 fn kubelets_removals(case: &Case, knowledge: &Knowledge<'_>) -> BTreeSet<(Target, String)> {

@@ -87,7 +87,7 @@ impl Kubelet<'_> {
             sandboxes.sort_by(|a, b| {
                 (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id))
             });
-            let spared = if (self.is_deleted)(uid) { 0 } else { 1 };
+            let spared = usize::from(!(self.is_deleted)(uid));
             for sandbox in sandboxes.into_iter().skip(spared) {
                 if !active(sandbox) {
                     removed.insert(sandbox.id.to_string());

@@ -248,7 +248,10 @@ fn source(file: &Path) -> Source {
     Source {
         path: format!("src/{}", inside.display()),
         module: first.trim_end_matches(".rs").to_owned(),
-        code: if inside.file_name().is_some_and(|name| name == "tests.rs") {
+        code: if inside
+            .iter()
+            .any(|part| part == "tests" || part == "tests.rs")
+        {
             String::new()
         } else {
             strip(&std::fs::read_to_string(file).unwrap())

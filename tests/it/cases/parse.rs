@@ -249,7 +249,7 @@ impl Case {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("id", value) => container.id = ContainerId::new(value).ok_or("empty id")?,
                 ("in", value) => {
-                    container.sandbox_id = PodSandboxId::new(value).ok_or("empty id")?
+                    container.sandbox_id = PodSandboxId::new(value).ok_or("empty id")?;
                 }
                 ("label", value) => container.labels.extend([label(value)?]),
                 _ => return Err(unknown(word.split('=').next().unwrap_or_default())),
@@ -327,8 +327,9 @@ impl Case {
             None => we_remove,
             Some("(kubelet: remove)") if !we_remove => true,
             Some("(kubelet: keep)") if we_remove => false,
-            Some("(kubelet: keep)") => return Err("the kubelet agrees: say nothing of it".into()),
-            Some("(kubelet: remove)") => return Err("the kubelet agrees: say nothing of it".into()),
+            Some("(kubelet: keep)" | "(kubelet: remove)") => {
+                return Err("the kubelet agrees: say nothing of it".into());
+            }
             Some(word) => return Err(unknown(word)),
         };
         if self

@@ -1,0 +1,281 @@
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn gate() -> Gate {
+    Gate::new(Brakes {
+        cooldown: MINUTE,
+        max_passes_per_hour: None,
+        pause: false,
+    })
+}
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn key(number: usize) -> AlertKey {
+    (
+        format!("fingerprint{number}"),
+        "2026-01-01T00:00:00Z".to_owned(),
+    )
+}
+
+fn alert(number: usize, targets: &[Target]) -> Trigger {
+    Trigger {
+        cause: Cause::Alert,
+        targets: targets.iter().copied().collect(),
+        options: Options::default(),
+        alert: Some(key(number)),
+    }
+}
+
+fn by_hand(targets: &[Target], options: Options) -> Trigger {
+    Trigger {
+        cause: Cause::Manual,
+        targets: targets.iter().copied().collect(),
+        options,
+        alert: None,
+    }
+}
+
+fn dry() -> Options {
+    Options {
+        dry_run: true,
+        ..Options::default()
+    }
+}
+
+const CONTAINERS: &[Target] = &[Target::Containers];
+const SANDBOXES: &[Target] = &[Target::Sandboxes];
+const BOTH: &[Target] = &Target::ALL;
+
+fn merged(id: &str) -> Admission {
+    Admission::Merged(id.to_owned())
+}
+
+#[test]
+fn runs_one_pass_at_a_time_in_order() {
+    let mut gate = gate();
+    assert_eq!(
+        gate.admit(by_hand(BOTH, Options::default()), "a", at(0)),
+        Admission::Queued
+    );
+    assert_eq!(
+        gate.admit(by_hand(BOTH, dry()), "b", at(0)),
+        Admission::Queued
+    );
+    assert_eq!(gate.next(at(0)).unwrap().id, "a");
+    assert_eq!(gate.next(at(0)), None);
+    gate.finished(Outcome::Completed, at(1));
+    assert_eq!(gate.next(at(1)).unwrap().id, "b");
+    gate.finished(Outcome::Completed, at(2));
+    assert_eq!(gate.next(at(2)), None);
+}
+
+#[test]
+fn joins_only_a_waiting_pass_with_the_same_options() {
+    let mut gate = gate();
+    let few = Options {
+        max_removals: Some(1),
+        ..Options::default()
+    };
+    assert_eq!(
+        gate.admit(by_hand(CONTAINERS, dry()), "dry", at(0)),
+        Admission::Queued
+    );
+    assert_eq!(
+        gate.admit(alert(1, CONTAINERS), "real", at(0)),
+        Admission::Queued
+    );
+    assert_eq!(
+        gate.admit(by_hand(CONTAINERS, few), "few", at(0)),
+        Admission::Queued
+    );
+    assert_eq!(gate.admit(alert(2, SANDBOXES), "x", at(0)), merged("real"));
+    assert_eq!(
+        gate.admit(by_hand(SANDBOXES, dry()), "x", at(0)),
+        merged("dry")
+    );
+    assert_eq!(
+        gate.waiting("real").unwrap().targets,
+        BOTH.iter().copied().collect()
+    );
+    assert!(gate.waiting("dry").unwrap().options.dry_run);
+}
+
+#[test]
+fn an_alert_joins_the_running_pass_only_if_that_does_all_it_asks_for() {
+    for (options, targets, joins) in [
+        (Options::default(), BOTH, true),
+        (
+            Options {
+                force: true,
+                ..Options::default()
+            },
+            BOTH,
+            true,
+        ),
+        (Options::default(), SANDBOXES, false),
+        (dry(), BOTH, false),
+        (
+            Options {
+                max_removals: Some(1),
+                ..Options::default()
+            },
+            BOTH,
+            false,
+        ),
+        (
+            Options {
+                assume_finished_after: Some(MINUTE),
+                ..Options::default()
+            },
+            BOTH,
+            false,
+        ),
+    ] {
+        let mut gate = gate();
+        gate.admit(by_hand(targets, options.clone()), "a", at(0));
+        gate.next(at(0)).unwrap();
+        let expected = if joins {
+            merged("a")
+        } else {
+            Admission::Queued
+        };
+        assert_eq!(
+            gate.admit(alert(1, CONTAINERS), "b", at(1)),
+            expected,
+            "{options:?}"
+        );
+    }
+}
+
+#[test]
+fn a_person_never_joins_the_running_pass() {
+    let mut gate = gate();
+    gate.admit(by_hand(BOTH, Options::default()), "a", at(0));
+    gate.next(at(0)).unwrap();
+    assert_eq!(
+        gate.admit(by_hand(BOTH, Options::default()), "b", at(1)),
+        Admission::Queued
+    );
+}
+
+#[test]
+fn recognises_duplicates_until_their_window_ends() {
+    let mut gate = gate();
+    gate.admit(alert(1, BOTH), "a", at(0));
+    assert_eq!(gate.admit(alert(1, BOTH), "b", at(1)), merged("a"));
+    gate.next(at(2)).unwrap();
+    assert_eq!(gate.admit(alert(1, BOTH), "b", at(3)), merged("a"));
+    gate.finished(Outcome::Completed, at(10));
+    assert_eq!(
+        gate.admit(alert(1, BOTH), "b", at(309)),
+        Admission::Duplicate("a".into())
+    );
+    assert_eq!(gate.admit(alert(1, BOTH), "b", at(310)), Admission::Queued);
+}
+
+#[test]
+fn an_alert_whose_pass_did_not_do_the_job_is_no_duplicate() {
+    for outcome in [Outcome::Partial, Outcome::Aborted] {
+        let mut gate = gate();
+        gate.admit(alert(1, BOTH), "a", at(0));
+        gate.next(at(0)).unwrap();
+        gate.finished(outcome, at(10));
+        assert_eq!(
+            gate.admit(alert(1, BOTH), "b", at(70)),
+            Admission::Queued,
+            "{outcome:?}"
+        );
+    }
+    let mut gate = gate();
+    gate.admit(alert(1, BOTH), "a", at(0));
+    assert_eq!(gate.cancel("a").unwrap().id, "a");
+    assert_eq!(gate.admit(alert(1, BOTH), "b", at(1)), Admission::Queued);
+}
+
+#[test]
+fn withdraws_a_waiting_pass_only_if_nobody_else_wants_it() {
+    let mut gate = gate();
+    gate.admit(alert(1, BOTH), "a", at(0));
+    assert_eq!(gate.withdraw(&key(2)), None);
+    assert_eq!(gate.withdraw(&key(1)).unwrap().id, "a");
+    assert_eq!(gate.admit(alert(1, BOTH), "b", at(1)), Admission::Queued);
+    gate.admit(alert(2, BOTH), "x", at(1));
+    assert_eq!(gate.withdraw(&key(1)), None);
+    gate.admit(by_hand(BOTH, Options::default()), "x", at(1));
+    assert_eq!(gate.withdraw(&key(2)), None);
+    assert_eq!(gate.next(at(2)).unwrap().id, "b");
+}
+
+#[test]
+fn withdraws_nothing_that_runs() {
+    let mut gate = gate();
+    gate.admit(alert(1, BOTH), "a", at(0));
+    gate.next(at(0)).unwrap();
+    assert_eq!(gate.withdraw(&key(1)), None);
+    assert_eq!(gate.next(at(0)), None);
+}
+
+#[test]
+fn the_queue_is_bounded() {
+    let mut gate = gate();
+    let nth = |n: usize| Options {
+        max_removals: Some(n as u64 + 1),
+        ..Options::default()
+    };
+    for n in 0..QUEUE_MAX {
+        assert_eq!(
+            gate.admit(by_hand(BOTH, nth(n)), &n.to_string(), at(0)),
+            Admission::Queued
+        );
+    }
+    assert_eq!(
+        gate.admit(by_hand(BOTH, nth(QUEUE_MAX)), "x", at(0)),
+        Admission::QueueFull
+    );
+    assert_eq!(gate.admit(alert(1, BOTH), "x", at(0)), Admission::QueueFull);
+    assert_eq!(gate.admit(by_hand(BOTH, nth(3)), "x", at(0)), merged("3"));
+    assert_eq!(gate.drain().len(), QUEUE_MAX);
+    assert_eq!(gate.admit(alert(1, BOTH), "x", at(0)), Admission::Queued);
+}
+
+#[test]
+fn what_it_remembers_of_alerts_is_bounded() {
+    let mut gate = gate();
+    gate.admit(by_hand(SANDBOXES, dry()), "dry", at(0));
+    gate.next(at(0)).unwrap();
+    for n in 0..=SEEN_MAX {
+        gate.admit(alert(n, BOTH), "a", at(0));
+    }
+    assert_eq!(gate.seen.len(), SEEN_MAX);
+    assert_eq!(gate.waiting("a").unwrap().alerts.len(), SEEN_MAX);
+    // One of them is not remembered, so that all others together cannot take the pass back.
+    for n in 0..=SEEN_MAX {
+        assert_eq!(gate.withdraw(&key(n)), None, "{n}");
+    }
+    gate.finished(Outcome::Completed, at(0));
+    assert_eq!(gate.next(at(0)).unwrap().id, "a");
+}
+
+#[test]
+fn extreme_times_do_not_overflow() {
+    let mut gate = Gate::new(Brakes {
+        cooldown: Duration::MAX,
+        max_passes_per_hour: Some(1),
+        pause: false,
+    });
+    gate.admit(alert(1, BOTH), "a", at(5));
+    gate.next(at(5)).unwrap();
+    gate.finished(Outcome::Partial, at(9));
+    let admission = gate.admit(alert(2, BOTH), "b", at(3));
+    assert!(
+        matches!(admission, Admission::Braked(Brake::CoolDown(_))),
+        "{admission:?}"
+    );
+}
+
+mod any_sequence;
+mod brakes;

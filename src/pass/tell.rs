@@ -1,0 +1,74 @@
+//! Tells those who follow a pass what it plans and how far it is.
+
+use std::collections::BTreeMap;
+
+use crate::gc::{Plan, Target};
+use crate::record::Record;
+use crate::report::TargetReport;
+
+/// Notes what the plan wants of a target, in the report and in a line.
+pub(super) fn plan(record: &Record, plan: &Plan, target: Target) {
+    let Some(summary) = plan.summary.get(&target) else {
+        return;
+    };
+    let count = |n: &usize| u64::try_from(*n).unwrap_or(u64::MAX);
+    let reasons: BTreeMap<_, _> = summary
+        .remove
+        .iter()
+        .map(|(reason, n)| (*reason, count(n)))
+        .collect();
+    let kept: BTreeMap<_, _> = summary
+        .keep
+        .iter()
+        .map(|(reason, n)| (*reason, count(n)))
+        .collect();
+    let planned = reasons.values().sum();
+    let why = |counts: Vec<(&str, u64)>| {
+        let words: Vec<String> = counts.iter().map(|(why, n)| format!("{why} {n}")).collect();
+        if words.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", words.join(", "))
+        }
+    };
+    let remove = why(reasons
+        .iter()
+        .map(|(reason, n)| (reason.label(), *n))
+        .collect());
+    let keep = why(kept
+        .iter()
+        .map(|(reason, n)| (reason.label(), *n))
+        .collect());
+    let stay: u64 = kept.values().sum();
+    record.update(|pass| {
+        let report = pass.targets.entry(target).or_default();
+        *report = TargetReport {
+            planned,
+            remaining: planned,
+            reasons,
+            kept,
+            ..TargetReport::default()
+        };
+    });
+    record.line(format!(
+        "{target}: {planned} to remove{remove}; {stay} stay{keep}"
+    ));
+}
+
+/// Notes in a line how far a target is.
+pub(super) fn progress(record: &Record, target: Target, batch: u64, planned: usize) {
+    let pass = record.pass();
+    let Some(report) = pass.targets.get(&target) else {
+        return;
+    };
+    let mut line = format!(
+        "{target}: batch {batch}: {} of {planned} gone",
+        report.removed + report.already_gone
+    );
+    for (n, what) in [(report.failed, "failed"), (report.skipped, "skipped")] {
+        if n > 0 {
+            line.push_str(&format!(", {n} {what}"));
+        }
+    }
+    record.line(line);
+}

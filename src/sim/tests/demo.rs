@@ -1,0 +1,115 @@
+//! The demo's node: its proportions, and that it lives without growing for ever.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::sim::demo::{self, Demo, DemoOptions};
+
+#[test]
+fn the_population_has_the_proportions_of_the_incident() {
+    let node = demo::population(1);
+    assert_eq!(
+        node.count_containers(ContainerState::ContainerExited),
+        demo::EXITED
+    );
+    assert_eq!(
+        node.count_sandboxes(PodSandboxState::SandboxNotready),
+        demo::NOT_READY
+    );
+    assert_eq!(
+        node.count_sandboxes(PodSandboxState::SandboxReady),
+        demo::RUNNING_PODS
+    );
+    assert!(node.count_containers(ContainerState::ContainerRunning) >= demo::RUNNING_PODS);
+    assert!(
+        (38..=44).contains(&node.count_images()),
+        "{}",
+        node.count_images()
+    );
+    let in_use = node
+        .images
+        .values()
+        .filter(|image| node.image_in_use(image))
+        .count();
+    assert!((20..35).contains(&in_use), "{in_use}");
+    assert_eq!(node.cni.len(), 15, "slow and stuck sandboxes");
+    let subjects: BTreeSet<_> = node.containers.values().map(|c| &c.subject).collect();
+    assert_eq!(
+        subjects.len(),
+        node.containers.len(),
+        "every container has its own name"
+    );
+}
+
+#[test]
+fn the_population_depends_on_its_seed_only() {
+    let ids = |seed| {
+        demo::population(seed)
+            .containers
+            .into_keys()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(3), ids(3));
+    assert_ne!(ids(3), ids(4));
+}
+
+#[tokio::test]
+async fn the_demo_lives_and_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("cri.sock");
+    let pods_file = directory.path().join("pods.json");
+    let options = DemoOptions {
+        pods_file: Some(pods_file.clone()),
+        pace: Duration::from_micros(100),
+        ..DemoOptions::new(&socket)
+    };
+    let demo = Demo::start(options).unwrap();
+    let channel = connect(&demo).await;
+    let request = proto::ListContainersRequest::default();
+    let rows = RuntimeServiceClient::new(channel)
+        .list_containers(request)
+        .await
+        .unwrap();
+    assert!(rows.into_inner().containers.len() >= demo::EXITED);
+
+    let exited = || demo.count_containers(ContainerState::ContainerExited);
+    let jobs = |phase| {
+        demo.pods()
+            .iter()
+            .filter(|pod| pod.name.starts_with("cron-") && pod.phase == phase)
+            .count()
+    };
+    eventually("containers crash", || exited() > demo::EXITED + 5).await;
+    eventually("jobs finish", || jobs(Phase::Succeeded) > 0).await;
+    eventually("sandboxes die", || {
+        demo.count_sandboxes(PodSandboxState::SandboxNotready) > demo::NOT_READY + 3
+    })
+    .await;
+    assert!(demo.calls().is_empty(), "nothing is cleaned up by itself");
+    assert!(
+        std::fs::read_to_string(&pods_file)
+            .unwrap()
+            .contains("cron-")
+    );
+    demo.shutdown().await;
+    assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn the_demo_stops_growing_at_its_cap() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = DemoOptions {
+        pace: Duration::from_nanos(1),
+        ..DemoOptions::new(directory.path().join("cri.sock"))
+    };
+    let demo = Demo::start(options).unwrap();
+    let total = || demo.look(|node| (node.containers.len(), node.sandboxes.len()));
+    eventually("the cap", || total().0 >= 2_500 || total().1 >= 400).await;
+    let at_cap = total();
+    // Births would show after this many more looks at the churn's pace.
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(total(), at_cap);
+    demo.shutdown().await;
+}
