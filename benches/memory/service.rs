@@ -16,8 +16,8 @@ pub(crate) const HEADER: &str =
 
 /// Each scrape that counts is served from a look of its own.
 const SCRAPES: usize = 20;
-const MAX_AGE: &str = "100ms";
-const BETWEEN_SCRAPES: Duration = Duration::from_millis(150);
+const MAX_AGE: &str = "1s";
+const BETWEEN_SCRAPES: Duration = Duration::from_secs(1);
 
 struct Service {
     child: Child,

@@ -71,6 +71,10 @@ struct Node<'a> {
     by_pod: BTreeMap<&'a PodUid, (Vec<&'a Container>, Vec<&'a PodSandbox>)>,
     by_sandbox: BTreeMap<&'a str, Vec<&'a Container>>,
     alive: BTreeSet<&'a PodUid>,
+    /// The pod source's list has every living pod; false without a list.
+    whole: bool,
+    dead_containers: usize,
+    dead_sandboxes: usize,
 }
 
 impl<'a> Node<'a> {
@@ -82,6 +86,9 @@ impl<'a> Node<'a> {
             by_pod: BTreeMap::new(),
             by_sandbox: BTreeMap::new(),
             alive: BTreeSet::new(),
+            whole: false,
+            dead_containers: 0,
+            dead_sandboxes: 0,
         };
         for container in &snapshot.containers {
             node.containers.insert(container.id.as_str(), container);
@@ -105,6 +112,17 @@ impl<'a> Node<'a> {
                 }
             }
         }
+        if let Pods::Known(list) = &snapshot.pods {
+            node.whole = node.alive.iter().all(|alive| list.pods.contains_key(alive));
+        }
+        let containers = node.containers.values();
+        node.dead_containers = containers
+            .filter(|container| container.state != ContainerState::Running)
+            .count();
+        let sandboxes = node.sandboxes.values();
+        node.dead_sandboxes = sandboxes
+            .filter(|sandbox| sandbox.state == PodSandboxState::NotReady)
+            .count();
         node
     }
 
@@ -133,12 +151,11 @@ impl<'a> Node<'a> {
         let Pods::Known(list) = &self.snapshot.pods else {
             return false;
         };
-        let whole = self.alive.iter().all(|alive| list.pods.contains_key(alive));
         let peer = list
             .pods
             .values()
             .any(|pod| pod.is_static == uid.is_static_shaped());
-        whole && peer && !list.pods.contains_key(uid) && !self.alive.contains(uid)
+        self.whole && peer && !list.pods.contains_key(uid) && !self.alive.contains(uid)
     }
 
     /// The source says finished, or nobody knows and the operator's lever covers it.
@@ -157,9 +174,7 @@ impl<'a> Node<'a> {
         if let Pods::Known(list) = &self.snapshot.pods {
             match list.pods.get(uid) {
                 Some(pod) if pod.is_static || !pod.finished => return false,
-                Some(_) if self.alive.iter().all(|alive| list.pods.contains_key(alive)) => {
-                    return true;
-                }
+                Some(_) if self.whole => return true,
                 Some(_) | None => {}
             }
         }
@@ -346,16 +361,12 @@ fn limit_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option<Vio
     let id = removal.subject.id.as_str();
     let target = removal.subject.target;
     let (enabled, cap, dead) = match target {
-        Target::Containers => {
-            let all = node.containers.values();
-            let dead = all.filter(|container| container.state != ContainerState::Running);
-            (containers.enabled, containers.max_dead, dead.count())
-        }
-        Target::Sandboxes => {
-            let all = node.sandboxes.values();
-            let dead = all.filter(|sandbox| sandbox.state == PodSandboxState::NotReady);
-            (sandboxes.enabled, sandboxes.max_dead, dead.count())
-        }
+        Target::Containers => (
+            containers.enabled,
+            containers.max_dead,
+            node.dead_containers,
+        ),
+        Target::Sandboxes => (sandboxes.enabled, sandboxes.max_dead, node.dead_sandboxes),
     };
     let later = node.later_ones(id);
     let rule = match removal.reason {
