@@ -1,7 +1,7 @@
 //! What the service keeps in memory: the real program beside a simulated runtime of three sizes, and
 //! the row-by-row codec beside a full decode of the same bytes. What it prints is explained in
 //! `docs/performance.md`. The environment is passed on, so that allocator settings can be compared:
-//! `MALLOC_ARENA_MAX=1 cargo bench --bench memory`.
+//! `MALLOC_ARENA_MAX=1 cargo bench --bench memory -- 20000`.
 
 mod decode;
 #[path = "../support/node.rs"]
@@ -22,15 +22,20 @@ async fn main() -> ExitCode {
         decode::child(how, file.as_ref());
         return ExitCode::SUCCESS;
     }
+    let asked = arguments.iter().flat_map(|size| size.parse());
+    let mut sizes: Vec<usize> = asked.collect();
+    if sizes.is_empty() {
+        sizes = SIZES.to_vec();
+    }
     println!("Decoding one list answer, each way in a process of its own");
     println!("{}", decode::HEADER);
-    for size in SIZES {
+    for &size in &sizes {
         decode::compare(size).await;
     }
     println!("\nThe service, MiB resident now (and at most)");
     println!("{}", service::HEADER);
     for streaming in [false, true] {
-        for size in SIZES {
+        for &size in &sizes {
             service::measure(size, streaming).await;
         }
     }
