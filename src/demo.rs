@@ -47,13 +47,17 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
 
 /// Says on standard output what there is to try; the log goes to standard error.
 fn greet(config: &Config) {
-    let url = config.web.listen.first().map_or_else(String::new, |address| {
-        let mut address = *address;
-        if address.ip().is_unspecified() {
-            address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-        }
-        format!("http://{address}")
-    });
+    let url = config
+        .web
+        .listen
+        .first()
+        .map_or_else(String::new, |address| {
+            let mut address = *address;
+            if address.ip().is_unspecified() {
+                address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+            }
+            format!("http://{address}")
+        });
     println!(
         "A simulated node with {EXITED} exited containers and {NOT_READY} dead sandboxes, five of \
          which will not go.\nIn another terminal:\n\n\

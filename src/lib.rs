@@ -5,16 +5,25 @@
 //! | module | may use | kind |
 //! |---|---|---|
 //! | [`model`] | - | pure: the nouns |
-//! | [`gc`] | model | pure: policy, plan, check, gate |
-//! | [`report`] | model, gc | pure: what a pass did |
-//! | [`config`] | gc, model, cri | reads files and environment, at start only |
-//! | [`cli`] | config, gc | the command line, as values |
-//! | [`telemetry`] | config | logging |
+//! | [`gc`] | model, report | pure: policy, knowledge, plan, check, gate |
+//! | [`report`] | gc | pure: what a pass was asked for, and what came of it |
+//! | [`config`] | gc, cri, telemetry | reads files and environment, at start and reload only |
+//! | [`telemetry`] | config | logging set-up |
 //! | [`cri`] | model, report | the runtime |
-//! | [`observe`] | cri, model | one look at the node |
-//! | [`metrics`] | model, gc, report | own counters |
+//! | [`pods`] | model | the pod source |
+//! | [`observe`] | cri, pods, model, report | one look at the node, shared |
+//! | [`metrics`] | gc, report | own counters |
 //! | [`scrape`] | observe, cri, model, gc, report, metrics | the metrics page |
+//! | [`quarantine`] | model, report | sandboxes that failed |
+//! | [`record`] | report | a pass as others see it |
+//! | [`pass`] | gc, model, observe, cri, metrics, quarantine, record, report | one pass |
+//! | [`worker`] | pass, gc, record, report | who may have a pass, one at a time |
+//! | [`http`] | worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |
+//! | [`cli`] | config, gc | the command line, as values |
+//! | [`command`] | all | `plan` and `gc` on the command line |
 //! | [`sim`] | cri | a simulated node; the service never uses it |
+//! | [`demo`] | app, config, sim | the service on the simulated node |
+//! | [`app`] | all | builds each part once and joins them |
 
 pub mod app;
 pub mod cli;

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> ExitCode {
-    let overrides = cli.global.overrides();
+    let mut overrides = cli.global.overrides();
     if let Some(Command::Config(args)) = &cli.command {
         let file = args.file.clone().or_else(|| cli.global.config_file.clone());
         return check_config(Config::load(
@@ -39,6 +39,10 @@ async fn run(cli: Cli) -> ExitCode {
             config::environment(),
             &overrides,
         ));
+    }
+    if matches!(cli.command, Some(Command::Plan(_) | Command::Gc(_))) {
+        // Their answer is on standard output; a log of the same would only stand in between.
+        overrides.log_level.get_or_insert_with(|| "warn".to_owned());
     }
     let (config, reload) = match app::set_up(cli.global.config_file, overrides) {
         Ok(set_up) => set_up,

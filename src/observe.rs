@@ -6,7 +6,7 @@
 mod exits;
 mod filesystems;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -103,8 +103,8 @@ pub enum NoSnapshot {
         /// Why.
         error: cri::Error,
     },
-    /// A list has rows that cannot be told apart from what the plan would remove.
-    #[error("the list of {list} has {count} rows without the ids that they must have")]
+    /// A list has rows of which nobody knows what they are.
+    #[error("the list of {list} has {count} rows without an id of their own")]
     Malformed {
         /// Which.
         list: &'static str,
@@ -122,8 +122,8 @@ impl Look {
         &self,
         quarantine: BTreeMap<PodSandboxId, Timestamp>,
     ) -> Result<Snapshot, NoSnapshot> {
-        let containers = whole("containers", &self.containers)?;
-        let sandboxes = whole("sandboxes", &self.sandboxes)?;
+        let containers = whole("containers", &self.containers, |row| &row.id)?;
+        let sandboxes = whole("sandboxes", &self.sandboxes, |row| &row.id)?;
         Ok(Snapshot {
             taken_at: self.taken_at,
             containers: containers.clone(),
@@ -158,21 +158,21 @@ impl Look {
     }
 }
 
-fn whole<'a, T>(
+fn whole<'a, T, Id: Ord + 'a>(
     list: &'static str,
     part: &'a Part<cri::Listed<T>>,
+    id: impl Fn(&'a T) -> &'a Id,
 ) -> Result<&'a Vec<T>, NoSnapshot> {
-    match part {
-        Err(error) => Err(NoSnapshot::List {
-            list,
-            error: error.clone(),
-        }),
-        Ok(listed) if listed.malformed > 0 => Err(NoSnapshot::Malformed {
-            list,
-            count: listed.malformed,
-        }),
-        Ok(listed) => Ok(&listed.rows),
+    let listed = part.as_ref().map_err(|error| NoSnapshot::List {
+        list,
+        error: error.clone(),
+    })?;
+    let ids: BTreeSet<&Id> = listed.rows.iter().map(id).collect();
+    let count = listed.malformed + listed.rows.len() - ids.len();
+    if count > 0 {
+        return Err(NoSnapshot::Malformed { list, count });
     }
+    Ok(&listed.rows)
 }
 
 /// The look's task ended without a look; only a bug can do that.

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cri;
 use crate::gc::gate::Options;
-use crate::gc::{self, Plan, Policy, Removal, Target};
+use crate::gc::{self, Plan, Policy, Removal, RemoveReason, Target};
 use crate::metrics::Metrics;
 use crate::model::PodSandboxId;
 use crate::observe::{Look, Observer};
@@ -182,8 +182,7 @@ impl<'a> Run<'a> {
             self.bounds()?;
             if look.started.elapsed() > self.rules.max_age {
                 *look = self.look().await?;
-                let fresh = self.plan(look, &[target].into())?;
-                due = gc::plan::still_due(due.into(), &fresh).into();
+                due = self.still_due(look, target, due)?;
             }
             let size = self
                 .rules
@@ -204,8 +203,7 @@ impl<'a> Run<'a> {
                     .rev()
                     .for_each(|removal| due.push_front(removal));
                 *look = self.runtime_back().await?;
-                let fresh = self.plan(look, &[target].into())?;
-                due = gc::plan::still_due(due.into(), &fresh).into();
+                due = self.still_due(look, target, due)?;
             }
             if !due.is_empty() && !self.rules.batch_pause.is_zero() {
                 self.rest(self.rules.batch_pause).await;
@@ -281,6 +279,38 @@ impl<'a> Run<'a> {
             None => Ok(plan),
             Some(first) => Err(End::BadPlan(first.to_string())),
         }
+    }
+
+    /// Returns what both looks want. What is gone by itself counts as gone; what shall stay after all
+    /// counts as skipped, unless it was to go for a cap that is met by now.
+    fn still_due(
+        &self,
+        look: &Look,
+        target: Target,
+        due: VecDeque<Removal>,
+    ) -> Result<VecDeque<Removal>, End> {
+        let fresh = self.plan(look, &[target].into())?;
+        let stays: BTreeSet<&str> = fresh.kept.iter().map(|k| k.subject.id.as_str()).collect();
+        let before: Vec<Removal> = due.into();
+        let due = gc::plan::still_due(before.clone(), &fresh);
+        let still: BTreeSet<&str> = due.iter().map(|r| r.subject.id.as_str()).collect();
+        self.record.update(|pass| {
+            let report = pass.targets.entry(target).or_default();
+            for removal in before
+                .iter()
+                .filter(|r| !still.contains(r.subject.id.as_str()))
+            {
+                if !stays.contains(removal.subject.id.as_str()) {
+                    report.already_gone += 1;
+                } else if removal.reason == RemoveReason::OverCap {
+                    report.planned = report.planned.saturating_sub(1);
+                } else {
+                    report.skipped += 1;
+                }
+            }
+            report.count_remaining();
+        });
+        Ok(due.into())
     }
 
     /// Between batches: may the pass go on?

@@ -218,7 +218,7 @@ pub struct NodeFigures {
 /// What a pass did to one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TargetReport {
-    /// How many the plan wanted to remove.
+    /// How many the plan wanted to remove, less those that the cap no longer asked for on a later look.
     pub planned: u64,
     /// Why the plan wanted them gone.
     pub reasons: BTreeMap<RemoveReason, u64>,
@@ -238,6 +238,15 @@ pub struct TargetReport {
     pub kept: BTreeMap<KeepReason, u64>,
     /// Bytes freed; `null` for what has no size of its own.
     pub freed_bytes: Option<u64>,
+}
+
+impl TargetReport {
+    /// Works out how many of the planned are still there.
+    pub fn count_remaining(&mut self) {
+        self.remaining = self
+            .planned
+            .saturating_sub(self.removed + self.already_gone);
+    }
 }
 
 /// A pass, from the queue to its end.

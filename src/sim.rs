@@ -24,6 +24,11 @@
 //! # }
 //! ```
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a simulated runtime stamps its objects by the clock, as a real one does"
+)]
+
 mod builder;
 mod conduct;
 pub mod demo;

@@ -116,6 +116,8 @@ impl Worker {
             .write()
             .unwrap_or_else(PoisonError::into_inner) = rules;
         self.state().gate.set_brakes(brakes);
+        // What waited for the end of a pause may run now.
+        self.inner.wake.notify_one();
     }
 
     /// Returns the brakes.
@@ -129,14 +131,14 @@ impl Worker {
         let mut state = self.state();
         let answers = requests
             .into_iter()
-            .map(|request| self.admit(&mut state, request, now));
+            .map(|request| self.admit(&mut state, &request, now));
         let answers = answers.collect();
         drop(state);
         self.inner.wake.notify_one();
         answers
     }
 
-    fn admit(&self, state: &mut State, request: Request, now: Duration) -> Answer {
+    fn admit(&self, state: &mut State, request: &Request, now: Duration) -> Answer {
         if self.inner.shutdown.is_cancelled() {
             return Answer::ShuttingDown;
         }
@@ -152,7 +154,7 @@ impl Worker {
             Admission::Queued => {
                 let targets = state.gate.waiting(&id).map(|ticket| ticket.targets.clone());
                 let targets = targets.unwrap_or_default();
-                let record = Arc::new(Record::new(queued(id, &request, &targets)));
+                let record = Arc::new(Record::new(queued(id, request, &targets)));
                 state.remember(Arc::clone(&record));
                 tracing::info!(
                     pass.id = %record.id(),
@@ -234,12 +236,13 @@ impl Worker {
     /// Runs passes until the service goes down; then ends the running one and drops the rest.
     pub async fn run(&self) {
         while !self.inner.shutdown.is_cancelled() {
-            match self.next() {
-                Some((ticket, record)) => self.run_one(&ticket, &record).await,
-                None => tokio::select! {
-                    () = self.inner.wake.notified() => {}
-                    () = self.inner.shutdown.cancelled() => {}
-                },
+            if let Some((ticket, record)) = self.next() {
+                self.run_one(&ticket, &record).await;
+                continue;
+            }
+            tokio::select! {
+                () = self.inner.wake.notified() => {}
+                () = self.inner.shutdown.cancelled() => {}
             }
         }
         let (dropped, records) = {
@@ -258,16 +261,12 @@ impl Worker {
         let now = self.inner.began.elapsed();
         let mut state = self.state();
         let ticket = state.gate.next(now)?;
-        match state.find(&ticket.id) {
-            Some(record) => {
-                state.running = Some(Arc::clone(&record));
-                Some((ticket, record))
-            }
-            None => {
-                state.gate.finished(Outcome::Aborted, now);
-                None
-            }
-        }
+        let Some(record) = state.find(&ticket.id) else {
+            state.gate.finished(Outcome::Aborted, now);
+            return None;
+        };
+        state.running = Some(Arc::clone(&record));
+        Some((ticket, record))
     }
 
     async fn run_one(&self, ticket: &Ticket, record: &Arc<Record>) {
@@ -275,9 +274,18 @@ impl Worker {
         record.update(|pass| {
             pass.state = PassState::Running;
             pass.started_at = Some(now);
+            // Brakes may have taken some away since.
+            pass.targets
+                .retain(|target, _| ticket.targets.contains(target));
         });
         record.line(format!("pass {} begins", ticket.id));
         tracing::info!(pass.id = %ticket.id, "pass begins");
+        if let Some(brake) = ticket.braked {
+            record.error(brake.to_string());
+        }
+        if ticket.targets.is_empty() {
+            return self.finished(record, Outcome::NothingToDo);
+        }
         let (worker, options, task_record) =
             (self.clone(), ticket.options.clone(), Arc::clone(record));
         // In a task of its own: a bug in a pass must not take the worker with it.
@@ -300,6 +308,10 @@ impl Worker {
             record.error("the pass died; this is a bug in crisweep, the log says more".to_owned());
             Outcome::Aborted
         });
+        self.finished(record, outcome);
+    }
+
+    fn finished(&self, record: &Record, outcome: Outcome) {
         {
             let mut state = self.state();
             state.gate.finished(outcome, self.inner.began.elapsed());

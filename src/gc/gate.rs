@@ -8,6 +8,7 @@
 mod ticket;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::time::Duration;
 
 use super::Target;
@@ -57,6 +58,21 @@ pub enum Brake {
     CoolDown(Duration),
     /// `brakes.max_passes_per_hour` is reached.
     PassesPerHour,
+}
+
+impl fmt::Display for Brake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pause => f.write_str("garbage collection is paused (brakes.pause)"),
+            Self::CoolDown(left) => {
+                let seconds = left.as_secs().max(1);
+                write!(f, "cooling down for another {seconds} s (brakes.cooldown)")
+            }
+            Self::PassesPerHour => {
+                f.write_str("enough passes in the last hour (brakes.max_passes_per_hour)")
+            }
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -51,10 +51,6 @@ impl<'a> Knowledge<'a> {
 
 /// What the runtime shows of one pod.
 #[derive(Debug, Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "five facts that do not exclude each other"
-)]
 struct Signs {
     ready_sandbox: bool,
     /// Of its containers; one that nobody knows may be running.

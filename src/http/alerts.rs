@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::{Problem, Route, Service, body, json};
-use crate::gc::gate::{Brake, Options};
+use crate::gc::gate::Options;
 use crate::gc::{Target, TargetError, Targets};
 use crate::report::{AlertInfo, AlertResult, Cause};
 use crate::worker::{Answer, Request as PassRequest};
@@ -189,7 +189,7 @@ fn outcome(answer: Answer) -> (AlertResult, Option<String>, Option<String>) {
         Answer::Queued(record) => (AlertResult::Accepted, Some(record.id()), None),
         Answer::Merged(record) => (AlertResult::Merged, Some(record.id()), None),
         Answer::Duplicate(id) => (AlertResult::Duplicate, Some(id), None),
-        Answer::Braked(brake) => (AlertResult::Braked, None, Some(brake_text(brake))),
+        Answer::Braked(brake) => (AlertResult::Braked, None, Some(brake.to_string())),
         Answer::QueueFull => (
             AlertResult::Unavailable,
             None,
@@ -200,21 +200,6 @@ fn outcome(answer: Answer) -> (AlertResult, Option<String>, Option<String>) {
             None,
             Some("the service is going down".to_owned()),
         ),
-    }
-}
-
-fn brake_text(brake: Brake) -> String {
-    match brake {
-        Brake::Pause => "garbage collection is paused (brakes.pause)".to_owned(),
-        Brake::CoolDown(left) => {
-            format!(
-                "cooling down for another {} s (brakes.cooldown)",
-                left.as_secs().max(1)
-            )
-        }
-        Brake::PassesPerHour => {
-            "enough passes in the last hour (brakes.max_passes_per_hour)".to_owned()
-        }
     }
 }
 

@@ -78,9 +78,7 @@ fn count(report: &mut TargetReport, outcome: &Outcome) {
         Outcome::Failed { .. } => report.failed += 1,
         Outcome::Lost(_) => {}
     }
-    report.remaining = report
-        .planned
-        .saturating_sub(report.removed + report.already_gone);
+    report.count_remaining();
 }
 
 fn log(record: &Record, done: &Done) {

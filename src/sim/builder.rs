@@ -84,6 +84,10 @@ impl NodeBuilder {
 
     /// Adds a pod.
     #[must_use]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "so that specifications chain without `&`"
+    )]
     pub fn pod(mut self, spec: PodSpec) -> Self {
         self.node.add_pod(&spec, self.at);
         self

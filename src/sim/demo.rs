@@ -1,7 +1,7 @@
 //! A node as it looks on the day of the incident, and that lives on: containers crash, jobs come
 //! and go, sandboxes leak. Nothing is ever cleaned up here, and growth ends at a cap.
 
-mod churn;
+pub(super) mod churn;
 
 use std::io;
 use std::ops::Deref;
@@ -115,8 +115,8 @@ impl Demo {
         };
         let options = Options {
             disk,
-            pods_file,
             mountpoint,
+            pods_file,
             ..Options::default()
         };
         let sim = Sim::start(socket, population(seed), options)?;
@@ -235,7 +235,7 @@ fn running_pod(number: usize, suffix: &str) -> PodSpec {
     let image = image_of(name);
     let start = hours(30) + age(number, minutes(17));
     let init = ContainerSpec::exited("init", 0, start).image(&image);
-    let restarts = u32::from(number % 3 == 0);
+    let restarts = u32::from(number.is_multiple_of(3));
     let mut pod = PodSpec::new(&format!("{name}-{suffix}"))
         .namespace(namespace)
         .label("app", name)
@@ -288,7 +288,7 @@ fn finished_job(number: usize, suffix: &str) -> PodSpec {
 /// What a pod that was deleted at the kubelet has left in the runtime.
 fn deleted_pod(number: usize, suffix: &str, containers: usize) -> PodSpec {
     let name = pick(&SERVICES, number);
-    let image = if number % 3 == 0 {
+    let image = if number.is_multiple_of(3) {
         BATCH.to_owned()
     } else {
         image_of(name)

@@ -21,9 +21,9 @@ impl Ids {
 
     /// Returns an API pod's UID: a UUID, version 4.
     pub(super) fn uuid(&mut self) -> String {
-        let (a, b, c) = (self.0.u32(..), self.0.u16(..), self.0.u16(..0x1000));
-        let (d, e) = (0x8000 | self.0.u16(..0x4000), self.0.u64(..1 << 48));
-        format!("{a:08x}-{b:04x}-4{c:03x}-{d:04x}-{e:012x}")
+        let (low, mid, version) = (self.0.u32(..), self.0.u16(..), self.0.u16(..0x1000));
+        let (variant, rest) = (0x8000 | self.0.u16(..0x4000), self.0.u64(..1 << 48));
+        format!("{low:08x}-{mid:04x}-4{version:03x}-{variant:04x}-{rest:012x}")
     }
 
     /// Returns the random end of a pod's name.

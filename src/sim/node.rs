@@ -233,7 +233,7 @@ impl Node {
         record.row.set_state(ContainerState::ContainerExited);
         record.finished_at = now;
         record.exit_code = exit_code;
-        record.reason = reason_of(exit_code).to_owned();
+        reason_of(exit_code).clone_into(&mut record.reason);
         true
     }
 

@@ -21,7 +21,7 @@ pub struct Options {
     pub send_limit_bytes: usize,
     /// Whether it has the streaming lists.
     pub streaming: bool,
-    /// Whether stopping what is missing fails with NOT_FOUND, as on 1.6.
+    /// Whether stopping what is missing fails with `NOT_FOUND`, as on 1.6.
     pub stop_of_missing_fails: bool,
     /// How calls fail while it is not initialized.
     pub not_initialized_code: Code,

@@ -85,6 +85,10 @@ pub(super) fn sandbox_annotations(
     }
     let seen = created_at.to_string();
     let address = format!("10.244.{}.{}/32", ids.rng().u8(..), ids.rng().u8(1..));
+    let network = format!(
+        r#"[{{"name":"k8s-pod-network","ips":["{}"],"default":true,"dns":{{}}}}]"#,
+        address.trim_end_matches("/32")
+    );
     let mut annotations = pairs([
         ("checksum/config", &ids.digest()),
         ("cni.projectcalico.org/containerID", &ids.digest()),
@@ -96,7 +100,7 @@ pub(super) fn sandbox_annotations(
             "kubernetes.io/config.source",
             if spec.is_static { "file" } else { "api" },
         ),
-        ("prometheus.io/path", "/metrics"),
+        ("k8s.v1.cni.cncf.io/network-status", &network),
         ("prometheus.io/port", "8080"),
         ("prometheus.io/scrape", "true"),
     ]);

@@ -148,6 +148,10 @@ impl SandboxSpec {
 ///
 /// Containers go into the sandbox that was named last.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the pod"
+)]
 pub struct PodSpec {
     pub(super) namespace: String,
     pub(super) name: String,

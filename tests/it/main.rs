@@ -8,5 +8,6 @@
 
 mod cases;
 mod kubelet_model;
+mod names;
 mod properties;
 mod tidy;

@@ -9,8 +9,8 @@ use crate::cri::proto::{ContainerState, PodSandboxState};
 use crate::sim::{ContainerSpec, Handle, Node, Phase, PodSpec};
 
 /// How many containers and sandboxes the node may hold before nothing more is born.
-const CONTAINERS_MAX: usize = 2_500;
-const SANDBOXES_MAX: usize = 400;
+pub(in crate::sim) const CONTAINERS_MAX: usize = 2_500;
+pub(in crate::sim) const SANDBOXES_MAX: usize = 400;
 /// How many pods of cron jobs may exist.
 const JOBS_MAX: usize = 60;
 /// Marks the pods that may crash and the jobs, by name.
@@ -28,18 +28,23 @@ enum Event {
 
 /// Lets things happen until the task is aborted.
 pub(super) async fn run(handle: Handle, seed: u64, pace: Duration) {
-    let mut dice = fastrand::Rng::with_seed(seed ^ 0xC0FFEE);
+    let mut dice = fastrand::Rng::with_seed(seed ^ 0x00C0_FFEE);
     loop {
         sleep(pace.mul_f64(0.5 + dice.f64())).await;
-        let event = throw(&mut dice);
-        let roll = dice.u64(..);
-        match event {
-            Event::Crash => handle.change(|node| crash(node, roll)),
-            Event::JobBorn => born(&handle, roll),
-            Event::JobEnds => handle.change(|node| end_job(node, roll)),
-            Event::JobDeleted => handle.change(|node| delete_job(node, roll)),
-            Event::SandboxLeaks => leak(&handle, roll),
-        }
+        step(&handle, &mut dice);
+    }
+}
+
+/// Lets one thing happen.
+pub(in crate::sim) fn step(handle: &Handle, dice: &mut fastrand::Rng) {
+    let event = throw(dice);
+    let roll = dice.u64(..);
+    match event {
+        Event::Crash => handle.change(|node| crash(node, roll)),
+        Event::JobBorn => born(handle, roll),
+        Event::JobEnds => handle.change(|node| end_job(node, roll)),
+        Event::JobDeleted => handle.change(|node| delete_job(node, roll)),
+        Event::SandboxLeaks => leak(handle, roll),
     }
 }
 
@@ -97,7 +102,7 @@ fn born(handle: &Handle, roll: u64) {
 /// Finishes a running job, some of them badly.
 fn end_job(node: &mut Node, roll: u64) {
     if let Some(pod) = choose(jobs(node, |phase| phase == Phase::Running), roll) {
-        node.finish_pod(&pod, i32::from(roll % 7 == 0));
+        node.finish_pod(&pod, i32::from(roll.is_multiple_of(7)));
     }
 }
 
@@ -123,7 +128,7 @@ fn leak(handle: &Handle, roll: u64) {
         .unknown_to_kubelet()
         .without_sandbox()
         .leaked_sandbox(0, Duration::ZERO);
-    handle.add_pod(&if roll % 5 == 0 {
+    handle.add_pod(&if roll.is_multiple_of(5) {
         pod.cni(slow_cni(3))
     } else {
         pod

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::sim::demo::churn::{self, CONTAINERS_MAX, SANDBOXES_MAX};
 use crate::sim::demo::{self, Demo, DemoOptions};
 
 #[test]
@@ -96,20 +97,35 @@ async fn the_demo_lives_and_ends() {
 }
 
 #[tokio::test]
-async fn the_demo_stops_growing_at_its_cap() {
+async fn the_demo_stops_growing_at_its_cap_and_goes_on_after_a_sweep() {
     let directory = tempfile::tempdir().unwrap();
-    let options = DemoOptions {
-        pace: Duration::from_nanos(1),
-        ..DemoOptions::new(directory.path().join("cri.sock"))
-    };
-    let demo = Demo::start(options).unwrap();
-    let total = || demo.look(|node| (node.containers.len(), node.sandboxes.len()));
-    eventually("the cap", || total().0 >= 2_500 || total().1 >= 400).await;
+    let socket = directory.path().join("cri.sock");
+    let sim = Sim::start(socket, demo::population(1), Options::default()).unwrap();
+    let mut dice = fastrand::Rng::with_seed(1);
+    let total = || sim.look(|node| (node.containers.len(), node.sandboxes.len()));
+    let is_full = || total().0 >= CONTAINERS_MAX || total().1 >= SANDBOXES_MAX;
+    let steps = (0..20_000).take_while(|_| {
+        churn::step(&sim, &mut dice);
+        !is_full()
+    });
+    assert!(
+        steps.count() < 20_000,
+        "the cap is never reached: {:?}",
+        total()
+    );
     let at_cap = total();
-    // Births would show after this many more looks at the churn's pace.
-    for _ in 0..200 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    (0..1_000).for_each(|_| churn::step(&sim, &mut dice));
     assert_eq!(total(), at_cap);
-    demo.shutdown().await;
+
+    let exited = sim.containers().into_iter();
+    let exited = exited.filter(|c| c.row.state() == ContainerState::ContainerExited);
+    let dead = sim.sandboxes().into_iter();
+    let dead = dead.filter(|s| s.row.state() == PodSandboxState::SandboxNotready);
+    sim.change(|node| {
+        exited.for_each(|c| assert!(node.vanish_container(&c.row.id)));
+        dead.for_each(|s| assert!(node.vanish_sandbox(&s.row.id)));
+    });
+    let swept = total();
+    (0..1_000).for_each(|_| churn::step(&sim, &mut dice));
+    assert!(total().0 > swept.0, "it lives on");
 }

@@ -33,16 +33,8 @@ fn may_go(kept: &Kept, reason: RemoveReason) -> bool {
         kept.subject.pod_state,
         PodKnowledge::Terminated | PodKnowledge::Assumed
     );
-<<<<<<< HEAD
-    match kept.reason {
-        KeepReason::WithinLimits => true,
-        KeepReason::Newest => over && reason == RemoveReason::OverCap,
-        _ => false,
-    }
-=======
     kept.reason == KeepReason::WithinLimits
         || kept.reason == KeepReason::Newest && over && reason == RemoveReason::OverCap
->>>>>>> h-gc
 }
 
 proptest! {

@@ -1,0 +1,103 @@
+//! Documents, alerts and dashboards may name only metrics that exist, and every metric is
+//! documented. What exists is read from the snapshot of a known node's page.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+const PREFIXES: [&str; 3] = ["cri_", "crisweep_", "process_"];
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let entries = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .filter(|path| path.extension().is_some_and(|e| e == ending))
+        .collect()
+}
+
+/// Names on the page in text 0.0.4, as its TYPE lines have them.
+fn exist() -> BTreeSet<String> {
+    let page = read("src/scrape/snapshots/crisweep__scrape__tests__text_page_of_a_known_node.snap");
+    let types = page
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("# TYPE "));
+    let names: BTreeSet<String> = types
+        .filter_map(|rest| rest.split(' ').next())
+        .map(str::to_owned)
+        .collect();
+    assert!(names.len() > 40, "{names:?}");
+    names
+}
+
+/// Words in a text that are shaped like a metric of ours; `cri_list_*` stands for many.
+fn named(text: &str) -> BTreeSet<String> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.split(|c| !is_word(c))
+        .filter(|word| !word.ends_with('_'))
+        .filter(|word| PREFIXES.iter().any(|prefix| word.starts_with(prefix)))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn base(name: &str) -> &str {
+    ["_bucket", "_sum", "_count"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end))
+        .unwrap_or(name)
+}
+
+/// The known node's writable layers are where inodes are made as needed; one collector writes both.
+fn is_known(known: &BTreeSet<String>, name: &str) -> bool {
+    let image_fs = name.replace("container_fs", "image_fs");
+    [name, base(name), &image_fs]
+        .iter()
+        .any(|name| known.contains(*name))
+}
+
+#[test]
+fn alerts_dashboards_and_runbooks_name_only_metrics_that_exist() {
+    let known = exist();
+    let mut texts: Vec<PathBuf> = files("alerts", "yaml");
+    texts.extend(files("alerts/tests", "yaml"));
+    texts.extend(files("dashboards", "json"));
+    texts.extend(files("docs/runbooks", "md"));
+    let mut seen = 0;
+    for path in texts {
+        for name in named(&std::fs::read_to_string(&path).unwrap()) {
+            assert!(
+                is_known(&known, &name),
+                "{}: no metric {name}",
+                path.display()
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "only {seen} names were found");
+}
+
+#[test]
+fn every_metric_is_documented_and_every_documented_one_exists() {
+    let known = exist();
+    let text = read("docs/metrics.md");
+    let documented = named(&text);
+    // The bare prefixes are explained too.
+    for name in documented
+        .iter()
+        .filter(|name| !PREFIXES.contains(&name.as_str()))
+    {
+        assert!(is_known(&known, name), "docs/metrics.md: no metric {name}");
+    }
+    let total = |name: &String| documented.contains(&format!("{name}_total"));
+    for name in known {
+        assert!(
+            documented.contains(&name) || total(&name),
+            "docs/metrics.md lacks {name}"
+        );
+    }
+}
