@@ -73,6 +73,8 @@ struct Node<'a> {
     alive: BTreeSet<&'a PodUid>,
     /// How many of each target do not run. Counted once: there may be a removal for each.
     dead: BTreeMap<Target, usize>,
+    /// The pod source's list has every living pod; false without a list.
+    whole: bool,
 }
 
 impl<'a> Node<'a> {
@@ -85,6 +87,7 @@ impl<'a> Node<'a> {
             by_sandbox: BTreeMap::new(),
             alive: BTreeSet::new(),
             dead: BTreeMap::new(),
+            whole: false,
         };
         for container in &snapshot.containers {
             node.containers.insert(container.id.as_str(), container);
@@ -111,6 +114,9 @@ impl<'a> Node<'a> {
             }
             let dead = sandbox.state == PodSandboxState::NotReady;
             *node.dead.entry(Target::Sandboxes).or_default() += usize::from(dead);
+        }
+        if let Pods::Known(list) = &snapshot.pods {
+            node.whole = node.alive.iter().all(|alive| list.pods.contains_key(alive));
         }
         node
     }
@@ -140,7 +146,6 @@ impl<'a> Node<'a> {
         let Pods::Known(list) = &self.snapshot.pods else {
             return false;
         };
-        let whole = self.alive.iter().all(|alive| list.pods.contains_key(alive));
         let peer = list
             .pods
             .values()
@@ -150,7 +155,7 @@ impl<'a> Node<'a> {
             containers.iter().all(|c| in_time(c.created_at))
                 && sandboxes.iter().all(|s| in_time(s.created_at))
         });
-        whole && peer && in_time && !list.pods.contains_key(uid) && !self.alive.contains(uid)
+        self.whole && peer && in_time && !list.pods.contains_key(uid) && !self.alive.contains(uid)
     }
 
     /// The source says finished, or nobody knows and the operator's lever covers it.
@@ -169,9 +174,7 @@ impl<'a> Node<'a> {
         if let Pods::Known(list) = &self.snapshot.pods {
             match list.pods.get(uid) {
                 Some(pod) if pod.is_static || !pod.finished => return false,
-                Some(_) if self.alive.iter().all(|alive| list.pods.contains_key(alive)) => {
-                    return true;
-                }
+                Some(_) if self.whole => return true,
                 Some(_) | None => {}
             }
         }
