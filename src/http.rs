@@ -11,7 +11,7 @@ mod guard;
 mod page;
 pub mod serve;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::gc::{self, Plan, Target, TargetError, Targets};
+use crate::gc::{self, Plan, Summary, Target, TargetError, Targets};
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::Snapshot;
 use crate::observe::{Look, NoSnapshot, Observer};
@@ -48,7 +48,7 @@ const HEAVY_MAX: usize = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Labels that the alert must have.
-    pub matches: std::collections::BTreeMap<String, String>,
+    pub matches: BTreeMap<String, String>,
     /// What it asks for.
     pub targets: BTreeSet<Target>,
 }
@@ -283,9 +283,7 @@ async fn render(
     let service = service.clone();
     let work = move || {
         let _until_done = permit;
-        let plan = look
-            .as_deref()
-            .and_then(|look| service.plan(look, &Targets::all().0).ok());
+        let plan = look.as_deref().and_then(|look| service.summary(look).ok());
         let quarantined = service.quarantined();
         let input = scrape::Input {
             look: look.as_deref(),
@@ -308,13 +306,20 @@ impl Service {
         Ok(gc::plan(&snapshot, &self.worker.rules().policy, targets))
     }
 
+    /// Counts what a pass over all targets would do, on a look that is at hand.
+    pub(crate) fn summary(&self, look: &Look) -> Result<BTreeMap<Target, Summary>, NoSnapshot> {
+        let policy = self.worker.rules().policy;
+        let snapshot = self.snapshot(look)?;
+        Ok(gc::plan::summarize(&snapshot, &policy, &Targets::all().0))
+    }
+
     /// Returns what planning may know of a look.
     pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
         look.snapshot(self.lock_quarantine().next_tries())
     }
 
     /// Returns how many sandboxes are left alone, by how they failed.
-    pub(crate) fn quarantined(&self) -> std::collections::BTreeMap<FailureClass, usize> {
+    pub(crate) fn quarantined(&self) -> BTreeMap<FailureClass, usize> {
         self.lock_quarantine().by_class()
     }
 

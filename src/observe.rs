@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 use crate::cri;
 use crate::model::{
-    Container, Filesystem, Image, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Snapshot,
+    Container, Filesystem, Image, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows,
+    Snapshot,
 };
 use crate::pods::PodSource;
 use crate::report::NodeFigures;
@@ -162,7 +163,7 @@ fn whole<'a, T, Id: Ord + 'a>(
     list: &'static str,
     part: &'a Part<cri::Listed<T>>,
     id: impl Fn(&'a T) -> &'a Id,
-) -> Result<&'a Vec<T>, NoSnapshot> {
+) -> Result<&'a Rows<T>, NoSnapshot> {
     let listed = part.as_ref().map_err(|error| NoSnapshot::List {
         list,
         error: error.clone(),

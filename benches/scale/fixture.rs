@@ -67,10 +67,11 @@ fn snapshot(sim: &Handle) -> Snapshot {
     });
     Snapshot {
         taken_at: node::now(),
-        containers,
-        sandboxes,
+        containers: containers.into(),
+        sandboxes: sandboxes.into(),
         pods: Pods::Known(PodList {
             pods: pods.collect(),
+            as_of: None,
         }),
         last_exits: BTreeMap::new(),
         quarantine: BTreeMap::new(),

@@ -7,6 +7,7 @@ use crisweep::cri::{ListMode, Listed, Version};
 use crisweep::gc::{self, Policy, Target};
 use crisweep::metrics::Metrics;
 use crisweep::model::Pods;
+use crisweep::model::Rows;
 use crisweep::observe::{Filesystems, Look, Timings};
 use crisweep::scrape::{Format, Input, render};
 use divan::{Bencher, black_box};
@@ -33,7 +34,7 @@ fn page(bencher: Bencher<'_, '_>, size: usize, format: Format) {
     bencher.bench_local(|| {
         let input = Input {
             look: Some(black_box(&look)),
-            plan: Some(&plan),
+            plan: Some(&plan.summary),
             quarantined: &BTreeMap::new(),
             metrics: &metrics,
         };
@@ -57,7 +58,7 @@ fn look(fixture: &Fixture) -> Look {
             fixture.containers.len(),
         )),
         sandboxes: Ok(listed(snapshot.sandboxes.clone(), fixture.sandboxes.len())),
-        images: Ok(listed(Vec::new(), 0)),
+        images: Ok(listed(Rows::default(), 0)),
         filesystems: Ok(Filesystems::default()),
         pods: Pods::clone(&snapshot.pods),
         exits_unknown: 0,
@@ -69,7 +70,7 @@ fn look(fixture: &Fixture) -> Look {
     }
 }
 
-fn listed<T>(rows: Vec<T>, response_bytes: usize) -> Listed<T> {
+fn listed<T>(rows: Rows<T>, response_bytes: usize) -> Listed<T> {
     Listed {
         rows,
         malformed: 0,
