@@ -135,6 +135,16 @@ impl Look {
         })
     }
 
+    /// Says whether a list is missing because the runtime went away or is not ready yet.
+    pub fn is_lost(&self) -> bool {
+        let containers = self.containers.as_ref().err();
+        let sandboxes = self.sandboxes.as_ref().err();
+        containers
+            .into_iter()
+            .chain(sandboxes)
+            .any(cri::Error::is_lost)
+    }
+
     /// Returns the figures that a pass shows before and after itself.
     pub fn figures(&self) -> NodeFigures {
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);

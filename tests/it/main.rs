@@ -10,6 +10,7 @@ mod cases;
 mod gc_pass;
 mod http;
 mod kubelet_model;
+mod mid_pass;
 mod names;
 mod properties;
 mod support;
