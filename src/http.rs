@@ -28,7 +28,8 @@ use tokio::time::Instant;
 
 use crate::gc::{self, Plan, Target, TargetError, Targets};
 use crate::metrics::{Endpoint, Metrics};
-use crate::observe::{Look, Observer};
+use crate::model::Snapshot;
+use crate::observe::{Look, NoSnapshot, Observer};
 use crate::quarantine::Quarantine;
 use crate::report::FailureClass;
 use crate::scrape;
@@ -38,6 +39,8 @@ use crate::worker::Worker;
 pub const BODY_MAX_BYTES: usize = 1 << 20;
 /// A body must have arrived by then.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a request waits for a look at the node.
+const LOOK_PATIENCE: Duration = Duration::from_secs(8);
 /// Requests that clone and render the whole node at the same time; the others wait.
 const HEAVY_MAX: usize = 2;
 
@@ -293,14 +296,14 @@ async fn render(service: &Service, look: Option<Arc<Look>>, format: scrape::Form
 
 impl Service {
     /// Plans what a pass would do, on a look that is at hand.
-    pub(crate) fn plan(
-        &self,
-        look: &Look,
-        targets: &BTreeSet<Target>,
-    ) -> Result<Plan, crate::observe::NoSnapshot> {
-        let quarantine = self.lock_quarantine().next_tries();
-        let snapshot = look.snapshot(quarantine)?;
+    pub(crate) fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, NoSnapshot> {
+        let snapshot = self.snapshot(look)?;
         Ok(gc::plan(&snapshot, &self.worker.rules().policy, targets))
+    }
+
+    /// Returns what planning may know of a look.
+    pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
+        look.snapshot(self.lock_quarantine().next_tries())
     }
 
     /// Returns how many sandboxes are left alone, by how they failed.
@@ -321,12 +324,22 @@ impl Service {
             .clone()
     }
 
-    /// Returns the shared look, as a handler needs it.
+    /// Returns the shared look, as a handler needs it; never hangs with the runtime.
     async fn look(&self) -> Result<Arc<Look>, Problem> {
-        self.observer
-            .shared(self.fixed.max_age)
-            .await
-            .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+        let look = self.observer.shared(self.fixed.max_age);
+        match tokio::time::timeout(LOOK_PATIENCE, look).await {
+            Ok(Ok(look)) => Ok(look),
+            Ok(Err(error)) => Err(Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                error.to_string(),
+            )),
+            Err(_elapsed) => Err(Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!(
+                    "no look at the node within {LOOK_PATIENCE:?}: the runtime is slow or hangs"
+                ),
+            )),
+        }
     }
 
     /// Runs what renders the whole node, off the request threads and a few at a time.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::StatusCode;
@@ -11,109 +10,130 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json as object};
 
 use super::{Problem, Service, json, targets};
-use crate::gc::Target;
+use crate::gc::knowledge::Knowledge;
+use crate::gc::{self, Target};
 use crate::model::Pods;
 use crate::observe::Look;
 
-/// How long the status waits for a new look.
-const LOOK_PATIENCE: Duration = Duration::from_secs(3);
-
-/// `GET /api/v1/status`: the node, the service, and what holds it back.
+/// `GET /api/v1/status`: the node, the service, and what holds it back. Answers without the node's
+/// part when the runtime does not answer in time.
 pub(super) async fn status(State(service): State<Service>) -> Response {
-    let look = match young_or_last(&service).await {
-        Ok(look) => look,
-        Err(problem) => return problem.into_response(),
-    };
-    let removable = {
-        let look = Arc::clone(&look);
-        service
-            .heavy(move |service| removable(service, &look))
-            .await
+    let (node, error) = match service.look().await {
+        Ok(look) => (node_part(&service, &look).await, None),
+        Err(problem) => {
+            let endpoint = &service.fixed.endpoint;
+            let down = object!({ "runtime": { "endpoint": endpoint, "up": false } });
+            (down, Some(problem.error))
+        }
     };
     let brakes = service.worker.brakes();
-    let rules = service.worker.rules();
+    let policy = service.worker.rules().policy;
     let passes = service.worker.passes();
     let waiting = passes
         .iter()
         .filter(|pass| pass.started_at.is_none() && !pass.is_done());
-    let last = passes.iter().find(|pass| pass.is_done());
-    let live = service.live();
-    let runtime = look.runtime.as_ref();
-    json(
-        StatusCode::OK,
-        &object!({
+    let mut answer = object!({
             "node": service.fixed.node,
             "version": env!("CARGO_PKG_VERSION"),
             "uptime_seconds": service.fixed.started.elapsed().as_secs(),
-            "mode": live.mode,
-            "paused": brakes.pause,
-            "runtime": {
-                "endpoint": service.fixed.endpoint,
-                "up": runtime.is_ok(),
-                "name": runtime.ok().map(|runtime| &runtime.runtime),
-                "version": runtime.ok().map(|runtime| &runtime.version),
-                "error": runtime.err().map(ToString::to_string),
-            },
-            "look": look_json(&look),
-            "figures": look.figures(),
-            "pods": { "source": service.fixed.pod_source, "known": matches!(look.pods, Pods::Known(_)),
-                "why": match &look.pods { Pods::Known(_) => None, Pods::Unknown(why) => Some(why.to_string()) } },
-            "removable": removable.ok().flatten(),
+            "mode": service.live().mode,
+            "look_error": error,
             "quarantined_sandboxes": service.quarantined(),
             "brakes": {
                 "cooldown_seconds": brakes.cooldown.as_secs(),
                 "max_passes_per_hour": brakes.max_passes_per_hour,
                 "pause": brakes.pause,
             },
-            "assume_finished_after_seconds": rules.policy.assume_finished_after.map(|after| after.as_secs()),
+            "assume_finished_after_seconds":
+                policy.assume_finished_after.map(|after| after.as_secs()),
             "running": service.worker.running(),
             "waiting": waiting.map(|pass| &pass.id).collect::<Vec<_>>(),
-            "last_pass": last,
-        }),
-    )
-}
-
-/// Returns the shared look if it comes soon; else the last one, whose age the answer shows: who asks
-/// while the runtime hangs wants to know just that.
-async fn young_or_last(service: &Service) -> Result<Arc<Look>, Problem> {
-    match tokio::time::timeout(LOOK_PATIENCE, service.look()).await {
-        Ok(look) => look,
-        Err(_elapsed) => service.observer.latest().ok_or_else(|| {
-            let error = "the runtime does not answer, and no look at the node was taken before";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, error)
-        }),
+            "last_pass": passes.iter().find(|pass| pass.is_done()),
+    });
+    if let (Some(answer), Value::Object(node)) = (answer.as_object_mut(), node) {
+        answer.extend(node);
     }
+    json(StatusCode::OK, &answer)
 }
 
-fn look_json(look: &Look) -> Value {
+/// What the look at hand says of the node.
+async fn node_part(service: &Service, look: &Arc<Look>) -> Value {
+    let judged = {
+        let look = Arc::clone(look);
+        service.heavy(move |service| judge(service, &look)).await
+    };
+    let judged = judged.ok().flatten();
+    let runtime = look.runtime.as_ref();
+    let (known, why) = match (&look.pods, &judged) {
+        (Pods::Unknown(why), _) => (false, Some(why.to_string())),
+        (
+            Pods::Known(_),
+            Some(Judged {
+                missing_pod: Some(uid),
+                ..
+            }),
+        ) => (
+            false,
+            Some(format!(
+                "the list is incomplete: pod {uid} lives here and is not in it"
+            )),
+        ),
+        (Pods::Known(_), _) => (true, None),
+    };
+    object!({
+        "look": {
+            "taken_at": look.taken_at,
+            "age_seconds": look.started.elapsed().as_secs_f64(),
+            "duration_seconds": look.duration.as_secs_f64(),
+            "exit_times_unknown": look.exits_unknown,
+            "errors": errors(look),
+        },
+        "runtime": {
+            "endpoint": service.fixed.endpoint,
+            "up": runtime.is_ok(),
+            "name": runtime.ok().map(|runtime| &runtime.runtime),
+            "version": runtime.ok().map(|runtime| &runtime.version),
+            "error": runtime.err().map(ToString::to_string),
+        },
+        "figures": look.figures(),
+        "pods": { "source": service.fixed.pod_source, "known": known, "why": why },
+        "removable": judged.map(|judged| judged.removable),
+    })
+}
+
+/// What could not be read, and why.
+fn errors(look: &Look) -> BTreeMap<&'static str, String> {
     let part = |error: Option<&crate::cri::Error>| error.map(ToString::to_string);
-    let errors: BTreeMap<&str, String> = [
+    let parts = [
         ("runtime", part(look.runtime.as_ref().err())),
         ("containers", part(look.containers.as_ref().err())),
         ("sandboxes", part(look.sandboxes.as_ref().err())),
         ("images", part(look.images.as_ref().err())),
         ("filesystems", part(look.filesystems.as_ref().err())),
-    ]
-    .into_iter()
-    .filter_map(|(name, error)| Some((name, error?)))
-    .collect();
-    object!({
-        "taken_at": look.taken_at,
-        "age_seconds": look.started.elapsed().as_secs_f64(),
-        "duration_seconds": look.duration.as_secs_f64(),
-        "exit_times_unknown": look.exits_unknown,
-        "errors": errors,
-    })
+    ];
+    parts
+        .into_iter()
+        .filter_map(|(name, error)| Some((name, error?)))
+        .collect()
 }
 
-fn removable(service: &Service, look: &Look) -> Option<BTreeMap<Target, usize>> {
-    let plan = service.plan(look, &Target::ALL.into()).ok()?;
+struct Judged {
+    removable: BTreeMap<Target, usize>,
+    missing_pod: Option<String>,
+}
+
+fn judge(service: &Service, look: &Look) -> Option<Judged> {
+    let snapshot = service.snapshot(look).ok()?;
+    let policy = service.worker.rules().policy;
+    let plan = gc::plan(&snapshot, &policy, &Target::ALL.into());
     let counts = plan.summary.into_iter();
-    Some(
-        counts
+    let knowledge = Knowledge::of(&snapshot, &policy);
+    Some(Judged {
+        removable: counts
             .map(|(target, summary)| (target, summary.remove.values().sum()))
             .collect(),
-    )
+        missing_pod: knowledge.missing_from_list().map(ToString::to_string),
+    })
 }
 
 /// `GET /api/v1/plan?target=`: what a pass would do now, every object with its reason.
