@@ -236,6 +236,9 @@ pub struct SourcePod {
 pub struct PodList {
     /// The pods.
     pub pods: BTreeMap<PodUid, SourcePod>,
+    /// When the list was true, for one that was not made on asking (a file): what is younger cannot
+    /// be in it. `None`: when it was read, after the runtime was listed.
+    pub as_of: Option<Timestamp>,
 }
 
 /// What is known of the node's pods: a list, or none.

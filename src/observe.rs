@@ -371,7 +371,7 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
         Err(error) => Err(error.clone()),
     };
     // After the runtime: a pod born in between must not look deleted.
-    let pods = timed(&mut timings.pods, memory.pods.read()).await;
+    let pods = timed(&mut timings.pods, memory.pods.read(taken_at)).await;
     let mut exits_unknown = 0;
     if let Ok(listed) = &mut containers {
         let fill = memory

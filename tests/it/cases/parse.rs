@@ -148,6 +148,13 @@ impl Case {
     fn read_pods(&mut self, words: &[&str]) -> Result<(), String> {
         self.snapshot.pods = match words {
             ["known"] => Pods::Known(PodList::default()),
+            ["known", word] => match word.split_once('=') {
+                Some(("as_of", age)) => Pods::Known(PodList {
+                    as_of: Some(self.ago(age)?),
+                    ..PodList::default()
+                }),
+                _ => return Err(unknown(word)),
+            },
             ["none"] => Pods::Unknown(PodsUnknown::NoSource),
             ["settling"] => Pods::Unknown(PodsUnknown::Settling),
             ["failed"] => Pods::Unknown(PodsUnknown::Failed("no route".into())),
