@@ -26,6 +26,10 @@ use tower::ServiceExt;
 const CONNECTIONS_MAX: usize = 256;
 /// A request's head must have arrived by then, also the next one on a kept connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// From so many connections on, new ones are kept shorter: idle or slow ones must not lock others out.
+const CROWDED: usize = CONNECTIONS_MAX / 2;
+/// [`HEAD_TIMEOUT`] when crowded.
+const HEAD_TIMEOUT_CROWDED: Duration = Duration::from_secs(2);
 /// A request's head may be this long.
 const HEAD_MAX_BYTES: usize = 32 << 10;
 /// Somebody who takes nothing of an answer for so long is gone: the answer is let go, which may be
@@ -66,8 +70,9 @@ pub async fn serve(listener: TcpListener, router: Router, stop: Stop, permits: A
         match accepted {
             Ok((stream, peer)) => {
                 let (router, shutdown) = (router.clone(), shutdown.clone());
+                let crowded = permits.available_permits() < CONNECTIONS_MAX - CROWDED;
                 connections.spawn(async move {
-                    connection(stream, peer, router, shutdown).await;
+                    connection(stream, peer, router, crowded, shutdown).await;
                     drop(permit);
                 });
             }
@@ -98,8 +103,14 @@ async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
     router: Router,
+    crowded: bool,
     shutdown: CancellationToken,
 ) {
+    let head_timeout = if crowded {
+        HEAD_TIMEOUT_CROWDED
+    } else {
+        HEAD_TIMEOUT
+    };
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let router = router.clone();
         async move {
@@ -116,7 +127,8 @@ async fn connection(
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(head_timeout)
+        .keep_alive(!crowded)
         .max_buf_size(HEAD_MAX_BYTES.max(8192));
     let serving = builder.serve_connection(TokioIo::new(Impatient::new(stream)), service);
     let mut serving = std::pin::pin!(serving);
