@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
@@ -16,6 +17,10 @@ use crate::model::{PodList, PodUid, Pods, PodsUnknown, SourcePod};
 
 /// A source's answer may be this long; 500 pods of a busy node are some 5 MiB.
 pub const ANSWER_MAX_BYTES: u64 = 64 << 20;
+
+/// How much later than the look a file may say that it was written: a look takes its time. A later
+/// one was written before the clock was set back, so nobody knows how old it is.
+const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
@@ -60,8 +65,8 @@ impl PodSource {
         }
     }
 
-    /// Asks once. Call it after the runtime was listed.
-    pub async fn read(&mut self) -> Pods {
+    /// Asks once. Call it after the runtime was listed, with the clock's reading before that.
+    pub async fn read(&mut self, looked_at: Timestamp) -> Pods {
         let Source::File(path) = &self.source else {
             return Pods::Unknown(PodsUnknown::NoSource);
         };
@@ -74,11 +79,17 @@ impl PodSource {
             )),
         };
         match answer {
-            Ok(list) => {
+            Ok((_, written)) if written.duration_since(looked_at) > AHEAD_MAX => {
+                self.good_since = None;
+                let why = format!("{}: it is dated in the future", path.display());
+                Pods::Unknown(PodsUnknown::Failed(why))
+            }
+            Ok((mut list, written)) => {
                 let since = *self.good_since.get_or_insert_with(Instant::now);
                 if since.elapsed() < self.settle {
                     return Pods::Unknown(PodsUnknown::Settling);
                 }
+                list.as_of = Some(written);
                 Pods::Known(list)
             }
             Err(why) => {
@@ -89,21 +100,26 @@ impl PodSource {
     }
 }
 
-async fn read_file(path: &Path) -> Result<PodList, String> {
+/// Returns the list and when it was written.
+async fn read_file(path: &Path) -> Result<(PodList, Timestamp), String> {
     let name = path.display();
-    let file = tokio::fs::File::open(path)
-        .await
-        .map_err(|error| format!("{name}: {error}"))?;
+    let failed = |error: std::io::Error| format!("{name}: {error}");
+    let mut file = tokio::fs::File::open(path).await.map_err(failed)?;
+    let before = file.metadata().await.and_then(|m| m.modified());
+    let before = before.map_err(failed)?;
     let mut text = Vec::new();
-    let mut bounded = file.take(ANSWER_MAX_BYTES + 1);
-    bounded
-        .read_to_end(&mut text)
-        .await
-        .map_err(|error| format!("{name}: {error}"))?;
+    let mut bounded = (&mut file).take(ANSWER_MAX_BYTES + 1);
+    bounded.read_to_end(&mut text).await.map_err(failed)?;
     if text.len() as u64 > ANSWER_MAX_BYTES {
         return Err(format!("{name}: larger than {ANSWER_MAX_BYTES} bytes"));
     }
-    parse(&text).map_err(|error| format!("{name}: {error}"))
+    let after = file.metadata().await.and_then(|m| m.modified());
+    if after.map_err(failed)? != before {
+        return Err(format!("{name}: it was written while it was read"));
+    }
+    let list = parse(&text).map_err(|error| format!("{name}: {error}"))?;
+    let written = Timestamp::try_from(before).map_err(|error| format!("{name}: {error}"))?;
+    Ok((list, written))
 }
 
 /// Why a source's answer is not a whole pod list.
@@ -166,7 +182,7 @@ pub fn parse(text: &[u8]) -> Result<PodList, ParseError> {
         pod.finished &= finished;
         pod.is_static |= is_static;
     }
-    Ok(PodList { pods })
+    Ok(PodList { pods, as_of: None })
 }
 
 #[derive(Deserialize)]
@@ -217,6 +233,11 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[expect(clippy::disallowed_methods, reason = "files are dated by the clock")]
+    fn now() -> Timestamp {
+        Timestamp::now()
+    }
 
     const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
     const HASH: &str = "0123456789abcdef0123456789abcdef";
@@ -330,19 +351,49 @@ mod tests {
         let settle = Duration::from_secs(10);
         let mut source = PodSource::new(Source::File(path.clone()), settle, settle);
         assert!(matches!(
-            source.read().await,
+            source.read(now()).await,
             Pods::Unknown(PodsUnknown::Failed(_))
         ));
         std::fs::write(&path, br#"{"items":[]}"#).unwrap();
-        assert_eq!(source.read().await, Pods::Unknown(PodsUnknown::Settling));
+        assert_eq!(
+            source.read(now()).await,
+            Pods::Unknown(PodsUnknown::Settling)
+        );
         tokio::time::advance(settle).await;
-        assert!(matches!(source.read().await, Pods::Known(_)));
+        assert!(matches!(source.read(now()).await, Pods::Known(_)));
         std::fs::write(&path, b"{").unwrap();
         assert!(matches!(
-            source.read().await,
+            source.read(now()).await,
             Pods::Unknown(PodsUnknown::Failed(_))
         ));
         std::fs::write(&path, br#"{"items":[]}"#).unwrap();
-        assert_eq!(source.read().await, Pods::Unknown(PodsUnknown::Settling));
+        assert_eq!(
+            source.read(now()).await,
+            Pods::Unknown(PodsUnknown::Settling)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_file_says_nothing_of_what_came_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pods.json");
+        std::fs::write(&path, br#"{"items":[]}"#).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        let mut source =
+            PodSource::new(Source::File(path), Duration::ZERO, Duration::from_secs(10));
+        let mut read_written_at = async |written: Timestamp| {
+            file.set_modified(written.into()).unwrap();
+            source.read(now()).await
+        };
+        let an_hour_ago = now() - SignedDuration::from_hours(1);
+        let Pods::Known(list) = read_written_at(an_hour_ago).await else {
+            panic!("a well-formed file, and no time to settle")
+        };
+        assert_eq!(list.as_of, Some(an_hour_ago));
+        let ahead = read_written_at(now() + SignedDuration::from_hours(1)).await;
+        let Pods::Unknown(PodsUnknown::Failed(why)) = ahead else {
+            panic!("{ahead:?}")
+        };
+        assert!(why.contains("dated in the future"), "{why}");
     }
 }

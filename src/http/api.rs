@@ -141,8 +141,7 @@ struct Judged {
 fn judge(service: &Service, look: &Look) -> Option<Judged> {
     let snapshot = service.snapshot(look).ok()?;
     let policy = service.worker.rules().policy;
-    let plan = gc::plan(&snapshot, &policy, &Target::ALL.into());
-    let counts = plan.summary.into_iter();
+    let counts = gc::plan::summarize(&snapshot, &policy, &Target::ALL.into()).into_iter();
     let knowledge = Knowledge::of(&snapshot, &policy);
     Some(Judged {
         removable: counts

@@ -192,7 +192,8 @@ fn pod_text(state: PodKnowledge, pods: &Pods) -> String {
         }
         (PodKnowledge::Unknown, Pods::Known(_)) => {
             "nothing is known of the pod: it is not the kubelet's, or the pod source's list is \
-             incomplete (it lacks a pod that lives here, or holds no pod of the same source)"
+             incomplete (it lacks a pod that lives here, holds no pod of the same source, or is \
+             older than something of the pod)"
                 .into()
         }
     }
