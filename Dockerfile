@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # One binary on glibc and nothing else: no shell, no package manager.
 #   docker build -t crisweep --build-arg REVISION="$(git rev-parse --short HEAD)" .
-#   docker run --network host -v /run/containerd:/run/containerd crisweep
+#   docker run --network host -v /run/containerd:/run/containerd -v crisweep:/var/lib/crisweep crisweep
 # Host network, because it listens on loopback; the socket's directory and not the socket, because a
 # restarted runtime makes a new one.
 FROM rust:1.95-bookworm AS build
@@ -12,11 +12,13 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     CRISWEEP_REVISION="$REVISION" cargo build --release --locked \
-    && install -D -m 0755 target/release/crisweep /out/crisweep
+    && install -D -m 0755 target/release/crisweep /out/crisweep && mkdir /out/state
 
 FROM gcr.io/distroless/cc-debian12
 COPY --from=build /out/crisweep /usr/local/bin/crisweep
 # Not root, but its group: the sockets of containerd and CRI-O are root:root 0660. No capability is needed.
+COPY --from=build --chown=65532:0 --chmod=0700 /out/state /var/lib/crisweep
+VOLUME /var/lib/crisweep
 USER 65532:0
 EXPOSE 20950
 ENTRYPOINT ["/usr/local/bin/crisweep"]

@@ -1,5 +1,7 @@
 //! Who may have a pass, and the one place that runs them, one at a time. Keeps the last passes.
 
+mod summary;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use crate::pass::{JOURNAL_PATIENCE, Rules, Runner};
 use crate::record::Record;
 use crate::report::{AlertInfo, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo};
 use crate::state::{self, History};
+use summary::summary;
 
 /// Passes that are remembered, those that wait and run included.
 pub const HISTORY_MAX: usize = 100;
@@ -439,52 +442,6 @@ fn ended(pass: Pass, outcome: Outcome, now: Timestamp) -> Pass {
         finished_at: Some(now),
         ..pass
     }
-}
-
-/// One line that says how a pass ended.
-fn summary(pass: &Pass) -> String {
-    let outcome = pass.outcome.map_or("running", Outcome::label);
-    let dry = if pass.dry_run {
-        " (dry run, nothing was removed)"
-    } else {
-        ""
-    };
-    let targets: Vec<String> = pass
-        .targets
-        .iter()
-        .map(|(target, report)| {
-            let mut text = if pass.dry_run {
-                format!("{target} {} to remove", report.planned)
-            } else {
-                format!("{target} {} removed", report.removed)
-            };
-            let rest = [
-                (report.already_gone, "already gone"),
-                (report.failed, "failed"),
-                (report.skipped, "skipped"),
-                (if pass.dry_run { 0 } else { report.remaining }, "remaining"),
-            ];
-            for (count, what) in rest.into_iter().filter(|(count, _)| *count > 0) {
-                text.push_str(&format!(", {count} {what}"));
-            }
-            text
-        })
-        .collect();
-    let why = pass
-        .errors
-        .last()
-        .map(|why| format!(" ({why})"))
-        .unwrap_or_default();
-    let why = if pass.outcome == Some(Outcome::Completed) {
-        String::new()
-    } else {
-        why
-    };
-    format!(
-        "pass {} {outcome}{dry}{why}: {}",
-        pass.id,
-        targets.join("; ")
-    )
 }
 
 #[expect(

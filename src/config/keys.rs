@@ -228,6 +228,10 @@ fn brakes(r: &mut Reader) -> Brakes {
 fn state(r: &mut Reader) -> State {
     State {
         dir: r.get("state.dir", "/var/lib/crisweep", |given| {
+            // What an empty variable says.
+            if matches!(given, Given::Text(text) if text.is_empty()) {
+                return Ok(None);
+            }
             parse::optional(given, parse::path)
         }),
         journal_bytes: r.get("state.journal_bytes", "4MiB", |given| {

@@ -109,25 +109,20 @@ impl Reader {
 
     fn put(&mut self, pass: Pass, ended: bool) {
         let id = pass.id.clone();
-        let place = self.place;
-        match self.tracks.get_mut(&id) {
-            Some(track) => {
-                (track.pass, track.ended, track.place) = (pass, ended, place);
-                if ended {
-                    track.open.clear();
-                }
-            }
-            None => {
-                let track = Track {
-                    pass,
-                    ended,
-                    open: BTreeSet::new(),
-                    place,
-                };
-                self.tracks.insert(id.clone(), track);
-                self.order.push(id);
-            }
+        let mut open = BTreeSet::new();
+        match self.tracks.remove(&id) {
+            Some(track) if !ended => open = track.open,
+            Some(_) => {}
+            None => self.order.push(id.clone()),
         }
+        let place = self.place;
+        let track = Track {
+            pass,
+            ended,
+            open,
+            place,
+        };
+        self.tracks.insert(id, track);
     }
 
     fn history(mut self) -> History {

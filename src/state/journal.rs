@@ -198,3 +198,75 @@ fn without(health: &Health, error: String) -> Found {
     health.failed(Part::Journal, 1, error);
     Found::default()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::Receiver;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A journal whose disk never answers.
+    fn hanging() -> (Journal, Receiver<Job>, Metrics) {
+        let metrics = Metrics::new("n");
+        let (queue, jobs) = sync_channel(QUEUE_MAX);
+        let inner = Inner {
+            queue,
+            health: Arc::new(Health::new(metrics.clone(), "/s".into())),
+            late: Mutex::default(),
+        };
+        let inner = Some(Arc::new(inner));
+        (Journal { inner }, jobs, metrics)
+    }
+
+    fn failures(metrics: &Metrics) -> String {
+        let mut page = String::new();
+        metrics.encode(&mut page).unwrap();
+        let line = page
+            .lines()
+            .find(|line| line.starts_with("crisweep_state_write_failures_total "));
+        line.unwrap().to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_is_waited_for_once() {
+        let (journal, jobs, _) = hanging();
+        let patience = Duration::from_millis(50);
+        let began = Instant::now();
+        journal.settled(patience).await;
+        assert!(began.elapsed() >= patience);
+        let hour = Duration::from_secs(3600);
+        for batch in 0..100 {
+            journal.intended("p", batch, &[], hour).await;
+        }
+        // The disk answers: then it is waited for again.
+        let answer = jobs.try_iter().find_map(|job| match job {
+            Job::Answer(to) => Some(to),
+            Job::Entries(..) | Job::Ages(_) => None,
+        });
+        answer.unwrap().send(()).unwrap();
+        let again = tokio::time::timeout(patience, journal.settled(hour)).await;
+        assert!(again.is_err(), "did not wait");
+    }
+
+    #[test]
+    fn what_finds_no_room_in_the_queue_is_dropped_and_counted() {
+        let (journal, jobs, metrics) = hanging();
+        for _ in 0..QUEUE_MAX + 7 {
+            journal.save_ages(&Ages::default());
+        }
+        assert_eq!(failures(&metrics), "crisweep_state_write_failures_total 7");
+        assert!(journal.status().errors.contains_key(&Part::Ages));
+        drop(jobs);
+        journal.save_ages(&Ages::default());
+        assert_eq!(failures(&metrics), "crisweep_state_write_failures_total 8");
+    }
+
+    #[tokio::test]
+    async fn a_journal_that_is_switched_off_does_nothing() {
+        let journal = Journal::none();
+        journal.save_ages(&Ages::default());
+        journal.settled(Duration::from_secs(3600)).await;
+        assert_eq!(journal.status(), Status::default());
+    }
+}

@@ -181,11 +181,10 @@ fn write(store: &mut Store, entries: &[Entry], sync: Sync, health: &Arc<Health>)
             last = Some(error);
         }
     }
-    if sync == Sync::Now && failed < entries.len() {
-        if let Err(error) = store.sync() {
-            failed += 1;
-            last = Some(error);
-        }
+    let due = sync == Sync::Now && failed < entries.len();
+    if let Err(error) = if due { store.sync() } else { Ok(()) } {
+        failed += 1;
+        last = Some(error);
     }
     match last {
         None => health.worked(Part::Journal),

@@ -16,6 +16,7 @@ use crisweep::quarantine::BackOff;
 use crisweep::record::Record;
 use crisweep::report::{Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo};
 use crisweep::sim::{ContainerSpec, Fault, NodeBuilder, Options, PodSpec, Rpc, Sim};
+use crisweep::state::Journal;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -34,6 +35,7 @@ fn runner(socket: &Path) -> Runner {
         observer: Observer::new(client.clone(), pods, "/".into()),
         client,
         metrics: Metrics::new("node"),
+        journal: Journal::none(),
         quarantine: Arc::default(),
     }
 }

@@ -74,14 +74,12 @@ async fn passes_of_processes_before_are_remembered_and_ids_stay_unique() {
 async fn a_damaged_journal_is_set_aside_and_the_service_starts() {
     let mut rig = Rig::start(nodes::litter(3), json!({})).await;
     rig.gc("").await;
-    rig.service.signal(rustix::process::Signal::KILL);
-    rig.service.exited().await;
+    rig.kill().await;
     for file in ["journal", "ages"] {
         std::fs::write(rig.state_dir().join(file), "garbage").unwrap();
     }
-    rig.service = crate::support::Service::start(&rig.config_file()).await;
-    rig.ready().await;
-    assert_eq!(rig.passes().await, [json!({}); 0]);
+    rig.begin().await;
+    assert_eq!(rig.passes().await.len(), 0);
     let state = rig.get("/api/v1/status").await.json()["state"].clone();
     assert_eq!(state["journal"], true, "{state}");
     assert_eq!(state["errors"], json!({}));

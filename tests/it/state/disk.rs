@@ -155,8 +155,7 @@ async fn a_full_disk_keeps_no_pass_from_being_written_down() {
     assert!(after.len() > 20, "{}", after.len());
     assert_eq!(after, before[..after.len()]);
     // Even a damaged one finds its place again.
-    rig.service.signal(rustix::process::Signal::KILL);
-    rig.service.exited().await;
+    rig.kill().await;
     let length = fs::metadata(dir.join("journal")).unwrap().len();
     let garbage = vec![0x55; usize::try_from(length).unwrap()];
     let file = File::options()
@@ -164,8 +163,7 @@ async fn a_full_disk_keeps_no_pass_from_being_written_down() {
         .open(dir.join("journal"))
         .unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &garbage, 0).unwrap();
-    rig.service = crate::support::Service::start(&rig.config_file()).await;
-    rig.ready().await;
+    rig.begin().await;
     rig.gc("").await;
     rig.metrics().await.is(FAILURES, 0.0);
     rig.crash().await;
@@ -196,11 +194,9 @@ async fn a_read_only_disk_still_keeps_a_second_one_off() {
     let Some(disk) = Tmpfs::mount(4) else { return };
     let dir = disk.path().join("state");
     let mut rig = Rig::start(nodes::litter(3), json!({ "state": { "dir": dir } })).await;
-    rig.service.signal(rustix::process::Signal::KILL);
-    rig.service.exited().await;
+    rig.kill().await;
     disk.remount_read_only();
-    rig.service = crate::support::Service::start(&rig.config_file()).await;
-    rig.ready().await;
+    rig.begin().await;
     works_without_state(&rig).await;
     assert_eq!(state(&rig).await["locked"], true);
 }

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::service::run;
-use crate::support::{Rig, Service, nodes};
+use crate::support::{Rig, nodes};
 
 #[tokio::test]
 async fn a_second_one_is_refused_and_told_the_holders_pid() {
@@ -32,13 +32,11 @@ async fn a_second_one_is_refused_and_told_the_holders_pid() {
     }
     rig.nothing_was_touched();
     // Once the service is gone, the command does the work; the next service tells of it.
-    rig.service.signal(Signal::KILL);
-    rig.service.exited().await;
+    rig.kill().await;
     let output = run(&[&config, "gc"]).await;
     assert!(output.status.success(), "{output:?}");
     assert_eq!(rig.exited_containers(), 0);
-    rig.service = Service::start(&rig.config_file()).await;
-    rig.ready().await;
+    rig.begin().await;
     let passes = rig.passes().await;
     assert_eq!(passes.len(), 1);
     assert_eq!(passes[0]["trigger"]["cause"], "command");
@@ -50,8 +48,7 @@ async fn the_lock_is_free_after_a_stop() {
     let mut rig = Rig::start(nodes::healthy(), json!({})).await;
     rig.service.signal(Signal::TERM);
     assert_eq!(rig.service.exited().await.code(), Some(0));
-    rig.service = Service::start(&rig.config_file()).await;
-    rig.ready().await;
+    rig.begin().await;
     let state = rig.get("/api/v1/status").await.json()["state"].clone();
     assert_eq!(state["locked"], true, "{state}");
 }

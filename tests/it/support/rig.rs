@@ -120,8 +120,18 @@ impl Rig {
 
     /// Kills the service as a crash would, and starts it again when it is gone.
     pub(crate) async fn crash(&mut self) {
+        self.kill().await;
+        self.begin().await;
+    }
+
+    /// Kills the service as a crash would.
+    pub(crate) async fn kill(&mut self) {
         self.service.signal(rustix::process::Signal::KILL);
         self.service.exited().await;
+    }
+
+    /// Starts the service again; the one before must be gone.
+    pub(crate) async fn begin(&mut self) {
         self.service = Service::start(&self.config_file()).await;
         self.service.ready().await;
     }
