@@ -53,10 +53,7 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
 pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::Result<bool> {
     let mut runner = app::runner(&config, flag).await?;
     if !args.dry_run && config.mode == Mode::Enforce {
-        let opened = app::open_state(&config, &runner).await;
-        let opened = opened.context("ask that one instead: curl -X POST localhost:20950/gc")?;
-        // What was before is told by the service at its next start.
-        runner.journal = opened.map_or_else(Journal::none, |opened| opened.journal);
+        take_over(&config, &mut runner).await?;
     }
     let journal = runner.journal.clone();
     settled_look(&runner).await?;
@@ -121,6 +118,15 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
         pass.outcome,
         Some(Outcome::Completed | Outcome::NothingToDo)
     ))
+}
+
+/// Takes the lock and opens the journal. What was before is told by the service at its next start.
+async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<()> {
+    let opened = app::open_state(config, runner).await.map_err(|held| {
+        anyhow::anyhow!("{held}; ask that one instead: curl -X POST localhost:20950/gc")
+    })?;
+    runner.journal = opened.map_or_else(Journal::none, |opened| opened.journal);
+    Ok(())
 }
 
 /// Takes a look that the pod source has settled for.

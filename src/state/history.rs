@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::entry::{Entry, Tried};
-use super::ring::Record;
+use super::ring::Records;
 use crate::gc::Target;
 use crate::report::{Outcome, Pass, PassState};
 
@@ -47,17 +47,17 @@ struct Reader {
     place: (u64, u64),
 }
 
-/// Reads records, oldest first.
-pub(super) fn read(records: &[Record]) -> History {
+/// Reads records.
+pub(super) fn read(records: &Records) -> History {
     let mut reader = Reader::default();
     let mut expected = None;
-    for record in records {
-        if expected.is_some_and(|expected| expected != record.sequence) {
+    for (sequence, payload) in records.iter() {
+        if expected.is_some_and(|expected| expected != sequence) {
             reader.place.1 += 1;
         }
-        expected = record.sequence.checked_add(1);
+        expected = sequence.checked_add(1);
         // What a later version wrote and this one does not know is passed over.
-        if let Some(entry) = Entry::decode(&record.payload) {
+        if let Some(entry) = Entry::decode(payload) {
             reader.take(entry);
         }
     }

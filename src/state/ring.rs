@@ -4,11 +4,12 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::files;
-use super::frame::{self, Kind};
+use super::frame::{self, HEADER_BYTES, Kind};
 
 /// The head has a page for itself; records begin here.
 const DATA_START: u64 = 4096;
@@ -21,13 +22,22 @@ pub const BYTES_MAX: u64 = 64 << 20;
 /// What is in the head; another version has another text.
 const FORMAT: &str = "crisweep journal 1";
 
-/// A record as it was found.
+/// The records of a file, oldest first. Holds the file once, not each record again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    /// Its place in the order of writing; a gap means that records were lost.
-    pub(super) sequence: u64,
-    /// What was written; empty at the end of a lap.
-    pub(super) payload: Vec<u8>,
+pub(super) struct Records {
+    bytes: Vec<u8>,
+    found: Vec<(u64, Range<usize>)>,
+}
+
+impl Records {
+    /// Returns each one's place in the order of writing, where a gap means that records were lost,
+    /// and what was written; that is empty at the end of a lap.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let payload = |at: &Range<usize>| self.bytes.get(at.clone()).unwrap_or_default();
+        self.found
+            .iter()
+            .map(move |(number, at)| (*number, payload(at)))
+    }
 }
 
 /// A ring, open for writing.
@@ -47,7 +57,7 @@ pub(super) struct Found {
     /// The ring, ready to go on.
     pub(super) ring: Ring,
     /// Oldest first.
-    pub(super) records: Vec<Record>,
+    pub(super) records: Records,
     /// What is wrong with it, other than a last record that a crash cut off.
     pub(super) damage: Option<&'static str>,
 }
@@ -103,7 +113,7 @@ impl Ring {
             Err(why) => return Ok(Err(why)),
         };
         let whole = length == end;
-        let (records, last, contiguous) = records(&bytes);
+        let (found, last, contiguous) = records(&bytes);
         let (head, next_sequence) = last.unwrap_or((DATA_START, 1));
         let damage = match (whole, contiguous) {
             (false, _) => Some("it is not as long as it was made"),
@@ -117,7 +127,7 @@ impl Ring {
                 head,
                 next_sequence,
             },
-            records,
+            records: Records { bytes, found },
             damage,
         }))
     }
@@ -174,7 +184,7 @@ type Last = Option<(u64, u64)>;
 
 /// Returns the records in order, where and with which number the next one goes, and whether none is
 /// missing in between.
-fn records(bytes: &[u8]) -> (Vec<Record>, Last, bool) {
+fn records(bytes: &[u8]) -> (Vec<(u64, Range<usize>)>, Last, bool) {
     let start = usize::try_from(DATA_START).unwrap_or(usize::MAX);
     let mut frames = frame::scan(bytes.get(start..).unwrap_or_default());
     frames.retain(|(_, frame)| matches!(frame.kind, Kind::Record | Kind::Pad));
@@ -195,9 +205,9 @@ fn records(bytes: &[u8]) -> (Vec<Record>, Last, bool) {
         Some((head, frame.sequence.checked_add(1)?))
     });
     // Pads too, empty: without them there would seem to be a gap.
-    let records = frames.into_iter().map(|(_, frame)| Record {
-        sequence: frame.sequence,
-        payload: frame.payload.to_vec(),
+    let found = frames.into_iter().map(|(offset, frame)| {
+        let begins = start + offset + HEADER_BYTES;
+        (frame.sequence, begins..begins + frame.payload.len())
     });
-    (records.collect(), last, contiguous)
+    (found.collect(), last, contiguous)
 }
