@@ -1,7 +1,7 @@
 //! `crisweep plan` and `crisweep gc`: one look or one pass here and now, shown to a person or a
 //! machine. The same code as the service's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::app;
@@ -36,7 +37,7 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     }
     let runner = app::runner(&config, flag).await?;
     let look = settled_look(&runner).await?;
-    let snapshot = look.snapshot(std::collections::BTreeMap::new())?;
+    let snapshot = look.snapshot(BTreeMap::new())?;
     let plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
     match args.pass.output {
         Output::Json => print(&serde_json::to_string_pretty(&plan)?),
@@ -80,6 +81,8 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     });
     let mut progress = Progress::new(args.pass.output);
     let mut watch = record.watch();
+    // Made once: between two waits no signal gets lost.
+    let mut interrupts = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
     let mut sent = 0;
     loop {
         let pass = watch.borrow_and_update().clone();
@@ -91,9 +94,15 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
         }
         tokio::select! {
             changed = watch.changed() => changed.context("the pass vanished")?,
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted.context("listening for Ctrl-C")?;
-                eprintln!("stopping: nothing more is tried, what is under way ends");
+            _ = interrupts.recv() => {
+                anyhow::ensure!(
+                    !record.cancelled().is_cancelled(),
+                    "interrupted again: how what was under way ended is not known"
+                );
+                eprintln!(
+                    "stopping: nothing more is tried, what is under way ends; Ctrl-C again does not \
+                     wait for it"
+                );
                 record.cancel();
             }
         }
