@@ -46,6 +46,7 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_seconds": service.fixed.started.elapsed().as_secs(),
         "mode": service.live().mode,
+        "paused": brakes.pause,
         "look_error": error,
     });
     let tail = object!({
