@@ -20,6 +20,7 @@ use crate::gc::{self, Plan, Subject, Target};
 use crate::model::Pods;
 use crate::observe::Look;
 use crate::pass::Runner;
+use crate::record::Record;
 use crate::report::{Cause, Outcome, Pass};
 use crate::worker::{Answer, Request, Worker};
 
@@ -79,40 +80,12 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
         let worker = worker.clone();
         async move { worker.run().await }
     });
-    let mut progress = Progress::new(args.pass.output);
-    let mut watch = record.watch();
-    // Made once: between two waits no signal gets lost.
-    let mut interrupts = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
-    let mut sent = 0;
-    loop {
-        let pass = watch.borrow_and_update().clone();
-        let lines = record.lines_from(sent);
-        sent += lines.len();
-        progress.show(&pass, &lines);
-        if pass.is_done() {
-            break;
-        }
-        tokio::select! {
-            changed = watch.changed() => changed.context("the pass vanished")?,
-            _ = interrupts.recv() => {
-                anyhow::ensure!(
-                    !record.cancelled().is_cancelled(),
-                    "interrupted again: how what was under way ended is not known"
-                );
-                eprintln!(
-                    "stopping: nothing more is tried, what is under way ends; Ctrl-C again does not \
-                     wait for it"
-                );
-                record.cancel();
-            }
-        }
-    }
+    follow(&record, args.pass.output).await?;
     shutdown.cancel();
     working
         .await
         .context("the worker died; this is a bug in crisweep")?;
     let pass = record.pass();
-    progress.end();
     match args.pass.output {
         Output::Json => print(&serde_json::to_string_pretty(&pass)?),
         Output::Table => print(&pass_text(&pass)),
@@ -121,6 +94,39 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
         pass.outcome,
         Some(Outcome::Completed | Outcome::NothingToDo)
     ))
+}
+
+/// Shows a pass's progress until it is done; Ctrl-C cancels it.
+async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
+    let mut progress = Progress::new(output);
+    let mut watch = record.watch();
+    // Made once, so that no Ctrl-C between two waits gets lost.
+    let mut interrupts = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
+    let mut sent = 0;
+    loop {
+        let pass = watch.borrow_and_update().clone();
+        let lines = record.lines_from(sent);
+        sent += lines.len();
+        progress.show(&pass, &lines);
+        if pass.is_done() {
+            progress.end();
+            return Ok(());
+        }
+        tokio::select! {
+            changed = watch.changed() => changed.context("the pass vanished")?,
+            _ = interrupts.recv() => {
+                anyhow::ensure!(
+                    !record.cancelled().is_cancelled(),
+                    "interrupted again; nobody knows how what was under way ended"
+                );
+                progress.say(
+                    "stopping: nothing more is tried, what is under way ends; Ctrl-C again does not \
+                     wait for it",
+                );
+                record.cancel();
+            }
+        }
+    }
 }
 
 /// Takes a look that the pod source has settled for.
@@ -179,10 +185,21 @@ impl Progress {
             .values()
             .map(|report| report.removed + report.already_gone + report.failed + report.skipped)
             .sum();
+        if planned == 0 {
+            return;
+        }
         bar.set_length(planned);
         bar.set_position(ended);
         if let Some(line) = lines.last() {
             bar.set_message(line.clone());
+        }
+    }
+
+    /// Says something beside the progress.
+    fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
         }
     }
 
