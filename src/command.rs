@@ -158,7 +158,8 @@ impl Progress {
     fn new(output: Output) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-            let style = "{msg} [{bar:30}] {pos}/{len} {per_sec} {eta} left";
+            // The message last, cut at the terminal's width.
+            let style = "[{bar:30}] {pos}/{len} {per_sec} {eta} left  {wide_msg}";
             if let Ok(style) = ProgressStyle::with_template(style) {
                 bar.set_style(style.progress_chars("=> "));
             }
