@@ -19,7 +19,7 @@
 //! | [`state`] | gc, metrics, report | what outlives the process: journal, image ages, lock |
 //! | [`pass`] | gc, model, observe, cri, metrics, quarantine, record, report, state | one pass |
 //! | [`worker`] | pass, gc, record, report, state | who may have a pass, one at a time |
-//! | [`http`] | worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |
+//! | [`http`] | config, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |
 //! | [`cli`] | config, gc | the command line, as values |
 //! | [`command`] | all | `plan` and `gc` on the command line |
 //! | [`sim`] | cri | a simulated node; the service never uses it |

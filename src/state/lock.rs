@@ -84,6 +84,22 @@ impl Lock {
     }
 }
 
+/// Says whether somebody holds the lock of a state directory, without making or changing anything.
+pub fn held(dir: &Path) -> Option<Held> {
+    let path = dir.join(NAME);
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(flags.bits().cast_signed());
+    let file = options.open(&path).ok()?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(Errno::WOULDBLOCK) => Some(Held {
+            holder: holder(&file),
+            path,
+        }),
+        Ok(()) | Err(_) => None,
+    }
+}
+
 /// A lock needs no writing: on a read-only file system an old file will do.
 fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
@@ -138,7 +154,9 @@ mod tests {
         let pid = std::process::id();
         assert!(matches!(held.holder, Holder::Process { pid: p, .. } if p == pid));
         assert!(held.to_string().contains(&format!("pid {pid} ")), "{held}");
+        assert_eq!(super::held(dir.path()), Some(held));
         drop(lock);
+        assert_eq!(super::held(dir.path()), None);
         assert!(Lock::take(dir.path()).is_ok(), "let go");
     }
 

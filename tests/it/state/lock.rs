@@ -12,7 +12,14 @@ async fn a_second_one_is_refused_and_told_the_holders_pid() {
     let config = rig.config_file();
     let config = format!("--config.file={}", config.display());
     let pid = format!("pid {} ", rig.pid());
-    for args in [&[config.as_str()][..], &[&config, "gc"]] {
+    let address = format!("--web.listen-address={}", rig.address);
+    // The last one meets the taken address first.
+    let serve = [
+        &[config.as_str()][..],
+        &[&config, "gc"],
+        &[&config, &address],
+    ];
+    for args in serve {
         let output = run(args).await;
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
