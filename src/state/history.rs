@@ -68,11 +68,7 @@ impl Reader {
     fn take(&mut self, entry: Entry) {
         match entry {
             Entry::Opened { .. } => self.place.0 += 1,
-            Entry::Begun { pass } => {
-                self.forget_lost_ends(&pass.id);
-                self.put(*pass, false);
-            }
-            Entry::Progress { pass } => self.put(*pass, false),
+            Entry::Begun { pass } | Entry::Progress { pass } => self.put(*pass, false),
             Entry::Ended { pass } => self.put(*pass, true),
             Entry::Intended { pass_id, object } => {
                 let place = self.place;
@@ -97,18 +93,22 @@ impl Reader {
         }
     }
 
-    /// Passes run one at a time: where one begins, those before it had ended, unless a new process
+    /// Passes run one at a time: where one runs, those before it had ended, unless a new process
     /// stands in between. What they came to could not be written, or was lost.
-    fn forget_lost_ends(&mut self, begins: &str) {
+    fn forget_lost_ends(&mut self, runs: &str) {
         let (process, gaps) = self.place;
         self.tracks.retain(|id, track| {
             let cut_off = track.place.0 < process && track.place.1 == gaps;
-            track.ended || cut_off || id == begins
+            track.ended || cut_off || id == runs
         });
     }
 
     fn put(&mut self, pass: Pass, ended: bool) {
         let id = pass.id.clone();
+        // One that never began may end beside another.
+        if pass.started_at.is_some() {
+            self.forget_lost_ends(&id);
+        }
         let mut open = BTreeSet::new();
         match self.tracks.remove(&id) {
             Some(track) if !ended => open = track.open,

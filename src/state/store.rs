@@ -136,12 +136,15 @@ fn append(ring: &mut Ring, entry: &Entry) -> io::Result<()> {
 
 /// Notes that a process takes over: passes before it that are not over never will be.
 fn mark(ring: &mut Ring) -> io::Result<()> {
-    let entry = Entry::Opened {
+    append(ring, &opened())?;
+    ring.sync()
+}
+
+fn opened() -> Entry {
+    Entry::Opened {
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
-    append(ring, &entry)?;
-    ring.sync()
+    }
 }
 
 type Recovered = (Ring, History, Option<String>);
@@ -219,6 +222,8 @@ fn carry(mut ring: Ring, history: &History) -> io::Result<Ring> {
     for pass in &history.interrupted {
         let pass = Box::new(pass.clone());
         append(&mut ring, &Entry::Progress { pass })?;
+        // Without a process after it, it would seem to have gone on.
+        append(&mut ring, &opened())?;
     }
     ring.sync()?;
     Ok(ring)

@@ -248,6 +248,17 @@ fn a_lost_end_is_no_interruption() {
         (ids(&found.ended), ids(&found.interrupted)),
         (vec!["p-2"], vec![])
     );
+    // Nor when the next one's beginning is lost as well; but one that never began ends beside it.
+    let dir = tempfile::tempdir().unwrap();
+    live(dir.path(), BYTES_MIN, &[begun(pass(1)), end(ended(2))]);
+    assert_eq!(history(dir.path()).interrupted, []);
+    let dir = tempfile::tempdir().unwrap();
+    let withdrawn = Pass {
+        started_at: None,
+        ..ended(2)
+    };
+    live(dir.path(), BYTES_MIN, &[begun(pass(1)), end(withdrawn)]);
+    assert_eq!(ids(&history(dir.path()).interrupted), ["p-1"]);
     // Another process does not end the pass of one before it.
     let dir = tempfile::tempdir().unwrap();
     live(dir.path(), BYTES_MIN, &[begun(pass(1))]);
@@ -429,10 +440,11 @@ fn what_is_no_file_is_set_aside() {
 fn another_size_takes_the_history_along() {
     let dir = tempfile::tempdir().unwrap();
     live(dir.path(), BYTES_MIN, &[end(ended(1)), begun(pass(2))]);
+    live(dir.path(), BYTES_MIN, &[begun(pass(3))]);
     for bytes in [4 * BYTES_MIN, BYTES_MIN] {
         let found = live(dir.path(), bytes, &[]);
         assert_eq!(ids(&found.history.ended), ["p-1"]);
-        assert_eq!(ids(&found.history.interrupted), ["p-2"]);
+        assert_eq!(ids(&found.history.interrupted), ["p-2", "p-3"]);
         assert_eq!(fs::metadata(journal(dir.path())).unwrap().len(), bytes);
         assert!(!dir.path().join("journal.damaged-1").exists());
     }
