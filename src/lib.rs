@@ -11,14 +11,15 @@
 //! | [`telemetry`] | config | logging set-up |
 //! | [`cri`] | model, report | the runtime |
 //! | [`pods`] | model | the pod source |
-//! | [`observe`] | cri, pods, model, report | one look at the node, shared |
+//! | [`observe`] | cri, memory, pods, model, report | one look at the node, shared |
 //! | [`metrics`] | gc, report | own counters |
 //! | [`scrape`] | observe, cri, model, gc, report, metrics | the metrics page |
 //! | [`quarantine`] | model, report | sandboxes that failed |
+//! | [`memory`] | - | gives freed memory back |
 //! | [`record`] | report | a pass as others see it |
 //! | [`pass`] | gc, model, observe, cri, metrics, quarantine, record, report | one pass |
 //! | [`worker`] | pass, gc, record, report | who may have a pass, one at a time |
-//! | [`http`] | config, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |
+//! | [`http`] | config, memory, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |
 //! | [`cli`] | config, gc | the command line, as values |
 //! | [`command`] | all | `plan` and `gc` on the command line |
 //! | [`sim`] | cri | a simulated node; the service never uses it |
@@ -33,6 +34,7 @@ pub mod cri;
 pub mod demo;
 pub mod gc;
 pub mod http;
+pub mod memory;
 pub mod metrics;
 pub mod model;
 pub mod observe;

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cri;
+use crate::memory;
 use crate::model::{
     Container, Filesystem, Image, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows,
     Snapshot,
@@ -323,6 +324,8 @@ impl Observer {
                 .latest = Some(Arc::clone(&look));
             drop(landing);
             sender.send_replace(Some(look));
+            // The look before this one, and the messages that this one came in.
+            memory::give_back();
         });
         receiver
     }
