@@ -10,8 +10,8 @@ use crate::cri::{self, ListMode, Listed};
 use crate::gc::{KeepReason, Plan, RemoveReason, Summary, Target};
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::{
-    Container, ContainerId, ContainerState, Filesystem, FilesystemUsage, Image, ImageId, PodRef,
-    PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
+    Container, ContainerId, ContainerState, Filesystem, FilesystemUsage, Image, ImageId, PodOrigin,
+    PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
 };
 use crate::observe::{Filesystems, Look, Timings};
 use crate::report::{
@@ -167,6 +167,7 @@ pub(super) fn look() -> Look {
             container: vec![filesystem("/var/lib/layers", 0)],
         }),
         pods: Pods::Unknown(PodsUnknown::NoSource),
+        pod_origin: PodOrigin::default(),
         exits_unknown: 4,
         last_exits: BTreeMap::new(),
         timings: Timings {
