@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, Mode};
 use crate::cri::discover::{Places, discover};
 use crate::gc::gate::Brakes;
+use crate::http::serve::Stop;
 use crate::http::{self, Fixed, Live, Route, Service};
 use crate::metrics::Metrics;
 use crate::observe::Observer;
@@ -37,7 +38,8 @@ pub type Reload = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 /// # Errors
 /// If no runtime is found, or an address cannot be listened on.
 pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyhow::Result<()> {
-    let shutdown = CancellationToken::new();
+    let stop = Stop::default();
+    let shutdown = stop.shutdown.clone();
     // Before anything is said to be ready, so that no signal is missed.
     let signals = signals()?;
     let runner = runner(&config, flag).await?;
@@ -54,11 +56,11 @@ pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyh
     let permits = http::serve::permits();
     let mut tasks = JoinSet::new();
     for listener in listeners {
-        let (router, shutdown) = (router.clone(), shutdown.clone());
+        let (router, stop) = (router.clone(), stop.clone());
         tasks.spawn(http::serve::serve(
             listener,
             router,
-            shutdown,
+            stop,
             Arc::clone(&permits),
         ));
     }
@@ -74,6 +76,7 @@ pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyh
     if let Err(error) = working.await {
         tracing::error!(%error, "the worker died; this is a bug in crisweep");
     }
+    stop.passes_over.cancel();
     while tasks.join_next().await.is_some() {}
     tracing::info!("down");
     Ok(())

@@ -57,7 +57,15 @@ where
         .with_writer(writer);
     Ok(match log.format {
         LogFormat::Text => Box::new(builder.with_ansi(colours).finish()),
-        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_ansi(false).finish()),
+        // Without the module's path: `target` is what a removal is of, and a key must not come twice.
+        LogFormat::Json => Box::new(
+            builder
+                .json()
+                .flatten_event(true)
+                .with_ansi(false)
+                .with_target(false)
+                .finish(),
+        ),
     })
 }
 

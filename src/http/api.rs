@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json as object};
 
@@ -179,8 +180,22 @@ pub(super) async fn passes(State(service): State<Service>) -> Response {
     )
 }
 
+/// The id that a path names. What cannot be one is refused in JSON, like everything else.
+pub(super) struct Id(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(id)) => Ok(Self(id)),
+            Err(error) => Err(Problem::bad(error.body_text())),
+        }
+    }
+}
+
 /// `GET /api/v1/passes/{id}`.
-pub(super) async fn pass(State(service): State<Service>, Path(id): Path<String>) -> Response {
+pub(super) async fn pass(State(service): State<Service>, Id(id): Id) -> Response {
     match service.worker.find(&id) {
         Some(record) => json(StatusCode::OK, &record.pass()),
         None => unknown_pass(&id),
@@ -189,7 +204,7 @@ pub(super) async fn pass(State(service): State<Service>, Path(id): Path<String>)
 
 /// `DELETE /api/v1/passes/{id}`: a waiting pass is dropped; a running one tries nothing more and
 /// ends when what is under way has.
-pub(super) async fn cancel(State(service): State<Service>, Path(id): Path<String>) -> Response {
+pub(super) async fn cancel(State(service): State<Service>, Id(id): Id) -> Response {
     match service.worker.find(&id) {
         None => unknown_pass(&id),
         Some(record) if record.pass().is_done() => {

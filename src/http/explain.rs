@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json as value};
 
+use super::api::Id;
 use super::{Problem, Service, json};
 use crate::gc::{KeepReason, Plan, PodKnowledge, RemoveReason, Subject, Target, Verdict};
 use crate::model::{Image, PodSandboxId, Pods};
@@ -18,7 +19,7 @@ const PREFIX_MIN: usize = 6;
 const OBJECTS_MAX: usize = 500;
 
 /// Handles `GET /api/v1/explain/{id}`.
-pub(super) async fn get(State(service): State<Service>, Path(id): Path<String>) -> Response {
+pub(super) async fn get(State(service): State<Service>, Id(id): Id) -> Response {
     let look = match service.look().await {
         Ok(look) => look,
         Err(problem) => return problem.into_response(),

@@ -23,19 +23,26 @@ const CONNECTIONS_MAX: usize = 256;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// A request's head may be this long.
 const HEAD_MAX_BYTES: usize = 32 << 10;
-/// How long open connections are waited for at the end.
+/// How long open connections are waited for once the last pass is over.
 const DRAIN: Duration = Duration::from_secs(3);
 /// Rest after a failed accept (no descriptors left), so that it does not spin.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// Serves until `shutdown`, then until the open requests are answered (`going_down` by then tells
-/// that nothing more will happen).
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    shutdown: CancellationToken,
-    permits: Arc<Semaphore>,
-) {
+/// When a server stops accepting, and from when on it no longer waits for what is open.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    /// Nothing new is accepted.
+    pub shutdown: CancellationToken,
+    /// The last pass is over: whoever waits for it can be answered now.
+    pub passes_over: CancellationToken,
+}
+
+/// Serves until `stop.shutdown`, then until the open requests are answered.
+pub async fn serve(listener: TcpListener, router: Router, stop: Stop, permits: Arc<Semaphore>) {
+    let Stop {
+        shutdown,
+        passes_over,
+    } = stop;
     let mut connections = JoinSet::new();
     loop {
         let permit = tokio::select! {
@@ -64,8 +71,13 @@ pub async fn serve(
     }
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN, drained).await.is_err() {
-        tracing::warn!("open connections were cut at the end");
+    let patience = async {
+        passes_over.cancelled().await;
+        tokio::time::sleep(DRAIN).await;
+    };
+    tokio::select! {
+        () = drained => {}
+        () = patience => tracing::warn!("open connections were cut at the end"),
     }
 }
 

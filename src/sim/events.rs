@@ -40,6 +40,12 @@ impl Node {
             .is_some()
     }
 
+    /// Makes the runtime list a container without its id, as no runtime should.
+    pub fn garble_container(&mut self, id: &str) -> bool {
+        let record = self.containers.get_mut(id);
+        record.map(|c| c.row.id.clear()).is_some()
+    }
+
     /// Removes a container as someone else would: nobody is asked, nothing is recorded.
     pub fn vanish_container(&mut self, id: &str) -> bool {
         self.remove_container(id).is_some()

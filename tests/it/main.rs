@@ -6,8 +6,13 @@
     reason = "a test's helper fails as loudly as the test itself"
 )]
 
+mod alerts;
 mod cases;
+mod command;
+mod gc_pass;
+mod http;
 mod kubelet_model;
 mod names;
 mod properties;
+mod support;
 mod tidy;

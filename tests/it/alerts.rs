@@ -1,0 +1,7 @@
+//! Alertmanager's webhook: what an alert leads to, and what it does not.
+
+mod brakes;
+mod duplicates;
+mod hook;
+mod refused;
+mod routes;

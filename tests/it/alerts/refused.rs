@@ -1,0 +1,73 @@
+//! Calls that nobody understands, and calls that ask for nothing.
+
+use serde_json::{Value, json};
+
+use super::hook::{PATH, asks, call, counted, send};
+use crate::support::{Answer, Rig, nodes};
+
+#[tokio::test]
+async fn what_is_no_webhook_of_version_4_is_refused_with_the_reason() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    let changed = |key: &str, value: Option<Value>| {
+        let mut call = call(vec![asks("all")]);
+        match value {
+            Some(value) => call[key] = value,
+            None => drop(call.as_object_mut().unwrap().remove(key)),
+        }
+        call.to_string()
+    };
+    let mut labels = call(vec![asks("all")]);
+    labels["alerts"][0]["labels"]["count"] = json!(7);
+    let mut status = call(vec![asks("all")]);
+    status["alerts"][0]["status"] = json!("burning");
+    let bodies = [
+        (String::new(), "EOF"),
+        ("{".to_owned(), "EOF"),
+        ("[]".to_owned(), "version \"4\""),
+        ("alerts=all".to_owned(), "expected value"),
+        (changed("version", None), "missing field `version`"),
+        (changed("version", Some(json!("3"))), "only \"4\" is"),
+        (changed("version", Some(json!(4))), "version \"4\""),
+        (changed("alerts", None), "missing field `alerts`"),
+        (changed("alerts", Some(json!(null))), "null"),
+        (labels.to_string(), "expected a string"),
+        (status.to_string(), "burning"),
+    ];
+    let count = bodies.len();
+    for (body, words) in bodies {
+        let request = rig.request("POST", PATH).body(body);
+        Answer::of(request).await.refused(400, words);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "some")]
+    counted(&rig, "malformed", count as f64).await;
+    assert!(rig.passes().await.is_empty());
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn a_call_without_alerts_is_fine() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let answer = send(&rig, Vec::new()).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.json()["result"], "nothing-to-do");
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn unknown_keys_are_fine() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let mut call = call(vec![asks("all")]);
+    call["new"] = json!({ "in": ["a", "later", "release"] });
+    call["alerts"][0]["new"] = json!(true);
+    assert_eq!(rig.post_json(PATH, &call).await.status, 202);
+}
+
+#[tokio::test]
+async fn every_result_is_counted_from_the_start() {
+    let rig = Rig::start(nodes::healthy(), json!({})).await;
+    let page = rig.metrics().await;
+    for result in crisweep::report::AlertResult::ALL {
+        let sample = format!("crisweep_alerts_total{{result=\"{}\"}}", result.label());
+        page.is(&sample, 0.0);
+    }
+}

@@ -1,0 +1,177 @@
+//! `crisweep plan` and `crisweep gc`.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use crisweep::sim::{Cni, NodeBuilder, Options, Sim};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::nodes;
+use crate::support::rig::{config, no_harm, write};
+use crate::support::service::run;
+
+/// A simulated node without a service.
+struct Bare {
+    sim: Sim,
+    config: PathBuf,
+    _dir: TempDir,
+}
+
+impl Bare {
+    fn start(node: NodeBuilder, changes: &Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            pods_file: Some(dir.path().join("pods.json")),
+            ..Options::default()
+        };
+        let sim = Sim::start(dir.path().join("cri.sock"), node.build(), options).unwrap();
+        let config = write(dir.path(), &config(dir.path(), changes));
+        Self {
+            sim,
+            config,
+            _dir: dir,
+        }
+    }
+
+    async fn run(&self, args: &[&str]) -> Output {
+        let mut all = vec!["--config.file", self.config.to_str().unwrap()];
+        all.extend(args);
+        run(&all).await
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            no_harm(&self.sim);
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn plan_shows_a_table_and_removes_nothing() {
+    let node = Bare::start(nodes::litter(2), &json!({}));
+    let output = node.run(&["plan"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    for words in [
+        "VERDICT",
+        "default/old-0",
+        "pod-deleted",
+        "containers: remove 2 (pod-deleted 2)",
+        "sandboxes: keep 1 (ready 1)",
+    ] {
+        assert!(table.contains(words), "{words}: {table}");
+    }
+    assert!(!table.contains("default/web"));
+    let all = text(&node.run(&["plan", "--all"]).await.stdout);
+    assert!(all.contains("default/web"), "{all}");
+    assert_eq!(node.sim.calls(), []);
+}
+
+#[tokio::test]
+async fn plan_as_json_is_what_the_api_answers() {
+    let node = Bare::start(nodes::litter(2), &json!({}));
+    let output = node
+        .run(&["plan", "--output", "json", "--target", "containers"])
+        .await;
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(plan["removals"].as_array().unwrap().len(), 2);
+    assert_eq!(plan["removals"][0]["reason"], "pod-deleted");
+    assert_eq!(
+        plan["summary"]["containers"]["keep"],
+        json!({ "running": 1 })
+    );
+    assert!(plan["summary"].get("sandboxes").is_none());
+}
+
+#[tokio::test]
+async fn plan_says_when_nothing_is_known_of_the_pods() {
+    let changes = json!({ "pods": { "source": "none", "file": null } });
+    let node = Bare::start(nodes::litter(2), &changes);
+    let said = text(&node.run(&["plan"]).await.stdout);
+    assert!(said.contains("only surplus goes"), "{said}");
+    let changes = ["plan", "--assume-finished-after", "1h", "--output", "json"];
+    let plan: Value = serde_json::from_slice(&node.run(&changes).await.stdout).unwrap();
+    assert_eq!(plan["kept"][0]["pod_state"], "assumed");
+}
+
+#[tokio::test]
+async fn gc_runs_a_pass_shows_it_and_exits_with_0() {
+    let node = Bare::start(nodes::litter(3), &json!({}));
+    let output = node.run(&["gc", "--dry-run"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("dry run"));
+    assert_eq!(node.sim.calls(), []);
+    let output = node.run(&["gc"]).await;
+    assert_eq!(output.status.code(), Some(0));
+    let shown = text(&output.stdout);
+    assert!(
+        shown.contains("PLANNED") && shown.contains("completed"),
+        "{shown}"
+    );
+    let progress = text(&output.stderr);
+    assert!(
+        progress.contains("containers: batch 1: 3 of 3 gone"),
+        "{progress}"
+    );
+    assert_eq!(node.sim.calls().len(), 6);
+    let output = node.run(&["gc", "--output", "json"]).await;
+    assert_eq!(output.status.code(), Some(0));
+    let pass: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(pass["outcome"], "nothing-to-do");
+    assert_eq!(pass["trigger"]["cause"], "command");
+}
+
+#[tokio::test]
+async fn gc_exits_with_1_when_not_all_that_was_planned_went() {
+    let node = Bare::start(nodes::leaks(4), &json!({}));
+    node.sim.set_cni(
+        &node.sim.sandbox_id("default/leak-2#0").unwrap(),
+        Cni::failing(),
+    );
+    let output = node.run(&["gc"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let shown = text(&output.stdout);
+    assert!(
+        shown.contains("partial") && shown.contains("failed to destroy network"),
+        "{shown}"
+    );
+    assert_eq!(node.sim.calls().len(), 4);
+}
+
+#[tokio::test]
+async fn gc_is_bounded_by_max_removals_and_target() {
+    let node = Bare::start(nodes::litter(5), &json!({}));
+    let args = [
+        "gc",
+        "--target",
+        "containers",
+        "--max-removals",
+        "2",
+        "--output",
+        "json",
+    ];
+    let output = node.run(&args).await;
+    assert_eq!(output.status.code(), Some(1));
+    let pass: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(pass["targets"]["containers"]["removed"], 2);
+    assert_eq!(node.sim.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_down_fails_the_command_with_its_reason() {
+    let node = Bare::start(nodes::litter(1), &json!({}));
+    node.sim.stop().await;
+    for args in [&["plan"][..], &["gc"]] {
+        let output = node.run(args).await;
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let said = text(&output.stderr) + &text(&output.stdout);
+        assert!(said.contains("no connection"), "{said}");
+    }
+}

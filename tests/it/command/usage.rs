@@ -1,0 +1,118 @@
+//! `crisweep config`, `--help`, `--version`, and what is refused.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::rig::{config, write};
+use crate::support::service::run;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn config_prints_the_effective_configuration_which_loads_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(
+        dir.path(),
+        &config(dir.path(), &json!({ "gc": { "batch_size": 7 } })),
+    );
+    let output = run(&["config", file.to_str().unwrap()]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    for line in [
+        "batch_size: 7",
+        "max_concurrency: 8",
+        "name: node-1",
+        "mode: enforce",
+    ] {
+        assert!(printed.contains(line), "{line}: {printed}");
+    }
+    let again = dir.path().join("again.yaml");
+    fs::write(&again, &printed).unwrap();
+    let output = run(&["--config.file", again.to_str().unwrap(), "config"]).await;
+    assert_eq!(text(&output.stdout), printed);
+}
+
+#[tokio::test]
+async fn config_refuses_with_2_and_names_every_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let changes = json!({
+        "gc": { "batch_size": 0, "batchsize": 1 },
+        "policy": { "containers": { "min_age": "soon" } },
+        "mode": "careful",
+    });
+    let file = write(dir.path(), &config(dir.path(), &changes));
+    let file = file.to_str().unwrap();
+    for args in [
+        &["config", file][..],
+        &["--config.file", file, "plan"],
+        &["--config.file", file],
+    ] {
+        let output = run(args).await;
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty());
+        let said = text(&output.stderr);
+        for key in [
+            "gc.batch_size",
+            "gc.batchsize",
+            "policy.containers.min_age",
+            "mode",
+        ] {
+            assert!(said.contains(key), "{key}: {said}");
+        }
+    }
+    let output = run(&["config", "/nowhere/crisweep.yaml"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("/nowhere/crisweep.yaml"));
+}
+
+#[tokio::test]
+async fn version_and_help_answer_without_any_runtime() {
+    let output = run(&["--version"]).await;
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).starts_with(concat!("crisweep ", env!("CARGO_PKG_VERSION"))));
+    let output = run(&["--help"]).await;
+    assert_eq!(output.status.code(), Some(0));
+    let help = text(&output.stdout);
+    for word in [
+        "serve",
+        "demo",
+        "plan",
+        "gc",
+        "config",
+        "--config.file",
+        "--web.listen-address",
+        "--runtime-endpoint",
+        "--log.level",
+    ] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+}
+
+#[tokio::test]
+async fn unknown_flags_commands_and_targets_are_refused_with_2() {
+    for (args, words) in [
+        (&["--config-file", "x"][..], "--config-file"),
+        (&["sweep"], "sweep"),
+        (&["gc", "--target", "pods"], "unknown target \"pods\""),
+        (&["gc", "--max-removals", "many"], "many"),
+        (&["plan", "--output", "xml"], "xml"),
+        (&["--log.level", "loud", "plan"], "log.level"),
+        (&["--runtime-endpoint", "tcp://1.2.3.4:5", "plan"], "unix"),
+    ] {
+        let output = run(args).await;
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{args:?}: {}",
+            text(&output.stderr)
+        );
+        assert!(
+            text(&output.stderr).contains(words),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}

@@ -1,0 +1,10 @@
+//! Passes on a simulated node: what goes, in which order, and what stops them.
+
+mod bounds;
+mod order;
+mod pods;
+mod quarantine;
+mod races;
+mod runtime;
+mod scale;
+mod shutdown;

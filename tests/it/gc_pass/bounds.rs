@@ -1,0 +1,95 @@
+//! What ends a pass, or holds it back, before its plan is done.
+
+use std::time::Duration;
+
+use crisweep::sim::{Cni, Disk, Rpc};
+use jiff::SignedDuration;
+use serde_json::json;
+
+use crate::support::{Rig, nodes};
+
+#[tokio::test]
+async fn max_removals_bounds_a_pass_by_request_and_by_configuration() {
+    let rig = Rig::start(nodes::litter(10), json!({ "gc": { "max_removals": 4 } })).await;
+    // The smaller of the two counts.
+    for (query, removed) in [("max_removals=3", 3), ("max_removals=100", 4)] {
+        let before = rig.removals().len();
+        let pass = rig.gc(query).await;
+        assert_eq!(pass["outcome"], "partial");
+        assert!(
+            pass["errors"].to_string().contains("max_removals"),
+            "{pass}"
+        );
+        assert_eq!(rig.removals().len() - before, removed);
+    }
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (3, 10));
+}
+
+#[tokio::test]
+async fn the_deadline_ends_a_pass_between_batches() {
+    let changes = json!({ "gc": { "deadline": "500ms", "batch_size": 2, "max_concurrency": 1 } });
+    let rig = Rig::start(nodes::litter(60), changes).await;
+    rig.sim.set_disk(Disk {
+        each: Duration::from_millis(60),
+        crowding: Duration::ZERO,
+    });
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial");
+    assert!(pass["errors"].to_string().contains("gc.deadline"), "{pass}");
+    let removed = pass["targets"]["containers"]["removed"].as_u64().unwrap();
+    assert!((1..60).contains(&removed) && removed % 2 == 0, "{removed}");
+}
+
+#[tokio::test]
+async fn a_pass_rests_between_batches() {
+    let gc = json!({ "batch_pause": "300ms", "batch_size": 2, "max_concurrency": 1 });
+    let rig = Rig::start(nodes::litter(6), json!({ "gc": gc })).await;
+    rig.gc("target=containers").await;
+    let calls = rig.removals();
+    for pair in calls.chunks(2).collect::<Vec<_>>().windows(2) {
+        let ended = pair[0][1].ended.unwrap().at;
+        let rest = pair[1][0].at.duration_since(ended);
+        assert!(rest >= SignedDuration::from_millis(299), "{rest}");
+    }
+    assert_eq!(calls.len(), 6);
+}
+
+#[tokio::test]
+async fn the_circuit_breaker_ends_a_pass_that_mostly_fails() {
+    let changes = json!({ "gc": { "batch_size": 10 } });
+    let rig = Rig::start(nodes::leaks(60), changes).await;
+    rig.sim.set_cni_default(Cni::failing());
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "aborted");
+    assert!(
+        pass["errors"].to_string().contains("circuit breaker"),
+        "{pass}"
+    );
+    assert_eq!(pass["targets"]["sandboxes"]["failed"], 10);
+    assert_eq!(rig.removals().len(), 10);
+    rig.metrics().await.is(
+        "crisweep_removal_failures_total{target=\"sandboxes\",class=\"network-teardown\"}",
+        10.0,
+    );
+}
+
+#[tokio::test]
+async fn pause_refuses_with_409_unless_forced() {
+    let rig = Rig::start(nodes::litter(2), json!({ "brakes": { "pause": true } })).await;
+    rig.post("/gc").await.refused(409, "brakes.pause");
+    rig.nothing_was_touched();
+    assert_eq!(rig.gc("dry_run=true").await["outcome"], "completed");
+    rig.nothing_was_touched();
+    assert_eq!(rig.gc("force=true").await["outcome"], "completed");
+    assert_eq!(rig.sim.call_count(Rpc::RemoveContainer), 2);
+}
+
+#[tokio::test]
+async fn a_person_passes_cool_down_and_passes_per_hour() {
+    let brakes = json!({ "cooldown": "1h", "max_passes_per_hour": 1 });
+    let rig = Rig::start(nodes::litter(3), json!({ "brakes": brakes })).await;
+    for _ in 0..3 {
+        assert_eq!(rig.gc("max_removals=1").await["outcome"], "partial");
+    }
+    assert_eq!(rig.removals().len(), 3);
+}

@@ -1,0 +1,141 @@
+//! What goes, in which order, how many at a time.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crisweep::sim::{Disk, PodSpec, Rpc, hours};
+use serde_json::json;
+
+use crate::support::{Rig, nodes};
+
+#[tokio::test]
+async fn containers_and_then_their_sandbox_go_in_one_pass() {
+    let rig = Rig::start(nodes::litter(5), json!({})).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed");
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+    let rpcs: Vec<Rpc> = rig.removals().iter().map(|call| call.rpc).collect();
+    let wanted = [[Rpc::RemoveContainer; 5], [Rpc::RemovePodSandbox; 5]].concat();
+    assert_eq!(rpcs, wanted);
+    // A dead sandbox is not stopped first: that would run the network's teardown twice.
+    assert_eq!(rig.sim.call_count(Rpc::StopPodSandbox), 0);
+    assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+}
+
+#[tokio::test]
+async fn the_oldest_goes_first() {
+    let changes = json!({ "gc": { "max_concurrency": 1, "batch_size": 7 } });
+    let rig = Rig::start(nodes::litter(20), changes).await;
+    rig.gc("").await;
+    let containers: Vec<String> = (0..20).map(|n| format!("default/old-{n}/app#0")).collect();
+    assert_eq!(rig.subjects(Rpc::RemoveContainer), containers);
+    let sandboxes: Vec<String> = (0..20).map(|n| format!("default/old-{n}#0")).collect();
+    assert_eq!(rig.subjects(Rpc::RemovePodSandbox), sandboxes);
+    assert_eq!(rig.sim.peak_removals_in_flight(), 1);
+}
+
+#[tokio::test]
+async fn batches_hold_fifty_and_never_more_than_eight_are_in_flight() {
+    let rig = Rig::start(nodes::litter(120), json!({})).await;
+    rig.sim.set_disk(Disk {
+        each: Duration::from_millis(10),
+        crowding: Duration::ZERO,
+    });
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed");
+    for target in ["containers", "sandboxes"] {
+        assert_eq!(pass["targets"][target]["batches"], 3);
+        let of_target = rig.logged("batch begins").into_iter();
+        let sizes: Vec<u64> = of_target
+            .filter(|line| line["target"] == target)
+            .map(|line| line["size"].as_u64().unwrap())
+            .collect();
+        assert_eq!(sizes, [50, 50, 20]);
+    }
+    // Each batch's members are older than the next one's.
+    let order = rig.subjects(Rpc::RemoveContainer);
+    for (batch, subjects) in order.chunks(50).enumerate() {
+        let wanted = (50 * batch..120).take(50);
+        let wanted: BTreeSet<String> = wanted.map(|n| format!("default/old-{n}/app#0")).collect();
+        assert_eq!(subjects.iter().cloned().collect::<BTreeSet<_>>(), wanted);
+    }
+    let peak = rig.sim.peak_removals_in_flight();
+    assert!((2..=8).contains(&peak), "{peak}");
+}
+
+#[tokio::test]
+async fn only_surplus_of_living_pods_goes() {
+    let crash = PodSpec::new("crash")
+        .exited("app", 0, hours(5))
+        .exited("app", 1, hours(4))
+        .exited("app", 2, hours(3))
+        .running("app", 3)
+        .leaked_sandbox(0, hours(9))
+        .sandbox(1);
+    // The sandbox that is named last is the ready one; what runs lives in the first.
+    let waits = PodSpec::new("waits")
+        .exited("app", 0, hours(5))
+        .exited("app", 1, hours(4));
+    let rig = Rig::start(nodes::healthy().pod(crash).pod(waits), json!({})).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(
+        pass["targets"]["containers"]["reasons"],
+        json!({ "superseded": 3 })
+    );
+    let gone: BTreeSet<String> = rig.subjects(Rpc::RemoveContainer).into_iter().collect();
+    let wanted = [
+        "default/crash/app#0",
+        "default/crash/app#1",
+        "default/waits/app#0",
+    ];
+    assert_eq!(gone, wanted.map(str::to_owned).into());
+    assert_eq!(rig.removals().len(), 4);
+}
+
+#[tokio::test]
+async fn dry_runs_and_mode_observe_remove_nothing() {
+    let mut rig = Rig::start(nodes::litter(3), json!({})).await;
+    for query in ["dry_run=true", "dry_run=true&target=sandboxes"] {
+        let pass = rig.gc(query).await;
+        assert_eq!(pass["dry_run"], true);
+        assert_eq!(pass["before"], pass["after"]);
+    }
+    rig.configure(&json!({ "mode": "observe" }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let pass = rig.gc("").await;
+    assert_eq!(
+        (&pass["dry_run"], &pass["outcome"]),
+        (&json!(true), &json!("completed"))
+    );
+    assert_eq!(pass["targets"]["containers"]["planned"], 3);
+    assert_eq!(pass["targets"]["containers"]["removed"], 0);
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn protected_and_foreign_objects_stay() {
+    let protected = PodSpec::new("kept")
+        .namespace("vault")
+        .exited("app", 0, hours(3))
+        .deleted();
+    let labelled = PodSpec::new("debug")
+        .label("keep", "yes")
+        .exited("app", 0, hours(3))
+        .deleted();
+    let foreign = PodSpec::new("tool")
+        .unmanaged()
+        .exited("app", 0, hours(3))
+        .not_ready();
+    let node = nodes::litter(1).pod(protected).pod(labelled).pod(foreign);
+    let protect = json!({ "namespaces": ["vault"], "labels": ["keep=yes"] });
+    let rig = Rig::start(node, json!({ "policy": { "protect": protect } })).await;
+    let pass = rig.gc("").await;
+    assert_eq!(rig.subjects(Rpc::RemoveContainer), ["default/old-0/app#0"]);
+    assert_eq!(rig.subjects(Rpc::RemovePodSandbox), ["default/old-0#0"]);
+    let kept = &pass["targets"]["containers"]["kept"];
+    assert_eq!(
+        kept,
+        &json!({ "protected": 2, "running": 1, "unmanaged": 1 })
+    );
+}

@@ -1,0 +1,136 @@
+//! Sandboxes that will not go, or not soon: they cost nobody else anything.
+
+use std::time::Duration;
+
+use crisweep::sim::{Cni, Rpc};
+use serde_json::json;
+
+use crate::support::{Rig, nodes, until};
+
+/// Returns the ids of every `step`th of the leaked sandboxes.
+fn every(rig: &Rig, step: usize, count: usize) -> Vec<String> {
+    let numbers = (0..count).step_by(step);
+    numbers
+        .map(|n| rig.sim.sandbox_id(&format!("default/leak-{n}#0")).unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn failing_sandboxes_are_left_alone_and_tried_again_later() {
+    let changes = json!({ "quarantine": { "base": "1s", "max": "2s" } });
+    let rig = Rig::start(nodes::leaks(9), changes).await;
+    let failing = every(&rig, 3, 9);
+    for id in &failing {
+        rig.sim.set_cni(id, Cni::failing());
+    }
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial");
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&report["removed"], &report["failed"]),
+        (&json!(6), &json!(3))
+    );
+    assert!(
+        pass["errors"][0]
+            .as_str()
+            .unwrap()
+            .contains("failed to destroy network")
+    );
+
+    let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(
+        status["quarantined_sandboxes"],
+        json!({ "network-teardown": 3 })
+    );
+    let page = rig.metrics().await;
+    page.is(
+        "crisweep_quarantined_sandboxes{class=\"network-teardown\"}",
+        3.0,
+    );
+    let why = rig
+        .get(&format!("/api/v1/explain/{}", failing[0]))
+        .await
+        .json();
+    assert_eq!(why["quarantine"]["failures"], 1, "{why:#}");
+    assert_eq!(why["quarantine"]["class"], "network-teardown");
+
+    rig.sim.heal_cni();
+    until("the back-off is over", || async {
+        let why = rig
+            .get(&format!("/api/v1/explain/{}", failing[0]))
+            .await
+            .json();
+        (why["verdict"] == "remove").then_some(())
+    })
+    .await;
+    until("all three are due", || async {
+        let page = rig.metrics().await;
+        (page.sum("crisweep_removable", "reason=\"pod-deleted\"") >= 3.0).then_some(())
+    })
+    .await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed");
+    assert_eq!(rig.dead_sandboxes(), 0);
+    let page = rig.metrics().await;
+    page.is(
+        "crisweep_quarantined_sandboxes{class=\"network-teardown\"}",
+        0.0,
+    );
+}
+
+#[tokio::test]
+async fn what_failed_is_not_tried_again_before_its_time() {
+    let rig = Rig::start(nodes::leaks(4), json!({ "quarantine": { "base": "1h" } })).await;
+    rig.sim
+        .set_cni(&every(&rig, 4, 4)[0], Cni::plugin_missing());
+    rig.gc("").await;
+    assert_eq!(rig.removals().len(), 4);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "nothing-to-do");
+    assert_eq!(pass["targets"]["sandboxes"]["kept"]["quarantined"], 1);
+    assert_eq!(rig.removals().len(), 4);
+}
+
+#[tokio::test]
+async fn a_slow_network_holds_no_healthy_sandbox_back() {
+    let rig = Rig::start(nodes::leaks(15), json!({})).await;
+    let slow = every(&rig, 3, 15);
+    for id in &slow {
+        rig.sim.set_cni(id, Cni::slow(Duration::from_secs(5)));
+    }
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed");
+    let (of_slow, of_healthy): (Vec<_>, Vec<_>) = rig
+        .removals()
+        .into_iter()
+        .partition(|call| slow.contains(&call.id));
+    assert_eq!((of_slow.len(), of_healthy.len()), (5, 10));
+    let first_slow = of_slow.iter().map(|call| call.ended.unwrap().at).min();
+    let last_healthy = of_healthy.iter().map(|call| call.ended.unwrap().at).max();
+    assert!(last_healthy < first_slow, "{last_healthy:?} {first_slow:?}");
+    assert_eq!(rig.sim.call_count(Rpc::StopPodSandbox), 0);
+}
+
+#[tokio::test]
+async fn a_hanging_removal_holds_nothing_back_and_ends_with_its_timeout() {
+    let changes = json!({ "runtime": { "removal_timeout": "3s" } });
+    let rig = Rig::start(nodes::leaks(12), changes).await;
+    let hanging = every(&rig, 12, 12).remove(0);
+    rig.sim.set_cni(&hanging, Cni::hanging());
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial");
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&report["removed"], &report["failed"]),
+        (&json!(11), &json!(1))
+    );
+    let (of_hanging, others): (Vec<_>, Vec<_>) = rig
+        .removals()
+        .into_iter()
+        .partition(|call| call.id == hanging);
+    let given_up = of_hanging[0].ended.unwrap().at;
+    assert!(others.iter().all(|call| call.ended.unwrap().at < given_up));
+    rig.metrics()
+        .await
+        .is("crisweep_quarantined_sandboxes{class=\"timeout\"}", 1.0);
+}

@@ -1,0 +1,154 @@
+//! What changes between the plan and the removal.
+
+use crisweep::cri::proto::runtime_service_client::RuntimeServiceClient;
+use crisweep::cri::proto::{ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec};
+use crisweep::sim::{DEFAULT_IMAGE, Fault, PodSpec, Rpc, hours, kubelet_labels};
+use serde_json::json;
+use tonic::transport::Endpoint;
+
+use crate::support::wait::until_true;
+use crate::support::{Rig, nodes};
+
+/// Begins a pass whose question before the removal hangs, changes the node, and lets it go on.
+async fn change_before_the_removal(
+    rig: &Rig,
+    question: Rpc,
+    change: impl AsyncFnOnce(),
+) -> serde_json::Value {
+    rig.sim.set_fault(question, Fault::hang());
+    let asked = rig.sim.call_count(question);
+    let id = rig.begin_gc("").await;
+    until_true("the pass asks before it removes", || {
+        rig.sim.call_count(question) > asked
+    })
+    .await;
+    change().await;
+    rig.sim.clear_faults();
+    rig.finished(&id).await
+}
+
+#[tokio::test]
+async fn what_was_gone_before_we_came_is_counted_apart() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    let pass = change_before_the_removal(&rig, Rpc::ContainerStatus, async || {
+        for name in ["default/old-0/app#0", "default/old-1/app#0"] {
+            let id = rig.sim.container_id(name).unwrap();
+            assert!(rig.sim.change(|node| node.vanish_container(&id)));
+        }
+    })
+    .await;
+    assert_eq!(pass["outcome"], "completed");
+    let report = &pass["targets"]["containers"];
+    assert_eq!(
+        (&report["removed"], &report["already_gone"]),
+        (&json!(0), &json!(2))
+    );
+    assert_eq!(rig.sim.call_count(Rpc::RemoveContainer), 0);
+    rig.metrics().await.is(
+        "crisweep_removals_already_gone_total{target=\"containers\"}",
+        2.0,
+    );
+}
+
+#[tokio::test]
+async fn a_created_container_that_starts_after_the_plan_is_skipped() {
+    let pod = PodSpec::new("slow")
+        .created("app", 0, hours(3))
+        .running("app", 1);
+    let changes = json!({ "policy": { "containers": { "max_per_container": 0 } } });
+    let rig = Rig::start(nodes::healthy().pod(pod), changes).await;
+    let id = rig.sim.container_id("default/slow/app#0").unwrap();
+    let pass = change_before_the_removal(&rig, Rpc::ContainerStatus, async || {
+        assert!(rig.sim.change(|node| node.start_container(&id)));
+    })
+    .await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(pass["targets"]["containers"]["skipped"], 1);
+    assert!(rig.removals().is_empty());
+    rig.metrics().await.is(
+        "crisweep_removals_skipped_total{target=\"containers\"}",
+        1.0,
+    );
+}
+
+#[tokio::test]
+async fn a_sandbox_that_gets_a_container_after_the_plan_is_skipped() {
+    let rig = Rig::start(nodes::leaks(1), json!({})).await;
+    let sandbox = rig.sim.sandbox_id("default/leak-0#0").unwrap();
+    let endpoint = Endpoint::from_shared(rig.sim.endpoint()).unwrap();
+    let mut cri = RuntimeServiceClient::new(endpoint.connect().await.unwrap());
+    let pass = change_before_the_removal(&rig, Rpc::PodSandboxStatus, async || {
+        let config = ContainerConfig {
+            metadata: Some(ContainerMetadata {
+                name: "late".to_owned(),
+                attempt: 0,
+            }),
+            image: Some(ImageSpec {
+                image: DEFAULT_IMAGE.to_owned(),
+                ..ImageSpec::default()
+            }),
+            labels: kubelet_labels("default", "leak-0", "late", Some("late")),
+            ..ContainerConfig::default()
+        };
+        let request = CreateContainerRequest {
+            pod_sandbox_id: sandbox.clone(),
+            config: Some(config),
+            ..CreateContainerRequest::default()
+        };
+        cri.create_container(request).await.unwrap();
+    })
+    .await;
+    assert_eq!(pass["targets"]["sandboxes"]["skipped"], 1, "{pass:#}");
+    assert!(rig.removals().is_empty());
+}
+
+#[tokio::test]
+async fn a_dead_sandbox_that_holds_a_running_container_stays() {
+    let pod = PodSpec::new("headless").running("app", 0).not_ready();
+    let rig = Rig::start(nodes::litter(1).pod(pod), json!({})).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed");
+    assert_eq!(rig.subjects(Rpc::RemovePodSandbox), ["default/old-0#0"]);
+    assert_eq!(pass["targets"]["sandboxes"]["kept"]["has-containers"], 1);
+}
+
+#[tokio::test]
+async fn a_container_in_state_unknown_stays_unless_included_and_is_then_stopped_first() {
+    let lost = PodSpec::new("lost").unknown("app", 0, hours(3)).deleted();
+    let mut rig = Rig::start(nodes::healthy().pod(lost), json!({})).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "nothing-to-do");
+    assert_eq!(pass["targets"]["containers"]["kept"]["state-unknown"], 1);
+    rig.configure(&json!({ "policy": { "containers": { "include_unknown": true } } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    let rpcs: Vec<Rpc> = rig.sim.calls().iter().map(|call| call.rpc).collect();
+    assert_eq!(
+        rpcs,
+        [
+            Rpc::StopContainer,
+            Rpc::RemoveContainer,
+            Rpc::RemovePodSandbox
+        ]
+    );
+}
+
+#[tokio::test]
+async fn rows_without_an_id_stop_a_pass_before_it_removes_anything() {
+    let rig = Rig::start(nodes::litter(3), json!({})).await;
+    let id = rig.sim.container_id("default/old-1/app#0").unwrap();
+    assert!(rig.sim.change(|node| node.garble_container(&id)));
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "aborted");
+    let errors = pass["errors"].to_string();
+    assert!(
+        errors.contains("the list of containers has 1 rows without"),
+        "{errors}"
+    );
+    rig.get("/api/v1/plan").await.refused(503, "1 rows without");
+    rig.metrics()
+        .await
+        .is("cri_list_malformed_rows{list=\"containers\"}", 1.0);
+    rig.nothing_was_touched();
+}

@@ -1,0 +1,163 @@
+//! A runtime that goes away, comes back, hangs, or says too much.
+
+use std::time::{Duration, Instant};
+
+use crisweep::sim::{Disk, Fault, Rpc};
+use serde_json::json;
+
+use crate::support::service::run;
+use crate::support::wait::until_true;
+use crate::support::{Rig, nodes, until};
+
+const SLOW_DISK: Disk = Disk {
+    each: Duration::from_millis(30),
+    crowding: Duration::ZERO,
+};
+
+#[tokio::test]
+async fn a_pass_outlives_a_restart_of_the_runtime() {
+    let rig = Rig::start(nodes::litter(60), json!({})).await;
+    rig.sim.set_disk(SLOW_DISK);
+    let id = rig.begin_gc("").await;
+    until_true("the pass is well under way", || rig.removals().len() > 10).await;
+    rig.sim.restart().await.unwrap();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+    assert_eq!(rig.logged("the runtime went away in mid-pass").len(), 1);
+}
+
+#[tokio::test]
+async fn a_pass_whose_runtime_stays_away_ends_partial_and_the_next_one_works() {
+    let changes = json!({ "runtime": { "removal_timeout": "1s" } });
+    let rig = Rig::start(nodes::litter(60), changes).await;
+    rig.sim.set_disk(SLOW_DISK);
+    let id = rig.begin_gc("").await;
+    until_true("the pass is well under way", || rig.removals().len() > 4).await;
+    rig.sim.stop().await;
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert!(
+        pass["errors"].to_string().contains("the runtime went away"),
+        "{pass}"
+    );
+    rig.get("/-/ready").await.refused(503, "not reached");
+    rig.metrics().await.is("cri_up", 0.0);
+    assert_eq!(
+        rig.get("/api/v1/status").await.json()["runtime"]["up"],
+        false
+    );
+    let during = rig.gc("").await;
+    assert_eq!(during["outcome"], "aborted");
+    rig.sim.start().unwrap();
+    rig.ready().await;
+    rig.metrics().await.is("cri_up", 1.0);
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    assert_eq!(rig.exited_containers(), 0);
+}
+
+#[tokio::test]
+async fn probes_pages_and_status_answer_while_the_runtime_hangs() {
+    let rig = Rig::start(nodes::litter(1), json!({ "runtime": { "timeout": "60s" } })).await;
+    rig.sim.set_fault(Rpc::ListContainers, Fault::hang());
+    for path in [
+        "/-/healthy",
+        "/-/ready",
+        "/api/v1/status",
+        "/api/v1/passes",
+        "/",
+    ] {
+        let began = Instant::now();
+        let answer = rig.get(path).await;
+        assert!(
+            began.elapsed() < Duration::from_secs(15),
+            "{path}: {began:?}"
+        );
+        assert!(
+            [200, 503].contains(&answer.status),
+            "{path}: {}",
+            answer.text
+        );
+    }
+    let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(status["runtime"]["up"], false, "{status:#}");
+    let error = status["error"].as_str().unwrap();
+    assert!(!error.is_empty());
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_down_at_the_start_is_waited_for() {
+    let rig = Rig::without_runtime(nodes::litter(1), json!({})).await;
+    until("it says what is missing", || async {
+        let answer = rig.get("/-/ready").await;
+        (answer.status == 503 && answer.text.contains("not reached")).then_some(())
+    })
+    .await;
+    assert_eq!(rig.get("/-/healthy").await.status, 200);
+    rig.metrics().await.is("cri_up", 0.0);
+    assert_eq!(rig.gc("").await["outcome"], "aborted");
+    rig.sim.start().unwrap();
+    rig.ready().await;
+    rig.metrics().await.is("cri_up", 1.0);
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+}
+
+#[tokio::test]
+async fn without_any_runtime_it_ends_with_the_list_of_places_and_a_hint() {
+    let output = run(&["--web.listen-address", "127.0.0.1:0", "plan"]).await;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("answers there") || said.contains("runtime-endpoint in") {
+        println!("skipped: this machine has a container runtime: {said}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for words in [
+        "no container runtime found",
+        "/run/containerd/containerd.sock",
+        "/run/crio/crio.sock",
+        "--runtime-endpoint",
+        "crisweep demo",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_over_the_limit_shows_its_size_and_stops_passes() {
+    let rig = Rig::start(nodes::litter(40), json!({})).await;
+    let page = rig.metrics().await;
+    let size = page
+        .get("cri_list_response_bytes{list=\"containers\"}")
+        .unwrap();
+    rig.sim.set_send_limit(20_000);
+    assert!(size > 20_000.0, "{size}");
+    let page = rig.metrics().await;
+    page.is("cri_list_response_bytes{list=\"containers\"}", size);
+    page.is("cri_list_limit_bytes{list=\"containers\"}", 20_000.0);
+    page.is("crisweep_collector_success{collector=\"containers\"}", 0.0);
+    page.is("cri_up", 1.0);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "aborted");
+    let errors = pass["errors"].to_string();
+    let wanted = format!(
+        "the list of containers could not be read: ListContainers: an answer of {size} bytes is over the limit of 20000 bytes"
+    );
+    assert!(errors.contains(&wanted), "{errors}");
+    rig.get("/-/ready").await.refused(503, "over the limit");
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn a_broken_stream_is_no_list() {
+    let options = crisweep::sim::Options::containerd_2_4();
+    let rig = Rig::with(nodes::litter(2).build(), options, json!({})).await;
+    rig.metrics()
+        .await
+        .is("cri_list_mode{list=\"containers\",mode=\"streaming\"}", 1.0);
+    rig.sim.break_streams_after(Some(0));
+    assert_eq!(rig.gc("").await["outcome"], "aborted");
+    rig.nothing_was_touched();
+    rig.sim.break_streams_after(None);
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+}

@@ -1,0 +1,10 @@
+//! The HTTP side, from outside: every path, every limit, every refusal.
+
+mod cancel;
+mod explain;
+mod gc;
+mod guard;
+mod limits;
+mod paths;
+mod scrape;
+mod shapes;

@@ -1,0 +1,126 @@
+//! `GET /api/v1/explain/{id}`.
+
+use crisweep::sim::{PodSpec, hours};
+use serde_json::{Value, json};
+
+use crate::support::{Rig, nodes};
+
+async fn explain(rig: &Rig, id: &str) -> Value {
+    let answer = rig.get(&format!("/api/v1/explain/{id}")).await;
+    assert_eq!(answer.status, 200, "{id}: {}", answer.text);
+    answer.json()
+}
+
+async fn rig() -> Rig {
+    let crash = PodSpec::new("crash")
+        .namespace("shop")
+        .exited("app", 0, hours(3))
+        .exited("app", 1, hours(2))
+        .running("app", 2);
+    Rig::start(nodes::litter(1).pod(crash), json!({})).await
+}
+
+#[tokio::test]
+async fn containers_and_sandboxes_have_a_verdict_with_a_reason() {
+    let rig = rig().await;
+    for (subject, verdict, reason, pod) in [
+        ("default/old-0/app#0", "remove", "pod-deleted", "deleted"),
+        ("shop/crash/app#0", "remove", "superseded", "active"),
+        ("shop/crash/app#1", "keep", "within-limits", "active"),
+        ("shop/crash/app#2", "keep", "running", "active"),
+    ] {
+        let id = rig.sim.container_id(subject).unwrap();
+        let value = explain(&rig, &id).await;
+        assert_eq!(value["kind"], "container");
+        assert_eq!(
+            (&value["verdict"], &value["reason"]),
+            (&json!(verdict), &json!(reason)),
+            "{subject}"
+        );
+        assert_eq!(value["object"]["id"], id);
+        assert_eq!(value["object"]["pod_state"], pod);
+        assert!(!value["explanation"].as_str().unwrap().is_empty());
+        assert!(!value["pod_explanation"].as_str().unwrap().is_empty());
+        assert!(value["taken_at"].is_string());
+    }
+    for (subject, verdict, reason) in [
+        ("default/old-0#0", "remove", "pod-deleted"),
+        ("shop/crash#0", "keep", "ready"),
+    ] {
+        let id = rig.sim.sandbox_id(subject).unwrap();
+        let value = explain(&rig, &id).await;
+        assert_eq!(value["kind"], "sandbox");
+        assert_eq!(
+            (&value["verdict"], &value["reason"]),
+            (&json!(verdict), &json!(reason)),
+            "{subject}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_explained_with_all_its_objects() {
+    let rig = rig().await;
+    let uid = rig.sim.pod_uid("shop/crash").unwrap();
+    let value = explain(&rig, &uid).await;
+    assert_eq!(
+        (&value["kind"], &value["uid"]),
+        (&json!("pod"), &json!(uid))
+    );
+    assert_eq!(value["pod_state"], "active");
+    assert_eq!(value["objects"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn an_image_is_found_by_id_digest_and_tag() {
+    let rig = rig().await;
+    let images = rig.sim.images();
+    let image = images.iter().find(|image| !image.pinned).unwrap();
+    let bare = image.id.trim_start_matches("sha256:");
+    let tag = image.repo_tags[0].replace('/', "%2F");
+    for id in [image.id.as_str(), bare, &bare[..12], &tag] {
+        let value = explain(&rig, id).await;
+        assert_eq!(value["kind"], "image");
+        assert_eq!(
+            (&value["verdict"], &value["reason"]),
+            (&json!("keep"), &json!("in-use"))
+        );
+        assert_eq!(value["object"]["id"], image.id);
+    }
+    let pause = images.iter().find(|image| image.pinned).unwrap();
+    assert_eq!(explain(&rig, &pause.id).await["reason"], "pinned");
+}
+
+#[tokio::test]
+async fn a_beginning_is_enough_unless_it_is_short_or_ambiguous() {
+    let one = PodSpec::new("one")
+        .uid("aaaaaaaa-0000-4000-8000-000000000001")
+        .running("app", 0);
+    let two = PodSpec::new("two")
+        .uid("aaaaaaaa-0000-4000-8000-000000000002")
+        .running("app", 0);
+    let rig = Rig::start(nodes::litter(1).pod(one).pod(two), json!({})).await;
+    let id = rig.sim.container_id("default/old-0/app#0").unwrap();
+    assert_eq!(explain(&rig, &id[..6]).await["object"]["id"], id);
+    assert_eq!(explain(&rig, &id[..13]).await["object"]["id"], id);
+    rig.get(&format!("/api/v1/explain/{}", &id[..5]))
+        .await
+        .refused(404, "first 6 characters");
+    rig.get("/api/v1/explain/aaaaaaaa-0000")
+        .await
+        .refused(400, "ambiguous: 2 ids");
+}
+
+#[tokio::test]
+async fn without_a_source_the_reason_says_so() {
+    let pods = json!({ "pods": { "source": "none", "file": null } });
+    let rig = Rig::start(nodes::litter(1), pods).await;
+    let id = rig.sim.container_id("default/old-0/app#0").unwrap();
+    let value = explain(&rig, &id).await;
+    assert_eq!(
+        (&value["verdict"], &value["reason"]),
+        (&json!("keep"), &json!("newest"))
+    );
+    let why = value["pod_explanation"].as_str().unwrap();
+    assert!(why.contains("no pod source is configured"), "{why}");
+}

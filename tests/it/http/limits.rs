@@ -1,0 +1,79 @@
+//! Bodies that are too big, and clients that are too slow.
+
+use std::time::{Duration, Instant};
+
+use crisweep::http::BODY_MAX_BYTES;
+use serde_json::json;
+
+use crate::support::raw::{connect, exchange, read_to_end, split};
+use crate::support::{Rig, nodes};
+
+const PATHS: [&str; 2] = ["/gc", "/webhook/alertmanager"];
+
+fn head(path: &str, framing: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{framing}\r\n\r\n")
+}
+
+#[tokio::test]
+async fn bodies_over_the_limit_are_refused_with_413() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let over = BODY_MAX_BYTES + 1;
+    for path in PATHS {
+        let mut whole = head(path, &format!("content-length: {over}")).into_bytes();
+        whole.resize(whole.len() + over, b' ');
+        let (status, body) = exchange(&rig.address, &whole).await;
+        assert_eq!(status, 413, "{body}");
+        assert!(body.contains(&BODY_MAX_BYTES.to_string()), "{body}");
+
+        let mut chunked = head(path, "transfer-encoding: chunked").into_bytes();
+        chunked.extend(format!("{over:x}\r\n").bytes());
+        chunked.resize(chunked.len() + over, b' ');
+        let (status, body) = exchange(&rig.address, &chunked).await;
+        assert_eq!(status, 413, "{body}");
+    }
+    let page = rig.metrics().await;
+    page.is("crisweep_alerts_total{result=\"malformed\"}", 2.0);
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn a_body_of_just_the_limit_is_read() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let mut body = br#"{"dry_run": true}"#.to_vec();
+    body.resize(BODY_MAX_BYTES, b' ');
+    let answer = crate::support::Answer::of(rig.request("POST", "/gc").body(body)).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+}
+
+#[tokio::test]
+async fn slow_clients_hold_back_nobody_else() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let mut slow = Vec::new();
+    for _ in 0..60 {
+        slow.push(connect(&rig.address, b"POST /gc HTTP/1.1\r\nhost: loc").await);
+        let started = format!("{}{{\"dry", head("/gc", "content-length: 1000"));
+        slow.push(connect(&rig.address, started.as_bytes()).await);
+    }
+    let began = Instant::now();
+    for path in ["/-/healthy", "/-/ready", "/metrics", "/api/v1/status"] {
+        assert_eq!(rig.get(path).await.status, 200, "{path}");
+    }
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    // Long before any of the slow ones was given up.
+    assert!(began.elapsed() < Duration::from_secs(9), "{began:?}");
+    let (status, body) = split(&read_to_end(slow.pop().unwrap()).await);
+    assert_eq!(status, 408, "{body}");
+    assert!(body.contains("did not arrive"), "{body}");
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_refused() {
+    let rig = Rig::start(nodes::healthy(), json!({})).await;
+    let long = format!(
+        "GET /metrics HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n",
+        "y".repeat(64 << 10)
+    );
+    let (status, _) = exchange(&rig.address, long.as_bytes()).await;
+    assert_eq!(status, 431);
+    assert_eq!(rig.get("/-/healthy").await.status, 200);
+}

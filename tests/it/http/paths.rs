@@ -1,0 +1,90 @@
+//! Which paths there are, and what each says to a wrong method.
+
+use crate::support::{Answer, Rig, nodes};
+
+#[tokio::test]
+async fn every_path_answers_and_refuses_wrong_methods_in_json() {
+    let rig = Rig::start(nodes::litter(1), serde_json::json!({})).await;
+    let read = [
+        "/",
+        "/metrics",
+        "/-/healthy",
+        "/-/ready",
+        "/api/v1/status",
+        "/api/v1/plan",
+        "/api/v1/plan?target=containers&target=all",
+        "/api/v1/passes",
+    ];
+    for path in read {
+        let answer = rig.get(path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        assert!(!answer.text.is_empty());
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        for method in ["POST", "PUT", "DELETE", "PATCH"] {
+            let answer = Answer::of(rig.request(method, path)).await;
+            answer.refused(405, method);
+        }
+    }
+    for path in ["/gc", "/webhook/alertmanager", "/-/reload"] {
+        for method in ["GET", "PUT", "DELETE"] {
+            Answer::of(rig.request(method, path))
+                .await
+                .refused(405, path);
+        }
+    }
+    rig.post("/api/v1/passes/none").await.refused(405, "POST");
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn unknown_paths_and_passes_are_not_found() {
+    let rig = Rig::start(nodes::litter(1), serde_json::json!({})).await;
+    for path in [
+        "/gc/",
+        "/metric",
+        "/api",
+        "/api/v1/",
+        "/api/v2/status",
+        "/api/v1/explain/",
+    ] {
+        rig.get(path).await.refused(404, path);
+    }
+    rig.get("/api/v1/passes/20200101T000000Z-1")
+        .await
+        .refused(404, "20200101T000000Z-1");
+    rig.get("/api/v1/explain/0123456789abcdef")
+        .await
+        .refused(404, "0123456789abcdef");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_of_a_path_or_query_is_named_in_json() {
+    let rig = Rig::start(nodes::litter(1), serde_json::json!({})).await;
+    rig.get("/api/v1/explain/%ff").await.refused(400, "UTF-8");
+    rig.get("/api/v1/passes/%ff").await.refused(400, "UTF-8");
+    rig.delete("/api/v1/passes/%ff").await.refused(400, "UTF-8");
+    rig.get("/api/v1/plan?target=pods")
+        .await
+        .refused(400, "unknown target \"pods\"");
+    rig.get("/api/v1/plan?target=images")
+        .await
+        .refused(400, "not supported yet");
+    rig.get("/api/v1/plan?targets=all")
+        .await
+        .refused(400, "unknown parameter \"targets\"");
+}
+
+#[tokio::test]
+async fn the_page_names_the_node_and_its_mode() {
+    let changes = serde_json::json!({ "mode": "observe" });
+    let rig = Rig::start(nodes::healthy(), changes).await;
+    let page = rig.get("/").await;
+    assert_eq!(
+        page.header("content-type"),
+        Some("text/html; charset=utf-8")
+    );
+    for words in ["node-1", "observe", "/metrics"] {
+        assert!(page.text.contains(words), "{words}: {}", page.text);
+    }
+}

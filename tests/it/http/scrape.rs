@@ -1,0 +1,145 @@
+//! `GET /metrics`, as Prometheus and promtool see it.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crisweep::sim::{Fault, Rpc};
+use serde_json::json;
+
+use crate::support::{Answer, Page, Rig, nodes};
+
+#[tokio::test]
+async fn the_format_follows_the_accept_header() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let text = "text/plain; version=0.0.4; charset=utf-8";
+    let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    for (accept, wanted) in [
+        (None, text),
+        (Some("*/*"), text),
+        (Some("text/plain"), text),
+        (
+            Some("application/openmetrics-text;version=1.0.0"),
+            openmetrics,
+        ),
+        (
+            Some("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4"),
+            openmetrics,
+        ),
+        (Some("nonsense"), text),
+    ] {
+        let mut request = rig.request("GET", "/metrics");
+        if let Some(accept) = accept {
+            request = request.header("accept", accept);
+        }
+        let answer = Answer::of(request).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.header("content-type"), Some(wanted), "{accept:?}");
+        let ends = answer.text.ends_with("# EOF\n");
+        assert_eq!(ends, wanted == openmetrics, "{accept:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_page_passes_promtool() {
+    let rig = Rig::start(nodes::litter(3), json!({})).await;
+    rig.gc("").await;
+    let page = rig.get("/metrics").await.text;
+    let promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut promtool = match promtool {
+        Ok(promtool) => promtool,
+        Err(error) => {
+            println!("skipped: promtool cannot be run: {error}");
+            return;
+        }
+    };
+    let mut stdin = promtool.stdin.take().unwrap();
+    stdin.write_all(page.as_bytes()).unwrap();
+    drop(stdin);
+    let output = promtool.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
+#[tokio::test]
+async fn a_node_and_its_passes_are_counted() {
+    let rig = Rig::start(nodes::litter(3), json!({})).await;
+    let page = rig.metrics().await;
+    page.is("cri_up", 1.0);
+    page.is("cri_containers{state=\"exited\"}", 3.0);
+    page.is("cri_containers{state=\"running\"}", 1.0);
+    page.is("cri_pod_sandboxes{state=\"notready\"}", 3.0);
+    page.is(
+        "crisweep_removable{target=\"containers\",reason=\"pod-deleted\"}",
+        3.0,
+    );
+    page.is(
+        "crisweep_removable{target=\"sandboxes\",reason=\"pod-deleted\"}",
+        3.0,
+    );
+    page.is("crisweep_node_info{node=\"node-1\"}", 1.0);
+    page.is(
+        "crisweep_removals_total{target=\"containers\",reason=\"pod-deleted\"}",
+        0.0,
+    );
+    rig.gc("").await;
+    rig.gc("dry_run=true").await;
+    let page = rig.metrics().await;
+    page.is("cri_containers{state=\"exited\"}", 0.0);
+    page.is(
+        "crisweep_removals_total{target=\"containers\",reason=\"pod-deleted\"}",
+        3.0,
+    );
+    page.is(
+        "crisweep_removals_total{target=\"sandboxes\",reason=\"pod-deleted\"}",
+        3.0,
+    );
+    let passes =
+        "crisweep_passes_total{target=\"sandboxes\",cause=\"manual\",outcome=\"completed\"}";
+    page.is(passes, 1.0);
+    page.is("crisweep_dry_runs_total{cause=\"manual\"}", 1.0);
+    page.is("crisweep_pass_duration_seconds_count", 1.0);
+    page.is(
+        "crisweep_removal_duration_seconds_count{target=\"containers\"}",
+        3.0,
+    );
+    assert!(
+        page.get("crisweep_last_pass_timestamp_seconds{outcome=\"completed\"}")
+            .is_some()
+    );
+    assert!(
+        page.get("crisweep_last_pass_timestamp_seconds{outcome=\"aborted\"}")
+            .is_none()
+    );
+    assert!(page.sum("crisweep_http_requests_total", "code=\"2xx\"") > 0.0);
+}
+
+#[tokio::test]
+async fn a_hanging_runtime_cannot_make_a_scrape_late() {
+    let rig = Rig::start(nodes::litter(1), json!({ "runtime": { "timeout": "60s" } })).await;
+    for rpc in [Rpc::Version, Rpc::ListContainers] {
+        rig.sim.set_fault(rpc, Fault::hang());
+        let began = Instant::now();
+        let request = rig
+            .request("GET", "/metrics")
+            .header("x-prometheus-scrape-timeout-seconds", "2");
+        let answer = Answer::of(request).await;
+        assert!(began.elapsed() < Duration::from_secs(2), "{began:?}");
+        assert_eq!(answer.status, 200);
+        let page = Page::parse(&answer.text);
+        page.is("cri_up", 0.0);
+        page.is("crisweep_collector_success{collector=\"containers\"}", 0.0);
+        assert!(page.get("cri_containers{state=\"exited\"}").is_none());
+        assert!(
+            page.get("crisweep_removable{target=\"containers\",reason=\"superseded\"}")
+                .is_none()
+        );
+        rig.sim.clear_faults();
+        rig.ready().await;
+    }
+}

@@ -1,0 +1,15 @@
+//! What service tests stand on: a simulated runtime, and the real program beside it.
+
+pub(crate) mod answer;
+pub(crate) mod metrics;
+pub(crate) mod nodes;
+pub(crate) mod raw;
+pub(crate) mod rig;
+pub(crate) mod service;
+pub(crate) mod wait;
+
+pub(crate) use answer::{Answer, Follow};
+pub(crate) use metrics::Page;
+pub(crate) use rig::{NODE_NAME, Rig};
+pub(crate) use service::Service;
+pub(crate) use wait::until;

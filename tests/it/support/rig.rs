@@ -1,0 +1,202 @@
+//! A simulated node and the service on it.
+
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crisweep::cri::proto::{ContainerState, PodSandboxState};
+use crisweep::sim::{Call, Node, NodeBuilder, Options, Rpc, Sim};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::service::Service;
+use super::wait::until_true;
+
+/// The node's name in configuration and alerts.
+pub(crate) const NODE_NAME: &str = "node-1";
+
+/// A simulated runtime and, until it is dropped, the service that looks after it. Whatever a test
+/// did, no harm may have come to the node: dropping it asserts that.
+pub(crate) struct Rig {
+    pub(crate) sim: Sim,
+    pub(crate) service: Service,
+    config: Value,
+    dir: TempDir,
+}
+
+impl Deref for Rig {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the service's log:");
+            for line in self.service.log() {
+                eprintln!("{line}");
+            }
+        } else {
+            no_harm(&self.sim);
+        }
+    }
+}
+
+impl Rig {
+    /// Starts both, the service with changes to the usual configuration, and waits for readiness.
+    pub(crate) async fn start(node: NodeBuilder, changes: Value) -> Self {
+        Self::with(node.build(), Options::default(), changes).await
+    }
+
+    /// The same on a runtime with options.
+    pub(crate) async fn with(node: Node, options: Options, changes: Value) -> Self {
+        let rig = Self::unready(node, options, changes).await;
+        rig.ready().await;
+        rig
+    }
+
+    /// The same, but the service need not get ready.
+    pub(crate) async fn unready(node: Node, options: Options, changes: Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            pods_file: Some(dir.path().join("pods.json")),
+            ..options
+        };
+        let sim = Sim::start(dir.path().join("cri.sock"), node, options).unwrap();
+        let config = config(dir.path(), &changes);
+        let service = Service::start(&write(dir.path(), &config)).await;
+        Self {
+            sim,
+            service,
+            config,
+            dir,
+        }
+    }
+
+    /// The same, where the runtime is down.
+    pub(crate) async fn without_runtime(node: NodeBuilder, changes: Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            pods_file: Some(dir.path().join("pods.json")),
+            initialization: Duration::ZERO,
+            ..Options::default()
+        };
+        let sim = Sim::start(dir.path().join("cri.sock"), node.build(), options).unwrap();
+        sim.stop().await;
+        let config = config(dir.path(), &changes);
+        let service = Service::start(&write(dir.path(), &config)).await;
+        Self {
+            sim,
+            service,
+            config,
+            dir,
+        }
+    }
+
+    /// Returns where the pods file is.
+    pub(crate) fn pods_file(&self) -> PathBuf {
+        self.dir.path().join("pods.json")
+    }
+
+    /// Returns where the configuration is.
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.dir.path().join("crisweep.yaml")
+    }
+
+    /// Changes the configuration file; nobody is told.
+    pub(crate) fn configure(&mut self, changes: &Value) {
+        merge(&mut self.config, changes);
+        write(self.dir.path(), &self.config);
+    }
+
+    /// Returns how many containers are exited.
+    pub(crate) fn exited_containers(&self) -> usize {
+        self.sim.count_containers(ContainerState::ContainerExited)
+    }
+
+    /// Returns how many sandboxes are not ready.
+    pub(crate) fn dead_sandboxes(&self) -> usize {
+        self.sim.count_sandboxes(PodSandboxState::SandboxNotready)
+    }
+
+    /// Returns the removals that the runtime was asked for, in order.
+    pub(crate) fn removals(&self) -> Vec<Call> {
+        let mut calls = self.sim.calls();
+        calls.retain(|call| call.rpc.is_removal());
+        calls
+    }
+
+    /// Returns what was removed, or tried to be, by one RPC, in order.
+    pub(crate) fn subjects(&self, rpc: Rpc) -> Vec<String> {
+        let calls = self.sim.calls_of(rpc).into_iter();
+        calls.map(|call| call.subject).collect()
+    }
+
+    /// Waits until a removal is under way at the runtime.
+    pub(crate) async fn removing(&self) {
+        until_true("a removal is under way", || {
+            self.sim.removals_in_flight() > 0
+        })
+        .await;
+    }
+
+    /// Asserts that the runtime was never asked to remove or stop anything.
+    #[track_caller]
+    pub(crate) fn nothing_was_touched(&self) {
+        assert_eq!(self.sim.calls(), []);
+    }
+}
+
+/// Asserts that nothing was done to the node that a careful cleaner never does.
+#[track_caller]
+pub(crate) fn no_harm(sim: &Sim) {
+    assert_eq!(sim.harm_count(), 0, "{:#?}", sim.harmful_calls());
+}
+
+/// Writes a configuration; JSON is YAML.
+pub(crate) fn write(dir: &Path, config: &Value) -> PathBuf {
+    let path = dir.join("crisweep.yaml");
+    fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+/// Returns the usual configuration of tests, changed: everything old counts at once, sources are
+/// believed at once, and nothing depends on how busy the machine is.
+pub(crate) fn config(dir: &Path, changes: &Value) -> Value {
+    let mut config = json!({
+        "runtime": {
+            "endpoint": format!("unix://{}", dir.join("cri.sock").display()),
+            "timeout": "5s",
+            "removal_timeout": "10s",
+        },
+        "collect": { "max_age": "0s" },
+        "node": { "name": NODE_NAME },
+        "gc": { "io_pressure_pause_percent": 0 },
+        "pods": { "source": "file", "file": dir.join("pods.json"), "settle": "0s" },
+        "brakes": { "cooldown": "0s", "max_passes_per_hour": 0 },
+        "web": { "listen": ["127.0.0.1:0"] },
+        "log": { "format": "json" },
+    });
+    merge(&mut config, changes);
+    config
+}
+
+/// Sets in `base` what `changes` says; what it says to be null is left out.
+fn merge(base: &mut Value, changes: &Value) {
+    match (base, changes) {
+        (Value::Object(base), Value::Object(changes)) => {
+            for (key, value) in changes {
+                if value.is_null() {
+                    base.remove(key);
+                } else {
+                    merge(base.entry(key.clone()).or_insert(json!({})), value);
+                }
+            }
+        }
+        (base, value) => *base = value.clone(),
+    }
+}

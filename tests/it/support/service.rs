@@ -1,0 +1,195 @@
+//! The program as a user runs it, in a process of its own that never outlives the test.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use super::answer::Answer;
+use super::metrics::Page;
+use super::wait::{PATIENCE, until};
+
+/// How long any answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A running service.
+pub(crate) struct Service {
+    child: Child,
+    log: PathBuf,
+    client: reqwest::Client,
+    /// Its address, `127.0.0.1:port`.
+    pub(crate) address: String,
+}
+
+/// Returns the program, with nothing of this process's environment that it would read.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crisweep"));
+    command
+        .env_clear()
+        .kill_on_drop(true)
+        .stdin(Stdio::null())
+        .current_dir("/");
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) async fn run(args: &[&str]) -> Output {
+    let running = program().args(args).output();
+    tokio::time::timeout(PATIENCE, running)
+        .await
+        .expect("the command ends")
+        .unwrap()
+}
+
+impl Service {
+    /// Starts it and waits until it listens. Its log goes beside its configuration.
+    pub(crate) async fn start(config: &Path) -> Self {
+        let log = config.with_extension("log");
+        let output = File::create(&log).unwrap();
+        let mut command = program();
+        command
+            .arg("--config.file")
+            .arg(config)
+            .stdout(output.try_clone().unwrap())
+            .stderr(output);
+        let mut child = command.spawn().unwrap();
+        let address = until("the service listens", || {
+            let listening = lines(&log)
+                .into_iter()
+                .find(|line| line["message"] == "listening");
+            let exited = child.try_wait().unwrap();
+            assert!(exited.is_none(), "{exited:?}: {}", text(&log));
+            async move { Some(listening?["address"].as_str()?.to_owned()) }
+        })
+        .await;
+        let client = reqwest::Client::builder()
+            .timeout(ANSWER_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .unwrap();
+        Self {
+            child,
+            log,
+            client,
+            address,
+        }
+    }
+
+    /// Returns a request to a path.
+    pub(crate) fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let method = method.parse().unwrap();
+        self.client
+            .request(method, format!("http://{}{path}", self.address))
+    }
+
+    /// Gets a path.
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        Answer::of(self.request("GET", path)).await
+    }
+
+    /// Posts nothing to a path.
+    pub(crate) async fn post(&self, path: &str) -> Answer {
+        Answer::of(self.request("POST", path)).await
+    }
+
+    /// Posts JSON to a path.
+    pub(crate) async fn post_json(&self, path: &str, body: &Value) -> Answer {
+        Answer::of(self.request("POST", path).json(body)).await
+    }
+
+    /// Deletes a path.
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        Answer::of(self.request("DELETE", path)).await
+    }
+
+    /// Runs a pass by hand and returns it when it is over. `query` may be empty.
+    pub(crate) async fn gc(&self, query: &str) -> Value {
+        let answer = self.post(&format!("/gc?wait=60s&{query}")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()
+    }
+
+    /// Asks for a pass by hand and returns its id at once.
+    pub(crate) async fn begin_gc(&self, query: &str) -> String {
+        let answer = self.post(&format!("/gc?{query}")).await;
+        assert_eq!(answer.status, 202, "{}", answer.text);
+        answer.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Returns a pass as it stands.
+    pub(crate) async fn pass(&self, id: &str) -> Value {
+        self.get(&format!("/api/v1/passes/{id}")).await.json()
+    }
+
+    /// Waits for the end of a pass and returns it.
+    pub(crate) async fn finished(&self, id: &str) -> Value {
+        until("the pass ends", || async {
+            let pass = self.pass(id).await;
+            (pass["state"] == "done").then_some(pass)
+        })
+        .await
+    }
+
+    /// Returns every pass that is remembered, newest first.
+    pub(crate) async fn passes(&self) -> Vec<Value> {
+        let passes = self.get("/api/v1/passes").await.json();
+        passes["passes"].as_array().unwrap().clone()
+    }
+
+    /// Waits until it is ready.
+    pub(crate) async fn ready(&self) {
+        until("the service is ready", || async {
+            (self.get("/-/ready").await.status == 200).then_some(())
+        })
+        .await;
+    }
+
+    /// Scrapes it.
+    pub(crate) async fn metrics(&self) -> Page {
+        let answer = self.get("/metrics").await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        Page::parse(&answer.text)
+    }
+
+    /// Sends it a signal, by its own process id.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let id = i32::try_from(self.child.id().unwrap()).unwrap();
+        let id = rustix::process::Pid::from_raw(id).unwrap();
+        rustix::process::kill_process(id, signal).unwrap();
+    }
+
+    /// Waits until it has exited.
+    pub(crate) async fn exited(&mut self) -> ExitStatus {
+        let exit = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        exit.unwrap_or_else(|_| panic!("it does not exit: {}", text(&self.log)))
+            .unwrap()
+    }
+
+    /// Returns its log, a value for each line.
+    pub(crate) fn log(&self) -> Vec<Value> {
+        lines(&self.log)
+    }
+
+    /// Returns its log's lines with this message.
+    pub(crate) fn logged(&self, message: &str) -> Vec<Value> {
+        let mut log = self.log();
+        log.retain(|line| line["message"] == message);
+        log
+    }
+}
+
+fn text(log: &Path) -> String {
+    fs::read_to_string(log).unwrap_or_default()
+}
+
+/// The last line may be half written.
+fn lines(log: &Path) -> Vec<Value> {
+    text(log)
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}

@@ -1,0 +1,35 @@
+//! Waiting for a condition, bounded.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// Long enough for any single step on a busy machine; a test that needs it fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Polls until the condition gives a value.
+///
+/// # Panics
+///
+/// When it gave none in time.
+pub(crate) async fn until<T, F>(what: &str, mut probe: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = probe().await {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Polls until the condition holds.
+pub(crate) async fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
+    until(what, || {
+        let held = holds().then_some(());
+        async move { held }
+    })
+    .await;
+}
