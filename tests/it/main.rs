@@ -13,6 +13,7 @@ mod gc_pass;
 mod http;
 mod kubelet_model;
 mod names;
+mod pods;
 mod properties;
 mod support;
 mod tidy;
