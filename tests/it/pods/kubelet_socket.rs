@@ -91,6 +91,10 @@ async fn out_of_sync_settling_begins_anew() {
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
     kubelet.tell(answer(&rig.sim));
     keeps_all(&rig, "pods.settle").await;
+    rig.metrics().await.is(
+        r#"crisweep_pod_source_info{source="kubelet-socket",state="settling"}"#,
+        1.0,
+    );
     kubelet.refuse(Status::failed_precondition("starting"));
     fails(&rig, "FAILED_PRECONDITION").await;
     kubelet.tell(answer(&rig.sim));
