@@ -236,6 +236,9 @@ pub struct SourcePod {
 pub struct PodList {
     /// The pods.
     pub pods: BTreeMap<PodUid, SourcePod>,
+    /// Static pods are in it by their mirror pods, as the API server has them. A static pod that
+    /// has none (it was deleted, or the API server refused it) is missing and yet exists.
+    pub by_mirrors: bool,
 }
 
 /// What is known of the node's pods: a list, or none.

@@ -75,3 +75,27 @@ fn kubelet(given: &Kubelet, node: &str) -> Server {
         ca_file: given.ca_file.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_url_the_kubelet_here_is_asked_by_the_nodes_name() {
+        let server = kubelet(&Kubelet::default(), "Node-1");
+        assert_eq!(server.url, "https://node-1:10250");
+        let here = "127.0.0.1:10250".parse().unwrap();
+        assert_eq!(server.pinned, Some(("node-1".to_owned(), here)));
+    }
+
+    #[test]
+    fn with_a_url_nothing_is_pinned() {
+        let given = Kubelet {
+            url: Some("https://10.0.0.7:10250".to_owned()),
+            ..Kubelet::default()
+        };
+        let server = kubelet(&given, "node-1");
+        assert_eq!(server.url, "https://10.0.0.7:10250");
+        assert_eq!(server.pinned, None);
+    }
+}

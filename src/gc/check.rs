@@ -138,6 +138,9 @@ impl<'a> Node<'a> {
             .pods
             .values()
             .any(|pod| pod.is_static == uid.is_static_shaped());
+        if list.by_mirrors && uid.is_static_shaped() {
+            return false;
+        }
         whole && peer && !list.pods.contains_key(uid) && !self.alive.contains(uid)
     }
 

@@ -193,7 +193,8 @@ fn pod_text(state: PodKnowledge, look: &Look) -> String {
         }
         (PodKnowledge::Unknown, Pods::Known(_)) => format!(
             "nothing is known of the pod: it is not the kubelet's, or the list of {source} is \
-             incomplete (it lacks a pod that lives here, or holds no pod of the same source)"
+             incomplete (it lacks a pod that lives here, holds no pod of the same source, or has \
+             static pods by their mirrors alone)"
         ),
     }
 }

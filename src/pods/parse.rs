@@ -97,6 +97,7 @@ pub(super) fn add(
     let uid = PodUid::new(mirror.map_or(uid, String::as_str))?;
     let is_static = mirror.is_some() || from_node || uid.is_static_shaped();
     let finished = matches!(phase, "Succeeded" | "Failed");
+    list.by_mirrors |= mirror.is_some();
     // Told twice, the word that keeps more counts.
     let pod = list.pods.entry(uid).or_insert(SourcePod {
         finished,

@@ -148,6 +148,10 @@ impl Case {
     fn read_pods(&mut self, words: &[&str]) -> Result<(), String> {
         self.snapshot.pods = match words {
             ["known"] => Pods::Known(PodList::default()),
+            ["known", "mirrors"] => Pods::Known(PodList {
+                by_mirrors: true,
+                ..PodList::default()
+            }),
             ["none"] => Pods::Unknown(PodsUnknown::NoSource),
             ["settling"] => Pods::Unknown(PodsUnknown::Settling),
             ["failed"] => Pods::Unknown(PodsUnknown::Failed("no route".into())),

@@ -64,6 +64,12 @@ async fn deleted_pods_go_and_static_ones_are_known_by_their_mirrors() {
     let node = nodes::litter(LITTER)
         .pod(PodSpec::new("proxy").static_pod().running("app", 0))
         .pod(
+            PodSpec::new("unmirrored")
+                .static_pod()
+                .exited("app", 0, hours(3))
+                .deleted(),
+        )
+        .pod(
             PodSpec::new("manifest")
                 .static_pod()
                 .exited("app", 0, hours(3)),
@@ -77,6 +83,8 @@ async fn deleted_pods_go_and_static_ones_are_known_by_their_mirrors() {
     assert_eq!(why["object"]["pod_state"], "active", "{why:#}");
     let words = why["pod_explanation"].as_str().unwrap();
     assert!(words.starts_with("the API server lists the pod"), "{words}");
+    // The API server cannot know whether its manifest is still there.
+    assert!(rig.sim.container_id("default/unmirrored/app#0").is_some());
     // A list without a resource version is read from a quorum, one without a limit has one page.
     let line = format!("GET /api/v1/pods?fieldSelector=spec.nodeName%3D{NODE_NAME}");
     for asked in api_server.server.asked() {

@@ -1,13 +1,18 @@
 //! The kubelet's `/pods`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use crisweep::model::Pods;
+use crisweep::pods::{PodSource, Server, Source};
 use crisweep::sim::{NodeBuilder, Phase, PodSpec, hours};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{LITTER, cleans, fails, keeps_all, never_logged, status};
 use crate::support::kubelet::{Ca, PodServer, Reply};
+use crate::support::wait::PATIENCE;
 use crate::support::{Rig, nodes, until};
 
 /// A kubelet with a certificate of its name, and what the service needs to ask it.
@@ -261,6 +266,37 @@ async fn only_a_certificate_of_that_name_from_the_ca_in_the_file_is_believed() {
     fails(&rig, "certificate").await;
     kubelet.server.show(&next, "localhost");
     cleans(&rig, "kubelet").await;
+}
+
+#[tokio::test]
+async fn a_pinned_name_is_asked_for_on_its_address_and_verified() {
+    let ca = Ca::new();
+    let files = tempfile::tempdir().unwrap();
+    ca.write(&files.path().join("ca.crt"));
+    let kubelet = PodServer::secure(&ca, "node-1.example").await;
+    kubelet.reply(Reply::json(r#"{"kind":"PodList","items":[]}"#));
+    let address: SocketAddr = kubelet
+        .address
+        .replace("localhost", "127.0.0.1")
+        .parse()
+        .unwrap();
+    let ask = async |name: &str| {
+        let source = Source::Kubelet(Server {
+            url: format!("https://{name}:{}", address.port()),
+            pinned: Some((name.to_owned(), address)),
+            token_file: None,
+            ca_file: Some(files.path().join("ca.crt")),
+        });
+        let mut source = PodSource::new(source, Duration::ZERO, PATIENCE);
+        source.read().await.pods
+    };
+    assert!(matches!(ask("node-1.example").await, Pods::Known(_)));
+    assert_eq!(kubelet.asked().len(), 1);
+    let Pods::Unknown(why) = ask("node-2.example").await else {
+        panic!("a certificate of another node was believed");
+    };
+    assert!(why.to_string().contains("certificate"), "{why}");
+    assert_eq!(kubelet.asked().len(), 1);
 }
 
 #[tokio::test]
