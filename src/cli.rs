@@ -105,9 +105,9 @@ pub struct GcArgs {
     /// Only plan and report; remove nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Remove at most this many; 0 is no bound [default: `gc.max_removals`]
-    #[arg(long, value_name = "N")]
-    pub max_removals: Option<usize>,
+    /// Remove at most this many, from 1, and never more than `gc.max_removals`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_removals: Option<u64>,
 }
 
 /// Arguments that `plan` and `gc` share.
@@ -235,6 +235,7 @@ mod tests {
             ("gc --target pods", "targets are containers, sandboxes, all"),
             ("gc --assume-finished-after soon", "must be a duration"),
             ("gc --max-removals many", "--max-removals"),
+            ("gc --max-removals 0", "0 is not in 1.."),
             ("plan --output xml", "table, json"),
             ("explain abc", "unrecognized subcommand"),
             ("plan --dry-run", "--dry-run"),

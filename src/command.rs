@@ -64,7 +64,7 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
         targets: args.pass.targets(),
         options: Options {
             dry_run: args.dry_run,
-            max_removals: args.max_removals.and_then(|max| u64::try_from(max).ok()),
+            max_removals: args.max_removals,
             assume_finished_after: args.pass.assume_finished_after,
             // Who types the command means it.
             force: true,

@@ -12,6 +12,8 @@ mod testing;
 
 use std::time::Duration;
 
+use crate::model::Rows;
+
 use jiff::Timestamp;
 
 pub use client::{Client, Settings};
@@ -94,7 +96,7 @@ impl ListMode {
 #[derive(Clone, Debug)]
 pub struct Listed<T> {
     /// Its rows.
-    pub rows: Vec<T>,
+    pub rows: Rows<T>,
     /// Rows that lack what must be there (an id) and so are missing from `rows`.
     pub malformed: usize,
     /// What the unfiltered unary answer weighs on the wire.

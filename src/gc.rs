@@ -26,7 +26,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::model::{ContainerState, PodRef};
+use crate::model::{ContainerState, Labels, PodRef};
 pub use plan::plan;
 
 /// A kind of object that is collected, in the order in which a pass takes them.
@@ -174,14 +174,11 @@ pub struct Protect {
 
 impl Protect {
     /// Says whether any of `labels` is one of the protected ones.
-    pub fn has_label(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.labels
-            .iter()
-            .any(|(key, wanted)| match (labels.get(key), wanted) {
-                (None, _) => false,
-                (Some(_), None) => true,
-                (Some(value), Some(wanted)) => value == wanted,
-            })
+    pub fn has_label(&self, labels: &Labels) -> bool {
+        self.labels.iter().any(|(key, wanted)| {
+            let value = labels.get(key);
+            value.is_some_and(|value| wanted.as_ref().is_none_or(|wanted| value == wanted))
+        })
     }
 }
 

@@ -11,7 +11,7 @@ mod guard;
 mod page;
 pub mod serve;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::gc::{self, Plan, Target, TargetError, Targets};
+use crate::gc::{self, Plan, Summary, Target, TargetError, Targets};
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::Snapshot;
 use crate::observe::{Look, NoSnapshot, Observer};
@@ -48,7 +48,7 @@ const HEAVY_MAX: usize = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Labels that the alert must have.
-    pub matches: std::collections::BTreeMap<String, String>,
+    pub matches: BTreeMap<String, String>,
     /// What it asks for.
     pub targets: BTreeSet<Target>,
 }
@@ -99,7 +99,7 @@ pub struct Fixed {
     /// When the service started.
     pub started: Instant,
     /// Bounds what renders the whole node.
-    pub heavy: Semaphore,
+    pub heavy: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Fixed {
@@ -112,8 +112,8 @@ impl std::fmt::Debug for Fixed {
 
 impl Fixed {
     /// Returns the bound on what renders the whole node.
-    pub fn heavy() -> Semaphore {
-        Semaphore::new(HEAVY_MAX)
+    pub fn heavy() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(HEAVY_MAX))
     }
 }
 
@@ -265,20 +265,25 @@ async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response
         .await
         .ok()
         .and_then(Result::ok);
-    let page = match tokio::time::timeout_at(deadline, service.fixed.heavy.acquire()).await {
-        Ok(Ok(_permit)) => render(&service, look, format).await,
+    let permit = Arc::clone(&service.fixed.heavy).acquire_owned();
+    let page = match tokio::time::timeout_at(deadline, permit).await {
+        Ok(Ok(permit)) => render(&service, look, format, Some(permit)).await,
         // Too many scrapes at once: the node's part is left out, as when there is no look.
-        Ok(Err(_)) | Err(_) => render(&service, None, format).await,
+        Ok(Err(_)) | Err(_) => render(&service, None, format, None).await,
     };
     ([(header::CONTENT_TYPE, format.content_type())], page).into_response()
 }
 
-async fn render(service: &Service, look: Option<Arc<Look>>, format: scrape::Format) -> String {
+async fn render(
+    service: &Service,
+    look: Option<Arc<Look>>,
+    format: scrape::Format,
+    permit: Option<OwnedSemaphorePermit>,
+) -> String {
     let service = service.clone();
     let work = move || {
-        let plan = look
-            .as_deref()
-            .and_then(|look| service.plan(look, &Targets::all().0).ok());
+        let _until_done = permit;
+        let plan = look.as_deref().and_then(|look| service.summary(look).ok());
         let quarantined = service.quarantined();
         let input = scrape::Input {
             look: look.as_deref(),
@@ -301,13 +306,20 @@ impl Service {
         Ok(gc::plan(&snapshot, &self.worker.rules().policy, targets))
     }
 
+    /// Counts what a pass over all targets would do, on a look that is at hand.
+    pub(crate) fn summary(&self, look: &Look) -> Result<BTreeMap<Target, Summary>, NoSnapshot> {
+        let policy = self.worker.rules().policy;
+        let snapshot = self.snapshot(look)?;
+        Ok(gc::plan::summarize(&snapshot, &policy, &Targets::all().0))
+    }
+
     /// Returns what planning may know of a look.
     pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
         look.snapshot(self.lock_quarantine().next_tries())
     }
 
     /// Returns how many sandboxes are left alone, by how they failed.
-    pub(crate) fn quarantined(&self) -> std::collections::BTreeMap<FailureClass, usize> {
+    pub(crate) fn quarantined(&self) -> BTreeMap<FailureClass, usize> {
         self.lock_quarantine().by_class()
     }
 
@@ -347,17 +359,27 @@ impl Service {
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Problem> {
-        let internal = |what: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what);
-        let _permit = self
-            .fixed
-            .heavy
-            .acquire()
-            .await
-            .map_err(|error| internal(error.to_string()))?;
         let service = self.clone();
-        let work = tokio::task::spawn_blocking(move || work(&service));
-        work.await.map_err(|error| internal(error.to_string()))
+        bounded(&self.fixed.heavy, move || work(&service))
+            .await
+            .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error))
     }
+}
+
+/// Runs work off the request threads within a bound. The permit goes with the work, which runs on
+/// when whoever asked for it has hung up.
+async fn bounded<T: Send + 'static>(
+    bound: &Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let permit = Arc::clone(bound).acquire_owned().await;
+    let permit = permit.map_err(|error| error.to_string())?;
+    let work = move || {
+        let _until_done = permit;
+        work()
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| error.to_string())
 }
 
 /// Reads a body within its bounds.
@@ -394,4 +416,32 @@ fn targets<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<BTreeSet<Targ
     } else {
         targets
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn work_keeps_its_place_when_whoever_asked_hangs_up() {
+        let bound = Fixed::heavy();
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (end, may_end) = std::sync::mpsc::channel::<()>();
+        let asking = tokio::spawn({
+            let bound = Arc::clone(&bound);
+            let work = move || {
+                let _ = begun.send(());
+                may_end.recv()
+            };
+            async move { bounded(&bound, work).await }
+        });
+        has_begun.await.unwrap();
+        asking.abort();
+        assert!(asking.await.is_err_and(|error| error.is_cancelled()));
+        assert_eq!(bound.available_permits(), HEAVY_MAX - 1);
+        end.send(()).unwrap();
+        let free = u32::try_from(HEAVY_MAX).unwrap();
+        let all = tokio::time::timeout(Duration::from_secs(10), bound.acquire_many(free));
+        assert!(all.await.is_ok());
+    }
 }

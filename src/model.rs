@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -74,6 +76,76 @@ pub struct PodRef {
     pub name: String,
 }
 
+/// The rows of a list, shared by all who look at the same node: at 20,000 containers a copy for each
+/// plan would be most of what the service keeps. Changing them copies them first if they are shared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows<T>(Arc<Vec<T>>);
+
+impl<T> Default for Rows<T> {
+    fn default() -> Self {
+        Vec::new().into()
+    }
+}
+
+impl<T> From<Vec<T>> for Rows<T> {
+    fn from(rows: Vec<T>) -> Self {
+        Self(Arc::new(rows))
+    }
+}
+
+impl<T> Deref for Rows<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.0
+    }
+}
+
+impl<T: Clone> DerefMut for Rows<T> {
+    fn deref_mut(&mut self) -> &mut Vec<T> {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Rows<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+/// Labels of one object. A few at most and never changed, so a slice: a map's node is larger than
+/// the rest of the row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels(Box<[(Box<str>, Box<str>)]>);
+
+impl Labels {
+    /// Returns a label's value.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(name, _)| &**name == key);
+        found.map(|(_, value)| &**value)
+    }
+}
+
+impl From<BTreeMap<String, String>> for Labels {
+    fn from(labels: BTreeMap<String, String>) -> Self {
+        labels.into_iter().collect()
+    }
+}
+
+impl FromIterator<(String, String)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(labels: I) -> Self {
+        let labels = labels.into_iter();
+        Self(
+            labels
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect(),
+        )
+    }
+}
+
 /// A container's state, as CRI names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -125,7 +197,7 @@ pub struct Container {
     /// The image's id.
     pub image: String,
     /// Labels other than the kubelet's own four.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
 }
 
 /// A pod sandbox's state, as CRI names it.
@@ -166,7 +238,7 @@ pub struct PodSandbox {
     /// When it was created.
     pub created_at: Timestamp,
     /// Its labels other than the kubelet's own: the pod's labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
 }
 
 /// An image record.
@@ -239,6 +311,9 @@ pub struct PodList {
     /// Static pods are in it by their mirror pods, as the API server has them. A static pod that
     /// has none (it was deleted, or the API server refused it) is missing and yet exists.
     pub by_mirrors: bool,
+    /// When the list was true, for one that was not made on asking (a file): what is younger cannot
+    /// be in it. `None`: when it was read, after the runtime was listed.
+    pub as_of: Option<Timestamp>,
 }
 
 /// What is known of the node's pods: a list, or none.
@@ -326,10 +401,10 @@ pub struct PodOrigin {
 pub struct Snapshot {
     /// Read before the first call, so that ages err towards young. Planning's only "now".
     pub taken_at: Timestamp,
-    /// Every container record.
-    pub containers: Vec<Container>,
+    /// Every container record; shared with the look that found them.
+    pub containers: Rows<Container>,
     /// Every pod sandbox record.
-    pub sandboxes: Vec<PodSandbox>,
+    pub sandboxes: Rows<PodSandbox>,
     /// What the pod source said, asked after the runtime.
     pub pods: Pods,
     /// When a pod's last container was seen to exit, also where that record has since been removed.

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::cri;
 use crate::model::{
     Container, Filesystem, Image, PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
-    Pods, Snapshot,
+    Pods, Rows, Snapshot,
 };
 use crate::pods::PodSource;
 use crate::report::NodeFigures;
@@ -137,6 +137,16 @@ impl Look {
         })
     }
 
+    /// Says whether a list is missing because the runtime went away or is not ready yet.
+    pub fn is_lost(&self) -> bool {
+        let containers = self.containers.as_ref().err();
+        let sandboxes = self.sandboxes.as_ref().err();
+        containers
+            .into_iter()
+            .chain(sandboxes)
+            .any(cri::Error::is_lost)
+    }
+
     /// Returns the figures that a pass shows before and after itself.
     pub fn figures(&self) -> NodeFigures {
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
@@ -165,7 +175,7 @@ fn whole<'a, T, Id: Ord + 'a>(
     list: &'static str,
     part: &'a Part<cri::Listed<T>>,
     id: impl Fn(&'a T) -> &'a Id,
-) -> Result<&'a Vec<T>, NoSnapshot> {
+) -> Result<&'a Rows<T>, NoSnapshot> {
     let listed = part.as_ref().map_err(|error| NoSnapshot::List {
         list,
         error: error.clone(),
@@ -374,7 +384,7 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
         Err(error) => Err(error.clone()),
     };
     // After the runtime: a pod born in between must not look deleted.
-    let told = timed(&mut timings.pods, memory.pods.read()).await;
+    let told = timed(&mut timings.pods, memory.pods.read(taken_at)).await;
     let mut exits_unknown = 0;
     if let Ok(listed) = &mut containers {
         let fill = memory

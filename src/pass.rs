@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
         for target in targets {
             // So that a pod's containers and its sandbox go in one pass.
             if touched {
-                look = self.look().await?;
+                look = self.look_again().await?;
             }
             touched |= self.clean(target, &mut look).await?;
         }
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         while !due.is_empty() {
             self.bounds()?;
             if look.started.elapsed() > self.rules.max_age {
-                *look = self.look().await?;
+                *look = self.look_again().await?;
                 due = self.still_due(look, target, due)?;
             }
             let size = self
@@ -260,6 +260,15 @@ impl<'a> Run<'a> {
             let listed: BTreeSet<&PodSandboxId> =
                 sandboxes.rows.iter().map(|row| &row.id).collect();
             self.runner.quarantine().retain(|id| listed.contains(id));
+        }
+        Ok(look)
+    }
+
+    /// Looks in mid-pass: a runtime that is away just then is waited for.
+    async fn look_again(&mut self) -> Result<Arc<Look>, End> {
+        let look = self.look().await?;
+        if look.is_lost() {
+            return self.runtime_back().await;
         }
         Ok(look)
     }

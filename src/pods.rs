@@ -18,6 +18,7 @@ mod tests;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::model::{PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown};
@@ -107,9 +108,10 @@ impl PodSource {
             good_since: None,
             said: None,
         };
-        match source {
-            Source::Auto(auto) => new.auto = Some(auto),
-            source => new.choose(source, "pods.source names it".to_owned()),
+        if let Source::Auto(auto) = source {
+            new.auto = Some(auto);
+        } else {
+            new.choose(source, "pods.source names it".to_owned());
         }
         new
     }
@@ -124,15 +126,15 @@ impl PodSource {
         }
     }
 
-    /// Asks once. Call it after the runtime was listed.
-    pub async fn read(&mut self) -> Answer {
+    /// Asks once. Call it after the runtime was listed, with the clock's reading before that.
+    pub async fn read(&mut self, looked_at: Timestamp) -> Answer {
         if let Some(auto) = &self.auto {
             let (source, why) = auto.choose().await;
             if source != self.chosen || self.origin.why.is_empty() {
                 self.choose(source, why);
             }
         }
-        let answer = match tokio::time::timeout(self.timeout, self.peer.ask()).await {
+        let answer = match tokio::time::timeout(self.timeout, self.peer.ask(looked_at)).await {
             Ok(answer) => answer,
             Err(_elapsed) => Some(Err(Error::Timeout {
                 what: self.origin.source.words(),
@@ -223,10 +225,10 @@ impl Peer {
     }
 
     /// Asks for the pods; `None` if there is nobody to ask.
-    async fn ask(&mut self) -> Option<Result<PodList, Error>> {
+    async fn ask(&mut self, looked_at: Timestamp) -> Option<Result<PodList, Error>> {
         Some(match self {
             Self::None => return None,
-            Self::File(path) => file::list(path).await,
+            Self::File(path) => file::list(path, looked_at).await,
             Self::KubeletSocket(path) => kubelet_socket::list(path).await,
             Self::Kubelet(http) => kubelet::list(http).await,
             Self::ApiServer { http, node } => api_server::list(http, node).await,

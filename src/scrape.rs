@@ -22,7 +22,7 @@ use std::fmt;
 
 use prometheus_client::encoding::text::encode_eof;
 
-use crate::gc::Plan;
+use crate::gc::{Summary, Target};
 use crate::metrics::Metrics;
 use crate::observe::Look;
 use crate::report::FailureClass;
@@ -36,7 +36,7 @@ pub struct Input<'a> {
     pub look: Option<&'a Look>,
     /// What a pass over all targets would do, planned from that look; `None` if it lacked the
     /// lists for it.
-    pub plan: Option<&'a Plan>,
+    pub plan: Option<&'a BTreeMap<Target, Summary>>,
     /// How many sandboxes failed to go and wait for their next try.
     pub quarantined: &'a BTreeMap<FailureClass, usize>,
     /// The service's own counters.

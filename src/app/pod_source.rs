@@ -59,15 +59,15 @@ fn api_server(given: &ApiServer) -> Server {
 /// Without a URL the kubelet is asked on this machine, and its certificate must be the node's: no
 /// kubelet's certificate has the loopback address in it.
 fn kubelet(given: &Kubelet, node: &str) -> Server {
-    let (url, pinned) = match &given.url {
-        Some(url) => (url.clone(), None),
-        None => {
+    let (url, pinned) = given.url.clone().map_or_else(
+        || {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, KUBELET_PORT));
             let node = node.to_lowercase();
             let url = format!("https://{node}:{KUBELET_PORT}");
             (url, Some((node, address)))
-        }
-    };
+        },
+        |url| (url, None),
+    );
     Server {
         url,
         pinned,

@@ -10,8 +10,8 @@ use prost::Message;
 
 use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version, proto};
 use crate::model::{
-    Container, ContainerId, ContainerState, Image, ImageId, PodRef, PodSandbox, PodSandboxId,
-    PodSandboxState, PodUid,
+    Container, ContainerId, ContainerState, Image, ImageId, Labels, PodRef, PodSandbox,
+    PodSandboxId, PodSandboxState, PodUid,
 };
 
 /// Labels with this beginning are the kubelet's own.
@@ -219,9 +219,11 @@ fn sandbox_pod(
     })
 }
 
-fn foreign_labels(mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    labels.retain(|key, _| !key.starts_with(KUBELET_LABELS));
-    labels
+/// Builds a new map: one that was emptied keeps its half kilobyte, and most containers have no other
+/// labels.
+fn foreign_labels(labels: BTreeMap<String, String>) -> Labels {
+    let foreign = |key: &str| !key.starts_with(KUBELET_LABELS);
+    labels.into_iter().filter(|(key, _)| foreign(key)).collect()
 }
 
 /// A state that we do not know is `Unknown`, which keeps.

@@ -71,6 +71,10 @@ struct Node<'a> {
     by_pod: BTreeMap<&'a PodUid, (Vec<&'a Container>, Vec<&'a PodSandbox>)>,
     by_sandbox: BTreeMap<&'a str, Vec<&'a Container>>,
     alive: BTreeSet<&'a PodUid>,
+    /// How many of each target do not run. Counted once: there may be a removal for each.
+    dead: BTreeMap<Target, usize>,
+    /// The pod source's list has every living pod; false without a list.
+    whole: bool,
 }
 
 impl<'a> Node<'a> {
@@ -82,6 +86,8 @@ impl<'a> Node<'a> {
             by_pod: BTreeMap::new(),
             by_sandbox: BTreeMap::new(),
             alive: BTreeSet::new(),
+            dead: BTreeMap::new(),
+            whole: false,
         };
         for container in &snapshot.containers {
             node.containers.insert(container.id.as_str(), container);
@@ -95,6 +101,8 @@ impl<'a> Node<'a> {
                     node.alive.insert(&pod.uid);
                 }
             }
+            let dead = container.state != ContainerState::Running;
+            *node.dead.entry(Target::Containers).or_default() += usize::from(dead);
         }
         for sandbox in &snapshot.sandboxes {
             node.sandboxes.insert(sandbox.id.as_str(), sandbox);
@@ -104,6 +112,11 @@ impl<'a> Node<'a> {
                     node.alive.insert(&pod.uid);
                 }
             }
+            let dead = sandbox.state == PodSandboxState::NotReady;
+            *node.dead.entry(Target::Sandboxes).or_default() += usize::from(dead);
+        }
+        if let Pods::Known(list) = &snapshot.pods {
+            node.whole = node.alive.iter().all(|alive| list.pods.contains_key(alive));
         }
         node
     }
@@ -133,15 +146,19 @@ impl<'a> Node<'a> {
         let Pods::Known(list) = &self.snapshot.pods else {
             return false;
         };
-        let whole = self.alive.iter().all(|alive| list.pods.contains_key(alive));
         let peer = list
             .pods
             .values()
             .any(|pod| pod.is_static == uid.is_static_shaped());
-        if list.by_mirrors && uid.is_static_shaped() {
-            return false;
-        }
-        whole && peer && !list.pods.contains_key(uid) && !self.alive.contains(uid)
+        // Of a static pod's manifest a list of mirrors knows nothing.
+        let vouches = !(list.by_mirrors && uid.is_static_shaped());
+        let in_time = self.by_pod.get(uid).is_none_or(|(containers, sandboxes)| {
+            let in_time = |at: Timestamp| list.as_of.is_none_or(|as_of| at < as_of);
+            containers.iter().all(|c| in_time(c.created_at))
+                && sandboxes.iter().all(|s| in_time(s.created_at))
+        });
+        let absent = !list.pods.contains_key(uid) && !self.alive.contains(uid);
+        self.whole && peer && vouches && in_time && absent
     }
 
     /// The source says finished, or nobody knows and the operator's lever covers it.
@@ -160,9 +177,7 @@ impl<'a> Node<'a> {
         if let Pods::Known(list) = &self.snapshot.pods {
             match list.pods.get(uid) {
                 Some(pod) if pod.is_static || !pod.finished => return false,
-                Some(_) if self.alive.iter().all(|alive| list.pods.contains_key(alive)) => {
-                    return true;
-                }
+                Some(_) if self.whole => return true,
                 Some(_) | None => {}
             }
         }
@@ -348,18 +363,11 @@ fn limit_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option<Vio
     } = policy;
     let id = removal.subject.id.as_str();
     let target = removal.subject.target;
-    let (enabled, cap, dead) = match target {
-        Target::Containers => {
-            let all = node.containers.values();
-            let dead = all.filter(|container| container.state != ContainerState::Running);
-            (containers.enabled, containers.max_dead, dead.count())
-        }
-        Target::Sandboxes => {
-            let all = node.sandboxes.values();
-            let dead = all.filter(|sandbox| sandbox.state == PodSandboxState::NotReady);
-            (sandboxes.enabled, sandboxes.max_dead, dead.count())
-        }
+    let (enabled, cap) = match target {
+        Target::Containers => (containers.enabled, containers.max_dead),
+        Target::Sandboxes => (sandboxes.enabled, sandboxes.max_dead),
     };
+    let dead = node.dead.get(&target).copied().unwrap_or(0);
     let later = node.later_ones(id);
     let rule = match removal.reason {
         _ if !enabled => "its target is switched off",

@@ -108,29 +108,21 @@ pub(super) fn at_least(age: SignedDuration, minimum: Duration) -> bool {
 /// Finds the records that the kubelet may need to know that a container has run: for each
 /// (pod UID, name), whatever the state, the highest attempt and the latest creation.
 fn newest(containers: &[Container]) -> BTreeSet<usize> {
-    let mut by_attempt: BTreeMap<GroupKey<'_>, usize> = BTreeMap::new();
-    let mut by_creation: BTreeMap<GroupKey<'_>, usize> = BTreeMap::new();
-    let attempt = |c: &Container| (c.attempt, c.created_at, c.id.clone());
-    let creation = |c: &Container| (c.created_at, c.attempt, c.id.clone());
+    let mut by_attempt = BTreeMap::new();
+    let mut by_creation = BTreeMap::new();
     for (index, container) in containers.iter().enumerate() {
         let key = group_key(container);
-        let beats = |best: usize, by_attempt: bool| match containers.get(best) {
-            Some(best) if by_attempt => attempt(container) > attempt(best),
-            Some(best) => creation(container) > creation(best),
-            None => true,
-        };
-        let best = by_attempt.entry(key).or_insert(index);
-        if beats(*best, true) {
-            *best = index;
-        }
-        let best = by_creation.entry(key).or_insert(index);
-        if beats(*best, false) {
-            *best = index;
-        }
+        let (attempt, created_at, id) = (container.attempt, container.created_at, &container.id);
+        let this = (attempt, created_at, id, index);
+        let best = by_attempt.entry(key).or_insert(this);
+        *best = this.max(*best);
+        let this = (created_at, attempt, id, index);
+        let best = by_creation.entry(key).or_insert(this);
+        *best = this.max(*best);
     }
+    let by_attempt = by_attempt.into_values().map(|best| best.3);
     by_attempt
-        .into_values()
-        .chain(by_creation.into_values())
+        .chain(by_creation.into_values().map(|best| best.3))
         .collect()
 }
 

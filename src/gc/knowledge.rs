@@ -58,6 +58,8 @@ struct Signs {
     /// Exited at a time that nobody knows.
     unknown_exit: bool,
     last_exit: Option<Timestamp>,
+    /// The latest creation of anything of it.
+    youngest: Option<Timestamp>,
 }
 
 impl Signs {
@@ -77,11 +79,13 @@ fn signs_of_life(snapshot: &Snapshot) -> BTreeMap<&PodUid, Signs> {
         let Some(pod) = &sandbox.pod else { continue };
         let sign = signs.entry(&pod.uid).or_default();
         sign.ready_sandbox |= sandbox.state == PodSandboxState::Ready;
+        sign.youngest = sign.youngest.max(Some(sandbox.created_at));
     }
     for container in &snapshot.containers {
         let Some(pod) = &container.pod else { continue };
         let sign = signs.entry(&pod.uid).or_default();
         sign.states.insert(container.state);
+        sign.youngest = sign.youngest.max(Some(container.created_at));
         match container.finished_at {
             Some(at) => sign.last_exit = sign.last_exit.max(Some(at)),
             None => sign.unknown_exit |= container.state == ContainerState::Exited,
@@ -130,7 +134,9 @@ fn judge(
                     PodKnowledge::Active
                 };
             }
-            None if !incomplete && names_same_source(list, uid) => return PodKnowledge::Deleted,
+            None if !incomplete && names_same_source(list, uid) && !outlives(signs, list) => {
+                return PodKnowledge::Deleted;
+            }
             Some(_) | None => {}
         }
     }
@@ -148,6 +154,13 @@ fn names_same_source(list: &PodList, uid: &PodUid) -> bool {
     let is_static = uid.is_static_shaped();
     let peers = list.pods.values().any(|pod| pod.is_static == is_static);
     peers && !(is_static && list.by_mirrors)
+}
+
+/// Something of the pod is younger than the list: the pod may have been born since, or, if it is a
+/// static one, have come back under its old UID.
+fn outlives(signs: &Signs, list: &PodList) -> bool {
+    list.as_of
+        .is_some_and(|as_of| signs.youngest.is_none_or(|youngest| youngest >= as_of))
 }
 
 fn may_assume_finished(snapshot: &Snapshot, policy: &Policy, uid: &PodUid, signs: &Signs) -> bool {

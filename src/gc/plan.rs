@@ -7,7 +7,7 @@ use super::{
     KeepReason, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Target, Verdict,
     containers, sandboxes,
 };
-use crate::model::{Container, ContainerId, ContainerState, PodRef, PodSandbox, Snapshot};
+use crate::model::{Container, ContainerId, PodRef, PodSandbox, Snapshot};
 
 /// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals oldest
 /// creation first, containers before sandboxes. With both targets, sandboxes are judged as if the
@@ -18,39 +18,82 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) ->
         taken_at: snapshot.taken_at,
         removals: Vec::new(),
         kept: Vec::new(),
-        summary: targets
-            .iter()
-            .map(|target| (*target, Summary::default()))
-            .collect(),
+        summary: no_counts(targets),
     };
-    let mut gone: BTreeSet<&ContainerId> = BTreeSet::new();
-    if targets.contains(&Target::Containers) {
-        let verdicts = containers::judge(snapshot, policy, &knowledge);
-        for (container, verdict) in snapshot.containers.iter().zip(verdicts) {
-            let verdict = if_enabled(policy.containers.enabled, verdict);
-            if matches!(verdict, Verdict::Remove(_)) {
-                gone.insert(&container.id);
-            }
-            let subject = container_subject(snapshot, &knowledge, container);
-            plan.push(subject, verdict, Some(container.state));
-        }
-    }
-    if targets.contains(&Target::Sandboxes) {
-        let verdicts = sandboxes::judge(snapshot, policy, &knowledge, &gone);
-        for (sandbox, verdict) in snapshot.sandboxes.iter().zip(verdicts) {
-            let verdict = if_enabled(policy.sandboxes.enabled, verdict);
-            plan.push(
-                sandbox_subject(snapshot, &knowledge, sandbox),
-                verdict,
-                None,
-            );
-        }
-    }
+    judge(snapshot, policy, &knowledge, targets, |object, verdict| {
+        plan.push(snapshot, &knowledge, object, verdict);
+    });
     plan.removals
         .sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
     plan.kept
         .sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
     plan
+}
+
+/// Counts what [`plan`] would say, without naming anyone: that is all that a scrape needs.
+pub fn summarize(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    targets: &BTreeSet<Target>,
+) -> BTreeMap<Target, Summary> {
+    let knowledge = Knowledge::of(snapshot, policy);
+    let mut counts = no_counts(targets);
+    judge(snapshot, policy, &knowledge, targets, |object, verdict| {
+        counts.entry(object.target()).or_default().count(verdict);
+    });
+    counts
+}
+
+fn no_counts(targets: &BTreeSet<Target>) -> BTreeMap<Target, Summary> {
+    let targets = targets.iter();
+    targets
+        .map(|target| (*target, Summary::default()))
+        .collect()
+}
+
+/// Something that gets a verdict.
+#[derive(Clone, Copy)]
+enum Object<'a> {
+    Container(&'a Container),
+    Sandbox(&'a PodSandbox),
+}
+
+impl Object<'_> {
+    fn target(self) -> Target {
+        match self {
+            Self::Container(_) => Target::Containers,
+            Self::Sandbox(_) => Target::Sandboxes,
+        }
+    }
+}
+
+fn judge<'a>(
+    snapshot: &'a Snapshot,
+    policy: &Policy,
+    knowledge: &Knowledge<'_>,
+    targets: &BTreeSet<Target>,
+    mut each: impl FnMut(Object<'a>, Verdict),
+) {
+    let mut gone: BTreeSet<&ContainerId> = BTreeSet::new();
+    if targets.contains(&Target::Containers) {
+        let verdicts = containers::judge(snapshot, policy, knowledge);
+        for (container, verdict) in snapshot.containers.iter().zip(verdicts) {
+            let verdict = if_enabled(policy.containers.enabled, verdict);
+            if matches!(verdict, Verdict::Remove(_)) {
+                gone.insert(&container.id);
+            }
+            each(Object::Container(container), verdict);
+        }
+    }
+    if targets.contains(&Target::Sandboxes) {
+        let verdicts = sandboxes::judge(snapshot, policy, knowledge, &gone);
+        for (sandbox, verdict) in snapshot.sandboxes.iter().zip(verdicts) {
+            each(
+                Object::Sandbox(sandbox),
+                if_enabled(policy.sandboxes.enabled, verdict),
+            );
+        }
+    }
 }
 
 /// Returns those of `due` that a plan made on a fresh look wants gone as well: removing needs both.
@@ -75,22 +118,41 @@ pub fn still_due(due: Vec<Removal>, fresh: &Plan) -> Vec<Removal> {
         .collect()
 }
 
-impl Plan {
-    fn push(&mut self, subject: Subject, verdict: Verdict, state: Option<ContainerState>) {
-        let summary = self.summary.entry(subject.target).or_default();
+impl Summary {
+    fn count(&mut self, verdict: Verdict) {
         match verdict {
-            Verdict::Remove(reason) => {
-                *summary.remove.entry(reason).or_default() += 1;
-                self.removals.push(Removal {
-                    subject,
-                    reason,
-                    state,
-                });
-            }
-            Verdict::Keep(reason) => {
-                *summary.keep.entry(reason).or_default() += 1;
-                self.kept.push(Kept { subject, reason });
-            }
+            Verdict::Remove(reason) => *self.remove.entry(reason).or_default() += 1,
+            Verdict::Keep(reason) => *self.keep.entry(reason).or_default() += 1,
+        }
+    }
+}
+
+impl Plan {
+    fn push(
+        &mut self,
+        snapshot: &Snapshot,
+        knowledge: &Knowledge<'_>,
+        object: Object<'_>,
+        verdict: Verdict,
+    ) {
+        self.summary
+            .entry(object.target())
+            .or_default()
+            .count(verdict);
+        let (subject, state) = match object {
+            Object::Container(container) => (
+                container_subject(snapshot, knowledge, container),
+                Some(container.state),
+            ),
+            Object::Sandbox(sandbox) => (sandbox_subject(snapshot, knowledge, sandbox), None),
+        };
+        match verdict {
+            Verdict::Remove(reason) => self.removals.push(Removal {
+                subject,
+                reason,
+                state,
+            }),
+            Verdict::Keep(reason) => self.kept.push(Kept { subject, reason }),
         }
     }
 

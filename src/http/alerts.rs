@@ -4,6 +4,7 @@
 //! heal, 400 for what nobody understands, and everything else is 2xx.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -18,6 +19,12 @@ use crate::worker::{Answer, Request as PassRequest};
 
 /// Alerts that the answer lists one by one; all are counted.
 const LISTED_MAX: usize = 100;
+
+/// A fingerprint or start may be this long: Alertmanager's have 16 and some 30 characters. They are
+/// remembered, so that what nobody bounds would grow with each call.
+const KEY_MAX_BYTES: usize = 128;
+/// Characters of an alert's name that are remembered and shown.
+const NAME_MAX_CHARS: usize = 200;
 
 /// The webhook's body, as far as we read it; other keys are fine.
 #[derive(Debug, Deserialize)]
@@ -89,6 +96,15 @@ fn read(body: &[u8]) -> Result<Webhook, Problem> {
         let version = &webhook.version;
         return Err(Problem::bad(format!(
             "webhook version \"{version}\" is not understood; only \"4\" is"
+        )));
+    }
+    let too_long = |alert: &&Alert| {
+        alert.fingerprint.len() > KEY_MAX_BYTES || alert.starts_at.len() > KEY_MAX_BYTES
+    };
+    if let Some(alert) = webhook.alerts.iter().find(too_long) {
+        return Err(Problem::bad(format!(
+            "the fingerprint or startsAt of an alert \"{}\" is longer than {KEY_MAX_BYTES} bytes",
+            alert.name()
         )));
     }
     Ok(webhook)
@@ -255,18 +271,17 @@ impl Handled {
 
 impl Alert {
     fn name(&self) -> String {
-        self.labels.get("alertname").cloned().unwrap_or_default()
+        let name = self.labels.get("alertname").map(String::as_str);
+        let name = name.unwrap_or_default().chars();
+        name.take(NAME_MAX_CHARS).collect()
     }
 
     /// An alert without fingerprint is told apart by its labels, which is what a fingerprint is.
     fn info(&self) -> AlertInfo {
         let fingerprint = if self.fingerprint.is_empty() {
-            let pairs: Vec<String> = self
-                .labels
-                .iter()
-                .map(|(label, value)| format!("{label}={value:?}"))
-                .collect();
-            pairs.join(",")
+            let mut hasher = DefaultHasher::new();
+            self.labels.hash(&mut hasher);
+            format!("{:016x}", hasher.finish())
         } else {
             self.fingerprint.clone()
         };
@@ -373,5 +388,23 @@ mod tests {
         let one = alert(&[("a", "1"), ("b", "2")]).info();
         assert_eq!(one, alert(&[("b", "2"), ("a", "1")]).info());
         assert_ne!(one, alert(&[("a", "1")]).info());
+    }
+
+    #[test]
+    fn what_is_remembered_of_an_alert_is_bounded() {
+        let long = "x".repeat(1 << 19);
+        let info = alert(&[("alertname", &long), ("other", &long)]).info();
+        assert_eq!(info.name.len(), NAME_MAX_CHARS);
+        assert_eq!(info.fingerprint.len(), 16);
+        let with = |key: &str, length: usize| {
+            let value = "f".repeat(length);
+            let alert = format!(r#"{{"status": "firing", "labels": {{}}, "{key}": "{value}"}}"#);
+            read(format!(r#"{{"version": "4", "alerts": [{alert}]}}"#).as_bytes())
+        };
+        for key in ["fingerprint", "startsAt"] {
+            assert!(with(key, KEY_MAX_BYTES).is_ok(), "{key}");
+            let problem = with(key, KEY_MAX_BYTES + 1).unwrap_err();
+            assert!(problem.error.contains("longer than"), "{}", problem.error);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::StatusCode;
@@ -15,15 +16,23 @@ use crate::gc::{self, Target};
 use crate::model::Pods;
 use crate::observe::Look;
 
+/// How long the status waits for a new look.
+const LOOK_PATIENCE: Duration = Duration::from_secs(3);
+
 /// `GET /api/v1/status`: the node, the service, and what holds it back. Answers without the node's
 /// part when the runtime does not answer in time.
 pub(super) async fn status(State(service): State<Service>) -> Response {
-    let (node, error) = match service.look().await {
-        Ok(look) => (node_part(&service, &look).await, None),
-        Err(problem) => {
-            let endpoint = &service.fixed.endpoint;
-            let down = object!({ "runtime": { "endpoint": endpoint, "up": false } });
-            (down, Some(problem.error))
+    let (node, error) = match tokio::time::timeout(LOOK_PATIENCE, service.look()).await {
+        Ok(Ok(look)) => (node_part(&service, &look, true).await, None),
+        Ok(Err(problem)) => (down(&service), Some(problem.error)),
+        // Who asks while the runtime hangs wants to know just that; the age shows how old the rest is.
+        Err(_elapsed) => {
+            let node = match service.observer.latest() {
+                Some(look) => node_part(&service, &look, false).await,
+                None => down(&service),
+            };
+            let error = "the runtime does not answer in time; this is what the last look found";
+            (node, Some(error.to_owned()))
         }
     };
     let brakes = service.worker.brakes();
@@ -37,6 +46,7 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
             "version": env!("CARGO_PKG_VERSION"),
             "uptime_seconds": service.fixed.started.elapsed().as_secs(),
             "mode": service.live().mode,
+            "paused": brakes.pause,
             "look_error": error,
             "quarantined_sandboxes": service.quarantined(),
             "brakes": {
@@ -56,8 +66,13 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
     json(StatusCode::OK, &answer)
 }
 
-/// What the look at hand says of the node.
-async fn node_part(service: &Service, look: &Arc<Look>) -> Value {
+/// All that is known of a node that was never looked at.
+fn down(service: &Service) -> Value {
+    object!({ "runtime": { "endpoint": service.fixed.endpoint, "up": false } })
+}
+
+/// What a look says of the node. One that is not `young` says nothing of whether the runtime is up.
+async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
     let judged = {
         let look = Arc::clone(look);
         service.heavy(move |service| judge(service, &look)).await
@@ -90,7 +105,7 @@ async fn node_part(service: &Service, look: &Arc<Look>) -> Value {
         },
         "runtime": {
             "endpoint": service.fixed.endpoint,
-            "up": runtime.is_ok(),
+            "up": young && runtime.is_ok(),
             "name": runtime.ok().map(|runtime| &runtime.runtime),
             "version": runtime.ok().map(|runtime| &runtime.version),
             "error": runtime.err().map(ToString::to_string),
@@ -131,8 +146,7 @@ struct Judged {
 fn judge(service: &Service, look: &Look) -> Option<Judged> {
     let snapshot = service.snapshot(look).ok()?;
     let policy = service.worker.rules().policy;
-    let plan = gc::plan(&snapshot, &policy, &Target::ALL.into());
-    let counts = plan.summary.into_iter();
+    let counts = gc::plan::summarize(&snapshot, &policy, &Target::ALL.into()).into_iter();
     let knowledge = Knowledge::of(&snapshot, &policy);
     Some(Judged {
         removable: counts

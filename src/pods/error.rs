@@ -34,6 +34,12 @@ pub enum Error {
         #[source]
         source: ParseError,
     },
+    /// The file says of itself that it was written later than now.
+    #[error("{}: it is dated in the future", .0.display())]
+    Ahead(PathBuf),
+    /// The file changed under the reader.
+    #[error("{}: it was written while it was read", .0.display())]
+    Changed(PathBuf),
     /// There is no token in a token file.
     #[error("{} holds no token", .0.display())]
     NoToken(PathBuf),

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::page::{Page, plain, sample};
-use crate::gc::{KeepReason, Plan, RemoveReason};
+use crate::gc::{KeepReason, RemoveReason, Summary, Target};
 use crate::report::FailureClass;
 
 /// Adds a plan's counts, zeroes too.
-pub(super) fn encode(plan: &Plan, page: &mut Page) {
+pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
     let (mut removable, mut kept) = (Vec::new(), Vec::new());
-    for (&target, summary) in &plan.summary {
+    for (&target, summary) in plan {
         for reason in RemoveReason::ALL {
             let count = summary.remove.get(&reason).copied().unwrap_or(0);
             removable.push(sample(

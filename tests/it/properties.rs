@@ -5,12 +5,14 @@ mod belief;
 mod mutations;
 mod node;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crisweep::gc::check::check;
 use crisweep::gc::plan::still_due;
 use crisweep::gc::{self, KeepReason, Limit, Plan, Policy, RemoveReason, Target, Targets};
-use crisweep::model::{Container, ContainerState, PodSandbox, PodSandboxState, PodUid, Snapshot};
+use crisweep::model::{
+    Container, ContainerState, Labels, PodSandbox, PodSandboxState, PodUid, Snapshot,
+};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -202,12 +204,12 @@ proptest! {
     fn what_turned_running_is_not_still_due(node in nodes(Oddity::Any)) {
         let first = plan_of(&node);
         let mut fresh = node.clone();
-        for container in &mut fresh.snapshot.containers {
+        for container in fresh.snapshot.containers.iter_mut() {
             if container.state == ContainerState::Created {
                 container.state = ContainerState::Running;
             }
         }
-        for sandbox in &mut fresh.snapshot.sandboxes {
+        for sandbox in fresh.snapshot.sandboxes.iter_mut() {
             sandbox.state = PodSandboxState::Ready;
         }
         for removal in still_due(first.removals, &plan_of(&fresh)) {
@@ -267,11 +269,7 @@ fn young_sandbox(snapshot: &Snapshot, id: &str) -> bool {
 }
 
 /// `labels` of `None`: nobody knows them.
-fn is_protected(
-    policy: &Policy,
-    namespace: &str,
-    labels: Option<&BTreeMap<String, String>>,
-) -> bool {
+fn is_protected(policy: &Policy, namespace: &str, labels: Option<&Labels>) -> bool {
     let protect = &policy.protect;
     let by_namespace = !protect.namespaces.is_empty()
         && (namespace.is_empty() || protect.namespaces.contains(namespace));
@@ -279,7 +277,7 @@ fn is_protected(
         None => true,
         Some(labels) => labels
             .get(key)
-            .is_some_and(|is| value.as_ref().is_none_or(|value| value == is)),
+            .is_some_and(|is| value.as_deref().is_none_or(|value| value == is)),
     });
     by_namespace || by_label
 }
@@ -306,7 +304,7 @@ fn with_kubelet<T>(node: &Node, synced: bool, ask: impl FnOnce(&Kubelet<'_>) -> 
 fn kubelets(node: &Node, synced: bool) -> (BTreeSet<String>, BTreeSet<String>) {
     with_kubelet(node, synced, |kubelet| {
         let gone = kubelet.containers(&node.snapshot.containers);
-        let mut left = node.snapshot.containers.clone();
+        let mut left = node.snapshot.containers.to_vec();
         left.retain(|container| !gone.contains(container.id.as_str()));
         let sandboxes = kubelet.sandboxes(&node.snapshot.sandboxes, &left);
         (gone, sandboxes)

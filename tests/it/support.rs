@@ -11,6 +11,5 @@ pub(crate) mod wait;
 
 pub(crate) use answer::{Answer, Follow};
 pub(crate) use metrics::Page;
-pub(crate) use rig::{NODE_NAME, Rig};
-pub(crate) use service::Service;
+pub(crate) use rig::Rig;
 pub(crate) use wait::until;

@@ -91,7 +91,7 @@ impl Link {
             ),
         };
         Ok(Listed {
-            rows: page.rows,
+            rows: page.rows.into(),
             malformed: page.malformed,
             response_bytes: page.bytes,
             mode,

@@ -71,7 +71,7 @@ fn a_whole_container_row_is_read_whole() {
         finished_at: None,
         pod: Some(web_pod()),
         image: "sha256:ref".into(),
-        labels: labels(&[("app", "web")]),
+        labels: labels(&[("app", "web")]).into_iter().collect(),
     };
     assert_eq!(container, expected);
 }

@@ -7,11 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use crate::cri::{self, ListMode, Listed};
-use crate::gc::{KeepReason, Plan, RemoveReason, Summary, Target};
+use crate::gc::{KeepReason, RemoveReason, Summary, Target};
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::{
-    Container, ContainerId, ContainerState, Filesystem, FilesystemUsage, Image, ImageId, PodOrigin,
-    PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
+    Container, ContainerId, ContainerState, Filesystem, FilesystemUsage, Image, ImageId, Labels,
+    PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
 };
 use crate::observe::{Filesystems, Look, Timings};
 use crate::report::{
@@ -61,7 +61,7 @@ pub(super) fn container(
         finished_at: None,
         pod: Some(pod),
         image: image.to_owned(),
-        labels: BTreeMap::new(),
+        labels: Labels::default(),
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn sandbox(number: usize, state: PodSandboxState) -> PodSandbox {
         attempt: 0,
         state,
         created_at: hours_ago(9),
-        labels: BTreeMap::new(),
+        labels: Labels::default(),
     }
 }
 
@@ -104,7 +104,7 @@ pub(super) fn filesystem(mountpoint: &str, inodes: u64) -> Filesystem {
 pub(super) fn listed<T>(rows: Vec<T>, mode: ListMode) -> Listed<T> {
     let response_bytes = 1000 * rows.len() as u64;
     Listed {
-        rows,
+        rows: rows.into(),
         malformed: 0,
         response_bytes,
         mode,
@@ -182,21 +182,16 @@ pub(super) fn look() -> Look {
     }
 }
 
-pub(super) fn plan() -> Plan {
+pub(super) fn plan() -> BTreeMap<Target, Summary> {
     let containers = Summary {
         remove: [(RemoveReason::Superseded, 40), (RemoveReason::OverCap, 2)].into(),
         keep: [(KeepReason::Running, 1), (KeepReason::Newest, 24)].into(),
     };
-    let summary = [
+    [
         (Target::Containers, containers),
         (Target::Sandboxes, Summary::default()),
-    ];
-    Plan {
-        taken_at: now(),
-        removals: vec![],
-        kept: vec![],
-        summary: summary.into(),
-    }
+    ]
+    .into()
 }
 
 pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {

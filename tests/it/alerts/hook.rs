@@ -34,6 +34,7 @@ pub(super) fn resolved(mut alert: Value) -> Value {
 
 /// A whole call.
 pub(super) fn call(alerts: Vec<Value>) -> Value {
+    let alerts = Value::Array(alerts);
     json!({
         "version": "4",
         "groupKey": "{}:{alertname=\"TooMany\"}",

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crisweep::gc::{PodKnowledge, Policy, Target, TargetError, Targets, Verdict};
 use crisweep::model::{
-    Container, ContainerId, ContainerState, PodList, PodRef, PodSandbox, PodSandboxId,
-    PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
+    Container, ContainerId, ContainerState, Labels, PodList, PodRef, PodSandbox, PodSandboxId,
+    PodSandboxState, PodUid, Pods, PodsUnknown, Rows, Snapshot, SourcePod,
 };
 use jiff::Timestamp;
 
@@ -76,8 +76,8 @@ impl Case {
     fn new(file: &str, line: usize) -> Self {
         let snapshot = Snapshot {
             taken_at: "2026-01-02T12:00:00Z".parse().unwrap(),
-            containers: Vec::new(),
-            sandboxes: Vec::new(),
+            containers: Rows::default(),
+            sandboxes: Rows::default(),
             pods: Pods::Unknown(PodsUnknown::NoSource),
             last_exits: BTreeMap::new(),
             quarantine: BTreeMap::new(),
@@ -152,6 +152,13 @@ impl Case {
                 by_mirrors: true,
                 ..PodList::default()
             }),
+            ["known", word] => match word.split_once('=') {
+                Some(("as_of", age)) => Pods::Known(PodList {
+                    as_of: Some(self.ago(age)?),
+                    ..PodList::default()
+                }),
+                _ => return Err(unknown(word)),
+            },
             ["none"] => Pods::Unknown(PodsUnknown::NoSource),
             ["settling"] => Pods::Unknown(PodsUnknown::Settling),
             ["failed"] => Pods::Unknown(PodsUnknown::Failed("no route".into())),
@@ -247,7 +254,7 @@ impl Case {
             finished_at,
             pod: self.pod(pod)?,
             image: "image".to_owned(),
-            labels: BTreeMap::new(),
+            labels: Labels::default(),
         };
         for word in rest {
             match word.split_once('=').unwrap_or((word, "")) {
@@ -255,7 +262,7 @@ impl Case {
                 ("in", value) => {
                     container.sandbox_id = PodSandboxId::new(value).ok_or("empty id")?;
                 }
-                ("label", value) => container.labels.extend([label(value)?]),
+                ("label", value) => container.labels = [label(value)?].into_iter().collect(),
                 _ => return Err(unknown(word.split('=').next().unwrap_or_default())),
             }
         }
@@ -287,13 +294,13 @@ impl Case {
                 .map_err(|_error| format!("\"{attempt}\" is no attempt"))?,
             state,
             created_at: self.ago(age)?,
-            labels: BTreeMap::new(),
+            labels: Labels::default(),
         };
         let mut quarantined = None;
         for word in rest {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("id", value) => sandbox.id = PodSandboxId::new(value).ok_or("empty id")?,
-                ("label", value) => sandbox.labels.extend([label(value)?]),
+                ("label", value) => sandbox.labels = [label(value)?].into_iter().collect(),
                 ("quarantined_for", value) => quarantined = Some(words::age(value)?),
                 _ => return Err(unknown(word.split('=').next().unwrap_or_default())),
             }

@@ -23,7 +23,7 @@ async fn a_reload_changes_policy_mode_and_pause() {
     );
     let status = rig.get("/api/v1/status").await.json();
     assert_eq!(
-        (&status["mode"], &status["paused"]),
+        (&status["mode"], &status["brakes"]["pause"]),
         (&json!("observe"), &json!(true))
     );
     let plan = rig.get("/api/v1/plan").await.json();

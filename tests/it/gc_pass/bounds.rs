@@ -27,10 +27,10 @@ async fn max_removals_bounds_a_pass_by_request_and_by_configuration() {
 
 #[tokio::test]
 async fn the_deadline_ends_a_pass_between_batches() {
-    let changes = json!({ "gc": { "deadline": "500ms", "batch_size": 2, "max_concurrency": 1 } });
+    let changes = json!({ "gc": { "deadline": "2s", "batch_size": 2, "max_concurrency": 1 } });
     let rig = Rig::start(nodes::litter(60), changes).await;
     rig.sim.set_disk(Disk {
-        each: Duration::from_millis(60),
+        each: Duration::from_millis(100),
         crowding: Duration::ZERO,
     });
     let pass = rig.gc("").await;

@@ -75,7 +75,7 @@ async fn assume_finished_after_in_the_configuration_holds_for_every_pass() {
 
 #[tokio::test]
 async fn a_source_is_believed_only_once_it_has_settled() {
-    let rig = Rig::start(nodes::litter(2), json!({ "pods": { "settle": "3s" } })).await;
+    let rig = Rig::start(nodes::litter(2), json!({ "pods": { "settle": "5s" } })).await;
     let status = rig.get("/api/v1/status").await.json();
     assert_eq!(status["pods"]["known"], false);
     assert!(status["pods"]["why"].to_string().contains("pods.settle"));

@@ -81,7 +81,7 @@ async fn probes_pages_and_status_answer_while_the_runtime_hangs() {
     }
     let status = rig.get("/api/v1/status").await.json();
     assert_eq!(status["runtime"]["up"], false, "{status:#}");
-    let error = status["error"].as_str().unwrap();
+    let error = status["look_error"].as_str().unwrap();
     assert!(!error.is_empty());
     rig.nothing_was_touched();
 }

@@ -12,7 +12,7 @@ const CONTAINERS_EACH: u32 = 20;
 fn crash_loop(number: usize) -> PodSpec {
     let pod = PodSpec::new(&format!("crash-{number}"));
     (0..CONTAINERS_EACH).fold(pod, |pod, attempt| {
-        let ago = hours(30) - seconds(u64::from(attempt) * 300);
+        let ago = hours(3) + seconds(u64::from(CONTAINERS_EACH - attempt) * 300);
         pod.exited("app", attempt, ago)
     })
 }

@@ -67,6 +67,21 @@ async fn slow_clients_hold_back_nobody_else() {
 }
 
 #[tokio::test]
+async fn more_connections_than_are_kept_lock_nobody_out_for_long() {
+    let rig = Rig::start(nodes::healthy(), json!({})).await;
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        idle.push(connect(&rig.address, b"GET /metr").await);
+    }
+    let began = Instant::now();
+    // On a connection of its own, as a probe comes.
+    let probe = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    assert_eq!(exchange(&rig.address, probe).await.0, 200);
+    // An idle connection on an idle service may stay for longer than that.
+    assert!(began.elapsed() < Duration::from_secs(10), "{began:?}");
+}
+
+#[tokio::test]
 async fn a_head_that_is_too_long_is_refused() {
     let rig = Rig::start(nodes::healthy(), json!({})).await;
     let long = format!(

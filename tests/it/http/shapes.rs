@@ -120,12 +120,12 @@ async fn the_status_shows_node_service_and_brakes() {
     let status = rig.get("/api/v1/status").await.json();
     has_keys(
         &status,
-        "node version mode paused runtime look figures pods removable quarantined_sandboxes \
+        "node version mode runtime look figures pods removable quarantined_sandboxes \
          brakes running waiting last_pass",
     );
     assert_eq!(status["node"], "node-1");
     assert_eq!(
-        (&status["mode"], &status["paused"]),
+        (&status["mode"], &status["brakes"]["pause"]),
         (&json!("enforce"), &json!(true))
     );
     assert_eq!(status["runtime"]["name"], "containerd");

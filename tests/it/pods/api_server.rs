@@ -6,7 +6,8 @@ use tempfile::TempDir;
 
 use super::{LITTER, cleans, fails, never_logged};
 use crate::support::kubelet::{Ca, PodServer, Reply};
-use crate::support::{NODE_NAME, Rig, nodes};
+use crate::support::rig::NODE_NAME;
+use crate::support::{Rig, nodes};
 
 /// An API server, and what the service needs to ask it.
 pub(super) struct ApiServer {

@@ -288,7 +288,7 @@ async fn a_pinned_name_is_asked_for_on_its_address_and_verified() {
             ca_file: Some(files.path().join("ca.crt")),
         });
         let mut source = PodSource::new(source, Duration::ZERO, PATIENCE);
-        source.read().await.pods
+        source.read(jiff::Timestamp::UNIX_EPOCH).await.pods
     };
     assert!(matches!(ask("node-1.example").await, Pods::Known(_)));
     assert_eq!(kubelet.asked().len(), 1);

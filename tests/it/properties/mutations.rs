@@ -100,7 +100,7 @@ proptest! {
     fn a_stale_plan_is_reported(node in nodes(Oddity::Any)) {
         let removals = plan_of(&node).removals;
         let mut changed = node.snapshot.clone();
-        for container in &mut changed.containers {
+        for container in changed.containers.iter_mut() {
             container.state = ContainerState::Running;
         }
         let broken = check(&removals, &changed, &node.policy);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crisweep::gc::{AgeFrom, ContainerPolicy, Limit, Policy, Protect, SandboxPolicy};
 use crisweep::model::{
-    Container, ContainerId, ContainerState, PodList, PodRef, PodSandbox, PodSandboxId,
-    PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
+    Container, ContainerId, ContainerState, Labels, PodList, PodRef, PodSandbox, PodSandboxId,
+    PodSandboxState, PodUid, Pods, PodsUnknown, Rows, Snapshot, SourcePod,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -56,8 +56,8 @@ pub(crate) fn nodes(oddity: Oddity) -> impl Strategy<Value = Node> {
         move |(pods, others, source, peers, policy)| {
             let mut snapshot = Snapshot {
                 taken_at: now(),
-                containers: Vec::new(),
-                sandboxes: Vec::new(),
+                containers: Rows::default(),
+                sandboxes: Rows::default(),
                 pods: source_of(source, peers, oddity),
                 last_exits: BTreeMap::new(),
                 quarantine: BTreeMap::new(),
@@ -206,7 +206,7 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
                 PodSandboxState::NotReady
             },
             created_at: clock.tick(*gap),
-            labels: labels.clone(),
+            labels: labels.clone().into(),
         };
         if oddity == Oddity::Any && *draw > 90 {
             let until = ago(95 - i64::from(*draw));
@@ -288,9 +288,9 @@ fn container(
         pod: Some(pod.clone()),
         image: "image".into(),
         labels: if *draw == 99 {
-            [label].into()
+            [label].into_iter().collect()
         } else {
-            BTreeMap::new()
+            Labels::default()
         },
     }
 }
@@ -307,7 +307,7 @@ fn add_foreign(snapshot: &mut Snapshot, index: usize) {
         finished_at: Some(created_at),
         pod: None,
         image: "image".into(),
-        labels: BTreeMap::new(),
+        labels: Labels::default(),
     });
     snapshot.sandboxes.push(PodSandbox {
         id: PodSandboxId::new(format!("foreign-s{index}")).unwrap(),
@@ -315,7 +315,7 @@ fn add_foreign(snapshot: &mut Snapshot, index: usize) {
         attempt: 0,
         state: PodSandboxState::NotReady,
         created_at,
-        labels: BTreeMap::new(),
+        labels: Labels::default(),
     });
 }
 

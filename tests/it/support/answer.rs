@@ -73,9 +73,10 @@ impl Follow {
     /// Returns the next line, or `None` at the end.
     pub(crate) async fn line(&mut self) -> Option<String> {
         loop {
-            if let Some((line, rest)) = self.rest.split_once('\n') {
-                let line = line.to_owned();
-                self.rest = rest.to_owned();
+            if let Some(end) = self.rest.find('\n') {
+                let rest = self.rest.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.rest, rest);
+                line.truncate(end);
                 return Some(line);
             }
             let patience: Duration = PATIENCE;

@@ -183,3 +183,29 @@ async fn an_answer_of_sixteen_mebibytes_arrives() {
     assert_eq!(listed.response_bytes, message.encoded_len() as u64);
     assert_eq!(listed.rows.len(), 24_000);
 }
+
+/// Answers everything with these messages and ends without a word on how it went.
+fn without_status(messages: &[&[u8]]) -> tonic::service::Routes {
+    let mut body = Vec::new();
+    for message in messages {
+        body.push(0);
+        body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+        body.extend(*message);
+    }
+    let answer = move || async move { ([("content-type", "application/grpc")], body) };
+    tonic::service::Routes::from(axum::Router::new().fallback(answer))
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_without_a_status_is_an_error_and_not_a_list() {
+    let (_dir, path, settings) = place();
+    let page = proto::ListContainersResponse {
+        containers: vec![container("a", "s")],
+    };
+    for messages in [vec![], vec![page.encode_to_vec()]] {
+        let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
+        let _server = Server::start(&path, without_status(&messages));
+        let list = Client::new(settings.clone()).list_containers().await;
+        assert!(list.is_err(), "{list:?}");
+    }
+}

@@ -1,0 +1,79 @@
+//! The nodes that the benches read, each made once.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use crisweep::cri::{codec, proto};
+use crisweep::model::{
+    Container, ContainerState, PodList, PodSandbox, PodUid, Pods, Snapshot, SourcePod,
+};
+use crisweep::sim::{Handle, Phase};
+use jiff::SignedDuration;
+use prost::Message;
+
+use crate::{node, runtime};
+
+/// What one node looks like on the wire and to the planner; made once for each size and kept.
+pub(crate) struct Fixture {
+    pub(crate) containers: Bytes,
+    pub(crate) sandboxes: Bytes,
+    pub(crate) snapshot: Snapshot,
+}
+
+/// Returns the node of that size.
+pub(crate) fn fixture(size: usize) -> &'static Fixture {
+    static MADE: Mutex<BTreeMap<usize, &'static Fixture>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.entry(size).or_insert_with(|| {
+        let _entered = Box::leak(Box::new(runtime())).enter();
+        let served = node::serve(node::node(size, node::now()), false);
+        Box::leak(Box::new(Fixture {
+            containers: node::containers_answer(&served.sim).into(),
+            sandboxes: sandboxes_answer(&served.sim).into(),
+            snapshot: snapshot(&served.sim),
+        }))
+    })
+}
+
+/// Returns the answer to `ListPodSandbox` as it crosses the wire.
+fn sandboxes_answer(sim: &Handle) -> Vec<u8> {
+    let rows = sim.sandboxes().into_iter().map(|record| record.row);
+    let items = rows.collect();
+    proto::ListPodSandboxResponse { items }.encode_to_vec()
+}
+
+/// Returns what planning may know of the node: exit times and a complete list of pods too.
+fn snapshot(sim: &Handle) -> Snapshot {
+    let containers = codec::read::<proto::ContainerRow>(node::containers_answer(sim).into());
+    let sandboxes = codec::read::<proto::PodSandboxRow>(sandboxes_answer(sim).into());
+    let mut containers: Vec<Container> = containers.expect("a list of containers").rows;
+    let sandboxes: Vec<PodSandbox> = sandboxes.expect("a list of sandboxes").rows;
+    for container in &mut containers {
+        let exited = container.state == ContainerState::Exited;
+        container.finished_at =
+            exited.then(|| container.created_at + SignedDuration::from_secs(10));
+    }
+    let pods = sim.pods().into_iter().filter_map(|pod| {
+        let finished = matches!(pod.phase, Phase::Succeeded | Phase::Failed);
+        let is_static = pod.is_static;
+        Some((
+            PodUid::new(pod.uid)?,
+            SourcePod {
+                finished,
+                is_static,
+            },
+        ))
+    });
+    Snapshot {
+        taken_at: node::now(),
+        containers: containers.into(),
+        sandboxes: sandboxes.into(),
+        pods: Pods::Known(PodList {
+            pods: pods.collect(),
+            ..PodList::default()
+        }),
+        last_exits: BTreeMap::new(),
+        quarantine: BTreeMap::new(),
+    }
+}

@@ -1,0 +1,73 @@
+//! Reading lists: over the socket, and the codec alone beside a plain full decode of the same bytes.
+
+use std::time::Duration;
+
+use crisweep::cri::{Client, Settings, codec, proto};
+use divan::counter::BytesCount;
+use divan::{Bencher, black_box};
+use prost::Message;
+
+use crate::fixture::fixture;
+use crate::{SIZES, node, runtime};
+
+/// The client lists from the simulated runtime, which runs in this process too: its copying and
+/// encoding is in the figure.
+#[divan::bench(args = SIZES, sample_size = 1, max_time = 8)]
+fn containers_unary(bencher: Bencher<'_, '_>, size: usize) {
+    over_socket(bencher, size, false);
+}
+
+#[divan::bench(args = SIZES, sample_size = 1, max_time = 8)]
+fn containers_streaming(bencher: Bencher<'_, '_>, size: usize) {
+    over_socket(bencher, size, true);
+}
+
+fn over_socket(bencher: Bencher<'_, '_>, size: usize, streaming: bool) {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    let served = node::serve(node::node(size, node::now()), streaming);
+    let client = Client::new(Settings {
+        endpoint: served.sim.socket().to_owned(),
+        image_endpoint: None,
+        timeout: Duration::from_secs(60),
+        removal_timeout: Duration::from_secs(60),
+        max_message_bytes: node::MESSAGE_BYTES_MAX,
+    });
+    let list = || {
+        let listed = runtime.block_on(client.list_containers());
+        listed.expect("a list").rows.len()
+    };
+    assert_eq!(list(), size);
+    bencher.bench_local(list);
+}
+
+#[divan::bench(args = SIZES, max_time = 5)]
+fn codec_containers(bencher: Bencher<'_, '_>, size: usize) {
+    let bytes = fixture(size).containers.clone();
+    bencher
+        .counter(BytesCount::new(bytes.len()))
+        .bench_local(|| {
+            codec::read::<proto::ContainerRow>(black_box(bytes.clone())).expect("rows")
+        });
+}
+
+#[divan::bench(args = SIZES, max_time = 5)]
+fn codec_sandboxes(bencher: Bencher<'_, '_>, size: usize) {
+    let bytes = fixture(size).sandboxes.clone();
+    bencher
+        .counter(BytesCount::new(bytes.len()))
+        .bench_local(|| {
+            codec::read::<proto::PodSandboxRow>(black_box(bytes.clone())).expect("rows")
+        });
+}
+
+/// The peer: what a client does that decodes every field of the whole answer at once.
+#[divan::bench(args = SIZES, max_time = 5)]
+fn full_decode_containers(bencher: Bencher<'_, '_>, size: usize) {
+    let bytes = fixture(size).containers.clone();
+    bencher
+        .counter(BytesCount::new(bytes.len()))
+        .bench_local(|| {
+            proto::ListContainersResponse::decode(black_box(bytes.clone())).expect("a message")
+        });
+}

@@ -1,0 +1,32 @@
+//! Planning a pass over containers and sandboxes, and checking the plan.
+
+use std::collections::BTreeSet;
+
+use crisweep::gc::{self, Policy, Target};
+use divan::{Bencher, black_box};
+
+use crate::SIZES;
+use crate::fixture::fixture;
+
+fn both() -> BTreeSet<Target> {
+    [Target::Containers, Target::Sandboxes].into()
+}
+
+#[divan::bench(args = SIZES, max_time = 5)]
+fn plan(bencher: Bencher<'_, '_>, size: usize) {
+    let snapshot = &fixture(size).snapshot;
+    let (policy, targets) = (Policy::default(), both());
+    bencher.bench_local(|| gc::plan(black_box(snapshot), &policy, &targets));
+}
+
+#[divan::bench(args = SIZES, max_time = 5)]
+fn check(bencher: Bencher<'_, '_>, size: usize) {
+    let snapshot = &fixture(size).snapshot;
+    let policy = Policy::default();
+    let plan = gc::plan(snapshot, &policy, &both());
+    assert!(plan.removals.len() * 2 >= size, "too little to check");
+    bencher.bench_local(|| {
+        let violations = gc::check::check(black_box(&plan.removals), snapshot, &policy);
+        assert_eq!(violations, []);
+    });
+}

@@ -1,0 +1,130 @@
+//! A pass beside a runtime that goes away in the middle of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crisweep::cri;
+use crisweep::gc::gate::Options as PassOptions;
+use crisweep::gc::{Policy, Target};
+use crisweep::metrics::Metrics;
+use crisweep::observe::Observer;
+use crisweep::pass::{Rules, Runner};
+use crisweep::pods::{PodSource, Source};
+use crisweep::quarantine::BackOff;
+use crisweep::record::Record;
+use crisweep::report::{Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo};
+use crisweep::sim::{ContainerSpec, Fault, NodeBuilder, Options, PodSpec, Rpc, Sim};
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn runner(socket: &Path) -> Runner {
+    let client = cri::Client::new(cri::Settings {
+        endpoint: socket.to_owned(),
+        image_endpoint: None,
+        timeout: PATIENCE,
+        removal_timeout: PATIENCE,
+        max_message_bytes: 16 << 20,
+    });
+    let pods = PodSource::new(Source::None, Duration::ZERO, PATIENCE);
+    Runner {
+        observer: Observer::new(client.clone(), pods, "/".into()),
+        client,
+        metrics: Metrics::new("node"),
+        quarantine: Arc::default(),
+    }
+}
+
+fn rules() -> Rules {
+    Rules {
+        policy: Policy::default(),
+        observe_only: false,
+        batch_size: 50,
+        max_concurrency: 8,
+        max_removals: None,
+        deadline: None,
+        batch_pause: Duration::ZERO,
+        io_pressure_percent: None,
+        failure_ratio: None,
+        back_off: BackOff {
+            base: PATIENCE,
+            max: PATIENCE,
+        },
+        removal_timeout: PATIENCE,
+        max_age: PATIENCE,
+        pressure_path: "/proc/pressure/io".into(),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "passes carry the clock's time")]
+fn record() -> Record {
+    Record::new(Pass {
+        id: "1".into(),
+        state: PassState::Running,
+        outcome: None,
+        dry_run: false,
+        trigger: TriggerInfo {
+            cause: Cause::Manual,
+            alert: None,
+        },
+        merged_triggers: 0,
+        queued_at: jiff::Timestamp::now(),
+        started_at: None,
+        finished_at: None,
+        before: None,
+        after: None,
+        targets: Target::ALL
+            .map(|target| (target, TargetReport::default()))
+            .into(),
+        errors: Vec::new(),
+    })
+}
+
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let waited = tokio::time::timeout(PATIENCE, waiting).await;
+    assert!(waited.is_ok(), "{what}");
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_away_at_a_later_look_is_waited_for() {
+    let hour = Duration::from_secs(3600);
+    let pod = PodSpec::new("web")
+        .age(5 * hour)
+        .sandbox(1)
+        .age(5 * hour)
+        .container(ContainerSpec::exited("app", 0, 4 * hour))
+        .container(ContainerSpec::exited("app", 1, 3 * hour))
+        .container(ContainerSpec::running("app", 2, hour));
+    let directory = tempfile::tempdir().unwrap();
+    let node = NodeBuilder::new().pod(pod).build();
+    let sim = Sim::start(directory.path().join("cri.sock"), node, Options::default()).unwrap();
+    sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+
+    let (runner, record, shutdown) = (runner(sim.socket()), record(), CancellationToken::new());
+    let options = PassOptions::default();
+    let pass = runner.run(&record, &options, rules(), &shutdown);
+    let meddle = async {
+        eventually("a removal in flight", || sim.removals_in_flight() == 1).await;
+        let away = Fault::fail(Code::Unknown, "server is not initialized yet").times(2);
+        sim.set_fault(Rpc::ListPodSandbox, away);
+        sim.clear_fault(Rpc::RemoveContainer);
+    };
+    let (outcome, ()) = tokio::join!(pass, meddle);
+    let pass = record.pass();
+    assert_eq!(outcome, Outcome::Completed, "{:?}", pass.errors);
+    let removed: BTreeMap<Target, u64> =
+        pass.targets.iter().map(|(t, r)| (*t, r.removed)).collect();
+    assert_eq!(
+        removed,
+        [(Target::Containers, 1), (Target::Sandboxes, 1)].into()
+    );
+    assert!(sim.harmful_calls().is_empty());
+}
