@@ -33,11 +33,16 @@ const FIRST_LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Reads the configuration again.
 pub type Reload = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 
-/// Runs the service until it is told to stop.
+/// Runs the service until it is told to stop, on what [`bind`] returned.
 ///
 /// # Errors
-/// If no runtime is found, or an address cannot be listened on.
-pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyhow::Result<()> {
+/// If no runtime is found.
+pub async fn serve(
+    config: Config,
+    listeners: Vec<TcpListener>,
+    flag: Option<String>,
+    reload: Reload,
+) -> anyhow::Result<()> {
     let stop = Stop::default();
     let shutdown = stop.shutdown.clone();
     // Before anything is said to be ready, so that no signal is missed.
@@ -50,7 +55,6 @@ pub async fn serve(config: Config, flag: Option<String>, reload: Reload) -> anyh
         gate_brakes(&config),
         shutdown.clone(),
     );
-    let listeners = bind(&config.web.listen).await?;
     let service = service(&config, &runner, worker.clone(), reload);
     let router = http::router(service.clone());
     let permits = http::serve::permits();
@@ -206,7 +210,11 @@ fn service(config: &Config, runner: &Runner, worker: Worker, reload: Reload) -> 
     }
 }
 
-async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
+/// Listens on all addresses, or on none.
+///
+/// # Errors
+/// If an address cannot be listened on.
+pub async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
     let mut listeners = Vec::with_capacity(addresses.len());
     for address in addresses {
         let listener = TcpListener::bind(address).await.with_context(|| {
@@ -225,8 +233,8 @@ async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-/// Looks until the runtime answers, so that readiness and the pod source's settling do not wait for
-/// the first scrape.
+/// Looks until the runtime answers, and once more when the pod source has settled, so that neither
+/// readiness nor the first plan waits for a scrape.
 async fn first_look(observer: Observer, shutdown: CancellationToken) {
     let mut said = false;
     while !shutdown.is_cancelled() {
@@ -241,7 +249,7 @@ async fn first_look(observer: Observer, shutdown: CancellationToken) {
                     version = runtime.version,
                     "the runtime answers"
                 );
-                return;
+                break;
             }
             Ok(Err(error)) if !said => {
                 tracing::warn!(%error, "the runtime does not answer yet; trying on");
@@ -254,6 +262,14 @@ async fn first_look(observer: Observer, shutdown: CancellationToken) {
             () = tokio::time::sleep(FIRST_LOOK_EVERY) => {}
             () = shutdown.cancelled() => return,
         }
+    }
+    let unsettled = observer.unsettled_for().await;
+    if unsettled.is_zero() {
+        return;
+    }
+    tokio::select! {
+        () = tokio::time::sleep(unsettled) => drop(observer.shared(Duration::ZERO).await),
+        () = shutdown.cancelled() => {}
     }
 }
 

@@ -36,6 +36,7 @@ Examples:
 
 /// Flags that every command takes.
 #[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// Configuration file (.yaml, .yml or .toml)
     #[arg(long = "config.file", global = true, value_name = "FILE")]
@@ -116,8 +117,8 @@ pub struct PassArgs {
     /// containers, sandboxes or all; may be repeated [default: all]
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<Targets>,
-    /// How to show the result
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    /// How to show the result: table for people, json for machines
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table, hide_possible_values = true)]
     pub output: Output,
     /// Treat pods of which nothing is known as finished when their last container exited longer ago
     /// than this; 0 is never [default: `pods.assume_finished_after`]

@@ -1,7 +1,7 @@
 //! `crisweep plan` and `crisweep gc`: one look or one pass here and now, shown to a person or a
 //! machine. The same code as the service's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::app;
@@ -19,6 +20,7 @@ use crate::gc::{self, Plan, Subject, Target};
 use crate::model::Pods;
 use crate::observe::Look;
 use crate::pass::Runner;
+use crate::record::Record;
 use crate::report::{Cause, Outcome, Pass};
 use crate::worker::{Answer, Request, Worker};
 
@@ -36,7 +38,7 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     }
     let runner = app::runner(&config, flag).await?;
     let look = settled_look(&runner).await?;
-    let snapshot = look.snapshot(std::collections::BTreeMap::new())?;
+    let snapshot = look.snapshot(BTreeMap::new())?;
     let plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
     match args.pass.output {
         Output::Json => print(&serde_json::to_string_pretty(&plan)?),
@@ -78,32 +80,12 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
         let worker = worker.clone();
         async move { worker.run().await }
     });
-    let mut progress = Progress::new(args.pass.output);
-    let mut watch = record.watch();
-    let mut sent = 0;
-    loop {
-        let pass = watch.borrow_and_update().clone();
-        let lines = record.lines_from(sent);
-        sent += lines.len();
-        progress.show(&pass, &lines);
-        if pass.is_done() {
-            break;
-        }
-        tokio::select! {
-            changed = watch.changed() => changed.context("the pass vanished")?,
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted.context("listening for Ctrl-C")?;
-                eprintln!("stopping: nothing more is tried, what is under way ends");
-                record.cancel();
-            }
-        }
-    }
+    follow(&record, args.pass.output).await?;
     shutdown.cancel();
     working
         .await
         .context("the worker died; this is a bug in crisweep")?;
     let pass = record.pass();
-    progress.end();
     match args.pass.output {
         Output::Json => print(&serde_json::to_string_pretty(&pass)?),
         Output::Table => print(&pass_text(&pass)),
@@ -112,6 +94,39 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
         pass.outcome,
         Some(Outcome::Completed | Outcome::NothingToDo)
     ))
+}
+
+/// Shows a pass's progress until it is done; Ctrl-C cancels it.
+async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
+    let mut progress = Progress::new(output);
+    let mut watch = record.watch();
+    // Made once, so that no Ctrl-C between two waits gets lost.
+    let mut interrupts = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
+    let mut sent = 0;
+    loop {
+        let pass = watch.borrow_and_update().clone();
+        let lines = record.lines_from(sent);
+        sent += lines.len();
+        progress.show(&pass, &lines);
+        if pass.is_done() {
+            progress.end();
+            return Ok(());
+        }
+        tokio::select! {
+            changed = watch.changed() => changed.context("the pass vanished")?,
+            _ = interrupts.recv() => {
+                anyhow::ensure!(
+                    !record.cancelled().is_cancelled(),
+                    "interrupted again; nobody knows how what was under way ended"
+                );
+                progress.say(
+                    "stopping: nothing more is tried, what is under way ends; Ctrl-C again does not \
+                     wait for it",
+                );
+                record.cancel();
+            }
+        }
+    }
 }
 
 /// Takes a look that the pod source has settled for.
@@ -143,7 +158,8 @@ impl Progress {
     fn new(output: Output) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-            let style = "{msg} [{bar:30}] {pos}/{len} {per_sec} {eta} left";
+            // The message last, cut at the terminal's width.
+            let style = "[{bar:30}] {pos}/{len} {per_sec} {eta} left  {wide_msg}";
             if let Ok(style) = ProgressStyle::with_template(style) {
                 bar.set_style(style.progress_chars("=> "));
             }
@@ -170,10 +186,21 @@ impl Progress {
             .values()
             .map(|report| report.removed + report.already_gone + report.failed + report.skipped)
             .sum();
+        if planned == 0 {
+            return;
+        }
         bar.set_length(planned);
         bar.set_position(ended);
         if let Some(line) = lines.last() {
             bar.set_message(line.clone());
+        }
+    }
+
+    /// Says something beside the progress.
+    fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `crisweep demo`: the service on a simulated node, so that a newcomer sees metrics move and can
 //! run a pass within a minute. Needs no runtime and no root.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,8 +18,12 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// configuration is the user's, but for the runtime and the pod source, which are the demo's.
 ///
 /// # Errors
-/// If the socket cannot be made or an address cannot be listened on.
-pub async fn run(mut config: Config) -> anyhow::Result<()> {
+/// If a runtime is named, the socket cannot be made or an address cannot be listened on.
+pub async fn run(mut config: Config, flag: Option<String>) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        flag.is_none(),
+        "the demo simulates its runtime; without the word demo, the service takes --runtime-endpoint"
+    );
     let directory = temp_dir()?;
     let result = run_in(&directory, &mut config).await;
     if let Err(error) = std::fs::remove_dir_all(&directory) {
@@ -28,6 +33,9 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
 }
 
 async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
+    let listeners = app::bind(&config.web.listen).await?;
+    let address = listeners.first().context("no address to listen on")?;
+    let address = address.local_addr().context("the address listened on")?;
     let socket = directory.join("cri.sock");
     let pods_file = directory.join("pods.json");
     let mut options = DemoOptions::new(&socket);
@@ -37,27 +45,20 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
     config.pods.settle = SETTLE;
     config.runtime.image_endpoint = None;
     config.runtime.host_root = "/".into();
-    greet(config);
-    let endpoint = socket.display().to_string();
+    config.runtime.endpoint = Some(socket.display().to_string());
+    greet(address);
     let reload = Box::new(|| Err("the demo has no configuration to reload".to_owned()));
-    let result = app::serve(config.clone(), Some(endpoint), reload).await;
+    let result = app::serve(config.clone(), listeners, None, reload).await;
     node.shutdown().await;
     result
 }
 
 /// Says on standard output what there is to try; the log goes to standard error.
-fn greet(config: &Config) {
-    let url = config
-        .web
-        .listen
-        .first()
-        .map_or_else(String::new, |address| {
-            let mut address = *address;
-            if address.ip().is_unspecified() {
-                address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-            }
-            format!("http://{address}")
-        });
+fn greet(mut address: SocketAddr) {
+    if address.ip().is_unspecified() {
+        address.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    let url = format!("http://{address}");
     println!(
         "A simulated node with {EXITED} exited containers and {NOT_READY} dead sandboxes, five of \
          which will not go.\nIn another terminal:\n\n\

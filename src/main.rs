@@ -53,8 +53,8 @@ async fn run(cli: Cli) -> ExitCode {
     };
     let flag = cli.global.runtime_endpoint;
     let result = match cli.command {
-        None | Some(Command::Serve) => app::serve(config, flag, reload).await.map(|()| true),
-        Some(Command::Demo) => demo::run(config).await.map(|()| true),
+        None | Some(Command::Serve) => serve(config, flag, reload).await.map(|()| true),
+        Some(Command::Demo) => demo::run(config, flag).await.map(|()| true),
         Some(Command::Plan(args)) => command::plan(config, flag, args).await,
         Some(Command::Gc(args)) => command::gc(config, flag, args).await,
         Some(Command::Config(_)) => Ok(true),
@@ -67,6 +67,11 @@ async fn run(cli: Cli) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+async fn serve(config: Config, flag: Option<String>, reload: app::Reload) -> anyhow::Result<()> {
+    let listeners = app::bind(&config.web.listen).await?;
+    app::serve(config, listeners, flag, reload).await
 }
 
 fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {

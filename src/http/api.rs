@@ -41,27 +41,32 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
     let waiting = passes
         .iter()
         .filter(|pass| pass.started_at.is_none() && !pass.is_done());
-    let mut answer = object!({
-            "node": service.fixed.node,
-            "version": env!("CARGO_PKG_VERSION"),
-            "uptime_seconds": service.fixed.started.elapsed().as_secs(),
-            "mode": service.live().mode,
-            "paused": brakes.pause,
-            "look_error": error,
-            "quarantined_sandboxes": service.quarantined(),
-            "brakes": {
-                "cooldown_seconds": brakes.cooldown.as_secs(),
-                "max_passes_per_hour": brakes.max_passes_per_hour,
-                "pause": brakes.pause,
-            },
-            "assume_finished_after_seconds":
-                policy.assume_finished_after.map(|after| after.as_secs()),
-            "running": service.worker.running(),
-            "waiting": waiting.map(|pass| &pass.id).collect::<Vec<_>>(),
-            "last_pass": passes.iter().find(|pass| pass.is_done()),
+    let head = object!({
+        "node": service.fixed.node,
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime_seconds": service.fixed.started.elapsed().as_secs(),
+        "mode": service.live().mode,
+        "paused": brakes.pause,
+        "look_error": error,
     });
-    if let (Some(answer), Value::Object(node)) = (answer.as_object_mut(), node) {
-        answer.extend(node);
+    let tail = object!({
+        "quarantined_sandboxes": service.quarantined(),
+        "brakes": {
+            "cooldown_seconds": brakes.cooldown.as_secs(),
+            "max_passes_per_hour": brakes.max_passes_per_hour,
+            "pause": brakes.pause,
+        },
+        "assume_finished_after_seconds":
+            policy.assume_finished_after.map(|after| after.as_secs()),
+        "running": service.worker.running(),
+        "waiting": waiting.map(|pass| &pass.id).collect::<Vec<_>>(),
+        "last_pass": passes.iter().find(|pass| pass.is_done()),
+    });
+    let mut answer = serde_json::Map::new();
+    for part in [head, node, tail] {
+        if let Value::Object(part) = part {
+            answer.extend(part);
+        }
     }
     json(StatusCode::OK, &answer)
 }

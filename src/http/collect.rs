@@ -1,6 +1,7 @@
 //! `POST /gc`: a pass by hand.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::{Problem, Service, body, json, targets};
@@ -160,15 +163,19 @@ fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, Problem> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Vec::new());
     }
-    let object = match serde_json::from_slice(body) {
-        Ok(Value::Object(object)) => object,
-        Ok(_) => return Err(Problem::bad("the body must be a JSON object")),
-        Err(error) => return Err(Problem::bad(format!("the body is not JSON: {error}"))),
-    };
+    let Fields(fields) = serde_json::from_slice(body).map_err(|error| {
+        let what = if error.is_data() {
+            "must be a JSON object"
+        } else {
+            "is not JSON"
+        };
+        Problem::bad(format!("the body {what}: {error}"))
+    })?;
     let mut pairs = Vec::new();
-    for (key, value) in object {
+    for (key, value) in fields {
         let values = match value.as_array() {
-            Some(values) if key == "target" => values.clone(),
+            // No target at all would come to all of them.
+            Some(values) if key == "target" && !values.is_empty() => values.clone(),
             Some(_) | None => vec![value],
         };
         for value in values {
@@ -186,6 +193,34 @@ fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, Problem> {
         }
     }
     Ok(pairs)
+}
+
+/// An object's fields as they were written: a map would keep the last of a key that is given twice,
+/// and `dry_run` must not be lost like that.
+struct Fields(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Fields, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = object.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Object)
+    }
 }
 
 fn flag(key: &str, value: &str) -> Result<bool, Problem> {
@@ -300,6 +335,12 @@ mod tests {
             (vec![], "[1]", "JSON object"),
             (vec![], r#"{"dry_run": null}"#, "wrong type"),
             (vec![], r#"{"target": {"a": 1}}"#, "wrong type"),
+            (vec![], r#"{"target": []}"#, "wrong type"),
+            (
+                vec![],
+                r#"{"dry_run": true, "dry_run": false}"#,
+                "more than once",
+            ),
         ] {
             let error = ask(&query, body).unwrap_err();
             assert!(error.contains(wanted), "{query:?} {body}: {error}");

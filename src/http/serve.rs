@@ -128,8 +128,7 @@ async fn connection(
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)
-        .keep_alive(!crowded)
-        .max_buf_size(HEAD_MAX_BYTES.max(8192));
+        .max_buf_size(HEAD_MAX_BYTES);
     let serving = builder.serve_connection(TokioIo::new(Impatient::new(stream)), service);
     let mut serving = std::pin::pin!(serving);
     let result = tokio::select! {
