@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::app;
@@ -96,12 +96,20 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     ))
 }
 
-/// Shows a pass's progress until it is done; Ctrl-C cancels it.
+async fn stop_asked(interrupts: &mut Signal, terminates: &mut Signal) {
+    tokio::select! {
+        _ = interrupts.recv() => {}
+        _ = terminates.recv() => {}
+    }
+}
+
+/// Shows a pass's progress until it is done; Ctrl-C or SIGTERM cancels it.
 async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
     let mut progress = Progress::new(output);
     let mut watch = record.watch();
     // Made once, so that no Ctrl-C between two waits gets lost.
     let mut interrupts = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
+    let mut terminates = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut sent = 0;
     loop {
         let pass = watch.borrow_and_update().clone();
@@ -114,7 +122,7 @@ async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
         }
         tokio::select! {
             changed = watch.changed() => changed.context("the pass vanished")?,
-            _ = interrupts.recv() => {
+            () = stop_asked(&mut interrupts, &mut terminates) => {
                 anyhow::ensure!(
                     !record.cancelled().is_cancelled(),
                     "interrupted again; nobody knows how what was under way ended"

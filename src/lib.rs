@@ -18,7 +18,7 @@
 //! | [`record`] | report | a pass as others see it |
 //! | [`pass`] | gc, model, observe, cri, metrics, quarantine, record, report | one pass |
 //! | [`worker`] | pass, gc, record, report | who may have a pass, one at a time |
-//! | [`http`] | worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |
+//! | [`http`] | config, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |
 //! | [`cli`] | config, gc | the command line, as values |
 //! | [`command`] | all | `plan` and `gc` on the command line |
 //! | [`sim`] | cri | a simulated node; the service never uses it |

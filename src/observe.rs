@@ -98,6 +98,9 @@ pub struct Filesystems {
 /// Why a look is not enough to plan on.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NoSnapshot {
+    /// The runtime does not even say who it is.
+    #[error("the runtime does not answer: {0}")]
+    Runtime(cri::Error),
     /// A list is missing.
     #[error("the list of {list} could not be read: {error}")]
     List {
@@ -125,6 +128,9 @@ impl Look {
         &self,
         quarantine: BTreeMap<PodSandboxId, Timestamp>,
     ) -> Result<Snapshot, NoSnapshot> {
+        if let Err(error) = &self.runtime {
+            return Err(NoSnapshot::Runtime(error.clone()));
+        }
         let containers = whole("containers", &self.containers, |row| &row.id)?;
         let sandboxes = whole("sandboxes", &self.sandboxes, |row| &row.id)?;
         Ok(Snapshot {

@@ -14,6 +14,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::{Problem, Service, body, json, targets};
+use crate::config::parse_duration;
 use crate::gc::Target;
 use crate::gc::gate::{Brake, Options};
 use crate::record::Record;
@@ -247,13 +248,9 @@ fn count(key: &str, value: &str) -> Result<u64, Problem> {
 }
 
 fn duration(key: &str, value: &str) -> Result<Duration, Problem> {
-    if value == "0" {
-        return Ok(Duration::ZERO);
-    }
-    humantime::parse_duration(value).map_err(|error| {
-        let hint = "must be a duration such as 90s or 1h";
+    parse_duration(value).map_err(|wanted| {
         Problem::bad(format!(
-            "parameter \"{key}\" {hint}, not \"{value}\": {error}"
+            "parameter \"{key}\" must be {wanted}, not \"{value}\""
         ))
     })
 }

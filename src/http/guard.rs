@@ -56,7 +56,11 @@ fn allowed(
         }
     };
     let authority = uri.authority().map(axum::http::uri::Authority::as_str);
-    let Some(host) = one(header::HOST)?.or(authority) else {
+    let host = one(header::HOST)?;
+    if authority.is_some() && host.is_some() && authority != host {
+        return Err("the request's address and its Host header differ");
+    }
+    let Some(host) = host.or(authority) else {
         return Err("the request has no Host header");
     };
     if !is_ours(host, names) {
@@ -167,6 +171,20 @@ mod tests {
         assert!(verdict("127.0.0.1", &[]).is_err());
         let twice = [("host", "localhost"), ("host", "evil.example")];
         assert!(verdict("127.0.0.1", &twice).is_err());
+    }
+
+    #[test]
+    fn the_address_in_the_request_line_must_be_the_host() {
+        let mut headers = HeaderMap::new();
+        headers.append("host", "localhost".parse().unwrap());
+        let names = Names {
+            node: "node-1",
+            trusted: &[],
+        };
+        let peer = "127.0.0.1".parse().unwrap();
+        let ask = |uri| allowed(peer, &headers, &Uri::from_static(uri), &names);
+        assert_eq!(ask("http://localhost/gc"), Ok(()));
+        assert!(ask("http://evil.example/gc").is_err());
     }
 
     #[test]

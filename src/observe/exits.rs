@@ -13,6 +13,8 @@ use crate::model::{Container, ContainerId, ContainerState, PodSandbox, PodUid};
 
 /// Status calls in flight: enough to hide the round trip, too few to burden a sick runtime.
 const IN_FLIGHT: usize = 4;
+/// Calls without an answer in time, after which a look asks no more.
+const TIMEOUTS_MAX: u32 = 4;
 
 /// Known exit times.
 #[derive(Debug, Default)]
@@ -68,6 +70,7 @@ impl Exits {
         let until = Instant::now() + budget;
         let mut queue = missing.into_iter();
         let mut calls = FuturesUnordered::new();
+        let mut timeouts = 0;
         loop {
             while calls.len() < IN_FLIGHT {
                 let Some((_, id)) = queue.next() else { break };
@@ -83,8 +86,15 @@ impl Exits {
                 Ok(Some(status)) if status.state == ContainerState::Exited => {
                     self.known.extend(status.finished_at.map(|at| (id, at)));
                 }
-                // The runtime has better things to do, or none at all: ask again at the next look.
-                Err(error) if error.is_lost() || error.is_timeout() => return,
+                // The runtime is gone, or has better things to do: ask again at the next look. One
+                // container that never answers must not keep the exits of all others unknown.
+                Err(error) if error.is_lost() => return,
+                Err(error) if error.is_timeout() => {
+                    timeouts += 1;
+                    if timeouts >= TIMEOUTS_MAX {
+                        return;
+                    }
+                }
                 // Gone, not exited after all, or refused: nothing to remember.
                 Ok(_) | Err(_) => {}
             }
