@@ -229,7 +229,10 @@ async fn after_a_restart_of_the_kubelet_settling_begins_anew() {
 #[tokio::test]
 async fn a_rotated_token_is_taken_from_its_file() {
     let kubelet = Kubelet::start().await;
-    let rig = Rig::start(nodes::litter(LITTER), kubelet.config()).await;
+    let mut changes = kubelet.config();
+    // Whoever looks for a fault at this level finds everything but the token.
+    changes["log"]["level"] = json!("trace");
+    let rig = Rig::start(nodes::litter(LITTER), changes).await;
     kubelet.tell(&rig.sim.pods_json());
     kubelet.server.expect_token("second-secret");
     fails(&rig, "the kubelet does not take the token in").await;
