@@ -89,7 +89,7 @@ pub struct Fixed {
     pub node: String,
     /// The runtime's socket.
     pub endpoint: String,
-    /// Where pod knowledge comes from.
+    /// What the configuration says of where pod knowledge comes from.
     pub pod_source: &'static str,
     /// Host names that a request may be addressed to, besides addresses, `localhost` and the node.
     pub trusted_hosts: Vec<String>,
