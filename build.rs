@@ -1,9 +1,12 @@
-//! Compiles our subset of the CRI with protox, so that no `protoc` is needed.
+//! Compiles our subsets of the CRI and of the kubelet's pods API with protox, so that no `protoc` is
+//! needed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let proto = "proto/runtime/v1/cri.proto";
-    println!("cargo:rerun-if-changed={proto}");
-    let descriptors = protox::compile([proto], ["proto"])?;
+    let protos = ["proto/runtime/v1/cri.proto", "proto/pods/pods.proto"];
+    for proto in protos {
+        println!("cargo:rerun-if-changed={proto}");
+    }
+    let descriptors = protox::compile(protos, ["proto"])?;
     tonic_prost_build::configure()
         .btree_map(".")
         // A fake runtime writes only the RPCs it needs; the rest answer UNIMPLEMENTED, as an old runtime's do.

@@ -1,5 +1,7 @@
 //! Builds each part once, binds, spawns, drains. Holds no logic of its own.
 
+mod pod_source;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
@@ -12,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, Mode, PodSource as ConfiguredSource};
+use crate::config::{Config, Mode};
 use crate::cri::discover::{Places, discover};
 use crate::gc::gate::Brakes;
 use crate::http::serve::Stop;
@@ -20,7 +22,7 @@ use crate::http::{self, Fixed, Live, Route, Service};
 use crate::metrics::Metrics;
 use crate::observe::Observer;
 use crate::pass::{Rules, Runner};
-use crate::pods::{PodSource, Source};
+use crate::pods::PodSource;
 use crate::quarantine::{BackOff, Quarantine};
 use crate::state::{History, Journal, Opened};
 use crate::worker::Worker;
@@ -121,11 +123,11 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
         removal_timeout: config.runtime.removal_timeout,
         max_message_bytes: config.runtime.max_message_bytes,
     });
-    let source = match &config.pods.source {
-        ConfiguredSource::Auto | ConfiguredSource::None => Source::None,
-        ConfiguredSource::File(path) => Source::File(path.clone()),
-    };
-    let pods = PodSource::new(source, config.pods.settle, config.runtime.timeout);
+    let pods = PodSource::new(
+        pod_source::of(config),
+        config.pods.settle,
+        config.runtime.timeout,
+    );
     let host_root = config.runtime.host_root.clone();
     let observer = Observer::new(client.clone(), pods, host_root);
     let metrics = Metrics::new(&config.node_name);
@@ -225,11 +227,7 @@ fn service(config: &Config, runner: &Runner, worker: Worker, reload: Reload) -> 
         fixed: Arc::new(Fixed {
             node: config.node_name.clone(),
             endpoint: runner.client.endpoint().display().to_string(),
-            pod_source: match &config.pods.source {
-                ConfiguredSource::Auto => "auto",
-                ConfiguredSource::None => "none",
-                ConfiguredSource::File(_) => "file",
-            },
+            pod_source: pod_source::word(&config.pods.source),
             trusted_hosts: config.web.trusted_hosts.clone(),
             max_age: config.collect.max_age,
             reload: Box::new(reload),

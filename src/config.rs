@@ -7,6 +7,7 @@ mod file;
 mod given;
 mod keys;
 mod parse;
+mod pods;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -133,12 +134,45 @@ pub struct Pods {
 /// A source of pod knowledge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodSource {
-    /// The best that is there. This version has none to find: the same as [`PodSource::None`].
-    Auto,
+    /// What is there: the kubelet's pods socket, else the API server, else nothing.
+    Auto {
+        /// The socket; `None`: where the kubelet makes it.
+        kubelet_socket: Option<PathBuf>,
+        /// The API server, if the configuration or Kubernetes names one.
+        api_server: Option<ApiServer>,
+    },
     /// None.
     None,
     /// A file of the shape that the kubelet's `/pods` has.
     File(PathBuf),
+    /// The kubelet's pods socket; `None`: where the kubelet makes it.
+    KubeletSocket(Option<PathBuf>),
+    /// The kubelet's `/pods`.
+    Kubelet(Kubelet),
+    /// The API server.
+    ApiServer(ApiServer),
+}
+
+/// The kubelet's `/pods`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kubelet {
+    /// Where it is; `None`: on this machine, with a certificate of the node's name.
+    pub url: Option<String>,
+    /// The file with the token to show.
+    pub token_file: Option<PathBuf>,
+    /// The file with the CA of its certificate; `None` only with an `http` URL.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// The API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiServer {
+    /// Where it is.
+    pub url: String,
+    /// The file with the token to show.
+    pub token_file: Option<PathBuf>,
+    /// The file with the CA of its certificate; `None` only with an `http` URL.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// An entry of `alerts:`.
@@ -246,10 +280,11 @@ impl Overrides {
     }
 }
 
-/// Where a node's name comes from when the configuration has none.
+/// Where a node's name and its API server come from when the configuration has none.
 struct NodeHints {
     variable: Option<String>,
     host_name: String,
+    api_url: Option<String>,
 }
 
 /// What is wrong with a key.
@@ -329,8 +364,10 @@ impl Config {
     ) -> Result<Self, Error> {
         let mut env: HashMap<String, String> = env.collect();
         let variable = env.remove("NODE_NAME").filter(|name| !name.is_empty());
+        let host = env.remove("KUBERNETES_SERVICE_HOST");
         let hints = NodeHints {
             variable,
+            api_url: pods::in_cluster(host, env.remove("KUBERNETES_SERVICE_PORT")),
             ..NodeHints::default()
         };
         let file = file.map(file::read).transpose()?.unwrap_or_default();

@@ -27,6 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::gc::{self, Plan, Summary, Target, TargetError, Targets};
+use crate::memory;
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::Snapshot;
 use crate::observe::{Look, NoSnapshot, Observer};
@@ -88,7 +89,7 @@ pub struct Fixed {
     pub node: String,
     /// The runtime's socket.
     pub endpoint: String,
-    /// Where pod knowledge comes from.
+    /// What the configuration says of where pod knowledge comes from.
     pub pod_source: &'static str,
     /// Host names that a request may be addressed to, besides addresses, `localhost` and the node.
     pub trusted_hosts: Vec<String>,
@@ -291,7 +292,10 @@ async fn render(
             quarantined: &quarantined,
             metrics: &service.metrics,
         };
-        scrape::render(&input, format)
+        let page = scrape::render(&input, format);
+        drop(plan);
+        memory::give_back();
+        page
     };
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
         tracing::error!(%error, "the metrics page could not be rendered; this is a bug in crisweep");
@@ -360,9 +364,13 @@ impl Service {
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Problem> {
         let service = self.clone();
-        bounded(&self.fixed.heavy, move || work(&service))
-            .await
-            .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error))
+        bounded(&self.fixed.heavy, move || {
+            let result = work(&service);
+            memory::give_back();
+            result
+        })
+        .await
+        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error))
     }
 }
 

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use crisweep::cli::{Cli, Command};
 use crisweep::config::Config;
-use crisweep::{app, command, config, demo, state, telemetry};
+use crisweep::{app, command, config, demo, memory, state, telemetry};
 
 /// A refused configuration, like clap's wrong arguments.
 const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    memory::settle();
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -308,6 +308,9 @@ pub struct SourcePod {
 pub struct PodList {
     /// The pods.
     pub pods: BTreeMap<PodUid, SourcePod>,
+    /// Static pods are in it by their mirror pods, as the API server has them. A static pod that
+    /// has none (it was deleted, or the API server refused it) is missing and yet exists.
+    pub by_mirrors: bool,
     /// When the list was true, for one that was not made on asking (a file): what is younger cannot
     /// be in it. `None`: when it was read, after the runtime was listed.
     pub as_of: Option<Timestamp>,
@@ -326,7 +329,7 @@ pub enum Pods {
 /// Why nothing is known of the pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodsUnknown {
-    /// No source is configured.
+    /// There is no source to ask.
     NoSource,
     /// The source answers, but not for long enough yet (`pods.settle`).
     Settling,
@@ -337,11 +340,60 @@ pub enum PodsUnknown {
 impl fmt::Display for PodsUnknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSource => f.write_str("no pod source is configured (pods.source: none)"),
+            Self::NoSource => f.write_str("no pod source is configured or there (pods.source)"),
             Self::Settling => f.write_str("the pod source has not settled yet (pods.settle)"),
             Self::Failed(why) => write!(f, "the pod source failed: {why}"),
         }
     }
+}
+
+/// A kind of pod source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodSourceKind {
+    /// None.
+    #[default]
+    None,
+    /// A file.
+    File,
+    /// The kubelet's pods API on its socket.
+    KubeletSocket,
+    /// The kubelet's `/pods`.
+    Kubelet,
+    /// The API server.
+    ApiServer,
+}
+
+impl PodSourceKind {
+    /// Returns the word that the configuration, metrics and the API have for it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::File => "file",
+            Self::KubeletSocket => "kubelet-socket",
+            Self::Kubelet => "kubelet",
+            Self::ApiServer => "api-server",
+        }
+    }
+
+    /// Returns it as a sentence names it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::None => "no pod source",
+            Self::File => "the pods file",
+            Self::KubeletSocket => "the kubelet's pods socket",
+            Self::Kubelet => "the kubelet",
+            Self::ApiServer => "the API server",
+        }
+    }
+}
+
+/// Where what is known of the pods comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodOrigin {
+    /// The source.
+    pub source: PodSourceKind,
+    /// Why this one.
+    pub why: String,
 }
 
 /// The node at one moment: all that planning may know.

@@ -16,9 +16,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cri;
+use crate::memory;
 use crate::model::{
-    Container, Filesystem, Image, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows,
-    Snapshot,
+    Container, Filesystem, Image, PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
+    Pods, Rows, Snapshot,
 };
 use crate::pods::PodSource;
 use crate::report::NodeFigures;
@@ -54,6 +55,8 @@ pub struct Look {
     pub filesystems: Part<Filesystems>,
     /// What the pod source says.
     pub pods: Pods,
+    /// Which source that is.
+    pub pod_origin: PodOrigin,
     /// How many exited containers have no known exit time yet.
     pub exits_unknown: usize,
     /// When each pod's last container was seen to exit.
@@ -323,6 +326,8 @@ impl Observer {
                 .latest = Some(Arc::clone(&look));
             drop(landing);
             sender.send_replace(Some(look));
+            // The look before this one, and the messages that this one came in.
+            memory::give_back();
         });
         receiver
     }
@@ -388,7 +393,7 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
         Err(error) => Err(error.clone()),
     };
     // After the runtime: a pod born in between must not look deleted.
-    let pods = timed(&mut timings.pods, memory.pods.read(taken_at)).await;
+    let told = timed(&mut timings.pods, memory.pods.read(taken_at)).await;
     let mut exits_unknown = 0;
     if let Ok(listed) = &mut containers {
         let fill = memory
@@ -410,7 +415,8 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
         sandboxes,
         images,
         filesystems,
-        pods,
+        pods: told.pods,
+        pod_origin: told.origin,
         exits_unknown,
         last_exits: memory.exits.last_exits().clone(),
         timings,

@@ -71,7 +71,7 @@ fn snapshot(sim: &Handle) -> Snapshot {
         sandboxes: sandboxes.into(),
         pods: Pods::Known(PodList {
             pods: pods.collect(),
-            as_of: None,
+            ..PodList::default()
         }),
         last_exits: BTreeMap::new(),
         quarantine: BTreeMap::new(),

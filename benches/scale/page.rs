@@ -6,8 +6,7 @@ use std::time::Duration;
 use crisweep::cri::{ListMode, Listed, Version};
 use crisweep::gc::{self, Policy, Target};
 use crisweep::metrics::Metrics;
-use crisweep::model::Pods;
-use crisweep::model::Rows;
+use crisweep::model::{PodOrigin, Pods, Rows};
 use crisweep::observe::{Filesystems, Look, Timings};
 use crisweep::scrape::{Format, Input, render};
 use divan::{Bencher, black_box};
@@ -61,6 +60,7 @@ fn look(fixture: &Fixture) -> Look {
         images: Ok(listed(Rows::default(), 0)),
         filesystems: Ok(Filesystems::default()),
         pods: Pods::clone(&snapshot.pods),
+        pod_origin: PodOrigin::default(),
         exits_unknown: 0,
         last_exits: BTreeMap::new(),
         timings: Timings {

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use super::given::Given;
 use super::parse::{self, Parsed, Refusal, must};
 use super::reader::Reader;
 use super::{
-    AlertRoute, Brakes, Collect, Config, Gc, Log, LogFormat, Mode, PodSource, Pods, Quarantine,
-    Runtime, State, Web,
+    AlertRoute, Brakes, Collect, Config, Gc, Log, LogFormat, Mode, Quarantine, Runtime, State, Web,
 };
 use crate::gc::{
     AgeFrom, ContainerPolicy, Limit, Policy, Protect, SandboxPolicy, Target, TargetError, Targets,
@@ -37,7 +35,7 @@ pub(super) fn read(reader: &mut Reader, hints: &super::NodeHints) -> Config {
         policy: policy(reader),
         gc: gc(reader),
         quarantine: quarantine(reader),
-        pods: pods(reader),
+        pods: super::pods::read(reader, hints),
         alerts: reader.get("alerts", [], |given| parse::list(given, route)),
         brakes: brakes(reader),
         state: state(reader),
@@ -170,50 +168,6 @@ fn quarantine(r: &mut Reader) -> Quarantine {
     }
     Quarantine { base, max }
 }
-
-fn pods(r: &mut Reader) -> Pods {
-    let word: Option<&str> = r.get("pods.source", "auto", |given| {
-        let Given::Text(word) = given else {
-            return must(given, SOURCES);
-        };
-        match word.as_str() {
-            "auto" => Ok(Some("auto")),
-            "none" => Ok(Some("none")),
-            "file" => Ok(Some("file")),
-            "kubelet" | "kubelet-socket" | "api-server" => Err(Refusal::because(format!(
-                "{given} is not supported yet by this version; auto, none and file are"
-            ))),
-            _ => must(given, SOURCES),
-        }
-    });
-    let file: Option<PathBuf> = r.get("pods.file", Given::Null, |given| {
-        parse::optional(given, parse::path)
-    });
-    let source = match (word, file) {
-        (Some("file"), Some(file)) => PodSource::File(file),
-        (Some("file"), None) => {
-            if !r.problems.iter().any(|problem| problem.key == "pods.file") {
-                r.problem("pods.file", "is missing, but pods.source is file");
-            }
-            PodSource::None
-        }
-        (Some(word), Some(_)) => {
-            r.problem(
-                "pods.file",
-                format!("is set, but pods.source is {word}; set it to file"),
-            );
-            PodSource::None
-        }
-        (Some("auto"), None) => PodSource::Auto,
-        (_, _) => PodSource::None,
-    };
-    Pods {
-        source,
-        settle: r.get("pods.settle", "10s", parse::duration),
-    }
-}
-
-const SOURCES: &str = "one of auto, none, kubelet-socket, kubelet, api-server, file";
 
 fn brakes(r: &mut Reader) -> Brakes {
     Brakes {
@@ -354,6 +308,7 @@ impl Default for super::NodeHints {
         Self {
             variable: None,
             host_name,
+            api_url: None,
         }
     }
 }

@@ -223,25 +223,47 @@ pub(super) fn endpoint(given: &Given) -> Parsed<String> {
     })
 }
 
-/// A URL of one of the schemes, `http` for this machine alone if `tls` asks so.
-pub(super) fn url(given: &Given, tls: bool) -> Parsed<String> {
-    let be = if tls {
-        "an https:// URL, or http:// to this machine alone"
-    } else {
-        "a URL such as http://alertmanager:9093"
-    };
-    let local = ["http://localhost", "http://127.0.0.1", "http://[::1]"];
-    text(given, be, |text| {
-        let ends = |rest: &str| rest.is_empty() || rest.starts_with([':', '/']);
-        let is_local = local
-            .iter()
-            .any(|prefix| text.strip_prefix(prefix).is_some_and(ends));
+/// A URL of an HTTP server.
+pub(super) fn url(given: &Given) -> Parsed<String> {
+    text(given, "a URL such as http://alertmanager:9093", |text| {
         let host = |scheme| {
             text.strip_prefix(scheme)
                 .is_some_and(|rest: &str| !rest.is_empty())
         };
-        host("https://") || is_local || (!tls && host("http://"))
+        host("https://") || host("http://")
     })
+}
+
+/// The URL of a server that a token is shown to: `https`, or `http` to this machine alone. A path
+/// may follow, nothing else.
+pub(super) fn secure_url(given: &Given) -> Parsed<String> {
+    let be = "an https:// URL, or http:// to this machine alone, without user, query and fragment";
+    text(given, be, |text| {
+        reqwest::Url::parse(text).is_ok_and(|url| {
+            let is_local = match url.host_str() {
+                Some("localhost") => true,
+                Some(host) => host
+                    .trim_matches(['[', ']'])
+                    .parse()
+                    .is_ok_and(|ip: IpAddr| ip.is_loopback()),
+                None => false,
+            };
+            let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_local);
+            let is_bare = url.username().is_empty() && url.password().is_none();
+            // The scheme as it is written decides on TLS.
+            let is_lower = text.starts_with(url.scheme());
+            is_safe && is_bare && is_lower && url.query().is_none() && url.fragment().is_none()
+        })
+    })
+}
+
+/// The path of a unix socket.
+pub(super) fn socket_path(given: &Given) -> Parsed<PathBuf> {
+    let be = "an absolute path of up to 107 bytes";
+    text(given, be, |text| {
+        Path::new(text).is_absolute() && text.len() <= SOCKET_PATH_MAX
+    })
+    .map(PathBuf::from)
 }
 
 /// An address to listen on: `IP:port`, `localhost:port`, or `:port` for all interfaces.

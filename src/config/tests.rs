@@ -85,7 +85,10 @@ fn defaults_are_the_contracts() {
     assert_eq!(
         config.pods,
         Pods {
-            source: PodSource::Auto,
+            source: PodSource::Auto {
+                kubelet_socket: None,
+                api_server: None,
+            },
             settle: seconds(10)
         }
     );
@@ -194,7 +197,6 @@ fn what_is_not_served_may_be_switched_off() {
     let off = "policy:
   images: {enabled: false, high_threshold_percent: 90, prune_unused_after: 0s, keep: []}
   logs: {enabled: false}
-pods: {kubelet_socket: null, kubelet_url: null, api_url: null}
 thresholds: {enabled: false, interval: 1m}
 alertmanager: {poll: [], interval: 1m}
 evidence: {enabled: false, max_age: 7d}
@@ -205,6 +207,44 @@ web: {config_file: null, bearer_token_files: {read: [], act: []}}";
 #[test]
 fn what_is_not_served_is_checked_all_the_same() {
     all_refused(include_str!("tests/checked.txt"));
+}
+
+#[test]
+fn each_pod_source_is_read_with_its_keys() {
+    let source = |text: &str| yaml(&format!("pods: {{{text}}}")).unwrap().pods.source;
+    assert_eq!(source("source: none"), PodSource::None);
+    assert_eq!(
+        source("source: file, file: /p"),
+        PodSource::File("/p".into())
+    );
+    assert_eq!(
+        source("source: kubelet-socket"),
+        PodSource::KubeletSocket(None)
+    );
+    assert_eq!(
+        source("source: kubelet-socket, kubelet_socket: /s"),
+        PodSource::KubeletSocket(Some("/s".into()))
+    );
+    assert_eq!(
+        source("source: kubelet, kubelet_ca_file: /ca, kubelet_token_file: /t"),
+        PodSource::Kubelet(Kubelet {
+            url: None,
+            token_file: Some("/t".into()),
+            ca_file: Some("/ca".into()),
+        })
+    );
+    for url in [
+        "http://127.0.0.1:10255",
+        "http://[::1]:10255",
+        "http://localhost",
+    ] {
+        let text = format!("source: kubelet, kubelet_url: '{url}'");
+        let kubelet = Kubelet {
+            url: Some(url.to_owned()),
+            ..Kubelet::default()
+        };
+        assert_eq!(source(&text), PodSource::Kubelet(kubelet));
+    }
 }
 
 #[test]

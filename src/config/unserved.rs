@@ -47,11 +47,10 @@ fn low_above_high(reader: &mut Reader) {
     }
 }
 
-fn sections() -> [Section; 7] {
+fn sections() -> [Section; 6] {
     [
         images(),
         logs(),
-        pods(),
         thresholds(),
         alertmanager(),
         evidence(),
@@ -102,19 +101,6 @@ fn logs() -> Section {
     }
 }
 
-fn pods() -> Section {
-    Section {
-        switch: None,
-        keys: vec![
-            ("pods.kubelet_socket", Given::Null, some_path),
-            ("pods.kubelet_url", Given::Null, some_url),
-            ("pods.kubelet_token_file", Given::Null, some_path),
-            ("pods.kubelet_ca_file", Given::Null, some_path),
-            ("pods.api_url", Given::Null, some_url),
-        ],
-    }
-}
-
 fn thresholds() -> Section {
     Section {
         switch: Some(("thresholds.enabled", false.into())),
@@ -140,7 +126,7 @@ fn alertmanager() -> Section {
         switch: Some(("alertmanager.poll", [].into())),
         keys: vec![
             ("alertmanager.poll", [].into(), |given| {
-                parse::list(given, |item| parse::url(item, false)).map(|urls| !urls.is_empty())
+                parse::list(given, parse::url).map(|urls| !urls.is_empty())
             }),
             ("alertmanager.interval", "30s".into(), |g| {
                 parse::positive_duration(g).map(|_| true)
@@ -195,10 +181,6 @@ fn some_path(given: &Given) -> Parsed<bool> {
 
 fn some_paths(given: &Given) -> Parsed<bool> {
     parse::list(given, parse::path).map(|paths| !paths.is_empty())
-}
-
-fn some_url(given: &Given) -> Parsed<bool> {
-    parse::optional(given, |given| parse::url(given, true)).map(|url| url.is_some())
 }
 
 fn some_texts(given: &Given) -> Parsed<bool> {

@@ -150,12 +150,15 @@ impl<'a> Node<'a> {
             .pods
             .values()
             .any(|pod| pod.is_static == uid.is_static_shaped());
+        // Of a static pod's manifest a list of mirrors knows nothing.
+        let vouches = !(list.by_mirrors && uid.is_static_shaped());
         let in_time = self.by_pod.get(uid).is_none_or(|(containers, sandboxes)| {
             let in_time = |at: Timestamp| list.as_of.is_none_or(|as_of| at < as_of);
             containers.iter().all(|c| in_time(c.created_at))
                 && sandboxes.iter().all(|s| in_time(s.created_at))
         });
-        self.whole && peer && in_time && !list.pods.contains_key(uid) && !self.alive.contains(uid)
+        let absent = !list.pods.contains_key(uid) && !self.alive.contains(uid);
+        self.whole && peer && vouches && in_time && absent
     }
 
     /// The source says finished, or nobody knows and the operator's lever covers it.

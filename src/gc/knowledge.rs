@@ -149,10 +149,11 @@ fn judge(
 
 /// A kubelet that started while the API server was down shows its static pods only, for ever: the
 /// absence of an API pod counts only beside another API pod, of a static pod beside a static one.
+/// Of static pods only the node itself can say that they are gone: the API server has mirrors alone.
 fn names_same_source(list: &PodList, uid: &PodUid) -> bool {
-    list.pods
-        .values()
-        .any(|pod| pod.is_static == uid.is_static_shaped())
+    let is_static = uid.is_static_shaped();
+    let peers = list.pods.values().any(|pod| pod.is_static == is_static);
+    peers && !(is_static && list.by_mirrors)
 }
 
 /// Something of the pod is younger than the list: the pod may have been born since, or, if it is a

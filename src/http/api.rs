@@ -117,7 +117,13 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
             "error": runtime.err().map(ToString::to_string),
         },
         "figures": look.figures(),
-        "pods": { "source": service.fixed.pod_source, "known": known, "why": why },
+        "pods": {
+            "configured": service.fixed.pod_source,
+            "source": look.pod_origin.source.label(),
+            "chosen": look.pod_origin.why,
+            "known": known,
+            "why": why,
+        },
         "removable": judged.map(|judged| judged.removable),
     })
 }

@@ -113,7 +113,7 @@ fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -
         "verdict": word,
         "reason": reason,
         "explanation": explanation,
-        "pod_explanation": pod_text(subject.pod_state, &look.pods),
+        "pod_explanation": pod_text(subject.pod_state, look),
         "object": subject,
         "quarantine": quarantine,
         "taken_at": look.taken_at,
@@ -170,32 +170,32 @@ fn pod(service: &Service, look: &Look, judged: &[(&Subject, Verdict)], uid: &str
         "kind": "pod",
         "uid": uid,
         "pod_state": state,
-        "explanation": state.map(|state| pod_text(state, &look.pods)),
+        "explanation": state.map(|state| pod_text(state, look)),
         "objects": objects,
         "taken_at": look.taken_at,
     })
 }
 
-fn pod_text(state: PodKnowledge, pods: &Pods) -> String {
-    match (state, pods) {
-        (PodKnowledge::Active, _) => "the pod source lists the pod and it may run again".into(),
+fn pod_text(state: PodKnowledge, look: &Look) -> String {
+    let source = look.pod_origin.source.words();
+    match (state, &look.pods) {
+        (PodKnowledge::Active, _) => format!("{source} lists the pod and it may run again"),
         (PodKnowledge::Terminated, _) => {
-            "the pod source says that the pod finished, and nothing of it lives here".into()
+            format!("{source} says that the pod finished, and nothing of it lives here")
         }
-        (PodKnowledge::Assumed, _) => {
-            "nobody answers for the pod, but it counts as finished under assume_finished_after"
-                .into()
-        }
-        (PodKnowledge::Deleted, _) => "a complete list of the pod source does not have it".into(),
+        (PodKnowledge::Assumed, _) => format!(
+            "nobody answers for the pod ({source}), but it counts as finished under \
+             assume_finished_after"
+        ),
+        (PodKnowledge::Deleted, _) => format!("a complete list of {source} does not have it"),
         (PodKnowledge::Unknown, Pods::Unknown(why)) => {
-            format!("nothing is known of the pod: {why}")
+            format!("nothing is known of the pod ({source}): {why}")
         }
-        (PodKnowledge::Unknown, Pods::Known(_)) => {
-            "nothing is known of the pod: it is not the kubelet's, or the pod source's list is \
-             incomplete (it lacks a pod that lives here, holds no pod of the same source, or is \
-             older than something of the pod)"
-                .into()
-        }
+        (PodKnowledge::Unknown, Pods::Known(_)) => format!(
+            "nothing is known of the pod: it is not the kubelet's, or the list of {source} is \
+             incomplete (it lacks a pod that lives here, holds no pod of the same source, has static \
+             pods by their mirrors alone, or is older than something of the pod)"
+        ),
     }
 }
 

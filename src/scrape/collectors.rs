@@ -91,4 +91,21 @@ pub(super) fn encode(look: Option<&Look>, page: &mut Page) {
         help,
         duration.collect(),
     );
+    if let Some(look) = look {
+        pod_source(look, page);
+    }
+}
+
+/// Adds which source spoke for the pods, and how far it is believed.
+fn pod_source(look: &Look, page: &mut Page) {
+    let state = match &look.pods {
+        Pods::Known(_) => "known",
+        Pods::Unknown(PodsUnknown::NoSource) => "none",
+        Pods::Unknown(PodsUnknown::Settling) => "settling",
+        Pods::Unknown(PodsUnknown::Failed(_)) => "failed",
+    };
+    let source = look.pod_origin.source.label();
+    let labels = vec![("source", source.to_owned()), ("state", state.to_owned())];
+    let help = "The source that was asked for the pods, and what came of it";
+    page.info("crisweep_pod_source", help, labels);
 }

@@ -14,6 +14,7 @@ mod http;
 mod kubelet_model;
 mod mid_pass;
 mod names;
+mod pods;
 mod properties;
 mod state;
 mod support;

@@ -114,3 +114,60 @@ fn node_name_falls_back_to_the_variable_and_the_host() {
     let error = load_all("", &[("NODE_NAME", "a b")], &Overrides::default()).unwrap_err();
     assert!(error.starts_with("NODE_NAME: is \"a b\""), "{error}");
 }
+
+#[test]
+fn a_pod_knows_its_api_server_from_kubernetes() {
+    let in_pod = |yaml: &str, host: &str| {
+        let variables = [
+            ("KUBERNETES_SERVICE_HOST", host),
+            ("KUBERNETES_SERVICE_PORT", "6443"),
+        ];
+        load_all(yaml, &variables, &Overrides::default())
+            .unwrap()
+            .pods
+            .source
+    };
+    let account =
+        |name: &str| Some(Path::new("/var/run/secrets/kubernetes.io/serviceaccount").join(name));
+    let own = |url: &str| ApiServer {
+        url: url.to_owned(),
+        token_file: account("token"),
+        ca_file: account("ca.crt"),
+    };
+    let auto = |api_server| PodSource::Auto {
+        kubelet_socket: None,
+        api_server,
+    };
+    assert_eq!(
+        in_pod("", "10.96.0.1"),
+        auto(Some(own("https://10.96.0.1:6443")))
+    );
+    assert_eq!(in_pod("", ""), auto(None));
+    assert_eq!(
+        in_pod("pods: {source: api-server}", "fd00::1"),
+        PodSource::ApiServer(own("https://[fd00::1]:6443"))
+    );
+    assert_eq!(
+        in_pod(
+            "pods: {api_url: 'https://a', api_token_file: /t, api_ca_file: /c}",
+            "10.96.0.1"
+        ),
+        auto(Some(ApiServer {
+            url: "https://a".to_owned(),
+            token_file: Some("/t".into()),
+            ca_file: Some("/c".into()),
+        }))
+    );
+    // Nobody but this machine hears it, but the pod's own token is not for whoever listens here.
+    assert_eq!(
+        in_pod(
+            "pods: {source: api-server, api_url: 'http://127.0.0.1:8001'}",
+            "10.96.0.1"
+        ),
+        PodSource::ApiServer(ApiServer {
+            url: "http://127.0.0.1:8001".to_owned(),
+            token_file: None,
+            ca_file: None,
+        })
+    );
+}

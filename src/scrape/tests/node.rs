@@ -11,7 +11,7 @@ use crate::gc::{KeepReason, RemoveReason, Summary, Target};
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::{
     Container, ContainerId, ContainerState, Filesystem, FilesystemUsage, Image, ImageId, Labels,
-    PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
+    PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
 };
 use crate::observe::{Filesystems, Look, Timings};
 use crate::report::{
@@ -167,6 +167,7 @@ pub(super) fn look() -> Look {
             container: vec![filesystem("/var/lib/layers", 0)],
         }),
         pods: Pods::Unknown(PodsUnknown::NoSource),
+        pod_origin: PodOrigin::default(),
         exits_unknown: 4,
         last_exits: BTreeMap::new(),
         timings: Timings {

@@ -228,6 +228,8 @@ pub(crate) mod http {
 
     /// Returns a client with a deadline on each request.
     pub(crate) fn client() -> Client {
+        // The client makes itself ready for TLS, though nothing here uses it; the second time fails.
+        let _done = rustls::crypto::ring::default_provider().install_default();
         Client::builder()
             .no_proxy()
             .timeout(Duration::from_secs(30))

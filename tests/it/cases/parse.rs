@@ -148,6 +148,10 @@ impl Case {
     fn read_pods(&mut self, words: &[&str]) -> Result<(), String> {
         self.snapshot.pods = match words {
             ["known"] => Pods::Known(PodList::default()),
+            ["known", "mirrors"] => Pods::Known(PodList {
+                by_mirrors: true,
+                ..PodList::default()
+            }),
             ["known", word] => match word.split_once('=') {
                 Some(("as_of", age)) => Pods::Known(PodList {
                     as_of: Some(self.ago(age)?),

@@ -46,6 +46,9 @@ pub(crate) fn is_deleted(snapshot: &Snapshot, uid: &PodUid) -> bool {
         .pods
         .values()
         .filter(|pod| pod.is_static == uid.is_static_shaped());
+    if uid.is_static_shaped() && list.by_mirrors {
+        return false;
+    }
     !list.pods.contains_key(uid) && is_complete(snapshot) && peers.count() > 0
 }
 

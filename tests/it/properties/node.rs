@@ -123,7 +123,10 @@ fn source_of(source: u32, peers: bool, oddity: Oddity) -> Pods {
         1 if oddity == Oddity::Any => Pods::Unknown(PodsUnknown::Settling),
         2 if oddity == Oddity::Any => Pods::Unknown(PodsUnknown::Failed("refused".into())),
         _ => {
-            let mut list = PodList::default();
+            let mut list = PodList {
+                by_mirrors: source == 3 && oddity == Oddity::Any,
+                ..PodList::default()
+            };
             if peers || oddity == Oddity::None {
                 let peer = SourcePod {
                     finished: false,

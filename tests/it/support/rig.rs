@@ -14,7 +14,7 @@ use super::service::Service;
 use super::wait::until_true;
 
 /// The node's name in configuration and alerts.
-const NODE_NAME: &str = "node-1";
+pub(crate) const NODE_NAME: &str = "node-1";
 
 /// A simulated runtime and, until it is dropped, the service that looks after it. Whatever a test
 /// did, no harm may have come to the node: dropping it asserts that.

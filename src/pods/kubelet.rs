@@ -1,0 +1,34 @@
+//! The kubelet's `/pods`. Asks for nothing else, so that the right `nodes/pods` is enough.
+
+use reqwest::StatusCode;
+
+use super::http::{Http, Server};
+use super::{Error, parse};
+use crate::model::PodList;
+
+/// Reads the kubelet's pods.
+pub(super) async fn list(http: &mut Http) -> Result<PodList, Error> {
+    let body = http.get("/pods", advice).await?;
+    parse::parse_answer(&body.bytes, None).map_err(|source| Error::NotPods {
+        what: body.what,
+        source,
+    })
+}
+
+fn advice(server: &Server, status: StatusCode) -> String {
+    let token = server.token();
+    match status {
+        StatusCode::UNAUTHORIZED => {
+            format!("the kubelet does not take {token} (pods.kubelet_token_file)")
+        }
+        StatusCode::FORBIDDEN => format!(
+            "{token} lacks a right: grant its account get on nodes/pods, never nodes/proxy \
+             (a kubelet before 1.33 knows only the latter: use another pods.source there)"
+        ),
+        StatusCode::NOT_FOUND => "that is no kubelet (pods.kubelet_url)".to_owned(),
+        status if status.is_redirection() => {
+            "redirects are not followed; that is no kubelet (pods.kubelet_url)".to_owned()
+        }
+        _ => "the kubelet cannot answer".to_owned(),
+    }
+}

@@ -1,0 +1,122 @@
+//! When an answer is believed, and who is asked.
+
+use jiff::SignedDuration;
+
+use super::*;
+
+#[expect(clippy::disallowed_methods, reason = "files are dated by the clock")]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+#[tokio::test(start_paused = true)]
+async fn settles_from_the_first_good_answer_and_anew_after_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pods.json");
+    let settle = Duration::from_secs(10);
+    let mut source = PodSource::new(Source::File(path.clone()), settle, settle);
+    assert!(matches!(
+        source.read(now()).await.pods,
+        Pods::Unknown(PodsUnknown::Failed(_))
+    ));
+    std::fs::write(&path, br#"{"items":[]}"#).unwrap();
+    assert_eq!(
+        source.read(now()).await.pods,
+        Pods::Unknown(PodsUnknown::Settling)
+    );
+    tokio::time::advance(settle).await;
+    assert!(matches!(source.read(now()).await.pods, Pods::Known(_)));
+    std::fs::write(&path, b"{").unwrap();
+    assert!(matches!(
+        source.read(now()).await.pods,
+        Pods::Unknown(PodsUnknown::Failed(_))
+    ));
+    std::fs::write(&path, br#"{"items":[]}"#).unwrap();
+    assert_eq!(
+        source.read(now()).await.pods,
+        Pods::Unknown(PodsUnknown::Settling)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_settled_for_one_source_does_not_count_for_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (dir.path().join("one.json"), dir.path().join("two.json"));
+    std::fs::write(&one, br#"{"items":[]}"#).unwrap();
+    std::fs::write(&two, br#"{"items":[]}"#).unwrap();
+    let settle = Duration::from_secs(10);
+    let mut source = PodSource::new(Source::File(one), settle, settle);
+    source.read(now()).await;
+    tokio::time::advance(settle).await;
+    assert!(matches!(source.read(now()).await.pods, Pods::Known(_)));
+    source.choose(Source::File(two), "a test".to_owned());
+    assert_eq!(source.unsettled_for(), settle);
+    assert_eq!(
+        source.read(now()).await.pods,
+        Pods::Unknown(PodsUnknown::Settling)
+    );
+}
+
+fn auto(socket: &std::path::Path, token: Option<&std::path::Path>) -> Auto {
+    let server = |token: &std::path::Path| Server {
+        url: "https://10.96.0.1:443".to_owned(),
+        pinned: None,
+        token_file: Some(token.to_owned()),
+        ca_file: Some("/nowhere/ca.crt".into()),
+    };
+    Auto {
+        kubelet_socket: socket.to_owned(),
+        api_server: token.map(|token| (server(token), "n1".to_owned())),
+    }
+}
+
+#[tokio::test]
+async fn auto_takes_the_socket_then_the_api_server_then_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, token) = (dir.path().join("kubelet.sock"), dir.path().join("token"));
+    let kind = async |auto: Auto| {
+        let (source, why) = auto.choose().await;
+        (source.kind(), why)
+    };
+    let (none, why) = kind(auto(&socket, None)).await;
+    assert_eq!(none, PodSourceKind::None);
+    assert!(why.contains("KUBERNETES_SERVICE_HOST"), "{why}");
+    let (none, why) = kind(auto(&socket, Some(&token))).await;
+    assert_eq!(none, PodSourceKind::None);
+    assert!(why.contains("no token at"), "{why}");
+    std::fs::write(&token, "x").unwrap();
+    let (api_server, _) = kind(auto(&socket, Some(&token))).await;
+    assert_eq!(api_server, PodSourceKind::ApiServer);
+    // A file in the socket's place is none.
+    std::fs::write(&socket, "").unwrap();
+    let (api_server, _) = kind(auto(&socket, Some(&token))).await;
+    assert_eq!(api_server, PodSourceKind::ApiServer);
+    std::fs::remove_file(&socket).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let (kubelet_socket, why) = kind(auto(&socket, Some(&token))).await;
+    assert_eq!(kubelet_socket, PodSourceKind::KubeletSocket);
+    assert!(why.contains("is there"), "{why}");
+}
+
+#[tokio::test]
+async fn a_file_says_nothing_of_what_came_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pods.json");
+    std::fs::write(&path, br#"{"items":[]}"#).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let mut source = PodSource::new(Source::File(path), Duration::ZERO, Duration::from_secs(10));
+    let mut read_written_at = async |written: Timestamp| {
+        file.set_modified(written.into()).unwrap();
+        source.read(now()).await.pods
+    };
+    let an_hour_ago = now() - SignedDuration::from_hours(1);
+    let Pods::Known(list) = read_written_at(an_hour_ago).await else {
+        panic!("a well-formed file, and no time to settle")
+    };
+    assert_eq!(list.as_of, Some(an_hour_ago));
+    let ahead = read_written_at(now() + SignedDuration::from_hours(1)).await;
+    let Pods::Unknown(PodsUnknown::Failed(why)) = ahead else {
+        panic!("{ahead:?}")
+    };
+    assert!(why.contains("dated in the future"), "{why}");
+}

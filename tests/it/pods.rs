@@ -1,0 +1,62 @@
+//! Where knowledge of the pods comes from: each source against a peer that is well, ill or lying.
+//! What a source does not say well removes nothing, and the status and the metrics say why.
+
+mod api_server;
+mod auto;
+mod kubelet;
+mod kubelet_socket;
+
+use serde_json::Value;
+
+use crate::support::Rig;
+
+/// What `nodes::litter(LITTER)` leaves to remove, once the pods are known to be deleted.
+const LITTER: usize = 3;
+
+async fn status(rig: &Rig) -> Value {
+    rig.get("/api/v1/status").await.json()["pods"].clone()
+}
+
+/// Asserts that nothing goes, and that everybody is told why.
+async fn keeps_all(rig: &Rig, words: &str) {
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "nothing-to-do", "{words}: {pass:#}");
+    rig.nothing_was_touched();
+    let status = status(rig).await;
+    assert_eq!(status["known"], false, "{words}: {status:#}");
+    let why = status["why"].as_str().unwrap();
+    assert!(why.contains(words), "{words:?} is not in {why:?}");
+}
+
+/// The same of a source that failed.
+async fn fails(rig: &Rig, words: &str) {
+    keeps_all(rig, words).await;
+    let page = rig.metrics().await;
+    page.is(r#"crisweep_collector_success{collector="pods"}"#, 0.0);
+    let source = status(rig).await["source"].as_str().unwrap().to_owned();
+    let sample = format!(r#"crisweep_pod_source_info{{source="{source}",state="failed"}}"#);
+    page.is(&sample, 1.0);
+}
+
+/// Asserts that the litter goes, and nothing but the litter.
+async fn cleans(rig: &Rig, source: &str) {
+    let status = status(rig).await;
+    assert_eq!(status["source"], source, "{status:#}");
+    assert_eq!(status["known"], true, "{status:#}");
+    let page = rig.metrics().await;
+    page.is(r#"crisweep_collector_success{collector="pods"}"#, 1.0);
+    let sample = format!(r#"crisweep_pod_source_info{{source="{source}",state="known"}}"#);
+    page.is(&sample, 1.0);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(pass["targets"]["containers"]["removed"], LITTER);
+    assert_eq!(pass["targets"]["sandboxes"]["removed"], LITTER);
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+}
+
+/// Asserts that no line of the log has this text.
+fn never_logged(rig: &Rig, secret: &str) {
+    for line in rig.log() {
+        assert!(!line.to_string().contains(secret), "{line}");
+    }
+}

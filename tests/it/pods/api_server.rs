@@ -1,0 +1,143 @@
+//! The API server's list of the node's pods.
+
+use crisweep::sim::{PodSpec, Sim, hours};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{LITTER, cleans, fails, never_logged};
+use crate::support::kubelet::{Ca, PodServer, Reply};
+use crate::support::rig::NODE_NAME;
+use crate::support::{Rig, nodes};
+
+/// An API server, and what the service needs to ask it.
+pub(super) struct ApiServer {
+    pub(super) server: PodServer,
+    files: TempDir,
+}
+
+impl ApiServer {
+    pub(super) async fn start() -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let ca = Ca::new();
+        ca.write(&files.path().join("ca.crt"));
+        let server = PodServer::secure(&ca, "localhost").await;
+        std::fs::write(files.path().join("token"), "account-secret").unwrap();
+        server.expect_token("account-secret");
+        Self { server, files }
+    }
+
+    pub(super) fn config(&self, source: &str) -> Value {
+        json!({
+            "pods": {
+                "source": source,
+                "file": null,
+                "api_url": format!("https://{}", self.server.address),
+                "api_token_file": self.files.path().join("token"),
+                "api_ca_file": self.files.path().join("ca.crt"),
+            },
+        })
+    }
+
+    pub(super) fn tell(&self, pods: &Value) {
+        self.server.reply(Reply::json(&pods.to_string()));
+    }
+}
+
+/// What the API server has of a simulated node: mirror pods in place of static ones.
+pub(super) fn answer(sim: &Sim) -> Value {
+    let mut list: Value = serde_json::from_str(&sim.pods_json()).unwrap();
+    list["metadata"]["resourceVersion"] = json!("4711");
+    for (number, pod) in list["items"].as_array_mut().unwrap().iter_mut().enumerate() {
+        pod["spec"]["nodeName"] = json!(NODE_NAME);
+        let metadata = &mut pod["metadata"];
+        if metadata["annotations"]["kubernetes.io/config.source"] == "file" {
+            let own = metadata["uid"].clone();
+            metadata["annotations"]["kubernetes.io/config.mirror"] = own;
+            metadata["uid"] = json!(format!("00000000-0000-4000-8000-{number:012}"));
+        }
+    }
+    list
+}
+
+#[tokio::test]
+async fn deleted_pods_go_and_static_ones_are_known_by_their_mirrors() {
+    let api_server = ApiServer::start().await;
+    let node = nodes::litter(LITTER)
+        .pod(PodSpec::new("proxy").static_pod().running("app", 0))
+        .pod(
+            PodSpec::new("unmirrored")
+                .static_pod()
+                .exited("app", 0, hours(3))
+                .deleted(),
+        )
+        .pod(
+            PodSpec::new("manifest")
+                .static_pod()
+                .exited("app", 0, hours(3)),
+        );
+    let rig = Rig::start(node, api_server.config("api-server")).await;
+    api_server.tell(&answer(&rig.sim));
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], LITTER, "{pass:#}");
+    let id = rig.sim.container_id("default/manifest/app#0").unwrap();
+    let why = rig.get(&format!("/api/v1/explain/{id}")).await.json();
+    assert_eq!(why["object"]["pod_state"], "active", "{why:#}");
+    let words = why["pod_explanation"].as_str().unwrap();
+    assert!(words.starts_with("the API server lists the pod"), "{words}");
+    // The API server cannot know whether its manifest is still there.
+    assert!(rig.sim.container_id("default/unmirrored/app#0").is_some());
+    // A list without a resource version is read from a quorum, one without a limit has one page.
+    let line = format!("GET /api/v1/pods?fieldSelector=spec.nodeName%3D{NODE_NAME}");
+    for asked in api_server.server.asked() {
+        assert_eq!(asked.line, line);
+        assert_eq!(
+            asked.authorization.as_deref(),
+            Some("Bearer account-secret")
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_the_nodes_pods_removes_nothing_until_a_good_one_comes() {
+    let api_server = ApiServer::start().await;
+    let rig = Rig::start(nodes::litter(LITTER), api_server.config("api-server")).await;
+    let pods = answer(&rig.sim);
+    let with = |pointer: &str, value: Value| {
+        let mut pods = pods.clone();
+        *pods.pointer_mut(pointer).unwrap() = value;
+        Reply::json(&pods.to_string())
+    };
+    let page = json!({ "continue": "x", "remainingItemCount": 3 });
+    for (reply, words) in [
+        (Reply::status("401 Unauthorized"), "pods.api_token_file"),
+        (
+            Reply::status("403 Forbidden"),
+            "grant its account list on pods",
+        ),
+        (Reply::status("404 Not Found"), "that is no API server"),
+        (
+            Reply::status("429 Too Many Requests"),
+            "429 Too Many Requests",
+        ),
+        (
+            Reply::redirect("https://localhost:1/"),
+            "redirects are not followed",
+        ),
+        (with("/metadata", page), "a partial pod list"),
+        (with("/kind", json!("Table")), "its kind is \"Table\""),
+        (
+            with("/items/0/spec/nodeName", json!("node-2")),
+            "is on \"node-2\"",
+        ),
+        (
+            with("/items/0/metadata/uid", json!("")),
+            "has no metadata.uid",
+        ),
+    ] {
+        api_server.server.reply(reply);
+        fails(&rig, words).await;
+    }
+    api_server.tell(&pods);
+    cleans(&rig, "api-server").await;
+    never_logged(&rig, "account-secret");
+}

@@ -1,0 +1,322 @@
+//! Who knows of the pods: a server that speaks HTTP as the kubelet and the API server do, and as
+//! nobody should; and the kubelet's pods socket.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crisweep::pods::proto::pods_server::{Pods, PodsServer};
+use crisweep::pods::proto::{ListPodsRequest, ListPodsResponse};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_stream::wrappers::UnixListenerStream;
+
+/// What a server answers: bytes, and whether the connection then stays open without a word.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    bytes: Vec<u8>,
+    hangs: bool,
+}
+
+impl Reply {
+    /// An answer as it should be, but for what is in it.
+    pub(crate) fn of(status: &str, content_type: &str, body: &str) -> Self {
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n",
+            body.len()
+        );
+        Self {
+            bytes: [head.as_bytes(), body.as_bytes()].concat(),
+            hangs: false,
+        }
+    }
+
+    /// JSON, as it is asked for.
+    pub(crate) fn json(body: &str) -> Self {
+        Self::of("200 OK", "application/json", body)
+    }
+
+    /// A refusal.
+    pub(crate) fn status(status: &str) -> Self {
+        Self::of(status, "text/plain", status)
+    }
+
+    /// Says that the answer is elsewhere.
+    pub(crate) fn redirect(to: &str) -> Self {
+        let head = format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n");
+        Self {
+            bytes: head.into(),
+            hangs: false,
+        }
+    }
+
+    /// Nothing, for ever.
+    pub(crate) fn silence() -> Self {
+        Self {
+            bytes: Vec::new(),
+            hangs: true,
+        }
+    }
+
+    /// Half of an answer, then the end of the connection.
+    pub(crate) fn cut(body: &str) -> Self {
+        let mut whole = Self::json(body);
+        whole.bytes.truncate(whole.bytes.len() - body.len() / 2);
+        whole
+    }
+
+    /// Half of an answer, then nothing, for ever.
+    pub(crate) fn stall(body: &str) -> Self {
+        Self {
+            hangs: true,
+            ..Self::cut(body)
+        }
+    }
+
+    /// More than any node has, said beforehand or not.
+    pub(crate) fn flood(says_so: bool) -> Self {
+        let length = usize::try_from(crisweep::pods::ANSWER_MAX_BYTES).unwrap() + 1;
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+        let bytes = if says_so {
+            format!("{head}Content-Length: {length}\r\n\r\n").into()
+        } else {
+            let mut bytes = format!("{head}Connection: close\r\n\r\n").into_bytes();
+            bytes.resize(bytes.len() + length, b' ');
+            bytes
+        };
+        Self { bytes, hangs: true }
+    }
+}
+
+/// What a server was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// Method, path and query.
+    pub(crate) line: String,
+    pub(crate) authorization: Option<String>,
+}
+
+struct State {
+    reply: Reply,
+    /// The token that it takes; `None`: it asks for none.
+    token: Option<String>,
+    tls: Option<Arc<ServerConfig>>,
+    asked: Vec<Asked>,
+}
+
+/// A server that lists pods over HTTP, until it is dropped.
+pub(crate) struct PodServer {
+    /// Its address, `localhost:port`.
+    pub(crate) address: String,
+    state: Arc<Mutex<State>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for PodServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl PodServer {
+    /// Starts one with a certificate; it answers 503 until it is told better.
+    pub(crate) async fn secure(ca: &Ca, name: &str) -> Self {
+        Self::start(Some(ca.server(name))).await
+    }
+
+    /// Starts one without TLS.
+    pub(crate) async fn plain() -> Self {
+        Self::start(None).await
+    }
+
+    async fn start(tls: Option<Arc<ServerConfig>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state = Arc::new(Mutex::new(State {
+            reply: Reply::status("503 Service Unavailable"),
+            token: None,
+            tls,
+            asked: Vec::new(),
+        }));
+        let shared = Arc::clone(&state);
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let state = Arc::clone(&shared);
+                let tls = state.lock().unwrap().tls.clone();
+                tokio::spawn(async move {
+                    match tls {
+                        Some(tls) => match TlsAcceptor::from(tls).accept(stream).await {
+                            Ok(stream) => talk(stream, &state).await,
+                            // A client that does not trust us.
+                            Err(_) => Ok(()),
+                        },
+                        None => talk(stream, &state).await,
+                    }
+                });
+            }
+        });
+        Self {
+            address: format!("localhost:{port}"),
+            state,
+            task,
+        }
+    }
+
+    /// Answers so from now on.
+    pub(crate) fn reply(&self, reply: Reply) {
+        self.state.lock().unwrap().reply = reply;
+    }
+
+    /// Takes only this token from now on.
+    pub(crate) fn expect_token(&self, token: &str) {
+        self.state.lock().unwrap().token = Some(token.to_owned());
+    }
+
+    /// Shows another certificate from now on.
+    pub(crate) fn show(&self, ca: &Ca, name: &str) {
+        self.state.lock().unwrap().tls = Some(ca.server(name));
+    }
+
+    /// Returns what it was asked, in order.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.state.lock().unwrap().asked.clone()
+    }
+}
+
+/// Answers one request and closes, so that a new certificate is seen at once.
+async fn talk<S>(mut stream: S, state: &Mutex<State>) -> std::io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        request.push(stream.read_u8().await?);
+    }
+    let request = String::from_utf8_lossy(&request).into_owned();
+    let authorization = request.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        (name.eq_ignore_ascii_case("authorization")).then(|| value.to_owned())
+    });
+    let line = request.lines().next().unwrap_or_default();
+    let line = line.trim_end_matches(" HTTP/1.1").to_owned();
+    let reply = {
+        let mut state = state.lock().unwrap();
+        let bearer = state.token.as_ref().map(|token| format!("Bearer {token}"));
+        let is_known = bearer.is_none() || bearer == authorization;
+        state.asked.push(Asked {
+            line,
+            authorization,
+        });
+        if is_known {
+            state.reply.clone()
+        } else {
+            Reply::status("401 Unauthorized")
+        }
+    };
+    stream.write_all(&reply.bytes).await?;
+    if reply.hangs {
+        stream.flush().await?;
+        std::future::pending::<()>().await;
+    }
+    stream.shutdown().await
+}
+
+/// A certificate authority, made for one test.
+pub(crate) struct Ca {
+    params: CertificateParams,
+    key: KeyPair,
+    pem: String,
+}
+
+impl Ca {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { params, key, pem }
+    }
+
+    /// Writes its certificate to a file.
+    pub(crate) fn write(&self, path: &Path) {
+        std::fs::write(path, &self.pem).unwrap();
+    }
+
+    fn server(&self, name: &str) -> Arc<ServerConfig> {
+        let key = KeyPair::generate().unwrap();
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        Arc::new(config)
+    }
+}
+
+type Told = Arc<Mutex<Result<ListPodsResponse, tonic::Status>>>;
+
+/// The kubelet's pods socket, until it is dropped. Its file stays behind, as after a crash.
+pub(crate) struct PodsSocket {
+    told: Told,
+    task: JoinHandle<()>,
+}
+
+impl Drop for PodsSocket {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl PodsSocket {
+    /// Makes the socket anew; it is not in sync until it is told better.
+    pub(crate) fn start(path: &Path) -> Self {
+        if path.exists() {
+            std::fs::remove_file(path).unwrap();
+        }
+        let listener = UnixListenerStream::new(UnixListener::bind(path).unwrap());
+        let told: Told = Arc::new(Mutex::new(Err(tonic::Status::failed_precondition("no"))));
+        let service = PodsServer::new(Kubelet(Arc::clone(&told)));
+        let server = tonic::transport::Server::builder().add_service(service);
+        let task = tokio::spawn(async move {
+            server.serve_with_incoming(listener).await.unwrap();
+        });
+        Self { told, task }
+    }
+
+    pub(crate) fn tell(&self, pods: ListPodsResponse) {
+        *self.told.lock().unwrap() = Ok(pods);
+    }
+
+    pub(crate) fn refuse(&self, status: tonic::Status) {
+        *self.told.lock().unwrap() = Err(status);
+    }
+}
+
+struct Kubelet(Told);
+
+#[tonic::async_trait]
+impl Pods for Kubelet {
+    async fn list_pods(
+        &self,
+        _request: tonic::Request<ListPodsRequest>,
+    ) -> Result<tonic::Response<ListPodsResponse>, tonic::Status> {
+        let told = self.0.lock().unwrap().clone();
+        told.map(tonic::Response::new)
+    }
+}
+
+/// Listens on a socket and never says a word.
+pub(crate) fn silent_socket(path: &PathBuf) -> std::os::unix::net::UnixListener {
+    std::os::unix::net::UnixListener::bind(path).unwrap()
+}
