@@ -144,14 +144,23 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
 /// Opens the state directory, if there is to be one.
 ///
 /// # Errors
-/// If another crisweep works on the node.
+/// If another crisweep works on this runtime.
 pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Option<Opened>> {
     let Some(dir) = config.state.dir.clone() else {
         tracing::info!("no state is kept, and no lock held (state.dir: null)");
         return Ok(None);
     };
-    let opened = Journal::open(dir, config.state.journal_bytes, &runner.metrics).await?;
-    Ok(Some(opened))
+    let runtime = runner.client.endpoint().display().to_string();
+    let bytes = config.state.journal_bytes;
+    match Journal::open(dir, bytes, runtime.clone(), &runner.metrics).await {
+        Ok(opened) => Ok(Some(opened)),
+        // Two runtimes on one machine, and one state directory between them.
+        Err(held) if held.holder.works_elsewhere(&runtime) => {
+            tracing::warn!(%held, "no state is kept: the directory is another runtime's crisweep's");
+            Ok(None)
+        }
+        Err(held) => Err(held.into()),
+    }
 }
 
 /// Returns what the next pass follows.

@@ -54,18 +54,24 @@ impl Journal {
         Self { inner: None }
     }
 
-    /// Opens the state directory, or goes on without it, which is logged and counted.
+    /// Opens the state directory to work on this runtime, or goes on without it, which is logged and
+    /// counted.
     ///
     /// # Errors
     /// Only if another crisweep holds its lock.
-    pub async fn open(dir: PathBuf, bytes: u64, metrics: &Metrics) -> Result<Opened, Held> {
+    pub async fn open(
+        dir: PathBuf,
+        bytes: u64,
+        runtime: String,
+        metrics: &Metrics,
+    ) -> Result<Opened, Held> {
         let health = Arc::new(Health::new(metrics.clone(), dir.clone()));
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (to, opened) = oneshot::channel();
         let thread = std::thread::Builder::new().name("state".to_owned());
         let thread = thread.spawn({
             let health = Arc::clone(&health);
-            move || writer::run(Store::new(dir, bytes), &jobs, &health, to)
+            move || writer::run(Store::new(dir, bytes, runtime), &jobs, &health, to)
         });
         let found = match (thread, tokio::time::timeout(OPEN_PATIENCE, opened).await) {
             (Ok(_), Ok(Ok(found))) => found?,

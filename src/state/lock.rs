@@ -13,7 +13,7 @@ use rustix::io::Errno;
 /// The file's name.
 const NAME: &str = "lock";
 /// All that is ever in the file; written over in place, so that it needs room once.
-const LINE_BYTES: usize = 128;
+const LINE_BYTES: usize = 256;
 
 /// Somebody else works on this node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,15 +34,27 @@ pub enum Holder {
         pid: u32,
         /// Its host's name.
         host: String,
+        /// The runtime's socket that it works on.
+        runtime: String,
     },
     /// It could not leave its id there.
     Unnamed,
 }
 
+impl Holder {
+    /// Says whether it is known to work on another runtime than this one.
+    pub fn works_elsewhere(&self, than: &str) -> bool {
+        match self {
+            Self::Process { runtime, .. } => runtime != than,
+            Self::Unnamed => false,
+        }
+    }
+}
+
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Process { pid, host } => write!(f, "pid {pid} (on {host})"),
+            Self::Process { pid, host, runtime } => write!(f, "pid {pid} (on {host}, {runtime})"),
             Self::Unnamed => write!(f, "a process that could not leave its pid"),
         }
     }
@@ -64,8 +76,8 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock, without waiting.
-    pub(super) fn take(dir: &Path) -> Result<Self, NoLock> {
+    /// Takes the lock, without waiting, to work on this runtime.
+    pub(super) fn take(dir: &Path, runtime: &str) -> Result<Self, NoLock> {
         let path = dir.join(NAME);
         let file = open(&path).map_err(NoLock::Io)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -77,7 +89,7 @@ impl Lock {
             Err(error) => return Err(NoLock::Io(error.into())),
         }
         // The lock counts, not the line: on a full disk the next one is told no pid.
-        if let Err(error) = file.write_all_at(line().as_bytes(), 0) {
+        if let Err(error) = file.write_all_at(line(runtime).as_bytes(), 0) {
             tracing::debug!(%error, path = %path.display(), "the lock does not say who holds it");
         }
         Ok(Self { _file: file })
@@ -113,11 +125,15 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-fn line() -> String {
+fn line(runtime: &str) -> String {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy().into_owned();
-    let line = format!("{} {host}", std::process::id());
-    let mut line: String = line.chars().take(LINE_BYTES / 4).collect();
+    let host: String = host.chars().take(32).collect();
+    let mut line = format!("{} {host} {runtime}", std::process::id());
+    if line.len() >= LINE_BYTES {
+        // A socket's path ends at 107 bytes; no runtime gets here.
+        line.truncate(0);
+    }
     let width = LINE_BYTES - 1 - line.len();
     line.push_str(&" ".repeat(width));
     line.push('\n');
@@ -129,12 +145,13 @@ fn holder(mut file: &File) -> Holder {
     let read = Read::by_ref(&mut file)
         .take(LINE_BYTES as u64)
         .read_to_string(&mut text);
-    let mut words = text.split_whitespace();
+    let mut words = text.trim_end().splitn(3, ' ');
     let pid = words.next().and_then(|word| word.parse().ok());
-    match (read, pid, words.next()) {
-        (Ok(_), Some(pid), Some(host)) => Holder::Process {
+    match (read, pid, words.next(), words.next()) {
+        (Ok(_), Some(pid), Some(host), Some(runtime)) => Holder::Process {
             pid,
             host: host.to_owned(),
+            runtime: runtime.to_owned(),
         },
         _ => Holder::Unnamed,
     }
@@ -147,8 +164,8 @@ mod tests {
     #[test]
     fn a_second_one_is_told_who_holds_it() {
         let dir = tempfile::tempdir().unwrap();
-        let lock = Lock::take(dir.path()).unwrap();
-        let Err(NoLock::Held(held)) = Lock::take(dir.path()) else {
+        let lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
+        let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {
             panic!("taken twice");
         };
         let pid = std::process::id();
@@ -157,16 +174,16 @@ mod tests {
         assert_eq!(super::held(dir.path()), Some(held));
         drop(lock);
         assert_eq!(super::held(dir.path()), None);
-        assert!(Lock::take(dir.path()).is_ok(), "let go");
+        assert!(Lock::take(dir.path(), "/run/cri.sock").is_ok(), "let go");
     }
 
     #[test]
     fn a_lock_without_a_line_still_holds() {
         let dir = tempfile::tempdir().unwrap();
-        let _lock = Lock::take(dir.path()).unwrap();
-        for text in ["", "nonsense", "\u{0}\u{0}", "12"] {
+        let _lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
+        for text in ["", "nonsense", "\u{0}\u{0}", "12", "12 host"] {
             std::fs::write(dir.path().join(NAME), text).unwrap();
-            let Err(NoLock::Held(held)) = Lock::take(dir.path()) else {
+            let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {
                 panic!("taken twice");
             };
             assert_eq!(held.holder, Holder::Unnamed, "{text:?}");
@@ -174,7 +191,21 @@ mod tests {
     }
 
     #[test]
+    fn who_works_on_another_runtime_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let _lock = Lock::take(dir.path(), "/run/a.sock").unwrap();
+        let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/b.sock") else {
+            panic!("taken twice");
+        };
+        assert!(held.holder.works_elsewhere("/run/b.sock"), "{held}");
+        assert!(!held.holder.works_elsewhere("/run/a.sock"), "{held}");
+        assert!(!Holder::Unnamed.works_elsewhere("/run/b.sock"));
+    }
+
+    #[test]
     fn a_line_always_has_the_same_length() {
-        assert_eq!(line().len(), LINE_BYTES);
+        for runtime in ["/r", &"/long".repeat(100), &"ä".repeat(200)] {
+            assert_eq!(line(runtime).len(), LINE_BYTES);
+        }
     }
 }

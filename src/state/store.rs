@@ -42,6 +42,8 @@ pub(super) enum Unusable {
 pub(super) struct Store {
     dir: PathBuf,
     journal_bytes: u64,
+    /// The runtime's socket, for whoever finds the lock held.
+    runtime: String,
     lock: Option<Lock>,
     ring: Option<Ring>,
     slots: Option<Slots>,
@@ -49,10 +51,11 @@ pub(super) struct Store {
 
 impl Store {
     /// Touches nothing yet.
-    pub(super) fn new(dir: PathBuf, journal_bytes: u64) -> Self {
+    pub(super) fn new(dir: PathBuf, journal_bytes: u64, runtime: String) -> Self {
         Self {
             dir,
             journal_bytes,
+            runtime,
             lock: None,
             ring: None,
             slots: None,
@@ -77,7 +80,7 @@ impl Store {
         let mut found = Found::default();
         if self.lock.is_none() {
             files::make_dir(&self.dir).map_err(|error| at("cannot make", &self.dir, error))?;
-            self.lock = Some(match Lock::take(&self.dir) {
+            self.lock = Some(match Lock::take(&self.dir, &self.runtime) {
                 Ok(lock) => lock,
                 Err(NoLock::Held(held)) => return Err(Unusable::Held(held)),
                 Err(NoLock::Io(error)) => return Err(at("cannot lock", &self.dir, error)),

@@ -107,7 +107,7 @@ fn end(pass: Pass) -> Entry {
 
 /// Runs a process's life on a directory: opens, writes, dies.
 fn live(dir: &Path, bytes: u64, entries: &[Entry]) -> Found {
-    let mut store = Store::new(dir.to_owned(), bytes);
+    let mut store = Store::new(dir.to_owned(), bytes, "/run/cri.sock".to_owned());
     let found = store.open().unwrap();
     for entry in entries {
         store.write(entry).unwrap();

@@ -206,7 +206,9 @@ async fn image_ages_are_written_on_a_full_disk() {
     let Some(disk) = Tmpfs::mount(4) else { return };
     let dir = disk.path().join("state");
     let metrics = Metrics::new("node");
-    let opened = Journal::open(dir.clone(), 65536, &metrics).await.unwrap();
+    let opened = Journal::open(dir.clone(), 65536, "/run/cri.sock".to_owned(), &metrics)
+        .await
+        .unwrap();
     disk.fill();
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let mut ages = Ages::default();
@@ -220,7 +222,9 @@ async fn image_ages_are_written_on_a_full_disk() {
     assert!(opened.journal.status().errors.is_empty());
     drop(opened);
     let again = until("the lock is free", || async {
-        Journal::open(dir.clone(), 65536, &metrics).await.ok()
+        Journal::open(dir.clone(), 65536, "/run/cri.sock".to_owned(), &metrics)
+            .await
+            .ok()
     })
     .await;
     assert_eq!(again.ages, ages);

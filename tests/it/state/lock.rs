@@ -59,3 +59,15 @@ async fn the_lock_is_free_after_a_stop() {
     let state = rig.get("/api/v1/status").await.json()["state"].clone();
     assert_eq!(state["locked"], true, "{state}");
 }
+
+#[tokio::test]
+async fn another_runtimes_crisweep_works_without_the_state_that_is_taken() {
+    let one = Rig::start(nodes::litter(1), json!({})).await;
+    let dir = one.get("/api/v1/status").await.json()["state"]["dir"].clone();
+    assert!(dir.is_string(), "{dir}");
+    let other = Rig::start(nodes::litter(2), json!({ "state": { "dir": dir } })).await;
+    let pass = other.post("/gc?wait=60s").await.json();
+    assert_eq!(pass["outcome"], "completed", "{pass}");
+    assert_eq!(other.exited_containers(), 0);
+    assert_eq!(one.exited_containers(), 1, "each works on its own runtime");
+}
