@@ -254,17 +254,16 @@ fn container_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option
         .get(&pod.uid)
         .map(|pod| pod.0.as_slice())
         .unwrap_or_default();
-    let mut others = records
+    let others = records
         .iter()
-        .filter(|other| other.name == container.name && other.id != container.id);
-    let outdone = others.clone().any(|other| {
-        (other.attempt, other.created_at, &other.id)
-            > (container.attempt, container.created_at, &container.id)
-    }) && others.any(|other| {
-        (other.created_at, other.attempt, &other.id)
-            > (container.created_at, container.attempt, &container.id)
-    });
-    pod_rule(node, policy, removal.reason, pod, outdone)
+        .filter(|other| other.name == container.name && other.id != container.id)
+        .map(|other| (other.attempt, other.created_at, other.id.as_str()));
+    let rank = (
+        container.attempt,
+        container.created_at,
+        container.id.as_str(),
+    );
+    pod_rule(node, policy, removal.reason, pod, outdone(rank, others))
 }
 
 fn sandbox_rule(
@@ -308,15 +307,22 @@ fn sandbox_rule(
         .get(&pod.uid)
         .map(|pod| pod.1.as_slice())
         .unwrap_or_default();
-    let mut others = siblings.iter().filter(|other| other.id != sandbox.id);
-    let outdone = others.clone().any(|other| {
-        (other.attempt, other.created_at, &other.id)
-            > (sandbox.attempt, sandbox.created_at, &sandbox.id)
-    }) && others.any(|other| {
-        (other.created_at, other.attempt, &other.id)
-            > (sandbox.created_at, sandbox.attempt, &sandbox.id)
-    });
-    pod_rule(node, policy, removal.reason, pod, outdone)
+    let others = siblings
+        .iter()
+        .filter(|other| other.id != sandbox.id)
+        .map(|other| (other.attempt, other.created_at, other.id.as_str()));
+    let rank = (sandbox.attempt, sandbox.created_at, sandbox.id.as_str());
+    pod_rule(node, policy, removal.reason, pod, outdone(rank, others))
+}
+
+/// What makes a record newer than another: attempt, creation, id.
+type Rank<'a> = (u32, Timestamp, &'a str);
+
+/// There is one of a higher attempt, and one created later (it may be another).
+fn outdone<'a>(rank: Rank<'a>, mut others: impl Iterator<Item = Rank<'a>> + Clone) -> bool {
+    let by_creation = |(attempt, created_at, id): Rank<'a>| (created_at, attempt, id);
+    others.clone().any(|other| other > rank)
+        && others.any(|other| by_creation(other) > by_creation(rank))
 }
 
 /// What the removal's reason claims of the pod must hold.
