@@ -311,6 +311,11 @@ pub struct PodList {
     /// Static pods are in it by their mirror pods, as the API server has them. A static pod that
     /// has none (it was deleted, or the API server refused it) is missing and yet exists.
     pub by_mirrors: bool,
+    /// API pods are new in it: they have not been named, one or another, for `pods.settle`. A source
+    /// that has just begun to name them may not be through: who is missing may yet come.
+    pub api_is_new: bool,
+    /// The same of static pods.
+    pub static_is_new: bool,
     /// When the list was true, for one that was not made on asking (a file): what is younger cannot
     /// be in it. `None`: when it was read, after the runtime was listed.
     pub as_of: Option<Timestamp>,

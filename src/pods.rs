@@ -91,6 +91,11 @@ pub struct PodSource {
     settle: Duration,
     timeout: Duration,
     good_since: Option<Instant>,
+    /// Since when each answer has named an API pod: a kubelet whose API server was down adds its pods
+    /// one by one when it comes back, and no failure tells of it.
+    api_since: Option<Instant>,
+    /// The same of static pods.
+    static_since: Option<Instant>,
     /// What was logged last: that it answers, or how it failed.
     said: Option<Result<(), String>>,
 }
@@ -106,6 +111,8 @@ impl PodSource {
             settle,
             timeout,
             good_since: None,
+            api_since: None,
+            static_since: None,
             said: None,
         };
         if let Source::Auto(auto) = source {
@@ -155,7 +162,7 @@ impl PodSource {
             why,
         };
         self.chosen = source;
-        self.good_since = None;
+        self.begin_anew();
         self.said = None;
         tracing::info!(
             source = self.origin.source.label(),
@@ -167,22 +174,30 @@ impl PodSource {
     fn believe(&mut self, answer: Option<Result<PodList, Error>>) -> Pods {
         match answer {
             None => Pods::Unknown(PodsUnknown::NoSource),
-            Some(Ok(list)) => {
+            Some(Ok(mut list)) => {
                 self.say(Ok(()));
-                let since = *self.good_since.get_or_insert_with(Instant::now);
-                if since.elapsed() < self.settle {
+                let names = |is_static| list.pods.values().any(|pod| pod.is_static == is_static);
+                let (names_api, names_static) = (names(false), names(true));
+                list.api_is_new = is_new(&mut self.api_since, names_api, self.settle);
+                list.static_is_new = is_new(&mut self.static_since, names_static, self.settle);
+                if is_new(&mut self.good_since, true, self.settle) {
                     Pods::Unknown(PodsUnknown::Settling)
                 } else {
                     Pods::Known(list)
                 }
             }
             Some(Err(error)) => {
-                self.good_since = None;
+                self.begin_anew();
                 let text = error.text();
                 self.say(Err(text.clone()));
                 Pods::Unknown(PodsUnknown::Failed(text))
             }
         }
+    }
+
+    /// No answer so far counts any more.
+    fn begin_anew(&mut self) {
+        (self.good_since, self.api_since, self.static_since) = (None, None, None);
     }
 
     /// Logs what changed since the last answer.
@@ -197,6 +212,15 @@ impl PodSource {
             _ => {}
         }
     }
+}
+
+/// Notes whether something is there, and says whether it has not been for as long as `settle`.
+fn is_new(since: &mut Option<Instant>, is_there: bool, settle: Duration) -> bool {
+    if !is_there {
+        *since = None;
+        return true;
+    }
+    since.get_or_insert_with(Instant::now).elapsed() < settle
 }
 
 /// Who is asked, and what is kept between two answers.

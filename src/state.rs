@@ -24,6 +24,6 @@ pub use ages::{Age, Ages, ENTRIES_MAX, KEY_MAX_BYTES};
 pub use entry::Tried;
 pub use history::{History, interrupt};
 pub use journal::{Journal, Opened};
-pub use lock::{Held, Holder, held};
+pub use lock::{Held, Holder, Socket, held};
 pub use ring::{BYTES_MAX as JOURNAL_BYTES_MAX, BYTES_MIN as JOURNAL_BYTES_MIN};
 pub use writer::{Part, Status};

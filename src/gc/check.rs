@@ -146,12 +146,11 @@ impl<'a> Node<'a> {
         let Pods::Known(list) = &self.snapshot.pods else {
             return false;
         };
-        let peer = list
-            .pods
-            .values()
-            .any(|pod| pod.is_static == uid.is_static_shaped());
+        let is_static = uid.is_static_shaped();
+        let peer = list.pods.values().any(|pod| pod.is_static == is_static);
         // Of a static pod's manifest a list of mirrors knows nothing.
-        let vouches = !(list.by_mirrors && uid.is_static_shaped());
+        let of_node = !list.by_mirrors && !list.static_is_new;
+        let vouches = of_node && is_static || !list.api_is_new && !is_static;
         let in_time = self.by_pod.get(uid).is_none_or(|(containers, sandboxes)| {
             let in_time = |at: Timestamp| list.as_of.is_none_or(|as_of| at < as_of);
             containers.iter().all(|c| in_time(c.created_at))

@@ -153,7 +153,12 @@ fn judge(
 fn names_same_source(list: &PodList, uid: &PodUid) -> bool {
     let is_static = uid.is_static_shaped();
     let peers = list.pods.values().any(|pod| pod.is_static == is_static);
-    peers && !(is_static && list.by_mirrors)
+    let is_new = if is_static {
+        list.static_is_new
+    } else {
+        list.api_is_new
+    };
+    peers && !is_new && !(is_static && list.by_mirrors)
 }
 
 /// Something of the pod is younger than the list: the pod may have been born since, or, if it is a

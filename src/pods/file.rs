@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::fs::File;
+use rustix::fs::OFlags;
+use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncReadExt;
 
 use super::{ANSWER_MAX_BYTES, Error, parse};
@@ -29,7 +30,8 @@ pub(super) async fn list(path: &Path, looked_at: Timestamp) -> Result<PodList, E
         source,
     })?;
     Ok(PodList {
-        as_of: Some(written),
+        // What was born during the look is not for a file to tell.
+        as_of: Some(written.min(looked_at)),
         ..list
     })
 }
@@ -40,7 +42,17 @@ pub(super) async fn read(path: &Path, max: u64) -> Result<Vec<u8>, Error> {
 }
 
 async fn open(path: &Path) -> Result<File, Error> {
-    File::open(path).await.map_err(|error| failed(path, error))
+    // A pipe without a writer would hold a thread for ever, at each look another one.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(flags).open(path).await;
+    let file = file.map_err(|error| failed(path, error))?;
+    let metadata = file.metadata().await;
+    if !metadata.map_err(|error| failed(path, error))?.is_file() {
+        let error = std::io::Error::other("it is not a regular file");
+        return Err(failed(path, error));
+    }
+    Ok(file)
 }
 
 async fn modified(file: &File, path: &Path) -> Result<Timestamp, Error> {

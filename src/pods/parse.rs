@@ -63,7 +63,12 @@ fn read(text: &[u8], kinds: &[Option<&str>], node: Option<&str>) -> Result<PodLi
     if raw.metadata.is_some_and(is_page) {
         return Err(ParseError::Partial);
     }
-    let mut list = PodList::default();
+    let mut list = PodList {
+        // Who answers for one node is the API server, though no mirror be among its pods: what an
+        // API pod's annotations say of a manifest is its author's word, not the node's.
+        by_mirrors: node.is_some(),
+        ..PodList::default()
+    };
     for (index, item) in raw.items.unwrap_or_default().into_iter().enumerate() {
         if let Some(kind) = item
             .kind
@@ -279,7 +284,8 @@ mod tests {
         };
         let answer = |items: &str| format!(r#"{{"kind":"PodList","items":[{items}]}}"#);
         let read = |text: &str| parse_answer(text.as_bytes(), Some("n1"));
-        assert_eq!(read(&answer(&pod("n1"))).unwrap().pods.len(), 1);
+        let list = read(&answer(&pod("n1"))).unwrap();
+        assert_eq!((list.pods.len(), list.by_mirrors), (1, true));
         for (text, wanted) in [
             (answer(&pod("n2")), "items[0] is on \"n2\""),
             (

@@ -120,3 +120,45 @@ async fn a_file_says_nothing_of_what_came_after_it() {
     };
     assert!(why.contains("dated in the future"), "{why}");
 }
+
+#[tokio::test]
+async fn a_pipe_is_no_file_and_holds_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pods.json");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let mut source = PodSource::new(Source::File(path), Duration::ZERO, Duration::from_secs(60));
+    let answer = source.read(now()).await.pods;
+    let Pods::Unknown(PodsUnknown::Failed(why)) = answer else {
+        panic!("{answer:?}")
+    };
+    assert!(why.contains("not a regular file"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_begins_to_name_api_pods_settles_for_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pods.json");
+    let of_manifest = r#"{"metadata":{"uid":"0123456789abcdef0123456789abcdef"}}"#;
+    let of_api = r#"{"metadata":{"uid":"01234567-89ab-cdef-0123-456789abcdef"}}"#;
+    let static_only = format!(r#"{{"items":[{of_manifest}]}}"#);
+    let both = format!(r#"{{"items":[{of_manifest},{of_api}]}}"#);
+    let settle = Duration::from_secs(10);
+    let mut source = PodSource::new(Source::File(path.clone()), settle, settle);
+    let mut news = async |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        match source.read(now()).await.pods {
+            Pods::Known(list) => Some((list.api_is_new, list.static_is_new)),
+            Pods::Unknown(_) => None,
+        }
+    };
+    assert_eq!(news(&static_only).await, None);
+    tokio::time::advance(settle).await;
+    assert_eq!(news(&static_only).await, Some((true, false)));
+    assert_eq!(news(&both).await, Some((true, false)));
+    tokio::time::advance(settle).await;
+    assert_eq!(news(&both).await, Some((false, false)));
+    // The kubelet was restarted, and its API server is down again.
+    assert_eq!(news(&static_only).await, Some((true, false)));
+    assert_eq!(news(&both).await, Some((true, false)));
+}

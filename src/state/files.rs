@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, OFlags};
@@ -29,8 +29,13 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
         .write(true)
         .custom_flags(flags.bits().cast_signed())
         .open(path)?;
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
+    }
+    // Written over in place it would change under its other names too.
+    if metadata.nlink() > 1 {
+        return Err(io::Error::other("it has another name (a hard link)"));
     }
     Ok(file)
 }
@@ -84,6 +89,11 @@ pub(super) fn replace(dir: &Path, new: &str, name: &str, keep: bool) -> io::Resu
 
 /// Renames a file out of the way; keeps the newest few of such.
 fn set_aside(dir: &Path, name: &str) -> io::Result<()> {
+    // With `state.dir: /var/log` it would be the system's journal.
+    let is_dir = fs::symlink_metadata(dir.join(name))?.is_dir();
+    if is_dir && fs::read_dir(dir.join(name))?.next().is_some() {
+        return Err(io::Error::other("somebody's directory has its name"));
+    }
     let prefix = format!("{name}.damaged-");
     let number = |entry: fs::DirEntry| {
         let file = entry.file_name();
@@ -108,8 +118,6 @@ fn set_aside(dir: &Path, name: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
 
     #[test]
@@ -135,6 +143,24 @@ mod tests {
         assert_eq!(read("j.damaged-3").as_deref(), Some("3"));
         assert_eq!(read("j.damaged-4").as_deref(), Some("4"));
         assert_eq!(read("j.damaged-2"), None);
+    }
+
+    #[test]
+    fn somebodys_directory_is_left_where_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("journal")).unwrap();
+        fs::write(dir.path().join("journal/system"), "x").unwrap();
+        fs::write(dir.path().join("new"), "n").unwrap();
+        assert!(replace(dir.path(), "new", "journal", true).is_err());
+        assert!(dir.path().join("journal/system").exists());
+    }
+
+    #[test]
+    fn what_has_another_name_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("theirs"), "x").unwrap();
+        fs::hard_link(dir.path().join("theirs"), dir.path().join("ours")).unwrap();
+        assert!(open(&dir.path().join("ours")).is_err());
     }
 
     #[test]

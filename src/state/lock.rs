@@ -2,9 +2,9 @@
 //! The kernel lets go of it when the process ends, however it ends.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags};
@@ -35,26 +35,64 @@ pub enum Holder {
         /// Its host's name.
         host: String,
         /// The runtime's socket that it works on.
-        runtime: String,
+        runtime: Socket,
     },
     /// It could not leave its id there.
     Unnamed,
 }
 
 impl Holder {
-    /// Says whether it is known to work on another runtime than this one.
+    /// Says whether it is known to work on another runtime than this one. One runtime has many
+    /// paths: links, and mounts in containers.
     pub fn works_elsewhere(&self, than: &str) -> bool {
         match self {
-            Self::Process { runtime, .. } => runtime != than,
+            Self::Process { runtime, .. } => runtime.is_another(&Socket::at(than)),
             Self::Unnamed => false,
         }
+    }
+}
+
+/// Where a runtime's socket is. The socket itself is a new one after each restart of the runtime;
+/// its directory stays, and is the same wherever it is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// Without links, as its process sees it.
+    path: PathBuf,
+    /// The kernel's numbers for its directory; `-` if they could not be read.
+    dir: String,
+}
+
+impl Socket {
+    fn at(path: &str) -> Self {
+        let given = Path::new(path);
+        let (dir, name) = (given.parent(), given.file_name());
+        let in_dir = |dir: &Path| Some(fs::canonicalize(dir).ok()?.join(name?));
+        let path = fs::canonicalize(given).ok();
+        // A runtime that is down has no socket.
+        let path = path.or_else(|| in_dir(dir?));
+        let path = path.unwrap_or_else(|| given.to_owned());
+        let dir = path.parent().and_then(|dir| fs::metadata(dir).ok());
+        let dir = dir.map(|dir| format!("{:x}:{:x}", dir.dev(), dir.ino()));
+        Self {
+            path,
+            dir: dir.unwrap_or_else(|| "-".to_owned()),
+        }
+    }
+
+    /// Only where path and place both say so: two of them at work on one runtime is worse than none.
+    fn is_another(&self, other: &Self) -> bool {
+        let known = self.dir != "-" && other.dir != "-";
+        let same_place = self.dir == other.dir && self.path.file_name() == other.path.file_name();
+        known && !same_place && self.path != other.path
     }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Process { pid, host, runtime } => write!(f, "pid {pid} (on {host}, {runtime})"),
+            Self::Process { pid, host, runtime } => {
+                write!(f, "pid {pid} (on {host}, {})", runtime.path.display())
+            }
             Self::Unnamed => write!(f, "a process that could not leave its pid"),
         }
     }
@@ -129,7 +167,8 @@ fn line(runtime: &str) -> String {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy().into_owned();
     let host: String = host.chars().take(32).collect();
-    let mut line = format!("{} {host} {runtime}", std::process::id());
+    let Socket { path, dir } = Socket::at(runtime);
+    let mut line = format!("{} {host} {dir} {}", std::process::id(), path.display());
     if line.len() >= LINE_BYTES {
         // A socket's path ends at 107 bytes; no runtime gets here.
         line.truncate(0);
@@ -145,13 +184,16 @@ fn holder(mut file: &File) -> Holder {
     let read = Read::by_ref(&mut file)
         .take(LINE_BYTES as u64)
         .read_to_string(&mut text);
-    let mut words = text.trim_end().splitn(3, ' ');
+    let mut words = text.trim_end().splitn(4, ' ');
     let pid = words.next().and_then(|word| word.parse().ok());
-    match (read, pid, words.next(), words.next()) {
-        (Ok(_), Some(pid), Some(host), Some(runtime)) => Holder::Process {
+    match (read, pid, words.next(), words.next(), words.next()) {
+        (Ok(_), Some(pid), Some(host), Some(dir), Some(path)) => Holder::Process {
             pid,
             host: host.to_owned(),
-            runtime: runtime.to_owned(),
+            runtime: Socket {
+                path: path.into(),
+                dir: dir.to_owned(),
+            },
         },
         _ => Holder::Unnamed,
     }
@@ -181,8 +223,8 @@ mod tests {
     fn a_lock_without_a_line_still_holds() {
         let dir = tempfile::tempdir().unwrap();
         let _lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
-        for text in ["", "nonsense", "\u{0}\u{0}", "12", "12 host"] {
-            std::fs::write(dir.path().join(NAME), text).unwrap();
+        for text in ["", "nonsense", "\u{0}\u{0}", "12", "12 host", "12 host 1:2"] {
+            fs::write(dir.path().join(NAME), text).unwrap();
             let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {
                 panic!("taken twice");
             };
@@ -200,6 +242,29 @@ mod tests {
         assert!(held.holder.works_elsewhere("/run/b.sock"), "{held}");
         assert!(!held.holder.works_elsewhere("/run/a.sock"), "{held}");
         assert!(!Holder::Unnamed.works_elsewhere("/run/b.sock"));
+    }
+
+    #[test]
+    fn one_runtime_under_two_paths_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        fs::create_dir(dir.path().join("run")).unwrap();
+        fs::create_dir(dir.path().join("other")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("run"), dir.path().join("link")).unwrap();
+        let _lock = Lock::take(dir.path(), &path("run/cri.sock")).unwrap();
+        let holder = held(dir.path()).unwrap().holder;
+        assert!(!holder.works_elsewhere(&path("link/cri.sock")), "a link");
+        assert!(!holder.works_elsewhere(&path("gone/cri.sock")), "nowhere");
+        assert!(holder.works_elsewhere(&path("run/cri2.sock")));
+        assert!(holder.works_elsewhere(&path("other/cri.sock")));
+        let mounted = Socket {
+            path: "/host/run/cri.sock".into(),
+            ..Socket::at(&path("run/cri.sock"))
+        };
+        assert!(
+            !mounted.is_another(&Socket::at(&path("run/cri.sock"))),
+            "a mount"
+        );
     }
 
     #[test]

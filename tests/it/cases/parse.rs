@@ -152,6 +152,14 @@ impl Case {
                 by_mirrors: true,
                 ..PodList::default()
             }),
+            ["known", "new=api"] => Pods::Known(PodList {
+                api_is_new: true,
+                ..PodList::default()
+            }),
+            ["known", "new=static"] => Pods::Known(PodList {
+                static_is_new: true,
+                ..PodList::default()
+            }),
             ["known", word] => match word.split_once('=') {
                 Some(("as_of", age)) => Pods::Known(PodList {
                     as_of: Some(self.ago(age)?),
