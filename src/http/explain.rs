@@ -193,8 +193,8 @@ fn pod_text(state: PodKnowledge, look: &Look) -> String {
         }
         (PodKnowledge::Unknown, Pods::Known(_)) => format!(
             "nothing is known of the pod: it is not the kubelet's, or the list of {source} is \
-             incomplete (it lacks a pod that lives here, holds no pod of the same source, has static \
-             pods by their mirrors alone, or is older than something of the pod)"
+             incomplete (it lacks a pod that lives here, holds no pod of the same source or has not \
+             for long, has static pods by their mirrors alone, or is older than something of the pod)"
         ),
     }
 }
