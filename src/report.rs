@@ -264,6 +264,9 @@ pub struct Pass {
     pub dry_run: bool,
     /// Why it runs.
     pub trigger: TriggerInfo,
+    /// The runtime's socket: a state directory may have served another runtime before.
+    #[serde(default)]
+    pub runtime: String,
     /// How many further triggers joined it while it waited.
     pub merged_triggers: u64,
     /// When it was asked for.

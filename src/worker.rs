@@ -98,12 +98,14 @@ impl Worker {
         }
     }
 
-    /// Takes over the passes of processes before this one. Those that did not end are reported as
-    /// interrupted, once.
+    /// Takes over the passes of processes before this one, if they were over the same runtime. Those
+    /// that did not end are reported as interrupted, once.
     pub fn restore(&self, history: History) {
         let now = clock();
-        let mut passes = history.ended;
-        for mut pass in history.interrupted {
+        let runtime = self.runtime();
+        let ours = |pass: &Pass| pass.runtime == runtime;
+        let mut passes: Vec<Pass> = history.ended.into_iter().filter(ours).collect();
+        for mut pass in history.interrupted.into_iter().filter(ours) {
             state::interrupt(&mut pass, now);
             self.inner.runner.metrics.pass_finished(&pass);
             self.inner.runner.journal.ended(&pass);
@@ -115,6 +117,10 @@ impl Worker {
         for pass in passes {
             state.remember(Arc::new(Record::new(pass)));
         }
+    }
+
+    fn runtime(&self) -> String {
+        self.inner.runner.client.endpoint().display().to_string()
     }
 
     /// Returns what passes work with.
@@ -177,7 +183,7 @@ impl Worker {
             Admission::Queued => {
                 let targets = state.gate.waiting(&id).map(|ticket| ticket.targets.clone());
                 let targets = targets.unwrap_or_default();
-                let record = Arc::new(Record::new(queued(id, request, &targets)));
+                let record = Arc::new(Record::new(queued(id, self.runtime(), request, &targets)));
                 state.remember(Arc::clone(&record));
                 tracing::info!(
                     pass.id = %record.id(),
@@ -411,7 +417,7 @@ fn alert_key(alert: &AlertInfo) -> AlertKey {
     (alert.fingerprint.clone(), alert.starts_at.clone())
 }
 
-fn queued(id: String, request: &Request, targets: &BTreeSet<Target>) -> Pass {
+fn queued(id: String, runtime: String, request: &Request, targets: &BTreeSet<Target>) -> Pass {
     Pass {
         id,
         state: PassState::Queued,
@@ -421,6 +427,7 @@ fn queued(id: String, request: &Request, targets: &BTreeSet<Target>) -> Pass {
             cause: request.cause,
             alert: request.alert.clone(),
         },
+        runtime,
         merged_triggers: 0,
         queued_at: clock(),
         started_at: None,

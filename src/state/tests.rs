@@ -36,6 +36,7 @@ fn pass(number: i64) -> Pass {
             cause: Cause::Manual,
             alert: None,
         },
+        runtime: String::new(),
         merged_triggers: 0,
         queued_at: began,
         started_at: Some(began),

@@ -72,6 +72,7 @@ fn record() -> Record {
             cause: Cause::Manual,
             alert: None,
         },
+        runtime: String::new(),
         merged_triggers: 0,
         queued_at: jiff::Timestamp::now(),
         started_at: None,

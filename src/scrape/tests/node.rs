@@ -209,6 +209,7 @@ pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {
             cause: Cause::Alert,
             alert: None,
         },
+        runtime: String::new(),
         merged_triggers: 0,
         queued_at: now(),
         started_at: Some(now()),

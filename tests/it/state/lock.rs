@@ -71,3 +71,19 @@ async fn another_runtimes_crisweep_works_without_the_state_that_is_taken() {
     assert_eq!(other.exited_containers(), 0);
     assert_eq!(one.exited_containers(), 1, "each works on its own runtime");
 }
+
+#[tokio::test]
+async fn passes_over_another_runtime_are_not_told_as_ones_of_this() {
+    let mut one = Rig::start(nodes::litter(1), json!({})).await;
+    one.post("/gc?wait=60s").await.json();
+    let dir = one.get("/api/v1/status").await.json()["state"]["dir"].clone();
+    one.service.signal(Signal::TERM);
+    assert_eq!(one.service.exited().await.code(), Some(0));
+    let other = Rig::start(nodes::litter(1), json!({ "state": { "dir": dir } })).await;
+    assert!(
+        other.passes().await.is_empty(),
+        "{:?}",
+        other.passes().await
+    );
+    one.begin().await;
+}
