@@ -99,21 +99,24 @@ async fn sandbox(
     removal: &Removal,
     id: &PodSandboxId,
 ) -> Result<Outcome, cri::Error> {
-    let Some(status) = client.sandbox_status(id).await? else {
-        return Ok(Outcome::AlreadyGone);
-    };
-    if status.created_at != removal.subject.created_at {
-        return Ok(Outcome::Skipped(
-            "it was created at another time than planned",
-        ));
+    if let Some(stays) = not_due(client, removal, id).await? {
+        return Ok(stays);
     }
-    if status.state != PodSandboxState::NotReady {
-        return Ok(Outcome::Skipped("it is ready"));
+    let mut result = client.remove_pod_sandbox(id).await;
+    // `RemovePodSandbox` stops what a dead sandbox still has, and each `StopPodSandbox` would run the
+    // CNI teardown once more, so it is called only where the runtime asks for it.
+    if result
+        .as_ref()
+        .is_err_and(|error| wants_stop(&error.to_string()))
+    {
+        // The first call took its time: both of these kill what has come up since.
+        if let Some(stays) = not_due(client, removal, id).await? {
+            return Ok(stays);
+        }
+        client.stop_pod_sandbox(id).await?;
+        result = client.remove_pod_sandbox(id).await;
     }
-    if !client.containers_of_sandbox(id).await?.is_empty() {
-        return Ok(Outcome::Skipped("a container names it"));
-    }
-    match remove_sandbox(client, id).await {
+    match result {
         Ok(()) => Ok(Outcome::Removed),
         Err(error) if error.is_lost() || error.is_timeout() => Err(error),
         Err(error) => match client.sandbox_status(id).await {
@@ -123,18 +126,30 @@ async fn sandbox(
     }
 }
 
-/// `RemovePodSandbox` stops what a dead sandbox still has, and each `StopPodSandbox` would run the
-/// CNI teardown once more, so it is called only where the runtime asks for it.
-async fn remove_sandbox(client: &cri::Client, id: &PodSandboxId) -> Result<(), cri::Error> {
-    match client.remove_pod_sandbox(id).await {
-        Err(error) if wants_stop(&error.to_string()) => {
-            client.stop_pod_sandbox(id).await?;
-            client.remove_pod_sandbox(id).await
-        }
-        result => result,
+/// Asks the runtime whether the sandbox is still what was planned; if not, what becomes of it.
+async fn not_due(
+    client: &cri::Client,
+    removal: &Removal,
+    id: &PodSandboxId,
+) -> Result<Option<Outcome>, cri::Error> {
+    let Some(status) = client.sandbox_status(id).await? else {
+        return Ok(Some(Outcome::AlreadyGone));
+    };
+    if status.created_at != removal.subject.created_at {
+        return Ok(Some(Outcome::Skipped(
+            "it was created at another time than planned",
+        )));
     }
+    if status.state != PodSandboxState::NotReady {
+        return Ok(Some(Outcome::Skipped("it is ready")));
+    }
+    if !client.containers_of_sandbox(id).await?.is_empty() {
+        return Ok(Some(Outcome::Skipped("a container names it")));
+    }
+    Ok(None)
 }
 
+/// No runtime that we tried asks for it; these are the ways in which one might.
 fn wants_stop(error: &str) -> bool {
     [
         "must be stopped",

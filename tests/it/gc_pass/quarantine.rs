@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crisweep::sim::{Cni, Rpc};
+use crisweep::sim::{Cni, Fault, Rpc};
 use serde_json::json;
+use tonic::Code;
 
 use crate::support::{Rig, nodes, until};
 
@@ -133,4 +134,16 @@ async fn a_hanging_removal_holds_nothing_back_and_ends_with_its_timeout() {
     rig.metrics()
         .await
         .is("crisweep_quarantined_sandboxes{class=\"timeout\"}", 1.0);
+}
+
+#[tokio::test]
+async fn a_sandbox_is_stopped_first_only_where_the_runtime_asks_for_it() {
+    let rig = Rig::start(nodes::leaks(2), json!({})).await;
+    let asks = Fault::fail(Code::FailedPrecondition, "sandbox must be stopped first").times(1);
+    rig.sim.set_fault(Rpc::RemovePodSandbox, asks);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(pass["targets"]["sandboxes"]["removed"], 2);
+    assert_eq!(rig.sim.call_count(Rpc::StopPodSandbox), 1);
+    assert_eq!(rig.sim.call_count(Rpc::RemovePodSandbox), 3);
 }
