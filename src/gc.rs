@@ -14,20 +14,28 @@
 pub mod check;
 pub mod containers;
 pub mod gate;
+pub mod images;
 pub mod knowledge;
+pub mod logs;
 pub mod plan;
+mod policy;
+mod reasons;
 pub mod sandboxes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ContainerState, Labels, PodRef};
+use crate::model::{ContainerId, ContainerState, PodRef, PodUid, RemovedContainer};
 pub use plan::plan;
+pub use policy::{
+    AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, Policy, Protect,
+    SandboxPolicy,
+};
+pub use reasons::{KeepReason, RemoveReason};
 
 /// A kind of object that is collected, in the order in which a pass takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -37,17 +45,24 @@ pub enum Target {
     Containers,
     /// Dead pod sandboxes.
     Sandboxes,
+    /// Logs of what is gone.
+    Logs,
+    /// Images that nobody uses.
+    Images,
 }
 
 impl Target {
-    /// Every target, in a pass's order: containers hold their sandbox, so they go first.
-    pub const ALL: [Self; 2] = [Self::Containers, Self::Sandboxes];
+    /// Every target, in a pass's order: containers hold their sandbox, their logs and their image, so
+    /// they go first; an image costs the runtime the less the fewer of the others there are.
+    pub const ALL: [Self; 4] = [Self::Containers, Self::Sandboxes, Self::Logs, Self::Images];
 
     /// Returns the target's name as configuration, metrics and the API write it.
     pub fn label(self) -> &'static str {
         match self {
             Self::Containers => "containers",
             Self::Sandboxes => "sandboxes",
+            Self::Logs => "logs",
+            Self::Images => "images",
         }
     }
 }
@@ -58,16 +73,10 @@ impl fmt::Display for Target {
     }
 }
 
-/// A target's name that cannot be obeyed.
+/// A target's name that nobody knows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TargetError {
-    /// Nobody knows it.
-    #[error("unknown target \"{0}\"; targets are containers, sandboxes, all")]
-    Unknown(String),
-    /// The contract has it, this version does not.
-    #[error("target \"{0}\" is not supported yet; targets are containers, sandboxes, all")]
-    NotSupportedYet(String),
-}
+#[error("unknown target \"{0}\"; targets are containers, sandboxes, logs, images, all")]
+pub struct UnknownTarget(pub String);
 
 /// The targets that one word asks for: a target's name, or `all`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,228 +90,18 @@ impl Targets {
 }
 
 impl FromStr for Targets {
-    type Err = TargetError;
+    type Err = UnknownTarget;
 
-    fn from_str(word: &str) -> Result<Self, TargetError> {
-        match word {
-            "containers" => Ok(Self([Target::Containers].into())),
-            "sandboxes" => Ok(Self([Target::Sandboxes].into())),
-            "all" => Ok(Self::all()),
-            "images" | "logs" => Err(TargetError::NotSupportedYet(word.to_owned())),
-            _ => Err(TargetError::Unknown(word.to_owned())),
+    fn from_str(word: &str) -> Result<Self, UnknownTarget> {
+        if word == "all" {
+            return Ok(Self::all());
         }
-    }
-}
-
-/// A bound on how many dead ones stay. In the configuration a negative number means no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// No bound.
-    None,
-    /// At most this many.
-    AtMost(usize),
-}
-
-impl Limit {
-    /// Reads the configuration's number: negative means no limit.
-    pub fn from_config(number: i64) -> Self {
-        usize::try_from(number).map_or(Self::None, Self::AtMost)
-    }
-}
-
-/// What a container's age counts from, for `min_age`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AgeFrom {
-    /// Its exit.
-    Finished,
-    /// Its creation, as the kubelet does.
-    Created,
-}
-
-/// What stays and what goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// Rules for containers.
-    pub containers: ContainerPolicy,
-    /// Rules for sandboxes.
-    pub sandboxes: SandboxPolicy,
-    /// What is never touched.
-    pub protect: Protect,
-    /// An unknown pod without a sign of life, whose last container exited longer ago than this,
-    /// counts as terminated. `None`: never.
-    pub assume_finished_after: Option<Duration>,
-}
-
-/// Rules for containers. Defaults and meaning: `docs/configuration.md`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerPolicy {
-    /// Whether containers are collected at all.
-    pub enabled: bool,
-    /// Younger ones stay and do not count.
-    pub min_age: Duration,
-    /// Dead ones that stay for each (pod UID, container name).
-    pub max_per_container: Limit,
-    /// Dead ones that stay on the node.
-    pub max_dead: Limit,
-    /// A created container younger than this is about to start.
-    pub created_grace: Duration,
-    /// What `min_age` counts from.
-    pub age_from: AgeFrom,
-    /// Whether containers in state unknown are considered (and stopped first).
-    pub include_unknown: bool,
-}
-
-/// Rules for sandboxes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SandboxPolicy {
-    /// Whether sandboxes are collected at all.
-    pub enabled: bool,
-    /// Younger ones (by creation) stay and do not count.
-    pub min_age: Duration,
-    /// Dead ones that stay on the node.
-    pub max_dead: Limit,
-}
-
-/// What is never touched.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Protect {
-    /// Namespaces whose pods' objects stay.
-    pub namespaces: BTreeSet<String>,
-    /// Labels whose bearers stay: key, and the value if it matters.
-    pub labels: Vec<(String, Option<String>)>,
-}
-
-impl Protect {
-    /// Says whether any of `labels` is one of the protected ones.
-    pub fn has_label(&self, labels: &Labels) -> bool {
-        self.labels.iter().any(|(key, wanted)| {
-            let value = labels.get(key);
-            value.is_some_and(|value| wanted.as_ref().is_none_or(|wanted| value == wanted))
-        })
-    }
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        let minute = Duration::from_secs(60);
-        Self {
-            containers: ContainerPolicy {
-                enabled: true,
-                min_age: minute,
-                max_per_container: Limit::AtMost(1),
-                max_dead: Limit::AtMost(200),
-                created_grace: 60 * minute,
-                age_from: AgeFrom::Finished,
-                include_unknown: false,
-            },
-            sandboxes: SandboxPolicy {
-                enabled: true,
-                min_age: minute,
-                max_dead: Limit::AtMost(200),
-            },
-            protect: Protect::default(),
-            assume_finished_after: None,
-        }
-    }
-}
-
-/// Why an object stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeepReason {
-    /// The container runs.
-    Running,
-    /// The container was created a moment ago and is about to run.
-    Starting,
-    /// The runtime does not know the container's state, and the policy leaves such alone.
-    StateUnknown,
-    /// The sandbox is ready.
-    Ready,
-    /// A container still names the sandbox.
-    HasContainers,
-    /// It has none of the kubelet's labels: another tool made it.
-    Unmanaged,
-    /// Its namespace or a label is protected.
-    Protected,
-    /// It died less than `min_age` ago, or nobody knows when.
-    TooYoung,
-    /// It is the newest of a pod that may exist.
-    Newest,
-    /// No limit asks for it.
-    WithinLimits,
-    /// It failed to go lately and is left alone until its next try.
-    Quarantined,
-}
-
-impl KeepReason {
-    /// Returns the reason as metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Starting => "starting",
-            Self::StateUnknown => "state-unknown",
-            Self::Ready => "ready",
-            Self::HasContainers => "has-containers",
-            Self::Unmanaged => "unmanaged",
-            Self::Protected => "protected",
-            Self::TooYoung => "too-young",
-            Self::Newest => "newest",
-            Self::WithinLimits => "within-limits",
-            Self::Quarantined => "quarantined",
-        }
-    }
-
-    /// The reasons that a target's objects can be kept for.
-    pub fn all(target: Target) -> &'static [Self] {
-        match target {
-            Target::Containers => &[
-                Self::Running,
-                Self::Starting,
-                Self::StateUnknown,
-                Self::TooYoung,
-                Self::Newest,
-                Self::WithinLimits,
-                Self::Unmanaged,
-                Self::Protected,
-                Self::Quarantined,
-            ],
-            Target::Sandboxes => &[
-                Self::Ready,
-                Self::HasContainers,
-                Self::TooYoung,
-                Self::Newest,
-                Self::WithinLimits,
-                Self::Unmanaged,
-                Self::Protected,
-                Self::Quarantined,
-            ],
-        }
-    }
-}
-
-/// Why an object goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RemoveReason {
-    /// Its pod is deleted.
-    PodDeleted,
-    /// Newer ones of the same kind exist.
-    Superseded,
-    /// The node holds more dead ones than `max_dead`.
-    OverCap,
-}
-
-impl RemoveReason {
-    /// Every reason.
-    pub const ALL: [Self; 3] = [Self::PodDeleted, Self::Superseded, Self::OverCap];
-
-    /// Returns the reason as metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::PodDeleted => "pod-deleted",
-            Self::Superseded => "superseded",
-            Self::OverCap => "over-cap",
-        }
+        let named = Target::ALL
+            .into_iter()
+            .find(|target| target.label() == word);
+        named
+            .map(|target| Self([target].into()))
+            .ok_or_else(|| UnknownTarget(word.to_owned()))
     }
 }
 
@@ -334,9 +133,9 @@ impl PodKnowledge {
 pub struct Subject {
     /// Its kind.
     pub target: Target,
-    /// Its full id.
+    /// Its full id; a log's path.
     pub id: String,
-    /// A container's name; a sandbox's pod name.
+    /// A container's name; a sandbox's pod name; an image's first tag; a log's file name.
     pub name: String,
     /// Its pod; `None` for what the kubelet did not make.
     pub pod: Option<PodRef>,
@@ -344,10 +143,16 @@ pub struct Subject {
     pub pod_state: PodKnowledge,
     /// Its attempt.
     pub attempt: u32,
-    /// When it was created.
+    /// When it was created; an image: when crisweep first saw it; a log: when it last changed.
     pub created_at: Timestamp,
     /// Seconds since it exited (containers, where known), else since it was created.
     pub age_seconds: i64,
+    /// When an image was last used; `None` for one that never was, and for all else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<Timestamp>,
+    /// An image's size as the runtime lists it, shared layers counted in full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
 }
 
 /// An object that goes.
@@ -358,10 +163,36 @@ pub struct Removal {
     pub subject: Subject,
     /// Why.
     pub reason: RemoveReason,
-    /// The state that the container was planned in; it must still be in it right before it goes.
-    /// `None` for sandboxes, which must be not ready.
+    /// What it was planned as; it must still be that right before it goes.
     #[serde(skip)]
-    pub state: Option<ContainerState>,
+    pub expected: Expected,
+}
+
+/// What an object was when it was planned to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// A container in this state.
+    Container(ContainerState),
+    /// A sandbox that is not ready.
+    Sandbox,
+    /// An image by the name of its key, all its tags and digests among the names.
+    Image {
+        /// Its runtime handler; empty: the default one.
+        handler: String,
+        /// Its id, tags and digests.
+        names: Vec<String>,
+    },
+    /// A pod's log directory.
+    PodLogDir {
+        /// The pod.
+        uid: PodUid,
+        /// When its entries changed last.
+        modified_at: Timestamp,
+    },
+    /// A dead link to a container's log.
+    LogLink(ContainerId),
+    /// The log file of a container that went, with its rotations and its link.
+    ContainerLog(RemovedContainer),
 }
 
 /// An object that stays.

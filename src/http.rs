@@ -26,7 +26,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::gc::{self, Plan, Summary, Target, TargetError, Targets};
+use crate::gc::{self, Plan, Summary, Target, Targets, UnknownTarget};
 use crate::memory;
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::Snapshot;
@@ -414,7 +414,9 @@ async fn body(body: Body) -> Result<Bytes, Problem> {
 }
 
 /// Reads target words; none asks for all.
-fn targets<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<BTreeSet<Target>, TargetError> {
+fn targets<'a>(
+    words: impl IntoIterator<Item = &'a str>,
+) -> Result<BTreeSet<Target>, UnknownTarget> {
     let mut targets = BTreeSet::new();
     for word in words {
         targets.extend(word.parse::<Targets>()?.0);

@@ -4,6 +4,9 @@
 //! (`cri::convert`, `pods`): past it no id is a bare `String` and nothing that must be there is
 //! optional.
 
+mod images;
+mod logs;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -11,6 +14,12 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+
+pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images};
+pub use logs::{
+    LinkTarget, LinkedContainer, LogLink, LogTree, Logs, PodLogDir, RemovedContainer,
+    container_id_of, pod_uid_of,
+};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -194,8 +203,8 @@ pub struct Container {
     pub finished_at: Option<Timestamp>,
     /// Its pod; `None` without the kubelet's labels (made by another tool).
     pub pod: Option<PodRef>,
-    /// The image's id.
-    pub image: String,
+    /// Its image; shared by all that were made from the same.
+    pub image: Arc<ContainerImage>,
     /// Labels other than the kubelet's own four.
     pub labels: Labels,
 }
@@ -239,21 +248,6 @@ pub struct PodSandbox {
     pub created_at: Timestamp,
     /// Its labels other than the kubelet's own: the pod's labels.
     pub labels: Labels,
-}
-
-/// An image record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Image {
-    /// Its id.
-    pub id: ImageId,
-    /// Its tags.
-    pub repo_tags: Vec<String>,
-    /// Its digests.
-    pub repo_digests: Vec<String>,
-    /// Its size in bytes, shared layers counted in full.
-    pub size_bytes: u64,
-    /// The runtime wants it kept.
-    pub pinned: bool,
 }
 
 /// A file system that holds images or writable layers.
@@ -416,9 +410,30 @@ pub struct Snapshot {
     pub last_exits: BTreeMap<PodUid, Timestamp>,
     /// Sandboxes that failed to go, and when they may be tried again.
     pub quarantine: BTreeMap<PodSandboxId, Timestamp>,
+    /// The images, and the room that they take.
+    pub images: Images,
+    /// What lies below the log roots.
+    pub logs: Logs,
+    /// The containers that this pass removed: their logs may go too.
+    pub removed: Vec<RemovedContainer>,
 }
 
 impl Snapshot {
+    /// Returns an empty node of whose pods nothing is known.
+    pub fn empty(taken_at: Timestamp) -> Self {
+        Self {
+            taken_at,
+            containers: Rows::default(),
+            sandboxes: Rows::default(),
+            pods: Pods::Unknown(PodsUnknown::NoSource),
+            last_exits: BTreeMap::new(),
+            quarantine: BTreeMap::new(),
+            images: Images::default(),
+            logs: Logs::default(),
+            removed: Vec::new(),
+        }
+    }
+
     /// Returns how long before this snapshot `then` was; negative if it lies in the future.
     pub fn age(&self, then: Timestamp) -> SignedDuration {
         self.taken_at.duration_since(then)

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use crate::cri;
 use crate::memory;
 use crate::model::{
-    Container, Filesystem, Image, PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
-    Pods, Rows, Snapshot,
+    Container, Filesystem, Image, Images, Logs, PodOrigin, PodSandbox, PodSandboxId,
+    PodSandboxState, PodUid, Pods, Rows, Snapshot,
 };
 use crate::pods::PodSource;
 use crate::report::NodeFigures;
@@ -141,6 +141,9 @@ impl Look {
             pods: self.pods.clone(),
             last_exits: self.last_exits.clone(),
             quarantine,
+            images: Images::default(),
+            logs: Logs::default(),
+            removed: Vec::new(),
         })
     }
 

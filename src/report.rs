@@ -135,7 +135,7 @@ pub enum AlertResult {
     Withdrawn,
     /// No route and no `crisweep` label: not for us.
     NotRouted,
-    /// Its `crisweep` label names no target that this version serves.
+    /// Its `crisweep` label names no target.
     BadTarget,
     /// A brake held: cool-down, passes per hour, or pause.
     Braked,

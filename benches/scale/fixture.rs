@@ -66,14 +66,12 @@ fn snapshot(sim: &Handle) -> Snapshot {
         ))
     });
     Snapshot {
-        taken_at: node::now(),
         containers: containers.into(),
         sandboxes: sandboxes.into(),
         pods: Pods::Known(PodList {
             pods: pods.collect(),
             ..PodList::default()
         }),
-        last_exits: BTreeMap::new(),
-        quarantine: BTreeMap::new(),
+        ..Snapshot::empty(node::now())
     }
 }

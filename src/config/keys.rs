@@ -10,7 +10,8 @@ use super::{
     AlertRoute, Brakes, Collect, Config, Gc, Log, LogFormat, Mode, Quarantine, Runtime, State, Web,
 };
 use crate::gc::{
-    AgeFrom, ContainerPolicy, Limit, Policy, Protect, SandboxPolicy, Target, TargetError, Targets,
+    AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, Policy, Protect,
+    SandboxPolicy, Target, Targets, UnknownTarget,
 };
 use crate::state::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN};
 
@@ -129,8 +130,57 @@ fn policy(r: &mut Reader) -> Policy {
     Policy {
         containers,
         sandboxes,
+        images: images(r),
+        logs: logs(r),
         protect,
         assume_finished_after,
+    }
+}
+
+fn images(r: &mut Reader) -> ImagePolicy {
+    let percent = |given: &Given| parse::whole::<u8>(given, 0, 100);
+    let pattern = |given: &Given| {
+        let text = parse::text(given, "a regular expression", |text| !text.is_empty())?;
+        KeepPattern::new(&text).or_else(|error| {
+            // The last line says what is wrong; those before it draw where.
+            let why = error.to_string();
+            let why = why.lines().last().unwrap_or_default();
+            must(given, &format!("a regular expression ({})", why.trim()))
+        })
+    };
+    let high = r.get("policy.images.high_threshold_percent", 85, percent);
+    let low = r.get("policy.images.low_threshold_percent", 80, percent);
+    if low > high {
+        let text = format!("is {low}, but must not be above high_threshold_percent, {high}");
+        r.problem("policy.images.low_threshold_percent", text);
+    }
+    ImagePolicy {
+        enabled: r.get("policy.images.enabled", true, parse::boolean),
+        high_threshold_percent: high,
+        low_threshold_percent: low,
+        min_age: r.get("policy.images.min_age", "2m", parse::duration),
+        max_age: r.get("policy.images.max_age", "0s", parse::duration_or_off),
+        prune_unused_after: r.get(
+            "policy.images.prune_unused_after",
+            "0s",
+            parse::duration_or_off,
+        ),
+        keep: r.get("policy.images.keep", [], |given| {
+            parse::list(given, pattern)
+        }),
+    }
+}
+
+fn logs(r: &mut Reader) -> LogPolicy {
+    LogPolicy {
+        enabled: r.get("policy.logs.enabled", true, parse::boolean),
+        grace: r.get("policy.logs.grace", "5m", parse::duration),
+        pods_root: r.get("policy.logs.pods_root", "/var/log/pods", parse::path),
+        containers_root: r.get(
+            "policy.logs.containers_root",
+            "/var/log/containers",
+            parse::path,
+        ),
     }
 }
 
@@ -286,7 +336,7 @@ fn targets(given: &Given) -> Parsed<std::collections::BTreeSet<Target>> {
     let target = |given: &Given| {
         let word = parse::text(given, "a target's name", |_| true)?;
         word.parse()
-            .map_err(|error: TargetError| Refusal::because(format!("is refused: {error}")))
+            .map_err(|error: UnknownTarget| Refusal::because(format!("is refused: {error}")))
     };
     let targets: Vec<Targets> = parse::list(given, target)?;
     if targets.is_empty() {

@@ -26,79 +26,10 @@ pub(super) fn read(reader: &mut Reader) {
             reader.unserved(key, default, is_off, asks);
         }
     }
-    low_above_high(reader);
 }
 
-fn low_above_high(reader: &mut Reader) {
-    let mut percent = |key, default: i32| {
-        let default = default.into();
-        let given = reader
-            .find(key, &default)
-            .map_or(default, |(given, _)| given);
-        parse::number(&given, 100).ok()
-    };
-    let low = percent("policy.images.low_threshold_percent", 80);
-    let high = percent("policy.images.high_threshold_percent", 85);
-    if let (Some(low), Some(high)) = (low, high)
-        && low > high
-    {
-        let text = format!("is {low}, but must not be above high_threshold_percent, {high}");
-        reader.problem("policy.images.low_threshold_percent", text);
-    }
-}
-
-fn sections() -> [Section; 6] {
-    [
-        images(),
-        logs(),
-        thresholds(),
-        alertmanager(),
-        evidence(),
-        web(),
-    ]
-}
-
-fn images() -> Section {
-    Section {
-        switch: Some(("policy.images.enabled", false.into())),
-        keys: vec![
-            ("policy.images.enabled", true.into(), parse::boolean),
-            ("policy.images.high_threshold_percent", 85.into(), |g| {
-                parse::number(g, 100).map(|_| true)
-            }),
-            ("policy.images.low_threshold_percent", 80.into(), |g| {
-                parse::number(g, 100).map(|_| true)
-            }),
-            ("policy.images.min_age", "2m".into(), |g| {
-                parse::duration(g).map(|_| true)
-            }),
-            ("policy.images.max_age", "0s".into(), some_duration),
-            (
-                "policy.images.prune_unused_after",
-                "0s".into(),
-                some_duration,
-            ),
-            ("policy.images.keep", [].into(), some_texts),
-        ],
-    }
-}
-
-fn logs() -> Section {
-    Section {
-        switch: Some(("policy.logs.enabled", false.into())),
-        keys: vec![
-            ("policy.logs.enabled", true.into(), parse::boolean),
-            ("policy.logs.grace", "5m".into(), |g| {
-                parse::duration(g).map(|_| true)
-            }),
-            ("policy.logs.pods_root", "/var/log/pods".into(), some_path),
-            (
-                "policy.logs.containers_root",
-                "/var/log/containers".into(),
-                some_path,
-            ),
-        ],
-    }
+fn sections() -> [Section; 4] {
+    [thresholds(), alertmanager(), evidence(), web()]
 }
 
 fn thresholds() -> Section {
@@ -175,15 +106,6 @@ fn some_count(given: &Given) -> Parsed<bool> {
     parse::whole_or_off::<u32>(given, u32::MAX.into()).map(|count| count.is_some())
 }
 
-fn some_path(given: &Given) -> Parsed<bool> {
-    parse::optional(given, parse::path).map(|path| path.is_some())
-}
-
 fn some_paths(given: &Given) -> Parsed<bool> {
     parse::list(given, parse::path).map(|paths| !paths.is_empty())
-}
-
-fn some_texts(given: &Given) -> Parsed<bool> {
-    let item = |given: &Given| parse::text(given, "text", |text| !text.is_empty());
-    parse::list(given, item).map(|texts| !texts.is_empty())
 }

@@ -4,14 +4,15 @@
 //! Never asks the runtime for anything.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use prost::Message;
 
 use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version, proto};
 use crate::model::{
-    Container, ContainerId, ContainerState, Image, ImageId, Labels, PodRef, PodSandbox,
-    PodSandboxId, PodSandboxState, PodUid,
+    Container, ContainerId, ContainerImage, ContainerState, Image, ImageId, Labels, PodRef,
+    PodSandbox, PodSandboxId, PodSandboxState, PodUid,
 };
 
 /// Labels with this beginning are the kubelet's own.
@@ -54,11 +55,7 @@ impl Row for proto::ContainerRow {
             created_at: created_at(self.created_at),
             finished_at: None,
             pod,
-            image: if self.image_id.is_empty() {
-                self.image_ref
-            } else {
-                self.image_id
-            },
+            image: Arc::new(container_image(self.image, [self.image_id, self.image_ref])),
             labels: foreign_labels(self.labels),
         })
     }
@@ -90,6 +87,7 @@ impl Row for proto::ImageRow {
             repo_digests: self.repo_digests,
             size_bytes: self.size,
             pinned: self.pinned,
+            handler: self.spec.unwrap_or_default().runtime_handler,
         })
     }
 }
@@ -217,6 +215,24 @@ fn sandbox_pod(
         namespace: metadata.namespace,
         name: metadata.name,
     })
+}
+
+/// Gathers every name of a container's image. Runtimes differ in which they fill with what.
+fn container_image(spec: Option<proto::ImageSpecRow>, ids: [String; 2]) -> ContainerImage {
+    let spec = spec.unwrap_or_default();
+    let mut names = Vec::with_capacity(2);
+    for name in ids
+        .into_iter()
+        .chain([spec.image, spec.user_specified_image])
+    {
+        if !name.is_empty() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    ContainerImage {
+        names,
+        handler: spec.runtime_handler,
+    }
 }
 
 /// Builds a new map: one that was emptied keeps its half kilobyte, and most containers have no other

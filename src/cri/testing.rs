@@ -272,6 +272,7 @@ impl RuntimeService for Fake {
         };
         let answer = proto::PodSandboxStatusResponse {
             status: Some(status),
+            ..Default::default()
         };
         self.answer("PodSandboxStatus", &r, answer)
     }

@@ -2,13 +2,16 @@
 //! removal, what must be true before anything goes, in the plainest way, and a pass whose plan breaks
 //! one of these rules is aborted before it touches anything.
 
+mod images;
+mod logs;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{AgeFrom, Limit, Policy, Removal, RemoveReason, Target};
+use super::{AgeFrom, Expected, Limit, Policy, Removal, RemoveReason, Target};
 use crate::model::{
     Container, ContainerState, PodRef, PodSandbox, PodSandboxState, PodUid, Pods, PodsUnknown,
     Snapshot,
@@ -45,6 +48,8 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
             match removal.subject.target {
                 Target::Containers => container_rule(&node, policy, removal),
                 Target::Sandboxes => sandbox_rule(&node, policy, removal, &going),
+                Target::Logs => logs::rule(&node, policy, removal, &going),
+                Target::Images => images::rule(&node, policy, removal, &going),
             }
         } else {
             Some("is planned twice")
@@ -213,7 +218,7 @@ fn container_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option
     let Some(container) = node.containers.get(removal.subject.id.as_str()) else {
         return Some("is not on the node");
     };
-    if removal.state != Some(container.state) {
+    if removal.expected != Expected::Container(container.state) {
         return Some("is in another state than planned");
     }
     if removal.subject.created_at != container.created_at {
@@ -336,6 +341,11 @@ fn pod_rule(
         RemoveReason::PodDeleted => {
             (!node.is_deleted(&pod.uid)).then_some("its pod is not known to be deleted")
         }
+        RemoveReason::DeadLink
+        | RemoveReason::ContainerRemoved
+        | RemoveReason::Age
+        | RemoveReason::Unused
+        | RemoveReason::Space => Some("is planned for a reason of another target"),
         RemoveReason::Superseded => (!outdone).then_some("is the newest of a pod that may exist"),
         RemoveReason::OverCap => (!outdone && !node.is_finished(&pod.uid, policy))
             .then_some("is the newest of a pod that may run again"),
@@ -347,11 +357,14 @@ fn is_protected(policy: &Policy, pod: &PodRef) -> bool {
     !namespaces.is_empty() && (pod.namespace.is_empty() || namespaces.contains(&pod.namespace))
 }
 
-/// Containers before sandboxes, each oldest creation first.
+/// Target by target, each oldest creation first; images least recently used first.
 fn order_rule(removals: &[Removal]) -> Option<Violation> {
     removals.windows(2).find_map(|pair| {
         let [a, b] = pair else { return None };
-        let key = |removal: &Removal| (removal.subject.target, removal.subject.created_at);
+        let key = |removal: &Removal| {
+            let subject = &removal.subject;
+            (subject.target, subject.last_used_at, subject.created_at)
+        };
         (key(a) > key(b)).then(|| Violation {
             id: b.subject.id.clone(),
             rule: "is older than its predecessor",
@@ -371,6 +384,8 @@ fn limit_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option<Vio
     let (enabled, cap) = match target {
         Target::Containers => (containers.enabled, containers.max_dead),
         Target::Sandboxes => (sandboxes.enabled, sandboxes.max_dead),
+        Target::Logs => (policy.logs.enabled, Limit::None),
+        Target::Images => (policy.images.enabled, Limit::None),
     };
     let dead = node.dead.get(&target).copied().unwrap_or(0);
     let later = node.later_ones(id);
@@ -383,7 +398,14 @@ fn limit_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option<Vio
         {
             "is within max_per_container"
         }
-        RemoveReason::OverCap | RemoveReason::Superseded | RemoveReason::PodDeleted => return None,
+        RemoveReason::OverCap
+        | RemoveReason::Superseded
+        | RemoveReason::PodDeleted
+        | RemoveReason::DeadLink
+        | RemoveReason::ContainerRemoved
+        | RemoveReason::Age
+        | RemoveReason::Unused
+        | RemoveReason::Space => return None,
     };
     Some(Violation {
         id: id.to_owned(),

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::knowledge::Knowledge;
+use super::logs::LogObject;
 use super::{
-    KeepReason, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Target, Verdict,
-    containers, sandboxes,
+    Expected, KeepReason, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Target,
+    Verdict, containers, images, logs, sandboxes,
 };
-use crate::model::{Container, ContainerId, PodRef, PodSandbox, Snapshot};
+use crate::model::{Container, ContainerId, Image, PodRef, PodSandbox, Snapshot};
 
-/// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals oldest
-/// creation first, containers before sandboxes. With both targets, sandboxes are judged as if the
-/// planned containers were gone: that is what one pass does.
+/// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals target
+/// by target, oldest creation first, images least recently used first. What comes later is judged as
+/// if what comes earlier were gone: that is what one pass does.
 pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) -> Plan {
     let knowledge = Knowledge::of(snapshot, policy);
     let mut plan = Plan {
@@ -52,17 +53,20 @@ fn no_counts(targets: &BTreeSet<Target>) -> BTreeMap<Target, Summary> {
 }
 
 /// Something that gets a verdict.
-#[derive(Clone, Copy)]
 enum Object<'a> {
     Container(&'a Container),
     Sandbox(&'a PodSandbox),
+    Log(LogObject<'a>),
+    Image(&'a Image),
 }
 
 impl Object<'_> {
-    fn target(self) -> Target {
+    fn target(&self) -> Target {
         match self {
             Self::Container(_) => Target::Containers,
             Self::Sandbox(_) => Target::Sandboxes,
+            Self::Log(_) => Target::Logs,
+            Self::Image(_) => Target::Images,
         }
     }
 }
@@ -94,6 +98,16 @@ fn judge<'a>(
             );
         }
     }
+    if targets.contains(&Target::Logs) {
+        logs::judge(snapshot, policy, knowledge, &gone, |log, verdict| {
+            each(Object::Log(log), verdict);
+        });
+    }
+    if targets.contains(&Target::Images) {
+        for (image, verdict) in images::judge(snapshot, policy, &gone) {
+            each(Object::Image(image), verdict);
+        }
+    }
 }
 
 /// Returns those of `due` that a plan made on a fresh look wants gone as well: removing needs both.
@@ -113,7 +127,7 @@ pub fn still_due(due: Vec<Removal>, fresh: &Plan) -> Vec<Removal> {
             let key = (removal.subject.target, removal.subject.id.as_str());
             wanted
                 .get(&key)
-                .is_some_and(|fresh| fresh.state == removal.state)
+                .is_some_and(|fresh| fresh.expected == removal.expected)
         })
         .collect()
 }
@@ -139,20 +153,30 @@ impl Plan {
             .entry(object.target())
             .or_default()
             .count(verdict);
-        let (subject, state) = match object {
+        let (subject, expected) = match object {
             Object::Container(container) => (
                 container_subject(snapshot, knowledge, container),
-                Some(container.state),
+                Some(Expected::Container(container.state)),
             ),
-            Object::Sandbox(sandbox) => (sandbox_subject(snapshot, knowledge, sandbox), None),
+            Object::Sandbox(sandbox) => (
+                sandbox_subject(snapshot, knowledge, sandbox),
+                Some(Expected::Sandbox),
+            ),
+            Object::Log(log) => logs::subject(snapshot, knowledge, log),
+            Object::Image(image) => {
+                let (subject, expected) = images::subject(snapshot, image);
+                (subject, Some(expected))
+            }
         };
-        match verdict {
-            Verdict::Remove(reason) => self.removals.push(Removal {
+        match (verdict, expected) {
+            (Verdict::Remove(reason), Some(expected)) => self.removals.push(Removal {
                 subject,
                 reason,
-                state,
+                expected,
             }),
-            Verdict::Keep(reason) => self.kept.push(Kept { subject, reason }),
+            // Nothing goes of which nobody knows what it is; no verdict says so.
+            (Verdict::Remove(_), None) => {}
+            (Verdict::Keep(reason), _) => self.kept.push(Kept { subject, reason }),
         }
     }
 
@@ -173,8 +197,10 @@ fn if_enabled(enabled: bool, verdict: Verdict) -> Verdict {
 }
 
 fn order(subject: &Subject) -> impl Ord + '_ {
+    // An image never used goes before all that were. Nothing else was ever used.
     (
         subject.target,
+        subject.last_used_at,
         subject.created_at,
         subject.attempt,
         subject.id.as_str(),
@@ -202,6 +228,8 @@ fn container_subject(
             .age(container.finished_at.unwrap_or(container.created_at))
             .as_secs()
             .max(0),
+        last_used_at: None,
+        size_bytes: None,
     }
 }
 
@@ -222,5 +250,7 @@ fn sandbox_subject(
         attempt: sandbox.attempt,
         created_at: sandbox.created_at,
         age_seconds: snapshot.age(sandbox.created_at).as_secs().max(0),
+        last_used_at: None,
+        size_bytes: None,
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Problem, Route, Service, body, json};
 use crate::gc::gate::Options;
-use crate::gc::{Target, TargetError, Targets};
+use crate::gc::{Target, Targets};
 use crate::report::{AlertInfo, AlertResult, Cause};
 use crate::worker::{Answer, Request as PassRequest};
 
@@ -189,11 +189,7 @@ fn judge(
             Some("it has no label `crisweep`".to_owned()),
         )),
         Some(Ok(targets)) => Ok(targets.0),
-        Some(Err(error @ TargetError::NotSupportedYet(_))) => Err((
-            AlertResult::NotRouted,
-            Some(format!("label `crisweep`: {error}")),
-        )),
-        Some(Err(error @ TargetError::Unknown(_))) => Err((
+        Some(Err(error)) => Err((
             AlertResult::BadTarget,
             Some(format!("label `crisweep`: {error}")),
         )),

@@ -101,6 +101,8 @@ fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -
     let kind = match subject.target {
         Target::Containers => "container",
         Target::Sandboxes => "sandbox",
+        Target::Logs => "log",
+        Target::Images => "image",
     };
     let (word, reason, explanation) = match verdict {
         Verdict::Keep(reason) => ("keep", reason.label(), keep_text(reason)),
@@ -134,7 +136,13 @@ fn image(look: &Look, image: &Image) -> Value {
         .unwrap_or_default();
     let users = containers
         .iter()
-        .filter(|container| container.image == image.id.as_str())
+        .filter(|container| {
+            container
+                .image
+                .names
+                .iter()
+                .any(|name| name == image.id.as_str())
+        })
         .count();
     let reason = if image.pinned { "pinned" } else { "in-use" };
     value!({
@@ -207,15 +215,32 @@ fn keep_text(reason: KeepReason) -> &'static str {
             "the runtime does not know its state, and include_unknown is off"
         }
         KeepReason::Ready => "the sandbox is ready",
-        KeepReason::HasContainers => "a container, dead or alive, still names the sandbox",
+        KeepReason::HasContainers => "a container, dead or alive, still needs it",
         KeepReason::Unmanaged => "it has none of the kubelet's labels: another tool made it",
         KeepReason::Protected => "its namespace or a label of it is protected (policy.protect)",
-        KeepReason::TooYoung => "it is younger than min_age, or nobody knows when it exited",
+        KeepReason::TooYoung => {
+            "it is younger than min_age (a log: than grace), or nobody knows how old it is"
+        }
         KeepReason::Newest => {
             "it is the newest of its pod and name: without it the kubelet would run it again"
         }
         KeepReason::WithinLimits => "no limit of the policy asks for it",
         KeepReason::Quarantined => "it failed to go and is left alone until its next try",
+        KeepReason::InUse => {
+            "a container, in whatever state, or a volume uses the image, or nobody knows"
+        }
+        KeepReason::Pinned => "the runtime wants the image kept",
+        KeepReason::SandboxImage => "sandboxes are made from the image, or nobody knows",
+        KeepReason::Keep => "a tag or digest of the image matches policy.images.keep",
+        KeepReason::BelowThreshold => "nobody needs the room that the image takes",
+        KeepReason::PodExists => "its pod exists",
+        KeepReason::ForeignName => "its name does not have the kubelet's shape",
+        KeepReason::TargetExists => "what the link names is there, or nobody knows",
+        KeepReason::NotAsked => {
+            "the runtime was not asked about the link's container, or did not answer; or logs are \
+             switched off"
+        }
+        KeepReason::PodsUnknown => "nothing is known of its pod",
     }
 }
 
@@ -226,5 +251,14 @@ fn remove_text(reason: RemoveReason) -> &'static str {
             "newer ones of the same pod exist, more than max_per_container keeps"
         }
         RemoveReason::OverCap => "the node holds more dead ones than max_dead",
+        RemoveReason::DeadLink => "the link names a log that is gone, and its container ended",
+        RemoveReason::ContainerRemoved => "its container was removed, and its pod is over",
+        RemoveReason::Age => "it has not been used for longer than policy.images.max_age",
+        RemoveReason::Unused => {
+            "it has not been used for longer than policy.images.prune_unused_after"
+        }
+        RemoveReason::Space => {
+            "the image file system is above its mark, and the image is among the longest unused"
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::cri;
-use crate::gc::{Removal, Target};
+use crate::gc::{Expected, Removal, Target};
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState};
 use crate::report::FailureClass;
 
@@ -43,6 +43,7 @@ pub(super) async fn remove(client: &cri::Client, removal: &Removal) -> Outcome {
             Some(id) => sandbox(client, removal, &id).await,
             None => return Outcome::Skipped("it has no id"),
         },
+        Target::Logs | Target::Images => return Outcome::Skipped("nobody can remove it yet"),
     };
     result.unwrap_or_else(|error| failure(&error))
 }
@@ -70,7 +71,7 @@ async fn container(
             "it was created at another time than planned",
         ));
     }
-    if Some(status.state) != removal.state {
+    if removal.expected != Expected::Container(status.state) {
         return Ok(Outcome::Skipped("its state has changed since the plan"));
     }
     if status.state == ContainerState::Unknown {

@@ -11,7 +11,11 @@ pub(super) fn encode(images: &[Image], containers: Option<&[Container]>, page: &
     let (pinned, free): (Vec<_>, Vec<_>) = images.iter().partition(|image| image.pinned);
     let mut samples = vec![sample([("state", "pinned")], pinned.len())];
     if let Some(containers) = containers {
-        let named: BTreeSet<&str> = containers.iter().map(|c| c.image.as_str()).collect();
+        let named: BTreeSet<&str> = containers
+            .iter()
+            .flat_map(|c| &c.image.names)
+            .map(String::as_str)
+            .collect();
         let used = free.iter().filter(|image| is_named(image, &named)).count();
         samples.push(sample([("state", "used")], used));
         samples.push(sample([("state", "unused")], free.len() - used));

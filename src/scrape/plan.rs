@@ -10,8 +10,8 @@ use crate::report::FailureClass;
 pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
     let (mut removable, mut kept) = (Vec::new(), Vec::new());
     for (&target, summary) in plan {
-        for reason in RemoveReason::ALL {
-            let count = summary.remove.get(&reason).copied().unwrap_or(0);
+        for reason in RemoveReason::all(target) {
+            let count = summary.remove.get(reason).copied().unwrap_or(0);
             removable.push(sample(
                 [("target", target.label()), ("reason", reason.label())],
                 count,

@@ -125,6 +125,7 @@ impl RuntimeService for Service {
             reason: record.reason.clone(),
             message: String::new(),
             labels: record.row.labels.clone(),
+            mounts: Vec::new(),
             log_path: record.log_path.clone(),
         });
         Ok(Response::new(proto::ContainerStatusResponse { status }))
@@ -198,7 +199,10 @@ impl RuntimeService for Service {
             created_at: row.created_at,
             labels: row.labels.clone(),
         });
-        Ok(Response::new(proto::PodSandboxStatusResponse { status }))
+        Ok(Response::new(proto::PodSandboxStatusResponse {
+            status,
+            ..Default::default()
+        }))
     }
 
     async fn stop_pod_sandbox(

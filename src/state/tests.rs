@@ -75,11 +75,13 @@ fn removal(number: u64) -> Removal {
         attempt: 0,
         created_at: Timestamp::from_second(START).unwrap(),
         age_seconds: 9,
+        last_used_at: None,
+        size_bytes: None,
     };
     Removal {
         subject,
         reason: RemoveReason::PodDeleted,
-        state: None,
+        expected: crate::gc::Expected::Sandbox,
     }
 }
 

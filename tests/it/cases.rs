@@ -41,7 +41,7 @@ fn every_reason_has_a_case() {
         let keep = KeepReason::all(target)
             .iter()
             .map(|reason| Verdict::Keep(*reason));
-        let remove = RemoveReason::ALL
+        let remove = RemoveReason::all(target)
             .iter()
             .map(|reason| Verdict::Remove(*reason));
         // Only sandboxes fail so often that they are quarantined.

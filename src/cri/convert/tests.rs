@@ -27,6 +27,11 @@ fn container_row() -> proto::ContainerRow {
             name: "app".into(),
             attempt: 3,
         }),
+        image: Some(proto::ImageSpecRow {
+            image: "docker.io/library/web:1".into(),
+            user_specified_image: "web:1".into(),
+            runtime_handler: "kata".into(),
+        }),
         image_ref: "sha256:ref".into(),
         state: proto::ContainerState::ContainerExited.into(),
         created_at: 1_700_000_000_000_000_001,
@@ -70,7 +75,12 @@ fn a_whole_container_row_is_read_whole() {
         created_at: "2023-11-14T22:13:20.000000001Z".parse().unwrap(),
         finished_at: None,
         pod: Some(web_pod()),
-        image: "sha256:ref".into(),
+        image: Arc::new(ContainerImage {
+            names: ["sha256:ref", "docker.io/library/web:1", "web:1"]
+                .map(String::from)
+                .into(),
+            handler: "kata".into(),
+        }),
         labels: labels(&[("app", "web")]).into_iter().collect(),
     };
     assert_eq!(container, expected);
@@ -218,12 +228,15 @@ fn an_unknown_creation_is_young_and_an_unknown_exit_is_none() {
 }
 
 #[test]
-fn the_image_is_the_id_where_the_runtime_gives_one() {
+fn an_image_has_every_name_that_the_runtime_gives_once() {
     let row = proto::ContainerRow {
-        image_id: "sha256:id".into(),
+        image_id: "sha256:ref".into(),
+        image: None,
         ..container_row()
     };
-    assert_eq!(row.into_model().unwrap().image, "sha256:id");
+    let image = row.into_model().unwrap().image;
+    assert_eq!(image.names, ["sha256:ref"]);
+    assert_eq!(image.handler, "");
 }
 
 #[test]
@@ -233,6 +246,7 @@ fn a_whole_image_row_is_read_whole() {
         repo_tags: vec!["a:1".into()],
         repo_digests: vec!["a@sha256:2".into()],
         size: 7,
+        spec: None,
         pinned: true,
     };
     let expected = Image {
@@ -241,6 +255,7 @@ fn a_whole_image_row_is_read_whole() {
         repo_digests: vec!["a@sha256:2".into()],
         size_bytes: 7,
         pinned: true,
+        handler: String::new(),
     };
     assert_eq!(row.into_model().unwrap(), expected);
 }

@@ -60,7 +60,10 @@ pub(super) fn container(
         created_at: hours_ago(9),
         finished_at: None,
         pod: Some(pod),
-        image: image.to_owned(),
+        image: std::sync::Arc::new(crate::model::ContainerImage {
+            names: vec![image.to_owned()],
+            handler: String::new(),
+        }),
         labels: Labels::default(),
     }
 }
@@ -83,6 +86,7 @@ pub(super) fn image(name: &str, pinned: bool) -> Image {
         repo_digests: vec![],
         size_bytes: 1,
         pinned,
+        handler: String::new(),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crisweep::gc::{PodKnowledge, Policy, Target, TargetError, Targets, Verdict};
+use crisweep::gc::{PodKnowledge, Policy, Target, Targets, UnknownTarget, Verdict};
 use crisweep::model::{
     Container, ContainerId, ContainerState, Labels, PodList, PodRef, PodSandbox, PodSandboxId,
-    PodSandboxState, PodUid, Pods, PodsUnknown, Rows, Snapshot, SourcePod,
+    PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
 };
 use jiff::Timestamp;
 
@@ -74,14 +74,7 @@ pub(crate) fn cases(file: &str, text: &str) -> Result<Vec<Case>, String> {
 
 impl Case {
     fn new(file: &str, line: usize) -> Self {
-        let snapshot = Snapshot {
-            taken_at: "2026-01-02T12:00:00Z".parse().unwrap(),
-            containers: Rows::default(),
-            sandboxes: Rows::default(),
-            pods: Pods::Unknown(PodsUnknown::NoSource),
-            last_exits: BTreeMap::new(),
-            quarantine: BTreeMap::new(),
-        };
+        let snapshot = Snapshot::empty("2026-01-02T12:00:00Z".parse().unwrap());
         let in_sandboxes = file.contains("/sandboxes/");
         let target = if in_sandboxes {
             Target::Sandboxes
@@ -124,7 +117,7 @@ impl Case {
                 let targets: Targets = rest
                     .join(" ")
                     .parse()
-                    .map_err(|error: TargetError| error.to_string())?;
+                    .map_err(|error: UnknownTarget| error.to_string())?;
                 self.targets = targets.0;
                 Ok(())
             }
@@ -261,7 +254,7 @@ impl Case {
             created_at,
             finished_at,
             pod: self.pod(pod)?,
-            image: "image".to_owned(),
+            image: std::sync::Arc::default(),
             labels: Labels::default(),
         };
         for word in rest {

@@ -133,6 +133,7 @@ pub(crate) fn set_policy(policy: &mut Policy, word: &str) -> Result<(), String> 
         sandboxes,
         protect,
         assume_finished_after,
+        ..
     } = policy;
     match key {
         "min_age" => containers.min_age = time()?,

@@ -1,5 +1,6 @@
 //! A second opinion that never disagrees is none: forged removals must be reported.
 
+use crisweep::gc::Expected;
 use crisweep::gc::check::check;
 use crisweep::gc::{KeepReason, Kept, PodKnowledge, Removal, RemoveReason, Target};
 use crisweep::model::ContainerState;
@@ -15,14 +16,14 @@ fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
         .containers
         .iter()
         .find(|container| container.id.as_str() == kept.subject.id);
-    let state = match kept.subject.target {
-        Target::Containers => container.map(|container| container.state),
-        Target::Sandboxes => None,
+    let expected = match (kept.subject.target, container) {
+        (Target::Containers, Some(container)) => Expected::Container(container.state),
+        _ => Expected::Sandbox,
     };
     Removal {
         subject: kept.subject.clone(),
         reason,
-        state,
+        expected,
     }
 }
 
@@ -43,7 +44,7 @@ proptest! {
     #[test]
     fn removing_what_must_stay_is_reported(node in nodes(Oddity::Any)) {
         for kept in plan_of(&node).kept {
-            for reason in RemoveReason::ALL {
+            for &reason in RemoveReason::all(kept.subject.target) {
                 let broken = check(&[forge(&node, &kept, reason)], &node.snapshot, &node.policy);
                 prop_assert!(!broken.is_empty() || may_go(&kept, reason), "{kept:?} {reason:?}");
             }
@@ -67,7 +68,7 @@ proptest! {
             forged.subject.created_at -= SignedDuration::from_secs(1);
             prop_assert_eq!(broken(&forged)[0].rule, "is not the object that was planned");
             let mut forged = removal.clone();
-            forged.state = Some(ContainerState::Running);
+            forged.expected = Expected::Container(ContainerState::Running);
             if alone {
                 prop_assert_eq!(broken(&forged)[0].rule, "is in another state than planned");
             }

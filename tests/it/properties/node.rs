@@ -7,7 +7,7 @@ use std::time::Duration;
 use crisweep::gc::{AgeFrom, ContainerPolicy, Limit, Policy, Protect, SandboxPolicy};
 use crisweep::model::{
     Container, ContainerId, ContainerState, Labels, PodList, PodRef, PodSandbox, PodSandboxId,
-    PodSandboxState, PodUid, Pods, PodsUnknown, Rows, Snapshot, SourcePod,
+    PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -54,14 +54,8 @@ pub(crate) fn nodes(oddity: Oddity) -> impl Strategy<Value = Node> {
     };
     (pods, others, 0..10_u32, any::<bool>(), policies(oddity)).prop_map(
         move |(pods, others, source, peers, policy)| {
-            let mut snapshot = Snapshot {
-                taken_at: now(),
-                containers: Rows::default(),
-                sandboxes: Rows::default(),
-                pods: source_of(source, peers, oddity),
-                last_exits: BTreeMap::new(),
-                quarantine: BTreeMap::new(),
-            };
+            let mut snapshot = Snapshot::empty(now());
+            snapshot.pods = source_of(source, peers, oddity);
             for (index, pod) in pods.iter().enumerate() {
                 add_pod(&mut snapshot, index, pod, oddity);
             }
@@ -286,7 +280,7 @@ fn container(
         created_at,
         finished_at,
         pod: Some(pod.clone()),
-        image: "image".into(),
+        image: std::sync::Arc::default(),
         labels: if *draw == 99 {
             [label].into_iter().collect()
         } else {
@@ -306,7 +300,7 @@ fn add_foreign(snapshot: &mut Snapshot, index: usize) {
         created_at,
         finished_at: Some(created_at),
         pod: None,
-        image: "image".into(),
+        image: std::sync::Arc::default(),
         labels: Labels::default(),
     });
     snapshot.sandboxes.push(PodSandbox {
@@ -379,6 +373,7 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
                 },
                 protect: Protect { namespaces, labels },
                 assume_finished_after: lever.map(Duration::from_secs),
+                ..Policy::default()
             }
         },
     )

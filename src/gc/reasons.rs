@@ -1,0 +1,188 @@
+//! Why an object stays or goes: one closed set of words for code, log, label, journal and API.
+
+use serde::{Deserialize, Serialize};
+
+use super::Target;
+
+/// Why an object stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeepReason {
+    /// The container runs.
+    Running,
+    /// The container was created a moment ago and is about to run.
+    Starting,
+    /// The runtime does not know the container's state, and the policy leaves such alone.
+    StateUnknown,
+    /// The sandbox is ready.
+    Ready,
+    /// A container still names the sandbox.
+    HasContainers,
+    /// It has none of the kubelet's labels: another tool made it.
+    Unmanaged,
+    /// Its namespace or a label is protected.
+    Protected,
+    /// It died less than `min_age` ago, or nobody knows when.
+    TooYoung,
+    /// It is the newest of a pod that may exist.
+    Newest,
+    /// No limit asks for it.
+    WithinLimits,
+    /// It failed to go lately and is left alone until its next try.
+    Quarantined,
+    /// A container, in whatever state, or somebody's volume uses the image.
+    InUse,
+    /// The runtime wants the image kept.
+    Pinned,
+    /// Sandboxes are made from the image.
+    SandboxImage,
+    /// A tag or digest of the image matches one of `policy.images.keep`.
+    Keep,
+    /// Nobody needs the room that the image takes.
+    BelowThreshold,
+    /// The log's pod exists.
+    PodExists,
+    /// The entry of a log root does not have the kubelet's shape.
+    ForeignName,
+    /// What the link names is there.
+    TargetExists,
+    /// The runtime was not asked about the link's container, or did not answer.
+    NotAsked,
+    /// Nothing is known of the log's pod.
+    PodsUnknown,
+}
+
+impl KeepReason {
+    /// Returns the reason as metrics and the API write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Starting => "starting",
+            Self::StateUnknown => "state-unknown",
+            Self::Ready => "ready",
+            Self::HasContainers => "has-containers",
+            Self::Unmanaged => "unmanaged",
+            Self::Protected => "protected",
+            Self::TooYoung => "too-young",
+            Self::Newest => "newest",
+            Self::WithinLimits => "within-limits",
+            Self::Quarantined => "quarantined",
+            Self::InUse => "in-use",
+            Self::Pinned => "pinned",
+            Self::SandboxImage => "sandbox-image",
+            Self::Keep => "keep",
+            Self::BelowThreshold => "below-threshold",
+            Self::PodExists => "pod-exists",
+            Self::ForeignName => "foreign-name",
+            Self::TargetExists => "target-exists",
+            Self::NotAsked => "not-asked",
+            Self::PodsUnknown => "pods-unknown",
+        }
+    }
+
+    /// The reasons that a target's objects can be kept for.
+    pub fn all(target: Target) -> &'static [Self] {
+        match target {
+            Target::Containers => &[
+                Self::Running,
+                Self::Starting,
+                Self::StateUnknown,
+                Self::TooYoung,
+                Self::Newest,
+                Self::WithinLimits,
+                Self::Unmanaged,
+                Self::Protected,
+                Self::Quarantined,
+            ],
+            Target::Sandboxes => &[
+                Self::Ready,
+                Self::HasContainers,
+                Self::TooYoung,
+                Self::Newest,
+                Self::WithinLimits,
+                Self::Unmanaged,
+                Self::Protected,
+                Self::Quarantined,
+            ],
+            Target::Logs => &[
+                Self::PodExists,
+                Self::HasContainers,
+                Self::ForeignName,
+                Self::TooYoung,
+                Self::TargetExists,
+                Self::NotAsked,
+                Self::PodsUnknown,
+                Self::Protected,
+            ],
+            Target::Images => &[
+                Self::InUse,
+                Self::Pinned,
+                Self::SandboxImage,
+                Self::Keep,
+                Self::TooYoung,
+                Self::BelowThreshold,
+            ],
+        }
+    }
+}
+
+/// Why an object goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RemoveReason {
+    /// Its pod is deleted.
+    PodDeleted,
+    /// Newer ones of the same kind exist.
+    Superseded,
+    /// The node holds more dead ones than `max_dead`.
+    OverCap,
+    /// The link names a log that is gone.
+    DeadLink,
+    /// The log's container was removed.
+    ContainerRemoved,
+    /// The image has not been used for longer than `max_age`.
+    Age,
+    /// The image has not been used for longer than `prune_unused_after`.
+    Unused,
+    /// The image file system is too full.
+    Space,
+}
+
+impl RemoveReason {
+    /// Every reason.
+    pub const ALL: [Self; 8] = [
+        Self::PodDeleted,
+        Self::Superseded,
+        Self::OverCap,
+        Self::DeadLink,
+        Self::ContainerRemoved,
+        Self::Age,
+        Self::Unused,
+        Self::Space,
+    ];
+
+    /// The reasons that a target's objects can go for.
+    pub fn all(target: Target) -> &'static [Self] {
+        match target {
+            Target::Containers | Target::Sandboxes => {
+                &[Self::PodDeleted, Self::Superseded, Self::OverCap]
+            }
+            Target::Logs => &[Self::PodDeleted, Self::DeadLink, Self::ContainerRemoved],
+            Target::Images => &[Self::Space, Self::Age, Self::Unused],
+        }
+    }
+
+    /// Returns the reason as metrics and the API write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::PodDeleted => "pod-deleted",
+            Self::Superseded => "superseded",
+            Self::OverCap => "over-cap",
+            Self::DeadLink => "dead-link",
+            Self::ContainerRemoved => "container-removed",
+            Self::Age => "age",
+            Self::Unused => "unused",
+            Self::Space => "space",
+        }
+    }
+}

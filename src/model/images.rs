@@ -1,0 +1,100 @@
+//! Images, and the room that they take.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::{FilesystemUsage, ImageId, Rows};
+
+/// The image of a container, by every name that the runtime has for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ContainerImage {
+    /// Its id, and whatever else the container was made from: a tag, a digest. Never empty texts.
+    pub names: Vec<String>,
+    /// The runtime handler that it was unpacked for; empty: the default one.
+    pub handler: String,
+}
+
+/// An image record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Its id.
+    pub id: ImageId,
+    /// Its tags.
+    pub repo_tags: Vec<String>,
+    /// Its digests.
+    pub repo_digests: Vec<String>,
+    /// Its size in bytes, shared layers counted in full.
+    pub size_bytes: u64,
+    /// The runtime wants it kept.
+    pub pinned: bool,
+    /// The runtime handler that it was unpacked for; empty: the default one.
+    pub handler: String,
+}
+
+impl Image {
+    /// Returns what tells it from every other record: the id, and the handler where there is one
+    /// (the kubelet's key).
+    pub fn key(&self) -> String {
+        if self.handler.is_empty() {
+            self.id.to_string()
+        } else {
+            format!("{},{}", self.id, self.handler)
+        }
+    }
+}
+
+/// When an image was first seen and last used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageAge {
+    /// When it was first seen.
+    pub first_seen: Timestamp,
+    /// When a container was last seen to use it; `None`: not since it was first seen.
+    pub last_used: Option<Timestamp>,
+}
+
+/// Names of images that somebody needs, where all of them are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImageNames {
+    /// These, and no others.
+    Known(BTreeSet<String>),
+    /// Somebody could not be asked; the text says who. Any image may be one of theirs.
+    Unknown(String),
+}
+
+impl Default for ImageNames {
+    fn default() -> Self {
+        Self::Known(BTreeSet::new())
+    }
+}
+
+/// The node's images and their file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageStore {
+    /// Every image record; one for each [`Image::key`].
+    pub rows: Rows<Image>,
+    /// What is remembered of them, by [`Image::key`]. One that is missing is young.
+    pub ages: BTreeMap<String, ImageAge>,
+    /// What sandboxes are made from: what the runtime is configured to take, and what those that are
+    /// there were made from.
+    pub sandbox_images: ImageNames,
+    /// What containers have mounted as volumes.
+    pub volume_images: ImageNames,
+    /// The file system that images are on; `None`: it could not be measured.
+    pub filesystem: Option<FilesystemUsage>,
+}
+
+/// What is known of the node's images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Images {
+    /// All of them.
+    Known(ImageStore),
+    /// They could not be listed; the text says why.
+    Unknown(String),
+}
+
+impl Default for Images {
+    fn default() -> Self {
+        Self::Known(ImageStore::default())
+    }
+}

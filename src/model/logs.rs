@@ -1,0 +1,198 @@
+//! What lies below the log roots.
+
+use jiff::Timestamp;
+
+use super::{ContainerId, PodRef, PodUid};
+
+/// Digits of a full container id.
+const CONTAINER_ID_DIGITS: usize = 64;
+
+/// An entry of the pods' log root (`/var/log/pods`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodLogDir {
+    /// Its name: `namespace_name_uid`, if the kubelet made it.
+    pub name: String,
+    /// Its full path, as the host names it.
+    pub path: String,
+    /// Whether it is a directory (and not a link to one).
+    pub is_dir: bool,
+    /// When its own entries changed last.
+    pub modified_at: Timestamp,
+    /// Since when it is looked at as an orphan: nothing in the runtime and no pod of that UID.
+    /// `None`: it is none, or nobody knows.
+    pub orphan_since: Option<Timestamp>,
+}
+
+/// Whether what a link names is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkTarget {
+    /// It is.
+    Exists,
+    /// It is not.
+    Missing,
+    /// That could not be found out.
+    Unknown,
+}
+
+/// What the runtime says of the container that a dead link names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkedContainer {
+    /// The link is not dead, its name has no full id, or the question failed.
+    NotAsked,
+    /// There is no such container.
+    NotFound,
+    /// It exited.
+    Exited,
+    /// It is there, and has not exited or nobody knows.
+    Lives,
+}
+
+/// An entry of the containers' log root (`/var/log/containers`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLink {
+    /// Its name: `<pod>_<namespace>_<container>-<id>.log`, if the kubelet made it.
+    pub name: String,
+    /// Its full path, as the host names it.
+    pub path: String,
+    /// Whether it is a symbolic link.
+    pub is_link: bool,
+    /// Whether what it names is there.
+    pub target: LinkTarget,
+    /// What the runtime says of its container.
+    pub container: LinkedContainer,
+    /// When it was made.
+    pub modified_at: Timestamp,
+}
+
+/// The entries of both log roots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogTree {
+    /// Where pods' logs are, as the host names it.
+    pub pods_root: String,
+    /// The pods' log root.
+    pub dirs: Vec<PodLogDir>,
+    /// The containers' log root.
+    pub links: Vec<LogLink>,
+}
+
+/// What is known of the log roots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Logs {
+    /// All of both.
+    Known(LogTree),
+    /// They could not be read, or nobody wants to know; the text says why.
+    Unknown(String),
+}
+
+impl Default for Logs {
+    fn default() -> Self {
+        Self::Known(LogTree::default())
+    }
+}
+
+/// A container that went, whose logs may go after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemovedContainer {
+    /// Its id.
+    pub id: ContainerId,
+    /// Its name within the pod.
+    pub name: String,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Its pod.
+    pub pod: PodRef,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Its log file, as the runtime named it before the container went.
+    pub log_path: String,
+    /// Its pod counted as over under `assume_finished_after` when it went.
+    pub assumed: bool,
+}
+
+/// Reads the pod's UID from a log directory's name; `None` unless it has the kubelet's shape: a
+/// namespace, a name and a UID (a UUID, or a static pod's 32 hex digits) joined by underscores. None
+/// of the three can hold an underscore.
+pub fn pod_uid_of(dir_name: &str) -> Option<PodUid> {
+    let mut parts = dir_name.split('_');
+    let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_shaped = parts.next().is_none() && is_dns(namespace) && is_dns(name);
+    let uid = PodUid::new(uid)?;
+    (is_shaped && (uid.is_static_shaped() || is_uuid(uid.as_str()))).then_some(uid)
+}
+
+/// Reads the container's full id from a link's name; `None` unless it ends in a dash, 64 hex digits
+/// and `.log`. The kubelet cuts names at 255 bytes, id included: what is cut names no container.
+pub fn container_id_of(link_name: &str) -> Option<ContainerId> {
+    let (rest, id) = link_name.strip_suffix(".log")?.rsplit_once('-')?;
+    let is_id = id.len() == CONTAINER_ID_DIGITS && id.bytes().all(is_hex);
+    (is_id && !rest.is_empty())
+        .then(|| ContainerId::new(id))
+        .flatten()
+}
+
+fn is_dns(text: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
+    (1..=253).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(allowed)
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, b)| match at {
+            8 | 13 | 18 | 23 => b == b'-',
+            _ => is_hex(b),
+        })
+}
+
+fn is_hex(b: u8) -> bool {
+    b.is_ascii_digit() || (b'a'..=b'f').contains(&b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_the_kubelets_shape_have_a_pod() {
+        let uid = |name: &str| pod_uid_of(name).map(|uid| uid.to_string());
+        let uuid = "0d5f6a2c-1111-4222-8333-0123456789ab";
+        let hash = "0123456789abcdef0123456789abcdef";
+        assert_eq!(uid(&format!("default_web-0_{uuid}")).as_deref(), Some(uuid));
+        assert_eq!(
+            uid(&format!("kube-system_etcd-n1_{hash}")).as_deref(),
+            Some(hash)
+        );
+        for name in [
+            "lost+found".to_owned(),
+            uuid.to_owned(),
+            format!("web_{uuid}"),
+            format!("a_b_c_{uuid}"),
+            format!("_web_{uuid}"),
+            format!("default__{uuid}"),
+            format!(".hidden_web_{uuid}"),
+            format!("Default_web_{uuid}"),
+            "default_web_".to_owned(),
+            "default_web_0d5f6a2c".to_owned(),
+            format!("default_web_{}", uuid.to_uppercase()),
+            format!("default_web_{uuid}.bak"),
+        ] {
+            assert_eq!(uid(&name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_a_full_id_names_a_container() {
+        let id = "0123456789abcdef".repeat(4);
+        let of = |name: &str| container_id_of(name).map(|id| id.to_string());
+        assert_eq!(of(&format!("web_default_app-{id}.log")), Some(id.clone()));
+        for name in [
+            format!("web_default_app-{id}"),
+            format!("web_default_app-{}.log", &id[1..]),
+            format!("web_default_app-{id}0.log"),
+            format!("-{id}.log"),
+            format!("{id}.log"),
+            format!("web_default_app-{}.log", id.to_uppercase()),
+        ] {
+            assert_eq!(of(&name), None, "{name}");
+        }
+    }
+}
