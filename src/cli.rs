@@ -209,8 +209,8 @@ mod tests {
             [Target::Sandboxes].into()
         );
         assert_eq!(
-            targets("plan --target sandboxes --target containers"),
-            Targets::all().0
+            targets("plan --target images --target containers"),
+            [Target::Containers, Target::Images].into()
         );
     }
 
@@ -232,8 +232,10 @@ mod tests {
     #[test]
     fn wrong_arguments_say_what_is_right() {
         for (line, words) in [
-            ("gc --target images", "not supported yet"),
-            ("gc --target pods", "targets are containers, sandboxes, all"),
+            (
+                "gc --target pods",
+                "targets are containers, sandboxes, logs, images, all",
+            ),
             ("gc --assume-finished-after soon", "must be a duration"),
             ("gc --max-removals many", "--max-removals"),
             ("gc --max-removals 0", "0 is not in 1.."),

@@ -138,7 +138,8 @@ fn policy(r: &mut Reader) -> Policy {
 }
 
 fn images(r: &mut Reader) -> ImagePolicy {
-    let percent = |given: &Given| parse::whole::<u8>(given, 0, 100);
+    // `None` for what was refused: that must not be compared as well.
+    let percent = |given: &Given| parse::whole::<u8>(given, 0, 100).map(Some);
     let pattern = |given: &Given| {
         let text = parse::text(given, "a regular expression", |text| !text.is_empty())?;
         KeepPattern::new(&text).or_else(|error| {
@@ -150,14 +151,16 @@ fn images(r: &mut Reader) -> ImagePolicy {
     };
     let high = r.get("policy.images.high_threshold_percent", 85, percent);
     let low = r.get("policy.images.low_threshold_percent", 80, percent);
-    if low > high {
+    if let (Some(low), Some(high)) = (low, high)
+        && low > high
+    {
         let text = format!("is {low}, but must not be above high_threshold_percent, {high}");
         r.problem("policy.images.low_threshold_percent", text);
     }
     ImagePolicy {
         enabled: r.get("policy.images.enabled", true, parse::boolean),
-        high_threshold_percent: high,
-        low_threshold_percent: low,
+        high_threshold_percent: high.unwrap_or(100),
+        low_threshold_percent: low.unwrap_or(100),
         min_age: r.get("policy.images.min_age", "2m", parse::duration),
         max_age: r.get("policy.images.max_age", "0s", parse::duration_or_off),
         prune_unused_after: r.get(

@@ -194,9 +194,7 @@ fn what_is_not_served_is_refused_when_asked_for() {
 
 #[test]
 fn what_is_not_served_may_be_switched_off() {
-    let off = "policy:
-  images: {enabled: false, high_threshold_percent: 90, prune_unused_after: 0s, keep: []}
-  logs: {enabled: false}
+    let off = "
 thresholds: {enabled: false, interval: 1m}
 alertmanager: {poll: [], interval: 1m}
 evidence: {enabled: false, max_age: 7d}

@@ -323,7 +323,7 @@ mod tests {
         );
         assert_eq!(
             routed(&[("crisweep", "images")]),
-            Err(AlertResult::NotRouted)
+            Ok([Target::Images].into())
         );
         assert_eq!(
             routed(&[("crisweep", "everything")]),

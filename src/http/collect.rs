@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn nothing_asked_for_is_a_pass_over_all() {
         let asked = ask(&[], "").unwrap();
-        assert_eq!(asked.targets.len(), 2);
+        assert_eq!(asked.targets, Target::ALL.into());
         assert_eq!(asked.options, Options::default());
     }
 
@@ -307,7 +307,6 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (query, body, wanted) in [
             (vec![("target", "pods")], "", "unknown target \"pods\""),
-            (vec![("target", "images")], "", "not supported yet"),
             (vec![("dryrun", "true")], "", "unknown parameter \"dryrun\""),
             (
                 vec![("dry_run", "yes")],

@@ -127,7 +127,13 @@ async fn a_runtime_that_is_away_at_a_later_look_is_waited_for() {
         pass.targets.iter().map(|(t, r)| (*t, r.removed)).collect();
     assert_eq!(
         removed,
-        [(Target::Containers, 1), (Target::Sandboxes, 1)].into()
+        [
+            (Target::Containers, 1),
+            (Target::Sandboxes, 1),
+            (Target::Logs, 0),
+            (Target::Images, 0),
+        ]
+        .into()
     );
     assert!(sim.harmful_calls().is_empty());
 }

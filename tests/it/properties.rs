@@ -214,7 +214,7 @@ proptest! {
         }
         for removal in still_due(first.removals, &plan_of(&fresh)) {
             prop_assert_eq!(removal.subject.target, Target::Containers);
-            prop_assert_ne!(&removal.expected, &crisweep::gc::Expected::Container(ContainerState::Created));
+            prop_assert_ne!(&removal.expected, &gc::Expected::Container(ContainerState::Created));
         }
     }
 }

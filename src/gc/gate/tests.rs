@@ -48,7 +48,7 @@ fn dry() -> Options {
 
 const CONTAINERS: &[Target] = &[Target::Containers];
 const SANDBOXES: &[Target] = &[Target::Sandboxes];
-const BOTH: &[Target] = &Target::ALL;
+const BOTH: &[Target] = &[Target::Containers, Target::Sandboxes];
 
 fn merged(id: &str) -> Admission {
     Admission::Merged(id.to_owned())

@@ -28,7 +28,7 @@ async fn a_cool_down_holds_the_targets_that_were_just_cleaned() {
     let body = sent(&rig, anew(asks("all"), 2), 202, "accepted").await;
     let pass = rig.finished(&pass_of(&body)).await;
     let targets: Vec<&String> = pass["targets"].as_object().unwrap().keys().collect();
-    assert_eq!(targets, ["sandboxes"]);
+    assert_eq!(targets, ["sandboxes", "logs", "images"]);
     assert_eq!(rig.dead_sandboxes(), 0);
 }
 

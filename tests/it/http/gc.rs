@@ -88,7 +88,6 @@ async fn what_is_asked_wrongly_is_named_and_removes_nothing() {
     let rig = Rig::start(nodes::litter(1), json!({})).await;
     for (query, words) in [
         ("target=pods", "unknown target \"pods\""),
-        ("target=images", "not supported yet"),
         ("target=", "unknown target"),
         ("dryrun=true", "unknown parameter \"dryrun\""),
         ("dry_run=maybe", "\"dry_run\" must be true or false"),

@@ -67,9 +67,6 @@ async fn what_cannot_be_read_of_a_path_or_query_is_named_in_json() {
     rig.get("/api/v1/plan?target=pods")
         .await
         .refused(400, "unknown target \"pods\"");
-    rig.get("/api/v1/plan?target=images")
-        .await
-        .refused(400, "not supported yet");
     rig.get("/api/v1/plan?targets=all")
         .await
         .refused(400, "unknown parameter \"targets\"");

@@ -133,7 +133,7 @@ async fn the_status_shows_node_service_and_brakes() {
     assert_eq!(status["pods"]["known"], true);
     assert_eq!(
         status["removable"],
-        json!({ "containers": 2, "sandboxes": 2 })
+        json!({ "containers": 2, "sandboxes": 2, "logs": 0, "images": 0 })
     );
     assert_eq!(status["figures"]["exited_containers"], 2);
     assert_eq!(
