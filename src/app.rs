@@ -14,11 +14,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::alert::Route;
 use crate::config::{Config, Mode};
 use crate::cri::discover::{Places, discover};
 use crate::gc::gate::Brakes;
 use crate::http::serve::Stop;
-use crate::http::{self, Fixed, Live, Route, Service};
+use crate::http::{self, Fixed, Live, Service};
 use crate::metrics::Metrics;
 use crate::observe::Observer;
 use crate::pass::{Rules, Runner};

@@ -49,6 +49,10 @@ pub struct Config {
     pub pods: Pods,
     /// Which alert asks for which targets; empty: the label `crisweep` says.
     pub alerts: Vec<AlertRoute>,
+    /// Marks at which passes come without anybody asking.
+    pub thresholds: Thresholds,
+    /// Alertmanagers that are asked for alerts.
+    pub alertmanager: Alertmanager,
     /// What holds triggers back.
     pub brakes: Brakes,
     /// What outlives the process.
@@ -182,6 +186,32 @@ pub struct AlertRoute {
     pub matches: BTreeMap<String, String>,
     /// What such an alert asks to clean; never empty.
     pub targets: BTreeSet<Target>,
+}
+
+/// `thresholds:` - marks at which passes come without anybody asking. `None` is off.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Thresholds {
+    /// Whether crossing one asks for a pass; metrics show them in any case.
+    pub enabled: bool,
+    /// How often the node is looked at for it; above 0.
+    pub interval: Duration,
+    /// Exited containers on the node.
+    pub exited_containers: Option<u32>,
+    /// Sandboxes that are not ready.
+    pub not_ready_sandboxes: Option<u32>,
+    /// What a list weighs against what it may weigh, 0 to 1.
+    pub list_limit_ratio: Option<f64>,
+    /// The image file system's used share, percent.
+    pub image_fs_used_percent: Option<f64>,
+}
+
+/// `alertmanager:` - Alertmanagers that are asked for alerts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alertmanager {
+    /// Their URLs, up to where `/api` begins; empty: none is asked.
+    pub poll: Vec<String>,
+    /// Time between two questions; above 0.
+    pub interval: Duration,
 }
 
 /// `brakes:` - what holds triggers back.

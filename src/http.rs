@@ -26,6 +26,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::alert::Route;
 use crate::gc::{self, Plan, Summary, Target, Targets, UnknownTarget};
 use crate::memory;
 use crate::metrics::{Endpoint, Metrics};
@@ -44,15 +45,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_PATIENCE: Duration = Duration::from_secs(8);
 /// Requests that clone and render the whole node at the same time; the others wait.
 const HEAVY_MAX: usize = 2;
-
-/// An alert's way to targets, as the configuration writes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// Labels that the alert must have.
-    pub matches: BTreeMap<String, String>,
-    /// What it asks for.
-    pub targets: BTreeSet<Target>,
-}
 
 /// What can change while the service runs (`POST /-/reload`).
 #[derive(Clone, Debug)]

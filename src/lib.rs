@@ -20,13 +20,16 @@
 //! | [`state`] | gc, metrics, report | what outlives the process: journal, image ages, lock |
 //! | [`pass`] | gc, model, observe, cri, metrics, quarantine, record, report, state | one pass |
 //! | [`worker`] | pass, gc, record, report, state | who may have a pass, one at a time |
-//! | [`http`] | config, memory, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |
+//! | [`alert`] | gc, report | what an alert asks of this node |
+//! | [`poll`] | alert, gc, metrics, report, telemetry, worker | alerts asked for at Alertmanagers |
+//! | [`http`] | alert, config, memory, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |
 //! | [`cli`] | config, gc | the command line, as values |
 //! | [`command`] | all | `plan` and `gc` on the command line |
 //! | [`sim`] | cri | a simulated node; the service never uses it |
 //! | [`demo`] | app, config, sim | the service on the simulated node |
 //! | [`app`] | all | builds each part once and joins them |
 
+pub mod alert;
 pub mod app;
 pub mod cli;
 pub mod command;
@@ -41,6 +44,7 @@ pub mod model;
 pub mod observe;
 pub mod pass;
 pub mod pods;
+pub mod poll;
 pub mod quarantine;
 pub mod record;
 pub mod report;

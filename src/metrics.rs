@@ -17,7 +17,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::gc::{RemoveReason, Target};
-use crate::report::{AlertResult, Cause, FailureClass, Outcome, Pass};
+use crate::report::{AlertResult, Cause, FailureClass, Outcome, Pass, PollResult};
 use stamp::Stamp;
 use table::Table;
 
@@ -143,6 +143,7 @@ struct Series {
     already_gone: Table<Target, Counter>,
     skipped: Table<Target, Counter>,
     alerts: Table<AlertResult, Counter>,
+    polls: Table<PollResult, Counter>,
     http_requests: Table<(Endpoint, StatusClass), Counter>,
     state_write_failures: Counter,
 }
@@ -161,6 +162,7 @@ impl Metrics {
             already_gone: Table::new(Counter::default),
             skipped: Table::new(Counter::default),
             alerts: Table::new(Counter::default),
+            polls: Table::new(Counter::default),
             http_requests: Table::new(Counter::default),
             state_write_failures: Counter::default(),
         };
@@ -235,6 +237,11 @@ impl Metrics {
         self.inner.series.alerts.get(result).map(Counter::inc);
     }
 
+    /// Counts a question to an Alertmanager.
+    pub fn polled(&self, result: PollResult) {
+        self.inner.series.polls.get(result).map(Counter::inc);
+    }
+
     /// Counts an HTTP request that was answered with `status`.
     pub fn http_request(&self, endpoint: Endpoint, status: u16) {
         self.inner
@@ -305,9 +312,11 @@ impl Series {
         registry.register("removals_skipped", skipped, self.skipped);
         registry.register(
             "alerts",
-            "Alerts received, by what became of them",
+            "Alerts received or found at an Alertmanager, by what became of them",
             self.alerts,
         );
+        let polls = "Questions to Alertmanagers (alertmanager.poll), by what came of them";
+        registry.register("alertmanager_polls", polls, self.polls);
         let requests = "HTTP requests answered";
         registry.register("http_requests", requests, self.http_requests);
         let failures = "Writes of state to the disk that failed or were left out";

@@ -13,6 +13,10 @@ use crate::gc::{KeepReason, RemoveReason, Target};
 pub enum Cause {
     /// An Alertmanager webhook.
     Alert,
+    /// An alert that was found at an Alertmanager (`alertmanager.poll`).
+    Poll,
+    /// A mark of `thresholds` was crossed.
+    Threshold,
     /// `POST /gc`.
     Manual,
     /// `crisweep gc` on the command line.
@@ -21,14 +25,30 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 3] = [Self::Alert, Self::Manual, Self::Command];
+    pub const ALL: [Self; 5] = [
+        Self::Alert,
+        Self::Poll,
+        Self::Threshold,
+        Self::Manual,
+        Self::Command,
+    ];
 
     /// Returns the cause as metrics and the API write it.
     pub fn label(self) -> &'static str {
         match self {
             Self::Alert => "alert",
+            Self::Poll => "poll",
+            Self::Threshold => "threshold",
             Self::Manual => "manual",
             Self::Command => "command",
+        }
+    }
+
+    /// Says whether nobody in person asks: then brakes bind it.
+    pub fn is_automatic(self) -> bool {
+        match self {
+            Self::Alert | Self::Poll | Self::Threshold => true,
+            Self::Manual | Self::Command => false,
         }
     }
 }
@@ -175,6 +195,34 @@ impl AlertResult {
             Self::Braked => "braked",
             Self::Malformed => "malformed",
             Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// What came of asking an Alertmanager for its alerts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PollResult {
+    /// It answered.
+    Ok,
+    /// It did not answer in time, or there is no way to it.
+    Unreachable,
+    /// It answered with another status than 200.
+    Refused,
+    /// What it answered is no list of alerts, or too long.
+    Malformed,
+}
+
+impl PollResult {
+    /// Every result.
+    pub const ALL: [Self; 4] = [Self::Ok, Self::Unreachable, Self::Refused, Self::Malformed];
+
+    /// Returns the result as metrics write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Malformed => "malformed",
         }
     }
 }

@@ -15,7 +15,9 @@ use crate::gc::Target;
 use crate::gc::gate::{Admission, AlertKey, Brake, Brakes, Gate, Options, Ticket, Trigger};
 use crate::pass::{JOURNAL_PATIENCE, Rules, Runner};
 use crate::record::Record;
-use crate::report::{AlertInfo, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo};
+use crate::report::{
+    AlertInfo, AlertResult, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo,
+};
 use crate::state::{self, History};
 use summary::summary;
 
@@ -50,6 +52,19 @@ pub enum Answer {
     QueueFull,
     /// The service is going down.
     ShuttingDown,
+}
+
+impl Answer {
+    /// Returns what this answer makes of the alert that asked.
+    pub fn alert_result(&self) -> AlertResult {
+        match self {
+            Self::Queued(_) => AlertResult::Accepted,
+            Self::Merged(_) => AlertResult::Merged,
+            Self::Duplicate(_) => AlertResult::Duplicate,
+            Self::Braked(_) => AlertResult::Braked,
+            Self::QueueFull | Self::ShuttingDown => AlertResult::Unavailable,
+        }
+    }
 }
 
 /// Queues and runs passes. Cloning shares.
@@ -413,8 +428,13 @@ impl State {
     }
 }
 
+/// The same start is written with more digits in a webhook than in the API's answer.
 fn alert_key(alert: &AlertInfo) -> AlertKey {
-    (alert.fingerprint.clone(), alert.starts_at.clone())
+    let starts_at = match alert.starts_at.parse::<Timestamp>() {
+        Ok(at) => at.as_millisecond().to_string(),
+        Err(_unusual) => alert.starts_at.clone(),
+    };
+    (alert.fingerprint.clone(), starts_at)
 }
 
 fn queued(id: String, runtime: String, request: &Request, targets: &BTreeSet<Target>) -> Pass {

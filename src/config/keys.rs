@@ -7,7 +7,8 @@ use super::given::Given;
 use super::parse::{self, Parsed, Refusal, must};
 use super::reader::Reader;
 use super::{
-    AlertRoute, Brakes, Collect, Config, Gc, Log, LogFormat, Mode, Quarantine, Runtime, State, Web,
+    AlertRoute, Alertmanager, Brakes, Collect, Config, Gc, Log, LogFormat, Mode, Quarantine,
+    Runtime, State, Thresholds, Web,
 };
 use crate::gc::{
     AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, Policy, Protect,
@@ -38,6 +39,8 @@ pub(super) fn read(reader: &mut Reader, hints: &super::NodeHints) -> Config {
         quarantine: quarantine(reader),
         pods: super::pods::read(reader, hints),
         alerts: reader.get("alerts", [], |given| parse::list(given, route)),
+        thresholds: thresholds(reader),
+        alertmanager: alertmanager(reader),
         brakes: brakes(reader),
         state: state(reader),
         web: web(reader),
@@ -220,6 +223,31 @@ fn quarantine(r: &mut Reader) -> Quarantine {
         r.problem("quarantine.max", text);
     }
     Quarantine { base, max }
+}
+
+fn thresholds(r: &mut Reader) -> Thresholds {
+    let count = |given: &Given| parse::whole_or_off(given, COUNT_MAX);
+    Thresholds {
+        enabled: r.get("thresholds.enabled", false, parse::boolean),
+        interval: r.get("thresholds.interval", "30s", parse::positive_duration),
+        exited_containers: r.get("thresholds.exited_containers", 500, count),
+        not_ready_sandboxes: r.get("thresholds.not_ready_sandboxes", 50, count),
+        list_limit_ratio: r.get("thresholds.list_limit_ratio", 0.75, |given| {
+            parse::number_or_off(given, 1)
+        }),
+        image_fs_used_percent: r.get("thresholds.image_fs_used_percent", 85, |given| {
+            parse::number_or_off(given, 100)
+        }),
+    }
+}
+
+fn alertmanager(r: &mut Reader) -> Alertmanager {
+    Alertmanager {
+        poll: r.get("alertmanager.poll", [], |given| {
+            parse::list(given, parse::url)
+        }),
+        interval: r.get("alertmanager.interval", "30s", parse::positive_duration),
+    }
 }
 
 fn brakes(r: &mut Reader) -> Brakes {

@@ -195,8 +195,6 @@ fn what_is_not_served_is_refused_when_asked_for() {
 #[test]
 fn what_is_not_served_may_be_switched_off() {
     let off = "
-thresholds: {enabled: false, interval: 1m}
-alertmanager: {poll: [], interval: 1m}
 evidence: {enabled: false, max_age: 7d}
 web: {config_file: null, bearer_token_files: {read: [], act: []}}";
     assert_eq!(yaml(off), yaml(""));

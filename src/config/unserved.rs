@@ -28,42 +28,8 @@ pub(super) fn read(reader: &mut Reader) {
     }
 }
 
-fn sections() -> [Section; 4] {
-    [thresholds(), alertmanager(), evidence(), web()]
-}
-
-fn thresholds() -> Section {
-    Section {
-        switch: Some(("thresholds.enabled", false.into())),
-        keys: vec![
-            ("thresholds.enabled", false.into(), parse::boolean),
-            ("thresholds.interval", "30s".into(), |g| {
-                parse::positive_duration(g).map(|_| true)
-            }),
-            ("thresholds.exited_containers", 500.into(), some_count),
-            ("thresholds.not_ready_sandboxes", 50.into(), some_count),
-            ("thresholds.list_limit_ratio", 0.75.into(), |g| {
-                parse::number(g, 1).map(|n| n > 0.0)
-            }),
-            ("thresholds.image_fs_used_percent", 85.into(), |g| {
-                parse::number(g, 100).map(|n| n > 0.0)
-            }),
-        ],
-    }
-}
-
-fn alertmanager() -> Section {
-    Section {
-        switch: Some(("alertmanager.poll", [].into())),
-        keys: vec![
-            ("alertmanager.poll", [].into(), |given| {
-                parse::list(given, parse::url).map(|urls| !urls.is_empty())
-            }),
-            ("alertmanager.interval", "30s".into(), |g| {
-                parse::positive_duration(g).map(|_| true)
-            }),
-        ],
-    }
+fn sections() -> [Section; 2] {
+    [evidence(), web()]
 }
 
 fn evidence() -> Section {
@@ -100,10 +66,6 @@ fn some_duration(given: &Given) -> Parsed<bool> {
 
 fn some_size(given: &Given) -> Parsed<bool> {
     parse::size(given, 0, u64::MAX).map(|size| size > 0)
-}
-
-fn some_count(given: &Given) -> Parsed<bool> {
-    parse::whole_or_off::<u32>(given, u32::MAX.into()).map(|count| count.is_some())
 }
 
 fn some_paths(given: &Given) -> Parsed<bool> {

@@ -12,7 +12,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Target;
-use crate::report::{Cause, Outcome};
+use crate::report::Outcome;
 pub use ticket::{AlertKey, Options, Ticket, Trigger};
 
 /// Passes that can wait at the same time. Only triggers with different options wait apart.
@@ -125,7 +125,7 @@ impl Gate {
         if let Some(answer) = self.known_alert(&trigger, now) {
             return answer;
         }
-        if trigger.cause == Cause::Alert {
+        if trigger.cause.is_automatic() {
             if let Some(joined) = self.join_running(&trigger, now) {
                 return Admission::Merged(joined);
             }

@@ -4,43 +4,33 @@
 //! heal, 400 for what nobody understands, and everything else is 2xx.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
-use super::{Problem, Route, Service, body, json};
+use super::{Problem, Service, body, json};
+use crate::alert::{Alert, KEY_MAX_BYTES, judge};
 use crate::gc::gate::Options;
-use crate::gc::{Target, Targets};
-use crate::report::{AlertInfo, AlertResult, Cause};
+use crate::report::{AlertResult, Cause};
 use crate::worker::{Answer, Request as PassRequest};
 
 /// Alerts that the answer lists one by one; all are counted.
 const LISTED_MAX: usize = 100;
 
-/// A fingerprint or start may be this long: Alertmanager's have 16 and some 30 characters. They are
-/// remembered, so that what nobody bounds would grow with each call.
-const KEY_MAX_BYTES: usize = 128;
-/// Characters of an alert's name that are remembered and shown.
-const NAME_MAX_CHARS: usize = 200;
-
 /// The webhook's body, as far as we read it; other keys are fine.
 #[derive(Debug, Deserialize)]
 struct Webhook {
     version: String,
-    alerts: Vec<Alert>,
+    alerts: Vec<Received>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Alert {
+struct Received {
     status: Status,
-    labels: BTreeMap<String, String>,
-    #[serde(default, rename = "startsAt")]
-    starts_at: String,
-    #[serde(default)]
-    fingerprint: String,
+    #[serde(flatten)]
+    alert: Alert,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -98,30 +88,27 @@ fn read(body: &[u8]) -> Result<Webhook, Problem> {
             "webhook version \"{version}\" is not understood; only \"4\" is"
         )));
     }
-    let too_long = |alert: &&Alert| {
-        alert.fingerprint.len() > KEY_MAX_BYTES || alert.starts_at.len() > KEY_MAX_BYTES
-    };
-    if let Some(alert) = webhook.alerts.iter().find(too_long) {
+    if let Some(received) = webhook.alerts.iter().find(|r| r.alert.is_too_long()) {
         return Err(Problem::bad(format!(
             "the fingerprint or startsAt of an alert \"{}\" is longer than {KEY_MAX_BYTES} bytes",
-            alert.name()
+            received.alert.name()
         )));
     }
     Ok(webhook)
 }
 
-fn handle(service: &Service, alerts: Vec<Alert>) -> Vec<Handled> {
+fn handle(service: &Service, alerts: Vec<Received>) -> Vec<Handled> {
     let routes = service.live().routes;
     let mut handled = Vec::with_capacity(alerts.len());
     let (mut asking, mut requests) = (Vec::new(), Vec::new());
     // Resolved ones first: what they take back shall not swallow what fires now.
     let (resolved, firing): (Vec<_>, Vec<_>) = alerts
         .into_iter()
-        .partition(|alert| alert.status == Status::Resolved);
-    for alert in resolved.iter().chain(&firing) {
+        .partition(|received| received.status == Status::Resolved);
+    for Received { status, alert } in resolved.iter().chain(&firing) {
         match judge(&routes, &service.fixed.node, alert) {
             Err((result, why)) => handled.push(Handled::new(alert, result, None, why)),
-            Ok(_) if alert.status == Status::Resolved => {
+            Ok(_) if *status == Status::Resolved => {
                 let withdrawn = service.worker.withdraw(&alert.info());
                 let pass = withdrawn.map(|record| record.id());
                 let result = if pass.is_some() {
@@ -150,69 +137,16 @@ fn handle(service: &Service, alerts: Vec<Alert>) -> Vec<Handled> {
     handled
 }
 
-/// Which targets an alert asks for, if it is for us at all.
-fn judge(
-    routes: &[Route],
-    node: &str,
-    alert: &Alert,
-) -> Result<BTreeSet<Target>, (AlertResult, Option<String>)> {
-    match alert.labels.get("node").map(String::as_str) {
-        None | Some("") => {}
-        Some(other) if other == node => {}
-        Some(other) => {
-            return Err((
-                AlertResult::OtherNode,
-                Some(format!("it is about node \"{other}\"")),
-            ));
-        }
-    }
-    if !routes.is_empty() {
-        let matching = routes.iter().find(|route| {
-            route
-                .matches
-                .iter()
-                .all(|(label, value)| alert.labels.get(label) == Some(value))
-        });
-        let why = "no entry of `alerts` in the configuration matches it";
-        return match matching {
-            Some(route) => Ok(route.targets.clone()),
-            None => Err((AlertResult::NotRouted, Some(why.to_owned()))),
-        };
-    }
-    match alert
-        .labels
-        .get("crisweep")
-        .map(|word| word.parse::<Targets>())
-    {
-        None => Err((
-            AlertResult::NotRouted,
-            Some("it has no label `crisweep`".to_owned()),
-        )),
-        Some(Ok(targets)) => Ok(targets.0),
-        Some(Err(error)) => Err((
-            AlertResult::BadTarget,
-            Some(format!("label `crisweep`: {error}")),
-        )),
-    }
-}
-
 fn outcome(answer: Answer) -> (AlertResult, Option<String>, Option<String>) {
-    match answer {
-        Answer::Queued(record) => (AlertResult::Accepted, Some(record.id()), None),
-        Answer::Merged(record) => (AlertResult::Merged, Some(record.id()), None),
-        Answer::Duplicate(id) => (AlertResult::Duplicate, Some(id), None),
-        Answer::Braked(brake) => (AlertResult::Braked, None, Some(brake.to_string())),
-        Answer::QueueFull => (
-            AlertResult::Unavailable,
-            None,
-            Some("too many passes are waiting".to_owned()),
-        ),
-        Answer::ShuttingDown => (
-            AlertResult::Unavailable,
-            None,
-            Some("the service is going down".to_owned()),
-        ),
-    }
+    let result = answer.alert_result();
+    let (pass, why) = match answer {
+        Answer::Queued(record) | Answer::Merged(record) => (Some(record.id()), None),
+        Answer::Duplicate(id) => (Some(id), None),
+        Answer::Braked(brake) => (None, Some(brake.to_string())),
+        Answer::QueueFull => (None, Some("too many passes are waiting".to_owned())),
+        Answer::ShuttingDown => (None, Some("the service is going down".to_owned())),
+    };
+    (result, pass, why)
 }
 
 fn reply(handled: Vec<Handled>) -> Response {
@@ -265,98 +199,9 @@ impl Handled {
     }
 }
 
-impl Alert {
-    fn name(&self) -> String {
-        let name = self.labels.get("alertname").map(String::as_str);
-        let name = name.unwrap_or_default().chars();
-        name.take(NAME_MAX_CHARS).collect()
-    }
-
-    /// An alert without fingerprint is told apart by its labels, which is what a fingerprint is.
-    fn info(&self) -> AlertInfo {
-        let fingerprint = if self.fingerprint.is_empty() {
-            let mut hasher = DefaultHasher::new();
-            self.labels.hash(&mut hasher);
-            format!("{:016x}", hasher.finish())
-        } else {
-            self.fingerprint.clone()
-        };
-        AlertInfo {
-            name: self.name(),
-            fingerprint,
-            starts_at: self.starts_at.clone(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn alert(labels: &[(&str, &str)]) -> Alert {
-        let labels = labels
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect();
-        Alert {
-            status: Status::Firing,
-            labels,
-            starts_at: String::new(),
-            fingerprint: String::new(),
-        }
-    }
-
-    fn routed(labels: &[(&str, &str)]) -> Result<BTreeSet<Target>, AlertResult> {
-        judge(&[], "node-1", &alert(labels)).map_err(|(result, _)| result)
-    }
-
-    #[test]
-    fn the_crisweep_label_names_the_targets() {
-        assert_eq!(
-            routed(&[("crisweep", "containers")]),
-            Ok([Target::Containers].into())
-        );
-        assert_eq!(routed(&[("crisweep", "all")]), Ok(Target::ALL.into()));
-        assert_eq!(
-            routed(&[("alertname", "Other")]),
-            Err(AlertResult::NotRouted)
-        );
-        assert_eq!(
-            routed(&[("crisweep", "images")]),
-            Ok([Target::Images].into())
-        );
-        assert_eq!(
-            routed(&[("crisweep", "everything")]),
-            Err(AlertResult::BadTarget)
-        );
-    }
-
-    #[test]
-    fn only_alerts_about_this_node_are_obeyed() {
-        let of_node = |node| routed(&[("crisweep", "all"), ("node", node)]);
-        assert!(of_node("node-1").is_ok());
-        assert!(of_node("").is_ok());
-        assert_eq!(of_node("node-10"), Err(AlertResult::OtherNode));
-    }
-
-    #[test]
-    fn routes_replace_the_label_and_the_first_match_counts() {
-        let route = |name: &str, target| Route {
-            matches: [("alertname".to_owned(), name.to_owned())].into(),
-            targets: [target].into(),
-        };
-        let routes = [
-            route("A", Target::Containers),
-            route("A", Target::Sandboxes),
-            route("B", Target::Sandboxes),
-        ];
-        let targets = |labels: &[(&str, &str)]| judge(&routes, "n", &alert(labels)).ok();
-        assert_eq!(
-            targets(&[("alertname", "A")]),
-            Some([Target::Containers].into())
-        );
-        assert_eq!(targets(&[("alertname", "C"), ("crisweep", "all")]), None);
-    }
 
     #[test]
     fn what_is_not_a_webhook_is_refused() {
@@ -380,18 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn alerts_without_fingerprint_are_told_apart_by_their_labels() {
-        let one = alert(&[("a", "1"), ("b", "2")]).info();
-        assert_eq!(one, alert(&[("b", "2"), ("a", "1")]).info());
-        assert_ne!(one, alert(&[("a", "1")]).info());
-    }
-
-    #[test]
-    fn what_is_remembered_of_an_alert_is_bounded() {
-        let long = "x".repeat(1 << 19);
-        let info = alert(&[("alertname", &long), ("other", &long)]).info();
-        assert_eq!(info.name.len(), NAME_MAX_CHARS);
-        assert_eq!(info.fingerprint.len(), 16);
+    fn keys_that_would_be_remembered_at_length_are_refused() {
         let with = |key: &str, length: usize| {
             let value = "f".repeat(length);
             let alert = format!(r#"{{"status": "firing", "labels": {{}}, "{key}": "{value}"}}"#);

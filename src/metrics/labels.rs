@@ -3,7 +3,7 @@
 use super::table::Label;
 use super::{Endpoint, StatusClass};
 use crate::gc::{RemoveReason, Target};
-use crate::report::{AlertResult, Cause, FailureClass, Outcome};
+use crate::report::{AlertResult, Cause, FailureClass, Outcome, PollResult};
 
 macro_rules! labels {
     ($($label:ty = $name:literal),* $(,)?) => {$(
@@ -24,6 +24,7 @@ labels! {
     Endpoint = "endpoint",
     FailureClass = "class",
     Outcome = "outcome",
+    PollResult = "result",
     RemoveReason = "reason",
     StatusClass = "code",
     Target = "target",

@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::Cause;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -72,7 +72,7 @@ impl Ticket {
 
     pub(super) fn join(&mut self, trigger: &Trigger) {
         self.targets.extend(&trigger.targets);
-        if trigger.cause != Cause::Alert {
+        if !trigger.cause.is_automatic() {
             self.by_hand.extend(&trigger.targets);
         }
         match &trigger.alert {
