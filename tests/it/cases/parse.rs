@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crisweep::gc::{PodKnowledge, Policy, Target, TargetError, Targets, Verdict};
 use crisweep::model::{
     Container, ContainerId, ContainerState, Labels, PodList, PodRef, PodSandbox, PodSandboxId,
-    PodSandboxState, PodUid, Pods, PodsUnknown, Rows, Snapshot, SourcePod,
+    PodSandboxState, PodUid, Pods, PodsUnknown, Rows, Seen, Snapshot, SourcePod,
 };
 use jiff::Timestamp;
 
@@ -78,6 +78,7 @@ impl Case {
             taken_at: "2026-01-02T12:00:00Z".parse().unwrap(),
             containers: Rows::default(),
             sandboxes: Rows::default(),
+            seen: Seen::default(),
             pods: Pods::Unknown(PodsUnknown::NoSource),
             last_exits: BTreeMap::new(),
             quarantine: BTreeMap::new(),

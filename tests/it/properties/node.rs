@@ -7,7 +7,7 @@ use std::time::Duration;
 use crisweep::gc::{AgeFrom, ContainerPolicy, Limit, Policy, Protect, SandboxPolicy};
 use crisweep::model::{
     Container, ContainerId, ContainerState, Labels, PodList, PodRef, PodSandbox, PodSandboxId,
-    PodSandboxState, PodUid, Pods, PodsUnknown, Rows, Snapshot, SourcePod,
+    PodSandboxState, PodUid, Pods, PodsUnknown, Rows, Seen, Snapshot, SourcePod,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -58,6 +58,7 @@ pub(crate) fn nodes(oddity: Oddity) -> impl Strategy<Value = Node> {
                 taken_at: now(),
                 containers: Rows::default(),
                 sandboxes: Rows::default(),
+                seen: Seen::default(),
                 pods: source_of(source, peers, oddity),
                 last_exits: BTreeMap::new(),
                 quarantine: BTreeMap::new(),
