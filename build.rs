@@ -1,8 +1,12 @@
-//! Compiles our subsets of the CRI and of the kubelet's pods API with protox, so that no `protoc` is
-//! needed.
+//! Compiles our subsets of the CRI, of containerd's container service and of the kubelet's pods API with
+//! protox, so that no `protoc` is needed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let protos = ["proto/runtime/v1/cri.proto", "proto/pods/pods.proto"];
+    let protos = [
+        "proto/runtime/v1/cri.proto",
+        "proto/containerd/containers.proto",
+        "proto/pods/pods.proto",
+    ];
     for proto in protos {
         println!("cargo:rerun-if-changed={proto}");
     }

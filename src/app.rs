@@ -123,6 +123,7 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
         timeout: config.runtime.timeout,
         removal_timeout: config.runtime.removal_timeout,
         max_message_bytes: config.runtime.max_message_bytes,
+        log_roots: cri::LogRoots::default().under(&config.runtime.host_root),
     });
     let pods = PodSource::new(
         pod_source::of(config),

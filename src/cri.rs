@@ -12,11 +12,11 @@ mod testing;
 
 use std::time::Duration;
 
-use crate::model::Rows;
+use crate::model::{Coverage, Rows};
 
 use jiff::Timestamp;
 
-pub use client::{Client, Settings};
+pub use client::{Client, LogRoots, Settings};
 pub use error::Error;
 
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState};
@@ -34,6 +34,21 @@ use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState};
 )]
 pub mod proto {
     tonic::include_proto!("runtime.v1");
+}
+
+/// Generated from `proto/containerd/containers.proto`.
+#[allow(
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction,
+    reason = "generated code"
+)]
+pub mod containerd {
+    tonic::include_proto!("containerd.services.containers.v1");
 }
 
 /// Longest path that a unix socket's address can hold, in bytes (`sun_path` less its final NUL).
@@ -70,37 +85,60 @@ pub struct Condition {
     pub message: String,
 }
 
-/// How a list was read.
+/// How a list was read: the lowest rung of the ladder that gave a row of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ListMode {
     /// Over the streaming RPC.
     Streaming,
     /// In one answer.
     Unary,
+    /// In one answer for each state.
+    PerState,
+    /// In one answer for each pod, and for each sandbox that none of them covers.
+    PerPod,
+    /// The same, for pods that only containerd's own container service knew of.
+    Containerd,
+    /// One by one, by id.
+    Status,
 }
 
 impl ListMode {
     /// Every mode.
-    pub const ALL: [Self; 2] = [Self::Streaming, Self::Unary];
+    pub const ALL: [Self; 6] = [
+        Self::Streaming,
+        Self::Unary,
+        Self::PerState,
+        Self::PerPod,
+        Self::Containerd,
+        Self::Status,
+    ];
 
     /// Returns the mode as metrics write it.
     pub fn label(self) -> &'static str {
         match self {
             Self::Streaming => "streaming",
             Self::Unary => "unary",
+            Self::PerState => "per-state",
+            Self::PerPod => "per-pod",
+            Self::Containerd => "containerd",
+            Self::Status => "status",
         }
     }
 }
 
-/// A whole, unfiltered list.
+/// An unfiltered list, or what of it could be read.
 #[derive(Clone, Debug)]
 pub struct Listed<T> {
     /// Its rows.
     pub rows: Rows<T>,
     /// Rows that lack what must be there (an id) and so are missing from `rows`.
     pub malformed: usize,
+    /// How much of the list `rows` is.
+    pub coverage: Coverage,
     /// What the unfiltered unary answer weighs on the wire.
     pub response_bytes: u64,
+    /// The smallest limit that the runtime refused a list for on this connection.
+    pub limit_bytes: Option<u64>,
     /// How it was read.
     pub mode: ListMode,
     /// How long that took.

@@ -9,6 +9,8 @@
 //!   after a clock step they differ, and both stay.
 //! - What the node-wide cap takes is what the kubelet would take under the same cap, less what is
 //!   protected; nothing is taken in a protected one's place.
+//! - On an incomplete look only what is certain without the missing part goes: what is planned on a
+//!   part of a node's records is planned on all of them too (`model::Seen`).
 //! - Every object gets a verdict with a reason, and the same code judges for a preview and a pass.
 
 pub mod check;

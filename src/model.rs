@@ -395,15 +395,51 @@ pub struct PodOrigin {
     pub why: String,
 }
 
+/// How much of a list a look has; what it lacks may exist unseen. Ordered: more is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Coverage {
+    /// Any record may be missing.
+    Partial,
+    /// Every running container, every ready sandbox. Others may be missing.
+    Living,
+    /// Every record.
+    #[default]
+    Whole,
+}
+
+/// How much of the node's containers and sandboxes a look has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Of the containers.
+    pub containers: Coverage,
+    /// Of the pod sandboxes.
+    pub sandboxes: Coverage,
+}
+
+impl Seen {
+    /// Nothing is missing: only then may anything be concluded from what is not there, or counted.
+    pub fn is_all(self) -> bool {
+        self.containers == Coverage::Whole && self.sandboxes == Coverage::Whole
+    }
+
+    /// No pod lives here unseen.
+    pub fn is_all_that_lives(self) -> bool {
+        self.containers >= Coverage::Living && self.sandboxes >= Coverage::Living
+    }
+}
+
 /// The node at one moment: all that planning may know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Read before the first call, so that ages err towards young. Planning's only "now".
     pub taken_at: Timestamp,
-    /// Every container record; shared with the look that found them.
+    /// The container records; shared with the look that found them.
     pub containers: Rows<Container>,
-    /// Every pod sandbox record.
+    /// The pod sandbox records.
     pub sandboxes: Rows<PodSandbox>,
+    /// How much of both this is.
+    pub seen: Seen,
     /// What the pod source said, asked after the runtime.
     pub pods: Pods,
     /// When a pod's last container was seen to exit, also where that record has since been removed.
@@ -425,6 +461,7 @@ impl Snapshot {
             taken_at,
             containers: Rows::default(),
             sandboxes: Rows::default(),
+            seen: Seen::default(),
             pods: Pods::Unknown(PodsUnknown::NoSource),
             last_exits: BTreeMap::new(),
             quarantine: BTreeMap::new(),

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use crate::cri;
 use crate::memory;
 use crate::model::{
-    Container, Filesystem, Image, Images, Logs, PodOrigin, PodSandbox, PodSandboxId,
-    PodSandboxState, PodUid, Pods, Rows, Snapshot,
+    Container, Coverage, Filesystem, Image, Images, Logs, PodOrigin, PodSandbox, PodSandboxId,
+    PodSandboxState, PodUid, Pods, Rows, Seen, Snapshot,
 };
 use crate::pods::PodSource;
 use crate::report::NodeFigures;
@@ -138,6 +138,7 @@ impl Look {
             taken_at: self.taken_at,
             containers: containers.clone(),
             sandboxes: sandboxes.clone(),
+            seen: self.seen(),
             pods: self.pods.clone(),
             last_exits: self.last_exits.clone(),
             quarantine,
@@ -145,6 +146,15 @@ impl Look {
             logs: Logs::default(),
             removed: Vec::new(),
         })
+    }
+
+    /// Returns how much of the node this look has; of a list that is missing, nothing.
+    pub fn seen(&self) -> Seen {
+        let missing = Coverage::Partial;
+        Seen {
+            containers: self.containers.as_ref().map_or(missing, |l| l.coverage),
+            sandboxes: self.sandboxes.as_ref().map_or(missing, |l| l.coverage),
+        }
     }
 
     /// Says whether a list is missing because the runtime went away or is not ready yet.
@@ -403,11 +413,14 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
             .exits
             .fill(client, &mut listed.rows, taken_at, exits_budget);
         exits_unknown = timed(&mut timings.exits, fill).await;
-        let holders = sandboxes
-            .as_ref()
-            .map(|list| list.rows.as_slice())
-            .unwrap_or_default();
-        memory.exits.forget_pods_without(&listed.rows, holders);
+        // What an incomplete list lacks may be there all the same.
+        if let Ok(holders) = &sandboxes
+            && listed.coverage.min(holders.coverage) == Coverage::Whole
+        {
+            memory
+                .exits
+                .forget_pods_without(&listed.rows, &holders.rows);
+        }
     }
     Look {
         taken_at,

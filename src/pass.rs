@@ -21,7 +21,7 @@ use crate::cri;
 use crate::gc::gate::Options;
 use crate::gc::{self, Plan, Policy, Removal, RemoveReason, Target};
 use crate::metrics::Metrics;
-use crate::model::PodSandboxId;
+use crate::model::{Coverage, PodSandboxId, Seen};
 use crate::observe::{Look, Observer};
 use crate::quarantine::{BackOff, Quarantine};
 use crate::record::Record;
@@ -268,7 +268,9 @@ impl<'a> Run<'a> {
             () = self.record.cancelled().cancelled() => return Err(self.stopped()),
         };
         let look = look.map_err(|error| End::NoLook(error.to_string()))?;
-        if let Ok(sandboxes) = &look.sandboxes {
+        if let Ok(sandboxes) = &look.sandboxes
+            && sandboxes.coverage == Coverage::Whole
+        {
             let listed: BTreeSet<&PodSandboxId> =
                 sandboxes.rows.iter().map(|row| &row.id).collect();
             self.runner.quarantine().retain(|id| listed.contains(id));
@@ -292,6 +294,7 @@ impl<'a> Run<'a> {
             .snapshot(quarantine)
             .map_err(|error| End::NoLook(error.to_string()))?;
         let plan = gc::plan(&snapshot, &self.rules.policy, targets);
+        self.tell_if_incomplete(snapshot.seen);
         let violations = gc::check::check(&plan.removals, &snapshot, &self.rules.policy);
         for violation in &violations {
             tracing::error!(%violation, "the plan breaks a rule; this is a bug in crisweep");
@@ -299,6 +302,14 @@ impl<'a> Run<'a> {
         match violations.first() {
             None => Ok(plan),
             Some(first) => Err(End::BadPlan(first.to_string())),
+        }
+    }
+
+    fn tell_if_incomplete(&self, seen: Seen) {
+        if !seen.is_all() {
+            let line = "the runtime's lists could not be read whole; only what is certain goes";
+            tracing::warn!(pass.id = %self.record.id(), ?seen, "{line}");
+            self.record.line(line.to_owned());
         }
     }
 
@@ -321,7 +332,9 @@ impl<'a> Run<'a> {
                 .iter()
                 .filter(|r| !still.contains(r.subject.id.as_str()))
             {
-                if !stays.contains(removal.subject.id.as_str()) {
+                // What an incomplete look lacks need not be gone.
+                let missing = !stays.contains(removal.subject.id.as_str());
+                if missing && look.seen().is_all() {
                     report.already_gone += 1;
                 } else if removal.reason == RemoveReason::OverCap {
                     report.planned = report.planned.saturating_sub(1);

@@ -31,6 +31,7 @@
 
 mod builder;
 mod conduct;
+mod containerd;
 pub mod demo;
 mod events;
 mod handle;

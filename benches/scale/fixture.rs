@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use crisweep::cri::{codec, proto};
 use crisweep::model::{
-    Container, ContainerState, PodList, PodSandbox, PodUid, Pods, Snapshot, SourcePod,
+    Container, ContainerState, PodList, PodSandbox, PodUid, Pods, Seen, Snapshot, SourcePod,
 };
 use crisweep::sim::{Handle, Phase};
 use jiff::SignedDuration;
@@ -68,6 +68,7 @@ fn snapshot(sim: &Handle) -> Snapshot {
     Snapshot {
         containers: containers.into(),
         sandboxes: sandboxes.into(),
+        seen: Seen::default(),
         pods: Pods::Known(PodList {
             pods: pods.collect(),
             ..PodList::default()

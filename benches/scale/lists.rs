@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crisweep::cri::{Client, Settings, codec, proto};
+use crisweep::cri::{Client, LogRoots, Settings, codec, proto};
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use prost::Message;
@@ -32,6 +32,7 @@ fn over_socket(bencher: Bencher<'_, '_>, size: usize, streaming: bool) {
         timeout: Duration::from_secs(60),
         removal_timeout: Duration::from_secs(60),
         max_message_bytes: node::MESSAGE_BYTES_MAX,
+        log_roots: LogRoots::default(),
     });
     let list = || {
         let listed = runtime.block_on(client.list_containers());

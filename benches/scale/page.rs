@@ -6,7 +6,7 @@ use std::time::Duration;
 use crisweep::cri::{ListMode, Listed, Version};
 use crisweep::gc::{self, Policy, Target};
 use crisweep::metrics::Metrics;
-use crisweep::model::{PodOrigin, Pods, Rows};
+use crisweep::model::{Coverage, PodOrigin, Pods, Rows};
 use crisweep::observe::{Filesystems, Look, Timings};
 use crisweep::scrape::{Format, Input, render};
 use divan::{Bencher, black_box};
@@ -74,6 +74,8 @@ fn listed<T>(rows: Rows<T>, response_bytes: usize) -> Listed<T> {
     Listed {
         rows,
         malformed: 0,
+        coverage: Coverage::Whole,
+        limit_bytes: None,
         response_bytes: response_bytes as u64,
         mode: ListMode::Unary,
         duration: Duration::from_millis(10),

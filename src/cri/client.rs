@@ -1,13 +1,15 @@
 //! The RPCs that crisweep makes, each with a deadline and a message limit.
 //!
-//! Never retries and never caches: what a failure means is the caller's to say.
+//! Never retries and never caches an answer: what a failure means is the caller's to say. Lists alone are
+//! read another way when one fails for its size (`ladder`).
 
+mod ladder;
 mod link;
 mod lists;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tonic::transport::Channel;
 
@@ -17,7 +19,7 @@ use super::proto::runtime_service_client::RuntimeServiceClient;
 use super::{
     ContainerStatus, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert, proto,
 };
-use crate::model::{Container, ContainerId, Image, PodSandbox, PodSandboxId};
+use crate::model::{Container, ContainerId, Coverage, Image, PodSandbox, PodSandboxId};
 
 /// What the kubelet sends as its own version of the interface.
 const INTERFACE_VERSION: &str = "0.1.0";
@@ -36,6 +38,39 @@ pub struct Settings {
     pub removal_timeout: Duration,
     /// The biggest answer that is decoded.
     pub max_message_bytes: usize,
+    /// Where the names of log files tell ids that no list does.
+    pub log_roots: LogRoots,
+}
+
+/// Where pods' logs are. Only names are read there, never followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRoots {
+    /// Directories `namespace_pod_uid`.
+    pub pods: PathBuf,
+    /// Links `pod_namespace_container-id.log`.
+    pub containers: PathBuf,
+}
+
+impl Default for LogRoots {
+    /// Where the kubelet puts them.
+    fn default() -> Self {
+        Self {
+            pods: "/var/log/pods".into(),
+            containers: "/var/log/containers".into(),
+        }
+    }
+}
+
+impl LogRoots {
+    /// Returns the same places as seen from where the host's root directory is `host_root`.
+    #[must_use]
+    pub fn under(&self, host_root: &Path) -> Self {
+        let at = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
+        Self {
+            pods: at(&self.pods),
+            containers: at(&self.containers),
+        }
+    }
 }
 
 /// A CRI runtime. Clones share its connections.
@@ -53,6 +88,8 @@ struct Shared {
     runtime: Link,
     /// `None`: the runtime's.
     image: Option<Link>,
+    /// How the runtime's lists were read last.
+    stands: ladder::Stands,
 }
 
 impl Client {
@@ -66,6 +103,7 @@ impl Client {
                 settings,
                 runtime,
                 image,
+                stands: ladder::Stands::default(),
             }),
         }
     }
@@ -98,25 +136,33 @@ impl Client {
             .map(convert::status)
     }
 
-    /// Lists every container.
+    /// Lists every container, by whatever way the runtime leaves open. If none shows all of them, the
+    /// answer says so ([`Listed::coverage`]).
     pub async fn list_containers(&self) -> Result<Listed<Container>, Error> {
-        self.runtime()
-            .list::<proto::ContainerRow>(&lists::CONTAINERS, self.timeout())
-            .await
+        ladder::containers(self).await
     }
 
-    /// Lists every pod sandbox.
+    /// Lists every pod sandbox, likewise.
     pub async fn list_pod_sandboxes(&self) -> Result<Listed<PodSandbox>, Error> {
-        self.runtime()
-            .list::<proto::PodSandboxRow>(&lists::SANDBOXES, self.timeout())
-            .await
+        ladder::sandboxes(self).await
     }
 
-    /// Lists every image.
+    /// Lists every image. There is no way to ask for a part of them.
     pub async fn list_images(&self) -> Result<Listed<Image>, Error> {
-        self.image()
-            .list::<proto::ImageRow>(&lists::IMAGES, self.timeout())
-            .await
+        let started = Instant::now();
+        let list = self
+            .image()
+            .list::<proto::ImageRow>(&lists::IMAGES, self.timeout());
+        let (mode, page) = list.await?;
+        Ok(Listed {
+            rows: page.rows.into(),
+            malformed: page.malformed,
+            coverage: Coverage::Whole,
+            response_bytes: page.bytes,
+            limit_bytes: None,
+            mode,
+            duration: started.elapsed(),
+        })
     }
 
     /// Asks which file systems hold images and writable layers, and how much of them.
@@ -170,6 +216,39 @@ impl Client {
         status
             .map(Some)
             .ok_or_else(|| not_about(METHOD, id.as_str()))
+    }
+
+    /// Asks for one container's record by its id, as a list would have it; `None` if it is gone.
+    async fn container_record(&self, id: &ContainerId) -> Result<Option<Container>, Error> {
+        const METHOD: &str = "ContainerStatus";
+        let message = proto::ContainerStatusRequest {
+            container_id: id.to_string(),
+            // The sandbox's id is only in the runtime's own words.
+            verbose: true,
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.container_status(request(message, deadline));
+        let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
+        let record = |answer| convert::container_record(id, answer);
+        answer
+            .map(|answer| record(answer).map_err(|_malformed| not_about(METHOD, id.as_str())))
+            .transpose()
+    }
+
+    /// Asks for one pod sandbox's record by its id; `None` if it is gone.
+    async fn sandbox_record(&self, id: &PodSandboxId) -> Result<Option<PodSandbox>, Error> {
+        const METHOD: &str = "PodSandboxStatus";
+        let message = proto::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_string(),
+            verbose: false,
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.pod_sandbox_status(request(message, deadline));
+        let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
+        let record = |answer| convert::sandbox_record(id, answer);
+        answer
+            .map(|answer| record(answer).map_err(|_malformed| not_about(METHOD, id.as_str())))
+            .transpose()
     }
 
     /// Lists the containers that name a sandbox. An answer with a row that names no container or no

@@ -22,10 +22,23 @@ const ROWS_FIELD: u32 = 1;
 pub struct Page<M> {
     /// Its rows, converted.
     pub rows: Vec<M>,
+    /// What each of them weighs on the wire, its tag and length included.
+    pub weights: Vec<u64>,
     /// Rows that lack what must be there.
     pub malformed: usize,
     /// What the message weighs on the wire, all fields counted.
     pub bytes: u64,
+}
+
+impl<M> Default for Page<M> {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            weights: Vec::new(),
+            malformed: 0,
+            bytes: 0,
+        }
+    }
 }
 
 /// Sends `Q`, receives pages of what `R` converts to.
@@ -86,18 +99,21 @@ pub enum ReadError {
 /// use is not known, so nothing may be concluded from the rest.
 pub fn read<R: Row>(mut message: Bytes) -> Result<Page<R::Model>, ReadError> {
     let mut page = Page {
-        rows: Vec::new(),
-        malformed: 0,
         bytes: message.len() as u64,
+        ..Page::default()
     };
     while message.has_remaining() {
+        let before = message.len();
         let (field, wire_type) = decode_key(&mut message)?;
         if field != ROWS_FIELD || wire_type != WireType::LengthDelimited {
             skip_field(wire_type, field, &mut message, DecodeContext::default())?;
             continue;
         }
         match R::decode(take_row(&mut message)?)?.into_model() {
-            Ok(row) => page.rows.push(row),
+            Ok(row) => {
+                page.rows.push(row);
+                page.weights.push((before - message.len()) as u64);
+            }
             Err(Malformed) => page.malformed += 1,
         }
     }
@@ -140,19 +156,16 @@ mod tests {
         assert_eq!(page.rows.len(), 1);
         assert_eq!(page.rows[0].id.as_str(), "a");
         assert_eq!(page.malformed, 2);
+        let alone = proto::ListContainersResponse {
+            containers: vec![container("a", "s")],
+        };
+        assert_eq!(page.weights, [alone.encoded_len() as u64]);
     }
 
     #[test]
     fn an_empty_message_is_an_empty_page() {
         let page = read_containers(Bytes::new()).unwrap();
-        assert_eq!(
-            page,
-            Page {
-                rows: Vec::new(),
-                malformed: 0,
-                bytes: 0
-            }
-        );
+        assert_eq!(page, Page::default());
     }
 
     #[test]

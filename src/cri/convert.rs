@@ -17,7 +17,7 @@ use crate::model::{
 
 /// Labels with this beginning are the kubelet's own.
 const KUBELET_LABELS: &str = "io.kubernetes.";
-const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
+pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
 
@@ -128,6 +128,68 @@ pub(crate) fn sandbox_status(
         state: sandbox_state(raw.state),
         created_at: created_at(raw.created_at),
     })
+}
+
+/// Makes of the answer to a verbose `ContainerStatus` the row that a list would have. Without the id of its
+/// sandbox there is none: containerd and CRI-O tell it in words of their own.
+pub(crate) fn container_record(
+    id: &ContainerId,
+    raw: proto::ContainerStatusResponse,
+) -> Result<Container, Malformed> {
+    let status = raw
+        .status
+        .filter(|status| status.id == id.as_str())
+        .ok_or(Malformed)?;
+    let row = proto::ContainerRow {
+        id: status.id,
+        pod_sandbox_id: raw
+            .info
+            .get("info")
+            .and_then(|info| sandbox_id(info))
+            .ok_or(Malformed)?,
+        metadata: status.metadata,
+        image: status.image.map(|spec| proto::ImageSpecRow {
+            image: spec.image,
+            user_specified_image: spec.user_specified_image,
+            runtime_handler: spec.runtime_handler,
+        }),
+        image_ref: status.image_ref,
+        state: status.state,
+        created_at: status.created_at,
+        labels: status.labels,
+        image_id: status.image_id,
+    };
+    row.into_model()
+}
+
+fn sandbox_id(info: &str) -> Option<String> {
+    /// All else in it is the container's whole specification.
+    #[derive(serde::Deserialize)]
+    struct Info {
+        #[serde(rename = "sandboxID")]
+        sandbox_id: String,
+    }
+    let info: Info = serde_json::from_str(info).ok()?;
+    Some(info.sandbox_id)
+}
+
+/// Makes of the answer to `PodSandboxStatus` the row that a list would have.
+pub(crate) fn sandbox_record(
+    id: &PodSandboxId,
+    raw: proto::PodSandboxStatusResponse,
+) -> Result<PodSandbox, Malformed> {
+    let status = raw
+        .status
+        .filter(|status| status.id == id.as_str())
+        .ok_or(Malformed)?;
+    let row = proto::PodSandboxRow {
+        id: status.id,
+        metadata: status.metadata,
+        state: status.state,
+        created_at: status.created_at,
+        labels: status.labels,
+    };
+    row.into_model()
 }
 
 /// Converts the answer to `Version`.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::error::plain;
-use super::{Client, SOCKET_PATH_BYTES_MAX, Settings, Version};
+use super::{Client, LogRoots, SOCKET_PATH_BYTES_MAX, Settings, Version};
 
 /// The environment variable that names the endpoint, as for crictl.
 pub const ENVIRONMENT_VARIABLE: &str = "CONTAINER_RUNTIME_ENDPOINT";
@@ -228,6 +228,7 @@ async fn ask_version(path: &Path) -> Result<Version, super::Error> {
         timeout: PROBE_TIMEOUT,
         removal_timeout: PROBE_TIMEOUT,
         max_message_bytes: PROBE_MESSAGE_BYTES_MAX,
+        log_roots: LogRoots::default(),
     };
     Client::new(settings).version().await
 }

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use super::proto::image_service_server::{ImageService, ImageServiceServer};
 use super::proto::runtime_service_server::{RuntimeService, RuntimeServiceServer};
-use super::{Settings, proto};
+use super::{LogRoots, Settings, proto};
 
 /// A server with threads of its own: dropped, it is gone as a killed process is, connections and all.
 pub(super) struct Server {
@@ -57,6 +57,10 @@ pub(super) fn place() -> (tempfile::TempDir, PathBuf, Settings) {
         timeout: Duration::from_secs(10),
         removal_timeout: Duration::from_secs(10),
         max_message_bytes: 64 << 20,
+        log_roots: LogRoots {
+            pods: dir.path().join("pods"),
+            containers: dir.path().join("containers"),
+        },
     };
     (dir, path, settings)
 }
@@ -92,6 +96,8 @@ pub(super) struct Fake {
     pub(super) hangs: bool,
     /// Applies no filter.
     pub(super) ignores_filters: bool,
+    /// What the unfiltered list of containers is answered with.
+    pub(super) refusal_of_unfiltered: Option<Status>,
     /// Every call, and its `grpc-timeout`.
     pub(super) calls: Arc<Mutex<Vec<(&'static str, String)>>>,
 }
@@ -193,6 +199,11 @@ impl RuntimeService for Fake {
         &self,
         r: Request<proto::ListContainersRequest>,
     ) -> Answer<proto::ListContainersResponse> {
+        if let Some(refusal) = &self.refusal_of_unfiltered
+            && r.get_ref().filter.is_none()
+        {
+            return Err(refusal.clone());
+        }
         let filter = r.get_ref().filter.clone().unwrap_or_default();
         let mut containers = self.containers.clone();
         if !filter.pod_sandbox_id.is_empty() && !self.ignores_filters {
@@ -254,6 +265,7 @@ impl RuntimeService for Fake {
         };
         let answer = proto::ContainerStatusResponse {
             status: Some(status),
+            ..Default::default()
         };
         self.answer("ContainerStatus", &r, answer)
     }

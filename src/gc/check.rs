@@ -13,8 +13,8 @@ use jiff::Timestamp;
 
 use super::{AgeFrom, Expected, Limit, Policy, Removal, RemoveReason, Target};
 use crate::model::{
-    Container, ContainerState, PodRef, PodSandbox, PodSandboxState, PodUid, Pods, PodsUnknown,
-    Snapshot,
+    Container, ContainerState, Coverage, PodRef, PodSandbox, PodSandboxState, PodUid, Pods,
+    PodsUnknown, Snapshot,
 };
 
 /// A rule that a plan broke.
@@ -121,7 +121,8 @@ impl<'a> Node<'a> {
             *node.dead.entry(Target::Sandboxes).or_default() += usize::from(dead);
         }
         if let Pods::Known(list) = &snapshot.pods {
-            node.whole = node.alive.iter().all(|alive| list.pods.contains_key(alive));
+            let seen = snapshot.seen.is_all_that_lives();
+            node.whole = seen && node.alive.iter().all(|alive| list.pods.contains_key(alive));
         }
         node
     }
@@ -156,11 +157,13 @@ impl<'a> Node<'a> {
         // Of a static pod's manifest a list of mirrors knows nothing.
         let of_node = !list.by_mirrors && !list.static_is_new;
         let vouches = of_node && is_static || !list.api_is_new && !is_static;
-        let in_time = self.by_pod.get(uid).is_none_or(|(containers, sandboxes)| {
-            let in_time = |at: Timestamp| list.as_of.is_none_or(|as_of| at < as_of);
-            containers.iter().all(|c| in_time(c.created_at))
-                && sandboxes.iter().all(|s| in_time(s.created_at))
-        });
+        let all = self.snapshot.seen.is_all() || list.as_of.is_none();
+        let in_time = all
+            && self.by_pod.get(uid).is_none_or(|(containers, sandboxes)| {
+                let in_time = |at: Timestamp| list.as_of.is_none_or(|as_of| at < as_of);
+                containers.iter().all(|c| in_time(c.created_at))
+                    && sandboxes.iter().all(|s| in_time(s.created_at))
+            });
         let absent = !list.pods.contains_key(uid) && !self.alive.contains(uid);
         self.whole && peer && vouches && in_time && absent
     }
@@ -175,7 +178,8 @@ impl<'a> Node<'a> {
         let may_run = records
             .iter()
             .any(|container| container.state == ContainerState::Unknown);
-        if uid.is_static_shaped() || self.alive.contains(uid) || may_run {
+        let unseen = !self.snapshot.seen.is_all();
+        if uid.is_static_shaped() || self.alive.contains(uid) || may_run || unseen {
             return false;
         }
         if let Pods::Known(list) = &self.snapshot.pods {
@@ -297,6 +301,9 @@ fn sandbox_rule(
     if holds.any(|container| !going.contains(container.id.as_str())) {
         return Some("still has a container");
     }
+    if node.snapshot.seen.containers < Coverage::Whole {
+        return Some("may have a container that was not listed");
+    }
     if !node.older_than(sandbox.created_at, policy.sandboxes.min_age) {
         return Some("is younger than min_age");
     }
@@ -391,6 +398,7 @@ fn limit_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option<Vio
     let later = node.later_ones(id);
     let rule = match removal.reason {
         _ if !enabled => "its target is switched off",
+        RemoveReason::OverCap if !node.snapshot.seen.is_all() => "is counted on an incomplete list",
         RemoveReason::OverCap if !exceeds(dead, cap) => "the node is within max_dead",
         RemoveReason::Superseded
             if target == Target::Containers

@@ -11,7 +11,10 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use super::knowledge::Knowledge;
-use super::{AgeFrom, KeepReason, Limit, PodKnowledge, Policy, Protect, RemoveReason, Verdict};
+use super::{
+    AgeFrom, ContainerPolicy, KeepReason, Limit, PodKnowledge, Policy, Protect, RemoveReason,
+    Verdict,
+};
 use crate::model::{Container, ContainerState, PodRef, PodSandbox, PodSandboxId, PodUid, Snapshot};
 
 /// Judges every container; the answer has one verdict for each, in the snapshot's order.
@@ -45,7 +48,7 @@ pub(super) fn judge(
             }
         });
     }
-    let limits = Limits::of(&snapshot.containers, counted, policy, &newest);
+    let limits = Limits::of(snapshot, counted, &policy.containers, &newest);
     first
         .into_iter()
         .enumerate()
@@ -181,15 +184,17 @@ struct Limits {
 
 impl Limits {
     fn of<'a>(
-        containers: &'a [Container],
+        snapshot: &'a Snapshot,
         mut groups: BTreeMap<GroupKey<'a>, Vec<usize>>,
-        policy: &Policy,
+        rules: &ContainerPolicy,
         newest: &BTreeSet<usize>,
     ) -> Self {
+        let containers = &snapshot.containers;
         for group in groups.values_mut() {
             group.sort_by_key(|&index| Reverse(oldest_first(containers, index)));
         }
-        let rules = &policy.containers;
+        // Beyond the limit of its name stays beyond it, and not the newest stays not the newest, however
+        // many more records there are: this holds on an incomplete look too.
         let superseded = trim(&mut groups, rules.max_per_container);
         if rules.max_per_container == Limit::AtMost(0) {
             // The kubelet would take all. What we keep of it as the newest still counts for the cap,
@@ -205,8 +210,11 @@ impl Limits {
             }
         }
         let over_cap = match rules.max_dead {
-            Limit::None => BTreeSet::new(),
-            Limit::AtMost(max_dead) => over_cap(containers, groups, max_dead),
+            Limit::AtMost(max_dead) if snapshot.seen.is_all() => {
+                over_cap(containers, groups, max_dead)
+            }
+            // What nobody has seen cannot be counted, nor what of it belongs to deleted pods.
+            Limit::AtMost(_) | Limit::None => BTreeSet::new(),
         };
         Self {
             superseded,

@@ -22,14 +22,11 @@ impl<'a> Knowledge<'a> {
     pub fn of(snapshot: &'a Snapshot, policy: &Policy) -> Self {
         let signs = signs_of_life(snapshot);
         let incomplete = missing_live_pod(snapshot, &signs);
+        // A pod that lives unseen could be the one that the source's list lacks.
+        let unproven = incomplete.is_some() || !snapshot.seen.is_all_that_lives();
         let states = signs
             .iter()
-            .map(|(uid, sign)| {
-                (
-                    *uid,
-                    judge(snapshot, policy, uid, sign, incomplete.is_some()),
-                )
-            })
+            .map(|(uid, sign)| (*uid, judge(snapshot, policy, uid, sign, unproven)))
             .collect();
         Self { states, incomplete }
     }
@@ -119,7 +116,7 @@ fn judge(
     policy: &Policy,
     uid: &PodUid,
     signs: &Signs,
-    incomplete: bool,
+    unproven: bool,
 ) -> PodKnowledge {
     if let Pods::Known(list) = &snapshot.pods {
         match list.pods.get(uid) {
@@ -127,14 +124,13 @@ fn judge(
             Some(pod) if pod.is_static || uid.is_static_shaped() => return PodKnowledge::Active,
             // Even a partial list is right about what it names.
             Some(pod) if !pod.finished => return PodKnowledge::Active,
-            Some(_) if !incomplete => {
-                return if signs.is_quiet() {
-                    PodKnowledge::Terminated
-                } else {
-                    PodKnowledge::Active
-                };
-            }
-            None if !incomplete && names_same_source(list, uid) && !outlives(signs, list) => {
+            Some(_) if !signs.is_quiet() && !unproven => return PodKnowledge::Active,
+            // Quiet only if nothing of it is missing.
+            Some(_) if snapshot.seen.is_all() && !unproven => return PodKnowledge::Terminated,
+            None if !unproven
+                && names_same_source(list, uid)
+                && !outlives(snapshot, signs, list) =>
+            {
                 return PodKnowledge::Deleted;
             }
             Some(_) | None => {}
@@ -161,17 +157,22 @@ fn names_same_source(list: &PodList, uid: &PodUid) -> bool {
     peers && !is_new && !(is_static && list.by_mirrors)
 }
 
-/// Something of the pod is younger than the list: the pod may have been born since, or, if it is a
-/// static one, have come back under its old UID.
-fn outlives(signs: &Signs, list: &PodList) -> bool {
-    list.as_of
-        .is_some_and(|as_of| signs.youngest.is_none_or(|youngest| youngest >= as_of))
+/// Something of the pod is younger than the list, or may be: the pod may have been born since, or, if
+/// it is a static one, have come back under its old UID.
+fn outlives(snapshot: &Snapshot, signs: &Signs, list: &PodList) -> bool {
+    list.as_of.is_some_and(|as_of| {
+        !snapshot.seen.is_all() || signs.youngest.is_none_or(|youngest| youngest >= as_of)
+    })
 }
 
 fn may_assume_finished(snapshot: &Snapshot, policy: &Policy, uid: &PodUid, signs: &Signs) -> bool {
     let Some(after) = policy.assume_finished_after else {
         return false;
     };
+    // What is missing of it may be alive, or have exited just now.
+    if !snapshot.seen.is_all() {
+        return false;
+    }
     // A source that is about to answer is better than an assumption.
     if snapshot.pods == Pods::Unknown(PodsUnknown::Settling) || uid.is_static_shaped() {
         return false;

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::containers::{at_least, protects_pod};
 use super::knowledge::Knowledge;
 use super::{KeepReason, Limit, PodKnowledge, Policy, RemoveReason, Verdict};
-use crate::model::{ContainerId, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Snapshot};
+use crate::model::{
+    ContainerId, Coverage, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Snapshot,
+};
 
 /// Judges every sandbox; the answer has one verdict for each, in the snapshot's order. Containers in
 /// `gone` are taken for removed already: a plan for both targets says what one pass would do.
@@ -37,7 +39,12 @@ pub(super) fn judge(
         }
         first.push(verdict);
     }
-    let over_cap = over_cap(&snapshot.sandboxes, counted, policy.sandboxes.max_dead);
+    let max_dead = if snapshot.seen.is_all() {
+        policy.sandboxes.max_dead
+    } else {
+        Limit::None
+    };
+    let over_cap = over_cap(&snapshot.sandboxes, counted, max_dead);
     let judged = snapshot.sandboxes.iter().enumerate().zip(first);
     judged
         .map(|((index, sandbox), verdict)| {
@@ -58,7 +65,8 @@ fn considered<'a>(
     if sandbox.state == PodSandboxState::Ready {
         return Err(KeepReason::Ready);
     }
-    if named.contains(&sandbox.id) {
+    // On an incomplete list of containers any sandbox may still have one.
+    if named.contains(&sandbox.id) || snapshot.seen.containers != Coverage::Whole {
         return Err(KeepReason::HasContainers);
     }
     let Some(pod) = &sandbox.pod else {

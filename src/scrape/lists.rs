@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::page::{Page, Sample, Value, bytes, plain, sample, seconds};
 use crate::cri::{self, ListMode, Listed};
+use crate::model::Coverage;
 use crate::observe::{Look, Part};
 
 const MIB: u64 = 1024 * 1024;
@@ -38,8 +39,18 @@ struct List {
     name: &'static str,
     response_bytes: Option<u64>,
     limit_bytes: u64,
-    /// How it was read, how long that took, and how many rows made no sense; only if it was read.
-    read: Option<(ListMode, Duration, usize)>,
+    /// Only if it was read.
+    read: Option<Read>,
+}
+
+/// What came of reading a list.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    mode: ListMode,
+    took: Duration,
+    /// Rows that made no sense.
+    malformed: usize,
+    is_whole: bool,
 }
 
 impl List {
@@ -49,8 +60,15 @@ impl List {
             Ok(listed) => Self {
                 name,
                 response_bytes: Some(listed.response_bytes),
-                limit_bytes,
-                read: Some((listed.mode, listed.duration, listed.malformed)),
+                limit_bytes: listed
+                    .limit_bytes
+                    .map_or(limit_bytes, |told| told.min(limit_bytes)),
+                read: Some(Read {
+                    mode: listed.mode,
+                    took: listed.duration,
+                    malformed: listed.malformed,
+                    is_whole: listed.coverage == Coverage::Whole,
+                }),
             },
             Err(error) => Self::failed(name, too_large(error), limit_bytes),
         }
@@ -109,13 +127,13 @@ fn encode_lists(lists: &[List], page: &mut Page) {
     page.gauge(
         seconds("cri_list_duration"),
         "How long the list took to read",
-        read()
-            .map(|(list, (_, took, _))| list.sample(took))
-            .collect(),
+        read().map(|(list, read)| list.sample(read.took)).collect(),
     );
-    let modes = read().flat_map(|(list, (used, ..))| {
-        ListMode::ALL
-            .map(|mode| sample([("list", list.name), ("mode", mode.label())], mode == used))
+    let modes = read().flat_map(|(list, read)| {
+        ListMode::ALL.map(|mode| {
+            let labels = [("list", list.name), ("mode", mode.label())];
+            sample(labels, mode == read.mode)
+        })
     });
     page.gauge(
         plain("cri_list_mode"),
@@ -126,7 +144,14 @@ fn encode_lists(lists: &[List], page: &mut Page) {
         plain("cri_list_malformed_rows"),
         "Rows of the list that lack what must be there and are counted nowhere else",
         read()
-            .map(|(list, (.., malformed))| list.sample(malformed))
+            .map(|(list, read)| list.sample(read.malformed))
+            .collect(),
+    );
+    page.gauge(
+        plain("cri_list_complete"),
+        "Whether the list is known to have been read whole",
+        read()
+            .map(|(list, read)| list.sample(read.is_whole))
             .collect(),
     );
 }

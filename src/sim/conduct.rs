@@ -186,6 +186,9 @@ pub(super) struct Conduct {
     pub(super) disk: Disk,
     pub(super) send_limit_bytes: usize,
     pub(super) streaming: bool,
+    /// Whether it has containerd's own container service.
+    pub(super) containers_service: bool,
+    pub(super) ignores_filters: bool,
     /// How many messages a stream delivers before it breaks.
     pub(super) stream_breaks_after: Option<usize>,
 }

@@ -126,6 +126,16 @@ impl Handle {
         self.conduct(|conduct| conduct.streaming = streaming);
     }
 
+    /// Gives or takes containerd's own container service.
+    pub fn set_containers_service(&self, there: bool) {
+        self.conduct(|conduct| conduct.containers_service = there);
+    }
+
+    /// Makes the runtime apply no filter to its lists, or apply them again.
+    pub fn ignore_filters(&self, ignores: bool) {
+        self.conduct(|conduct| conduct.ignores_filters = ignores);
+    }
+
     /// Breaks each stream after this many messages; `None`: never.
     pub fn break_streams_after(&self, messages: Option<usize>) {
         self.conduct(|conduct| conduct.stream_breaks_after = messages);

@@ -50,7 +50,8 @@ pub(super) fn look_up(node: &Node, rpc: Rpc, asked: &str) -> (String, String, Fo
         | Rpc::PodSandboxStatus
         | Rpc::ListImages
         | Rpc::StreamImages
-        | Rpc::ImageFsInfo => nothing(),
+        | Rpc::ImageFsInfo
+        | Rpc::ContainersListStream => nothing(),
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Options {
     pub send_limit_bytes: usize,
     /// Whether it has the streaming lists.
     pub streaming: bool,
+    /// Whether it has containerd's own container service on the same socket.
+    pub containers_service: bool,
     /// Whether stopping what is missing fails with `NOT_FOUND`, as on 1.6.
     pub stop_of_missing_fails: bool,
     /// How calls fail while it is not initialized.
@@ -43,6 +45,7 @@ impl Default for Options {
             runtime_version: "1.7.24".to_owned(),
             send_limit_bytes: SEND_LIMIT_BYTES,
             streaming: false,
+            containers_service: true,
             stop_of_missing_fails: false,
             not_initialized_code: Code::Unknown,
             initialization: Duration::from_millis(300),
@@ -61,6 +64,15 @@ impl Options {
         Self {
             runtime_version,
             stop_of_missing_fails: true,
+            ..Self::default()
+        }
+    }
+
+    /// A runtime without containerd's own services, with containerd's limit.
+    pub fn not_containerd() -> Self {
+        Self {
+            runtime_name: "other".to_owned(),
+            containers_service: false,
             ..Self::default()
         }
     }

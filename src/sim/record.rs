@@ -33,6 +33,8 @@ pub enum Rpc {
     StreamImages,
     RemoveImage,
     ImageFsInfo,
+    /// `ListStream` of containerd's own container service.
+    ContainersListStream,
 }
 
 impl Rpc {

@@ -21,6 +21,7 @@ use tonic::transport::server::{Connected, UdsConnectInfo};
 
 use super::service::Service;
 use super::shared::Shared;
+use crate::cri::containerd::containers_server::ContainersServer;
 use crate::cri::proto::image_service_server::ImageServiceServer;
 use crate::cri::proto::runtime_service_server::RuntimeServiceServer;
 
@@ -114,7 +115,8 @@ async fn serve(listener: UnixListener, shared: Arc<Shared>, alive: watch::Receiv
     let served = Server::builder()
         .max_concurrent_streams(u32::MAX)
         .add_service(RuntimeServiceServer::from_arc(Arc::clone(&service)))
-        .add_service(ImageServiceServer::from_arc(service))
+        .add_service(ImageServiceServer::from_arc(Arc::clone(&service)))
+        .add_service(ContainersServer::from_arc(service))
         .serve_with_incoming_shutdown(incoming, ending)
         .await;
     if let Err(error) = served {

@@ -18,7 +18,7 @@ type Answer<T> = Result<Response<T>, Status>;
 
 /// Serves a simulated node.
 #[derive(Debug)]
-pub(super) struct Service(Arc<Shared>);
+pub(super) struct Service(pub(super) Arc<Shared>);
 
 impl Service {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
@@ -32,6 +32,11 @@ impl Service {
         }
         let why = format!("unknown method {rpc:?} for service runtime.v1.{service}");
         Err(Status::unimplemented(why))
+    }
+
+    /// Returns the filter, unless the runtime is one that applies none.
+    fn filter<'a, T>(&self, filter: Option<&'a T>) -> Option<&'a T> {
+        filter.filter(|_| !self.0.conduct.borrow().ignores_filters)
     }
 
     fn send_limit(&self) -> usize {
@@ -81,7 +86,7 @@ impl RuntimeService for Service {
     ) -> Answer<proto::ListContainersResponse> {
         self.0.admit(Rpc::ListContainers).await?;
         let node = self.0.node();
-        let rows = lists::containers(&node, request.get_ref().filter.as_ref());
+        let rows = lists::containers(&node, self.filter(request.get_ref().filter.as_ref()));
         let containers = lists::answer(&rows, self.send_limit())?;
         Ok(Response::new(proto::ListContainersResponse { containers }))
     }
@@ -93,7 +98,7 @@ impl RuntimeService for Service {
         self.admit_stream(Rpc::StreamContainers, "RuntimeService")
             .await?;
         let node = self.0.node();
-        let rows = lists::containers(&node, request.get_ref().filter.as_ref());
+        let rows = lists::containers(&node, self.filter(request.get_ref().filter.as_ref()));
         let message = |containers| proto::StreamContainersResponse { containers };
         Ok(Response::new(lists::stream(
             &rows,
@@ -118,17 +123,28 @@ impl RuntimeService for Service {
             id: record.row.id.clone(),
             metadata: record.row.metadata.clone(),
             state: record.row.state,
+            image: record.row.image.clone(),
             created_at: record.row.created_at,
             started_at: record.started_at,
             finished_at: record.finished_at,
             exit_code: record.exit_code,
+            image_ref: record.row.image_ref.clone(),
+            image_id: record.row.image_id.clone(),
             reason: record.reason.clone(),
             message: String::new(),
             labels: record.row.labels.clone(),
             mounts: Vec::new(),
             log_path: record.log_path.clone(),
         });
-        Ok(Response::new(proto::ContainerStatusResponse { status }))
+        let mut info = std::collections::BTreeMap::new();
+        if request.get_ref().verbose {
+            let words = json!({ "sandboxID": record.row.pod_sandbox_id, "pid": 0 });
+            info.insert("info".to_owned(), words.to_string());
+        }
+        Ok(Response::new(proto::ContainerStatusResponse {
+            status,
+            info,
+        }))
     }
 
     async fn stop_container(
@@ -157,7 +173,7 @@ impl RuntimeService for Service {
     ) -> Answer<proto::ListPodSandboxResponse> {
         self.0.admit(Rpc::ListPodSandbox).await?;
         let node = self.0.node();
-        let rows = lists::sandboxes(&node, request.get_ref().filter.as_ref());
+        let rows = lists::sandboxes(&node, self.filter(request.get_ref().filter.as_ref()));
         let items = lists::answer(&rows, self.send_limit())?;
         Ok(Response::new(proto::ListPodSandboxResponse { items }))
     }
@@ -169,7 +185,7 @@ impl RuntimeService for Service {
         self.admit_stream(Rpc::StreamPodSandboxes, "RuntimeService")
             .await?;
         let node = self.0.node();
-        let rows = lists::sandboxes(&node, request.get_ref().filter.as_ref());
+        let rows = lists::sandboxes(&node, self.filter(request.get_ref().filter.as_ref()));
         let message = |pod_sandboxes| proto::StreamPodSandboxesResponse { pod_sandboxes };
         Ok(Response::new(lists::stream(
             &rows,

@@ -37,6 +37,8 @@ impl Shared {
             disk: options.disk,
             send_limit_bytes: options.send_limit_bytes,
             streaming: options.streaming,
+            containers_service: options.containers_service,
+            ignores_filters: false,
             stream_breaks_after: None,
         };
         Self {

@@ -29,6 +29,7 @@ fn runner(socket: &Path) -> Runner {
         timeout: PATIENCE,
         removal_timeout: PATIENCE,
         max_message_bytes: 16 << 20,
+        log_roots: cri::LogRoots::default(),
     });
     let pods = PodSource::new(Source::None, Duration::ZERO, PATIENCE);
     Runner {

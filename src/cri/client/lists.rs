@@ -1,7 +1,7 @@
-//! Lists: streamed where the runtime can, in one answer where it cannot.
+//! The two RPCs that each list has: streamed where the runtime can, in one answer where it cannot.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prost::Message;
 use tonic::client::Grpc;
@@ -12,7 +12,7 @@ use tonic::{Response, Status};
 use super::link::{Link, request};
 use crate::cri::codec::{ListCodec, Page};
 use crate::cri::convert::Row;
-use crate::cri::{Error, ListMode, Listed};
+use crate::cri::{Error, ListMode};
 
 /// An RPC's name, and its path on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -75,28 +75,21 @@ pub(super) struct Missing {
 }
 
 impl Link {
-    /// Reads a whole list.
+    /// Reads a whole list over its streaming RPC, or in one answer. Where a message of the stream is over
+    /// the limit, the one answer is too, but its error says what all of it weighs.
     pub(super) async fn list<R: Row>(
         &self,
         rpc: &ListRpc,
         deadline: Duration,
-    ) -> Result<Listed<R::Model>, Error> {
-        let started = Instant::now();
-        let (mode, page) = match self.streamed::<R>(rpc, deadline).await? {
-            Some(page) => (ListMode::Streaming, page),
-            // An unfiltered request has no fields, so `()` encodes as any of them.
-            None => (
-                ListMode::Unary,
-                self.page::<(), R>(rpc.unary, (), deadline).await?,
-            ),
-        };
-        Ok(Listed {
-            rows: page.rows.into(),
-            malformed: page.malformed,
-            response_bytes: page.bytes,
-            mode,
-            duration: started.elapsed(),
-        })
+    ) -> Result<(ListMode, Page<R::Model>), Error> {
+        match self.streamed::<R>(rpc, deadline).await {
+            Ok(Some(page)) => return Ok((ListMode::Streaming, page)),
+            Ok(None) | Err(Error::TooLarge { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // An unfiltered request has no fields, so `()` encodes as any of them.
+        let page = self.page::<(), R>(rpc.unary, (), deadline).await?;
+        Ok((ListMode::Unary, page))
     }
 
     /// Reads one answer.
@@ -159,13 +152,10 @@ impl Link {
             .server_streaming(request((), deadline), path, codec)
             .await?
             .into_inner();
-        let mut whole = Page {
-            rows: Vec::new(),
-            malformed: 0,
-            bytes: 0,
-        };
+        let mut whole = Page::default();
         while let Some(page) = stream.message().await? {
             whole.rows.extend(page.rows);
+            whole.weights.extend(page.weights);
             whole.malformed += page.malformed;
             whole.bytes += page.bytes;
         }

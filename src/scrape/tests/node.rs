@@ -10,8 +10,9 @@ use crate::cri::{self, ListMode, Listed};
 use crate::gc::{KeepReason, RemoveReason, Summary, Target};
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::{
-    Container, ContainerId, ContainerState, Filesystem, FilesystemUsage, Image, ImageId, Labels,
-    PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
+    Container, ContainerId, ContainerState, Coverage, Filesystem, FilesystemUsage, Image, ImageId,
+    Labels, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
+    PodsUnknown,
 };
 use crate::observe::{Filesystems, Look, Timings};
 use crate::report::{
@@ -110,6 +111,8 @@ pub(super) fn listed<T>(rows: Vec<T>, mode: ListMode) -> Listed<T> {
     Listed {
         rows: rows.into(),
         malformed: 0,
+        coverage: Coverage::Whole,
+        limit_bytes: None,
         response_bytes,
         mode,
         duration: Duration::from_millis(11),

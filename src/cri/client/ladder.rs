@@ -1,0 +1,304 @@
+//! How a list is read whatever it weighs: rung by rung, down only as far as needed.
+//!
+//! - the streaming RPC,
+//! - one unfiltered answer,
+//! - one answer for each state, and for the states whose answer is over the limit too (`named`):
+//! - one for each pod and sandbox that is known by name,
+//! - the ids that containerd's own container service has,
+//! - one question for each id that is left.
+//!
+//! Where a list stands is remembered for its connection, so that not every look pays for the rungs that
+//! fail; a higher one is tried again as soon as what was found would fit, and from time to time. No
+//! answer is remembered, and half of one is never used.
+
+mod containerd;
+mod disk;
+mod found;
+mod kind;
+mod named;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Client;
+use crate::cri::codec::Page;
+use crate::cri::{Error, ListMode, Listed, proto};
+use crate::model::{Container, Coverage, PodSandbox};
+use found::Found;
+use kind::{Held, Kind, Question};
+
+/// After how many looks on the lower rungs the higher ones are tried again, whatever the rows weigh.
+const RETRY_EVERY: u32 = 10;
+
+/// How long the whole of a list may take, in deadlines of one question: a look has other things to do,
+/// and someone waits for it. What is left then stays unread, and the list is marked so.
+const DEADLINES: u32 = 3;
+
+/// Where both lists stand.
+#[derive(Debug, Default)]
+pub(super) struct Stands {
+    containers: Stand,
+    sandboxes: Stand,
+    /// The number of the connection on which containerd's own service was found missing.
+    service_missing: std::sync::atomic::AtomicU64,
+}
+
+/// Where one list stands.
+#[derive(Debug, Default)]
+pub(super) struct Stand(Mutex<Memory>);
+
+/// What holds for one connection: a runtime that was restarted may have been upgraded.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    connection: u64,
+    /// The unfiltered list was over the limit.
+    below: bool,
+    /// The states that are over the limit by themselves.
+    tight: BTreeSet<i32>,
+    /// How many looks began below.
+    looks: u32,
+    told: Option<Told>,
+}
+
+/// What the runtime told when it refused the unfiltered list for its size.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    /// What the list weighed.
+    bytes: u64,
+    /// The smallest limit that it was over.
+    limit: u64,
+}
+
+impl Stand {
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns where this look begins.
+    fn begin(&self, connection: u64) -> Memory {
+        let mut memory = self.memory();
+        if memory.connection != connection {
+            *memory = Memory {
+                connection,
+                ..Memory::default()
+            };
+        }
+        if memory.below {
+            memory.looks += 1;
+            if memory.looks >= RETRY_EVERY {
+                memory.looks = 0;
+                let mut top = memory.clone();
+                top.below = false;
+                top.tight.clear();
+                return top;
+            }
+        }
+        memory.clone()
+    }
+
+    /// Keeps where the look ended.
+    fn end(&self, kind: &'static str, ended: Memory) {
+        let mut memory = self.memory();
+        if memory.connection != ended.connection {
+            return;
+        }
+        if ended.below && !memory.below {
+            let bytes = ended.told.map(|told| told.bytes);
+            tracing::warn!(
+                list = kind,
+                bytes,
+                "a list is over the message limit; read in parts"
+            );
+        } else if memory.below && !ended.below {
+            tracing::info!(list = kind, "a list fits into a message again");
+        }
+        *memory = ended;
+    }
+}
+
+/// Until when a list may be read.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    until: Instant,
+    each: Duration,
+}
+
+impl Clock {
+    fn new(each: Duration) -> Self {
+        let until = Instant::now() + each.saturating_mul(DEADLINES);
+        Self { until, each }
+    }
+
+    /// Returns the deadline of the next question; zero when time is up.
+    fn next(&self) -> Duration {
+        self.until
+            .saturating_duration_since(Instant::now())
+            .min(self.each)
+    }
+
+    fn is_up(&self) -> bool {
+        self.next().is_zero()
+    }
+}
+
+/// Reads the containers.
+pub(super) async fn containers(client: &Client) -> Result<Listed<Container>, Error> {
+    read::<proto::ContainerRow>(client).await
+}
+
+/// Reads the pod sandboxes.
+pub(super) async fn sandboxes(client: &Client) -> Result<Listed<PodSandbox>, Error> {
+    read::<proto::PodSandboxRow>(client).await
+}
+
+async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
+    let started = Instant::now();
+    let link = client.runtime();
+    let stand = K::stand(&client.shared.stands);
+    let mut memory = stand.begin(link.connection());
+    let mut refusal = None;
+    if !memory.below {
+        match link.list::<K>(&K::LIST, client.timeout()).await {
+            Ok((mode, page)) => {
+                let limit_bytes = memory.told.map(|told| told.limit);
+                stand.end(K::NAME, memory);
+                return Ok(whole(mode, page, limit_bytes, started));
+            }
+            Err(error) => refusal = Some(memory.refused(error)?),
+        }
+    }
+    let clock = Clock::new(client.timeout());
+    let (mut found, tight) = by_state::<K>(client, &memory, clock).await?;
+    let (mut mode, mut coverage) = (ListMode::PerState, Coverage::Whole);
+    if !tight.is_empty() {
+        let named = named::read::<K>(client, &mut found, clock).await?;
+        mode = named.mode;
+        coverage = match named.is_whole {
+            true => Coverage::Whole,
+            false if tight.contains(&K::LIVING) => Coverage::Partial,
+            false => Coverage::Living,
+        };
+    }
+    if let Some(error) = refusal.filter(|_| found.is_empty() && coverage != Coverage::Whole) {
+        return Err(error);
+    }
+    memory.look_over(&found, tight, coverage);
+    let limit_bytes = memory.told.map(|told| told.limit);
+    let response_bytes = memory.weigh(&found, coverage);
+    stand.end(K::NAME, memory);
+    let (rows, malformed) = found.into_rows();
+    Ok(Listed {
+        rows: rows.into(),
+        malformed,
+        coverage,
+        response_bytes,
+        limit_bytes,
+        mode,
+        duration: started.elapsed(),
+    })
+}
+
+fn whole<M>(
+    mode: ListMode,
+    page: Page<M>,
+    limit_bytes: Option<u64>,
+    started: Instant,
+) -> Listed<M> {
+    Listed {
+        rows: page.rows.into(),
+        malformed: page.malformed,
+        coverage: Coverage::Whole,
+        response_bytes: page.bytes,
+        limit_bytes,
+        mode,
+        duration: started.elapsed(),
+    }
+}
+
+/// Asks state by state; returns also the states that are over the limit by themselves.
+///
+/// The order is that in which objects move (created, running, unknown, exited; ready, not ready), and none
+/// moves back: what changes its state between two questions is in the answer to the second, so that each
+/// object that was there at the first question is seen at least once, and one that is seen twice was seen
+/// last in its later state. What is born in between may be missing, as it would be from one list taken at
+/// the first question.
+async fn by_state<K: Kind>(
+    client: &Client,
+    memory: &Memory,
+    clock: Clock,
+) -> Result<(Found<K::Model>, BTreeSet<i32>), Error> {
+    let mut found = Found::default();
+    let mut tight = BTreeSet::new();
+    for state in K::STATES {
+        if memory.tight.contains(state) {
+            tight.insert(*state);
+            continue;
+        }
+        match ask::<K>(client, Question::State(*state), clock).await {
+            Ok(page) => found.add(page, K::id),
+            Err(Error::TooLarge { .. }) => {
+                tight.insert(*state);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((found, tight))
+}
+
+async fn ask<K: Kind>(
+    client: &Client,
+    question: Question,
+    clock: Clock,
+) -> Result<Page<K::Model>, Error> {
+    let deadline = clock.next();
+    if deadline.is_zero() {
+        let method = K::LIST.unary.name;
+        let after = clock.each.saturating_mul(DEADLINES);
+        return Err(Error::Timeout { method, after });
+    }
+    let (link, message) = (client.runtime(), K::request(question));
+    link.page::<K::Request, K>(K::LIST.unary, message, deadline)
+        .await
+}
+
+impl Memory {
+    /// Notes that the unfiltered list is over the limit; any other error is handed back as one.
+    fn refused(&mut self, error: Error) -> Result<Error, Error> {
+        let Error::TooLarge { bytes, limit, .. } = error else {
+            return Err(error);
+        };
+        let limit = self.told.map_or(limit, |told| told.limit.min(limit));
+        self.told = Some(Told { bytes, limit });
+        self.below = true;
+        Ok(error)
+    }
+
+    /// Decides from what was found where the next look begins.
+    fn look_over<M>(&mut self, found: &Found<M>, tight: BTreeSet<i32>, coverage: Coverage)
+    where
+        M: Held,
+    {
+        self.tight = tight;
+        let Some(told) = self.told.filter(|_| coverage == Coverage::Whole) else {
+            // What an incomplete list weighs nobody knows: it is tried again in its turn.
+            return;
+        };
+        self.tight
+            .retain(|state| found.weigh(told.bytes, |row| row.state() == *state) > told.limit);
+        self.below = found.weigh(told.bytes, |_| true) > told.limit;
+        if !self.below {
+            self.looks = 0;
+        }
+    }
+
+    /// Returns what the unfiltered list weighs: exactly, if each row of it was in a list; else at least.
+    fn weigh<M>(&self, found: &Found<M>, coverage: Coverage) -> u64 {
+        let weighed = found.weighed();
+        let exact = coverage == Coverage::Whole && found.is_all_weighed();
+        let told = self.told.map_or(0, |told| told.bytes);
+        if exact { weighed } else { weighed.max(told) }
+    }
+}

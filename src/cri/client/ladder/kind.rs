@@ -1,0 +1,184 @@
+//! The two lists that the ladder reads, and how a part of each is asked for.
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+
+use super::super::lists::{CONTAINERS, ListRpc, SANDBOXES};
+use super::{Client, Stand, Stands};
+use crate::cri::Error;
+use crate::cri::convert::{POD_UID_LABEL, Row};
+use crate::cri::proto::{self, ContainerState as State, PodSandboxState as SandboxState};
+use crate::model::{
+    Container, ContainerId, ContainerState, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
+};
+
+/// A part of a list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Question {
+    /// What is in this state, by its number.
+    State(i32),
+    /// What is of this pod.
+    Pod(PodUid),
+    /// The containers of this sandbox; the sandbox itself.
+    Sandbox(PodSandboxId),
+}
+
+/// An object that a list holds.
+pub(super) trait Held {
+    /// The number of its state.
+    fn state(&self) -> i32;
+    /// Its pod.
+    fn pod(&self) -> Option<&PodUid>;
+    /// The sandbox that it names; itself, if it is one.
+    fn sandbox(&self) -> &PodSandboxId;
+}
+
+/// A list.
+pub(super) trait Kind: Row<Model: Held> {
+    /// What its unary RPC is asked with.
+    type Request: Message + 'static;
+    /// The list that tells of the same pods.
+    type Other: Kind;
+    /// Its RPCs.
+    const LIST: ListRpc;
+    /// Its name, in logs.
+    const NAME: &'static str;
+    /// What containerd labels such records with.
+    const LABEL: &'static str;
+    /// Every state, in the order in which objects move through them.
+    const STATES: &'static [i32];
+    /// The state that shows that a pod lives.
+    const LIVING: i32;
+
+    fn stand(stands: &Stands) -> &Stand;
+    fn request(question: Question) -> Self::Request;
+    fn id(row: &Self::Model) -> &str;
+    /// Asks for one record by its id; `None` if it is gone.
+    fn record(
+        client: &Client,
+        id: &str,
+    ) -> impl Future<Output = Result<Option<Self::Model>, Error>> + Send;
+}
+
+impl Held for Container {
+    fn state(&self) -> i32 {
+        let state = match self.state {
+            ContainerState::Created => State::ContainerCreated,
+            ContainerState::Running => State::ContainerRunning,
+            ContainerState::Exited => State::ContainerExited,
+            ContainerState::Unknown => State::ContainerUnknown,
+        };
+        state.into()
+    }
+
+    fn pod(&self) -> Option<&PodUid> {
+        self.pod.as_ref().map(|pod| &pod.uid)
+    }
+
+    fn sandbox(&self) -> &PodSandboxId {
+        &self.sandbox_id
+    }
+}
+
+impl Held for PodSandbox {
+    fn state(&self) -> i32 {
+        let state = match self.state {
+            PodSandboxState::Ready => SandboxState::SandboxReady,
+            PodSandboxState::NotReady => SandboxState::SandboxNotready,
+        };
+        state.into()
+    }
+
+    fn pod(&self) -> Option<&PodUid> {
+        self.pod.as_ref().map(|pod| &pod.uid)
+    }
+
+    fn sandbox(&self) -> &PodSandboxId {
+        &self.id
+    }
+}
+
+impl Kind for proto::ContainerRow {
+    type Request = proto::ListContainersRequest;
+    type Other = proto::PodSandboxRow;
+    const LIST: ListRpc = CONTAINERS;
+    const NAME: &'static str = "containers";
+    const LABEL: &'static str = "container";
+    const STATES: &'static [i32] = &[
+        State::ContainerCreated as i32,
+        State::ContainerRunning as i32,
+        State::ContainerUnknown as i32,
+        State::ContainerExited as i32,
+    ];
+    const LIVING: i32 = State::ContainerRunning as i32;
+
+    fn stand(stands: &Stands) -> &Stand {
+        &stands.containers
+    }
+
+    fn request(question: Question) -> Self::Request {
+        let mut filter = proto::ContainerFilter::default();
+        match question {
+            Question::State(state) => filter.state = Some(proto::ContainerStateValue { state }),
+            Question::Pod(uid) => filter.label_selector = of_pod(&uid),
+            Question::Sandbox(id) => filter.pod_sandbox_id = id.to_string(),
+        }
+        let filter = Some(filter);
+        proto::ListContainersRequest { filter }
+    }
+
+    fn id(row: &Container) -> &str {
+        row.id.as_str()
+    }
+
+    async fn record(client: &Client, id: &str) -> Result<Option<Container>, Error> {
+        match ContainerId::new(id) {
+            Some(id) => client.container_record(&id).await,
+            None => Ok(None),
+        }
+    }
+}
+
+impl Kind for proto::PodSandboxRow {
+    type Request = proto::ListPodSandboxRequest;
+    type Other = proto::ContainerRow;
+    const LIST: ListRpc = SANDBOXES;
+    const NAME: &'static str = "sandboxes";
+    const LABEL: &'static str = "sandbox";
+    const STATES: &'static [i32] = &[
+        SandboxState::SandboxReady as i32,
+        SandboxState::SandboxNotready as i32,
+    ];
+    const LIVING: i32 = SandboxState::SandboxReady as i32;
+
+    fn stand(stands: &Stands) -> &Stand {
+        &stands.sandboxes
+    }
+
+    fn request(question: Question) -> Self::Request {
+        let mut filter = proto::PodSandboxFilter::default();
+        match question {
+            Question::State(state) => filter.state = Some(proto::PodSandboxStateValue { state }),
+            Question::Pod(uid) => filter.label_selector = of_pod(&uid),
+            Question::Sandbox(id) => filter.id = id.to_string(),
+        }
+        let filter = Some(filter);
+        proto::ListPodSandboxRequest { filter }
+    }
+
+    fn id(row: &PodSandbox) -> &str {
+        row.id.as_str()
+    }
+
+    async fn record(client: &Client, id: &str) -> Result<Option<PodSandbox>, Error> {
+        match PodSandboxId::new(id) {
+            Some(id) => client.sandbox_record(&id).await,
+            None => Ok(None),
+        }
+    }
+}
+
+fn of_pod(uid: &PodUid) -> BTreeMap<String, String> {
+    [(POD_UID_LABEL.to_owned(), uid.to_string())].into()
+}

@@ -1,0 +1,539 @@
+//! Each rung against the simulated runtime, which refuses what is over its limit as containerd does.
+
+use std::collections::BTreeSet;
+
+use prost::Message as _;
+use tempfile::TempDir;
+use tonic::Code;
+
+use super::*;
+use crate::cri::{LogRoots, Settings};
+use crate::model::{ContainerId, ContainerState, PodSandboxId};
+use crate::sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
+
+/// A simulated runtime and a client of it.
+struct Rig {
+    sim: Sim,
+    client: Client,
+    dir: TempDir,
+}
+
+/// Ten pods that live, each with a dead attempt; thirty deleted ones with two dead containers each; and
+/// five whose container was created and never started.
+fn node() -> NodeBuilder {
+    let living = |n| {
+        let pod = PodSpec::new(&format!("web-{n}"));
+        pod.exited("app", 0, hours(3)).running("app", 1)
+    };
+    let dead = |n| {
+        let pod = PodSpec::new(&format!("old-{n}"));
+        pod.exited("a", 0, hours(3))
+            .exited("b", 0, hours(3))
+            .deleted()
+    };
+    let starting = |n| PodSpec::new(&format!("new-{n}")).created("app", 0, hours(2));
+    NodeBuilder::new()
+        .pods(10, living)
+        .pods(30, dead)
+        .pods(5, starting)
+}
+
+impl Rig {
+    fn new(options: Options) -> Self {
+        Self::of(node(), options, Duration::from_secs(30))
+    }
+
+    fn of(node: NodeBuilder, options: Options, timeout: Duration) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cri.sock");
+        let sim = Sim::start(&path, node.build(), options).unwrap();
+        let client = Client::new(Settings {
+            endpoint: path,
+            image_endpoint: None,
+            timeout,
+            removal_timeout: timeout,
+            max_message_bytes: 64 << 20,
+            log_roots: LogRoots {
+                pods: dir.path().join("pods"),
+                containers: dir.path().join("containers"),
+            },
+        });
+        Self { sim, client, dir }
+    }
+
+    fn weigh(&self, states: &[ContainerState]) -> usize {
+        let rows = self.sim.containers().into_iter().map(|record| record.row);
+        let containers = rows.filter(|row| {
+            let state = proto::ContainerState::try_from(row.state).unwrap();
+            states
+                .iter()
+                .any(|wanted| format!("{state:?}").ends_with(&format!("{wanted:?}")))
+        });
+        let containers = containers.collect();
+        proto::ListContainersResponse { containers }.encoded_len()
+    }
+
+    fn weigh_all(&self) -> usize {
+        self.weigh(&ContainerState::ALL)
+    }
+
+    fn weigh_sandboxes(&self) -> usize {
+        let items = self.sim.sandboxes().into_iter().map(|record| record.row);
+        let items = items.collect();
+        proto::ListPodSandboxResponse { items }.encoded_len()
+    }
+
+    /// Sets the limit just below what the exited containers weigh alone.
+    fn forbid_exited(&self) -> usize {
+        let limit = self.weigh(&[ContainerState::Exited]) - 1;
+        self.sim.set_send_limit(limit);
+        limit
+    }
+
+    /// Sets a limit that neither list comes through, nor the dead of either by themselves; one pod does.
+    fn forbid_the_dead(&self) {
+        self.sim.set_send_limit(20_000);
+        assert!(self.weigh_sandboxes() > 40_000 && self.weigh_all() > 60_000);
+    }
+
+    async fn containers(&self) -> Listed<Container> {
+        self.client.version().await.unwrap();
+        self.client.list_containers().await.unwrap()
+    }
+
+    async fn sandboxes(&self) -> Listed<PodSandbox> {
+        self.client.version().await.unwrap();
+        self.client.list_pod_sandboxes().await.unwrap()
+    }
+
+    /// Asserts that the list has every row that there is, each as an unfiltered list would have it.
+    async fn assert_all(&self, listed: &Listed<Container>) {
+        self.sim.set_send_limit(64 << 20);
+        self.sim.ignore_filters(false);
+        let plain = Client::new(self.client.shared.settings.clone());
+        let mut rows = plain.list_containers().await.unwrap().rows.to_vec();
+        rows.sort_by(|a, b| a.id.cmp(&b.id));
+        assert_eq!(listed.rows.len(), rows.len());
+        assert!(*listed.rows == rows, "rows differ from a plain list's");
+    }
+
+    /// Writes down the names that the kubelet would have given to the logs.
+    fn write_names(&self) {
+        let roots = &self.client.shared.settings.log_roots;
+        std::fs::create_dir_all(&roots.containers).unwrap();
+        for record in self.sim.sandboxes() {
+            let pod = record.row.metadata.unwrap();
+            let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+            std::fs::create_dir_all(roots.pods.join(name)).unwrap();
+        }
+    }
+
+    fn write_links(&self) {
+        let roots = &self.client.shared.settings.log_roots;
+        std::fs::create_dir_all(&roots.containers).unwrap();
+        for record in self.sim.containers() {
+            let link = format!("pod_ns_app-{}.log", record.row.id);
+            // Where it leads to does not matter, nor that it leads nowhere.
+            std::os::unix::fs::symlink("/nowhere", roots.containers.join(link)).unwrap();
+        }
+    }
+}
+
+fn count(listed: &Listed<Container>, state: ContainerState) -> usize {
+    listed.rows.iter().filter(|row| row.state == state).count()
+}
+
+#[tokio::test]
+async fn over_the_limit_in_total_it_is_read_state_by_state_and_weighed_exactly() {
+    for options in [Options::default(), Options::containerd_2_4()] {
+        let rig = Rig::new(options);
+        let (bytes, limit) = (rig.weigh_all(), rig.weigh_all() - 1);
+        rig.sim.set_send_limit(limit);
+        let listed = rig.containers().await;
+        assert_eq!(
+            (listed.mode, listed.coverage),
+            (ListMode::PerState, Coverage::Whole)
+        );
+        assert_eq!(listed.response_bytes, bytes as u64);
+        assert_eq!(listed.limit_bytes, Some(limit as u64));
+        assert_eq!(rig.sim.call_count(Rpc::ContainersListStream), 0);
+        rig.assert_all(&listed).await;
+    }
+}
+
+#[tokio::test]
+async fn where_it_stands_is_remembered_until_it_fits() {
+    let rig = Rig::new(Options::default());
+    rig.sim.set_send_limit(rig.weigh_all() - 1);
+    rig.containers().await;
+    rig.sim.clear_record();
+    for _ in 0..3 {
+        assert_eq!(rig.containers().await.mode, ListMode::PerState);
+    }
+    // Four states each time, and no unfiltered try.
+    assert_eq!(rig.sim.call_count(Rpc::ListContainers), 12);
+    let id = ContainerId::new(rig.sim.container_id("default/old-0/a#0").unwrap()).unwrap();
+    rig.client.remove_container(&id).await.unwrap();
+    // This look sees that the rest would fit, the next one tries.
+    assert_eq!(rig.containers().await.mode, ListMode::PerState);
+    let listed = rig.containers().await;
+    assert_eq!(listed.mode, ListMode::Unary);
+    assert!(
+        listed.limit_bytes.is_some(),
+        "a limit once learned is not forgotten"
+    );
+}
+
+#[tokio::test]
+async fn a_limit_that_was_raised_is_noticed_after_some_looks() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    assert_eq!(rig.containers().await.mode, ListMode::PerPod);
+    rig.sim.set_send_limit(64 << 20);
+    for _ in 1..RETRY_EVERY {
+        assert_eq!(rig.containers().await.mode, ListMode::PerPod);
+    }
+    assert_eq!(rig.containers().await.mode, ListMode::Unary);
+    assert_eq!(rig.containers().await.mode, ListMode::Unary);
+}
+
+#[tokio::test]
+async fn what_was_learned_holds_for_its_connection_alone() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    assert_eq!(rig.containers().await.mode, ListMode::PerPod);
+    rig.sim.set_send_limit(64 << 20);
+    rig.sim.restart().await.unwrap();
+    let back = async {
+        while rig.client.version().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), back)
+        .await
+        .unwrap();
+    assert_eq!(rig.containers().await.mode, ListMode::Unary);
+}
+
+#[tokio::test]
+async fn exited_ones_over_the_limit_are_read_pod_by_pod() {
+    let rig = Rig::new(Options::default());
+    let bytes = rig.weigh_all();
+    rig.forbid_exited();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::PerPod, Coverage::Whole)
+    );
+    assert_eq!(listed.response_bytes, bytes as u64);
+    // Known as a pod that was asked about, none is asked for by itself.
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 0);
+    rig.sim.clear_record();
+    rig.containers().await;
+    // Three states, the sandboxes' names, and a question for each pod; the state that fails is left out.
+    assert_eq!(rig.sim.call_count(Rpc::ListContainers), 3 + 45);
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn without_proof_a_list_read_by_name_is_not_whole() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_exited();
+    let listed = rig.containers().await;
+    // All are there, but nobody says so.
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::PerPod, Coverage::Living)
+    );
+    rig.containers().await;
+    assert_eq!(
+        rig.sim.call_count(Rpc::ContainersListStream),
+        1,
+        "remembered as missing"
+    );
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn created_ones_over_the_limit_are_read_and_the_running_are_all_there() {
+    for (options, coverage) in [
+        (Options::default(), Coverage::Whole),
+        (Options::not_containerd(), Coverage::Living),
+    ] {
+        let starting = |n| PodSpec::new(&format!("new-{n}")).created("app", 0, hours(2));
+        let node = node().pods(100, starting);
+        let rig = Rig::of(node, options, Duration::from_secs(30));
+        rig.write_names();
+        rig.sim
+            .set_send_limit(rig.weigh(&[ContainerState::Created]) - 1);
+        assert!(rig.weigh(&[ContainerState::Exited]) < rig.weigh(&[ContainerState::Created]));
+        let listed = rig.containers().await;
+        assert_eq!((listed.mode, listed.coverage), (ListMode::PerPod, coverage));
+        assert_eq!(count(&listed, ContainerState::Running), 10);
+        rig.assert_all(&listed).await;
+    }
+}
+
+#[tokio::test]
+async fn where_no_list_names_the_pods_containerd_does() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_the_dead();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Containerd, Coverage::Whole)
+    );
+    let sandboxes = rig.sandboxes().await;
+    assert_eq!(sandboxes.coverage, Coverage::Whole);
+    assert_eq!(sandboxes.response_bytes, rig.weigh_sandboxes() as u64);
+    assert_eq!(sandboxes.rows.len(), rig.sim.sandboxes().len());
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn where_nobody_names_the_pods_the_disk_does() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_the_dead();
+    let listed = rig.containers().await;
+    assert_eq!(listed.coverage, Coverage::Living);
+    assert_eq!(
+        count(&listed, ContainerState::Exited),
+        10,
+        "only those of pods that live"
+    );
+    assert!(
+        listed.response_bytes >= rig.weigh_all() as u64,
+        "as the error told"
+    );
+    rig.write_names();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::PerPod, Coverage::Living)
+    );
+    let sandboxes = rig.sandboxes().await;
+    assert_eq!(
+        (sandboxes.mode, sandboxes.coverage),
+        (ListMode::PerPod, Coverage::Living)
+    );
+    assert_eq!(sandboxes.rows.len(), rig.sim.sandboxes().len());
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn links_to_logs_tell_ids() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_the_dead();
+    rig.write_links();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Status, Coverage::Living)
+    );
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_applies_no_filter_is_asked_id_by_id() {
+    let rig = Rig::new(Options::default());
+    let bytes = rig.weigh_all();
+    rig.forbid_exited();
+    rig.sim.ignore_filters(true);
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Status, Coverage::Whole)
+    );
+    assert_eq!(listed.response_bytes, bytes as u64);
+    // One unfiltered, four states, and as many pods as it takes to be sure.
+    assert!(rig.sim.call_count(Rpc::ListContainers) <= 12);
+    rig.assert_all(&listed).await;
+    rig.sim.ignore_filters(true);
+    rig.sim.set_send_limit(rig.weigh_sandboxes() - 1);
+    let sandboxes = rig.sandboxes().await;
+    assert_eq!(
+        (sandboxes.mode, sandboxes.coverage),
+        (ListMode::Status, Coverage::Whole)
+    );
+    assert_eq!(sandboxes.rows.len(), 45);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_over_the_limit_by_itself_is_read_id_by_id() {
+    let crash = (0..200).fold(PodSpec::new("crash"), |pod, attempt| {
+        pod.exited("app", attempt, hours(2))
+    });
+    let rig = Rig::of(
+        node().pod(crash),
+        Options::default(),
+        Duration::from_secs(30),
+    );
+    let limit = rig.weigh(&[ContainerState::Exited]) / 2;
+    rig.sim.set_send_limit(limit);
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Status, Coverage::Whole)
+    );
+    assert_eq!(
+        listed.response_bytes,
+        rig.weigh_all() as u64,
+        "as the error told"
+    );
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn an_id_that_cannot_be_asked_about_leaves_a_gap() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    rig.sim.ignore_filters(true);
+    let fault = Fault::fail(Code::Unknown, "a broken record").times(1);
+    rig.sim.set_fault(Rpc::ContainerStatus, fault);
+    let listed = rig.containers().await;
+    assert_eq!(listed.coverage, Coverage::Partial);
+    assert_eq!(listed.rows.len(), rig.sim.containers().len() - 1);
+}
+
+#[tokio::test]
+async fn questions_that_hang_end_and_leave_a_gap() {
+    for rpc in [Rpc::ContainerStatus, Rpc::ContainersListStream] {
+        let rig = Rig::of(node(), Options::default(), Duration::from_secs(1));
+        rig.forbid_exited();
+        if rpc == Rpc::ContainerStatus {
+            rig.sim.ignore_filters(true);
+        }
+        rig.sim.set_fault(rpc, Fault::hang());
+        rig.client.version().await.unwrap();
+        let listed = rig.client.list_containers().await;
+        if rpc == Rpc::ContainerStatus {
+            // Not a single row: there is nothing to show but the error.
+            assert_eq!(listed.unwrap_err().label(), "too-large");
+        } else {
+            assert_eq!(listed.unwrap().coverage, Coverage::Living);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_runtime_that_goes_away_on_a_lower_rung_is_lost_and_not_empty() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    let away = Fault::fail(Code::Unavailable, "error reading from server: EOF");
+    rig.sim.set_fault(Rpc::ContainersListStream, away);
+    let error = rig.client.list_containers().await.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+}
+
+#[tokio::test]
+async fn a_list_of_ids_that_lacks_what_is_there_proves_nothing() {
+    let mut ids = containerd::Ids::new();
+    let rig = Rig::new(Options::default());
+    let found = |rows: &Listed<Container>| {
+        let mut found = Found::default();
+        for row in &rows.rows {
+            found.add_one(row.id.as_str(), row.clone());
+        }
+        found
+    };
+    let listed = rig.containers().await;
+    let clock = Clock::new(Duration::from_secs(30));
+    let mut whole = found(&listed);
+    for row in &listed.rows {
+        ids.insert(row.id.as_str().into(), None);
+    }
+    let good = named::proves::<proto::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    assert!(good.await.unwrap());
+    let first = listed.rows[0].id.clone();
+    ids.remove(first.as_str());
+    let bad = named::proves::<proto::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    assert!(!bad.await.unwrap());
+    // Unless it is gone by now.
+    rig.client.remove_container(&first).await.unwrap();
+    let good = named::proves::<proto::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    assert!(good.await.unwrap());
+    assert!(!whole.contains(first.as_str()));
+}
+
+#[tokio::test]
+async fn containers_of_a_sandbox_that_no_pod_names_are_asked_for_by_its_id() {
+    // Another tool's pod has none of the kubelet's labels.
+    let foreign = PodSpec::new("tool").unmanaged().exited("job", 0, hours(3));
+    let rig = Rig::of(
+        node().pod(foreign),
+        Options::default(),
+        Duration::from_secs(30),
+    );
+    rig.forbid_exited();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::PerPod, Coverage::Whole)
+    );
+    rig.assert_all(&listed).await;
+}
+
+#[test]
+fn a_row_seen_twice_is_seen_in_its_later_state() {
+    let id: for<'a> fn(&'a (&'static str, u8)) -> &'a str = |row| row.0;
+    let page = |state, weight| Page {
+        rows: vec![("a", state)],
+        weights: vec![weight],
+        malformed: 1,
+        bytes: weight,
+    };
+    let mut found = Found::default();
+    found.add(page(1, 10), id);
+    found.add(page(2, 12), id);
+    assert_eq!((found.weighed(), found.is_all_weighed()), (12, true));
+    found.add_one("b", ("b", 2));
+    assert!(!found.is_all_weighed());
+    assert_eq!(
+        found.weigh(100, |_| true),
+        12 + 50,
+        "unweighed, it counts as the mean"
+    );
+    assert_eq!(found.into_rows(), (vec![("a", 2), ("b", 2)], 2));
+}
+
+#[tokio::test]
+async fn rows_without_ids_are_counted_on_lower_rungs_too() {
+    use crate::cri::testing::{Fake, place};
+    let (_dir, path, settings) = place();
+    let container = |id: &str| proto::Container {
+        id: id.into(),
+        pod_sandbox_id: "s".into(),
+        ..Default::default()
+    };
+    let fake = Fake {
+        containers: vec![container("a"), container("")],
+        refusal_of_unfiltered: Some(tonic::Status::resource_exhausted(
+            "grpc: trying to send message larger than max (9 vs. 8)",
+        )),
+        ..Fake::default()
+    };
+    let _server = fake.serve(&path);
+    let listed = Client::new(settings).list_containers().await.unwrap();
+    // The fake applies no filter by state: each of four answers has both rows.
+    assert_eq!(
+        (listed.mode, listed.rows.len(), listed.malformed),
+        (ListMode::PerState, 1, 4)
+    );
+}
+
+#[tokio::test]
+async fn a_removed_sandbox_is_gone_from_the_lower_rungs() {
+    let rig = Rig::new(Options::default());
+    rig.sim.set_send_limit(rig.weigh_sandboxes() - 1);
+    let before = rig.sandboxes().await;
+    assert_eq!(
+        (before.mode, before.coverage),
+        (ListMode::PerState, Coverage::Whole)
+    );
+    let id = PodSandboxId::new(rig.sim.sandbox_id("default/old-3#0").unwrap()).unwrap();
+    rig.client.remove_pod_sandbox(&id).await.unwrap();
+    let after = rig.sandboxes().await;
+    let ids: BTreeSet<_> = after.rows.iter().map(|row| row.id.clone()).collect();
+    assert_eq!((ids.len(), ids.contains(&id)), (44, false));
+    assert!(rig.dir.path().exists());
+}
