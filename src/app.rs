@@ -24,8 +24,10 @@ use crate::metrics::Metrics;
 use crate::observe::Observer;
 use crate::pass::{Rules, Runner};
 use crate::pods::PodSource;
+use crate::poll::{self, Desk, Poll};
 use crate::quarantine::{BackOff, Quarantine};
 use crate::state::{History, Journal, Opened};
+use crate::thresholds::{Marks, Watch};
 use crate::worker::Worker;
 use crate::{cri, telemetry};
 
@@ -82,6 +84,7 @@ pub async fn serve(
         ));
     }
     tasks.spawn(first_look(service.observer.clone(), shutdown.clone()));
+    spawn_triggers(&mut tasks, &config, &service, &shutdown);
     let working = tokio::spawn(async move { worker.run().await });
     let name = stop_asked(signals, &service).await;
     tracing::info!(
@@ -98,6 +101,48 @@ pub async fn serve(
     runner.journal.settled(LAST_WRITES).await;
     tracing::info!("down");
     Ok(())
+}
+
+/// Starts what asks for passes by itself, as far as it is configured.
+fn spawn_triggers(
+    tasks: &mut JoinSet<()>,
+    config: &Config,
+    service: &Service,
+    shutdown: &CancellationToken,
+) {
+    if config.thresholds.enabled {
+        let watch = Watch {
+            marks: marks(config),
+            interval: config.thresholds.interval,
+            observer: service.observer.clone(),
+            worker: service.worker.clone(),
+        };
+        tasks.spawn(watch.run(shutdown.clone()));
+    }
+    if !config.alertmanager.poll.is_empty() {
+        let poll = Poll {
+            urls: config.alertmanager.poll.clone(),
+            interval: config.alertmanager.interval,
+            node: config.node_name.clone(),
+        };
+        let of_live = service.clone();
+        let desk = Desk {
+            routes: Arc::new(move || of_live.live().routes),
+            worker: service.worker.clone(),
+            metrics: service.metrics.clone(),
+        };
+        tasks.spawn(poll::run(poll, desk, shutdown.clone()));
+    }
+}
+
+fn marks(config: &Config) -> Marks {
+    let thresholds = &config.thresholds;
+    Marks {
+        exited_containers: thresholds.exited_containers,
+        not_ready_sandboxes: thresholds.not_ready_sandboxes,
+        list_limit_ratio: thresholds.list_limit_ratio,
+        image_fs_used_percent: thresholds.image_fs_used_percent,
+    }
 }
 
 /// Finds the runtime and builds what passes work with.
@@ -241,6 +286,7 @@ fn service(config: &Config, runner: &Runner, worker: Worker, reload: Reload) -> 
             pod_source: pod_source::word(&config.pods.source),
             trusted_hosts: config.web.trusted_hosts.clone(),
             max_age: config.collect.max_age,
+            marks: marks(config),
             reload: Box::new(reload),
             started: Instant::now(),
             heavy: Fixed::heavy(),

@@ -35,6 +35,7 @@ use crate::observe::{Look, NoSnapshot, Observer};
 use crate::quarantine::Quarantine;
 use crate::report::FailureClass;
 use crate::scrape;
+use crate::thresholds::Marks;
 use crate::worker::Worker;
 
 /// A request's body may be this long.
@@ -87,6 +88,8 @@ pub struct Fixed {
     pub trusted_hosts: Vec<String>,
     /// How old a shared look may be.
     pub max_age: Duration,
+    /// Where the marks of `thresholds` are.
+    pub marks: Marks,
     /// Reads the configuration again.
     pub reload: Reload,
     /// When the service started.
@@ -282,6 +285,7 @@ async fn render(
             look: look.as_deref(),
             plan: plan.as_ref(),
             quarantined: &quarantined,
+            marks: &service.fixed.marks,
             metrics: &service.metrics,
         };
         let page = scrape::render(&input, format);

@@ -13,7 +13,7 @@
 //! | [`pods`] | model | the pod source |
 //! | [`observe`] | cri, memory, pods, model, report | one look at the node, shared |
 //! | [`metrics`] | gc, report | own counters |
-//! | [`scrape`] | observe, cri, model, gc, report, metrics | the metrics page |
+//! | [`scrape`] | observe, cri, model, gc, report, metrics, thresholds | the metrics page |
 //! | [`quarantine`] | model, report | sandboxes that failed |
 //! | [`memory`] | - | gives freed memory back |
 //! | [`record`] | report | a pass as others see it |
@@ -22,7 +22,8 @@
 //! | [`worker`] | pass, gc, record, report, state | who may have a pass, one at a time |
 //! | [`alert`] | gc, report | what an alert asks of this node |
 //! | [`poll`] | alert, gc, metrics, report, telemetry, worker | alerts asked for at Alertmanagers |
-//! | [`http`] | alert, config, memory, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |
+//! | [`thresholds`] | gc, observe, report, worker | marks at which a pass comes by itself |
+//! | [`http`] | alert, config, memory, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report, thresholds | the HTTP side |
 //! | [`cli`] | config, gc | the command line, as values |
 //! | [`command`] | all | `plan` and `gc` on the command line |
 //! | [`sim`] | cri | a simulated node; the service never uses it |
@@ -52,4 +53,5 @@ pub mod scrape;
 pub mod sim;
 pub mod state;
 pub mod telemetry;
+pub mod thresholds;
 pub mod worker;

@@ -18,6 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::gc::{RemoveReason, Target};
 use crate::report::{AlertResult, Cause, FailureClass, Outcome, Pass, PollResult};
+use labels::Removed;
 use stamp::Stamp;
 use table::Table;
 
@@ -137,7 +138,7 @@ struct Series {
     dry_runs: Table<Cause, Counter>,
     pass_duration: Histogram,
     last_pass: Table<Outcome, Stamp>,
-    removals: Table<(Target, RemoveReason), Counter>,
+    removals: Table<Removed, Counter>,
     removal_failures: Table<(Target, FailureClass), Counter>,
     removal_duration: Table<Target, Histogram>,
     already_gone: Table<Target, Counter>,
@@ -218,7 +219,10 @@ impl Metrics {
     /// Counts an object that we removed, and how long the runtime took for it.
     pub fn removed(&self, target: Target, reason: RemoveReason, took: Duration) {
         let series = &self.inner.series;
-        series.removals.get((target, reason)).map(Counter::inc);
+        series
+            .removals
+            .get(Removed(target, reason))
+            .map(Counter::inc);
         series.observe_removal(target, took);
     }
 

@@ -5,6 +5,7 @@
 
 mod exits;
 mod filesystems;
+mod weights;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use crate::pods::PodSource;
 use crate::report::NodeFigures;
 use exits::Exits;
 use filesystems::Statvfs;
+pub use weights::{Weight, Weights};
 
 /// How long a shared look asks for exit times. What is missing then counts as too young, and the
 /// next look goes on where this one stopped.
@@ -146,6 +148,11 @@ impl Look {
             logs: Logs::default(),
             removed: Vec::new(),
         })
+    }
+
+    /// Returns how heavy its lists are.
+    pub fn weights(&self) -> Weights {
+        Weights::of(self)
     }
 
     /// Returns how much of the node this look has; of a list that is missing, nothing.

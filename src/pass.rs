@@ -455,6 +455,11 @@ impl<'a> Run<'a> {
 }
 
 impl Runner {
+    /// Returns when each sandbox that failed may be tried again.
+    pub fn next_tries(&self) -> BTreeMap<PodSandboxId, jiff::Timestamp> {
+        self.quarantine().next_tries()
+    }
+
     fn quarantine(&self) -> std::sync::MutexGuard<'_, Quarantine> {
         self.quarantine
             .lock()

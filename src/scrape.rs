@@ -26,6 +26,7 @@ use crate::gc::{Summary, Target};
 use crate::metrics::Metrics;
 use crate::observe::Look;
 use crate::report::FailureClass;
+use crate::thresholds::Marks;
 pub use format::{Format, timeout_from_header};
 use page::{Page, plain, sample, seconds};
 
@@ -39,6 +40,8 @@ pub struct Input<'a> {
     pub plan: Option<&'a BTreeMap<Target, Summary>>,
     /// How many sandboxes failed to go and wait for their next try.
     pub quarantined: &'a BTreeMap<FailureClass, usize>,
+    /// Where the marks of `thresholds` are.
+    pub marks: &'a Marks,
     /// The service's own counters.
     pub metrics: &'a Metrics,
 }
@@ -65,6 +68,7 @@ fn encode(input: &Input<'_>, text: &mut String) -> fmt::Result {
     );
     if let Some(look) = input.look {
         encode_look(look, &mut page);
+        plan::encode_thresholds(&input.marks.crossed(look), &mut page);
     }
     collectors::encode(input.look, &mut page);
     if let Some(plan) = input.plan {

@@ -35,6 +35,7 @@ fn page(bencher: Bencher<'_, '_>, size: usize, format: Format) {
             look: Some(black_box(&look)),
             plan: Some(&plan.summary),
             quarantined: &BTreeMap::new(),
+            marks: &crisweep::thresholds::Marks::default(),
             metrics: &metrics,
         };
         render(&input, format)

@@ -1,6 +1,6 @@
 //! Which enums are labels, and under which name. Never a name from outside.
 
-use super::table::Label;
+use super::table::{Label, Labels};
 use super::{Endpoint, StatusClass};
 use crate::gc::{RemoveReason, Target};
 use crate::report::{AlertResult, Cause, FailureClass, Outcome, PollResult};
@@ -25,7 +25,25 @@ labels! {
     FailureClass = "class",
     Outcome = "outcome",
     PollResult = "result",
-    RemoveReason = "reason",
     StatusClass = "code",
     Target = "target",
+}
+
+/// A target, and a reason that something of it can go for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Removed(pub(super) Target, pub(super) RemoveReason);
+
+impl Labels for Removed {
+    fn combinations() -> Vec<Self> {
+        let of = |target| {
+            RemoveReason::all(target)
+                .iter()
+                .map(move |&reason| Self(target, reason))
+        };
+        Target::ALL.into_iter().flat_map(of).collect()
+    }
+
+    fn pairs(self) -> Vec<(&'static str, &'static str)> {
+        vec![("target", self.0.label()), ("reason", self.1.label())]
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::page::{Page, plain, sample};
 use crate::gc::{KeepReason, RemoveReason, Summary, Target};
 use crate::report::FailureClass;
+use crate::thresholds::Threshold;
 
 /// Adds a plan's counts, zeroes too.
 pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
@@ -29,6 +30,15 @@ pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
     page.gauge(plain("crisweep_removable"), help, removable);
     let help = "Objects that a pass would leave now, by the reason";
     page.gauge(plain("crisweep_kept"), help, kept);
+}
+
+/// Adds the marks that are set and whose figure is known: 1 where it is reached.
+pub(super) fn encode_thresholds(crossed: &BTreeMap<Threshold, bool>, page: &mut Page) {
+    let samples = crossed
+        .iter()
+        .map(|(threshold, crossed)| sample([("threshold", threshold.label())], *crossed));
+    let help = "Whether a mark of the configuration (thresholds) is reached";
+    page.gauge(plain("crisweep_threshold_crossed"), help, samples.collect());
 }
 
 /// Adds the sandboxes that would not go, zeroes too.

@@ -21,6 +21,7 @@ fn page_of(look: Option<&Look>, format: Format) -> String {
             look,
             plan,
             quarantined: &quarantined,
+            marks: &node::marks(),
             metrics: &metrics,
         },
         format,
@@ -254,6 +255,7 @@ fn an_interrupted_pass_counts_but_has_no_duration() {
         look: None,
         plan: None,
         quarantined: &BTreeMap::new(),
+        marks: &node::marks(),
         metrics: &metrics,
     };
     let samples = parse(&render(&input, Format::Text));

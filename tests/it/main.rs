@@ -19,3 +19,4 @@ mod properties;
 mod state;
 mod support;
 mod tidy;
+mod triggers;

@@ -250,3 +250,13 @@ pub(super) fn metrics() -> Metrics {
 pub(super) fn quarantined() -> BTreeMap<FailureClass, usize> {
     [(FailureClass::NetworkTeardown, 7)].into()
 }
+
+/// The contract's.
+pub(super) fn marks() -> crate::thresholds::Marks {
+    crate::thresholds::Marks {
+        exited_containers: Some(500),
+        not_ready_sandboxes: Some(50),
+        list_limit_ratio: Some(0.75),
+        image_fs_used_percent: Some(85.0),
+    }
+}

@@ -1,0 +1,18 @@
+//! Passes that nobody asks for from outside: alerts that are fetched, and marks that are crossed.
+
+mod poll;
+mod thresholds;
+
+use serde_json::Value;
+
+use crate::support::{Rig, until};
+
+/// Waits for a pass with this cause that is over, and returns it.
+async fn pass_by(rig: &Rig, cause: &str) -> Value {
+    until("a pass that came by itself", || async {
+        let passes = rig.passes().await;
+        let over = |pass: &&Value| pass["trigger"]["cause"] == cause && pass["state"] == "done";
+        passes.iter().find(over).cloned()
+    })
+    .await
+}

@@ -1,0 +1,112 @@
+//! `thresholds`: a node that no Prometheus and no Alertmanager reaches cleans itself.
+
+use serde_json::{Value, json};
+
+use super::pass_by;
+use crate::support::{Rig, nodes, until};
+
+/// Marks of which only one can be crossed.
+fn marks(key: &str, value: impl Into<Value>) -> Value {
+    let mut thresholds = json!({
+        "enabled": true,
+        "interval": "50ms",
+        "exited_containers": 0,
+        "not_ready_sandboxes": 0,
+        "list_limit_ratio": 0,
+        "image_fs_used_percent": 0,
+    });
+    thresholds[key] = value.into();
+    json!({ "thresholds": thresholds })
+}
+
+fn targets(pass: &Value) -> Vec<&String> {
+    pass["targets"].as_object().unwrap().keys().collect()
+}
+
+#[tokio::test]
+async fn a_crossed_mark_brings_a_pass_over_what_helps() {
+    for (key, value) in [
+        ("exited_containers", json!(3)),
+        ("not_ready_sandboxes", json!(3)),
+        ("list_limit_ratio", json!(1e-6)),
+    ] {
+        let rig = Rig::start(nodes::litter(3), marks(key, value)).await;
+        let pass = pass_by(&rig, "threshold").await;
+        assert_eq!(pass["outcome"], "completed", "{key}: {pass:#}");
+        assert_eq!(targets(&pass), ["containers", "sandboxes"], "{key}");
+        assert_eq!(
+            (rig.exited_containers(), rig.dead_sandboxes()),
+            (0, 0),
+            "{key}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_mark_that_is_not_reached_is_shown_and_asks_for_nothing() {
+    let rig = Rig::start(nodes::litter(3), marks("exited_containers", 4)).await;
+    looked(&rig, 3).await;
+    rig.nothing_was_touched();
+    assert_eq!(rig.passes().await, Vec::<Value>::new());
+    let page = rig.metrics().await;
+    page.is(
+        "crisweep_threshold_crossed{threshold=\"exited_containers\"}",
+        0.0,
+    );
+    let off = "crisweep_threshold_crossed{threshold=\"list_limit_ratio\"}";
+    assert_eq!(page.get(off), None, "switched off");
+}
+
+#[tokio::test]
+async fn marks_are_shown_though_nothing_shall_come_of_them() {
+    let mut changes = marks("exited_containers", 3);
+    changes["thresholds"]["enabled"] = json!(false);
+    let rig = Rig::start(nodes::litter(3), changes).await;
+    let page = rig.metrics().await;
+    page.is(
+        "crisweep_threshold_crossed{threshold=\"exited_containers\"}",
+        1.0,
+    );
+    assert_eq!(rig.passes().await, Vec::<Value>::new());
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn a_mark_that_is_crossed_by_what_must_stay_asks_for_nothing() {
+    let mut changes = marks("exited_containers", 3);
+    changes["policy"] =
+        json!({ "containers": { "min_age": "10h" }, "sandboxes": { "min_age": "10h" } });
+    let rig = Rig::start(nodes::litter(3), changes).await;
+    looked(&rig, 3).await;
+    assert_eq!(rig.passes().await, Vec::<Value>::new());
+    let page = rig.metrics().await;
+    page.is(
+        "crisweep_threshold_crossed{threshold=\"exited_containers\"}",
+        1.0,
+    );
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn brakes_bind_thresholds() {
+    let mut changes = marks("exited_containers", 1);
+    changes["brakes"] = json!({ "pause": true });
+    let mut rig = Rig::start(nodes::litter(2), changes).await;
+    looked(&rig, 3).await;
+    assert_eq!(rig.passes().await, Vec::<Value>::new());
+    rig.nothing_was_touched();
+    rig.configure(&json!({ "brakes": { "pause": false } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    assert_eq!(pass_by(&rig, "threshold").await["outcome"], "completed");
+}
+
+/// Waits until the service has looked so often from now on.
+async fn looked(rig: &Rig, times: u64) {
+    let lists = || rig.sim.call_count(crisweep::sim::Rpc::ListPodSandbox);
+    let before = lists();
+    until("some looks at the node", || {
+        let enough = (lists() >= before + times).then_some(());
+        async move { enough }
+    })
+    .await;
+}
