@@ -16,6 +16,7 @@ mod mid_pass;
 mod names;
 mod pods;
 mod properties;
+mod references;
 mod state;
 mod support;
 mod tidy;

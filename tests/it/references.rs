@@ -1,0 +1,105 @@
+//! What the safety text and the index of cases point to is there: source files and functions, tests,
+//! case files and their cases. A promise whose proof was renamed away is no promise.
+//!
+//! A reference is a span of code: `FILE`, `FILE::FUNCTION`, or a case file with titles in quotation
+//! marks after it, within the same paragraph or cell of a table.
+
+use std::path::Path;
+
+/// Where a reference may begin.
+const ROOTS: [&str; 4] = ["", "tests/", "tests/it/", "tests/cases/"];
+
+fn read(file: &str) -> Option<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    ROOTS
+        .iter()
+        .find_map(|start| std::fs::read_to_string(root.join(start).join(file)).ok())
+}
+
+/// Returns how many references a text has, and which of them lead nowhere.
+fn follow(text: &str) -> (usize, Vec<String>) {
+    let (mut count, mut dead) = (0, Vec::new());
+    for paragraph in text.split("\n\n") {
+        // Titles are broken where the line ends.
+        let words: Vec<&str> = paragraph.split_whitespace().collect();
+        let paragraph = words.join(" ");
+        let parts: Vec<&str> = paragraph.split('`').collect();
+        for pair in parts.get(1..).unwrap_or_default().chunks(2) {
+            let (file, function) = match pair[0].split_once("::") {
+                Some((file, function)) => (file, Some(function)),
+                None => (pair[0], None),
+            };
+            let ending = Path::new(file).extension();
+            let is_case_file = ending.is_some_and(|ending| ending == "txt");
+            if !(is_case_file || ending.is_some_and(|ending| ending == "rs")) {
+                continue;
+            }
+            count += 1;
+            let Some(source) = read(file) else {
+                dead.push(format!("there is no file {file}"));
+                continue;
+            };
+            dead.extend(function.and_then(|name| missing_function(file, &source, name)));
+            let cell = pair.get(1).and_then(|text| text.split('|').next());
+            for title in titles(cell.filter(|_| is_case_file)) {
+                count += 1;
+                let wanted = format!("case {title}");
+                if !source.lines().any(|line| line == wanted) {
+                    dead.push(format!("{file} has no case \"{title}\""));
+                }
+            }
+        }
+    }
+    (count, dead)
+}
+
+fn titles(text: Option<&str>) -> impl Iterator<Item = &str> {
+    text.unwrap_or_default().split('"').skip(1).step_by(2)
+}
+
+fn missing_function(file: &str, source: &str, name: &str) -> Option<String> {
+    let starts = ["(", "<"].map(|next| format!("fn {name}{next}"));
+    let is_there = starts.iter().any(|start| source.contains(start));
+    (!is_there).then(|| format!("{file} has no function {name}"))
+}
+
+#[test]
+fn what_the_safety_text_points_to_is_there() {
+    let (count, dead) = follow(&read("docs/safety.md").unwrap());
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+    assert!(count > 50, "only {count} references were found");
+}
+
+#[test]
+fn what_the_index_of_cases_points_to_is_there() {
+    let (count, dead) = follow(&read("CONFORMANCE.md").unwrap());
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+    assert!(count > 100, "only {count} references were found");
+}
+
+#[test]
+fn a_reference_that_leads_nowhere_is_told() {
+    let good = "| `containers/newest.txt`: \"a clock step back, three deep\" | as `src/gc.rs` says, \
+                \"so\" | `cases.rs::containers` |";
+    assert_eq!(follow(good), (4, Vec::new()));
+    for (from, to, wanted) in [
+        (
+            "newest.txt",
+            "newst.txt",
+            "there is no file containers/newst.txt",
+        ),
+        (
+            "three deep",
+            "deep",
+            "containers/newest.txt has no case \"a clock step back, deep\"",
+        ),
+        ("src/gc.rs", "src/cg.rs", "there is no file src/cg.rs"),
+        (
+            "::containers",
+            "::container",
+            "cases.rs has no function container",
+        ),
+    ] {
+        assert_eq!(follow(&good.replace(from, to)).1, [wanted]);
+    }
+}
