@@ -33,6 +33,17 @@ fn waiting() -> Vec<PodPlan> {
     (0..10).map(pod).collect()
 }
 
+/// One pod with 800 such containers: 17.1 MB of rows.
+fn crowd() -> PodPlan {
+    let names: Vec<String> = (0..800).map(|number| format!("wait-{number}")).collect();
+    let containers: Vec<_> = names
+        .iter()
+        .map(|name| (name.as_str(), 0, End::Created))
+        .collect();
+    let pod = PodPlan::new(50, "crowd".to_owned(), Known::Active);
+    pod.sandbox(Fate::Ready, &containers).with_ballast(20 * KIB)
+}
+
 /// Deleted pods, each with three dead containers of such a row and a dead sandbox.
 fn deleted(first: u32, pods: u32, ballast: usize) -> Vec<PodPlan> {
     let containers = ["a", "b", "c"].map(|name| (name, 0, End::Exits(0)));
@@ -165,4 +176,36 @@ async fn a_node_that_nobody_can_list_is_swept_and_listed_again() {
         page.contains("cri_list_mode{list=\"containers\",mode=\"unary\"} 1"),
         "{page}"
     );
+
+    // At last one pod is over it by itself, and with it the created ones. Nothing of it may go, so the list
+    // stays as it is; what may go still does.
+    let crowd = make(&node, vec![crowd()]).await;
+    make(&node, deleted(300, 5, 20 * KIB)).await;
+    let pods = lives.pods.into_iter().chain(crowd.pods).collect();
+    Population { pods }.write_pods_file(&pods_file);
+    let bytes = refused(&cri).await;
+    due(&crisweep, 5).await;
+    assert_list(&crisweep, "status", bytes).await;
+    let (_, pass) = crisweep.post("/gc?wait=120s").await;
+    assert_eq!(
+        pass["outcome"],
+        "completed",
+        "{pass}\n{}",
+        crisweep.log_tail()
+    );
+    due(&crisweep, 0).await;
+    let page = crisweep.metrics().await;
+    for line in [
+        "cri_containers{state=\"created\"} 1540",
+        "cri_containers{state=\"running\"} 10",
+        "cri_containers{state=\"exited\"} 0",
+        "cri_pod_sandboxes{state=\"notready\"} 0",
+        "cri_list_complete{list=\"containers\"} 1",
+    ] {
+        assert!(
+            page.lines().any(|found| found == line),
+            "no {line} in {page}"
+        );
+    }
+    assert!(refused(&cri).await < bytes);
 }
