@@ -24,6 +24,7 @@ use prometheus_client::encoding::text::encode_eof;
 
 use crate::gc::{Summary, Target};
 use crate::metrics::Metrics;
+use crate::model::Coverage;
 use crate::observe::Look;
 use crate::report::FailureClass;
 use crate::thresholds::Marks;
@@ -97,7 +98,9 @@ fn encode_look(look: &Look, page: &mut Page) {
         sandboxes::encode(&sandboxes.rows, page);
     }
     if let Ok(images) = &look.images {
-        images::encode(&images.rows, containers, page);
+        // An unseen container may use any of them.
+        let users = containers.filter(|_| look.seen().containers == Coverage::Whole);
+        images::encode(&images.rows, users, page);
     }
     lists::encode(look, page);
     if let Ok(filesystems) = &look.filesystems {

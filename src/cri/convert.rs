@@ -130,7 +130,7 @@ pub(crate) fn sandbox_status(
     })
 }
 
-/// Makes of the answer to a verbose `ContainerStatus` the row that a list would have. Without the id of its
+/// Makes of the answer to a verbose `ContainerStatus` the row that a list would have, and when it exited. Without the id of its
 /// sandbox there is none: containerd and CRI-O tell it in words of their own.
 pub(crate) fn container_record(
     id: &ContainerId,
@@ -140,6 +140,7 @@ pub(crate) fn container_record(
         .status
         .filter(|status| status.id == id.as_str())
         .ok_or(Malformed)?;
+    let finished_at = moment(status.finished_at);
     let row = proto::ContainerRow {
         id: status.id,
         pod_sandbox_id: raw
@@ -159,7 +160,9 @@ pub(crate) fn container_record(
         labels: status.labels,
         image_id: status.image_id,
     };
-    row.into_model()
+    let mut record = row.into_model()?;
+    record.finished_at = finished_at.filter(|_| record.state == ContainerState::Exited);
+    Ok(record)
 }
 
 fn sandbox_id(info: &str) -> Option<String> {

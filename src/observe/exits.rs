@@ -35,6 +35,12 @@ impl Exits {
     ) -> usize {
         let listed: BTreeSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
         self.known.retain(|id, _| listed.contains(id));
+        // What was read by its status tells it by itself.
+        let told = rows
+            .iter()
+            .filter(|row| row.state == ContainerState::Exited);
+        let told = told.filter_map(|row| Some((row.id.clone(), row.finished_at?)));
+        self.known.extend(told);
         let mut missing: Vec<(Timestamp, ContainerId)> = rows
             .iter()
             .filter(|row| row.state == ContainerState::Exited && !self.known.contains_key(&row.id))

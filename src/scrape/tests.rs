@@ -180,6 +180,28 @@ fn what_could_not_be_read_is_absent_and_said_so() {
 }
 
 #[test]
+fn an_incomplete_list_says_so_and_calls_no_image_unused() {
+    let mut look = look();
+    let mut list = listed(node::containers(), ListMode::PerPod);
+    list.coverage = Coverage::Living;
+    list.limit_bytes = Some(4 << 20);
+    look.containers = Ok(list);
+    let samples = parse(&page_of(Some(&look), Format::Text));
+    assert_eq!(samples["cri_list_complete{list=\"containers\"}"], "0");
+    assert_eq!(samples["cri_list_complete{list=\"sandboxes\"}"], "1");
+    assert_eq!(
+        samples["cri_list_mode{list=\"containers\",mode=\"per-pod\"}"],
+        "1"
+    );
+    assert_eq!(
+        samples["cri_list_limit_bytes{list=\"containers\"}"],
+        "4194304"
+    );
+    assert!(samples.contains_key("cri_images{state=\"pinned\"}"));
+    assert!(!samples.contains_key("cri_images{state=\"unused\"}"));
+}
+
+#[test]
 fn an_empty_node_reads_zero_and_has_no_oldest_container() {
     let mut look = look();
     look.containers = Ok(listed(vec![], ListMode::Unary));

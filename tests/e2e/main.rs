@@ -10,6 +10,7 @@
     reason = "a test says what is wrong by panicking"
 )]
 
+mod big_lists;
 mod node;
 mod peers;
 mod support;

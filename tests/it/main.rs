@@ -7,6 +7,7 @@
 )]
 
 mod alerts;
+mod big_lists;
 mod cases;
 mod command;
 mod gc_pass;

@@ -4,6 +4,7 @@
 mod belief;
 mod mutations;
 mod node;
+mod unseen;
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ use crate::kubelet_model::Kubelet;
 use belief::{is_deleted, is_finished, is_newest_container, is_newest_sandbox};
 use node::{Node, Oddity, nodes};
 
-/// Each property sees this many nodes; eleven properties see more than 10,000.
+/// Each property sees this many nodes; thirteen properties see more than 10,000.
 const NODES: u32 = 1000;
 
 fn config() -> Config {

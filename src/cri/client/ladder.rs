@@ -58,8 +58,10 @@ struct Memory {
     below: bool,
     /// The states that are over the limit by themselves.
     tight: BTreeSet<i32>,
-    /// How many looks began below.
+    /// How many looks began below since the last try above.
     looks: u32,
+    /// What was found of an incomplete list, the last time, weighed.
+    tried: u64,
     told: Option<Told>,
 }
 
@@ -86,17 +88,16 @@ impl Stand {
                 ..Memory::default()
             };
         }
-        if memory.below {
-            memory.looks += 1;
-            if memory.looks >= RETRY_EVERY {
-                memory.looks = 0;
-                let mut top = memory.clone();
-                top.below = false;
-                top.tight.clear();
-                return top;
+        let mut begin = memory.clone();
+        if begin.below {
+            begin.looks += 1;
+            if begin.looks >= RETRY_EVERY {
+                begin.looks = 0;
+                begin.below = false;
+                begin.tight.clear();
             }
         }
-        memory.clone()
+        begin
     }
 
     /// Keeps where the look ended.
@@ -282,16 +283,21 @@ impl Memory {
         M: Held,
     {
         self.tight = tight;
-        let Some(told) = self.told.filter(|_| coverage == Coverage::Whole) else {
-            // What an incomplete list weighs nobody knows: it is tried again in its turn.
+        let Some(told) = self.told else { return };
+        let weighs = found.weigh(told.bytes, |_| true);
+        let fits = weighs <= told.limit;
+        if coverage == Coverage::Whole {
+            self.below = !fits;
+            self.tight
+                .retain(|state| found.weigh(told.bytes, |row| row.state() == *state) > told.limit);
             return;
-        };
-        self.tight
-            .retain(|state| found.weigh(told.bytes, |row| row.state() == *state) > told.limit);
-        self.below = found.weigh(told.bytes, |_| true) > told.limit;
-        if !self.below {
-            self.looks = 0;
         }
+        // What an incomplete list weighs nobody knows. It is worth a try each time that it has shrunk.
+        if fits && weighs < self.tried {
+            self.below = false;
+            self.tight.clear();
+        }
+        self.tried = weighs;
     }
 
     /// Returns what the unfiltered list weighs: exactly, if each row of it was in a list; else at least.

@@ -59,14 +59,14 @@ impl Cri {
 
     /// Returns every container record.
     pub(crate) async fn containers(&self) -> Vec<Container> {
+        self.try_containers().await.unwrap()
+    }
+
+    /// Returns every container record, or how the list failed.
+    pub(crate) async fn try_containers(&self) -> Result<Vec<Container>, Status> {
         let request = ListContainersRequest::default();
-        self.runtime
-            .clone()
-            .list_containers(request)
-            .await
-            .unwrap()
-            .into_inner()
-            .containers
+        let response = self.runtime.clone().list_containers(request).await?;
+        Ok(response.into_inner().containers)
     }
 
     /// Returns every sandbox record.

@@ -64,6 +64,16 @@ impl Crisweep {
         http::json(&self.url(path), &[]).await
     }
 
+    /// Reads the metrics page.
+    pub(crate) async fn metrics(&self) -> String {
+        let answer = http::client()
+            .get(self.url("/metrics"))
+            .send()
+            .await
+            .unwrap();
+        answer.text().await.unwrap()
+    }
+
     /// Posts nothing to a path; returns the status and the JSON answer.
     pub(crate) async fn post(&self, path: &str) -> (StatusCode, Value) {
         let answer = http::client().post(self.url(path)).send().await.unwrap();

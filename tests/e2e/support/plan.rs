@@ -53,6 +53,8 @@ pub(crate) struct ContainerPlan {
     pub(crate) name: String,
     pub(crate) attempt: u32,
     pub(crate) end: End,
+    /// What an annotation makes its row in a list heavier, bytes.
+    pub(crate) ballast: usize,
 }
 
 /// A sandbox to make, with its containers in order.
@@ -102,6 +104,7 @@ impl PodPlan {
                 name: name.to_owned(),
                 attempt,
                 end,
+                ballast: 0,
             })
             .collect();
         self.sandboxes.push(SandboxPlan {
@@ -109,6 +112,13 @@ impl PodPlan {
             fate,
             containers,
         });
+        self
+    }
+
+    /// Makes each of its containers' rows heavier by so many bytes.
+    pub(crate) fn with_ballast(mut self, bytes: usize) -> Self {
+        let containers = self.sandboxes.iter_mut().flat_map(|it| &mut it.containers);
+        containers.for_each(|container| container.ballast = bytes);
         self
     }
 

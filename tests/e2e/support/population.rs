@@ -349,6 +349,7 @@ fn container_annotations(plan: &ContainerPlan) -> BTreeMap<String, String> {
             "File".to_owned(),
         ),
         ("io.kubernetes.pod.terminationGracePeriod", "30".to_owned()),
+        ("crisweep.test/ballast", "x".repeat(plan.ballast)),
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into()

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crisweep::gc::{PodKnowledge, Policy, Target, Targets, UnknownTarget, Verdict};
 use crisweep::model::{
-    Container, ContainerId, ContainerState, Labels, PodList, PodRef, PodSandbox, PodSandboxId,
-    PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
+    Container, ContainerId, ContainerState, Coverage, Labels, PodList, PodRef, PodSandbox,
+    PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown, Seen, Snapshot, SourcePod,
 };
 use jiff::Timestamp;
 
@@ -121,6 +121,7 @@ impl Case {
                 self.targets = targets.0;
                 Ok(())
             }
+            "list" => self.read_coverage(rest),
             "pods" => self.read_pods(rest),
             "pod" => self.read_pod(line, rest, expectation),
             "last_exit" => {
@@ -136,6 +137,24 @@ impl Case {
             word if word.contains('/') => self.read_container(line, &words, expectation),
             word => Err(unknown(word)),
         }
+    }
+
+    fn read_coverage(&mut self, words: &[&str]) -> Result<(), String> {
+        let [list, coverage] = words else {
+            return Err("say: list containers|sandboxes partial|living".into());
+        };
+        let seen = &mut self.snapshot.seen;
+        let seen = match *list {
+            "containers" => &mut seen.containers,
+            "sandboxes" => &mut seen.sandboxes,
+            word => return Err(unknown(word)),
+        };
+        *seen = match *coverage {
+            "partial" => Coverage::Partial,
+            "living" => Coverage::Living,
+            word => return Err(unknown(word)),
+        };
+        Ok(())
     }
 
     fn read_pods(&mut self, words: &[&str]) -> Result<(), String> {

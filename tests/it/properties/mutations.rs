@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::node::{Node, Oddity, nodes};
 use super::{config, plan_of};
 
-fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
+pub(super) fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
     let container = node
         .snapshot
         .containers
@@ -29,7 +29,7 @@ fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
 
 /// Within its limits it may go or stay: no promise to anyone forbids it. Nor the newest of a pod
 /// that is over, where there is a cap.
-fn may_go(kept: &Kept, reason: RemoveReason) -> bool {
+pub(super) fn may_go(kept: &Kept, reason: RemoveReason) -> bool {
     let over = matches!(
         kept.subject.pod_state,
         PodKnowledge::Terminated | PodKnowledge::Assumed

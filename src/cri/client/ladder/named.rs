@@ -24,6 +24,9 @@ const TIMEOUTS_MAX: usize = 4;
 /// Answers over the limit without a single one below it, after which it is clear that the runtime does
 /// not apply the filter.
 const OVER_LIMIT_MAX: usize = 3;
+/// Pods from which on ids are asked about one by one, where containerd's service has them: for each
+/// filtered list the runtime walks through all its records, for each id through one.
+const PODS_MAX: usize = 256;
 /// Rows that containerd's service does not have and that are asked about once more.
 const STRANGERS_MAX: usize = 64;
 
@@ -50,16 +53,24 @@ pub(super) async fn read<K: Kind>(
         .chain(of_rows)
         .chain(of_other)
         .collect();
-    asking.pods(pods, found).await?;
-    let bare = other
-        .into_iter()
-        .filter(|(uid, _)| !asking.has(uid.as_ref()));
-    let bare: BTreeSet<PodSandboxId> = bare.map(|(_, sandbox)| sandbox).collect();
-    let bare = bare.into_iter().map(Question::Sandbox).collect();
-    asking.lists(bare, found).await?;
     let mut mode = ListMode::PerPod;
-
-    let ids = service::<K>(client, clock).await?;
+    let is_many = pods.len() > PODS_MAX;
+    let mut ids = None;
+    if is_many {
+        ids = service::<K>(client, clock).await?;
+    }
+    if ids.is_none() {
+        asking.pods(pods, found).await?;
+        let bare = other
+            .into_iter()
+            .filter(|(uid, _)| !asking.has(uid.as_ref()));
+        let bare: BTreeSet<PodSandboxId> = bare.map(|(_, sandbox)| sandbox).collect();
+        let bare = bare.into_iter().map(Question::Sandbox).collect();
+        asking.lists(bare, found).await?;
+    }
+    if !is_many {
+        ids = service::<K>(client, clock).await?;
+    }
     let mut is_whole = match &ids {
         Some(ids) => proves::<K>(client, ids, found, clock).await?,
         None => false,
@@ -73,7 +84,7 @@ pub(super) async fn read<K: Kind>(
         .filter_map(|(_, uid)| uid)
         .filter(|uid| !asking.has(Some(uid)))
         .collect();
-    if !unasked.is_empty() {
+    if !unasked.is_empty() && unasked.len() <= PODS_MAX && !is_many {
         mode = ListMode::Containerd;
         asking.pods(unasked, found).await?;
     }

@@ -114,6 +114,12 @@ impl Rig {
         let mut rows = plain.list_containers().await.unwrap().rows.to_vec();
         rows.sort_by(|a, b| a.id.cmp(&b.id));
         assert_eq!(listed.rows.len(), rows.len());
+        // More than a list says.
+        let mut listed = listed.clone();
+        listed
+            .rows
+            .iter_mut()
+            .for_each(|row| row.finished_at = None);
         assert!(*listed.rows == rows, "rows differ from a plain list's");
     }
 
@@ -381,6 +387,38 @@ async fn a_pod_that_is_over_the_limit_by_itself_is_read_id_by_id() {
         "as the error told"
     );
     rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn of_very_many_pods_the_containers_are_asked_about_and_not_the_pods() {
+    let job = |n| {
+        PodSpec::new(&format!("job-{n}"))
+            .exited("a", 0, hours(3))
+            .deleted()
+    };
+    let node = NodeBuilder::new().pods(300, job);
+    let rig = Rig::of(node, Options::default(), Duration::from_secs(30));
+    rig.forbid_exited();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Status, Coverage::Whole)
+    );
+    assert!(rig.sim.call_count(Rpc::ListContainers) < 10);
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 300);
+    assert!(
+        listed.rows.iter().all(|row| row.finished_at.is_some()),
+        "told by the same answer"
+    );
+    rig.sim.set_containers_service(false);
+    rig.write_names();
+    rig.sim.clear_record();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::PerPod, Coverage::Living)
+    );
+    assert!(rig.sim.call_count(Rpc::ListContainers) > 300);
 }
 
 #[tokio::test]

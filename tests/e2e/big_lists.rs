@@ -1,0 +1,211 @@
+//! A real containerd whose list of containers is over its own limit: nobody can list, so the kubelet could
+//! not clean up. The service does, and afterwards everybody can list again.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crisweep::cri::proto::ContainerState;
+use serde_json::Value;
+use tonic::Code;
+
+use crate::support::cri::Cri;
+use crate::support::crisweep::Crisweep;
+use crate::support::node::Node;
+use crate::support::plan::{End, Fate, Known, PodPlan};
+use crate::support::population::Population;
+use crate::support::wait::{PATIENCE, wait_for};
+
+const KIB: usize = 1024;
+const LIMIT: usize = 16 << 20;
+
+/// Ten pods that live with 74 containers each that were made and not started: 15.8 MB of rows.
+fn waiting() -> Vec<PodPlan> {
+    let names: Vec<String> = (0..74).map(|number| format!("wait-{number}")).collect();
+    let mut containers: Vec<_> = names
+        .iter()
+        .map(|name| (name.as_str(), 0, End::Created))
+        .collect();
+    containers.push(("app", 0, End::Runs));
+    let pod = |number| {
+        let pod = PodPlan::new(number, format!("waiting-{number}"), Known::Active);
+        pod.sandbox(Fate::Ready, &containers).with_ballast(20 * KIB)
+    };
+    (0..10).map(pod).collect()
+}
+
+/// One pod with 800 such containers: 17.1 MB of rows.
+fn crowd() -> PodPlan {
+    let names: Vec<String> = (0..800).map(|number| format!("wait-{number}")).collect();
+    let containers: Vec<_> = names
+        .iter()
+        .map(|name| (name.as_str(), 0, End::Created))
+        .collect();
+    let pod = PodPlan::new(50, "crowd".to_owned(), Known::Active);
+    pod.sandbox(Fate::Ready, &containers).with_ballast(20 * KIB)
+}
+
+/// Deleted pods, each with three dead containers of such a row and a dead sandbox.
+fn deleted(first: u32, pods: u32, ballast: usize) -> Vec<PodPlan> {
+    let containers = ["a", "b", "c"].map(|name| (name, 0, End::Exits(0)));
+    let pod = |number| {
+        let pod = PodPlan::new(number, format!("deleted-{number}"), Known::Absent);
+        pod.sandbox(Fate::Stopped, &containers)
+            .with_ballast(ballast)
+    };
+    (first..first + pods).map(pod).collect()
+}
+
+/// Asserts that a plain list fails for its size, and returns that.
+async fn refused(cri: &Cri) -> usize {
+    let status = cri.try_containers().await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    let text = status.message();
+    let (_, sizes) = text.split_once("larger than max (").unwrap();
+    let (bytes, limit) = sizes.split_once(" vs. ").unwrap();
+    assert_eq!(limit, format!("{LIMIT})"));
+    bytes.parse().unwrap()
+}
+
+/// Sweeps the node; everything dead of deleted pods goes, all else stays.
+async fn sweep(crisweep: &Crisweep, cri: &Cri, pods: usize, left: &Population) {
+    let began = Instant::now();
+    let (answer, pass) = crisweep.post("/gc?wait=120s").await;
+    assert_eq!(answer.as_u16(), 200, "{pass}\n{}", crisweep.log_tail());
+    assert_eq!(
+        pass["outcome"],
+        "completed",
+        "{pass}\n{}",
+        crisweep.log_tail()
+    );
+    let removed = |target: &str| -> Value { pass["targets"][target]["removed"].clone() };
+    assert_eq!(
+        (removed("containers"), removed("sandboxes")),
+        ((3 * pods).into(), pods.into())
+    );
+    println!("swept {pods} pods in {:?}", began.elapsed());
+    let states: BTreeMap<String, ContainerState> = cri
+        .containers()
+        .await
+        .iter()
+        .map(|row| (row.id.clone(), row.state()))
+        .collect();
+    assert_eq!(states, left.container_states());
+    assert_eq!(cri.sandboxes().await.len(), left.sandboxes().count());
+}
+
+/// Asserts how the list of containers was read and what it weighs.
+async fn assert_list(crisweep: &Crisweep, mode: &str, bytes: usize) {
+    let began = Instant::now();
+    let page = crisweep.metrics().await;
+    println!("a page of {mode} in {:?}", began.elapsed());
+    for line in [
+        format!("cri_list_mode{{list=\"containers\",mode=\"{mode}\"}} 1"),
+        format!("cri_list_response_bytes{{list=\"containers\"}} {bytes}"),
+        format!("cri_list_limit_bytes{{list=\"containers\"}} {LIMIT}"),
+        "cri_list_complete{list=\"containers\"} 1".to_owned(),
+    ] {
+        let is_there = page.lines().any(|found| found == line);
+        let lists: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("cri_list"))
+            .collect();
+        assert!(is_there, "no {line} in {lists:#?}\n{}", crisweep.log_tail());
+    }
+    let lists = page
+        .lines()
+        .filter(|line| line.starts_with("cri_list_duration_seconds"));
+    lists.for_each(|line| println!("{line}"));
+}
+
+/// Waits until the service sees that so many pods' remains are old enough to go; each try is a look, so
+/// that the next page shows how that one was read.
+async fn due(crisweep: &Crisweep, pods: usize) {
+    wait_for("the dead to be old enough", PATIENCE, || async {
+        let (_, pass) = crisweep.post("/gc?wait=120s&dry_run=true").await;
+        let planned = |target: &str| pass["targets"][target]["planned"].clone();
+        let is_all = planned("containers") == 3 * pods && planned("sandboxes") == pods;
+        if is_all {
+            Ok(())
+        } else {
+            Err(pass.to_string())
+        }
+    })
+    .await;
+}
+
+async fn make(node: &Node, plans: Vec<PodPlan>) -> Population {
+    let began = Instant::now();
+    let made = Population::make(node, plans).await;
+    println!("made {} pods in {:?}", made.pods.len(), began.elapsed());
+    made
+}
+
+#[tokio::test]
+async fn a_node_that_nobody_can_list_is_swept_and_listed_again() {
+    let node = Node::start().await;
+    let lives = make(&node, waiting()).await;
+    let cri = node.cri().await;
+    assert_eq!(cri.containers().await.len(), 750, "they fit");
+    // The dead alone are over the limit.
+    make(&node, deleted(100, 20, 300 * KIB)).await;
+    let pods_file = node.dir().join("pods.json");
+    lives.write_pods_file(&pods_file);
+    let bytes = refused(&cri).await;
+    assert!(bytes > 2 * LIMIT, "{bytes}");
+    let crisweep = Crisweep::start(&node, &pods_file).await;
+    due(&crisweep, 20).await;
+    assert_list(&crisweep, "per-pod", bytes).await;
+    sweep(&crisweep, &cri, 20, &lives).await;
+    due(&crisweep, 0).await;
+    let page = crisweep.metrics().await;
+    assert!(
+        page.contains("cri_list_mode{list=\"containers\",mode=\"unary\"} 1"),
+        "{page}"
+    );
+
+    // Now all together are, and no state by itself.
+    make(&node, deleted(200, 20, 20 * KIB)).await;
+    lives.write_pods_file(&pods_file);
+    let bytes = refused(&cri).await;
+    due(&crisweep, 20).await;
+    assert_list(&crisweep, "per-state", bytes).await;
+    sweep(&crisweep, &cri, 20, &lives).await;
+    due(&crisweep, 0).await;
+    let page = crisweep.metrics().await;
+    assert!(
+        page.contains("cri_list_mode{list=\"containers\",mode=\"unary\"} 1"),
+        "{page}"
+    );
+
+    // At last one pod is over it by itself, and with it the created ones. Nothing of it may go, so the list
+    // stays as it is; what may go still does.
+    let crowd = make(&node, vec![crowd()]).await;
+    make(&node, deleted(300, 5, 20 * KIB)).await;
+    let pods = lives.pods.into_iter().chain(crowd.pods).collect();
+    Population { pods }.write_pods_file(&pods_file);
+    let bytes = refused(&cri).await;
+    due(&crisweep, 5).await;
+    assert_list(&crisweep, "status", bytes).await;
+    let (_, pass) = crisweep.post("/gc?wait=120s").await;
+    assert_eq!(
+        pass["outcome"],
+        "completed",
+        "{pass}\n{}",
+        crisweep.log_tail()
+    );
+    due(&crisweep, 0).await;
+    let page = crisweep.metrics().await;
+    for line in [
+        "cri_containers{state=\"created\"} 1540",
+        "cri_containers{state=\"running\"} 10",
+        "cri_containers{state=\"exited\"} 0",
+        "cri_pod_sandboxes{state=\"notready\"} 0",
+        "cri_list_complete{list=\"containers\"} 1",
+    ] {
+        assert!(
+            page.lines().any(|found| found == line),
+            "no {line} in {page}"
+        );
+    }
+    assert!(refused(&cri).await < bytes);
+}

@@ -1,0 +1,179 @@
+//! Lists over the runtime's message limit: the kubelet is blind then, and crisweep must not be.
+
+use crisweep::cri::proto::{ContainerState, ListContainersResponse, ListPodSandboxResponse};
+use crisweep::sim::{NodeBuilder, Options, PodSpec, Sim, hours};
+use prost::Message;
+use serde_json::json;
+
+use crate::support::{Rig, nodes};
+
+const DELETED: usize = 60;
+const STARTING: usize = 8;
+
+/// Sixty deleted pods, some that start, one that runs.
+fn node() -> NodeBuilder {
+    let starting = |n| PodSpec::new(&format!("new-{n}")).created("app", 0, hours(2));
+    nodes::litter(DELETED).pods(STARTING, starting)
+}
+
+fn weigh(sim: &Sim, counts: impl Fn(ContainerState) -> bool) -> usize {
+    let rows = sim.containers().into_iter().map(|record| record.row);
+    let containers = rows.filter(|row| counts(row.state())).collect();
+    ListContainersResponse { containers }.encoded_len()
+}
+
+fn weigh_sandboxes(sim: &Sim) -> usize {
+    let items = sim.sandboxes().into_iter().map(|record| record.row);
+    let items = items.collect();
+    ListPodSandboxResponse { items }.encoded_len()
+}
+
+fn exited(state: ContainerState) -> bool {
+    state == ContainerState::ContainerExited
+}
+
+async fn start(node: NodeBuilder, options: Options) -> Rig {
+    Rig::with(node.build(), options, json!({})).await
+}
+
+/// Asserts how a list is read, whether all of it, and what it weighs and may weigh.
+async fn assert_list(rig: &Rig, list: &str, mode: &str, whole: bool, bytes: usize) {
+    let page = rig.metrics().await;
+    let label = format!("list=\"{list}\"");
+    let all_modes = page.sum("cri_list_mode", &label);
+    let this_mode = page.get(&format!("cri_list_mode{{{label},mode=\"{mode}\"}}"));
+    assert_eq!(
+        (this_mode, all_modes),
+        (Some(1.0), 1.0),
+        "{list} is not {mode}"
+    );
+    page.is(
+        &format!("cri_list_complete{{{label}}}"),
+        f64::from(u8::from(whole)),
+    );
+    let bytes = f64::from(u32::try_from(bytes).unwrap());
+    page.is(&format!("cri_list_response_bytes{{{label}}}"), bytes);
+}
+
+/// Runs a pass, which must take every dead container and sandbox, and nothing else.
+async fn sweep(rig: &Rig) {
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass}");
+    for target in ["containers", "sandboxes"] {
+        assert_eq!(pass["targets"][target]["removed"], DELETED, "{pass}");
+    }
+    assert_eq!(rig.exited_containers(), 0);
+    let created = rig.sim.count_containers(ContainerState::ContainerCreated);
+    let running = rig.sim.count_containers(ContainerState::ContainerRunning);
+    assert_eq!((created, running), (STARTING, 1));
+    // The next look tries the whole list, now that it fits.
+    rig.metrics().await;
+    for (list, bytes) in [
+        ("containers", weigh(&rig.sim, |_| true)),
+        ("sandboxes", weigh_sandboxes(&rig.sim)),
+    ] {
+        assert_list(rig, list, "unary", true, bytes).await;
+    }
+}
+
+#[tokio::test]
+async fn over_the_limit_in_total_the_node_is_swept_and_lists_work_again() {
+    let rig = start(node(), Options::default()).await;
+    let bytes = weigh(&rig.sim, |_| true);
+    rig.sim.set_send_limit(bytes - 1);
+    assert_list(&rig, "containers", "per-state", true, bytes).await;
+    let limit = f64::from(u32::try_from(bytes - 1).unwrap());
+    let page = rig.metrics().await;
+    page.is("cri_list_limit_bytes{list=\"containers\"}", limit);
+    page.is(
+        "crisweep_removable{target=\"containers\",reason=\"pod-deleted\"}",
+        60.0,
+    );
+    sweep(&rig).await;
+}
+
+#[tokio::test]
+async fn exited_ones_over_the_limit_by_themselves_are_swept() {
+    let rig = start(node(), Options::containerd_1_6()).await;
+    rig.sim.set_send_limit(weigh(&rig.sim, exited) - 1);
+    // The dead sandboxes are heavier and do not fit either: nothing but containerd names their pods.
+    let bytes = weigh(&rig.sim, |_| true);
+    assert_list(&rig, "containers", "containerd", true, bytes).await;
+    assert_list(
+        &rig,
+        "sandboxes",
+        "containerd",
+        true,
+        weigh_sandboxes(&rig.sim),
+    )
+    .await;
+    sweep(&rig).await;
+}
+
+#[tokio::test]
+async fn with_streams_of_fat_rows_too() {
+    let rig = start(node(), Options::containerd_2_4()).await;
+    rig.sim.set_send_limit(weigh(&rig.sim, exited) - 1);
+    let bytes = weigh(&rig.sim, |_| true);
+    assert_list(&rig, "containers", "containerd", true, bytes).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["sandboxes"]["removed"], DELETED, "{pass}");
+    rig.metrics().await;
+    let bytes = weigh(&rig.sim, |_| true);
+    assert_list(&rig, "containers", "streaming", true, bytes).await;
+}
+
+#[tokio::test]
+async fn created_ones_over_the_limit_by_themselves_are_left_alone() {
+    let starting = |n| PodSpec::new(&format!("wait-{n}")).created("app", 0, hours(2));
+    let rig = start(nodes::litter(10).pods(100, starting), Options::default()).await;
+    let created = |state| state == ContainerState::ContainerCreated;
+    rig.sim.set_send_limit(weigh(&rig.sim, created) - 1);
+    let bytes = weigh(&rig.sim, |_| true);
+    assert_list(&rig, "containers", "containerd", true, bytes).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass}");
+    assert_eq!(pass["targets"]["containers"]["removed"], 10, "{pass}");
+    assert_eq!(pass["targets"]["sandboxes"]["removed"], 10, "{pass}");
+    assert_eq!(
+        rig.sim.count_containers(ContainerState::ContainerCreated),
+        100
+    );
+}
+
+#[tokio::test]
+async fn where_nobody_proves_that_all_was_seen_only_what_is_certain_goes() {
+    let crash = |n| {
+        let pod = PodSpec::new(&format!("crash-{n}"));
+        (0..4).fold(pod, |pod, attempt| {
+            pod.exited("app", attempt, hours(5 - u64::from(attempt)))
+        })
+    };
+    let node = nodes::litter(10).pods(30, crash);
+    let rig = start(node, Options::not_containerd()).await;
+    let dead = 10 + 30 * 4;
+    assert_eq!(rig.exited_containers(), dead);
+    rig.sim.set_send_limit(weigh(&rig.sim, exited) / 2);
+    rig.metrics().await;
+    let page = rig.metrics().await;
+    page.is("cri_list_complete{list=\"containers\"}", 0.0);
+    page.is("cri_list_complete{list=\"sandboxes\"}", 1.0);
+    // Three of four attempts are surplus, whatever was not seen. No sandbox is known to be empty.
+    let plan = rig.get("/api/v1/plan").await.json();
+    let reasons: Vec<&str> = plan["removals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|removal| removal["reason"].as_str().unwrap())
+        .collect();
+    assert_eq!(reasons, vec!["superseded"; 90]);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 90, "{pass}");
+    // Now it fits, and the next pass knows all.
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass}");
+    assert_eq!(rig.exited_containers(), 30);
+    assert_eq!(rig.dead_sandboxes(), 0);
+    let page = rig.metrics().await;
+    page.is("cri_list_complete{list=\"containers\"}", 1.0);
+}

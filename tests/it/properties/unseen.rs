@@ -1,0 +1,68 @@
+//! What is planned on a part of a node's records is planned on all of them too: what was not seen can
+//! add to what goes, never take from it.
+
+use std::collections::BTreeSet;
+
+use crisweep::gc::check::check;
+use crisweep::gc::{RemoveReason, Target};
+use crisweep::model::{ContainerState, Coverage, PodSandboxState};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::mutations::{forge, may_go};
+use super::node::{Node, Oddity, nodes};
+use super::{config, ids, plan_of};
+
+/// A node, and the same with some records unseen.
+fn nodes_half_seen() -> impl Strategy<Value = (Node, Node)> {
+    let coverage = || select(vec![Coverage::Partial, Coverage::Living, Coverage::Whole]);
+    (nodes(Oddity::Any), coverage(), coverage(), any::<u64>()).prop_map(
+        |(node, containers, sandboxes, seed)| {
+            let mut part = node.clone();
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut stays = |coverage, lives| match coverage {
+                Coverage::Whole => true,
+                Coverage::Living => lives || random.bool(),
+                Coverage::Partial => random.bool(),
+            };
+            let snapshot = &mut part.snapshot;
+            snapshot
+                .containers
+                .retain(|it| stays(containers, it.state == ContainerState::Running));
+            snapshot
+                .sandboxes
+                .retain(|it| stays(sandboxes, it.state == PodSandboxState::Ready));
+            snapshot.seen.containers = containers;
+            snapshot.seen.sandboxes = sandboxes;
+            (node, part)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn what_goes_on_a_part_of_the_records_goes_on_all_of_them((node, part) in nodes_half_seen()) {
+        let (whole, planned) = (plan_of(&node), plan_of(&part));
+        for target in Target::ALL {
+            let whole: BTreeSet<&str> = ids(&whole, target).collect();
+            for removal in planned.removals_of(target) {
+                prop_assert!(whole.contains(removal.subject.id.as_str()), "{removal:?}");
+            }
+        }
+        prop_assert_eq!(check(&planned.removals, &part.snapshot, &part.policy), []);
+        // And for the reason that the part gave.
+        prop_assert_eq!(check(&planned.removals, &node.snapshot, &node.policy), []);
+    }
+
+    #[test]
+    fn removing_what_must_stay_is_reported_on_a_part_too((_, part) in nodes_half_seen()) {
+        for kept in plan_of(&part).kept {
+            for reason in RemoveReason::ALL {
+                let broken = check(&[forge(&part, &kept, reason)], &part.snapshot, &part.policy);
+                prop_assert!(!broken.is_empty() || may_go(&kept, reason), "{kept:?} {reason:?}");
+            }
+        }
+    }
+}
