@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cri;
 use crate::gc::gate::Options;
 use crate::gc::{self, Plan, Policy, Removal, RemoveReason, Target};
+use crate::logs::Roots;
 use crate::metrics::Metrics;
 use crate::model::PodSandboxId;
 use crate::observe::{Look, Observer};
@@ -29,6 +30,7 @@ use crate::report::Outcome;
 use crate::state::Journal;
 use batch::{Executor, Pressure};
 use end::{End, outcome};
+use remove::{Gone, Hands, LogHands};
 use tally::Tally;
 
 /// The circuit breaker looks at the share of failures from this many tries on.
@@ -70,8 +72,21 @@ pub struct Rules {
     pub removal_timeout: Duration,
     /// The look that a batch rests on is at most this old.
     pub max_age: Duration,
+    /// Where the host's file system is; put before the log roots.
+    pub host_root: PathBuf,
     /// Where `/proc/pressure/io` is.
     pub pressure_path: PathBuf,
+}
+
+impl Rules {
+    /// Returns where logs are.
+    pub fn log_roots(&self) -> Roots {
+        Roots {
+            host_root: self.host_root.clone(),
+            pods: self.policy.logs.pods_root.clone(),
+            containers: self.policy.logs.containers_root.clone(),
+        }
+    }
 }
 
 /// What passes work with. Cloning shares.
@@ -128,6 +143,10 @@ struct Run<'a> {
     /// Removals that may still be started.
     budget: u64,
     losses: u32,
+    /// The containers that went; their logs may follow them.
+    gone: Gone,
+    /// Something that the pass should have looked after could not be read or written.
+    blind: bool,
 }
 
 impl<'a> Run<'a> {
@@ -139,7 +158,13 @@ impl<'a> Run<'a> {
     ) -> Self {
         let pressure = Pressure::new(rules.pressure_path.clone(), rules.io_pressure_percent);
         let stop = record.cancelled().clone();
-        let executor = Executor::new(runner.client.clone(), rules.max_concurrency, pressure, stop);
+        let gone = Gone::default();
+        let hands = Hands {
+            client: runner.client.clone(),
+            logs: LogHands::new(rules.log_roots(), rules.removal_timeout),
+            gone: gone.clone(),
+        };
+        let executor = Executor::new(hands, rules.max_concurrency, pressure, stop);
         Self {
             runner,
             record,
@@ -152,6 +177,8 @@ impl<'a> Run<'a> {
             failed: 0,
             budget: rules.max_removals.unwrap_or(u64::MAX),
             losses: 0,
+            gone,
+            blind: false,
         }
     }
 
@@ -162,6 +189,9 @@ impl<'a> Run<'a> {
             .update(|pass| pass.before = Some(look.figures()));
         if dry_run {
             let plan = self.plan(&look, &targets)?;
+            if targets.contains(&Target::Logs) {
+                self.complain(&look.logs.unread);
+            }
             for target in &targets {
                 tell::plan(self.record, &plan, *target);
             }
@@ -182,6 +212,9 @@ impl<'a> Run<'a> {
     async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<bool, End> {
         let plan = self.plan(look, &[target].into())?;
         tell::plan(self.record, &plan, target);
+        if target == Target::Logs && !self.can_reach_logs(look, &plan) {
+            return Ok(false);
+        }
         let mut due: VecDeque<Removal> = plan.removals.into();
         let planned = due.len();
         let mut number = 0;
@@ -217,6 +250,25 @@ impl<'a> Run<'a> {
             }
         }
         Ok(planned > 0)
+    }
+
+    /// Says what of the logs is out of reach; returns whether what is planned can go. The other targets
+    /// do not suffer by it.
+    fn can_reach_logs(&mut self, look: &Look, plan: &Plan) -> bool {
+        self.complain(&look.logs.unread);
+        let can_write = look.logs.unwritable.is_empty() || plan.removals.is_empty();
+        if !can_write {
+            self.complain(&look.logs.unwritable);
+        }
+        can_write
+    }
+
+    fn complain(&mut self, whys: &[String]) {
+        for why in whys {
+            self.blind = true;
+            tracing::warn!(pass.id = %self.record.id(), why, "logs are out of reach");
+            self.record.error(format!("logs: {why}"));
+        }
     }
 
     /// Runs one batch; returns what a cancel or the runtime's going away left open.
@@ -288,9 +340,12 @@ impl<'a> Run<'a> {
     /// Plans, and has the plan checked.
     fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, End> {
         let quarantine = self.runner.quarantine().next_tries();
-        let snapshot = look
+        let mut snapshot = look
             .snapshot(quarantine)
             .map_err(|error| End::NoLook(error.to_string()))?;
+        if targets.contains(&Target::Logs) {
+            snapshot.removed = self.gone.all();
+        }
         let plan = gc::plan(&snapshot, &self.rules.policy, targets);
         let violations = gc::check::check(&plan.removals, &snapshot, &self.rules.policy);
         for violation in &violations {
@@ -437,7 +492,10 @@ impl<'a> Run<'a> {
             self.record
                 .update(|pass| pass.after.clone_from(&pass.before));
         }
-        outcome(end.as_ref(), &self.record.pass().targets, dry_run)
+        match outcome(end.as_ref(), &self.record.pass().targets, dry_run) {
+            Outcome::Completed | Outcome::NothingToDo if self.blind => Outcome::Partial,
+            outcome => outcome,
+        }
     }
 }
 

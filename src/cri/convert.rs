@@ -17,7 +17,7 @@ use crate::model::{
 
 /// Labels with this beginning are the kubelet's own.
 const KUBELET_LABELS: &str = "io.kubernetes.";
-const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
+pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
 

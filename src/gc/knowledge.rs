@@ -13,6 +13,7 @@ use crate::model::{ContainerState, PodList, PodSandboxState, PodUid, Pods, PodsU
 /// What is known of each pod that the runtime has something of.
 #[derive(Debug)]
 pub struct Knowledge<'a> {
+    list: Option<&'a PodList>,
     states: BTreeMap<&'a PodUid, PodKnowledge>,
     incomplete: Option<&'a PodUid>,
 }
@@ -31,7 +32,15 @@ impl<'a> Knowledge<'a> {
                 )
             })
             .collect();
-        Self { states, incomplete }
+        let list = match &snapshot.pods {
+            Pods::Known(list) => Some(list),
+            Pods::Unknown(_) => None,
+        };
+        Self {
+            list,
+            states,
+            incomplete,
+        }
     }
 
     /// Returns what is known of a pod; unknown if the runtime has nothing of it.
@@ -39,6 +48,21 @@ impl<'a> Knowledge<'a> {
         self.states
             .get(uid)
             .copied()
+            .unwrap_or(PodKnowledge::Unknown)
+    }
+
+    /// Returns what is known of a pod that the runtime may have nothing of; `youngest` is the latest
+    /// that is known of it otherwise. An assumption is never made of a pod without any container.
+    pub fn get_or_absent(&self, uid: &PodUid, youngest: Timestamp) -> PodKnowledge {
+        if let Some(state) = self.states.get(uid) {
+            return *state;
+        }
+        let signs = Signs {
+            youngest: Some(youngest),
+            ..Signs::default()
+        };
+        self.list
+            .and_then(|list| told(list, uid, &signs, self.incomplete.is_some()))
             .unwrap_or(PodKnowledge::Unknown)
     }
 
@@ -121,29 +145,30 @@ fn judge(
     signs: &Signs,
     incomplete: bool,
 ) -> PodKnowledge {
-    if let Pods::Known(list) = &snapshot.pods {
-        match list.pods.get(uid) {
-            // The kubelet runs a finished static pod again at its next start.
-            Some(pod) if pod.is_static || uid.is_static_shaped() => return PodKnowledge::Active,
-            // Even a partial list is right about what it names.
-            Some(pod) if !pod.finished => return PodKnowledge::Active,
-            Some(_) if !incomplete => {
-                return if signs.is_quiet() {
-                    PodKnowledge::Terminated
-                } else {
-                    PodKnowledge::Active
-                };
-            }
-            None if !incomplete && names_same_source(list, uid) && !outlives(signs, list) => {
-                return PodKnowledge::Deleted;
-            }
-            Some(_) | None => {}
-        }
+    let told = match &snapshot.pods {
+        Pods::Known(list) => told(list, uid, signs, incomplete),
+        Pods::Unknown(_) => None,
+    };
+    match told {
+        Some(state) => state,
+        None if may_assume_finished(snapshot, policy, uid, signs) => PodKnowledge::Assumed,
+        None => PodKnowledge::Unknown,
     }
-    if may_assume_finished(snapshot, policy, uid, signs) {
-        PodKnowledge::Assumed
-    } else {
-        PodKnowledge::Unknown
+}
+
+/// What the list tells of a pod; `None` if nothing that can be built on.
+fn told(list: &PodList, uid: &PodUid, signs: &Signs, incomplete: bool) -> Option<PodKnowledge> {
+    match list.pods.get(uid) {
+        // The kubelet runs a finished static pod again at its next start.
+        Some(pod) if pod.is_static || uid.is_static_shaped() => Some(PodKnowledge::Active),
+        // Even a partial list is right about what it names.
+        Some(pod) if !pod.finished => Some(PodKnowledge::Active),
+        Some(_) if !incomplete && signs.is_quiet() => Some(PodKnowledge::Terminated),
+        Some(_) if !incomplete => Some(PodKnowledge::Active),
+        None if !incomplete && names_same_source(list, uid) && !outlives(signs, list) => {
+            Some(PodKnowledge::Deleted)
+        }
+        Some(_) | None => None,
     }
 }
 
