@@ -4,6 +4,7 @@
 
 mod batch;
 mod end;
+mod logs;
 pub mod pace;
 mod remove;
 mod tally;
@@ -20,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use crate::cri;
 use crate::gc::gate::Options;
 use crate::gc::{self, Plan, Policy, Removal, RemoveReason, Target};
-use crate::logs::Roots;
 use crate::metrics::Metrics;
 use crate::model::PodSandboxId;
 use crate::observe::{Look, Observer};
@@ -30,7 +30,7 @@ use crate::report::Outcome;
 use crate::state::Journal;
 use batch::{Executor, Pressure};
 use end::{End, outcome};
-use remove::{Gone, Hands, LogHands};
+use remove::{Gone, Hands};
 use tally::Tally;
 
 /// The circuit breaker looks at the share of failures from this many tries on.
@@ -76,17 +76,6 @@ pub struct Rules {
     pub host_root: PathBuf,
     /// Where `/proc/pressure/io` is.
     pub pressure_path: PathBuf,
-}
-
-impl Rules {
-    /// Returns where logs are.
-    pub fn log_roots(&self) -> Roots {
-        Roots {
-            host_root: self.host_root.clone(),
-            pods: self.policy.logs.pods_root.clone(),
-            containers: self.policy.logs.containers_root.clone(),
-        }
-    }
 }
 
 /// What passes work with. Cloning shares.
@@ -159,11 +148,7 @@ impl<'a> Run<'a> {
         let pressure = Pressure::new(rules.pressure_path.clone(), rules.io_pressure_percent);
         let stop = record.cancelled().clone();
         let gone = Gone::default();
-        let hands = Hands {
-            client: runner.client.clone(),
-            logs: LogHands::new(rules.log_roots(), rules.removal_timeout),
-            gone: gone.clone(),
-        };
+        let hands = Hands::new(runner.client.clone(), rules, gone.clone());
         let executor = Executor::new(hands, rules.max_concurrency, pressure, stop);
         Self {
             runner,
@@ -250,25 +235,6 @@ impl<'a> Run<'a> {
             }
         }
         Ok(planned > 0)
-    }
-
-    /// Says what of the logs is out of reach; returns whether what is planned can go. The other targets
-    /// do not suffer by it.
-    fn can_reach_logs(&mut self, look: &Look, plan: &Plan) -> bool {
-        self.complain(&look.logs.unread);
-        let can_write = look.logs.unwritable.is_empty() || plan.removals.is_empty();
-        if !can_write {
-            self.complain(&look.logs.unwritable);
-        }
-        can_write
-    }
-
-    fn complain(&mut self, whys: &[String]) {
-        for why in whys {
-            self.blind = true;
-            tracing::warn!(pass.id = %self.record.id(), why, "logs are out of reach");
-            self.record.error(format!("logs: {why}"));
-        }
     }
 
     /// Runs one batch; returns what a cancel or the runtime's going away left open.
@@ -492,10 +458,7 @@ impl<'a> Run<'a> {
             self.record
                 .update(|pass| pass.after.clone_from(&pass.before));
         }
-        match outcome(end.as_ref(), &self.record.pass().targets, dry_run) {
-            Outcome::Completed | Outcome::NothingToDo if self.blind => Outcome::Partial,
-            outcome => outcome,
-        }
+        self.unless_blind(outcome(end.as_ref(), &self.record.pass().targets, dry_run))
     }
 }
 

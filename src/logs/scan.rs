@@ -14,22 +14,29 @@ use crate::model::{LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, contai
 /// Reads both roots, each for itself: what cannot be read is said, and nothing of it is told. A root
 /// that does not exist is empty. Blocks.
 pub fn scan(roots: &Roots) -> Logs {
+    scan_at_most(roots, ENTRIES_MAX)
+}
+
+/// The same for so many entries of each root.
+pub(super) fn scan_at_most(roots: &Roots, entries_max: usize) -> Logs {
     let mut logs = Logs::default();
     let pods_root = open(roots, &roots.pods, &mut logs);
     let containers_root = open(roots, &roots.containers, &mut logs);
     if let Some(root) = &pods_root {
-        let dirs = entries(root, &roots.pods, &mut logs, |entry| PodLogDir {
-            is_dir: entry.is_plain && entry.is(FileType::Directory),
-            inode: entry.stat.st_ino,
-            modified_at: modified_at(&entry.stat),
-            orphan_since: None,
-            path: entry.path,
-            name: entry.name,
+        let dirs = entries(root, &roots.pods, entries_max, &mut logs, |entry| {
+            PodLogDir {
+                is_dir: entry.is_plain && entry.is(FileType::Directory),
+                inode: entry.stat.st_ino,
+                modified_at: modified_at(&entry.stat),
+                orphan_since: None,
+                path: entry.path,
+                name: entry.name,
+            }
         });
         logs.dirs = dirs.into();
     }
     if let Some(root) = &containers_root {
-        let links = entries(root, &roots.containers, &mut logs, |entry| {
+        let links = entries(root, &roots.containers, entries_max, &mut logs, |entry| {
             let is_link = entry.is_plain && entry.is(FileType::Symlink);
             let target = if is_link && container_id_of(&entry.name).is_some() {
                 target(roots, pods_root.as_ref(), root, entry.raw)
@@ -90,6 +97,7 @@ fn open(roots: &Roots, root: &Path, logs: &mut Logs) -> Option<OwnedFd> {
 fn entries<T>(
     root: &OwnedFd,
     path: &Path,
+    entries_max: usize,
     logs: &mut Logs,
     convert: impl Fn(Entry<'_>) -> T,
 ) -> Vec<T> {
@@ -97,7 +105,7 @@ fn entries<T>(
     let mut too_many = false;
     let mut unclear = None;
     let read = each_name(root, |raw| {
-        if rows.len() >= ENTRIES_MAX {
+        if rows.len() >= entries_max {
             too_many = true;
             return false;
         }
@@ -122,7 +130,7 @@ fn entries<T>(
     }
     if too_many {
         let path = path.display();
-        let text = format!("{path}: more than {ENTRIES_MAX} entries; the rest is not looked at");
+        let text = format!("{path}: more than {entries_max} entries; the rest is not looked at");
         logs.unread.push(text);
     }
     if let Err(errno) = read {

@@ -6,11 +6,12 @@ mod logs;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::Rules;
 use crate::cri;
 use crate::gc::{Expected, PodKnowledge, Removal, Target};
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovedContainer};
 use crate::report::FailureClass;
-pub(super) use logs::LogHands;
+use logs::LogHands;
 
 /// What a container in state unknown is given to stop by itself: the kubelet's least.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -54,11 +55,18 @@ impl Gone {
 #[derive(Debug)]
 pub(super) struct Hands {
     /// The runtime.
-    pub(super) client: cri::Client,
+    client: cri::Client,
     /// The files below the log roots.
-    pub(super) logs: LogHands,
+    logs: LogHands,
     /// Where removed containers are noted.
-    pub(super) gone: Gone,
+    gone: Gone,
+}
+
+impl Hands {
+    pub(super) fn new(client: cri::Client, rules: &Rules, gone: Gone) -> Self {
+        let logs = LogHands::new(rules.log_roots(), rules.removal_timeout);
+        Self { client, logs, gone }
+    }
 }
 
 /// What came of a removal.

@@ -189,7 +189,9 @@ fn container_rule(
     if writes {
         return Some("a container still writes to it");
     }
-    let assumed = container.assumed && (went || node.is_finished(&pod.uid, policy));
+    // It was assumed when the container went, or is now, of what is left.
+    let is_assumed = node.by_pod.contains_key(&pod.uid) && node.is_finished(&pod.uid, policy);
+    let assumed = went && container.assumed || is_assumed;
     let over = told_over(node, policy, container).unwrap_or(assumed);
     (!over).then_some("its pod is not known to be over")
 }

@@ -15,7 +15,7 @@ const CALLS_MAX: usize = 4;
 
 /// What removes logs.
 #[derive(Debug)]
-pub(in crate::pass) struct LogHands {
+pub(super) struct LogHands {
     roots: Arc<Roots>,
     aside: Aside,
     patience: Duration,
@@ -23,7 +23,7 @@ pub(in crate::pass) struct LogHands {
 
 impl LogHands {
     /// Removes below these roots, and waits so long for each removal.
-    pub(in crate::pass) fn new(roots: Roots, patience: Duration) -> Self {
+    pub(super) fn new(roots: Roots, patience: Duration) -> Self {
         Self {
             roots: Arc::new(roots),
             aside: Aside::new(CALLS_MAX),
