@@ -29,7 +29,7 @@ use crate::quarantine::{BackOff, Quarantine};
 use crate::state::{History, Journal, Opened};
 use crate::thresholds::{Marks, Watch};
 use crate::worker::Worker;
-use crate::{cri, telemetry};
+use crate::{cri, logs, telemetry};
 
 /// How often the first look is tried while the runtime does not answer.
 const FIRST_LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -177,6 +177,7 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
     );
     let host_root = config.runtime.host_root.clone();
     let observer = Observer::new(client.clone(), pods, host_root);
+    observer.set_log_roots(log_roots(config));
     let metrics = Metrics::new(&config.node_name);
     let quarantine = Arc::new(Mutex::new(Quarantine::default()));
     Ok(Runner {
@@ -231,8 +232,15 @@ pub fn rules(config: &Config) -> Rules {
         },
         removal_timeout: config.runtime.removal_timeout,
         max_age: config.collect.max_age,
+        host_root: config.runtime.host_root.clone(),
         pressure_path: pressure_path(&config.runtime.host_root),
     }
+}
+
+/// Returns where looks find logs, if they are to.
+fn log_roots(config: &Config) -> Option<logs::Roots> {
+    let rules = rules(config);
+    rules.policy.logs.enabled.then(|| rules.log_roots())
 }
 
 fn pressure_path(host_root: &std::path::Path) -> PathBuf {
@@ -268,6 +276,7 @@ fn service(config: &Config, runner: &Runner, worker: Worker, reload: Reload) -> 
         service
             .worker
             .set_rules(rules(&config), gate_brakes(&config));
+        service.observer.set_log_roots(log_roots(&config));
         *service
             .live
             .write()

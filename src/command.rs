@@ -43,7 +43,7 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     let plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
     match args.pass.output {
         Output::Json => print(&serde_json::to_string_pretty(&plan)?),
-        Output::Table => print(&plan_text(&plan, &look.pods, args.all)),
+        Output::Table => print(&plan_text(&plan, &look, args.all)),
     }
     Ok(true)
 }
@@ -249,7 +249,7 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-fn plan_text(plan: &Plan, pods: &Pods, all: bool) -> String {
+fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
     let mut text = String::new();
     let header = [
         "VERDICT",
@@ -289,10 +289,15 @@ fn plan_text(plan: &Plan, pods: &Pods, all: bool) -> String {
             count - ROWS_MAX
         ));
     }
-    if let Pods::Unknown(why) = pods {
+    if let Pods::Unknown(why) = &look.pods {
         text.push_str(&format!(
             "\nnothing is known of the pods: {why}; only surplus goes\n"
         ));
+    }
+    if plan.summary.contains_key(&Target::Logs) {
+        for why in &look.logs.unread {
+            text.push_str(&format!("\nlogs could not be read: {why}\n"));
+        }
     }
     text.push('\n');
     for (target, summary) in &plan.summary {

@@ -188,6 +188,8 @@ pub enum Expected {
     PodLogDir {
         /// The pod.
         uid: PodUid,
+        /// Which directory it is.
+        inode: u64,
         /// When its entries changed last.
         modified_at: Timestamp,
     },

@@ -11,14 +11,15 @@
 //! | [`telemetry`] | config | logging set-up |
 //! | [`cri`] | model, report | the runtime |
 //! | [`pods`] | model | the pod source |
-//! | [`observe`] | cri, memory, pods, model, report | one look at the node, shared |
+//! | [`logs`] | model, report | the files below the log roots |
+//! | [`observe`] | cri, logs, memory, pods, model, report | one look at the node, shared |
 //! | [`metrics`] | gc, report | own counters |
 //! | [`scrape`] | observe, cri, model, gc, report, metrics, thresholds | the metrics page |
 //! | [`quarantine`] | model, report | sandboxes that failed |
 //! | [`memory`] | - | gives freed memory back |
 //! | [`record`] | report | a pass as others see it |
 //! | [`state`] | gc, metrics, report | what outlives the process: journal, image ages, lock |
-//! | [`pass`] | gc, model, observe, cri, metrics, quarantine, record, report, state | one pass |
+//! | [`pass`] | gc, logs, model, observe, cri, metrics, quarantine, record, report, state | one pass |
 //! | [`worker`] | pass, gc, record, report, state | who may have a pass, one at a time |
 //! | [`alert`] | gc, report | what an alert asks of this node |
 //! | [`poll`] | alert, gc, metrics, report, telemetry, worker | alerts asked for at Alertmanagers |
@@ -39,6 +40,7 @@ pub mod cri;
 pub mod demo;
 pub mod gc;
 pub mod http;
+pub mod logs;
 pub mod memory;
 pub mod metrics;
 pub mod model;

@@ -17,8 +17,8 @@ use serde::Serialize;
 
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images};
 pub use logs::{
-    LinkTarget, LinkedContainer, LogLink, LogTree, Logs, PodLogDir, RemovedContainer,
-    container_id_of, pod_uid_of,
+    LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
+    link_name, log_dir_name, pod_uid_of,
 };
 
 macro_rules! id {

@@ -5,6 +5,7 @@
 
 mod exits;
 mod filesystems;
+mod logs;
 mod weights;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cri;
+use crate::logs::Roots;
 use crate::memory;
 use crate::model::{
     Container, Coverage, Filesystem, Image, Images, Logs, PodOrigin, PodSandbox, PodSandboxId,
@@ -26,6 +28,7 @@ use crate::pods::PodSource;
 use crate::report::NodeFigures;
 use exits::Exits;
 use filesystems::Statvfs;
+use logs::Scanner;
 pub use weights::{Weight, Weights};
 
 /// How long a shared look asks for exit times. What is missing then counts as too young, and the
@@ -34,6 +37,10 @@ const SHARED_EXITS_BUDGET: Duration = Duration::from_secs(3);
 /// The same for a pass's look, which must know more: 20,000 exited containers at first sight take
 /// some 10 s.
 const FRESH_EXITS_BUDGET: Duration = Duration::from_secs(60);
+
+/// How long a look asks about the containers of dead links. What is missing then stays, and the next
+/// look goes on where this one stopped.
+const LINKS_BUDGET: Duration = Duration::from_secs(3);
 
 /// Everything that one look at the node found. What could not be read is an error, not a stale
 /// or empty value.
@@ -55,6 +62,8 @@ pub struct Look {
     pub images: Part<cri::Listed<Image>>,
     /// Its file systems.
     pub filesystems: Part<Filesystems>,
+    /// What lies below the log roots; nothing while nobody wants to know.
+    pub logs: Logs,
     /// What the pod source says.
     pub pods: Pods,
     /// Which source that is.
@@ -87,6 +96,8 @@ pub struct Timings {
     pub filesystems: Duration,
     /// The pod source.
     pub pods: Duration,
+    /// The log roots; zero where there are none to read.
+    pub logs: Duration,
 }
 
 /// The file systems that the runtime named.
@@ -145,7 +156,7 @@ impl Look {
             last_exits: self.last_exits.clone(),
             quarantine,
             images: Images::default(),
-            logs: Logs::default(),
+            logs: self.logs.clone(),
             removed: Vec::new(),
         })
     }
@@ -230,6 +241,7 @@ pub struct Observer {
 struct Inner {
     client: cri::Client,
     statvfs: Statvfs,
+    scanner: Scanner,
     flight: Mutex<Flight>,
     memory: tokio::sync::Mutex<Memory>,
 }
@@ -239,6 +251,7 @@ struct Inner {
 struct Memory {
     pods: PodSource,
     exits: Exits,
+    logs: logs::Known,
 }
 
 #[derive(Debug, Default)]
@@ -254,6 +267,7 @@ impl Observer {
         let memory = tokio::sync::Mutex::new(Memory {
             pods,
             exits: Exits::default(),
+            logs: logs::Known::default(),
         });
         let statvfs = Statvfs::new(host_root);
         let flight = Mutex::default();
@@ -261,10 +275,16 @@ impl Observer {
             inner: Arc::new(Inner {
                 client,
                 statvfs,
+                scanner: Scanner::new(),
                 flight,
                 memory,
             }),
         }
+    }
+
+    /// Says where the logs are that looks shall see from now on; `None`: none. At first it is none.
+    pub fn set_log_roots(&self, roots: Option<Roots>) {
+        self.inner.scanner.set_roots(roots);
     }
 
     /// Returns the latest look, whatever its age.
@@ -393,7 +413,11 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
     let taken_at = Timestamp::now();
     let started = Instant::now();
     let mut timings = Timings::default();
-    let runtime = timed(&mut timings.runtime, version(client)).await;
+    // The log roots before the runtime: a directory made in between must not look like an orphan's.
+    let (runtime, mut logs) = tokio::join!(
+        timed(&mut timings.runtime, version(client)),
+        inner.scanner.scan(&mut timings.logs),
+    );
     // A runtime that does not even say who it is would make every further call wait its deadline.
     let alive = runtime.as_ref().map(drop).map_err(cri::Error::clone);
     let mut containers = match &alive {
@@ -429,6 +453,16 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
                 .forget_pods_without(&listed.rows, &holders.rows);
         }
     }
+    let seen = logs::Seen {
+        containers: &containers,
+        sandboxes: &sandboxes,
+        pods: &told.pods,
+        taken_at,
+    };
+    memory
+        .logs
+        .fill(client, &mut logs, &seen, LINKS_BUDGET)
+        .await;
     Look {
         taken_at,
         started,
@@ -438,6 +472,7 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
         sandboxes,
         images,
         filesystems,
+        logs,
         pods: told.pods,
         pod_origin: told.origin,
         exits_unknown,

@@ -4,6 +4,7 @@
 
 mod batch;
 mod end;
+mod logs;
 pub mod pace;
 mod remove;
 mod tally;
@@ -29,6 +30,7 @@ use crate::report::Outcome;
 use crate::state::Journal;
 use batch::{Executor, Pressure};
 use end::{End, outcome};
+use remove::{Gone, Hands};
 use tally::Tally;
 
 /// The circuit breaker looks at the share of failures from this many tries on.
@@ -70,6 +72,8 @@ pub struct Rules {
     pub removal_timeout: Duration,
     /// The look that a batch rests on is at most this old.
     pub max_age: Duration,
+    /// Where the host's file system is; put before the log roots.
+    pub host_root: PathBuf,
     /// Where `/proc/pressure/io` is.
     pub pressure_path: PathBuf,
 }
@@ -128,6 +132,10 @@ struct Run<'a> {
     /// Removals that may still be started.
     budget: u64,
     losses: u32,
+    /// The containers that went; their logs may follow them.
+    gone: Gone,
+    /// Something that the pass should have looked after could not be read or written.
+    blind: bool,
 }
 
 impl<'a> Run<'a> {
@@ -139,7 +147,9 @@ impl<'a> Run<'a> {
     ) -> Self {
         let pressure = Pressure::new(rules.pressure_path.clone(), rules.io_pressure_percent);
         let stop = record.cancelled().clone();
-        let executor = Executor::new(runner.client.clone(), rules.max_concurrency, pressure, stop);
+        let gone = Gone::default();
+        let hands = Hands::new(runner.client.clone(), rules, gone.clone());
+        let executor = Executor::new(hands, rules.max_concurrency, pressure, stop);
         Self {
             runner,
             record,
@@ -152,6 +162,8 @@ impl<'a> Run<'a> {
             failed: 0,
             budget: rules.max_removals.unwrap_or(u64::MAX),
             losses: 0,
+            gone,
+            blind: false,
         }
     }
 
@@ -162,6 +174,9 @@ impl<'a> Run<'a> {
             .update(|pass| pass.before = Some(look.figures()));
         if dry_run {
             let plan = self.plan(&look, &targets)?;
+            if targets.contains(&Target::Logs) {
+                self.complain(&look.logs.unread);
+            }
             for target in &targets {
                 tell::plan(self.record, &plan, *target);
             }
@@ -182,6 +197,9 @@ impl<'a> Run<'a> {
     async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<bool, End> {
         let plan = self.plan(look, &[target].into())?;
         tell::plan(self.record, &plan, target);
+        if target == Target::Logs && !self.can_reach_logs(look, &plan) {
+            return Ok(false);
+        }
         let mut due: VecDeque<Removal> = plan.removals.into();
         let planned = due.len();
         let mut number = 0;
@@ -290,9 +308,12 @@ impl<'a> Run<'a> {
     /// Plans, and has the plan checked.
     fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, End> {
         let quarantine = self.runner.quarantine().next_tries();
-        let snapshot = look
+        let mut snapshot = look
             .snapshot(quarantine)
             .map_err(|error| End::NoLook(error.to_string()))?;
+        if targets.contains(&Target::Logs) {
+            snapshot.removed = self.gone.all();
+        }
         let plan = gc::plan(&snapshot, &self.rules.policy, targets);
         self.tell_if_incomplete(snapshot.seen);
         let violations = gc::check::check(&plan.removals, &snapshot, &self.rules.policy);
@@ -450,7 +471,7 @@ impl<'a> Run<'a> {
             self.record
                 .update(|pass| pass.after.clone_from(&pass.before));
         }
-        outcome(end.as_ref(), &self.record.pass().targets, dry_run)
+        self.unless_blind(outcome(end.as_ref(), &self.record.pass().targets, dry_run))
     }
 }
 

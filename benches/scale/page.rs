@@ -60,6 +60,7 @@ fn look(fixture: &Fixture) -> Look {
         sandboxes: Ok(listed(snapshot.sandboxes.clone(), fixture.sandboxes.len())),
         images: Ok(listed(Rows::default(), 0)),
         filesystems: Ok(Filesystems::default()),
+        logs: snapshot.logs.clone(),
         pods: Pods::clone(&snapshot.pods),
         pod_origin: PodOrigin::default(),
         exits_unknown: 0,

@@ -178,15 +178,18 @@ fn images(r: &mut Reader) -> ImagePolicy {
 }
 
 fn logs(r: &mut Reader) -> LogPolicy {
+    const CONTAINERS_ROOT: &str = "policy.logs.containers_root";
+    let pods_root = r.get("policy.logs.pods_root", "/var/log/pods", parse::path);
+    let containers_root = r.get(CONTAINERS_ROOT, "/var/log/containers", parse::path);
+    if pods_root.starts_with(&containers_root) || containers_root.starts_with(&pods_root) {
+        let text = "must be neither pods_root, nor below nor above it".to_owned();
+        r.problem(CONTAINERS_ROOT, text);
+    }
     LogPolicy {
         enabled: r.get("policy.logs.enabled", true, parse::boolean),
         grace: r.get("policy.logs.grace", "5m", parse::duration),
-        pods_root: r.get("policy.logs.pods_root", "/var/log/pods", parse::path),
-        containers_root: r.get(
-            "policy.logs.containers_root",
-            "/var/log/containers",
-            parse::path,
-        ),
+        pods_root,
+        containers_root,
     }
 }
 

@@ -19,7 +19,7 @@ use super::proto::runtime_service_client::RuntimeServiceClient;
 use super::{
     ContainerStatus, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert, proto,
 };
-use crate::model::{Container, ContainerId, Coverage, Image, PodSandbox, PodSandboxId};
+use crate::model::{Container, ContainerId, Coverage, Image, PodSandbox, PodSandboxId, PodUid};
 
 /// What the kubelet sends as its own version of the interface.
 const INTERFACE_VERSION: &str = "0.1.0";
@@ -261,24 +261,66 @@ impl Client {
         let message = proto::ListContainersRequest {
             filter: Some(filter),
         };
-        let unary = lists::CONTAINERS.unary;
+        let rows = self
+            .whole_page::<_, proto::ContainerRow>(lists::CONTAINERS.unary, message)
+            .await?;
+        // Not every server knows every filter, and one that ignores it sends them all.
+        Ok(rows
+            .into_iter()
+            .filter(|container| container.sandbox_id == *id)
+            .collect())
+    }
+
+    /// Says whether the runtime has a container or a sandbox of a pod, in whatever state. Answers with
+    /// rows that name nobody are an error: one could be the pod's.
+    pub async fn has_anything_of_pod(&self, uid: &PodUid) -> Result<bool, Error> {
+        let label = (convert::POD_UID_LABEL.to_owned(), uid.to_string());
+        let filter = proto::ContainerFilter {
+            label_selector: [label.clone()].into(),
+            ..Default::default()
+        };
+        let message = proto::ListContainersRequest {
+            filter: Some(filter),
+        };
+        let containers = self
+            .whole_page::<_, proto::ContainerRow>(lists::CONTAINERS.unary, message)
+            .await?;
+        let filter = proto::PodSandboxFilter {
+            label_selector: [label].into(),
+            ..Default::default()
+        };
+        let message = proto::ListPodSandboxRequest {
+            filter: Some(filter),
+        };
+        let sandboxes = self
+            .whole_page::<_, proto::PodSandboxRow>(lists::SANDBOXES.unary, message)
+            .await?;
+        // Not every server knows every filter, and one that ignores it sends them all.
+        let mut pods = containers
+            .iter()
+            .filter_map(|row| row.pod.as_ref())
+            .chain(sandboxes.iter().filter_map(|row| row.pod.as_ref()));
+        Ok(pods.any(|pod| pod.uid == *uid))
+    }
+
+    /// Reads one answer of which no row may lack its id.
+    async fn whole_page<Q, R>(&self, rpc: lists::Rpc, message: Q) -> Result<Vec<R::Model>, Error>
+    where
+        Q: prost::Message + 'static,
+        R: convert::Row,
+    {
         let page = self
             .runtime()
-            .page::<_, proto::ContainerRow>(unary, message, self.timeout())
+            .page::<_, R>(rpc, message, self.timeout())
             .await?;
         if page.malformed > 0 {
             let what = format!("{} rows lack an id", page.malformed);
             return Err(Error::Malformed {
-                method: unary.name,
+                method: rpc.name,
                 what,
             });
         }
-        // Not every server knows every filter, and one that ignores it sends them all.
-        Ok(page
-            .rows
-            .into_iter()
-            .filter(|container| container.sandbox_id == *id)
-            .collect())
+        Ok(page.rows)
     }
 
     /// Stops a container, killing it after `grace`. Gone is success.

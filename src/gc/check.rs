@@ -76,6 +76,7 @@ struct Node<'a> {
     by_pod: BTreeMap<&'a PodUid, (Vec<&'a Container>, Vec<&'a PodSandbox>)>,
     by_sandbox: BTreeMap<&'a str, Vec<&'a Container>>,
     alive: BTreeSet<&'a PodUid>,
+    logs: logs::Index<'a>,
     /// How many of each target do not run. Counted once: there may be a removal for each.
     dead: BTreeMap<Target, usize>,
     /// The pod source's list has every living pod; false without a list.
@@ -91,6 +92,7 @@ impl<'a> Node<'a> {
             by_pod: BTreeMap::new(),
             by_sandbox: BTreeMap::new(),
             alive: BTreeSet::new(),
+            logs: logs::Index::of(snapshot),
             dead: BTreeMap::new(),
             whole: false,
         };

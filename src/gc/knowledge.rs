@@ -13,6 +13,9 @@ use crate::model::{ContainerState, PodList, PodSandboxState, PodUid, Pods, PodsU
 /// What is known of each pod that the runtime has something of.
 #[derive(Debug)]
 pub struct Knowledge<'a> {
+    snapshot: &'a Snapshot,
+    /// The list may lack a pod that lives.
+    unproven: bool,
     states: BTreeMap<&'a PodUid, PodKnowledge>,
     incomplete: Option<&'a PodUid>,
 }
@@ -28,7 +31,12 @@ impl<'a> Knowledge<'a> {
             .iter()
             .map(|(uid, sign)| (*uid, judge(snapshot, policy, uid, sign, unproven)))
             .collect();
-        Self { states, incomplete }
+        Self {
+            snapshot,
+            unproven,
+            states,
+            incomplete,
+        }
     }
 
     /// Returns what is known of a pod; unknown if the runtime has nothing of it.
@@ -37,6 +45,23 @@ impl<'a> Knowledge<'a> {
             .get(uid)
             .copied()
             .unwrap_or(PodKnowledge::Unknown)
+    }
+
+    /// Returns what is known of a pod that the runtime may have nothing of; `youngest` is the latest
+    /// that is known of it otherwise. An assumption is never made of a pod without any container.
+    pub fn get_or_absent(&self, uid: &PodUid, youngest: Timestamp) -> PodKnowledge {
+        if let Some(state) = self.states.get(uid) {
+            return *state;
+        }
+        let signs = Signs {
+            youngest: Some(youngest),
+            ..Signs::default()
+        };
+        let told = match &self.snapshot.pods {
+            Pods::Known(list) => told(self.snapshot, list, uid, &signs, self.unproven),
+            Pods::Unknown(_) => None,
+        };
+        told.unwrap_or(PodKnowledge::Unknown)
     }
 
     /// Returns a pod that lives here although the source's list lacks it: proof that the list is
@@ -118,28 +143,37 @@ fn judge(
     signs: &Signs,
     unproven: bool,
 ) -> PodKnowledge {
-    if let Pods::Known(list) = &snapshot.pods {
-        match list.pods.get(uid) {
-            // The kubelet runs a finished static pod again at its next start.
-            Some(pod) if pod.is_static || uid.is_static_shaped() => return PodKnowledge::Active,
-            // Even a partial list is right about what it names.
-            Some(pod) if !pod.finished => return PodKnowledge::Active,
-            Some(_) if !signs.is_quiet() && !unproven => return PodKnowledge::Active,
-            // Quiet only if nothing of it is missing.
-            Some(_) if snapshot.seen.is_all() && !unproven => return PodKnowledge::Terminated,
-            None if !unproven
-                && names_same_source(list, uid)
-                && !outlives(snapshot, signs, list) =>
-            {
-                return PodKnowledge::Deleted;
-            }
-            Some(_) | None => {}
-        }
+    let told = match &snapshot.pods {
+        Pods::Known(list) => told(snapshot, list, uid, signs, unproven),
+        Pods::Unknown(_) => None,
+    };
+    match told {
+        Some(state) => state,
+        None if may_assume_finished(snapshot, policy, uid, signs) => PodKnowledge::Assumed,
+        None => PodKnowledge::Unknown,
     }
-    if may_assume_finished(snapshot, policy, uid, signs) {
-        PodKnowledge::Assumed
-    } else {
-        PodKnowledge::Unknown
+}
+
+/// What the list tells of a pod; `None` if nothing that can be built on.
+fn told(
+    snapshot: &Snapshot,
+    list: &PodList,
+    uid: &PodUid,
+    signs: &Signs,
+    unproven: bool,
+) -> Option<PodKnowledge> {
+    match list.pods.get(uid) {
+        // The kubelet runs a finished static pod again at its next start.
+        Some(pod) if pod.is_static || uid.is_static_shaped() => Some(PodKnowledge::Active),
+        // Even a partial list is right about what it names.
+        Some(pod) if !pod.finished => Some(PodKnowledge::Active),
+        Some(_) if !signs.is_quiet() && !unproven => Some(PodKnowledge::Active),
+        // Quiet only if nothing of it is missing.
+        Some(_) if snapshot.seen.is_all() && !unproven => Some(PodKnowledge::Terminated),
+        None if !unproven && names_same_source(list, uid) && !outlives(snapshot, signs, list) => {
+            Some(PodKnowledge::Deleted)
+        }
+        Some(_) | None => None,
     }
 }
 

@@ -1,12 +1,17 @@
 //! The verdict on each entry of the log roots, and on the logs of containers that went.
+//!
+//! Never judges what has no name of the kubelet's shape, and takes nothing for over that may only be
+//! unseen: a directory goes by a complete list alone, a link by the runtime's own word.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::containers::{at_least, protects_pod};
 use super::knowledge::Knowledge;
-use super::{Expected, KeepReason, PodKnowledge, Policy, Subject, Target, Verdict};
+use super::{Expected, KeepReason, PodKnowledge, Policy, RemoveReason, Subject, Target, Verdict};
 use crate::model::{
-    ContainerId, LogLink, Logs, PodLogDir, PodRef, PodUid, RemovedContainer, Snapshot,
-    container_id_of, pod_uid_of,
+    Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, LogLink,
+    PodLogDir, PodRef, PodUid, RemovedContainer, Snapshot, container_id_of, log_dir_name,
+    pod_uid_of,
 };
 
 /// Something below the log roots that gets a verdict.
@@ -19,22 +24,242 @@ pub(super) enum LogObject<'a> {
     Container(RemovedContainer),
 }
 
-/// Judges every entry; containers in `gone` are taken for removed already.
+/// Judges every entry, and the logs of the containers that went (`snapshot.removed`) or are planned
+/// to go earlier in the same pass (`gone`).
 pub(super) fn judge<'a>(
     snapshot: &'a Snapshot,
-    _policy: &Policy,
-    _knowledge: &Knowledge<'_>,
-    _gone: &BTreeSet<&ContainerId>,
+    policy: &Policy,
+    knowledge: &Knowledge<'_>,
+    gone: &BTreeSet<&ContainerId>,
     mut each: impl FnMut(LogObject<'a>, Verdict),
 ) {
-    let Logs::Known(tree) = &snapshot.logs else {
-        return;
-    };
-    for dir in &tree.dirs {
-        each(LogObject::Dir(dir), Verdict::Keep(KeepReason::PodsUnknown));
+    let node = Node::of(snapshot);
+    for dir in &snapshot.logs.dirs {
+        let verdict = dir_verdict(&node, policy, knowledge, dir);
+        each(LogObject::Dir(dir), if_enabled(policy, verdict));
     }
-    for link in &tree.links {
-        each(LogObject::Link(link), Verdict::Keep(KeepReason::NotAsked));
+    for link in &snapshot.logs.links {
+        let verdict = link_verdict(&node, policy, link);
+        each(LogObject::Link(link), if_enabled(policy, verdict));
+    }
+    // While logs are switched off nobody takes note of whose could go.
+    if !policy.logs.enabled || snapshot.removed.is_empty() && gone.is_empty() {
+        return;
+    }
+    // Two containers can share a log file after a record was removed by hand; it goes once.
+    let mut seen = BTreeSet::new();
+    let (going, staying): (Vec<&Container>, Vec<&Container>) = snapshot
+        .containers
+        .iter()
+        .partition(|container| gone.contains(&container.id));
+    let planned = going
+        .into_iter()
+        .filter_map(|container| foreseen(policy, knowledge, container));
+    let writers = Writers::of(snapshot, &staying);
+    for container in snapshot.removed.iter().cloned().chain(planned) {
+        if seen.insert(container.log_path.clone()) {
+            let verdict = container_verdict(&writers, policy, knowledge, &container);
+            each(LogObject::Container(container), verdict);
+        }
+    }
+}
+
+/// The containers that stay, by id and by what names their log file.
+struct Writers<'a> {
+    /// There may be others that the look did not see.
+    unseen: bool,
+    ids: BTreeSet<&'a ContainerId>,
+    files: BTreeSet<(&'a PodUid, &'a str, u32)>,
+}
+
+impl<'a> Writers<'a> {
+    fn of(snapshot: &Snapshot, staying: &[&'a Container]) -> Self {
+        let file = |it: &&'a Container| {
+            let pod = it.pod.as_ref()?;
+            Some((&pod.uid, it.name.as_str(), it.attempt))
+        };
+        Self {
+            unseen: snapshot.seen.containers != Coverage::Whole,
+            ids: staying.iter().map(|it| &it.id).collect(),
+            files: staying.iter().filter_map(file).collect(),
+        }
+    }
+
+    /// Says whether the container is still there, or another record writes to the same file.
+    fn include(&self, container: &RemovedContainer) -> bool {
+        let file = (
+            &container.pod.uid,
+            container.name.as_str(),
+            container.attempt,
+        );
+        self.unseen || self.ids.contains(&container.id) || self.files.contains(&file)
+    }
+}
+
+/// What the runtime shows, by pod and by id.
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    pods: BTreeSet<&'a PodUid>,
+    states: BTreeMap<&'a ContainerId, ContainerState>,
+}
+
+impl<'a> Node<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
+        let containers = snapshot.containers.iter();
+        let of_containers = containers.clone().filter_map(|it| it.pod.as_ref());
+        let of_sandboxes = snapshot.sandboxes.iter().filter_map(|it| it.pod.as_ref());
+        Self {
+            snapshot,
+            pods: of_containers
+                .chain(of_sandboxes)
+                .map(|pod| &pod.uid)
+                .collect(),
+            states: containers.map(|it| (&it.id, it.state)).collect(),
+        }
+    }
+}
+
+fn dir_verdict(
+    node: &Node<'_>,
+    policy: &Policy,
+    knowledge: &Knowledge<'_>,
+    dir: &PodLogDir,
+) -> Verdict {
+    let Some(pod) = pod_of_dir(&dir.name).filter(|_| dir.is_dir) else {
+        return Verdict::Keep(KeepReason::ForeignName);
+    };
+    if protects_pod(&policy.protect, &pod) {
+        return Verdict::Keep(KeepReason::Protected);
+    }
+    if node.pods.contains(&pod.uid) {
+        return Verdict::Keep(KeepReason::HasContainers);
+    }
+    // Something of the pod may be there unseen.
+    if !node.snapshot.seen.is_all() {
+        return Verdict::Keep(KeepReason::PodsUnknown);
+    }
+    match knowledge.get_or_absent(&pod.uid, dir.modified_at) {
+        PodKnowledge::Active | PodKnowledge::Terminated => Verdict::Keep(KeepReason::PodExists),
+        PodKnowledge::Assumed | PodKnowledge::Unknown => Verdict::Keep(KeepReason::PodsUnknown),
+        PodKnowledge::Deleted => {
+            let old = |since| at_least(node.snapshot.age(since), policy.logs.grace);
+            if old(dir.modified_at) && dir.orphan_since.is_some_and(old) {
+                Verdict::Remove(RemoveReason::PodDeleted)
+            } else {
+                Verdict::Keep(KeepReason::TooYoung)
+            }
+        }
+    }
+}
+
+fn link_verdict(node: &Node<'_>, policy: &Policy, link: &LogLink) -> Verdict {
+    let Some(id) = container_id_of(&link.name).filter(|_| link.is_link) else {
+        return Verdict::Keep(KeepReason::ForeignName);
+    };
+    if protects_link(policy, &link.name) {
+        return Verdict::Keep(KeepReason::Protected);
+    }
+    match link.target {
+        LinkTarget::Exists | LinkTarget::Unknown => {
+            return Verdict::Keep(KeepReason::TargetExists);
+        }
+        LinkTarget::Missing => {}
+    }
+    // A rotation renames the log and reopens it a moment later: the link of one that runs is dead
+    // for that moment.
+    let container = match node.states.get(&id) {
+        Some(ContainerState::Exited) => LinkedContainer::Exited,
+        Some(ContainerState::Created | ContainerState::Running | ContainerState::Unknown) => {
+            LinkedContainer::Lives
+        }
+        None => link.container,
+    };
+    match container {
+        LinkedContainer::NotAsked => Verdict::Keep(KeepReason::NotAsked),
+        LinkedContainer::Lives => Verdict::Keep(KeepReason::HasContainers),
+        LinkedContainer::NotFound | LinkedContainer::Exited => {
+            Verdict::Remove(RemoveReason::DeadLink)
+        }
+    }
+}
+
+/// The namespace is the second of the name's parts; where nobody can tell it, any protection counts.
+fn protects_link(policy: &Policy, name: &str) -> bool {
+    let namespaces = &policy.protect.namespaces;
+    let parts: Vec<&str> = name.split('_').collect();
+    match parts.as_slice() {
+        [_, namespace, _] => namespaces.contains(*namespace),
+        _ => !namespaces.is_empty(),
+    }
+}
+
+fn container_verdict(
+    writers: &Writers<'_>,
+    policy: &Policy,
+    knowledge: &Knowledge<'_>,
+    container: &RemovedContainer,
+) -> Verdict {
+    let pod = &container.pod;
+    if !lies_in_pods_dir(policy, container) {
+        return Verdict::Keep(KeepReason::ForeignName);
+    }
+    if protects_pod(&policy.protect, pod) {
+        return Verdict::Keep(KeepReason::Protected);
+    }
+    if writers.include(container) {
+        return Verdict::Keep(KeepReason::HasContainers);
+    }
+    match knowledge.get_or_absent(&pod.uid, container.created_at) {
+        PodKnowledge::Active => Verdict::Keep(KeepReason::PodExists),
+        PodKnowledge::Unknown if !container.assumed => Verdict::Keep(KeepReason::PodsUnknown),
+        PodKnowledge::Unknown
+        | PodKnowledge::Assumed
+        | PodKnowledge::Terminated
+        | PodKnowledge::Deleted => Verdict::Remove(RemoveReason::ContainerRemoved),
+    }
+}
+
+/// Only what lies in the directory of that very pod is its log: whatever path a runtime names.
+fn lies_in_pods_dir(policy: &Policy, container: &RemovedContainer) -> bool {
+    let below = log_dir_name(&container.pod)
+        .zip(policy.logs.pods_root.to_str())
+        .and_then(|(dir, root)| {
+            let root = root.trim_end_matches('/');
+            container.log_path.strip_prefix(&format!("{root}/{dir}/"))
+        });
+    below.is_some_and(|below| {
+        below
+            .split('/')
+            .all(|part| !["", ".", ".."].contains(&part) && !part.chars().any(char::is_control))
+    })
+}
+
+/// Says where the log of a container that is about to go would be. The runtime is asked for it right
+/// before the container goes; until then the kubelet's naming stands in.
+fn foreseen(
+    policy: &Policy,
+    knowledge: &Knowledge<'_>,
+    container: &Container,
+) -> Option<RemovedContainer> {
+    let pod = container.pod.clone()?;
+    let root = policy.logs.pods_root.to_str()?.trim_end_matches('/');
+    let (name, attempt) = (&container.name, container.attempt);
+    let log_path = format!("{root}/{}/{name}/{attempt}.log", log_dir_name(&pod)?);
+    Some(RemovedContainer {
+        id: container.id.clone(),
+        name: container.name.clone(),
+        attempt: container.attempt,
+        assumed: knowledge.get(&pod.uid) == PodKnowledge::Assumed,
+        pod,
+        created_at: container.created_at,
+        log_path,
+    })
+}
+
+fn if_enabled(policy: &Policy, verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Remove(_) if !policy.logs.enabled => Verdict::Keep(KeepReason::NotAsked),
+        Verdict::Remove(_) | Verdict::Keep(_) => verdict,
     }
 }
 
@@ -51,11 +276,11 @@ pub(super) fn subject(
     };
     let (pod, expected) = match log {
         LogObject::Dir(dir) => {
-            let (uid, modified_at) = (pod_uid_of(&dir.name), dir.modified_at);
-            let pod = uid.map(|uid| pod_of(&dir.name, uid));
-            let expected = pod.clone().map(|pod| Expected::PodLogDir {
-                uid: pod.uid,
-                modified_at,
+            let pod = pod_of_dir(&dir.name);
+            let expected = pod.as_ref().map(|pod| Expected::PodLogDir {
+                uid: pod.uid.clone(),
+                inode: dir.inode,
+                modified_at: dir.modified_at,
             });
             (pod, expected)
         }
@@ -69,9 +294,9 @@ pub(super) fn subject(
         target: Target::Logs,
         name: path.rsplit('/').next().unwrap_or_default().to_owned(),
         id: path,
-        pod_state: pod
-            .as_ref()
-            .map_or(PodKnowledge::Unknown, |pod| knowledge.get(&pod.uid)),
+        pod_state: pod.as_ref().map_or(PodKnowledge::Unknown, |pod| {
+            knowledge.get_or_absent(&pod.uid, created_at)
+        }),
         pod,
         attempt: 0,
         created_at,
@@ -82,11 +307,12 @@ pub(super) fn subject(
     (subject, expected)
 }
 
-fn pod_of(dir_name: &str, uid: PodUid) -> PodRef {
+fn pod_of_dir(dir_name: &str) -> Option<PodRef> {
+    let uid = pod_uid_of(dir_name)?;
     let mut parts = dir_name.split('_').map(str::to_owned);
-    PodRef {
+    Some(PodRef {
         uid,
-        namespace: parts.next().unwrap_or_default(),
-        name: parts.next().unwrap_or_default(),
-    }
+        namespace: parts.next()?,
+        name: parts.next()?,
+    })
 }

@@ -45,9 +45,14 @@ fn explain(service: &Service, look: &Arc<Look>, plan: &Plan, id: &str) -> Result
     let hit =
         |candidate: &str| candidate == id || (id.len() >= PREFIX_MIN && candidate.starts_with(id));
     let judged: Vec<(&Subject, Verdict)> = judged(plan).collect();
+    let is_it = |subject: &Subject| match subject.target {
+        Target::Containers | Target::Sandboxes | Target::Images => hit(&subject.id),
+        // A directory's path is the beginning of that of all in it.
+        Target::Logs => subject.id == id || subject.name == id,
+    };
     let mut found: Vec<Value> = judged
         .iter()
-        .filter(|(subject, _)| hit(&subject.id))
+        .filter(|(subject, _)| is_it(subject))
         .map(|(subject, verdict)| object(service, look, subject, *verdict))
         .collect();
     let images = look
@@ -76,7 +81,8 @@ fn explain(service: &Service, look: &Arc<Look>, plan: &Plan, id: &str) -> Result
             StatusCode::NOT_FOUND,
             format!(
                 "nothing on this node has the id \"{id}\" (a container, a sandbox, an image or \
-                     a pod UID; its first {PREFIX_MIN} characters are enough)"
+                     a pod UID; its first {PREFIX_MIN} characters are enough; a log by its whole path \
+                     or file name)"
             ),
         )),
         (count, _) => Err(Problem::bad(format!(
@@ -115,7 +121,9 @@ fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -
         "verdict": word,
         "reason": reason,
         "explanation": explanation,
-        "pod_explanation": pod_text(subject.pod_state, look),
+        // A link does not say whose it is.
+        "pod_explanation": (subject.pod.is_some() || subject.target != Target::Logs)
+            .then(|| pod_text(subject.pod_state, look)),
         "object": subject,
         "quarantine": quarantine,
         "taken_at": look.taken_at,

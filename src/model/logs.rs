@@ -2,8 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::{ContainerId, PodRef, PodUid};
+use super::{ContainerId, PodRef, PodUid, Rows};
 
+/// The longest name that a file can have.
+const NAME_BYTES_MAX: usize = 255;
 /// Digits of a full container id.
 const CONTAINER_ID_DIGITS: usize = 64;
 
@@ -14,8 +16,11 @@ pub struct PodLogDir {
     pub name: String,
     /// Its full path, as the host names it.
     pub path: String,
-    /// Whether it is a directory (and not a link to one).
+    /// Whether it is a directory, and not a link to one. False also for a name that is no plain
+    /// text, of which `name` is but an approximation.
     pub is_dir: bool,
+    /// Which directory it is, whatever it is called.
+    pub inode: u64,
     /// When its own entries changed last.
     pub modified_at: Timestamp,
     /// Since when it is looked at as an orphan: nothing in the runtime and no pod of that UID.
@@ -28,16 +33,17 @@ pub struct PodLogDir {
 pub enum LinkTarget {
     /// It is.
     Exists,
-    /// It is not.
+    /// It lies below the pods' log root, and is not there.
     Missing,
-    /// That could not be found out.
+    /// It lies elsewhere, or that could not be found out.
     Unknown,
 }
 
 /// What the runtime says of the container that a dead link names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkedContainer {
-    /// The link is not dead, its name has no full id, or the question failed.
+    /// Nobody asked: the link is not dead, its name has no full id, the runtime lists the container
+    /// anyway, or the question failed.
     NotAsked,
     /// There is no such container.
     NotFound,
@@ -54,40 +60,28 @@ pub struct LogLink {
     pub name: String,
     /// Its full path, as the host names it.
     pub path: String,
-    /// Whether it is a symbolic link.
+    /// Whether it is a symbolic link. False also for a name that is no plain text, of which `name`
+    /// is but an approximation.
     pub is_link: bool,
     /// Whether what it names is there.
     pub target: LinkTarget,
-    /// What the runtime says of its container.
+    /// What the runtime says of its container, where the list does not have it.
     pub container: LinkedContainer,
     /// When it was made.
     pub modified_at: Timestamp,
 }
 
-/// The entries of both log roots.
+/// What lies below the log roots, as far as it could be read. Nothing that is missing here can go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogTree {
-    /// Where pods' logs are, as the host names it.
-    pub pods_root: String,
-    /// The pods' log root.
-    pub dirs: Vec<PodLogDir>,
-    /// The containers' log root.
-    pub links: Vec<LogLink>,
-}
-
-/// What is known of the log roots.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Logs {
-    /// All of both.
-    Known(LogTree),
-    /// They could not be read, or nobody wants to know; the text says why.
-    Unknown(String),
-}
-
-impl Default for Logs {
-    fn default() -> Self {
-        Self::Known(LogTree::default())
-    }
+pub struct Logs {
+    /// The entries of the pods' log root.
+    pub dirs: Rows<PodLogDir>,
+    /// The entries of the containers' log root.
+    pub links: Rows<LogLink>,
+    /// What could not be read, and why; nothing of it is in the lists.
+    pub unread: Vec<String>,
+    /// What can be read but not written, and why.
+    pub unwritable: Vec<String>,
 }
 
 /// A container that went, whose logs may go after it.
@@ -117,7 +111,22 @@ pub fn pod_uid_of(dir_name: &str) -> Option<PodUid> {
     let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
     let is_shaped = parts.next().is_none() && is_dns(namespace) && is_dns(name);
     let uid = PodUid::new(uid)?;
-    (is_shaped && (uid.is_static_shaped() || is_uuid(uid.as_str()))).then_some(uid)
+    let is_hash = uid.is_static_shaped() && uid.as_str().bytes().all(is_hex);
+    (is_shaped && (is_hash || is_uuid(uid.as_str()))).then_some(uid)
+}
+
+/// Returns the name of a pod's log directory, as the kubelet makes it; `None` where the pod's names
+/// are not known or not of that shape.
+pub fn log_dir_name(pod: &PodRef) -> Option<String> {
+    let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+    (pod_uid_of(&name).as_ref() == Some(&pod.uid)).then_some(name)
+}
+
+/// Returns the name of the link to a container's log, as the kubelet makes it; `None` where it would
+/// be cut, or would name no container for another reason.
+pub fn link_name(pod: &PodRef, container: &str, id: &ContainerId) -> Option<String> {
+    let name = format!("{}_{}_{container}-{id}.log", pod.name, pod.namespace);
+    (container_id_of(&name).as_ref() == Some(id)).then_some(name)
 }
 
 /// Reads the container's full id from a link's name; `None` unless it ends in a dash, 64 hex digits
@@ -125,14 +134,18 @@ pub fn pod_uid_of(dir_name: &str) -> Option<PodUid> {
 pub fn container_id_of(link_name: &str) -> Option<ContainerId> {
     let (rest, id) = link_name.strip_suffix(".log")?.rsplit_once('-')?;
     let is_id = id.len() == CONTAINER_ID_DIGITS && id.bytes().all(is_hex);
-    (is_id && !rest.is_empty())
+    let is_plain = !rest.is_empty() && rest.bytes().all(|b| is_dns_byte(b) || b == b'_');
+    (is_id && is_plain && link_name.len() <= NAME_BYTES_MAX)
         .then(|| ContainerId::new(id))
         .flatten()
 }
 
 fn is_dns(text: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
-    (1..=253).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(allowed)
+    (1..=253).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(is_dns_byte)
+}
+
+fn is_dns_byte(b: u8) -> bool {
+    b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.'
 }
 
 fn is_uuid(text: &str) -> bool {
@@ -173,6 +186,8 @@ mod tests {
             "default_web_".to_owned(),
             "default_web_0d5f6a2c".to_owned(),
             format!("default_web_{}", uuid.to_uppercase()),
+            format!("default_web_{}", hash.to_uppercase()),
+            format!("default_web\n_{uuid}"),
             format!("default_web_{uuid}.bak"),
         ] {
             assert_eq!(uid(&name), None, "{name}");
@@ -184,6 +199,7 @@ mod tests {
         let id = "0123456789abcdef".repeat(4);
         let of = |name: &str| container_id_of(name).map(|id| id.to_string());
         assert_eq!(of(&format!("web_default_app-{id}.log")), Some(id.clone()));
+        assert!(of(&format!("{}-{id}.log", "a".repeat(186))).is_some());
         for name in [
             format!("web_default_app-{id}"),
             format!("web_default_app-{}.log", &id[1..]),
@@ -191,8 +207,37 @@ mod tests {
             format!("-{id}.log"),
             format!("{id}.log"),
             format!("web_default_app-{}.log", id.to_uppercase()),
+            format!("web_default_a\npp-{id}.log"),
+            format!("{}-{id}.log", "a".repeat(187)),
         ] {
             assert_eq!(of(&name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn names_are_the_kubelets_or_none() {
+        let pod = |namespace: &str, name: &str, uid: &str| PodRef {
+            uid: PodUid::new(uid).unwrap(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let uuid = "0d5f6a2c-1111-4222-8333-0123456789ab";
+        let web = pod("default", "web-0", uuid);
+        let dir = format!("default_web-0_{uuid}");
+        assert_eq!(log_dir_name(&web), Some(dir));
+        for odd in [
+            pod("", "web-0", uuid),
+            pod("default", "../etc", uuid),
+            pod("default", "web-0", "x"),
+        ] {
+            assert_eq!(log_dir_name(&odd), None, "{odd:?}");
+        }
+        let id = ContainerId::new("0123456789abcdef".repeat(4)).unwrap();
+        let link = format!("web-0_default_app-{id}.log");
+        assert_eq!(link_name(&web, "app", &id), Some(link));
+        assert_eq!(link_name(&web, "a/b", &id), None);
+        assert_eq!(link_name(&web, &"a".repeat(200), &id), None);
+        let short = ContainerId::new("0123").unwrap();
+        assert_eq!(link_name(&web, "app", &short), None);
     }
 }

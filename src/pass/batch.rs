@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -10,8 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::pace::{Pace, SLOW};
 pub(super) use super::remove::Outcome;
-use super::remove::remove;
-use crate::cri;
+use super::remove::{Hands, remove};
 use crate::gc::Removal;
 
 /// How often the disk's pressure is read while removals run.
@@ -34,7 +34,7 @@ type Running = Pin<Box<dyn Future<Output = (u64, Removal, Outcome)> + Send>>;
 
 /// Removals in flight.
 pub(super) struct Executor {
-    client: cri::Client,
+    hands: Arc<Hands>,
     pace: Pace,
     pressure: Pressure,
     began: Instant,
@@ -47,13 +47,13 @@ pub(super) struct Executor {
 
 impl Executor {
     pub(super) fn new(
-        client: cri::Client,
+        hands: Hands,
         ceiling: usize,
         pressure: Pressure,
         stop: CancellationToken,
     ) -> Self {
         Self {
-            client,
+            hands: Arc::new(hands),
             pace: Pace::new(ceiling),
             pressure,
             began: Instant::now(),
@@ -128,9 +128,9 @@ impl Executor {
         let number = self.next_number;
         self.next_number += 1;
         self.started.insert(number, (Instant::now(), batch));
-        let client = self.client.clone();
+        let hands = Arc::clone(&self.hands);
         self.running.push(Box::pin(async move {
-            let outcome = remove(&client, &removal).await;
+            let outcome = remove(&hands, &removal).await;
             (number, removal, outcome)
         }));
     }

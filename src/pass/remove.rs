@@ -1,21 +1,84 @@
 //! Removes one object, after asking about it once more. The plan may be minutes old; this question
 //! is not.
 
+mod logs;
+
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::Rules;
 use crate::cri;
-use crate::gc::{Expected, Removal, Target};
-use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState};
+use crate::gc::{Expected, PodKnowledge, Removal, Target};
+use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovedContainer};
 use crate::report::FailureClass;
+use logs::LogHands;
 
 /// What a container in state unknown is given to stop by itself: the kubelet's least.
 const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// Containers of one pass whose logs are thought of; of any more the logs stay.
+const GONE_MAX: usize = 1 << 16;
+
+/// The containers that a pass removed, for the sake of their logs. Cloning shares.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gone(Arc<Mutex<Vec<RemovedContainer>>>);
+
+impl Gone {
+    /// Returns them all.
+    pub(super) fn all(&self) -> Vec<RemovedContainer> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn note(&self, removal: &Removal, status: cri::ContainerStatus) {
+        let (Some(pod), subject) = (removal.subject.pod.clone(), &removal.subject) else {
+            return;
+        };
+        let mut gone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !status.log_path.is_empty() && gone.len() < GONE_MAX {
+            gone.push(RemovedContainer {
+                id: status.id,
+                name: subject.name.clone(),
+                attempt: subject.attempt,
+                pod,
+                created_at: subject.created_at,
+                log_path: status.log_path,
+                assumed: subject.pod_state == PodKnowledge::Assumed,
+            });
+        }
+    }
+}
+
+/// What removals are done with.
+#[derive(Debug)]
+pub(super) struct Hands {
+    /// The runtime.
+    client: cri::Client,
+    /// The files below the log roots.
+    logs: LogHands,
+    /// Where removed containers are noted.
+    gone: Gone,
+}
+
+impl Hands {
+    pub(super) fn new(client: cri::Client, rules: &Rules, gone: Gone) -> Self {
+        let logs = LogHands::new(rules.log_roots(), rules.removal_timeout);
+        Self { client, logs, gone }
+    }
+}
 
 /// What came of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// We removed it.
     Removed,
+    /// We removed it, and know what that freed.
+    Freed {
+        /// So much.
+        bytes: u64,
+    },
     /// It was gone before we asked.
     AlreadyGone,
     /// It is no longer what was planned; it stays.
@@ -32,18 +95,20 @@ pub(super) enum Outcome {
 }
 
 /// Asks, and removes what is still as planned.
-pub(super) async fn remove(client: &cri::Client, removal: &Removal) -> Outcome {
+pub(super) async fn remove(hands: &Hands, removal: &Removal) -> Outcome {
+    let client = &hands.client;
     let id = removal.subject.id.as_str();
     let result = match removal.subject.target {
         Target::Containers => match ContainerId::new(id) {
-            Some(id) => container(client, removal, &id).await,
+            Some(id) => container(hands, removal, &id).await,
             None => return Outcome::Skipped("it has no id"),
         },
         Target::Sandboxes => match PodSandboxId::new(id) {
             Some(id) => sandbox(client, removal, &id).await,
             None => return Outcome::Skipped("it has no id"),
         },
-        Target::Logs | Target::Images => return Outcome::Skipped("nobody can remove it yet"),
+        Target::Logs => hands.logs.remove(client, removal).await,
+        Target::Images => return Outcome::Skipped("nobody can remove it yet"),
     };
     result.unwrap_or_else(|error| failure(&error))
 }
@@ -59,10 +124,11 @@ fn failure(error: &cri::Error) -> Outcome {
 }
 
 async fn container(
-    client: &cri::Client,
+    hands: &Hands,
     removal: &Removal,
     id: &ContainerId,
 ) -> Result<Outcome, cri::Error> {
+    let client = &hands.client;
     let Some(status) = client.container_status(id).await? else {
         return Ok(Outcome::AlreadyGone);
     };
@@ -85,7 +151,10 @@ async fn container(
         }
     }
     match client.remove_container(id).await {
-        Ok(()) => Ok(Outcome::Removed),
+        Ok(()) => {
+            hands.gone.note(removal, status);
+            Ok(Outcome::Removed)
+        }
         Err(error) if error.is_lost() || error.is_timeout() => Err(error),
         // Someone else (the kubelet) may have been at it: gone is success.
         Err(error) => match client.container_status(id).await {

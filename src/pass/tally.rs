@@ -36,7 +36,7 @@ impl Tally {
         );
         let id = PodSandboxId::new(done.removal.subject.id.as_str());
         match &done.outcome {
-            Outcome::Removed => {
+            Outcome::Removed | Outcome::Freed { .. } => {
                 runner
                     .metrics
                     .removed(target, done.removal.reason, done.latency);
@@ -80,6 +80,11 @@ fn now(runner: &Runner) -> Timestamp {
 fn count(report: &mut TargetReport, outcome: &Outcome) {
     match outcome {
         Outcome::Removed => report.removed += 1,
+        Outcome::Freed { bytes } => {
+            report.removed += 1;
+            let freed = report.freed_bytes.unwrap_or(0);
+            report.freed_bytes = Some(freed.saturating_add(*bytes));
+        }
         Outcome::AlreadyGone => report.already_gone += 1,
         Outcome::Skipped(_) => report.skipped += 1,
         Outcome::Failed { .. } => report.failed += 1,
@@ -90,7 +95,7 @@ fn count(report: &mut TargetReport, outcome: &Outcome) {
 
 fn tried(outcome: &Outcome) -> Tried {
     match outcome {
-        Outcome::Removed => Tried::Removed,
+        Outcome::Removed | Outcome::Freed { .. } => Tried::Removed,
         Outcome::AlreadyGone => Tried::AlreadyGone,
         Outcome::Skipped(why) => Tried::Skipped {
             why: (*why).to_owned(),
@@ -130,6 +135,7 @@ fn log(record: &Record, done: &Done) {
     }
     match &done.outcome {
         Outcome::Removed => event!(info, "removed",),
+        Outcome::Freed { bytes } => event!(info, "removed", freed_bytes = bytes,),
         Outcome::AlreadyGone => event!(info, "already gone",),
         Outcome::Skipped(why) => event!(info, "skipped", why,),
         Outcome::Failed { class, error } => {

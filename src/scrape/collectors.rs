@@ -17,16 +17,18 @@ enum Collector {
     Images,
     Filesystems,
     Pods,
+    Logs,
 }
 
 impl Collector {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Runtime,
         Self::Containers,
         Self::Sandboxes,
         Self::Images,
         Self::Filesystems,
         Self::Pods,
+        Self::Logs,
     ];
 
     fn label(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Collector {
             Self::Images => "images",
             Self::Filesystems => "filesystems",
             Self::Pods => "pods",
+            Self::Logs => "logs",
         }
     }
 
@@ -53,6 +56,7 @@ impl Collector {
                 Pods::Unknown(PodsUnknown::NoSource) => None,
                 Pods::Unknown(PodsUnknown::Settling | PodsUnknown::Failed(_)) => Some(false),
             },
+            Self::Logs => self.duration(look).map(|_| look.logs.unread.is_empty()),
         }
     }
 
@@ -65,6 +69,7 @@ impl Collector {
             Self::Images => look.timings.images,
             Self::Filesystems => look.timings.filesystems,
             Self::Pods => look.timings.pods,
+            Self::Logs => look.timings.logs,
         };
         (!duration.is_zero()).then_some(duration)
     }

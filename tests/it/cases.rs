@@ -1,6 +1,7 @@
 //! Runs `tests/cases/**/*.txt`: node states with the verdict expected on every object, and beside it
 //! the kubelet's where it differs from ours. `tests/cases/README.md` explains the words.
 
+mod logs;
 mod parse;
 mod words;
 
@@ -27,6 +28,11 @@ fn sandboxes() {
 #[test]
 fn pods() {
     run("pods");
+}
+
+#[test]
+fn logs_and_links() {
+    run("logs");
 }
 
 #[test]
@@ -308,6 +314,7 @@ fn kubelets_removals(case: &Case, knowledge: &Knowledge<'_>) -> BTreeSet<(Target
         .collect();
     let sandboxes = kubelet.sandboxes(sandboxes, &left);
     removed.extend(sandboxes.into_iter().map(|id| (Target::Sandboxes, id)));
+    removed.extend(logs::kubelets(case, knowledge, synced));
     removed
 }
 

@@ -4,6 +4,8 @@
 //! Where the kubelet's order is undefined (equal creation times), this model settles it by attempt,
 //! then by id.
 
+pub(crate) mod logs;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -13,6 +13,7 @@ mod command;
 mod gc_pass;
 mod http;
 mod kubelet_model;
+mod logs;
 mod mid_pass;
 mod names;
 mod pods;

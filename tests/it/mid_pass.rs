@@ -58,6 +58,7 @@ fn rules() -> Rules {
         },
         removal_timeout: PATIENCE,
         max_age: PATIENCE,
+        host_root: "/".into(),
         pressure_path: "/proc/pressure/io".into(),
     }
 }

@@ -1,7 +1,7 @@
 //! Where knowledge of the pods comes from: each source against a peer that is well, ill or lying.
 //! What a source does not say well removes nothing, and the status and the metrics say why.
 
-mod api_server;
+pub(crate) mod api_server;
 mod auto;
 mod kubelet;
 mod kubelet_socket;

@@ -2,6 +2,8 @@
 //! found is printed, never written down: a counterexample becomes a case file.
 
 mod belief;
+mod log_nodes;
+mod logs;
 mod mutations;
 mod node;
 mod unseen;

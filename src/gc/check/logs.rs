@@ -1,16 +1,242 @@
 //! What must be true before a log goes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path};
 
-use super::Node;
-use crate::gc::{Policy, Removal};
+use jiff::Timestamp;
+
+use super::{Node, is_protected};
+use crate::gc::{Expected, Policy, Removal, RemoveReason};
+use crate::model::{
+    ContainerState, Coverage, LinkTarget, LinkedContainer, LogLink, PodLogDir, PodRef, PodUid,
+    Pods, RemovedContainer, Snapshot,
+};
+
+/// What lies below the log roots, by path, and the containers that went.
+pub(super) struct Index<'a> {
+    dirs: BTreeMap<&'a str, &'a PodLogDir>,
+    links: BTreeMap<&'a str, &'a LogLink>,
+    went: BTreeMap<&'a str, &'a RemovedContainer>,
+}
+
+impl<'a> Index<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let logs = &snapshot.logs;
+        let went = snapshot.removed.iter();
+        Self {
+            dirs: logs.dirs.iter().map(|it| (it.path.as_str(), it)).collect(),
+            links: logs.links.iter().map(|it| (it.path.as_str(), it)).collect(),
+            went: went.map(|it| (it.id.as_str(), it)).collect(),
+        }
+    }
+}
 
 /// Returns the rule that the removal would break.
 pub(super) fn rule(
-    _node: &Node<'_>,
-    _policy: &Policy,
-    _removal: &Removal,
-    _going: &BTreeSet<&str>,
+    node: &Node<'_>,
+    policy: &Policy,
+    removal: &Removal,
+    going: &BTreeSet<&str>,
 ) -> Option<&'static str> {
-    Some("is not checked")
+    let logs = &node.logs;
+    let id = removal.subject.id.as_str();
+    match (&removal.expected, removal.reason) {
+        (Expected::PodLogDir { .. }, RemoveReason::PodDeleted) => match logs.dirs.get(id) {
+            Some(dir) => dir_rule(node, policy, removal, dir),
+            None => Some("is not on the node"),
+        },
+        (Expected::LogLink(_), RemoveReason::DeadLink) => match logs.links.get(id) {
+            Some(link) => link_rule(node, policy, removal, link),
+            None => Some("is not on the node"),
+        },
+        (Expected::ContainerLog(container), RemoveReason::ContainerRemoved) => {
+            container_rule(node, policy, removal, container, going)
+        }
+        _ => Some("is planned for a reason of another kind"),
+    }
+}
+
+fn dir_rule(
+    node: &Node<'_>,
+    policy: &Policy,
+    removal: &Removal,
+    dir: &PodLogDir,
+) -> Option<&'static str> {
+    let parts: Vec<&str> = dir.name.split('_').collect();
+    let (&[namespace, name, _], Some(uid)) = (
+        parts.as_slice(),
+        parts.last().and_then(|uid| PodUid::new(*uid)),
+    ) else {
+        return Some("does not have the kubelet's name");
+    };
+    let pod = PodRef {
+        uid,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    let planned = Expected::PodLogDir {
+        uid: pod.uid.clone(),
+        inode: dir.inode,
+        modified_at: dir.modified_at,
+    };
+    if removal.expected != planned || removal.subject.created_at != dir.modified_at {
+        return Some("is not the object that was planned");
+    }
+    if !dir.is_dir || !is_pods_name(&pod) {
+        return Some("does not have the kubelet's name");
+    }
+    if is_protected(policy, &pod) {
+        return Some("is in a protected namespace");
+    }
+    if node.by_pod.contains_key(&pod.uid) || !node.snapshot.seen.is_all() {
+        return Some("the runtime has something of its pod, or may have");
+    }
+    if !deleted(node, &pod.uid, dir.modified_at) {
+        return Some("its pod is not known to be deleted");
+    }
+    let old = |since| node.older_than(since, policy.logs.grace);
+    let orphan_long_enough = dir.orphan_since.is_some_and(old);
+    (!old(dir.modified_at) || !orphan_long_enough).then_some("is younger than grace")
+}
+
+/// Absent from a whole list that speaks for its kind, and not younger than that list.
+fn deleted(node: &Node<'_>, uid: &PodUid, youngest: Timestamp) -> bool {
+    let as_of = match &node.snapshot.pods {
+        Pods::Known(list) => list.as_of,
+        Pods::Unknown(_) => return false,
+    };
+    node.is_deleted(uid) && as_of.is_none_or(|as_of| youngest < as_of)
+}
+
+fn link_rule(
+    node: &Node<'_>,
+    policy: &Policy,
+    removal: &Removal,
+    link: &LogLink,
+) -> Option<&'static str> {
+    let Some((start, id)) = start_and_id(&link.name) else {
+        return Some("is no link to a container's log");
+    };
+    let named = matches!(&removal.expected, Expected::LogLink(it) if it.as_str() == id);
+    if !named || removal.subject.created_at != link.modified_at {
+        return Some("is not the object that was planned");
+    }
+    let plain = start.chars().all(|c| c == '_' || is_dns(c));
+    if !link.is_link || !start.ends_with('-') || start.len() < 2 || !plain || !is_hex(id) {
+        return Some("is no link to a container's log");
+    }
+    let namespaces = &policy.protect.namespaces;
+    let parts: Vec<&str> = link.name.split('_').collect();
+    let open = parts.len() == 3 && parts.get(1).is_some_and(|it| !namespaces.contains(*it));
+    if !namespaces.is_empty() && !open {
+        return Some("is in a protected namespace");
+    }
+    if link.target != LinkTarget::Missing {
+        return Some("is not known to be dead");
+    }
+    let over = match node.containers.get(id) {
+        Some(container) => container.state == ContainerState::Exited,
+        None => matches!(
+            link.container,
+            LinkedContainer::NotFound | LinkedContainer::Exited
+        ),
+    };
+    (!over).then_some("its container is not known to be over")
+}
+
+fn start_and_id(name: &str) -> Option<(&str, &str)> {
+    let name = name.strip_suffix(".log")?;
+    name.split_at_checked(name.len().checked_sub(64)?)
+}
+
+fn container_rule(
+    node: &Node<'_>,
+    policy: &Policy,
+    removal: &Removal,
+    container: &RemovedContainer,
+    going: &BTreeSet<&str>,
+) -> Option<&'static str> {
+    let pod = &container.pod;
+    let id = container.id.as_str();
+    let went = node.logs.went.get(id) == Some(&container);
+    let will_go = going.contains(id)
+        && node.containers.get(id).is_some_and(|it| {
+            it.pod.as_ref() == Some(pod)
+                && it.name == container.name
+                && it.attempt == container.attempt
+                && it.created_at == container.created_at
+        });
+    if !went && !will_go || removal.subject.id != container.log_path {
+        return Some("is not on the node");
+    }
+    if removal.subject.created_at != container.created_at {
+        return Some("is not the object that was planned");
+    }
+    if !lies_in_pods_dir(policy, container) {
+        return Some("does not lie in its pod's directory");
+    }
+    if is_protected(policy, pod) {
+        return Some("is in a protected namespace");
+    }
+    let records = node.by_pod.get(&pod.uid).map(|pod| pod.0.as_slice());
+    let mut staying = records
+        .unwrap_or_default()
+        .iter()
+        .filter(|it| !going.contains(it.id.as_str()));
+    let writes = staying.any(|it| {
+        it.id == container.id || it.name == container.name && it.attempt == container.attempt
+    });
+    if writes || node.snapshot.seen.containers != Coverage::Whole {
+        return Some("a container still writes to it, or may");
+    }
+    // It was assumed when the container went, or is now, of what is left.
+    let is_assumed = node.by_pod.contains_key(&pod.uid) && node.is_finished(&pod.uid, policy);
+    let assumed = went && container.assumed || is_assumed;
+    let over = told_over(node, policy, container).unwrap_or(assumed);
+    (!over).then_some("its pod is not known to be over")
+}
+
+/// What the list says of the container's pod: over or not; `None` if it says nothing.
+fn told_over(node: &Node<'_>, policy: &Policy, container: &RemovedContainer) -> Option<bool> {
+    let Pods::Known(list) = &node.snapshot.pods else {
+        return None;
+    };
+    let uid = &container.pod.uid;
+    match list.pods.get(uid) {
+        Some(pod) if pod.is_static || !pod.finished => Some(false),
+        Some(_) => node.whole.then(|| node.is_finished(uid, policy)),
+        None => deleted(node, uid, container.created_at).then_some(true),
+    }
+}
+
+fn lies_in_pods_dir(policy: &Policy, container: &RemovedContainer) -> bool {
+    let pod = &container.pod;
+    if !is_pods_name(pod) {
+        return false;
+    }
+    let dir = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+    let path = Path::new(&container.log_path);
+    let mut below = match path.strip_prefix(policy.logs.pods_root.join(dir)) {
+        Ok(below) => below.components().peekable(),
+        Err(_elsewhere) => return false,
+    };
+    below.peek().is_some() && below.all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// The names are a pod's, and the UID has one of the two shapes.
+fn is_pods_name(pod: &PodRef) -> bool {
+    let uid = pod.uid.as_str();
+    let digits: String = uid.chars().filter(|digit| *digit != '-').collect();
+    let dashes: Vec<usize> = uid.match_indices('-').map(|(at, _)| at).collect();
+    let shaped = dashes.is_empty() || dashes == [8, 13, 18, 23];
+    let plain = |name: &str| !name.is_empty() && !name.starts_with('.') && name.chars().all(is_dns);
+    digits.len() == 32 && is_hex(&digits) && shaped && plain(&pod.namespace) && plain(&pod.name)
+}
+
+fn is_dns(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c)
+}
+
+fn is_hex(text: &str) -> bool {
+    text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
 }

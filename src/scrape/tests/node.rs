@@ -11,7 +11,7 @@ use crate::gc::{KeepReason, RemoveReason, Summary, Target};
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, Filesystem, FilesystemUsage, Image, ImageId,
-    Labels, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
+    Labels, Logs, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
     PodsUnknown,
 };
 use crate::observe::{Filesystems, Look, Timings};
@@ -173,6 +173,7 @@ pub(super) fn look() -> Look {
             ],
             container: vec![filesystem("/var/lib/layers", 0)],
         }),
+        logs: Logs::default(),
         pods: Pods::Unknown(PodsUnknown::NoSource),
         pod_origin: PodOrigin::default(),
         exits_unknown: 4,
@@ -185,6 +186,7 @@ pub(super) fn look() -> Look {
             images: millis(5),
             filesystems: millis(2),
             pods: Duration::ZERO,
+            logs: millis(3),
         },
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crisweep::gc::{PodKnowledge, Policy, Target, Targets, UnknownTarget, Verdict};
 use crisweep::model::{
     Container, ContainerId, ContainerState, Coverage, Labels, PodList, PodRef, PodSandbox,
-    PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown, Seen, Snapshot, SourcePod,
+    PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
 };
 use jiff::Timestamp;
 
@@ -78,13 +78,18 @@ impl Case {
         let in_sandboxes = file.contains("/sandboxes/");
         let target = if in_sandboxes {
             Target::Sandboxes
+        } else if file.contains("/logs/") {
+            Target::Logs
         } else {
             Target::Containers
         };
+        let mut policy = Policy::default();
+        // Elsewhere a preview's words on logs would only be in the way.
+        policy.logs.enabled = target == Target::Logs;
         Self {
             file: file.to_owned(),
             line,
-            policy: Policy::default(),
+            policy,
             targets: [target].into(),
             snapshot,
             expected: Vec::new(),
@@ -134,6 +139,10 @@ impl Case {
                 Ok(())
             }
             "sandbox" => self.read_sandbox(line, rest, expectation),
+            "dir" => self.read_dir(line, rest, expectation),
+            "link" => self.read_link(line, rest, expectation),
+            "removed" => self.read_removed(line, rest, expectation),
+            "log" => self.read_log(line, rest, expectation),
             word if word.contains('/') => self.read_container(line, &words, expectation),
             word => Err(unknown(word)),
         }
@@ -234,7 +243,7 @@ impl Case {
         }
     }
 
-    fn pod(&self, name: &str) -> Result<Option<PodRef>, String> {
+    pub(super) fn pod(&self, name: &str) -> Result<Option<PodRef>, String> {
         match (name, self.declared.get(name)) {
             ("-", _) => Ok(None),
             (_, Some(pod)) => Ok(Some(pod.clone())),
@@ -286,6 +295,7 @@ impl Case {
                 _ => return Err(unknown(word.split('=').next().unwrap_or_default())),
             }
         }
+        self.name_as_logs_do(&mut container, whole);
         self.expect(line, Target::Containers, container.id.as_str(), expectation)?;
         self.snapshot.containers.push(container);
         Ok(())
@@ -335,7 +345,7 @@ impl Case {
         Ok(())
     }
 
-    fn expect(
+    pub(super) fn expect(
         &mut self,
         line: usize,
         target: Target,
@@ -380,7 +390,7 @@ impl Case {
         Ok(())
     }
 
-    fn ago(&self, text: &str) -> Result<Timestamp, String> {
+    pub(super) fn ago(&self, text: &str) -> Result<Timestamp, String> {
         Ok(self.snapshot.taken_at - words::age(text)?)
     }
 }

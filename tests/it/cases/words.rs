@@ -5,7 +5,7 @@ use std::time::Duration;
 use crisweep::gc::{
     AgeFrom, KeepReason, Limit, PodKnowledge, Policy, RemoveReason, Target, Verdict,
 };
-use crisweep::model::{ContainerState, PodUid};
+use crisweep::model::{ContainerId, ContainerState, PodUid};
 use jiff::SignedDuration;
 
 pub(crate) fn unknown(word: &str) -> String {
@@ -107,6 +107,12 @@ pub(crate) fn pod_uid(name: &str, is_static: bool) -> PodUid {
     PodUid::new(if is_static { digits } else { uuid() }).unwrap()
 }
 
+/// Makes up a container's full id, 64 hex digits.
+pub(crate) fn container_id(name: &str) -> ContainerId {
+    let digits = pod_uid(name, true);
+    ContainerId::new(format!("{digits}{digits}")).unwrap()
+}
+
 /// Applies one `key=value` of a `policy` line.
 pub(crate) fn set_policy(policy: &mut Policy, word: &str) -> Result<(), String> {
     let (key, value) = word.split_once('=').ok_or_else(|| unknown(word))?;
@@ -131,6 +137,7 @@ pub(crate) fn set_policy(policy: &mut Policy, word: &str) -> Result<(), String> 
     let Policy {
         containers,
         sandboxes,
+        logs,
         protect,
         assume_finished_after,
         ..
@@ -147,6 +154,8 @@ pub(crate) fn set_policy(policy: &mut Policy, word: &str) -> Result<(), String> 
         "sandboxes.min_age" => sandboxes.min_age = time()?,
         "sandboxes.max_dead" => sandboxes.max_dead = limit()?,
         "sandboxes" => sandboxes.enabled = switch()?,
+        "logs.grace" => logs.grace = time()?,
+        "logs" => logs.enabled = switch()?,
         "protect.namespace" => {
             protect.namespaces.insert(value.to_owned());
         }

@@ -10,13 +10,13 @@ use crate::support::rig::NODE_NAME;
 use crate::support::{Rig, nodes};
 
 /// An API server, and what the service needs to ask it.
-pub(super) struct ApiServer {
-    pub(super) server: PodServer,
+pub(crate) struct ApiServer {
+    pub(crate) server: PodServer,
     files: TempDir,
 }
 
 impl ApiServer {
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let files = tempfile::tempdir().unwrap();
         let ca = Ca::new();
         ca.write(&files.path().join("ca.crt"));
@@ -26,7 +26,7 @@ impl ApiServer {
         Self { server, files }
     }
 
-    pub(super) fn config(&self, source: &str) -> Value {
+    pub(crate) fn config(&self, source: &str) -> Value {
         json!({
             "pods": {
                 "source": source,
@@ -38,13 +38,13 @@ impl ApiServer {
         })
     }
 
-    pub(super) fn tell(&self, pods: &Value) {
+    pub(crate) fn tell(&self, pods: &Value) {
         self.server.reply(Reply::json(&pods.to_string()));
     }
 }
 
 /// What the API server has of a simulated node: mirror pods in place of static ones.
-pub(super) fn answer(sim: &Sim) -> Value {
+pub(crate) fn answer(sim: &Sim) -> Value {
     let mut list: Value = serde_json::from_str(&sim.pods_json()).unwrap();
     list["metadata"]["resourceVersion"] = json!("4711");
     for (number, pod) in list["items"].as_array_mut().unwrap().iter_mut().enumerate() {

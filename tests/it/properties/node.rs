@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crisweep::gc::{AgeFrom, ContainerPolicy, Limit, Policy, Protect, SandboxPolicy};
+use crisweep::gc::{AgeFrom, ContainerPolicy, Limit, LogPolicy, Policy, Protect, SandboxPolicy};
 use crisweep::model::{
     Container, ContainerId, ContainerState, Labels, PodList, PodRef, PodSandbox, PodSandboxId,
     PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
@@ -71,7 +71,7 @@ pub(crate) fn now() -> Timestamp {
     "2026-01-02T12:00:00Z".parse().unwrap()
 }
 
-fn ago(seconds: i64) -> Timestamp {
+pub(crate) fn ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
 }
 
@@ -140,7 +140,7 @@ fn source_of(source: u32, peers: bool, oddity: Oddity) -> Pods {
     }
 }
 
-fn uid(index: usize, is_static: bool) -> PodUid {
+pub(crate) fn uid(index: usize, is_static: bool) -> PodUid {
     let uid = if is_static {
         format!("{index:032x}")
     } else {
@@ -373,6 +373,11 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
                 },
                 protect: Protect { namespaces, labels },
                 assume_finished_after: lever.map(Duration::from_secs),
+                // Logs have nodes of their own.
+                logs: LogPolicy {
+                    enabled: false,
+                    ..Policy::default().logs
+                },
                 ..Policy::default()
             }
         },

@@ -199,6 +199,12 @@ pub(crate) fn config(dir: &Path, changes: &Value) -> Value {
         "collect": { "max_age": "0s" },
         "node": { "name": NODE_NAME },
         "gc": { "io_pressure_pause_percent": 0 },
+        // Those of this machine are nobody's business; `logs` has trees of its own.
+        "policy": { "logs": {
+            "enabled": false,
+            "pods_root": dir.join("log/pods"),
+            "containers_root": dir.join("log/containers"),
+        } },
         "pods": { "source": "file", "file": dir.join("pods.json"), "settle": "0s" },
         "brakes": { "cooldown": "0s", "max_passes_per_hour": 0 },
         "web": { "listen": ["127.0.0.1:0"] },

@@ -1,0 +1,235 @@
+//! The files below the log roots: reads what is there, removes what it is told to. Never decides.
+//!
+//! Nothing here follows a link out of a root or crosses a mount: what is removed is reached from a
+//! descriptor of its root with `openat2` (Linux 5.6), which refuses both. Without it nothing goes.
+//! Everything here blocks; [`Aside`] runs it where a hanging disk costs one thread and no answer.
+
+mod remove;
+mod scan;
+
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, Stat, openat, openat2};
+use rustix::io::Errno;
+use tokio::sync::Semaphore;
+
+use crate::model::LinkTarget;
+use crate::report::FailureClass;
+pub use remove::{container_log, dead_link, pod_dir};
+pub use scan::scan;
+
+/// Entries of one root that are looked at.
+pub const ENTRIES_MAX: usize = 1 << 16;
+
+/// Where logs are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// Where the host's file system is; put before the other two.
+    pub host_root: PathBuf,
+    /// Where pods' logs are, as the host names it.
+    pub pods: PathBuf,
+    /// Where the links to containers' logs are, as the host names it.
+    pub containers: PathBuf,
+}
+
+/// What came of a removal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// We removed it, and freed so many bytes.
+    Removed {
+        /// What the removed files took on the disk, less what other names still hold.
+        freed_bytes: u64,
+    },
+    /// There was nothing any more.
+    AlreadyGone,
+    /// It is no longer what was planned; nothing was removed.
+    Changed(&'static str),
+}
+
+/// Why something below a log root could not be read or removed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The kernel said no.
+    #[error("{path}: {errno}")]
+    Os {
+        /// Of what.
+        path: String,
+        /// What it said.
+        errno: Errno,
+    },
+    /// No `openat2`, or something (seccomp) forbids it.
+    #[error(
+        "openat2 is not available ({0}): removing logs needs Linux 5.6 and a sandbox that allows it"
+    )]
+    NoOpenat2(Errno),
+    /// Something else is mounted there.
+    #[error("{0}: something is mounted there; nothing below it is removed")]
+    Mount(String),
+    /// More than a pod's logs ever are.
+    #[error("{path}: more than {limit} {what}; nothing of it is removed")]
+    TooMuch {
+        /// Of what.
+        path: String,
+        /// What there is too much of.
+        what: &'static str,
+        /// How much is taken.
+        limit: usize,
+    },
+    /// No answer in time.
+    #[error("the file system of the logs does not answer within {}", humantime::format_duration(*.0))]
+    Timeout(Duration),
+}
+
+impl Error {
+    fn os(path: impl Into<String>, errno: Errno) -> Self {
+        let path = path.into();
+        Self::Os { path, errno }
+    }
+
+    /// Sorts what `openat2` said.
+    fn opening(path: impl Into<String>, errno: Errno) -> Self {
+        match errno {
+            Errno::NOSYS | Errno::PERM => Self::NoOpenat2(errno),
+            Errno::XDEV => Self::Mount(path.into()),
+            errno => Self::os(path, errno),
+        }
+    }
+
+    /// Returns the class of failure that this is when a removal ends with it.
+    pub fn class(&self) -> FailureClass {
+        match self {
+            Self::Os { errno, .. } => match *errno {
+                // Somebody writes to it while it is emptied.
+                Errno::BUSY | Errno::NOTEMPTY | Errno::EXIST => FailureClass::Busy,
+                Errno::TIMEDOUT => FailureClass::Timeout,
+                _ => FailureClass::Other,
+            },
+            Self::Timeout(_) => FailureClass::Timeout,
+            Self::NoOpenat2(_) | Self::Mount(_) | Self::TooMuch { .. } => FailureClass::Other,
+        }
+    }
+}
+
+/// Runs what blocks on threads of its own, a few at most.
+#[derive(Clone, Debug)]
+pub struct Aside {
+    /// A call that hangs keeps its permit: no more threads than these are ever lost to a dead disk.
+    permits: Arc<Semaphore>,
+}
+
+impl Aside {
+    /// Allows so many calls at a time.
+    pub fn new(calls: usize) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(calls)),
+        }
+    }
+
+    /// Runs `work`, and waits for it at most so long. What hangs goes on hanging, and its end is not
+    /// seen.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], also when all permits are with calls that hang.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        at_most: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let permits = Arc::clone(&self.permits);
+        let call = async move {
+            let permit = permits.acquire_owned().await.ok()?;
+            let call = tokio::task::spawn_blocking(move || {
+                let result = work();
+                drop(permit);
+                result
+            });
+            call.await.ok()
+        };
+        let ended = tokio::time::timeout(at_most, call).await;
+        ended.ok().flatten().ok_or(Error::Timeout(at_most))
+    }
+
+    /// Says whether all calls that may run are under way.
+    pub fn is_busy(&self) -> bool {
+        self.permits.available_permits() == 0
+    }
+}
+
+impl Roots {
+    /// Opens a root; `None` if it does not exist. Links in its own path are the host's and are
+    /// followed as the host would, below `host_root`.
+    fn open(&self, root: &Path) -> Result<Option<OwnedFd>, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = if self.host_root == Path::new("/") {
+            openat(CWD, root, flags, Mode::empty())
+                .map_err(|errno| Error::os(root.display().to_string(), errno))
+        } else {
+            let host = openat(CWD, &self.host_root, flags, Mode::empty())
+                .map_err(|errno| Error::os(self.host_root.display().to_string(), errno))?;
+            let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+            openat2(&host, root, flags, Mode::empty(), resolve)
+                .map_err(|errno| Error::opening(root.display().to_string(), errno))
+        };
+        match opened {
+            Ok(root) => Ok(Some(root)),
+            Err(Error::Os {
+                errno: Errno::NOENT,
+                ..
+            }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says whether what a link names is there. Only what lies below the pods' log root is known: the
+    /// host has other directories that cannot be seen from here. A link there counts as there: it
+    /// may lead on to the runtime's own directory (cri-dockerd), which may not be visible either.
+    fn target(&self, pods_root: Option<&OwnedFd>, names: &Path) -> LinkTarget {
+        let (Some(root), Ok(below)) = (pods_root, names.strip_prefix(&self.pods)) else {
+            return LinkTarget::Unknown;
+        };
+        if below.as_os_str().is_empty() {
+            return LinkTarget::Unknown;
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        match open_below(root, below, flags) {
+            Ok(_there) => LinkTarget::Exists,
+            Err(Errno::NOENT) => LinkTarget::Missing,
+            Err(_unclear) => LinkTarget::Unknown,
+        }
+    }
+}
+
+/// Opens what lies below `dir`: no link on the way, no way up, no mount.
+fn open_below(dir: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+/// Calls `each` with the name of every entry but `.` and `..`, until it returns false.
+fn each_name(dir: impl AsFd, mut each: impl FnMut(&CStr) -> bool) -> Result<(), Errno> {
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_bytes() != b"." && name.to_bytes() != b".." && !each(name) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// When it changed last; what nobody can tell lies in the future, and is young.
+fn modified_at(stat: &Stat) -> Timestamp {
+    let nanoseconds = i32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    Timestamp::new(stat.st_mtime, nanoseconds).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests;

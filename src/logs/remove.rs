@@ -1,0 +1,257 @@
+//! Removes a pod's directory, a dead link, or the log of a container that went.
+
+use std::ffi::{CStr, CString};
+use std::path::Path;
+
+use jiff::Timestamp;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, OFlags, Stat, fstat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::{Done, Error, Roots, each_name, modified_at, open_below, scan};
+use crate::model::LinkTarget;
+
+/// Directories in one another; the kubelet makes two.
+const DEPTH_MAX: usize = 16;
+/// Entries of a pod's directory, in whatever depth.
+const DIR_ENTRIES_MAX: usize = 1 << 18;
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW);
+
+/// Removes the directory of that name in the pods' log root, with all that it holds, if it is still
+/// the one that was planned. Nothing goes if it holds a mount, or more than a pod's logs ever are.
+/// Blocks.
+///
+/// # Errors
+/// What the kernel said; what went until then is gone.
+pub fn pod_dir(roots: &Roots, name: &str, inode: u64, planned: Timestamp) -> Result<Done, Error> {
+    let Some(root) = roots.open(&roots.pods)? else {
+        return Ok(Done::AlreadyGone);
+    };
+    let path = roots.pods.join(name);
+    let dir = match open_below(&root, Path::new(name), DIRECTORY) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT) => return Ok(Done::AlreadyGone),
+        Err(Errno::LOOP | Errno::NOTDIR) => {
+            return Ok(Done::Changed("it is no longer a directory"));
+        }
+        Err(errno) => return Err(Error::opening(path.display().to_string(), errno)),
+    };
+    let stat = fstat(&dir).map_err(|errno| Error::os(path.display().to_string(), errno))?;
+    if stat.st_ino != inode || modified_at(&stat) != planned {
+        return Ok(Done::Changed("it has changed since the plan"));
+    }
+    let mut seen = 0;
+    survey(&dir, &path, DEPTH_MAX, &mut seen)?;
+    let mut freed_bytes = 0;
+    empty(&dir, &path, DEPTH_MAX, &mut freed_bytes)?;
+    // By name, but only if it is empty: whatever bears the name by now, nothing of it is lost.
+    unlink(&root, &c_string(name), AtFlags::REMOVEDIR, &path)?;
+    Ok(Done::Removed { freed_bytes })
+}
+
+/// Removes the link of that name in the containers' log root, if it is one and still dead. Blocks.
+///
+/// # Errors
+/// What the kernel said.
+pub fn dead_link(roots: &Roots, name: &str) -> Result<Done, Error> {
+    let Some(root) = roots.open(&roots.containers)? else {
+        return Ok(Done::AlreadyGone);
+    };
+    let (path, c_name) = (roots.containers.join(name), c_string(name));
+    match stat_of(&root, &c_name, &path)? {
+        None => return Ok(Done::AlreadyGone),
+        Some(stat) if kind(&stat) != FileType::Symlink => {
+            return Ok(Done::Changed("it is no longer a link"));
+        }
+        Some(_) => {}
+    }
+    let pods_root = roots.open(&roots.pods)?;
+    match scan::target(roots, pods_root.as_ref(), &root, &c_name) {
+        LinkTarget::Missing => {}
+        LinkTarget::Exists | LinkTarget::Unknown => {
+            return Ok(Done::Changed("what it names is there, or nobody knows"));
+        }
+    }
+    unlink(&root, &c_name, AtFlags::empty(), &path)?;
+    Ok(Done::Removed { freed_bytes: 0 })
+}
+
+/// Removes a container's log file, its rotations (`<file>.*` beside it), and then the link of that
+/// name. `log` is the file's path below the pods' log root. A crash in between leaves a dead link,
+/// which goes as such. Blocks.
+///
+/// # Errors
+/// What the kernel said; what went until then is gone.
+pub fn container_log(roots: &Roots, log: &Path, link: Option<&str>) -> Result<Done, Error> {
+    let mut freed_bytes = 0;
+    let mut removed = false;
+    let path = roots.pods.join(log);
+    let (Some(parent), Some(file)) = (log.parent(), log.file_name().and_then(|it| it.to_str()))
+    else {
+        return Ok(Done::Changed("its log has no name"));
+    };
+    if let Some(root) = roots.open(&roots.pods)? {
+        match open_below(&root, parent, DIRECTORY) {
+            Ok(dir) => removed = log_files(&dir, file, &path, &mut freed_bytes)?,
+            Err(Errno::NOENT) => {}
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                return Ok(Done::Changed(
+                    "its log does not lie in a directory of its own",
+                ));
+            }
+            Err(errno) => return Err(Error::opening(path.display().to_string(), errno)),
+        }
+    }
+    if let Some(link) = link
+        && let Some(root) = roots.open(&roots.containers)?
+    {
+        let (path, name) = (roots.containers.join(link), c_string(link));
+        let stat = stat_of(&root, &name, &path)?;
+        if stat.is_some_and(|stat| kind(&stat) == FileType::Symlink) {
+            unlink(&root, &name, AtFlags::empty(), &path)?;
+            removed = true;
+        }
+    }
+    Ok(if removed {
+        Done::Removed { freed_bytes }
+    } else {
+        Done::AlreadyGone
+    })
+}
+
+/// Removes the file and its rotations; says whether there was anything.
+fn log_files(dir: &OwnedFd, file: &str, path: &Path, freed_bytes: &mut u64) -> Result<bool, Error> {
+    let rotation = format!("{file}.");
+    let mut names = Vec::new();
+    each_name(dir, |name| {
+        let bytes = name.to_bytes();
+        if bytes == file.as_bytes() || bytes.starts_with(rotation.as_bytes()) {
+            names.push(name.to_owned());
+        }
+        names.len() < DIR_ENTRIES_MAX
+    })
+    .map_err(|errno| Error::os(path.display().to_string(), errno))?;
+    names.sort();
+    let mut removed = false;
+    for name in names {
+        match stat_of(dir, &name, path)? {
+            // A link is what cri-dockerd makes of a log; nobody makes a directory of one.
+            Some(stat) if matches!(kind(&stat), FileType::RegularFile | FileType::Symlink) => {
+                unlink(dir, &name, AtFlags::empty(), path)?;
+                *freed_bytes += freed(&stat);
+                removed = true;
+            }
+            Some(_) | None => {}
+        }
+    }
+    Ok(removed)
+}
+
+/// Walks all of a directory before anything of it goes, so that what stops us stops us in time.
+fn survey(dir: &OwnedFd, path: &Path, depth: usize, seen: &mut usize) -> Result<(), Error> {
+    for name in names(dir, path)? {
+        *seen += 1;
+        if *seen > DIR_ENTRIES_MAX {
+            return Err(too_much(path, "entries", DIR_ENTRIES_MAX));
+        }
+        let path = path.join(file_name(&name));
+        if let Some(below) = directory(dir, &name, &path, depth)? {
+            survey(&below, &path, depth - 1, seen)?;
+        }
+    }
+    Ok(())
+}
+
+fn empty(dir: &OwnedFd, path: &Path, depth: usize, freed_bytes: &mut u64) -> Result<(), Error> {
+    for name in names(dir, path)? {
+        let path = path.join(file_name(&name));
+        if let Some(below) = directory(dir, &name, &path, depth)? {
+            empty(&below, &path, depth - 1, freed_bytes)?;
+            unlink(dir, &name, AtFlags::REMOVEDIR, &path)?;
+        } else if let Some(stat) = stat_of(dir, &name, &path)? {
+            unlink(dir, &name, AtFlags::empty(), &path)?;
+            *freed_bytes += freed(&stat);
+        }
+    }
+    Ok(())
+}
+
+/// Opens an entry that is a directory; `None` for any other and for one that went.
+fn directory(
+    dir: &OwnedFd,
+    name: &CStr,
+    path: &Path,
+    depth: usize,
+) -> Result<Option<OwnedFd>, Error> {
+    match stat_of(dir, name, path)? {
+        Some(stat) if kind(&stat) == FileType::Directory => {}
+        Some(_) | None => return Ok(None),
+    }
+    if depth == 0 {
+        return Err(too_much(path, "directories in one another", DEPTH_MAX));
+    }
+    match open_below(dir, file_name(name), DIRECTORY) {
+        Ok(below) => Ok(Some(below)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(Error::opening(path.display().to_string(), errno)),
+    }
+}
+
+/// The entries' names, one more than are taken at most.
+fn names(dir: &OwnedFd, path: &Path) -> Result<Vec<CString>, Error> {
+    let mut names = Vec::new();
+    each_name(dir, |name| {
+        names.push(name.to_owned());
+        names.len() <= DIR_ENTRIES_MAX
+    })
+    .map_err(|errno| Error::os(path.display().to_string(), errno))?;
+    Ok(names)
+}
+
+fn stat_of(dir: impl AsFd, name: &CStr, path: &Path) -> Result<Option<Stat>, Error> {
+    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(Error::os(path.display().to_string(), errno)),
+    }
+}
+
+/// Removes one entry; gone is success.
+fn unlink(dir: impl AsFd, name: &CStr, flags: AtFlags, path: &Path) -> Result<(), Error> {
+    match unlinkat(dir, name, flags) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(Error::os(path.display().to_string(), errno)),
+    }
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// What the disk gets back: nothing for a file that has another name.
+fn freed(stat: &Stat) -> u64 {
+    let last_name = kind(stat) == FileType::RegularFile && stat.st_nlink == 1;
+    let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
+    if last_name { blocks * 512 } else { 0 }
+}
+
+fn too_much(path: &Path, what: &'static str, limit: usize) -> Error {
+    Error::TooMuch {
+        path: path.display().to_string(),
+        what,
+        limit,
+    }
+}
+
+fn file_name(name: &CStr) -> &Path {
+    use std::os::unix::ffi::OsStrExt;
+    Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()))
+}
+
+/// What plans name holds no NUL: it was read from the kernel, or has the kubelet's shape.
+fn c_string(name: &str) -> CString {
+    CString::new(name).unwrap_or_default()
+}

@@ -1,0 +1,169 @@
+//! Reads the entries of both roots.
+
+use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{Access, AtFlags, FileType, Stat, accessat, readlinkat, statat};
+use rustix::io::Errno;
+
+use super::{ENTRIES_MAX, Error, Roots, each_name, modified_at};
+use crate::model::{LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, container_id_of};
+
+/// Reads both roots, each for itself: what cannot be read is said, and nothing of it is told. A root
+/// that does not exist is empty. Blocks.
+pub fn scan(roots: &Roots) -> Logs {
+    scan_at_most(roots, ENTRIES_MAX)
+}
+
+/// The same for so many entries of each root.
+pub(super) fn scan_at_most(roots: &Roots, entries_max: usize) -> Logs {
+    let mut logs = Logs::default();
+    let pods_root = open(roots, &roots.pods, &mut logs);
+    let containers_root = open(roots, &roots.containers, &mut logs);
+    if let Some(root) = &pods_root {
+        let dirs = entries(root, &roots.pods, entries_max, &mut logs, |entry| {
+            PodLogDir {
+                is_dir: entry.is_plain && entry.is(FileType::Directory),
+                inode: entry.stat.st_ino,
+                modified_at: modified_at(&entry.stat),
+                orphan_since: None,
+                path: entry.path,
+                name: entry.name,
+            }
+        });
+        logs.dirs = dirs.into();
+    }
+    if let Some(root) = &containers_root {
+        let links = entries(root, &roots.containers, entries_max, &mut logs, |entry| {
+            let is_link = entry.is_plain && entry.is(FileType::Symlink);
+            let target = if is_link && container_id_of(&entry.name).is_some() {
+                target(roots, pods_root.as_ref(), root, entry.raw)
+            } else {
+                LinkTarget::Unknown
+            };
+            LogLink {
+                is_link,
+                target,
+                container: LinkedContainer::NotAsked,
+                modified_at: modified_at(&entry.stat),
+                path: entry.path,
+                name: entry.name,
+            }
+        });
+        logs.links = links.into();
+    }
+    logs
+}
+
+/// An entry of a root.
+struct Entry<'a> {
+    /// As the kernel has it.
+    raw: &'a CStr,
+    /// As text, if need be approximated.
+    name: String,
+    /// The text is the name, and has nothing in it that a terminal or a log would take for its own.
+    is_plain: bool,
+    path: String,
+    stat: Stat,
+}
+
+impl Entry<'_> {
+    fn is(&self, kind: FileType) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == kind
+    }
+}
+
+fn open(roots: &Roots, root: &Path, logs: &mut Logs) -> Option<OwnedFd> {
+    match roots.open(root) {
+        Ok(opened) => {
+            let fd = opened.as_ref()?;
+            let access = Access::WRITE_OK | Access::EXEC_OK;
+            if let Err(errno) = accessat(fd, ".", access, AtFlags::EACCESS) {
+                let error = Error::os(root.display().to_string(), errno);
+                logs.unwritable.push(error.to_string());
+            }
+            opened
+        }
+        Err(error) => {
+            logs.unread.push(error.to_string());
+            None
+        }
+    }
+}
+
+/// Converts the entries of a root, or none if it cannot be read to its end.
+fn entries<T>(
+    root: &OwnedFd,
+    path: &Path,
+    entries_max: usize,
+    logs: &mut Logs,
+    convert: impl Fn(Entry<'_>) -> T,
+) -> Vec<T> {
+    let mut rows = Vec::new();
+    let mut too_many = false;
+    let mut unclear = None;
+    let read = each_name(root, |raw| {
+        if rows.len() >= entries_max {
+            too_many = true;
+            return false;
+        }
+        let (name, is_plain) = text(raw);
+        match statat(root, raw, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => rows.push(convert(Entry {
+                raw,
+                is_plain,
+                path: format!("{}/{name}", path.display()),
+                name,
+                stat,
+            })),
+            // It went while we looked.
+            Err(Errno::NOENT) => {}
+            Err(errno) => unclear = Some((name, errno)),
+        }
+        true
+    });
+    if let Some((name, errno)) = unclear {
+        let error = Error::os(format!("{}/{name}", path.display()), errno);
+        logs.unread.push(error.to_string());
+    }
+    if too_many {
+        let path = path.display();
+        let text = format!("{path}: more than {entries_max} entries; the rest is not looked at");
+        logs.unread.push(text);
+    }
+    if let Err(errno) = read {
+        let error = Error::os(path.display().to_string(), errno);
+        logs.unread.push(error.to_string());
+        rows.clear();
+    }
+    rows
+}
+
+fn text(raw: &CStr) -> (String, bool) {
+    match raw.to_str() {
+        Ok(name) if !name.chars().any(char::is_control) => (name.to_owned(), true),
+        Ok(name) => (name.replace(char::is_control, "\u{FFFD}"), false),
+        Err(_not_text) => (
+            raw.to_string_lossy().replace(char::is_control, "\u{FFFD}"),
+            false,
+        ),
+    }
+}
+
+/// Says whether what the link of that name names is there.
+pub(super) fn target(
+    roots: &Roots,
+    pods_root: Option<&OwnedFd>,
+    containers_root: &OwnedFd,
+    name: &CStr,
+) -> LinkTarget {
+    match readlinkat(containers_root, name, Vec::new()) {
+        Ok(names) => {
+            let names = Path::new(std::ffi::OsStr::from_bytes(names.to_bytes()));
+            roots.target(pods_root, names)
+        }
+        Err(_unclear) => LinkTarget::Unknown,
+    }
+}

@@ -1,0 +1,507 @@
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::model::{LogLink, PodLogDir};
+
+const DIR: &str = "default_web_0d5f6a2c-1111-4222-8333-0123456789ab";
+
+/// A host with both roots in a temporary directory.
+struct Host {
+    dir: TempDir,
+    roots: Roots,
+}
+
+impl Host {
+    /// The roots' paths are the real ones.
+    fn plain() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            host_root: "/".into(),
+            pods: dir.path().join("var/log/pods"),
+            containers: dir.path().join("var/log/containers"),
+        };
+        Self::new(dir, roots)
+    }
+
+    /// The host is seen below a directory.
+    fn mounted() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            host_root: dir.path().to_owned(),
+            pods: "/var/log/pods".into(),
+            containers: "/var/log/containers".into(),
+        };
+        Self::new(dir, roots)
+    }
+
+    fn new(dir: TempDir, roots: Roots) -> Self {
+        for root in ["pods", "containers"] {
+            fs::create_dir_all(dir.path().join("var/log").join(root)).unwrap();
+        }
+        Self { dir, roots }
+    }
+
+    /// Where a path below `/var/log` really is.
+    fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join("var/log").join(path)
+    }
+
+    fn write(&self, path: &str, bytes: usize) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, vec![b'x'; bytes]).unwrap();
+    }
+
+    /// Makes a link as the kubelet does: its text is the host's path.
+    fn link(&self, name: &str, log: &str) {
+        symlink(self.roots.pods.join(log), self.at("containers").join(name)).unwrap();
+    }
+
+    fn dirs(&self) -> Vec<PodLogDir> {
+        let logs = scan(&self.roots);
+        assert_eq!(logs.unread, [""; 0]);
+        logs.dirs.to_vec()
+    }
+
+    fn links(&self) -> Vec<LogLink> {
+        scan(&self.roots).links.to_vec()
+    }
+
+    /// Removes a pod's directory as a plan made of this very moment would.
+    fn remove_dir(&self, name: &str) -> Result<Done, Error> {
+        let dirs = self.dirs();
+        let dir = dirs.iter().find(|dir| dir.name == name).unwrap();
+        pod_dir(&self.roots, name, dir.inode, dir.modified_at)
+    }
+}
+
+fn id() -> String {
+    "0123456789abcdef".repeat(4)
+}
+
+fn link_name() -> String {
+    format!("web_default_app-{}.log", id())
+}
+
+fn freed(done: &Done) -> u64 {
+    match done {
+        Done::Removed { freed_bytes } => *freed_bytes,
+        Done::AlreadyGone | Done::Changed(_) => panic!("{done:?}"),
+    }
+}
+
+#[test]
+fn reads_what_is_there_and_only_that() {
+    for host in [Host::plain(), Host::mounted()] {
+        host.write(&format!("pods/{DIR}/app/0.log"), 10);
+        host.write("pods/lost+found/x", 1);
+        host.write("pods/a-file", 1);
+        symlink(host.at(&format!("pods/{DIR}")), host.at("pods/a-link")).unwrap();
+        let mut dirs = host.dirs();
+        dirs.sort_by(|a, b| a.name.cmp(&b.name));
+        let seen: Vec<(&str, bool)> = dirs
+            .iter()
+            .map(|it| (it.name.as_str(), it.is_dir))
+            .collect();
+        let wanted = [
+            ("a-file", false),
+            ("a-link", false),
+            (DIR, true),
+            ("lost+found", true),
+        ];
+        assert_eq!(seen, wanted);
+        let path = host.roots.pods.join(DIR).display().to_string();
+        assert_eq!(dirs[2].path, path);
+        let mtime = fs::metadata(host.at(&format!("pods/{DIR}"))).unwrap();
+        assert_eq!(dirs[2].inode, mtime.ino());
+        assert_eq!(dirs[2].modified_at.as_second(), mtime.mtime());
+    }
+}
+
+#[test]
+fn a_root_that_does_not_exist_is_empty_and_one_that_is_none_is_said() {
+    let host = Host::plain();
+    fs::remove_dir(host.at("pods")).unwrap();
+    host.link(&link_name(), &format!("{DIR}/app/0.log"));
+    let logs = scan(&host.roots);
+    assert_eq!((logs.dirs.len(), logs.unread.len()), (0, 0));
+    // Without its root nobody knows whether the log is there: the root may not be visible here.
+    assert_eq!(logs.links[0].target, LinkTarget::Unknown);
+    fs::write(host.at("pods"), "").unwrap();
+    let logs = scan(&host.roots);
+    assert_eq!(logs.unread.len(), 1, "{:?}", logs.unread);
+    assert!(
+        logs.unread[0].contains("pods: Not a directory"),
+        "{:?}",
+        logs.unread
+    );
+    // The other one is read all the same.
+    assert_eq!(logs.links.len(), 1);
+}
+
+#[test]
+fn more_entries_than_the_bound_are_said() {
+    let host = Host::plain();
+    for number in 0..=10 {
+        fs::create_dir(host.at(&format!("pods/{number}"))).unwrap();
+    }
+    let logs = scan::scan_at_most(&host.roots, 10);
+    assert_eq!(logs.dirs.len(), 10);
+    assert_eq!(logs.unread.len(), 1);
+    assert!(logs.unread[0].contains("more than 10 entries"));
+    let logs = scan::scan_at_most(&host.roots, 11);
+    assert_eq!((logs.dirs.len(), logs.unread.len()), (11, 0));
+}
+
+#[test]
+fn names_that_are_no_plain_text_are_foreign() {
+    let host = Host::plain();
+    let odd = [
+        format!("{DIR}\n").into_bytes(),
+        b"default_web_\xff".to_vec(),
+    ];
+    for name in &odd {
+        fs::create_dir(host.at("pods").join(OsStr::from_bytes(name))).unwrap();
+    }
+    symlink(
+        "/nowhere",
+        host.at("containers").join(format!("a\n-{}.log", id())),
+    )
+    .unwrap();
+    let dirs = host.dirs();
+    assert_eq!(dirs.len(), 2);
+    assert!(dirs.iter().all(|dir| !dir.is_dir));
+    assert!(
+        dirs.iter()
+            .all(|dir| !dir.path.chars().any(char::is_control))
+    );
+    assert!(!host.links()[0].is_link);
+}
+
+#[test]
+fn a_link_is_dead_only_if_its_log_is_known_to_be_gone() {
+    for host in [Host::plain(), Host::mounted()] {
+        let target = |text: &Path| {
+            let path = host.at("containers").join(link_name());
+            symlink(text, &path).unwrap();
+            let target = host.links()[0].target;
+            fs::remove_file(path).unwrap();
+            target
+        };
+        let pods = &host.roots.pods;
+        let log = pods.join(DIR).join("app/0.log");
+        assert_eq!(target(&log), LinkTarget::Missing);
+        host.write(&format!("pods/{DIR}/app/1.log"), 1);
+        assert_eq!(target(&log), LinkTarget::Missing);
+        host.write(&format!("pods/{DIR}/app/0.log"), 1);
+        assert_eq!(target(&log), LinkTarget::Exists);
+        // What the runtime keeps elsewhere need not be visible from here.
+        fs::remove_file(host.at(&format!("pods/{DIR}/app/0.log"))).unwrap();
+        symlink("/var/lib/x.log", host.at(&format!("pods/{DIR}/app/0.log"))).unwrap();
+        assert_eq!(target(&log), LinkTarget::Exists);
+        symlink("loop", host.at("pods/loop")).unwrap();
+        for unclear in [
+            Path::new("/var/lib/elsewhere.log"),
+            Path::new("../pods/nothing.log"),
+            &pods.join("../containers/nothing.log"),
+            &pods.join("loop/x.log"),
+            pods,
+        ] {
+            assert_eq!(
+                target(unclear),
+                LinkTarget::Unknown,
+                "{}",
+                unclear.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_directory_goes_with_all_it_holds_and_says_what_that_freed() {
+    for host in [Host::plain(), Host::mounted()] {
+        host.write(&format!("pods/{DIR}/app/0.log"), 100_000);
+        host.write(&format!("pods/{DIR}/app/0.log.20260101-000000.gz"), 5_000);
+        host.write(&format!("pods/{DIR}/a/b/c/d"), 1);
+        host.write("outside/keep", 1);
+        symlink(host.at("outside"), host.at(&format!("pods/{DIR}/dir-link"))).unwrap();
+        symlink(
+            host.at("outside/keep"),
+            host.at(&format!("pods/{DIR}/app/link")),
+        )
+        .unwrap();
+        symlink("self", host.at(&format!("pods/{DIR}/self"))).unwrap();
+        // Another name holds its blocks.
+        let linked = host.at(&format!("pods/{DIR}/app/linked"));
+        fs::write(&linked, vec![b'x'; 50_000]).unwrap();
+        fs::hard_link(&linked, host.at("outside/linked")).unwrap();
+        let blocks = |path: &str| fs::metadata(host.at(path)).unwrap().blocks() * 512;
+        let wanted = blocks(&format!("pods/{DIR}/app/0.log"))
+            + blocks(&format!("pods/{DIR}/app/0.log.20260101-000000.gz"))
+            + blocks(&format!("pods/{DIR}/a/b/c/d"));
+        assert_eq!(freed(&host.remove_dir(DIR).unwrap()), wanted);
+        assert!(wanted >= 105_000);
+        assert_eq!(host.dirs(), []);
+        assert!(host.at("outside/keep").exists() && host.at("outside/linked").exists());
+    }
+}
+
+#[test]
+fn ten_thousand_files_go() {
+    let host = Host::plain();
+    host.write(&format!("pods/{DIR}/app/0.log"), 0);
+    for number in 1..10_000 {
+        fs::write(host.at(&format!("pods/{DIR}/app/{number}.log")), "").unwrap();
+    }
+    host.remove_dir(DIR).unwrap();
+    assert_eq!(host.dirs(), []);
+}
+
+#[test]
+fn another_directory_than_was_planned_stays() {
+    let host = Host::plain();
+    host.write(&format!("pods/{DIR}/app/0.log"), 1);
+    let planned = host.dirs().remove(0);
+    let remove = |it: &PodLogDir| pod_dir(&host.roots, &it.name, it.inode, it.modified_at);
+    // Something was made in it.
+    host.write(&format!("pods/{DIR}/new"), 1);
+    let now = host.dirs().remove(0);
+    assert_ne!(now.modified_at, planned.modified_at);
+    let changed = Done::Changed("it has changed since the plan");
+    assert_eq!(remove(&planned).unwrap(), changed);
+    // It is another one that changed at the same moment.
+    let other = PodLogDir {
+        inode: now.inode + 1,
+        ..now.clone()
+    };
+    assert_eq!(remove(&other).unwrap(), changed);
+    // Somebody put a link, or a file, in its place.
+    let elsewhere = host.at("elsewhere");
+    fs::rename(host.at(&format!("pods/{DIR}")), &elsewhere).unwrap();
+    let not = Done::Changed("it is no longer a directory");
+    symlink(&elsewhere, host.at(&format!("pods/{DIR}"))).unwrap();
+    assert_eq!(remove(&now).unwrap(), not);
+    fs::remove_file(host.at(&format!("pods/{DIR}"))).unwrap();
+    fs::write(host.at(&format!("pods/{DIR}")), "").unwrap();
+    assert_eq!(remove(&now).unwrap(), not);
+    assert!(elsewhere.join("app/0.log").exists());
+    fs::remove_file(host.at(&format!("pods/{DIR}"))).unwrap();
+    assert_eq!(remove(&now).unwrap(), Done::AlreadyGone);
+    fs::remove_dir(host.at("pods")).unwrap();
+    assert_eq!(remove(&now).unwrap(), Done::AlreadyGone);
+}
+
+#[test]
+fn no_name_leads_out_of_the_root() {
+    let host = Host::plain();
+    host.write("outside/keep", 1);
+    host.link(&link_name(), "x");
+    let stat = fs::metadata(host.at("outside")).unwrap();
+    let moment = Timestamp::new(stat.mtime(), i32::try_from(stat.mtime_nsec()).unwrap()).unwrap();
+    symlink(host.at("outside"), host.at("pods/link")).unwrap();
+    for name in ["../outside", "link", "link/.", "/etc"] {
+        let done = pod_dir(&host.roots, name, stat.ino(), moment);
+        assert!(
+            !matches!(done, Ok(Done::Removed { .. })),
+            "{name}: {done:?}"
+        );
+    }
+    for log in [
+        "../outside/keep",
+        "link/keep",
+        "../../../etc/hostname",
+        "..",
+    ] {
+        let done = container_log(&host.roots, Path::new(log), None);
+        assert!(!matches!(done, Ok(Done::Removed { .. })), "{log}: {done:?}");
+    }
+    assert!(host.at("outside/keep").exists());
+}
+
+#[test]
+fn too_deep_a_tree_stays_whole() {
+    let host = Host::plain();
+    let deep = |depth: usize| format!("pods/{DIR}/{}file", "d/".repeat(depth));
+    host.write(&deep(16), 1);
+    host.remove_dir(DIR).unwrap();
+    host.write(&deep(17), 1);
+    host.write(&format!("pods/{DIR}/other"), 1);
+    let error = host.remove_dir(DIR).unwrap_err();
+    assert!(
+        error.to_string().contains("directories in one another"),
+        "{error}"
+    );
+    assert!(host.at(&format!("pods/{DIR}/other")).exists());
+    assert!(host.at(&deep(17)).exists());
+}
+
+#[test]
+fn a_dead_link_goes_and_a_live_one_stays() {
+    for host in [Host::plain(), Host::mounted()] {
+        let name = link_name();
+        assert_eq!(dead_link(&host.roots, &name).unwrap(), Done::AlreadyGone);
+        host.link(&name, &format!("{DIR}/app/0.log"));
+        host.write(&format!("pods/{DIR}/app/0.log"), 1);
+        let there = Done::Changed("what it names is there, or nobody knows");
+        assert_eq!(dead_link(&host.roots, &name).unwrap(), there);
+        fs::remove_file(host.at(&format!("pods/{DIR}/app/0.log"))).unwrap();
+        assert_eq!(freed(&dead_link(&host.roots, &name).unwrap()), 0);
+        assert_eq!(host.links(), []);
+        fs::write(host.at("containers").join(&name), "").unwrap();
+        let none = Done::Changed("it is no longer a link");
+        assert_eq!(dead_link(&host.roots, &name).unwrap(), none);
+    }
+}
+
+#[test]
+fn a_containers_log_goes_with_its_rotations_and_its_link_and_nothing_else() {
+    for host in [Host::plain(), Host::mounted()] {
+        let name = link_name();
+        let log = format!("{DIR}/app/0.log");
+        host.link(&name, &log);
+        for file in [
+            "0.log",
+            "0.log.20260101-000000",
+            "0.log.20260101-000000.gz",
+            "0.log.tmp",
+        ] {
+            host.write(&format!("pods/{DIR}/app/{file}"), 1);
+        }
+        let others = [
+            "1.log",
+            "10.log",
+            "0.logs",
+            "0.lo",
+            "x0.log",
+            "0.log.d/inside",
+        ];
+        for file in others {
+            host.write(&format!("pods/{DIR}/app/{file}"), 1);
+        }
+        let done = container_log(&host.roots, Path::new(&log), Some(&name)).unwrap();
+        assert!(freed(&done) > 0);
+        assert_eq!(host.links(), []);
+        let left = fs::read_dir(host.at(&format!("pods/{DIR}/app")))
+            .unwrap()
+            .count();
+        assert_eq!(left, others.len());
+        let again = container_log(&host.roots, Path::new(&log), Some(&name)).unwrap();
+        assert_eq!(again, Done::AlreadyGone);
+        // The log went, the link did not: what a crash in between leaves.
+        host.link(&name, &log);
+        let done = container_log(&host.roots, Path::new(&log), Some(&name)).unwrap();
+        assert_eq!(freed(&done), 0);
+        assert_eq!(host.links(), []);
+    }
+}
+
+#[test]
+fn a_mount_inside_stops_it_before_anything_goes() {
+    let host = Host::plain();
+    host.write(&format!("pods/{DIR}/app/0.log"), 1);
+    fs::create_dir(host.at(&format!("pods/{DIR}/zz"))).unwrap();
+    let mounted = Mounted::on(&host.at(&format!("pods/{DIR}/zz")));
+    let Some(mounted) = mounted else {
+        eprintln!("mounting is not allowed here: only root can see this");
+        return;
+    };
+    let error = host.remove_dir(DIR).unwrap_err();
+    assert!(
+        matches!(&error, Error::Mount(path) if path.ends_with("/zz")),
+        "{error}"
+    );
+    assert!(host.at(&format!("pods/{DIR}/app/0.log")).exists());
+    drop(mounted);
+    host.remove_dir(DIR).unwrap();
+    assert_eq!(host.dirs(), []);
+}
+
+#[test]
+fn what_cannot_be_written_is_said_before_anything_is_tried() {
+    let host = Host::plain();
+    host.write(&format!("pods/{DIR}/app/0.log"), 1);
+    assert_eq!(scan(&host.roots).unwritable, [""; 0]);
+    let Some(mounted) = Mounted::read_only(&host.at("pods")) else {
+        eprintln!("mounting is not allowed here: only root can see this");
+        return;
+    };
+    let logs = scan(&host.roots);
+    assert_eq!(logs.dirs.len(), 1);
+    assert_eq!(logs.unwritable.len(), 1);
+    assert!(
+        logs.unwritable[0].contains("Read-only file system"),
+        "{:?}",
+        logs.unwritable
+    );
+    let error = host.remove_dir(DIR).unwrap_err();
+    assert!(
+        error.to_string().contains("Read-only file system"),
+        "{error}"
+    );
+    assert_eq!(error.class(), FailureClass::Other);
+    drop(mounted);
+}
+
+/// Something mounted, until it is dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn on(path: &Path) -> Option<Self> {
+        Self::mount(path, &["-t", "tmpfs", "tmpfs"])
+    }
+
+    fn read_only(path: &Path) -> Option<Self> {
+        let from = path.display().to_string();
+        Self::mount(path, &["-o", "bind,ro", &from])
+    }
+
+    fn mount(path: &Path, how: &[&str]) -> Option<Self> {
+        let output = std::process::Command::new("mount")
+            .args(how)
+            .arg(path)
+            .output();
+        output
+            .is_ok_and(|it| it.status.success())
+            .then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let status = std::process::Command::new("umount").arg(&self.0).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+#[test]
+fn failures_have_the_class_that_others_have() {
+    let class = |errno| Error::os("x", errno).class();
+    assert_eq!(class(Errno::BUSY), FailureClass::Busy);
+    assert_eq!(class(Errno::NOTEMPTY), FailureClass::Busy);
+    assert_eq!(class(Errno::ACCESS), FailureClass::Other);
+    assert_eq!(
+        Error::Timeout(Duration::ZERO).class(),
+        FailureClass::Timeout
+    );
+    let missing = Error::opening("x", Errno::NOSYS);
+    assert!(missing.to_string().contains("Linux 5.6"), "{missing}");
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_costs_its_threads_and_no_answer() {
+    let aside = Aside::new(1);
+    let (release, hangs) = std::sync::mpsc::channel::<()>();
+    let hanging = move || hangs.recv().is_ok();
+    let brief = Duration::from_millis(20);
+    assert_eq!(aside.run(brief, hanging).await, Err(Error::Timeout(brief)));
+    assert!(aside.is_busy());
+    assert_eq!(aside.run(brief, || 1).await, Err(Error::Timeout(brief)));
+    drop(release);
+    assert_eq!(aside.run(Duration::from_secs(60), || 2).await, Ok(2));
+    assert!(!aside.is_busy());
+}

@@ -1,0 +1,107 @@
+//! Removes a log, after asking the runtime once more about the one that it is, or was, the log of.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Outcome;
+use crate::cri;
+use crate::gc::{Expected, Removal};
+use crate::logs::{Aside, Done, Error, Roots, container_log, dead_link, pod_dir};
+use crate::model::{ContainerId, ContainerState, RemovedContainer, link_name};
+
+/// Threads that may be with the disk at a time, and that a dead disk may cost.
+const CALLS_MAX: usize = 4;
+
+/// What removes logs.
+#[derive(Debug)]
+pub(super) struct LogHands {
+    roots: Arc<Roots>,
+    aside: Aside,
+    patience: Duration,
+}
+
+impl LogHands {
+    /// Removes below these roots, and waits so long for each removal.
+    pub(super) fn new(roots: Roots, patience: Duration) -> Self {
+        Self {
+            roots: Arc::new(roots),
+            aside: Aside::new(CALLS_MAX),
+            patience,
+        }
+    }
+
+    /// Asks, and removes what is still as planned.
+    pub(super) async fn remove(
+        &self,
+        client: &cri::Client,
+        removal: &Removal,
+    ) -> Result<Outcome, cri::Error> {
+        match &removal.expected {
+            Expected::PodLogDir {
+                uid,
+                inode,
+                modified_at,
+            } => {
+                if client.has_anything_of_pod(uid).await? {
+                    return Ok(Outcome::Skipped("the runtime has something of its pod"));
+                }
+                let (name, inode, planned) = (removal.subject.name.clone(), *inode, *modified_at);
+                let work = move |roots: &Roots| pod_dir(roots, &name, inode, planned);
+                Ok(self.run(work).await)
+            }
+            Expected::LogLink(id) => {
+                if lives(client, id).await? {
+                    return Ok(Outcome::Skipped(
+                        "its container is there and has not exited",
+                    ));
+                }
+                let name = removal.subject.name.clone();
+                Ok(self.run(move |roots| dead_link(roots, &name)).await)
+            }
+            Expected::ContainerLog(container) => self.of_container(client, container).await,
+            Expected::Container(_) | Expected::Sandbox | Expected::Image { .. } => {
+                Ok(Outcome::Skipped("it was planned as something else"))
+            }
+        }
+    }
+
+    async fn of_container(
+        &self,
+        client: &cri::Client,
+        container: &RemovedContainer,
+    ) -> Result<Outcome, cri::Error> {
+        if client.container_status(&container.id).await?.is_some() {
+            return Ok(Outcome::Skipped("its container is still there"));
+        }
+        let path = Path::new(&container.log_path);
+        let Ok(below) = path.strip_prefix(&self.roots.pods).map(Path::to_owned) else {
+            return Ok(Outcome::Skipped("it does not lie below the log root"));
+        };
+        let link = link_name(&container.pod, &container.name, &container.id);
+        let work = move |roots: &Roots| container_log(roots, &below, link.as_deref());
+        Ok(self.run(work).await)
+    }
+
+    async fn run(
+        &self,
+        work: impl FnOnce(&Roots) -> Result<Done, Error> + Send + 'static,
+    ) -> Outcome {
+        let roots = Arc::clone(&self.roots);
+        let done = self.aside.run(self.patience, move || work(&roots)).await;
+        match done.and_then(|done| done) {
+            Ok(Done::Removed { freed_bytes }) => Outcome::Freed { bytes: freed_bytes },
+            Ok(Done::AlreadyGone) => Outcome::AlreadyGone,
+            Ok(Done::Changed(why)) => Outcome::Skipped(why),
+            Err(error) => Outcome::Failed {
+                class: error.class(),
+                error: error.to_string(),
+            },
+        }
+    }
+}
+
+async fn lives(client: &cri::Client, id: &ContainerId) -> Result<bool, cri::Error> {
+    let status = client.container_status(id).await?;
+    Ok(status.is_some_and(|status| status.state != ContainerState::Exited))
+}

@@ -1,0 +1,156 @@
+//! The logs of containers that went.
+
+use crisweep::sim::{PodSpec, hours};
+use serde_json::json;
+
+use super::tree::{Tree, verdict};
+use crate::support::Rig;
+
+#[tokio::test]
+async fn with_a_container_go_its_log_its_rotations_and_its_link() {
+    for tree in Tree::both() {
+        let node = tree
+            .node()
+            .pod(
+                PodSpec::new("web")
+                    .running("app", 3)
+                    .exited("app", 2, hours(3)),
+            )
+            .pod(PodSpec::new("gone").exited("app", 0, hours(3)).deleted())
+            .pod(
+                PodSpec::new("gone-too")
+                    .exited("a", 0, hours(4))
+                    .exited("b", 0, hours(3))
+                    .deleted(),
+            );
+        // What is new as an orphan must wait: here the containers' logs go alone.
+        let rig = Rig::start(node, tree.config(&json!({ "grace": "1h" }))).await;
+        tree.fill(&rig.sim);
+        assert_eq!(tree.files().len(), 5 * 4);
+        let pass = rig.gc("").await;
+        assert_eq!(pass["outcome"], "completed", "{pass:#}");
+        let report = &pass["targets"]["logs"];
+        assert_eq!(report["reasons"], json!({ "container-removed": 3 }));
+        assert_eq!(
+            (&report["removed"], &report["failed"]),
+            (&json!(3), &json!(0))
+        );
+        // Nine files of a block each, at the least.
+        assert!(
+            report["freed_bytes"].as_u64().unwrap() >= 9 * 512,
+            "{report}"
+        );
+        let left = rig.sim.containers();
+        assert_eq!(left.len(), 2);
+        assert_eq!(tree.files().len(), 2 * 4);
+        assert!(
+            left.iter()
+                .all(|it| tree.has(&it.log_path) && tree.has(&tree.link(it)))
+        );
+        let again = rig.gc("").await;
+        assert_eq!(again["outcome"], "nothing-to-do", "{again:#}");
+    }
+}
+
+#[tokio::test]
+async fn the_log_of_a_pod_that_exists_stays_and_that_of_a_finished_one_goes() {
+    let tree = Tree::plain();
+    let crash = PodSpec::new("crash")
+        .exited("app", 0, hours(4))
+        .exited("app", 1, hours(3));
+    let done = PodSpec::new("done").exited("app", 0, hours(3)).succeeded();
+    let mut changes = tree.config(&json!({}));
+    changes["policy"]["containers"] = json!({ "max_dead": 0, "max_per_container": 0 });
+    let rig = Rig::start(tree.node().pod(crash).pod(done), changes).await;
+    tree.fill(&rig.sim);
+    let log_of = |subject: &str| {
+        let id = rig.sim.container_id(subject).unwrap();
+        rig.sim.container(&id).unwrap().log_path
+    };
+    let (crashed, finished) = (log_of("default/crash/app#0"), log_of("default/done/app#0"));
+    // The preview knows already.
+    let plan = rig.get("/api/v1/plan").await.json();
+    assert_eq!(verdict(&plan, &crashed), ("keep", "pod-exists".into()));
+    assert_eq!(
+        verdict(&plan, &finished),
+        ("remove", "container-removed".into())
+    );
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(rig.exited_containers(), 1);
+    assert!(tree.has(&crashed) && !tree.has(&finished));
+    let kept = json!({ "has-containers": 2, "pod-exists": 1, "target-exists": 3 });
+    assert_eq!(pass["targets"]["logs"]["kept"], kept);
+}
+
+#[tokio::test]
+async fn without_a_source_the_lever_takes_the_logs_too() {
+    let tree = Tree::plain();
+    let mut changes = tree.config(&json!({}));
+    changes["pods"] = json!({ "source": "none", "file": null });
+    changes["policy"]["containers"] = json!({ "max_dead": 0 });
+    changes["policy"]["sandboxes"] = json!({ "max_dead": 0 });
+    let over = PodSpec::new("over").exited("app", 0, hours(3)).deleted();
+    let rig = Rig::start(tree.node().pod(over), changes).await;
+    tree.fill(&rig.sim);
+    let pass = rig.gc("assume_finished_after=1h").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    // The directory stays: nobody says that the pod is deleted.
+    assert_eq!(tree.files().len(), 0);
+    assert_eq!(
+        pass["targets"]["logs"]["kept"],
+        json!({ "pods-unknown": 1, "target-exists": 1 })
+    );
+}
+
+#[tokio::test]
+async fn a_log_elsewhere_is_left_alone() {
+    let tree = Tree::plain();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let node = tree
+        .node()
+        .log_root(&elsewhere.path().display().to_string());
+    let gone = PodSpec::new("gone").exited("app", 0, hours(3)).deleted();
+    let rig = Rig::start(
+        node.pod(PodSpec::new("web").running("app", 0)).pod(gone),
+        tree.config(&json!({})),
+    )
+    .await;
+    tree.fill(&rig.sim);
+    let id = rig.sim.container_id("default/gone/app#0").unwrap();
+    let log = rig.sim.container(&id).unwrap().log_path;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(
+        pass["targets"]["logs"]["kept"]["foreign-name"], 1,
+        "{pass:#}"
+    );
+    assert!(tree.has(&log));
+}
+
+#[tokio::test]
+async fn only_a_pass_that_was_asked_for_logs_touches_them() {
+    let tree = Tree::plain();
+    let gone = PodSpec::new("gone").exited("app", 0, hours(3)).deleted();
+    let node = tree
+        .node()
+        .pod(PodSpec::new("web").running("app", 0))
+        .pod(gone);
+    let mut rig = Rig::start(node, tree.config(&json!({}))).await;
+    tree.fill(&rig.sim);
+    let dead = tree.dead_link(&format!("x_default_app-{}.log", "a".repeat(64)));
+    let before = tree.files();
+    rig.gc("dry_run=true").await;
+    rig.gc("target=containers&target=sandboxes").await;
+    assert_eq!(rig.exited_containers(), 0);
+    rig.configure(&json!({ "policy": { "logs": { "enabled": false } } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
+    assert_eq!(tree.files(), before);
+    rig.configure(&json!({ "policy": { "logs": { "enabled": true } } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let pass = rig.gc("target=logs").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert!(!tree.has(&dead));
+}

@@ -1,0 +1,169 @@
+//! Pods' log directories.
+
+use std::fs;
+
+use crisweep::sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
+use serde_json::json;
+
+use super::tree::{Tree, verdict};
+use crate::pods::api_server::{ApiServer, answer};
+use crate::support::Rig;
+use crate::support::wait::until_true;
+
+const GONE: &str = "default_gone_0d5f6a2c-1111-4222-8333-0123456789ab";
+const UID: &str = "0d5f6a2c-1111-4222-8333-0123456789ab";
+
+fn living(tree: &Tree) -> NodeBuilder {
+    tree.node().pod(PodSpec::new("web").running("app", 0))
+}
+
+#[tokio::test]
+async fn an_orphan_goes_after_its_grace() {
+    for tree in Tree::both() {
+        let mut rig = Rig::start(living(&tree), tree.config(&json!({ "grace": "1h" }))).await;
+        tree.fill(&rig.sim);
+        let (gone, foreign) = (tree.dir(GONE), tree.dir("lost+found"));
+        // However old it is: crisweep sees it for the first time.
+        let plan = rig.get("/api/v1/plan?target=logs").await.json();
+        assert_eq!(verdict(&plan, &gone), ("keep", "too-young".into()));
+        rig.configure(&json!({ "policy": { "logs": { "grace": "0s" } } }));
+        assert_eq!(rig.post("/-/reload").await.status, 200);
+        let pass = rig.gc("").await;
+        assert_eq!(pass["outcome"], "completed", "{pass:#}");
+        let report = &pass["targets"]["logs"];
+        assert_eq!(report["reasons"], json!({ "pod-deleted": 1 }));
+        let kept = json!({ "foreign-name": 1, "has-containers": 1, "target-exists": 1 });
+        assert_eq!(report["kept"], kept);
+        assert!(report["freed_bytes"].as_u64().unwrap() >= 512);
+        assert!(!tree.has(&gone) && tree.has(&foreign));
+        assert_eq!(tree.files().len(), 4 + 1);
+        assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_comes_back_begins_its_grace_anew() {
+    let tree = Tree::plain();
+    let rig = Rig::start(living(&tree), tree.config(&json!({ "grace": "1h" }))).await;
+    let gone = tree.dir(GONE);
+    let reason = async || {
+        let plan = rig.get("/api/v1/plan?target=logs").await.json();
+        verdict(&plan, &gone).1
+    };
+    assert_eq!(reason().await, "too-young");
+    let back = PodSpec::new("gone").uid(UID).exited("app", 0, hours(1));
+    rig.sim.add_pod(&back);
+    assert_eq!(reason().await, "has-containers");
+}
+
+#[tokio::test]
+async fn a_pod_that_comes_back_after_the_plan_keeps_its_logs() {
+    let tree = Tree::plain();
+    let rig = Rig::with(
+        living(&tree).build(),
+        // Its looks stream; the question before a removal does not.
+        Options::containerd_2_4(),
+        tree.config(&json!({})),
+    )
+    .await;
+    let gone = tree.dir(GONE);
+    rig.sim.set_fault(Rpc::ListContainers, Fault::hang());
+    let id = rig.begin_gc("target=logs").await;
+    until_true("the pass asks before it removes", || {
+        rig.sim.call_count(Rpc::ListContainers) > 0
+    })
+    .await;
+    let back = PodSpec::new("gone").uid(UID).exited("app", 0, hours(1));
+    rig.sim.add_pod(&back);
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(pass["targets"]["logs"]["skipped"], 1);
+    assert!(tree.has(&format!("{gone}/app/0.log")));
+}
+
+#[tokio::test]
+async fn the_directory_of_a_static_pod_without_a_mirror_stays() {
+    let tree = Tree::plain();
+    let api_server = ApiServer::start().await;
+    let etcd = PodSpec::new("etcd").static_pod().running("app", 0);
+    let mut changes = api_server.config("api-server");
+    for (key, value) in tree.config(&json!({})).as_object().unwrap() {
+        changes[key] = value.clone();
+    }
+    let rig = Rig::start(living(&tree).pod(etcd), changes).await;
+    api_server.tell(&answer(&rig.sim));
+    let hash = tree.dir("kube-system_old_0123456789abcdef0123456789abcdef");
+    let gone = tree.dir(GONE);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(
+        pass["targets"]["logs"]["kept"]["pods-unknown"], 1,
+        "{pass:#}"
+    );
+    assert!(tree.has(&hash) && !tree.has(&gone));
+}
+
+#[tokio::test]
+async fn while_nothing_is_known_of_the_pods_every_directory_stays() {
+    let tree = Tree::plain();
+    let rig = Rig::start(living(&tree), tree.config(&json!({}))).await;
+    let gone = tree.dir(GONE);
+    fs::remove_file(rig.pods_file()).unwrap();
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
+    assert_eq!(
+        pass["targets"]["logs"]["kept"]["pods-unknown"], 1,
+        "{pass:#}"
+    );
+    assert!(tree.has(&gone));
+}
+
+#[tokio::test]
+async fn a_root_that_cannot_be_read_is_said_and_hinders_nobody_else() {
+    let tree = Tree::plain();
+    let gone = PodSpec::new("gone").exited("app", 0, hours(3)).deleted();
+    let node = living(&tree).pod(gone);
+    let rig = Rig::start(node, tree.config(&json!({}))).await;
+    fs::remove_dir(tree.real(&tree.pods_root())).unwrap();
+    fs::write(tree.real(&tree.pods_root()), "").unwrap();
+    let page = rig.metrics().await;
+    page.is("crisweep_collector_success{collector=\"logs\"}", 0.0);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let errors = pass["errors"].to_string();
+    assert!(
+        errors.contains("logs: ") && errors.contains("Not a directory"),
+        "{errors}"
+    );
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+}
+
+#[tokio::test]
+async fn logs_are_explained_by_path_and_by_name() {
+    let tree = Tree::plain();
+    let rig = Rig::start(living(&tree), tree.config(&json!({}))).await;
+    tree.fill(&rig.sim);
+    let gone = tree.dir(GONE);
+    let encoded = gone.replace('/', "%2F");
+    for id in [encoded.as_str(), GONE] {
+        let answer = rig.get(&format!("/api/v1/explain/{id}")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let value = answer.json();
+        assert_eq!(
+            (&value["kind"], &value["reason"]),
+            (&json!("log"), &json!("pod-deleted"))
+        );
+        assert_eq!(value["object"]["id"], gone);
+        assert_eq!(value["object"]["pod"]["uid"], UID);
+    }
+    let pod = rig.get(&format!("/api/v1/explain/{UID}")).await.json();
+    assert_eq!(
+        (&pod["kind"], &pod["pod_state"]),
+        (&json!("pod"), &json!("deleted"))
+    );
+    let link = tree.link(&rig.sim.containers()[0]);
+    let name = link.rsplit('/').next().unwrap();
+    let value = rig.get(&format!("/api/v1/explain/{name}")).await.json();
+    assert_eq!(value["reason"], "target-exists");
+}
