@@ -9,6 +9,8 @@
 //!   after a clock step they differ, and both stay.
 //! - What the node-wide cap takes is what the kubelet would take under the same cap, less what is
 //!   protected; nothing is taken in a protected one's place.
+//! - Images go by the kubelet's marks, ages and order; never one that a container (in any state), a
+//!   volume or the sandboxes may need.
 //! - Every object gets a verdict with a reason, and the same code judges for a preview and a pass.
 
 pub mod check;
