@@ -11,6 +11,8 @@
 //!   protected; nothing is taken in a protected one's place.
 //! - On an incomplete look only what is certain without the missing part goes: what is planned on a
 //!   part of a node's records is planned on all of them too (`model::Seen`).
+//! - Images go by the kubelet's marks, ages and order; never one that a container (in any state), a
+//!   volume or the sandboxes may need.
 //! - Every object gets a verdict with a reason, and the same code judges for a preview and a pass.
 
 pub mod check;

@@ -59,6 +59,7 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
             rule,
         }));
     }
+    violations.extend(images::room_rule(&node, policy, removals));
     violations.extend(order_rule(removals));
     violations.extend(
         removals
@@ -75,6 +76,7 @@ struct Node<'a> {
     sandboxes: BTreeMap<&'a str, &'a PodSandbox>,
     by_pod: BTreeMap<&'a PodUid, (Vec<&'a Container>, Vec<&'a PodSandbox>)>,
     by_sandbox: BTreeMap<&'a str, Vec<&'a Container>>,
+    images: images::Index<'a>,
     alive: BTreeSet<&'a PodUid>,
     logs: logs::Index<'a>,
     /// How many of each target do not run. Counted once: there may be a removal for each.
@@ -91,6 +93,7 @@ impl<'a> Node<'a> {
             sandboxes: BTreeMap::new(),
             by_pod: BTreeMap::new(),
             by_sandbox: BTreeMap::new(),
+            images: images::Index::of(snapshot),
             alive: BTreeSet::new(),
             logs: logs::Index::of(snapshot),
             dead: BTreeMap::new(),

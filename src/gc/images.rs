@@ -1,38 +1,252 @@
 //! The verdict on each image: the kubelet's marks, ages and order, made more careful.
+//!
+//! More careful than the kubelet: a name in any form means the image, whatever its runtime handler; a
+//! record that is needed keeps every other of its id, because removing one removes the id; the age rule
+//! heeds `min_age`, and an image never used is as old as it was first seen; a disk that wants nothing
+//! loses nothing.
 
-use std::collections::BTreeSet;
+mod room;
 
-use super::{Expected, KeepReason, PodKnowledge, Policy, Subject, Target, Verdict};
-use crate::model::{ContainerId, Image, Images, Snapshot};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-/// Judges every image; containers in `gone` are taken for removed already.
+use jiff::SignedDuration;
+
+use super::containers::at_least;
+use super::{
+    Expected, ImagePolicy, KeepReason, PodKnowledge, Policy, RemoveReason, Subject, Target, Verdict,
+};
+use crate::model::{
+    ContainerId, ContainerImage, Coverage, Image, ImageAge, ImageId, ImageMatcher, ImageNames, ImageStore,
+    Images, Snapshot, repository_leaf,
+};
+
+/// Judges every image, one verdict for each [`Image::key`]; containers in `gone` are taken for removed
+/// already. Where the images are not known, none is judged.
 pub(super) fn judge<'a>(
     snapshot: &'a Snapshot,
-    _policy: &Policy,
-    _gone: &BTreeSet<&ContainerId>,
+    policy: &Policy,
+    gone: &BTreeSet<&ContainerId>,
 ) -> Vec<(&'a Image, Verdict)> {
     let Images::Known(store) = &snapshot.images else {
         return Vec::new();
     };
-    let rows = store.rows.iter();
-    rows.map(|image| (image, Verdict::Keep(KeepReason::BelowThreshold)))
-        .collect()
+    let rules = &policy.images;
+    let needs = Needs::gather(snapshot, store, gone);
+    let kept = kept_ids(snapshot, store, rules, &needs);
+    let mut freed: u128 = 0;
+    let first: Vec<(&Image, Option<Verdict>)> = in_order(snapshot, store)
+        .into_iter()
+        .map(|image| {
+            let verdict = match kept.get(&image.id) {
+                Some(reason) => Some(Verdict::Keep(*reason)),
+                None => by_age(snapshot, store, rules, image).map(Verdict::Remove),
+            };
+            if matches!(verdict, Some(Verdict::Remove(_))) {
+                freed += u128::from(image.size_bytes);
+            }
+            (image, verdict)
+        })
+        .collect();
+    let wanted = room::wanted(rules, store.filesystem, freed);
+    let mut sum: u128 = 0;
+    let judged = first.into_iter().map(|(image, verdict)| {
+        let verdict = verdict.unwrap_or_else(|| by_room(image, wanted, &mut sum));
+        (image, unless_in_doubt(rules, &needs, verdict))
+    });
+    judged.collect()
+}
+
+/// Who needs images.
+struct Needs {
+    used: ImageMatcher,
+    sandboxes: ImageMatcher,
+    /// Some names of used images are not known: any image may be one.
+    users_unknown: bool,
+    sandboxes_unknown: bool,
+    /// Nobody says which image sandboxes are made from: one that is called `pause` is taken for it.
+    guess_sandboxes: bool,
+}
+
+impl Needs {
+    fn gather(snapshot: &Snapshot, store: &ImageStore, gone: &BTreeSet<&ContainerId>) -> Self {
+        let containers = snapshot.containers.iter();
+        // Most containers share their image with others.
+        let users: BTreeSet<&ContainerImage> = containers
+            .filter(|container| !gone.contains(&container.id))
+            .map(|container| &*container.image)
+            .collect();
+        let names = users.iter().flat_map(|user| &user.names);
+        let (volumes, volumes_unknown) = known(&store.volume_images);
+        let (sandboxes, sandboxes_unsaid) = known(&store.sandbox_images);
+        let sandboxes_unknown = sandboxes_unsaid || snapshot.seen.sandboxes < Coverage::Living;
+        let any_pinned = store.rows.iter().any(|image| image.pinned);
+        Self {
+            used: ImageMatcher::new(names.map(String::as_str).chain(volumes)),
+            users_unknown: volumes_unknown
+                || snapshot.seen.containers != Coverage::Whole
+                || users.iter().any(|user| user.names.is_empty()),
+            guess_sandboxes: !sandboxes_unknown && sandboxes.is_empty() && !any_pinned,
+            sandboxes: ImageMatcher::new(sandboxes),
+            sandboxes_unknown,
+        }
+    }
+
+    fn is_sandbox_image(&self, image: &Image) -> bool {
+        let mut names = image.repo_tags.iter().chain(&image.repo_digests);
+        self.sandboxes.matches(image)
+            || self.guess_sandboxes && names.any(|name| is_pause(repository_leaf(name)))
+    }
+}
+
+fn known(names: &ImageNames) -> (Vec<&str>, bool) {
+    match names {
+        ImageNames::Known(names) => (names.iter().map(String::as_str).collect(), false),
+        ImageNames::Unknown(_) => (Vec::new(), true),
+    }
+}
+
+fn is_pause(leaf: &str) -> bool {
+    leaf == "pause" || leaf.starts_with("pause-") || leaf.starts_with("mirrored-pause")
+}
+
+/// Finds the ids that stay whatever the disk says, and why: what one record of an id asks for holds for
+/// all of them, because a runtime may remove the id whatever the handler.
+fn kept_ids<'a>(
+    snapshot: &Snapshot,
+    store: &'a ImageStore,
+    rules: &ImagePolicy,
+    needs: &Needs,
+) -> BTreeMap<&'a ImageId, KeepReason> {
+    let mut rows: BTreeMap<&ImageId, Vec<&Image>> = BTreeMap::new();
+    for image in &store.rows {
+        rows.entry(&image.id).or_default().push(image);
+    }
+    let by_id = rows.into_iter().filter_map(|(id, rows)| {
+        let any = |holds: &dyn Fn(&Image) -> bool| rows.iter().any(|image| holds(image));
+        let reason = if any(&|image| needs.used.matches(image)) {
+            KeepReason::InUse
+        } else if any(&|image| image.pinned) {
+            KeepReason::Pinned
+        } else if any(&|image| needs.is_sandbox_image(image)) {
+            KeepReason::SandboxImage
+        } else if any(&|image| is_wanted(rules, image)) {
+            KeepReason::Keep
+        } else if any(&|image| is_young(snapshot, store, rules, image)) {
+            KeepReason::TooYoung
+        } else {
+            return None;
+        };
+        Some((id, reason))
+    });
+    by_id.collect()
+}
+
+fn is_wanted(rules: &ImagePolicy, image: &Image) -> bool {
+    let mut names = image.repo_tags.iter().chain(&image.repo_digests);
+    names.any(|name| rules.keep.iter().any(|pattern| pattern.matches(name)))
+}
+
+fn is_young(snapshot: &Snapshot, store: &ImageStore, rules: &ImagePolicy, image: &Image) -> bool {
+    let age = age_of(snapshot, store, image);
+    // Used after this look: a clock stepped, or somebody uses it now.
+    let used_later = age.last_used.is_some_and(|at| at > snapshot.taken_at);
+    used_later || !at_least(snapshot.age(age.first_seen), rules.min_age)
+}
+
+/// One that nobody remembers is seen for the first time.
+fn age_of(snapshot: &Snapshot, store: &ImageStore, image: &Image) -> ImageAge {
+    let first_time = ImageAge {
+        first_seen: snapshot.taken_at,
+        last_used: None,
+    };
+    store.ages.get(&image.key()).copied().unwrap_or(first_time)
+}
+
+/// Lists one image for each key, in the order in which they go: never used first, then least recently
+/// used, then first seen, then by key.
+fn in_order<'a>(snapshot: &Snapshot, store: &'a ImageStore) -> Vec<&'a Image> {
+    let mut by_key: BTreeMap<String, &Image> = BTreeMap::new();
+    for image in &store.rows {
+        let names = |image: &'a Image| {
+            (
+                Reverse(image.size_bytes),
+                &image.repo_tags,
+                &image.repo_digests,
+            )
+        };
+        let one = by_key.entry(image.key()).or_insert(image);
+        // Of two by one key the larger is counted, whichever was listed first.
+        if names(image) < names(one) {
+            *one = image;
+        }
+    }
+    let mut images: Vec<&Image> = by_key.into_values().collect();
+    images.sort_by_cached_key(|image| {
+        let age = age_of(snapshot, store, image);
+        (age.last_used, age.first_seen, image.key())
+    });
+    images
+}
+
+/// Goes whatever the disk says, if unused for longer than a limit; one never used, since it was first
+/// seen.
+fn by_age(
+    snapshot: &Snapshot,
+    store: &ImageStore,
+    rules: &ImagePolicy,
+    image: &Image,
+) -> Option<RemoveReason> {
+    let age = age_of(snapshot, store, image);
+    let unused_for = snapshot.age(age.last_used.unwrap_or(age.first_seen));
+    let beyond = |limit: Option<Duration>| limit.is_some_and(|limit| longer(unused_for, limit));
+    if beyond(rules.max_age) {
+        Some(RemoveReason::Age)
+    } else if beyond(rules.prune_unused_after) {
+        Some(RemoveReason::Unused)
+    } else {
+        None
+    }
+}
+
+/// Just as long is not longer, as for the kubelet.
+fn longer(age: SignedDuration, limit: Duration) -> bool {
+    SignedDuration::try_from(limit).is_ok_and(|limit| age > limit)
+}
+
+fn by_room(image: &Image, wanted: u128, sum: &mut u128) -> Verdict {
+    if *sum >= wanted {
+        return Verdict::Keep(KeepReason::BelowThreshold);
+    }
+    *sum += u128::from(image.size_bytes);
+    Verdict::Remove(RemoveReason::Space)
+}
+
+/// What would go stays where somebody could not be asked, and where images are switched off.
+fn unless_in_doubt(rules: &ImagePolicy, needs: &Needs, verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Remove(_) if needs.users_unknown => Verdict::Keep(KeepReason::InUse),
+        Verdict::Remove(_) if needs.sandboxes_unknown => Verdict::Keep(KeepReason::SandboxImage),
+        Verdict::Remove(_) if !rules.enabled => Verdict::Keep(KeepReason::BelowThreshold),
+        Verdict::Remove(_) | Verdict::Keep(_) => verdict,
+    }
 }
 
 /// Returns an image as plans show it.
 pub(super) fn subject(snapshot: &Snapshot, image: &Image) -> (Subject, Expected) {
+    let tags = image.repo_tags.iter().chain(&image.repo_digests);
     let names = std::iter::once(image.id.to_string())
-        .chain(image.repo_tags.iter().cloned())
-        .chain(image.repo_digests.iter().cloned())
+        .chain(tags.clone().cloned())
         .collect();
     let age = match &snapshot.images {
-        Images::Known(store) => store.ages.get(&image.key()).copied(),
-        Images::Unknown(_) => None,
+        Images::Known(store) => age_of(snapshot, store, image),
+        Images::Unknown(_) => ImageAge {
+            first_seen: snapshot.taken_at,
+            last_used: None,
+        },
     };
-    // One that nobody remembers is seen for the first time.
-    let first_seen = age.map_or(snapshot.taken_at, |age| age.first_seen);
-    let last_used = age.and_then(|age| age.last_used);
-    let tags = image.repo_tags.iter().chain(&image.repo_digests);
+    let last_used_for = snapshot.age(age.last_used.unwrap_or(age.first_seen));
     let subject = Subject {
         target: Target::Images,
         id: image.key(),
@@ -44,12 +258,9 @@ pub(super) fn subject(snapshot: &Snapshot, image: &Image) -> (Subject, Expected)
         pod: None,
         pod_state: PodKnowledge::Unknown,
         attempt: 0,
-        created_at: first_seen,
-        age_seconds: snapshot
-            .age(last_used.unwrap_or(first_seen))
-            .as_secs()
-            .max(0),
-        last_used_at: last_used,
+        created_at: age.first_seen,
+        age_seconds: last_used_for.as_secs().max(0),
+        last_used_at: age.last_used,
         size_bytes: Some(image.size_bytes),
     };
     let expected = Expected::Image {

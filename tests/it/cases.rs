@@ -7,12 +7,14 @@ mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crisweep::gc::knowledge::Knowledge;
 use crisweep::gc::{self, KeepReason, Limit, Plan, PodKnowledge, RemoveReason, Target, Verdict};
-use crisweep::model::{ContainerId, Pods, Snapshot};
+use crisweep::model::{Container, ContainerId, ImageNames, Images, Pods, Snapshot};
+use jiff::SignedDuration;
 
-use crate::kubelet_model::Kubelet;
+use crate::kubelet_model::{Gain, ImageCollector, Kubelet};
 use parse::{Case, Expected};
 
 #[test]
@@ -23,6 +25,11 @@ fn containers() {
 #[test]
 fn sandboxes() {
     run("sandboxes");
+}
+
+#[test]
+fn images() {
+    run("images");
 }
 
 #[test]
@@ -108,6 +115,37 @@ fn a_typo_is_refused() {
         let text = good.replacen(good_line, bad_line, 1);
         let error = parse::cases("good.txt", &text).err().unwrap_or_default();
         assert!(error.starts_with(wanted), "{text}\ngave {error:?}");
+    }
+}
+
+#[test]
+fn a_typo_about_images_is_refused() {
+    let good = "case x\nfs 1KiB free=1\npolicy images.high=80 images.keep=^a\n\
+                image a 1MiB first=3h used=never -> remove space\n";
+    let good_file = "tests/cases/images/good.txt";
+    assert_eq!(parse::cases(good_file, good).unwrap().len(), 1);
+    for (good_line, bad_line, wanted) in [
+        ("1KiB", "1kB", "2: \"1kB\" is no size"),
+        ("free=1", "fre=1", "2: unknown word \"fre\""),
+        ("high=80", "high=101", "3: \"101\" is no percentage"),
+        ("keep=^a", "keep=(", "3: \"(\" is no pattern"),
+        ("used=never", "used=nevr", "4: \"nevr\" is no age"),
+        ("used=never", "pined", "4: unknown word \"pined\""),
+        (
+            "first=3h used=never",
+            "used=3h",
+            "4: what was used was seen",
+        ),
+        (
+            "remove space",
+            "keep newest",
+            "4: \"keep newest\" is no verdict",
+        ),
+    ] {
+        let text = good.replacen(good_line, bad_line, 1);
+        let error = parse::cases(good_file, &text).err().unwrap_or_default();
+        let wanted = format!("{good_file}:{wanted}");
+        assert!(error.starts_with(&wanted), "{text}\ngave {error:?}");
     }
 }
 
@@ -315,7 +353,37 @@ fn kubelets_removals(case: &Case, knowledge: &Knowledge<'_>) -> BTreeSet<(Target
     let sandboxes = kubelet.sandboxes(sandboxes, &left);
     removed.extend(sandboxes.into_iter().map(|id| (Target::Sandboxes, id)));
     removed.extend(logs::kubelets(case, knowledge, synced));
+    let images = kubelets_images(case, &left);
+    removed.extend(images.into_iter().map(|id| (Target::Images, id)));
     removed
+}
+
+/// Asks the kubelet which images it would remove, `left` being the containers that are still there. It
+/// has been running for ever, and sees the listed size of what goes come back.
+fn kubelets_images(case: &Case, left: &[Container]) -> BTreeSet<String> {
+    let Images::Known(store) = &case.snapshot.images else {
+        return BTreeSet::new();
+    };
+    let rules = &case.policy.images;
+    let usage = store.filesystem;
+    let collector = ImageCollector {
+        now: case.snapshot.taken_at,
+        started: case.snapshot.taken_at + SignedDuration::from_nanos(1),
+        running_for: Duration::MAX,
+        high: rules.high_threshold_percent.into(),
+        low: rules.low_threshold_percent.into(),
+        minimum_age: rules.min_age,
+        maximum_age: rules.max_age.unwrap_or_default(),
+        ages: &store.ages,
+        volumes: match &store.volume_images {
+            ImageNames::Known(names) => Some(names),
+            ImageNames::Unknown(_) => None,
+        },
+        disk: usage.map(|usage| (usage.capacity_bytes, usage.available_bytes)),
+        gain: Gain::Listed,
+        pins: &|_| false,
+    };
+    collector.images(&store.rows, left)
 }
 
 fn name(verdict: Verdict) -> String {

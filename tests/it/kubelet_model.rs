@@ -4,6 +4,7 @@
 //! Where the kubelet's order is undefined (equal creation times), this model settles it by attempt,
 //! then by id.
 
+mod images;
 pub(crate) mod logs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,8 @@ use std::time::Duration;
 
 use crisweep::model::{Container, ContainerState, PodSandbox, PodSandboxState};
 use jiff::Timestamp;
+
+pub(crate) use images::{Gain, ImageCollector};
 
 /// A kubelet with its flags, at one moment.
 pub(crate) struct Kubelet<'a> {

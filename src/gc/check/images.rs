@@ -1,16 +1,272 @@
 //! What must be true before an image goes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use super::Node;
-use crate::gc::{Policy, Removal};
+use jiff::Timestamp;
+
+use super::{Node, Violation};
+use crate::gc::{Expected, Policy, Removal, RemoveReason, Target};
+use crate::model::{Coverage, Image, ImageNames, ImageStore, Images, Snapshot};
+
+/// The images, indexed the plain way.
+#[derive(Default)]
+pub(super) struct Index<'a> {
+    store: Option<&'a ImageStore>,
+    by_key: BTreeMap<String, &'a Image>,
+    by_id: BTreeMap<&'a str, Vec<&'a Image>>,
+    /// The containers that name an image, by that name and by the digest in it.
+    users: BTreeMap<&'a str, Vec<&'a str>>,
+    /// Containers whose image nobody knows.
+    nameless: Vec<&'a str>,
+    any_pinned: bool,
+}
+
+impl<'a> Index<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let mut index = Self::default();
+        let Images::Known(store) = &snapshot.images else {
+            return index;
+        };
+        index.store = Some(store);
+        for image in &store.rows {
+            index.by_key.insert(image.key(), image);
+            let rows = index.by_id.entry(image.id.as_str()).or_default();
+            rows.push(image);
+            index.any_pinned |= image.pinned;
+        }
+        for container in &snapshot.containers {
+            for form in container.image.names.iter().flat_map(|name| forms(name)) {
+                let users = index.users.entry(form).or_default();
+                users.push(container.id.as_str());
+            }
+            if container.image.names.is_empty() {
+                index.nameless.push(container.id.as_str());
+            }
+        }
+        index
+    }
+}
+
+/// A name as it is, and the digits of its digest, which name the same image everywhere.
+fn forms(name: &str) -> [&str; 2] {
+    let digits = name.rsplit("sha256:").next().unwrap_or(name);
+    [name, digits]
+}
+
+fn all_forms(image: &Image) -> impl Iterator<Item = &str> {
+    let names = image.repo_tags.iter().chain(&image.repo_digests);
+    let names = names.map(String::as_str).chain([image.id.as_str()]);
+    names.flat_map(forms)
+}
 
 /// Returns the rule that the removal would break.
 pub(super) fn rule(
-    _node: &Node<'_>,
-    _policy: &Policy,
-    _removal: &Removal,
-    _going: &BTreeSet<&str>,
+    node: &Node<'_>,
+    policy: &Policy,
+    removal: &Removal,
+    going: &BTreeSet<&str>,
 ) -> Option<&'static str> {
-    Some("is not checked")
+    let index = &node.images;
+    let key = removal.subject.id.as_str();
+    let (Some(store), Some(image)) = (index.store, index.by_key.get(key)) else {
+        return Some("is not on the node");
+    };
+    let first_seen = first_seen(node, store, image);
+    let last_used = store.ages.get(key).and_then(|age| age.last_used);
+    let subject = &removal.subject;
+    if (subject.created_at, subject.last_used_at) != (first_seen, last_used) {
+        return Some("is not the object that was planned");
+    }
+    let rows = index.by_id.get(image.id.as_str());
+    let rows = rows.map(Vec::as_slice).unwrap_or_default();
+    if !rows.iter().any(|row| is_as_planned(row, removal)) {
+        return Some("is in another state than planned");
+    }
+    if last_used.is_some_and(|at| at > node.snapshot.taken_at) {
+        return Some("was used later than the node was looked at");
+    }
+    // Removing one record may remove the id.
+    for row in rows {
+        let rule = need_rule(node, policy, store, row, going);
+        if rule.is_some() {
+            return rule;
+        }
+    }
+    age_rule(
+        node,
+        policy,
+        removal.reason,
+        last_used.unwrap_or(first_seen),
+    )
+}
+
+fn first_seen(node: &Node<'_>, store: &ImageStore, image: &Image) -> Timestamp {
+    let age = store.ages.get(&image.key());
+    age.map_or(node.snapshot.taken_at, |age| age.first_seen)
+}
+
+fn is_as_planned(image: &Image, removal: &Removal) -> bool {
+    let Expected::Image { handler, names } = &removal.expected else {
+        return false;
+    };
+    let mut is = vec![image.id.to_string()];
+    is.extend(image.repo_tags.iter().cloned());
+    is.extend(image.repo_digests.iter().cloned());
+    image.key() == removal.subject.id && image.handler == *handler && is == *names
+}
+
+/// Nobody needs the image, or may need it.
+fn need_rule(
+    node: &Node<'_>,
+    policy: &Policy,
+    store: &ImageStore,
+    image: &Image,
+    going: &BTreeSet<&str>,
+) -> Option<&'static str> {
+    let index = &node.images;
+    let stays = |users: &Vec<&str>| users.iter().any(|id| !going.contains(id));
+    if all_forms(image).any(|form| index.users.get(form).is_some_and(stays)) {
+        return Some("is used by a container");
+    }
+    if node.snapshot.seen.containers != Coverage::Whole {
+        return Some("may be the image of a container that was not seen");
+    }
+    if node.snapshot.seen.sandboxes == Coverage::Partial {
+        return Some("may be what a sandbox that was not seen is made from");
+    }
+    if stays(&index.nameless) {
+        return Some("may be the image of a container that names none");
+    }
+    match &store.volume_images {
+        ImageNames::Unknown(_) => return Some("may be somebody's volume"),
+        ImageNames::Known(names) if are_named(names, image) => return Some("is a volume"),
+        ImageNames::Known(_) => {}
+    }
+    if image.pinned {
+        return Some("is pinned");
+    }
+    match &store.sandbox_images {
+        ImageNames::Unknown(_) => return Some("may be the sandbox image"),
+        ImageNames::Known(names) if are_named(names, image) => return Some("is a sandbox image"),
+        ImageNames::Known(names) => {
+            if names.is_empty() && !index.any_pinned && all_forms(image).any(looks_like_pause) {
+                return Some("looks like the sandbox image");
+            }
+        }
+    }
+    let mut names = image.repo_tags.iter().chain(&image.repo_digests);
+    if names.any(|name| policy.images.keep.iter().any(|it| it.matches(name))) {
+        return Some("matches policy.images.keep");
+    }
+    (!node.older_than(first_seen(node, store, image), policy.images.min_age))
+        .then_some("is younger than min_age")
+}
+
+fn are_named(names: &BTreeSet<String>, image: &Image) -> bool {
+    let mut wanted = names.iter().flat_map(|name| forms(name));
+    wanted.any(|wanted| all_forms(image).any(|form| form == wanted))
+}
+
+fn looks_like_pause(name: &str) -> bool {
+    let last = name
+        .split('@')
+        .next()
+        .and_then(|name| name.split('/').next_back());
+    let last = last.unwrap_or(name);
+    let begins = |word| last.starts_with(word);
+    last == "pause" || begins("pause:") || begins("pause-") || begins("mirrored-pause")
+}
+
+/// What the removal's reason claims of its age must hold.
+fn age_rule(
+    node: &Node<'_>,
+    policy: &Policy,
+    reason: RemoveReason,
+    unused_since: Timestamp,
+) -> Option<&'static str> {
+    let limit = match reason {
+        RemoveReason::Space => return None,
+        RemoveReason::Age => policy.images.max_age,
+        RemoveReason::Unused => policy.images.prune_unused_after,
+        RemoveReason::PodDeleted
+        | RemoveReason::Superseded
+        | RemoveReason::OverCap
+        | RemoveReason::DeadLink
+        | RemoveReason::ContainerRemoved => {
+            return Some("is planned for a reason of another target");
+        }
+    };
+    // Longer than that: not just as long.
+    let longer = limit.map(|limit| limit.saturating_add(Duration::from_nanos(1)));
+    (!longer.is_some_and(|longer| node.older_than(unused_since, longer)))
+        .then_some("has not been unused for that long")
+}
+
+/// Room is made only on a disk that is too full, and not a single image further than asked for.
+pub(super) fn room_rule(node: &Node<'_>, policy: &Policy, removals: &[Removal]) -> Vec<Violation> {
+    let mut once = BTreeSet::new();
+    let images: Vec<(&Removal, i128)> = removals
+        .iter()
+        .filter(|removal| removal.subject.target == Target::Images)
+        .filter(|removal| once.insert(removal.subject.id.as_str()))
+        .map(|removal| {
+            let image = node.images.by_key.get(removal.subject.id.as_str());
+            (
+                removal,
+                image.map_or(0, |image| i128::from(image.size_bytes)),
+            )
+        })
+        .collect();
+    let by_space = |removal: &Removal| removal.reason == RemoveReason::Space;
+    let others = images.iter().filter(|(removal, _)| !by_space(removal));
+    let by_age: i128 = others.map(|(_, size)| size).sum();
+    let mut before = by_age;
+    let mut violations = Vec::new();
+    for (removal, size) in images.iter().filter(|(removal, _)| by_space(removal)) {
+        if !wants(node, policy, by_age, before) {
+            violations.push(Violation {
+                id: removal.subject.id.clone(),
+                rule: "nobody asks for its room",
+            });
+        }
+        before += size;
+    }
+    violations
+}
+
+/// After `by_age` bytes are free the disk is above the high mark, and after `before` bytes above the low
+/// one: in bytes, or in inodes at so many for each byte as are in use.
+fn wants(node: &Node<'_>, policy: &Policy, by_age: i128, before: i128) -> bool {
+    let rules = &policy.images;
+    let usage = node.images.store.and_then(|store| store.filesystem);
+    let (Some(usage), true) = (
+        usage,
+        rules.high_threshold_percent < 100 || rules.max_age.is_some(),
+    ) else {
+        return false;
+    };
+    let (high, low) = (
+        i128::from(rules.high_threshold_percent),
+        i128::from(rules.low_threshold_percent),
+    );
+    let above = |all: u64, free: u64, by_age: i128, before: i128| {
+        let (all, free) = (i128::from(all), i128::from(free.min(all)));
+        let above_high = (free + by_age) * 100 < (101 - high) * all;
+        all > 0 && above_high && (free + before) < (100 - low) * all / 100
+    };
+    let used_inodes = i128::from(usage.inodes.saturating_sub(usage.inodes_free));
+    let in_inodes = |bytes: i128| {
+        bytes
+            .checked_mul(used_inodes)
+            .and_then(|inodes| inodes.checked_div(i128::from(usage.used_bytes)))
+            .unwrap_or(0)
+    };
+    above(usage.capacity_bytes, usage.available_bytes, by_age, before)
+        || above(
+            usage.inodes,
+            usage.inodes_free,
+            in_inodes(by_age),
+            in_inodes(before),
+        )
 }

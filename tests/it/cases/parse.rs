@@ -1,10 +1,13 @@
 //! The words of a case file. Every word is known or refused.
 
+mod images;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crisweep::gc::{PodKnowledge, Policy, Target, Targets, UnknownTarget, Verdict};
 use crisweep::model::{
-    Container, ContainerId, ContainerState, Coverage, Labels, PodList, PodRef, PodSandbox,
+    Container, ContainerId, ContainerState, Coverage, Images, Labels, PodList, PodRef, PodSandbox,
     PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
 };
 use jiff::Timestamp;
@@ -55,7 +58,15 @@ pub(crate) fn cases(file: &str, text: &str) -> Result<Vec<Case>, String> {
             case.read(number, line).map_err(at)?;
         } else {
             // Read once for its own sake, so that a typo is found even without a case.
-            let known = ["policy", "pods", "pod", "targets"];
+            let known = [
+                "policy",
+                "pods",
+                "pod",
+                "targets",
+                "fs",
+                "volumes",
+                "sandbox_images",
+            ];
             let word = line.split(' ').next().unwrap_or_default();
             if !known.contains(&word) {
                 return Err(at(unknown(word)));
@@ -75,14 +86,10 @@ pub(crate) fn cases(file: &str, text: &str) -> Result<Vec<Case>, String> {
 impl Case {
     fn new(file: &str, line: usize) -> Self {
         let snapshot = Snapshot::empty("2026-01-02T12:00:00Z".parse().unwrap());
-        let in_sandboxes = file.contains("/sandboxes/");
-        let target = if in_sandboxes {
-            Target::Sandboxes
-        } else if file.contains("/logs/") {
-            Target::Logs
-        } else {
-            Target::Containers
-        };
+        let target = Target::ALL
+            .into_iter()
+            .find(|target| file.contains(&format!("/{target}/")));
+        let target = target.unwrap_or(Target::Containers);
         let mut policy = Policy::default();
         // Elsewhere a preview's words on logs would only be in the way.
         policy.logs.enabled = target == Target::Logs;
@@ -143,6 +150,20 @@ impl Case {
             "link" => self.read_link(line, rest, expectation),
             "removed" => self.read_removed(line, rest, expectation),
             "log" => self.read_log(line, rest, expectation),
+            "image" => self.read_image(line, rest, expectation),
+            "fs" => self.read_filesystem(rest),
+            "volumes" => {
+                self.store()?.volume_images = images::names(rest);
+                Ok(())
+            }
+            "sandbox_images" => {
+                self.store()?.sandbox_images = images::names(rest);
+                Ok(())
+            }
+            "images" if rest == ["unknown"] => {
+                self.snapshot.images = Images::Unknown("no route".into());
+                Ok(())
+            }
             word if word.contains('/') => self.read_container(line, &words, expectation),
             word => Err(unknown(word)),
         }
@@ -282,9 +303,10 @@ impl Case {
             created_at,
             finished_at,
             pod: self.pod(pod)?,
-            image: std::sync::Arc::default(),
+            image: Arc::default(),
             labels: Labels::default(),
         };
+        let image = Arc::make_mut(&mut container.image);
         for word in rest {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("id", value) => container.id = ContainerId::new(value).ok_or("empty id")?,
@@ -292,6 +314,8 @@ impl Case {
                     container.sandbox_id = PodSandboxId::new(value).ok_or("empty id")?;
                 }
                 ("label", value) => container.labels = [label(value)?].into_iter().collect(),
+                ("image", value) => image.names.push(value.to_owned()),
+                ("handler", value) => value.clone_into(&mut image.handler),
                 _ => return Err(unknown(word.split('=').next().unwrap_or_default())),
             }
         }

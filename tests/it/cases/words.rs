@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crisweep::gc::{
-    AgeFrom, KeepReason, Limit, PodKnowledge, Policy, RemoveReason, Target, Verdict,
+    AgeFrom, KeepPattern, KeepReason, Limit, PodKnowledge, Policy, RemoveReason, Target, Verdict,
 };
 use crisweep::model::{ContainerId, ContainerState, PodUid};
 use jiff::SignedDuration;
@@ -35,6 +35,23 @@ pub(crate) fn label(text: &str) -> Result<(String, String), String> {
         .split_once('=')
         .ok_or(format!("\"{text}\" is no label"))?;
     Ok((key.to_owned(), value.to_owned()))
+}
+
+fn percent(text: &str) -> Result<u8, String> {
+    let number = text.parse().ok().filter(|number| *number <= 100);
+    number.ok_or_else(|| format!("\"{text}\" is no percentage"))
+}
+
+/// Reads a size: `7`, `2KiB`, `3MiB`, `4GiB`.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+    let found = units
+        .iter()
+        .find_map(|(unit, bytes)| text.strip_suffix(unit).map(|number| (number, *bytes)));
+    let (number, unit) = found.unwrap_or((text, 1_u64));
+    let number: Option<u64> = number.parse().ok();
+    let bytes = number.and_then(|number| number.checked_mul(unit));
+    bytes.ok_or_else(|| format!("\"{text}\" is no size"))
 }
 
 /// Reads `POD/NAME#ATTEMPT`.
@@ -138,6 +155,7 @@ pub(crate) fn set_policy(policy: &mut Policy, word: &str) -> Result<(), String> 
         containers,
         sandboxes,
         logs,
+        images,
         protect,
         assume_finished_after,
         ..
@@ -156,6 +174,17 @@ pub(crate) fn set_policy(policy: &mut Policy, word: &str) -> Result<(), String> 
         "sandboxes" => sandboxes.enabled = switch()?,
         "logs.grace" => logs.grace = time()?,
         "logs" => logs.enabled = switch()?,
+        "images" => images.enabled = switch()?,
+        "images.high" => images.high_threshold_percent = percent(value)?,
+        "images.low" => images.low_threshold_percent = percent(value)?,
+        "images.min_age" => images.min_age = time()?,
+        "images.max_age" => images.max_age = Some(time()?).filter(|age| !age.is_zero()),
+        "images.prune_unused_after" => {
+            images.prune_unused_after = Some(time()?).filter(|age| !age.is_zero());
+        }
+        "images.keep" => images
+            .keep
+            .push(KeepPattern::new(value).map_err(|_error| format!("\"{value}\" is no pattern"))?),
         "protect.namespace" => {
             protect.namespaces.insert(value.to_owned());
         }

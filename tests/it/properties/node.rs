@@ -13,8 +13,10 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::store;
+
 /// A node and a policy for it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) snapshot: Snapshot,
     pub(crate) policy: Policy,
@@ -52,8 +54,16 @@ pub(crate) fn nodes(oddity: Oddity) -> impl Strategy<Value = Node> {
     } else {
         0..4_usize
     };
-    (pods, others, 0..10_u32, any::<bool>(), policies(oddity)).prop_map(
-        move |(pods, others, source, peers, policy)| {
+    let images = store::stores(oddity);
+    (
+        pods,
+        others,
+        0..10_u32,
+        any::<bool>(),
+        policies(oddity),
+        images,
+    )
+        .prop_map(move |(pods, others, source, peers, policy, images)| {
             let mut snapshot = Snapshot::empty(now());
             snapshot.pods = source_of(source, peers, oddity);
             for (index, pod) in pods.iter().enumerate() {
@@ -62,9 +72,9 @@ pub(crate) fn nodes(oddity: Oddity) -> impl Strategy<Value = Node> {
             for index in 0..others {
                 add_foreign(&mut snapshot, index);
             }
+            store::fill(&mut snapshot, &images, oddity);
             Node { snapshot, policy }
-        },
-    )
+        })
 }
 
 pub(crate) fn now() -> Timestamp {
@@ -339,8 +349,9 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
     } else {
         vec![None, None, Some(60), Some(7200)]
     };
-    (containers, ages(), caps(), protect, select(lever)).prop_map(
-        move |(containers, sandbox_age, sandbox_cap, protect, lever)| {
+    let images = store::policies(oddity);
+    (containers, ages(), caps(), protect, select(lever), images).prop_map(
+        move |(containers, sandbox_age, sandbox_cap, protect, lever, images)| {
             let (min_age, per_name, max_dead, grace, [created, unknown], on) = containers;
             let plain = oddity == Oddity::None;
             let namespaces = (protect & 1 > 0)
@@ -371,6 +382,7 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
                     min_age: if plain { Duration::ZERO } else { sandbox_age },
                     max_dead: if plain { Limit::None } else { sandbox_cap },
                 },
+                images,
                 protect: Protect { namespaces, labels },
                 assume_finished_after: lever.map(Duration::from_secs),
                 // Logs have nodes of their own.

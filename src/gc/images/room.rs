@@ -1,0 +1,180 @@
+//! How much room is to be made: the kubelet's arithmetic, in whole numbers.
+
+use crate::gc::ImagePolicy;
+use crate::model::FilesystemUsage;
+
+/// Returns how many bytes are to be freed by the space rule, beyond `freed`, which go anyway. 0 where
+/// the rule does not ask for anything, or nothing is known of the file system.
+///
+/// As the kubelet reads the disk again after its age rule, `freed` counts as free already; it is a sum of
+/// listed sizes, the most that the disk can gain, so that this errs towards removing less.
+pub(super) fn wanted(
+    policy: &ImagePolicy,
+    filesystem: Option<FilesystemUsage>,
+    freed: u128,
+) -> u128 {
+    let Some(usage) = filesystem else { return 0 };
+    if !policy.makes_room() {
+        return 0;
+    }
+    let (high, low) = (policy.high_threshold_percent, policy.low_threshold_percent);
+    let bytes = Share::new(usage.capacity_bytes, usage.available_bytes);
+    let inodes = Share::new(usage.inodes, usage.inodes_free);
+    // What an image holds in inodes nobody says: as many as all others for each byte.
+    let used_bytes = u128::from(usage.used_bytes);
+    let freed_inodes = if used_bytes > 0 {
+        freed.saturating_mul(inodes.used()).div_ceil(used_bytes)
+    } else {
+        0
+    };
+    let for_inodes = used_bytes
+        .saturating_mul(inodes.plus(freed_inodes).wanted(high, low))
+        .checked_div(inodes.used())
+        .unwrap_or(0);
+    bytes.plus(freed).wanted(high, low).max(for_inodes)
+}
+
+/// How much of something there is, and how much of it is available.
+#[derive(Clone, Copy)]
+struct Share {
+    capacity: u128,
+    available: u128,
+}
+
+impl Share {
+    fn new(capacity: u64, available: u64) -> Self {
+        Self {
+            capacity: capacity.into(),
+            available: available.min(capacity).into(),
+        }
+    }
+
+    fn plus(self, freed: u128) -> Self {
+        let available = self.available.saturating_add(freed).min(self.capacity);
+        Self { available, ..self }
+    }
+
+    fn used(self) -> u128 {
+        self.capacity.saturating_sub(self.available)
+    }
+
+    /// The used share is rounded up, and at the high mark counts as above it. Where there is none of it
+    /// (a file system without inodes) nothing is wanted.
+    fn wanted(self, high: u8, low: u8) -> u128 {
+        let Some(free_percent) = (self.available * 100).checked_div(self.capacity) else {
+            return 0;
+        };
+        let above = 100_u128.saturating_sub(free_percent) >= u128::from(high);
+        let free_at_low = self.capacity * u128::from(100_u8.saturating_sub(low)) / 100;
+        if above {
+            free_at_low.saturating_sub(self.available)
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gc::Policy;
+    use std::time::Duration;
+
+    fn marks(high: u8, low: u8) -> ImagePolicy {
+        ImagePolicy {
+            high_threshold_percent: high,
+            low_threshold_percent: low,
+            ..Policy::default().images
+        }
+    }
+
+    fn usage(capacity: u64, available: u64, inodes: u64, inodes_free: u64) -> FilesystemUsage {
+        FilesystemUsage {
+            capacity_bytes: capacity,
+            available_bytes: available,
+            used_bytes: capacity.saturating_sub(available),
+            inodes,
+            inodes_free,
+        }
+    }
+
+    fn of_bytes(capacity: u64, available: u64) -> u128 {
+        wanted(&marks(85, 80), Some(usage(capacity, available, 0, 0)), 0)
+    }
+
+    #[test]
+    fn the_used_share_is_rounded_up_and_the_mark_counts_as_above() {
+        assert_eq!(of_bytes(1000, 160), 0);
+        assert_eq!(of_bytes(1000, 159), 41);
+        assert_eq!(of_bytes(1000, 150), 50);
+        assert_eq!(of_bytes(1000, 0), 200);
+        // floor(999 * 20 / 100) = 199
+        assert_eq!(of_bytes(999, 100), 99);
+    }
+
+    #[test]
+    fn without_knowledge_of_the_disk_nothing_is_wanted() {
+        assert_eq!(wanted(&marks(0, 0), None, 0), 0);
+        assert_eq!(of_bytes(0, 0), 0);
+        assert_eq!(of_bytes(0, 50), 0);
+        // More available than there is: all of it.
+        assert_eq!(of_bytes(1000, 2000), 0);
+    }
+
+    #[test]
+    fn equal_marks_may_want_nothing() {
+        let at = |available| wanted(&marks(80, 80), Some(usage(1000, available, 0, 0)), 0);
+        assert_eq!(at(201), 0);
+        assert_eq!(at(200), 0);
+        assert_eq!(at(199), 1);
+    }
+
+    #[test]
+    fn a_high_mark_of_100_switches_it_off_unless_there_is_a_maximum_age() {
+        let full = Some(usage(1000, 0, 0, 0));
+        assert_eq!(wanted(&marks(100, 80), full, 0), 0);
+        let with_age = ImagePolicy {
+            max_age: Some(Duration::from_secs(1)),
+            ..marks(100, 80)
+        };
+        assert_eq!(wanted(&with_age, full, 0), 200);
+        assert_eq!(wanted(&with_age, Some(usage(1000, 10, 0, 0)), 0), 0);
+    }
+
+    #[test]
+    fn what_goes_anyway_counts_as_free_already() {
+        let at = |freed| wanted(&marks(85, 80), Some(usage(1000, 100, 0, 0)), freed);
+        assert_eq!(at(0), 100);
+        assert_eq!(at(40), 60);
+        // 84 % in use then: below the high mark.
+        assert_eq!(at(60), 0);
+        assert_eq!(at(u128::MAX), 0);
+    }
+
+    #[test]
+    fn inodes_ask_for_their_mean_in_bytes() {
+        let policy = marks(85, 80);
+        // 900 of 1000 inodes used, 100 too many; 500 bytes used: 500 * 100 / 900.
+        let scarce = usage(1000, 500, 1000, 100);
+        assert_eq!(wanted(&policy, Some(scarce), 0), 55);
+        assert_eq!(wanted(&policy, Some(usage(1000, 500, 1000, 160)), 0), 0);
+        // The larger of both.
+        assert_eq!(wanted(&policy, Some(usage(1000, 100, 1000, 150)), 0), 100);
+        assert_eq!(wanted(&policy, Some(usage(1000, 150, 1000, 0)), 0), 170);
+        // 30 bytes that go anyway bring 54 inodes.
+        assert_eq!(wanted(&policy, Some(scarce), 30), 25);
+        let nothing_used = FilesystemUsage {
+            used_bytes: 0,
+            ..scarce
+        };
+        assert_eq!(wanted(&policy, Some(nothing_used), 30), 0);
+    }
+
+    #[test]
+    fn the_largest_numbers_do_not_overflow() {
+        let max = u64::MAX;
+        let full = usage(max, 0, max, 0);
+        assert_eq!(wanted(&marks(0, 0), Some(full), 0), max.into());
+        assert_eq!(wanted(&marks(0, 0), Some(full), u128::MAX), 0);
+    }
+}
