@@ -162,6 +162,7 @@ impl<'a> Run<'a> {
             .update(|pass| pass.before = Some(look.figures()));
         if dry_run {
             let plan = self.plan(&look, &targets)?;
+            self.tell_if_incomplete(look.seen());
             for target in &targets {
                 tell::plan(self.record, &plan, *target);
             }
@@ -181,6 +182,7 @@ impl<'a> Run<'a> {
     /// Cleans one target; says whether anything was tried.
     async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<bool, End> {
         let plan = self.plan(look, &[target].into())?;
+        self.tell_if_incomplete(look.seen());
         tell::plan(self.record, &plan, target);
         let mut due: VecDeque<Removal> = plan.removals.into();
         let planned = due.len();
@@ -294,7 +296,6 @@ impl<'a> Run<'a> {
             .snapshot(quarantine)
             .map_err(|error| End::NoLook(error.to_string()))?;
         let plan = gc::plan(&snapshot, &self.rules.policy, targets);
-        self.tell_if_incomplete(snapshot.seen);
         let violations = gc::check::check(&plan.removals, &snapshot, &self.rules.policy);
         for violation in &violations {
             tracing::error!(%violation, "the plan breaks a rule; this is a bug in crisweep");

@@ -63,6 +63,7 @@ async fn refused(cri: &Cri) -> usize {
     let (_, sizes) = text.split_once("larger than max (").unwrap();
     let (bytes, limit) = sizes.split_once(" vs. ").unwrap();
     assert_eq!(limit, format!("{LIMIT})"));
+    println!("a list of {bytes} bytes is refused");
     bytes.parse().unwrap()
 }
 

@@ -454,6 +454,28 @@ async fn questions_that_hang_end_and_leave_a_gap() {
 }
 
 #[tokio::test]
+async fn a_list_that_was_read_in_parts_and_then_not_at_all_is_an_error_and_not_empty() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_exited();
+    let bytes = rig.containers().await.response_bytes;
+    rig.sim.ignore_filters(true);
+    for _ in 0..=RETRY_EVERY {
+        let error = rig.client.list_containers().await.unwrap_err();
+        assert!(
+            matches!(error, Error::TooLarge { bytes: told, .. } if told == bytes),
+            "{error}"
+        );
+    }
+    // The top was tried again meanwhile, and is again when it would work.
+    rig.sim.set_send_limit(64 << 20);
+    let mut looks = 1;
+    while rig.client.list_containers().await.is_err() {
+        looks += 1;
+        assert!(looks <= RETRY_EVERY);
+    }
+}
+
+#[tokio::test]
 async fn a_runtime_that_goes_away_on_a_lower_rung_is_lost_and_not_empty() {
     let rig = Rig::new(Options::default());
     rig.forbid_exited();
