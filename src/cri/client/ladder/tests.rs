@@ -340,6 +340,22 @@ async fn links_to_logs_tell_ids() {
 }
 
 #[tokio::test]
+async fn links_without_a_container_are_not_asked_about_where_all_ids_are_known() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    rig.write_links();
+    let id = ContainerId::new(rig.sim.container_id("default/web-0/app#0").unwrap()).unwrap();
+    rig.client.remove_container(&id).await.unwrap();
+    rig.forbid_exited();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::PerPod, Coverage::Whole)
+    );
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 0);
+}
+
+#[tokio::test]
 async fn a_runtime_that_applies_no_filter_is_asked_id_by_id() {
     let rig = Rig::new(Options::default());
     let bytes = rig.weigh_all();
