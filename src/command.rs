@@ -40,6 +40,9 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     let runner = app::runner(&config, flag).await?;
     let look = settled_look(&runner).await?;
     let snapshot = look.snapshot(BTreeMap::new())?;
+    if !snapshot.seen.is_all() {
+        eprintln!("the runtime's lists could not be read whole; only what is certain goes");
+    }
     let plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
     match args.pass.output {
         Output::Json => print(&serde_json::to_string_pretty(&plan)?),

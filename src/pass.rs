@@ -174,6 +174,7 @@ impl<'a> Run<'a> {
             .update(|pass| pass.before = Some(look.figures()));
         if dry_run {
             let plan = self.plan(&look, &targets)?;
+            self.tell_if_incomplete(look.seen());
             if targets.contains(&Target::Logs) {
                 self.complain(&look.logs.unread);
             }
@@ -196,6 +197,7 @@ impl<'a> Run<'a> {
     /// Cleans one target; says whether anything was tried.
     async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<bool, End> {
         let plan = self.plan(look, &[target].into())?;
+        self.tell_if_incomplete(look.seen());
         tell::plan(self.record, &plan, target);
         if target == Target::Logs && !self.can_reach_logs(look, &plan) {
             return Ok(false);
@@ -315,7 +317,6 @@ impl<'a> Run<'a> {
             snapshot.removed = self.gone.all();
         }
         let plan = gc::plan(&snapshot, &self.rules.policy, targets);
-        self.tell_if_incomplete(snapshot.seen);
         let violations = gc::check::check(&plan.removals, &snapshot, &self.rules.policy);
         for violation in &violations {
             tracing::error!(%violation, "the plan breaks a rule; this is a bug in crisweep");

@@ -18,7 +18,7 @@ use crate::support::wait::{PATIENCE, wait_for};
 const KIB: usize = 1024;
 const LIMIT: usize = 16 << 20;
 
-/// Ten pods that live with 74 containers each that were made and not started: 15.8 MB of rows.
+/// Ten pods that live with 74 containers each that were made and not started: just below the limit.
 fn waiting() -> Vec<PodPlan> {
     let names: Vec<String> = (0..74).map(|number| format!("wait-{number}")).collect();
     let mut containers: Vec<_> = names
@@ -33,15 +33,15 @@ fn waiting() -> Vec<PodPlan> {
     (0..10).map(pod).collect()
 }
 
-/// One pod with 800 such containers: 17.1 MB of rows.
+/// One pod with containers of such rows that are over the limit together.
 fn crowd() -> PodPlan {
-    let names: Vec<String> = (0..800).map(|number| format!("wait-{number}")).collect();
+    let names: Vec<String> = (0..300).map(|number| format!("wait-{number}")).collect();
     let containers: Vec<_> = names
         .iter()
         .map(|name| (name.as_str(), 0, End::Created))
         .collect();
     let pod = PodPlan::new(50, "crowd".to_owned(), Known::Active);
-    pod.sandbox(Fate::Ready, &containers).with_ballast(20 * KIB)
+    pod.sandbox(Fate::Ready, &containers).with_ballast(60 * KIB)
 }
 
 /// Deleted pods, each with three dead containers of such a row and a dead sandbox.
@@ -63,6 +63,7 @@ async fn refused(cri: &Cri) -> usize {
     let (_, sizes) = text.split_once("larger than max (").unwrap();
     let (bytes, limit) = sizes.split_once(" vs. ").unwrap();
     assert_eq!(limit, format!("{LIMIT})"));
+    println!("a list of {bytes} bytes is refused");
     bytes.parse().unwrap()
 }
 
@@ -196,7 +197,7 @@ async fn a_node_that_nobody_can_list_is_swept_and_listed_again() {
     due(&crisweep, 0).await;
     let page = crisweep.metrics().await;
     for line in [
-        "cri_containers{state=\"created\"} 1540",
+        "cri_containers{state=\"created\"} 1040",
         "cri_containers{state=\"running\"} 10",
         "cri_containers{state=\"exited\"} 0",
         "cri_pod_sandboxes{state=\"notready\"} 0",

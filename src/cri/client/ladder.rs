@@ -88,16 +88,19 @@ impl Stand {
                 ..Memory::default()
             };
         }
-        let mut begin = memory.clone();
-        if begin.below {
-            begin.looks += 1;
-            if begin.looks >= RETRY_EVERY {
-                begin.looks = 0;
-                begin.below = false;
-                begin.tight.clear();
-            }
+        if !memory.below {
+            return memory.clone();
         }
-        begin
+        memory.looks += 1;
+        if memory.looks < RETRY_EVERY {
+            return memory.clone();
+        }
+        memory.looks = 0;
+        Memory {
+            below: false,
+            tight: BTreeSet::new(),
+            ..memory.clone()
+        }
     }
 
     /// Keeps where the look ended.
@@ -160,18 +163,17 @@ async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
     let link = client.runtime();
     let stand = K::stand(&client.shared.stands);
     let mut memory = stand.begin(link.connection());
-    let mut refusal = None;
+    let clock = Clock::new(client.timeout());
     if !memory.below {
-        match link.list::<K>(&K::LIST, client.timeout()).await {
+        match link.list::<K>(&K::LIST, clock.next()).await {
             Ok((mode, page)) => {
                 let limit_bytes = memory.told.map(|told| told.limit);
                 stand.end(K::NAME, memory);
                 return Ok(whole(mode, page, limit_bytes, started));
             }
-            Err(error) => refusal = Some(memory.refused(error)?),
+            Err(error) => memory.refused(error)?,
         }
     }
-    let clock = Clock::new(client.timeout());
     let (mut found, tight) = by_state::<K>(client, &memory, clock).await?;
     let (mut mode, mut coverage) = (ListMode::PerState, Coverage::Whole);
     if !tight.is_empty() {
@@ -183,8 +185,16 @@ async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
             false => Coverage::Living,
         };
     }
-    if let Some(error) = refusal.filter(|_| found.is_empty() && coverage != Coverage::Whole) {
-        return Err(error);
+    if let Some(Told { bytes, limit }) = memory.told
+        && found.is_empty()
+        && coverage != Coverage::Whole
+    {
+        let method = K::LIST.unary.name;
+        return Err(Error::TooLarge {
+            method,
+            bytes,
+            limit,
+        });
     }
     memory.look_over(&found, tight, coverage);
     let limit_bytes = memory.told.map(|told| told.limit);
@@ -266,15 +276,15 @@ async fn ask<K: Kind>(
 }
 
 impl Memory {
-    /// Notes that the unfiltered list is over the limit; any other error is handed back as one.
-    fn refused(&mut self, error: Error) -> Result<Error, Error> {
+    /// Notes that the unfiltered list is over the limit; any other error stays one.
+    fn refused(&mut self, error: Error) -> Result<(), Error> {
         let Error::TooLarge { bytes, limit, .. } = error else {
             return Err(error);
         };
         let limit = self.told.map_or(limit, |told| told.limit.min(limit));
         self.told = Some(Told { bytes, limit });
         self.below = true;
-        Ok(error)
+        Ok(())
     }
 
     /// Decides from what was found where the next look begins.

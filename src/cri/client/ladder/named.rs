@@ -89,7 +89,8 @@ pub(super) async fn read<K: Kind>(
         asking.pods(unasked, found).await?;
     }
     let mut left: BTreeSet<Box<str>> = missing(found).into_iter().map(|(id, _)| id).collect();
-    if K::LABEL == "container" {
+    // Links outlive their containers: they tell nothing to whom all ids are known.
+    if ids.is_none() && K::LABEL == "container" {
         let on_disk = names.containers.iter().map(ContainerId::as_str);
         left.extend(on_disk.filter(|id| !found.contains(id)).map(Box::from));
     }

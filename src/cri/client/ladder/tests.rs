@@ -340,6 +340,22 @@ async fn links_to_logs_tell_ids() {
 }
 
 #[tokio::test]
+async fn links_without_a_container_are_not_asked_about_where_all_ids_are_known() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    rig.write_links();
+    let id = ContainerId::new(rig.sim.container_id("default/web-0/app#0").unwrap()).unwrap();
+    rig.client.remove_container(&id).await.unwrap();
+    rig.forbid_exited();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::PerPod, Coverage::Whole)
+    );
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 0);
+}
+
+#[tokio::test]
 async fn a_runtime_that_applies_no_filter_is_asked_id_by_id() {
     let rig = Rig::new(Options::default());
     let bytes = rig.weigh_all();
@@ -450,6 +466,28 @@ async fn questions_that_hang_end_and_leave_a_gap() {
         } else {
             assert_eq!(listed.unwrap().coverage, Coverage::Living);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_was_read_in_parts_and_then_not_at_all_is_an_error_and_not_empty() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_exited();
+    let bytes = rig.containers().await.response_bytes;
+    rig.sim.ignore_filters(true);
+    for _ in 0..=RETRY_EVERY {
+        let error = rig.client.list_containers().await.unwrap_err();
+        assert!(
+            matches!(error, Error::TooLarge { bytes: told, .. } if told == bytes),
+            "{error}"
+        );
+    }
+    // The top was tried again meanwhile, and is again when it would work.
+    rig.sim.set_send_limit(64 << 20);
+    let mut looks = 1;
+    while rig.client.list_containers().await.is_err() {
+        looks += 1;
+        assert!(looks <= RETRY_EVERY);
     }
 }
 
