@@ -4,6 +4,7 @@
 //! (`cri::convert`, `pods`): past it no id is a bare `String` and nothing that must be there is
 //! optional.
 
+mod image_names;
 mod images;
 mod logs;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images};
 pub use logs::{
     LinkTarget, LinkedContainer, LogLink, LogTree, Logs, PodLogDir, RemovedContainer,

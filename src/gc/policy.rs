@@ -113,10 +113,30 @@ pub struct ImagePolicy {
     pub min_age: Duration,
     /// Images not used for longer go, room or not (the kubelet's `imageMaximumGCAge`). `None`: off.
     pub max_age: Option<Duration>,
-    /// The same under crisweep's own name. `None`: off.
+    /// The same as a wish of the operator's own, which the kubelet does not have. `None`: off.
     pub prune_unused_after: Option<Duration>,
     /// Images of which a tag or a digest matches one of these stay.
     pub keep: Vec<KeepPattern>,
+}
+
+impl ImagePolicy {
+    /// Says whether room is ever made: a high mark of 100 without `max_age` switches that off, as it
+    /// does for the kubelet.
+    pub fn makes_room(&self) -> bool {
+        self.high_threshold_percent < 100 || self.max_age.is_some()
+    }
+
+    /// Returns the policy as it holds once room is being made: freeing goes on down to the low mark.
+    /// For a pass that began above the high mark and looks again; on a node that never passed that mark
+    /// it would begin too early. Where room is never made, that stays so.
+    #[must_use]
+    pub fn freeing_on(&self) -> Self {
+        let mut on = self.clone();
+        if self.makes_room() {
+            on.high_threshold_percent = self.low_threshold_percent;
+        }
+        on
+    }
 }
 
 /// A regular expression on tags and digests; matches anywhere in them unless it is anchored.
@@ -200,5 +220,32 @@ impl Default for Policy {
             protect: Protect::default(),
             assume_finished_after: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks(high: u8, low: u8, max_age: Option<Duration>) -> ImagePolicy {
+        ImagePolicy {
+            high_threshold_percent: high,
+            low_threshold_percent: low,
+            max_age,
+            ..Policy::default().images
+        }
+    }
+
+    #[test]
+    fn freeing_goes_on_to_the_low_mark_unless_it_never_begins() {
+        let day = Some(Duration::from_secs(86_400));
+        assert_eq!(marks(85, 80, None).freeing_on(), marks(80, 80, None));
+        assert_eq!(marks(99, 0, None).freeing_on(), marks(0, 0, None));
+        assert_eq!(marks(100, 80, day).freeing_on(), marks(80, 80, day));
+        assert_eq!(marks(100, 80, None).freeing_on(), marks(100, 80, None));
+        assert!(!marks(100, 80, None).freeing_on().makes_room());
+        assert!(marks(100, 100, day).freeing_on().makes_room());
+        let twice = marks(85, 80, None).freeing_on().freeing_on();
+        assert_eq!(twice, marks(80, 80, None));
     }
 }

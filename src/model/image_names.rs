@@ -1,0 +1,216 @@
+//! Who an image's name may mean. Errs towards a match: what matches too much only keeps more.
+
+use std::collections::BTreeSet;
+
+use super::Image;
+
+/// Digits of a SHA-256 digest.
+const DIGEST_DIGITS: usize = 64;
+/// A shorter text is no beginning of an id, however hexadecimal.
+const PREFIX_DIGITS: usize = 4;
+
+/// Names of images as people, kubelets and runtimes write them, to be held against image records.
+///
+/// A name means an image if they are equal as text; if both have the same digest (`name@sha256:…`, an
+/// id with or without `sha256:`); if they are the same tag once `docker.io/`, `library/` and `:latest`
+/// are made up for; or if it is the beginning of the id, which runtimes accept for an id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageMatcher {
+    /// The names as they are, their digests, and their tags in the shortest form.
+    forms: BTreeSet<String>,
+    /// Beginnings of ids.
+    beginnings: BTreeSet<String>,
+}
+
+impl ImageMatcher {
+    /// Gathers names; empty ones mean nothing.
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut matcher = Self::default();
+        for name in names.into_iter().filter(|name| !name.is_empty()) {
+            let digits = name.strip_prefix("sha256:").unwrap_or(name);
+            if is_hex(digits) && (PREFIX_DIGITS..DIGEST_DIGITS).contains(&digits.len()) {
+                matcher.beginnings.insert(digits.to_owned());
+            }
+            matcher.forms.extend(forms(name));
+        }
+        matcher
+    }
+
+    /// Says whether one of the names means this image.
+    pub fn matches(&self, image: &Image) -> bool {
+        let id = image.id.as_str();
+        let digits = id.strip_prefix("sha256:").unwrap_or(id);
+        let tags_and_digests = image.repo_tags.iter().chain(&image.repo_digests);
+        let mut names = tags_and_digests.map(String::as_str).chain([id]);
+        names.any(|name| forms(name).any(|form| self.forms.contains(&form)))
+            || self
+                .beginnings
+                .iter()
+                .any(|beginning| digits.starts_with(beginning))
+    }
+}
+
+/// Returns the last part of a name's repository: `pause` of `registry.k8s.io/pause:3.9`.
+pub fn repository_leaf(name: &str) -> &str {
+    let name = name.split('@').next().unwrap_or_default();
+    let leaf = name.rsplit('/').next().unwrap_or_default();
+    leaf.split(':').next().unwrap_or_default()
+}
+
+/// Returns every form of a name: itself, its digest, its tag in the shortest form.
+fn forms(name: &str) -> impl Iterator<Item = String> {
+    let (repository, digest) = match name.split_once('@') {
+        Some((repository, digest)) => (repository, Some(digest)),
+        None => (name, is_digest(name).then_some(name)),
+    };
+    let digest = digest.map(|digest| {
+        let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
+        digits.to_owned()
+    });
+    // `name@sha256:…` says nothing of a tag, least of all `latest`.
+    let tagged = if name.contains('@') {
+        has_tag(repository)
+    } else {
+        digest.is_none()
+    };
+    let tag = tagged.then(|| shortest(repository));
+    [Some(name.to_owned()), digest, tag].into_iter().flatten()
+}
+
+fn shortest(name: &str) -> String {
+    let name = name.strip_prefix("index.").unwrap_or(name);
+    let name = name.strip_prefix("docker.io/").unwrap_or(name);
+    let name = name.strip_prefix("library/").unwrap_or(name);
+    if has_tag(name) {
+        name.to_owned()
+    } else {
+        format!("{name}:latest")
+    }
+}
+
+/// A colon before the last slash is a registry's port.
+fn has_tag(name: &str) -> bool {
+    name.rsplit('/')
+        .next()
+        .is_some_and(|leaf| leaf.contains(':'))
+}
+
+fn is_digest(text: &str) -> bool {
+    let digits = text.strip_prefix("sha256:").unwrap_or(text);
+    digits.len() == DIGEST_DIGITS && is_hex(digits)
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes()
+        .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ImageId;
+
+    const ID: &str = "sha256:6b3f00000000000000000000000000000000000000000000000000000000000a";
+    const DIGEST: &str = "sha256:9c1e00000000000000000000000000000000000000000000000000000000000b";
+
+    fn image(tags: &[&str]) -> Image {
+        Image {
+            id: ImageId::new(ID).unwrap(),
+            repo_tags: tags.iter().map(|&tag| tag.into()).collect(),
+            repo_digests: vec![format!("docker.io/library/busybox@{DIGEST}")],
+            size_bytes: 1,
+            pinned: false,
+            handler: String::new(),
+        }
+    }
+
+    fn means(name: &str, tag: &str) -> bool {
+        ImageMatcher::new([name]).matches(&image(&[tag]))
+    }
+
+    #[test]
+    fn a_name_means_the_tag_however_long_it_is_written() {
+        let long = "docker.io/library/busybox:latest";
+        for name in [
+            long,
+            "busybox",
+            "busybox:latest",
+            "library/busybox",
+            "docker.io/busybox",
+            "index.docker.io/library/busybox",
+        ] {
+            assert!(means(name, long), "{name}");
+            assert!(means(long, name), "{name}");
+        }
+        assert!(means("docker.io/team/app", "team/app:latest"));
+        assert!(means("localhost:5000/app", "localhost:5000/app:latest"));
+    }
+
+    #[test]
+    fn another_tag_registry_or_repository_is_another_image() {
+        let long = "docker.io/library/busybox:latest";
+        for name in [
+            "busybox:1.36",
+            "quay.io/busybox",
+            "team/busybox",
+            "busybo",
+            "localhost/busybox",
+            "",
+        ] {
+            assert!(!means(name, long), "{name}");
+        }
+        assert!(!means("localhost:5000/app", "localhost/app:latest"));
+        assert!(!ImageMatcher::default().matches(&image(&[long])));
+    }
+
+    #[test]
+    fn a_digest_means_the_image_under_any_repository() {
+        let digits = |digest: &str| digest.trim_start_matches("sha256:").to_owned();
+        for name in [
+            ID.to_owned(),
+            digits(ID),
+            DIGEST.to_owned(),
+            format!("busybox@{DIGEST}"),
+            format!("mirror.example/busybox:1.36@{DIGEST}"),
+            format!("mirror.example/busybox@{ID}"),
+        ] {
+            assert!(means(&name, "other:1"), "{name}");
+        }
+        let other = ID.replace('a', "f");
+        assert!(!means(&other, "other:1"));
+        assert!(!means(&format!("other@{other}"), "other:latest"));
+        // The tag has moved on, or the digest is a list's: either may be meant.
+        assert!(means(&format!("other:1@{other}"), "other:1"));
+    }
+
+    #[test]
+    fn a_beginning_of_the_id_means_the_image() {
+        for name in ["6b3f", "6b3f0000", "sha256:6b3f0"] {
+            assert!(means(name, "other:1"), "{name}");
+        }
+        for name in ["6b3", "6b3e", "9c1e", "sha256:"] {
+            assert!(!means(name, "other:1"), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_id_without_sha256_is_the_same_id() {
+        let mut bare = image(&[]);
+        bare.id = ImageId::new(ID.trim_start_matches("sha256:")).unwrap();
+        assert!(ImageMatcher::new([ID]).matches(&bare));
+    }
+
+    #[test]
+    fn the_leaf_is_the_repositorys_last_part() {
+        for (name, leaf) in [
+            ("registry.k8s.io/pause:3.9", "pause"),
+            ("localhost:5000/pause", "pause"),
+            ("pause", "pause"),
+            ("rancher/mirrored-pause@sha256:ab", "mirrored-pause"),
+            ("pause/agent:1", "agent"),
+            ("", ""),
+        ] {
+            assert_eq!(repository_leaf(name), leaf, "{name}");
+        }
+    }
+}
