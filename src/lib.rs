@@ -11,13 +11,13 @@
 //! | [`telemetry`] | config | logging set-up |
 //! | [`cri`] | model, report | the runtime |
 //! | [`pods`] | model | the pod source |
-//! | [`observe`] | cri, memory, pods, model, report | one look at the node, shared |
+//! | [`memory`] | - | gives freed memory back |
 //! | [`metrics`] | gc, report | own counters |
+//! | [`state`] | gc, metrics, model, report | what outlives the process: journal, image ages, lock |
+//! | [`observe`] | cri, memory, pods, model, report, state | one look at the node, shared |
 //! | [`scrape`] | observe, cri, model, gc, report, metrics | the metrics page |
 //! | [`quarantine`] | model, report | sandboxes that failed |
-//! | [`memory`] | - | gives freed memory back |
 //! | [`record`] | report | a pass as others see it |
-//! | [`state`] | gc, metrics, report | what outlives the process: journal, image ages, lock |
 //! | [`pass`] | gc, model, observe, cri, metrics, quarantine, record, report, state | one pass |
 //! | [`worker`] | pass, gc, record, report, state | who may have a pass, one at a time |
 //! | [`http`] | config, memory, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report | the HTTP side |

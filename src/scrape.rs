@@ -93,7 +93,7 @@ fn encode_look(look: &Look, page: &mut Page) {
         sandboxes::encode(&sandboxes.rows, page);
     }
     if let Ok(images) = &look.images {
-        images::encode(&images.rows, containers, page);
+        images::encode(&images.rows, containers, &look.store, page);
     }
     lists::encode(look, page);
     if let Ok(filesystems) = &look.filesystems {

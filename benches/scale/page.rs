@@ -58,6 +58,7 @@ fn look(fixture: &Fixture) -> Look {
         )),
         sandboxes: Ok(listed(snapshot.sandboxes.clone(), fixture.sandboxes.len())),
         images: Ok(listed(Rows::default(), 0)),
+        store: snapshot.images.clone(),
         filesystems: Ok(Filesystems::default()),
         pods: Pods::clone(&snapshot.pods),
         pod_origin: PodOrigin::default(),

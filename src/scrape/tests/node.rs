@@ -10,8 +10,9 @@ use crate::cri::{self, ListMode, Listed};
 use crate::gc::{KeepReason, RemoveReason, Summary, Target};
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::{
-    Container, ContainerId, ContainerState, Filesystem, FilesystemUsage, Image, ImageId, Labels,
-    PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
+    Container, ContainerId, ContainerState, Filesystem, FilesystemUsage, Image, ImageId, Images,
+    Labels, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
+    PodsUnknown,
 };
 use crate::observe::{Filesystems, Look, Timings};
 use crate::report::{
@@ -163,6 +164,7 @@ pub(super) fn look() -> Look {
         containers: Ok(listed(containers(), ListMode::Unary)),
         sandboxes: Ok(listed(sandboxes, ListMode::Streaming)),
         images: Ok(listed(images, ListMode::Unary)),
+        store: Images::default(),
         filesystems: Ok(Filesystems {
             image: vec![
                 filesystem("/var/lib/images", 6_400),
@@ -175,7 +177,7 @@ pub(super) fn look() -> Look {
         exits_unknown: 4,
         last_exits: BTreeMap::new(),
         timings: Timings {
-            exits: Duration::ZERO,
+            statuses: Duration::ZERO,
             runtime: millis(1),
             containers: millis(11),
             sandboxes: millis(10),
