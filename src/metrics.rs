@@ -140,6 +140,7 @@ struct Series {
     removals: Table<(Target, RemoveReason), Counter>,
     removal_failures: Table<(Target, FailureClass), Counter>,
     removal_duration: Table<Target, Histogram>,
+    freed_bytes: Table<Target, Counter>,
     already_gone: Table<Target, Counter>,
     skipped: Table<Target, Counter>,
     alerts: Table<AlertResult, Counter>,
@@ -158,6 +159,7 @@ impl Metrics {
             removals: Table::new(Counter::default),
             removal_failures: Table::new(Counter::default),
             removal_duration: Table::new(|| Histogram::new(REMOVAL_BUCKETS)),
+            freed_bytes: Table::new(Counter::default),
             already_gone: Table::new(Counter::default),
             skipped: Table::new(Counter::default),
             alerts: Table::new(Counter::default),
@@ -218,6 +220,12 @@ impl Metrics {
         let series = &self.inner.series;
         series.removals.get((target, reason)).map(Counter::inc);
         series.observe_removal(target, took);
+    }
+
+    /// Counts the bytes that a removed object had, by its listed size.
+    pub fn freed(&self, target: Target, bytes: u64) {
+        let freed = self.inner.series.freed_bytes.get(target);
+        freed.map(|counter| counter.inc_by(bytes));
     }
 
     /// Counts a removal that failed, and how long that took.
@@ -299,6 +307,8 @@ impl Series {
             Unit::Seconds,
             self.removal_duration,
         );
+        let freed = "Listed size of what crisweep removed; shared layers counted in full";
+        registry.register_with_unit("freed", freed, Unit::Bytes, self.freed_bytes);
         let gone = "Planned objects that were gone before crisweep came to them";
         registry.register("removals_already_gone", gone, self.already_gone);
         let skipped = "Planned objects that were left because their state had changed";

@@ -1,11 +1,15 @@
 //! Removes one object, after asking about it once more. The plan may be minutes old; this question
 //! is not.
 
+mod image;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cri;
 use crate::gc::{Expected, Removal, Target};
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState};
+use crate::observe::Look;
 use crate::report::FailureClass;
 
 /// What a container in state unknown is given to stop by itself: the kubelet's least.
@@ -31,8 +35,12 @@ pub(super) enum Outcome {
     Lost(String),
 }
 
-/// Asks, and removes what is still as planned.
-pub(super) async fn remove(client: &cri::Client, removal: &Removal) -> Outcome {
+/// Asks, and removes what is still as planned. `look` is the one that the plan rests on.
+pub(super) async fn remove(
+    client: &cri::Client,
+    look: Option<&Arc<Look>>,
+    removal: &Removal,
+) -> Outcome {
     let id = removal.subject.id.as_str();
     let result = match removal.subject.target {
         Target::Containers => match ContainerId::new(id) {
@@ -43,7 +51,11 @@ pub(super) async fn remove(client: &cri::Client, removal: &Removal) -> Outcome {
             Some(id) => sandbox(client, removal, &id).await,
             None => return Outcome::Skipped("it has no id"),
         },
-        Target::Logs | Target::Images => return Outcome::Skipped("nobody can remove it yet"),
+        Target::Images => match look {
+            Some(look) => image::image(client, look, removal).await,
+            None => return Outcome::Skipped("nobody knows what the plan rests on"),
+        },
+        Target::Logs => return Outcome::Skipped("nobody can remove it yet"),
     };
     result.unwrap_or_else(|error| failure(&error))
 }
