@@ -11,6 +11,7 @@ mod cases;
 mod command;
 mod gc_pass;
 mod http;
+mod images;
 mod kubelet_model;
 mod mid_pass;
 mod names;
