@@ -10,6 +10,7 @@
     reason = "a test says what is wrong by panicking"
 )]
 
+mod images;
 mod node;
 mod peers;
 mod support;

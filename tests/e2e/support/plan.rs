@@ -71,6 +71,8 @@ pub(crate) struct PodPlan {
     pub(crate) uid: String,
     pub(crate) known: Known,
     pub(crate) network: Network,
+    /// What its containers are made from; `None`: busybox.
+    pub(crate) image: Option<String>,
     pub(crate) sandboxes: Vec<SandboxPlan>,
 }
 
@@ -89,6 +91,7 @@ impl PodPlan {
             uid,
             known,
             network: Network::Host,
+            image: None,
             sandboxes: Vec::new(),
         }
     }
@@ -109,6 +112,12 @@ impl PodPlan {
             fate,
             containers,
         });
+        self
+    }
+
+    /// Makes its containers from this image.
+    pub(crate) fn with_image(mut self, tag: &str) -> Self {
+        self.image = Some(tag.to_owned());
         self
     }
 
