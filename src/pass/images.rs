@@ -87,12 +87,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Says whether the images are known, and writes down why not: then the pass is not complete.
+    /// Says whether the images are known, and writes down once why not: then the pass is not complete.
     pub(super) fn images_are_known(&mut self, look: &Look) -> bool {
         let Images::Unknown(why) = &look.store else {
             return true;
         };
-        if self.rules.policy.images.enabled {
+        if self.rules.policy.images.enabled && !self.incomplete {
             self.record.error(format!("images: {why}"));
             self.incomplete = true;
         }
