@@ -57,6 +57,9 @@ pub async fn serve(
     let mut runner = runner(&config, flag).await?;
     let history = match open_state(&config, &runner).await? {
         Some(opened) => {
+            runner
+                .observer
+                .remember(opened.ages, opened.journal.clone());
             runner.journal = opened.journal;
             opened.history
         }
@@ -98,6 +101,7 @@ pub async fn serve(
     }
     stop.passes_over.cancel();
     while tasks.join_next().await.is_some() {}
+    runner.observer.save_ages();
     runner.journal.settled(LAST_WRITES).await;
     tracing::info!("down");
     Ok(())

@@ -1,13 +1,14 @@
 //! `crisweep plan` and `crisweep gc`: one look or one pass here and now, shown to a person or a
 //! machine. The same code as the service's.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod text;
+
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -15,18 +16,19 @@ use tokio_util::sync::CancellationToken;
 use crate::app;
 use crate::cli::{GcArgs, Output, PlanArgs};
 use crate::config::{Config, Mode};
+use crate::gc;
 use crate::gc::gate::Options;
-use crate::gc::{self, Plan, Subject, Target};
 use crate::model::Pods;
 use crate::observe::Look;
 use crate::pass::Runner;
 use crate::record::Record;
 use crate::report::{Cause, Outcome, Pass};
-use crate::state::Journal;
+use crate::state::{self, Journal};
 use crate::worker::{Answer, Request, Worker};
+use text::{pass_text, plan_text};
 
-/// Rows of a table for people; the rest is counted. JSON has all.
-const ROWS_MAX: usize = 200;
+/// How long the image ages are waited for.
+const AGES_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs `crisweep plan`; returns whether all went well.
 ///
@@ -38,6 +40,7 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
         rules.policy.assume_finished_after = (!after.is_zero()).then_some(after);
     }
     let runner = app::runner(&config, flag).await?;
+    read_ages(&config, &runner).await;
     let look = settled_look(&runner).await?;
     let snapshot = look.snapshot(BTreeMap::new())?;
     if !snapshot.seen.is_all() {
@@ -59,8 +62,10 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     let mut runner = app::runner(&config, flag).await?;
     if !args.dry_run && config.mode == Mode::Enforce {
         take_over(&config, &mut runner).await?;
+    } else {
+        read_ages(&config, &runner).await;
     }
-    let journal = runner.journal.clone();
+    let (journal, observer) = (runner.journal.clone(), runner.observer.clone());
     settled_look(&runner).await?;
     let shutdown = CancellationToken::new();
     let brakes = gc::gate::Brakes {
@@ -93,6 +98,7 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     working
         .await
         .context("the worker died; this is a bug in crisweep")?;
+    observer.save_ages();
     journal.settled(app::LAST_WRITES).await;
     let pass = record.pass();
     match args.pass.output {
@@ -110,8 +116,28 @@ async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<()> {
     let opened = app::open_state(config, runner).await.map_err(|held| {
         anyhow::anyhow!("{held}; ask that one instead: curl -X POST localhost:20950/gc")
     })?;
-    runner.journal = opened.map_or_else(Journal::none, |opened| opened.journal);
+    if let Some(opened) = opened {
+        runner
+            .observer
+            .remember(opened.ages, opened.journal.clone());
+        runner.journal = opened.journal;
+    }
     Ok(())
+}
+
+/// Reads the image ages that a service keeps, without its lock: it may be running. What it has not
+/// saved yet, at most five minutes, is missing.
+async fn read_ages(config: &Config, runner: &Runner) {
+    let Some(dir) = config.state.dir.clone() else {
+        return;
+    };
+    let read = tokio::task::spawn_blocking(move || state::read_ages(&dir));
+    match tokio::time::timeout(AGES_PATIENCE, read).await {
+        Ok(Ok(ages)) => runner.observer.remember(ages, Journal::none()),
+        Ok(Err(_)) | Err(_) => {
+            tracing::warn!("the image ages could not be read in time; every image is young");
+        }
+    }
 }
 
 async fn stop_asked(interrupts: &mut Signal, terminates: &mut Signal) {
@@ -241,169 +267,4 @@ fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     // A closed pipe (`| head`) is not worth a word.
     drop(writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()));
-}
-
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_preset(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.to_vec());
-    table
-}
-
-fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
-    let mut text = String::new();
-    let header = [
-        "VERDICT",
-        "REASON",
-        "TARGET",
-        "NAMESPACE/POD",
-        "NAME",
-        "#",
-        "AGE",
-        "POD IS",
-        "ID",
-    ];
-    let mut rows = table(&header);
-    let removed = plan
-        .removals
-        .iter()
-        .map(|r| (&r.subject, "remove", r.reason.label()));
-    let kept = plan
-        .kept
-        .iter()
-        .map(|k| (&k.subject, "keep", k.reason.label()));
-    let shown = removed.chain(kept.take(if all { usize::MAX } else { 0 }));
-    let mut count = 0;
-    for (subject, verdict, reason) in shown {
-        count += 1;
-        if count <= ROWS_MAX {
-            rows.add_row(row(subject, verdict, reason));
-        }
-    }
-    if count > 0 {
-        text.push_str(&rows.trim_fmt());
-        text.push('\n');
-    }
-    if count > ROWS_MAX {
-        text.push_str(&format!(
-            "... and {} more; --output json has all\n",
-            count - ROWS_MAX
-        ));
-    }
-    if let Pods::Unknown(why) = &look.pods {
-        text.push_str(&format!(
-            "\nnothing is known of the pods: {why}; only surplus goes\n"
-        ));
-    }
-    if plan.summary.contains_key(&Target::Logs) {
-        for why in &look.logs.unread {
-            text.push_str(&format!("\nlogs could not be read: {why}\n"));
-        }
-    }
-    text.push('\n');
-    for (target, summary) in &plan.summary {
-        let remove: Vec<String> = summary
-            .remove
-            .iter()
-            .map(|(why, n)| format!("{} {n}", why.label()))
-            .collect();
-        let keep: Vec<String> = summary
-            .keep
-            .iter()
-            .map(|(why, n)| format!("{} {n}", why.label()))
-            .collect();
-        text.push_str(&line(
-            *target,
-            "remove",
-            summary.remove.values().sum(),
-            &remove,
-        ));
-        text.push_str(&line(*target, "keep", summary.keep.values().sum(), &keep));
-    }
-    text
-}
-
-fn line(target: Target, verdict: &str, count: usize, reasons: &[String]) -> String {
-    let reasons = if reasons.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", reasons.join(", "))
-    };
-    format!("{target}: {verdict} {count}{reasons}\n")
-}
-
-fn row(subject: &Subject, verdict: &str, reason: &str) -> Vec<String> {
-    let pod = subject.pod.as_ref();
-    let short: String = subject.id.chars().take(13).collect();
-    let age = Duration::from_secs(u64::try_from(subject.age_seconds).unwrap_or(0));
-    let state = serde_json::to_string(&subject.pod_state).unwrap_or_default();
-    vec![
-        verdict.to_owned(),
-        reason.to_owned(),
-        subject.target.label().to_owned(),
-        pod.map_or_else(
-            || "-".to_owned(),
-            |pod| format!("{}/{}", pod.namespace, pod.name),
-        ),
-        if subject.name.is_empty() {
-            "-".to_owned()
-        } else {
-            subject.name.clone()
-        },
-        subject.attempt.to_string(),
-        short_age(age),
-        state.trim_matches('"').to_owned(),
-        short,
-    ]
-}
-
-/// The two largest units, as kubectl writes ages.
-fn short_age(age: Duration) -> String {
-    let text = humantime::format_duration(age).to_string();
-    text.split(' ').take(2).collect::<Vec<_>>().join("")
-}
-
-fn pass_text(pass: &Pass) -> String {
-    let header = [
-        "TARGET",
-        "PLANNED",
-        "REMOVED",
-        "ALREADY GONE",
-        "FAILED",
-        "SKIPPED",
-        "REMAINING",
-        "KEPT",
-    ];
-    let mut rows = table(&header);
-    for (target, report) in &pass.targets {
-        let kept: Vec<String> = report
-            .kept
-            .iter()
-            .map(|(why, n)| format!("{} {n}", why.label()))
-            .collect();
-        rows.add_row(vec![
-            target.label().to_owned(),
-            report.planned.to_string(),
-            report.removed.to_string(),
-            report.already_gone.to_string(),
-            report.failed.to_string(),
-            report.skipped.to_string(),
-            report.remaining.to_string(),
-            kept.join(", "),
-        ]);
-    }
-    let outcome = pass.outcome.map_or("unfinished", Outcome::label);
-    let dry = if pass.dry_run {
-        " (dry run: nothing was removed)"
-    } else {
-        ""
-    };
-    let mut text = format!("{}\n\n{outcome}{dry}\n", rows.trim_fmt());
-    let distinct: BTreeSet<&String> = pass.errors.iter().collect();
-    for error in distinct {
-        text.push_str(&format!("  {error}\n"));
-    }
-    text
 }

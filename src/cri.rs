@@ -68,8 +68,8 @@ pub struct Version {
 pub struct Status {
     /// Its conditions, in its own order.
     pub conditions: Vec<Condition>,
-    /// The image that sandboxes are made from, where the runtime's configuration names one.
-    pub sandbox_image: Option<String>,
+    /// What sandboxes are made from, as far as the runtime's configuration names it.
+    pub sandbox_images: Vec<String>,
 }
 
 /// One condition of the runtime.
@@ -186,6 +186,8 @@ pub struct ContainerStatus {
     pub reason: String,
     /// Its log file; empty if it has none.
     pub log_path: String,
+    /// Every name of the images that it has mounted as volumes.
+    pub volume_images: Vec<String>,
 }
 
 /// One sandbox, asked about by its id.

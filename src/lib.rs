@@ -12,13 +12,13 @@
 //! | [`cri`] | model, report | the runtime |
 //! | [`pods`] | model | the pod source |
 //! | [`logs`] | model, report | the files below the log roots |
-//! | [`observe`] | cri, logs, memory, pods, model, report | one look at the node, shared |
+//! | [`memory`] | - | gives freed memory back |
 //! | [`metrics`] | gc, report | own counters |
+//! | [`state`] | gc, metrics, model, report | what outlives the process: journal, image ages, lock |
+//! | [`observe`] | cri, logs, memory, pods, model, report, state | one look at the node, shared |
 //! | [`scrape`] | observe, cri, model, gc, report, metrics, thresholds | the metrics page |
 //! | [`quarantine`] | model, report | sandboxes that failed |
-//! | [`memory`] | - | gives freed memory back |
 //! | [`record`] | report | a pass as others see it |
-//! | [`state`] | gc, metrics, report | what outlives the process: journal, image ages, lock |
 //! | [`pass`] | gc, logs, model, observe, cri, metrics, quarantine, record, report, state | one pass |
 //! | [`worker`] | pass, gc, record, report, state | who may have a pass, one at a time |
 //! | [`alert`] | gc, report | what an alert asks of this node |

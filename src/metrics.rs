@@ -141,6 +141,7 @@ struct Series {
     removals: Table<Removed, Counter>,
     removal_failures: Table<(Target, FailureClass), Counter>,
     removal_duration: Table<Target, Histogram>,
+    freed_bytes: Table<Target, Counter>,
     already_gone: Table<Target, Counter>,
     skipped: Table<Target, Counter>,
     alerts: Table<AlertResult, Counter>,
@@ -160,6 +161,7 @@ impl Metrics {
             removals: Table::new(Counter::default),
             removal_failures: Table::new(Counter::default),
             removal_duration: Table::new(|| Histogram::new(REMOVAL_BUCKETS)),
+            freed_bytes: Table::new(Counter::default),
             already_gone: Table::new(Counter::default),
             skipped: Table::new(Counter::default),
             alerts: Table::new(Counter::default),
@@ -224,6 +226,12 @@ impl Metrics {
             .get(Removed(target, reason))
             .map(Counter::inc);
         series.observe_removal(target, took);
+    }
+
+    /// Counts the bytes that a removed object had, by its listed size.
+    pub fn freed(&self, target: Target, bytes: u64) {
+        let freed = self.inner.series.freed_bytes.get(target);
+        freed.map(|counter| counter.inc_by(bytes));
     }
 
     /// Counts a removal that failed, and how long that took.
@@ -310,6 +318,8 @@ impl Series {
             Unit::Seconds,
             self.removal_duration,
         );
+        let freed = "Listed size of what crisweep removed; shared layers counted in full";
+        registry.register_with_unit("freed", freed, Unit::Bytes, self.freed_bytes);
         let gone = "Planned objects that were gone before crisweep came to them";
         registry.register("removals_already_gone", gone, self.already_gone);
         let skipped = "Planned objects that were left because their state had changed";

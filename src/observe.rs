@@ -3,9 +3,14 @@
 //! All who ask share one look while it is young (`collect.max_age`), and at most one is under way:
 //! two Prometheus servers must not list twice on a sick node. A pass always takes a look of its own.
 
-mod exits;
+mod ages;
+mod ask;
+mod asked;
 mod filesystems;
+mod images;
 mod logs;
+mod sandbox_images;
+mod statuses;
 mod weights;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,17 +31,20 @@ use crate::model::{
 };
 use crate::pods::PodSource;
 use crate::report::NodeFigures;
-use exits::Exits;
+use crate::state::{Ages, Journal};
+use ages::AgeBook;
 use filesystems::Statvfs;
 use logs::Scanner;
+use sandbox_images::SandboxImages;
+use statuses::Statuses;
 pub use weights::{Weight, Weights};
 
-/// How long a shared look asks for exit times. What is missing then counts as too young, and the
-/// next look goes on where this one stopped.
-const SHARED_EXITS_BUDGET: Duration = Duration::from_secs(3);
-/// The same for a pass's look, which must know more: 20,000 exited containers at first sight take
-/// some 10 s.
-const FRESH_EXITS_BUDGET: Duration = Duration::from_secs(60);
+/// How long a shared look asks for statuses. What is missing then keeps (an exit time that is not
+/// known is too young, an image volume may be any image), and the next look goes on where this one
+/// stopped.
+const SHARED_STATUS_BUDGET: Duration = Duration::from_secs(3);
+/// The same for a pass's look, which must know more: 20,000 containers at first sight take some 10 s.
+const FRESH_STATUS_BUDGET: Duration = Duration::from_secs(60);
 
 /// How long a look asks about the containers of dead links. What is missing then stays, and the next
 /// look goes on where this one stopped.
@@ -58,8 +66,10 @@ pub struct Look {
     pub containers: Part<cri::Listed<Container>>,
     /// Its sandboxes.
     pub sandboxes: Part<cri::Listed<PodSandbox>>,
-    /// Its images.
+    /// Its images, one row for each key.
     pub images: Part<cri::Listed<Image>>,
+    /// The same as planning may know them: with their ages and their users.
+    pub store: Images,
     /// Its file systems.
     pub filesystems: Part<Filesystems>,
     /// What lies below the log roots; nothing while nobody wants to know.
@@ -86,8 +96,8 @@ pub struct Timings {
     pub runtime: Duration,
     /// The list of containers.
     pub containers: Duration,
-    /// The exit times that were not known yet.
-    pub exits: Duration,
+    /// What statuses tell and was not known yet.
+    pub statuses: Duration,
     /// The list of sandboxes.
     pub sandboxes: Duration,
     /// The list of images.
@@ -155,7 +165,7 @@ impl Look {
             pods: self.pods.clone(),
             last_exits: self.last_exits.clone(),
             quarantine,
-            images: Images::default(),
+            images: self.store.clone(),
             logs: self.logs.clone(),
             removed: Vec::new(),
         })
@@ -244,13 +254,15 @@ struct Inner {
     scanner: Scanner,
     flight: Mutex<Flight>,
     memory: tokio::sync::Mutex<Memory>,
+    ages: Mutex<AgeBook>,
 }
 
 /// What one look hands to the next; locked while a look is under way.
 #[derive(Debug)]
 struct Memory {
     pods: PodSource,
-    exits: Exits,
+    statuses: Statuses,
+    sandbox_images: SandboxImages,
     logs: logs::Known,
 }
 
@@ -266,9 +278,11 @@ impl Observer {
     pub fn new(client: cri::Client, pods: PodSource, host_root: PathBuf) -> Self {
         let memory = tokio::sync::Mutex::new(Memory {
             pods,
-            exits: Exits::default(),
+            statuses: Statuses::default(),
+            sandbox_images: SandboxImages::default(),
             logs: logs::Known::default(),
         });
+        let ages = Mutex::new(AgeBook::new(Ages::default(), Journal::none()));
         let statvfs = Statvfs::new(host_root);
         let flight = Mutex::default();
         Self {
@@ -278,6 +292,7 @@ impl Observer {
                 scanner: Scanner::new(),
                 flight,
                 memory,
+                ages,
             }),
         }
     }
@@ -285,6 +300,17 @@ impl Observer {
     /// Says where the logs are that looks shall see from now on; `None`: none. At first it is none.
     pub fn set_log_roots(&self, roots: Option<Roots>) {
         self.inner.scanner.set_roots(roots);
+    }
+
+    /// Goes on from these image ages, and saves them to `journal`. To be called before the first look:
+    /// what was seen before is forgotten.
+    pub fn remember(&self, ages: Ages, journal: Journal) {
+        *self.inner.ages() = AgeBook::new(ages, journal);
+    }
+
+    /// Saves the image ages that are not saved yet; to be called at the end.
+    pub fn save_ages(&self) {
+        self.inner.ages().save();
     }
 
     /// Returns the latest look, whatever its age.
@@ -310,7 +336,7 @@ impl Observer {
             }
             match &flight.under_way {
                 Some(receiver) => receiver.clone(),
-                None => self.start(&mut flight, SHARED_EXITS_BUDGET),
+                None => self.start(&mut flight, SHARED_STATUS_BUDGET),
             }
         };
         arrival(receiver).await
@@ -331,7 +357,7 @@ impl Observer {
             match &flight.under_way {
                 // Somebody was quicker, but began after this call too.
                 Some(receiver) => receiver.clone(),
-                None => self.start(&mut flight, FRESH_EXITS_BUDGET),
+                None => self.start(&mut flight, FRESH_STATUS_BUDGET),
             }
         };
         arrival(receiver).await
@@ -350,14 +376,14 @@ impl Observer {
     fn start(
         &self,
         flight: &mut Flight,
-        exits_budget: Duration,
+        status_budget: Duration,
     ) -> watch::Receiver<Option<Arc<Look>>> {
         let (sender, receiver) = watch::channel(None);
         flight.under_way = Some(receiver.clone());
         let inner = Arc::clone(&self.inner);
         tokio::spawn(async move {
             let landing = Landing { inner: &inner };
-            let look = Arc::new(look(&inner, exits_budget).await);
+            let look = Arc::new(look(&inner, status_budget).await);
             landing
                 .inner
                 .flight
@@ -377,6 +403,12 @@ impl Observer {
             .flight
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn ages(&self) -> std::sync::MutexGuard<'_, AgeBook> {
+        self.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -402,7 +434,7 @@ async fn arrival(mut receiver: watch::Receiver<Option<Arc<Look>>>) -> Result<Arc
     }
 }
 
-async fn look(inner: &Inner, exits_budget: Duration) -> Look {
+async fn look(inner: &Inner, status_budget: Duration) -> Look {
     let mut memory = inner.memory.lock().await;
     let client = &inner.client;
     // Both clocks are read before the first call, so that ages err towards young.
@@ -428,31 +460,23 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
         Ok(()) => timed(&mut timings.sandboxes, client.list_pod_sandboxes()).await,
         Err(error) => Err(error.clone()),
     };
-    let images = match &alive {
+    let mut images = match &alive {
         Ok(()) => timed(&mut timings.images, client.list_images()).await,
         Err(error) => Err(error.clone()),
     };
+    if let Ok(listed) = &mut images {
+        images::merge(&mut listed.rows);
+    }
     let filesystems = match &alive {
         Ok(()) => timed(&mut timings.filesystems, inner.statvfs.ask(client)).await,
         Err(error) => Err(error.clone()),
     };
     // After the runtime: a pod born in between must not look deleted.
     let told = timed(&mut timings.pods, memory.pods.read(taken_at)).await;
-    let mut exits_unknown = 0;
-    if let Ok(listed) = &mut containers {
-        let fill = memory
-            .exits
-            .fill(client, &mut listed.rows, taken_at, exits_budget);
-        exits_unknown = timed(&mut timings.exits, fill).await;
-        // What an incomplete list lacks may be there all the same.
-        if let Ok(holders) = &sandboxes
-            && listed.coverage.min(holders.coverage) == Coverage::Whole
-        {
-            memory
-                .exits
-                .forget_pods_without(&listed.rows, &holders.rows);
-        }
-    }
+    let until = Instant::now() + status_budget;
+    let asked = memory.ask(client, &mut containers, &sandboxes, taken_at, until);
+    let asked = timed(&mut timings.statuses, asked).await;
+    let store = inner.store(&images, &containers, &filesystems, &asked, taken_at);
     let seen = logs::Seen {
         containers: &containers,
         sandboxes: &sandboxes,
@@ -471,12 +495,13 @@ async fn look(inner: &Inner, exits_budget: Duration) -> Look {
         containers,
         sandboxes,
         images,
+        store,
         filesystems,
         logs,
         pods: told.pods,
         pod_origin: told.origin,
-        exits_unknown,
-        last_exits: memory.exits.last_exits().clone(),
+        exits_unknown: asked.exits_unknown,
+        last_exits: memory.statuses.last_exits().clone(),
         timings,
     }
 }

@@ -3,7 +3,9 @@
 //! Runs one pass at a time; who may ask for one is the worker's business.
 
 mod batch;
+mod due;
 mod end;
+mod images;
 mod logs;
 pub mod pace;
 mod remove;
@@ -20,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cri;
 use crate::gc::gate::Options;
-use crate::gc::{self, Plan, Policy, Removal, RemoveReason, Target};
+use crate::gc::{Policy, Removal, Target};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, Seen};
 use crate::observe::{Look, Observer};
@@ -132,6 +134,8 @@ struct Run<'a> {
     /// Removals that may still be started.
     budget: u64,
     losses: u32,
+    /// What would not go, by id. Images among them are not tried again in this pass.
+    stayed: BTreeSet<String>,
     /// The containers that went; their logs may follow them.
     gone: Gone,
     /// Something that the pass should have looked after could not be read or written.
@@ -162,6 +166,7 @@ impl<'a> Run<'a> {
             failed: 0,
             budget: rules.max_removals.unwrap_or(u64::MAX),
             losses: 0,
+            stayed: BTreeSet::new(),
             gone,
             blind: false,
         }
@@ -173,10 +178,13 @@ impl<'a> Run<'a> {
         self.record
             .update(|pass| pass.before = Some(look.figures()));
         if dry_run {
+            if targets.contains(&Target::Images) {
+                self.images_are_known(&look);
+            }
             let plan = self.plan(&look, &targets)?;
             self.tell_if_incomplete(look.seen());
             if targets.contains(&Target::Logs) {
-                self.complain(&look.logs.unread);
+                self.complain_of_logs(&look);
             }
             for target in &targets {
                 tell::plan(self.record, &plan, *target);
@@ -189,7 +197,12 @@ impl<'a> Run<'a> {
             if touched {
                 look = self.look_again().await?;
             }
-            touched |= self.clean(target, &mut look).await?;
+            touched |= match target {
+                Target::Images => self.clean_images(&mut look).await?,
+                Target::Containers | Target::Sandboxes | Target::Logs => {
+                    self.clean(target, &mut look).await?
+                }
+            };
         }
         Ok(())
     }
@@ -204,23 +217,19 @@ impl<'a> Run<'a> {
         }
         let mut due: VecDeque<Removal> = plan.removals.into();
         let planned = due.len();
-        let mut number = 0;
         while !due.is_empty() {
             self.bounds()?;
             if look.started.elapsed() > self.rules.max_age {
                 *look = self.look_again().await?;
                 due = self.still_due(look, target, due)?;
             }
-            let size = self
-                .rules
-                .batch_size
-                .min(usize::try_from(self.budget).unwrap_or(usize::MAX));
-            let batch: Vec<Removal> = due.drain(..size.min(due.len())).collect();
+            let size = self.batch_size(due.len());
+            let batch: Vec<Removal> = due.drain(..size).collect();
             if batch.is_empty() {
                 break;
             }
-            number += 1;
-            let open = self.batch(target, number, batch).await;
+            let number = self.next_number(target);
+            let open = self.batch(target, number, batch, look).await;
             tell::progress(self.record, target, number, planned);
             self.breaker()?;
             if !open.is_empty() {
@@ -239,8 +248,26 @@ impl<'a> Run<'a> {
         Ok(planned > 0)
     }
 
-    /// Runs one batch; returns what a cancel or the runtime's going away left open.
-    async fn batch(&mut self, target: Target, number: u64, batch: Vec<Removal>) -> Vec<Removal> {
+    /// Returns how many of so many the next batch takes.
+    fn batch_size(&self, due: usize) -> usize {
+        let budget = usize::try_from(self.budget).unwrap_or(usize::MAX);
+        self.rules.batch_size.min(budget).min(due)
+    }
+
+    /// Returns the number of a target's next batch, from 1.
+    fn next_number(&self, target: Target) -> u64 {
+        let pass = self.record.pass();
+        pass.targets.get(&target).map_or(0, |report| report.batches) + 1
+    }
+
+    /// Runs one batch; returns what a cancel, the deadline or the runtime's going away left open.
+    async fn batch(
+        &mut self,
+        target: Target,
+        number: u64,
+        batch: Vec<Removal>,
+        look: &Arc<Look>,
+    ) -> Vec<Removal> {
         self.batches += 1;
         let size = batch.len();
         self.budget = self
@@ -260,16 +287,23 @@ impl<'a> Run<'a> {
         journal
             .intended(&self.record.id(), number, &batch, JOURNAL_PATIENCE)
             .await;
-        let (tally, executor) = (&mut Tally::default(), &mut self.executor);
+        let (mut tally, executor) = (Tally::default(), &mut self.executor);
         let (runner, record, rules) = (self.runner, self.record, self.rules);
-        let unstarted = executor
-            .run(number, batch, |done| {
-                tally.note(runner, record, rules, done);
-            })
-            .await;
-        self.take(tally);
+        let on_done = |done| tally.note(runner, record, rules, done);
+        let unstarted = match target {
+            Target::Images => {
+                let deadline = self.rules.deadline.map(|deadline| self.started + deadline);
+                executor
+                    .run_one_by_one(number, batch, look, deadline, on_done)
+                    .await
+            }
+            Target::Containers | Target::Sandboxes | Target::Logs => {
+                executor.run(number, batch, on_done).await
+            }
+        };
+        self.take(&mut tally);
         self.runner.journal.progress(&self.record.pass());
-        let mut open = std::mem::take(&mut tally.lost);
+        let mut open = tally.lost;
         open.extend(unstarted);
         self.budget = self
             .budget
@@ -277,9 +311,10 @@ impl<'a> Run<'a> {
         open
     }
 
-    fn take(&mut self, tally: &Tally) {
+    fn take(&mut self, tally: &mut Tally) {
         self.tries += tally.tries;
         self.failed += tally.failed;
+        self.stayed.append(&mut tally.stayed);
     }
 
     async fn look(&mut self) -> Result<Arc<Look>, End> {
@@ -307,66 +342,12 @@ impl<'a> Run<'a> {
         Ok(look)
     }
 
-    /// Plans, and has the plan checked.
-    fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, End> {
-        let quarantine = self.runner.quarantine().next_tries();
-        let mut snapshot = look
-            .snapshot(quarantine)
-            .map_err(|error| End::NoLook(error.to_string()))?;
-        if targets.contains(&Target::Logs) {
-            snapshot.removed = self.gone.all();
-        }
-        let plan = gc::plan(&snapshot, &self.rules.policy, targets);
-        let violations = gc::check::check(&plan.removals, &snapshot, &self.rules.policy);
-        for violation in &violations {
-            tracing::error!(%violation, "the plan breaks a rule; this is a bug in crisweep");
-        }
-        match violations.first() {
-            None => Ok(plan),
-            Some(first) => Err(End::BadPlan(first.to_string())),
-        }
-    }
-
     fn tell_if_incomplete(&self, seen: Seen) {
         if !seen.is_all() {
             let line = "the runtime's lists could not be read whole; only what is certain goes";
             tracing::warn!(pass.id = %self.record.id(), ?seen, "{line}");
             self.record.line(line.to_owned());
         }
-    }
-
-    /// Returns what both looks want. What is gone by itself counts as gone; what shall stay after all
-    /// counts as skipped, unless it was to go for a cap that is met by now.
-    fn still_due(
-        &self,
-        look: &Look,
-        target: Target,
-        due: VecDeque<Removal>,
-    ) -> Result<VecDeque<Removal>, End> {
-        let fresh = self.plan(look, &[target].into())?;
-        let stays: BTreeSet<&str> = fresh.kept.iter().map(|k| k.subject.id.as_str()).collect();
-        let before: Vec<Removal> = due.into();
-        let due = gc::plan::still_due(before.clone(), &fresh);
-        let still: BTreeSet<&str> = due.iter().map(|r| r.subject.id.as_str()).collect();
-        self.record.update(|pass| {
-            let report = pass.targets.entry(target).or_default();
-            for removal in before
-                .iter()
-                .filter(|r| !still.contains(r.subject.id.as_str()))
-            {
-                // What an incomplete look lacks need not be gone.
-                let missing = !stays.contains(removal.subject.id.as_str());
-                if missing && look.seen().is_all() {
-                    report.already_gone += 1;
-                } else if removal.reason == RemoveReason::OverCap {
-                    report.planned = report.planned.saturating_sub(1);
-                } else {
-                    report.skipped += 1;
-                }
-            }
-            report.count_remaining();
-        });
-        Ok(due.into())
     }
 
     /// Between batches: may the pass go on?
@@ -433,6 +414,24 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Writes down, once, why the pass could not do all that it was asked for.
+    fn complain(&mut self, target: Target, why: &str) {
+        self.blind = true;
+        let error = format!("{target}: {why}");
+        if !self.record.pass().errors.contains(&error) {
+            tracing::warn!(pass.id = %self.record.id(), target = target.label(), why, "out of reach");
+            self.record.error(error);
+        }
+    }
+
+    /// Nothing is completed while something is out of reach.
+    fn unless_blind(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Completed | Outcome::NothingToDo if self.blind => Outcome::Partial,
+            outcome => outcome,
+        }
+    }
+
     /// Sleeps, but not through a cancel.
     async fn rest(&mut self, pause: Duration) {
         tokio::select! {
@@ -454,7 +453,7 @@ impl<'a> Run<'a> {
             .executor
             .drain(until, |done| tally.note(runner, record, rules, done))
             .await;
-        self.take(&tally);
+        self.take(&mut tally);
         if left > 0 {
             self.record.error(format!(
                 "{left} removals were still under way when the pass ended"

@@ -100,7 +100,7 @@ fn encode_look(look: &Look, page: &mut Page) {
     if let Ok(images) = &look.images {
         // An unseen container may use any of them.
         let users = containers.filter(|_| look.seen().containers == Coverage::Whole);
-        images::encode(&images.rows, users, page);
+        images::encode(&images.rows, users, &look.store, page);
     }
     lists::encode(look, page);
     if let Ok(filesystems) = &look.filesystems {

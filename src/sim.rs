@@ -2,8 +2,8 @@
 //!
 //! It behaves as containerd does where that is dangerous: removing kills what runs, image removal
 //! checks nothing, the network plugin runs at every stop and every removal, lists have a limit.
-//! What was done to it is recorded, harm above all. It never writes outside its socket and the
-//! pods file that it was given.
+//! What was done to it is recorded, harm above all. It never writes outside its socket, and the
+//! pods file and the directory for images' files that it was given.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -36,6 +36,7 @@ pub mod demo;
 mod events;
 mod handle;
 mod ids;
+mod image_files;
 mod kubelet;
 mod lists;
 mod make;

@@ -20,10 +20,11 @@ mod store;
 mod tests;
 mod writer;
 
-pub use ages::{Age, Ages, ENTRIES_MAX, KEY_MAX_BYTES};
+pub use ages::{Ages, ENTRIES_MAX, KEY_MAX_BYTES};
 pub use entry::Tried;
 pub use history::{History, interrupt};
 pub use journal::{Journal, Opened};
 pub use lock::{Held, Holder, Socket, held};
 pub use ring::{BYTES_MAX as JOURNAL_BYTES_MAX, BYTES_MIN as JOURNAL_BYTES_MIN};
+pub use slots::peek as read_ages;
 pub use writer::{Part, Status};

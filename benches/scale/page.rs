@@ -59,6 +59,7 @@ fn look(fixture: &Fixture) -> Look {
         )),
         sandboxes: Ok(listed(snapshot.sandboxes.clone(), fixture.sandboxes.len())),
         images: Ok(listed(Rows::default(), 0)),
+        store: snapshot.images.clone(),
         filesystems: Ok(Filesystems::default()),
         logs: snapshot.logs.clone(),
         pods: Pods::clone(&snapshot.pods),

@@ -251,6 +251,25 @@ impl Client {
             .transpose()
     }
 
+    /// Asks what a pod sandbox was made from; `None` if it is gone or the runtime does not say.
+    pub async fn sandbox_made_from(&self, id: &PodSandboxId) -> Result<Option<String>, Error> {
+        const METHOD: &str = "PodSandboxStatus";
+        let message = proto::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_string(),
+            verbose: true,
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.pod_sandbox_status(request(message, deadline));
+        let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
+        match answer {
+            None => Ok(None),
+            Some(answer) if answer.status.as_ref().is_some_and(|s| s.id == id.as_str()) => {
+                Ok(convert::made_from(&answer))
+            }
+            Some(_) => Err(not_about(METHOD, id.as_str())),
+        }
+    }
+
     /// Lists the containers that name a sandbox. An answer with a row that names no container or no
     /// sandbox is an error: that row could be one of them.
     pub async fn containers_of_sandbox(&self, id: &PodSandboxId) -> Result<Vec<Container>, Error> {
@@ -369,9 +388,10 @@ impl Client {
         )
     }
 
-    /// Removes an image with **all its tags, whoever uses it**. Gone is success; an empty name is
-    /// refused here, since runtimes take an empty id for a prefix of all.
-    pub async fn remove_image(&self, image: &str) -> Result<(), Error> {
+    /// Removes an image, unpacked for a runtime handler (empty: the default one), with **all its
+    /// tags, whoever uses it**. Gone is success; an empty name is refused here, since runtimes take an
+    /// empty id for a prefix of all.
+    pub async fn remove_image(&self, image: &str, handler: &str) -> Result<(), Error> {
         const METHOD: &str = "RemoveImage";
         if image.is_empty() {
             let status = tonic::Status::invalid_argument("the image has no name");
@@ -382,6 +402,7 @@ impl Client {
         }
         let image = proto::ImageSpec {
             image: image.to_owned(),
+            runtime_handler: handler.to_owned(),
             ..Default::default()
         };
         let message = proto::RemoveImageRequest { image: Some(image) };

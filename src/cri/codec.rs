@@ -12,7 +12,7 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
-use super::convert::{Malformed, Row};
+use super::convert::{Malformed, Row, Shared};
 
 /// The field that holds the rows, in every list's answer, streamed or not.
 const ROWS_FIELD: u32 = 1;
@@ -62,13 +62,19 @@ impl<Q: Message + 'static, R: Row> Codec for ListCodec<Q, R> {
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ListDecoder(PhantomData)
+        ListDecoder {
+            shared: Shared::default(),
+            row: PhantomData,
+        }
     }
 }
 
-/// Decodes one message of a list's answer.
+/// Decodes the messages of one list's answer.
 #[derive(Debug)]
-pub(crate) struct ListDecoder<R>(PhantomData<fn() -> R>);
+pub(crate) struct ListDecoder<R> {
+    shared: Shared,
+    row: PhantomData<fn() -> R>,
+}
 
 impl<R: Row> Decoder for ListDecoder<R> {
     type Item = Page<R::Model>;
@@ -77,7 +83,7 @@ impl<R: Row> Decoder for ListDecoder<R> {
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
         // Takes the bytes over without a copy.
         let message = buffer.copy_to_bytes(buffer.remaining());
-        read::<R>(message)
+        read_with::<R>(message, &mut self.shared)
             .map(Some)
             .map_err(|error| Status::internal(error.to_string()))
     }
@@ -97,7 +103,12 @@ pub enum ReadError {
 
 /// Reads one message. A row that cannot be decoded fails it all: what such a row would have held in
 /// use is not known, so nothing may be concluded from the rest.
-pub fn read<R: Row>(mut message: Bytes) -> Result<Page<R::Model>, ReadError> {
+pub fn read<R: Row>(message: Bytes) -> Result<Page<R::Model>, ReadError> {
+    read_with::<R>(message, &mut Shared::default())
+}
+
+/// Reads one message of several, whose rows share what is equal in them.
+fn read_with<R: Row>(mut message: Bytes, shared: &mut Shared) -> Result<Page<R::Model>, ReadError> {
     let mut page = Page {
         bytes: message.len() as u64,
         ..Page::default()
@@ -110,7 +121,8 @@ pub fn read<R: Row>(mut message: Bytes) -> Result<Page<R::Model>, ReadError> {
             continue;
         }
         match R::decode(take_row(&mut message)?)?.into_model() {
-            Ok(row) => {
+            Ok(mut row) => {
+                R::share(&mut row, shared);
                 page.rows.push(row);
                 page.weights.push((before - message.len()) as u64);
             }
@@ -130,6 +142,8 @@ fn take_row(message: &mut Bytes) -> Result<Bytes, ReadError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::cri::proto;
 
@@ -160,6 +174,29 @@ mod tests {
             containers: vec![container("a", "s")],
         };
         assert_eq!(page.weights, [alone.encoded_len() as u64]);
+    }
+
+    #[test]
+    fn rows_made_from_the_same_image_share_it() {
+        let of = |id: &str, image: &str| proto::Container {
+            image_ref: image.into(),
+            ..container(id, "s")
+        };
+        let message = proto::ListContainersResponse {
+            containers: vec![of("a", "i1"), of("b", "i2"), of("c", "i1")],
+        };
+        let mut shared = Shared::default();
+        let mut read = || {
+            let bytes = message.encode_to_vec().into();
+            read_with::<proto::ContainerRow>(bytes, &mut shared).unwrap()
+        };
+        let (page, next) = (read(), read());
+        let same = |a: usize, b: usize| Arc::ptr_eq(&page.rows[a].image, &next.rows[b].image);
+        assert!(
+            same(0, 2) && same(0, 0) && same(1, 1),
+            "across messages too"
+        );
+        assert!(!same(0, 1));
     }
 
     #[test]

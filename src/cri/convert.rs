@@ -3,7 +3,7 @@
 //!
 //! Never asks the runtime for anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -17,6 +17,13 @@ use crate::model::{
 
 /// Labels with this beginning are the kubelet's own.
 const KUBELET_LABELS: &str = "io.kubernetes.";
+/// Where the runtime's configuration names the image of sandboxes.
+const SANDBOX_IMAGE_PATHS: [&str; 4] = [
+    "/sandboxImage",
+    "/pinnedImages/sandbox",
+    "/imageConfig/pinnedImages/sandbox",
+    "/images/pinnedImages/sandbox",
+];
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
@@ -33,6 +40,25 @@ pub trait Row: Message + Default + 'static {
 
     /// Converts it.
     fn into_model(self) -> Result<Self::Model, Malformed>;
+
+    /// Puts what an earlier row of the list had too in place of the row's own copy.
+    fn share(_row: &mut Self::Model, _shared: &mut Shared) {}
+}
+
+/// What the rows of one list have in common: 20,000 containers are made from some tens of images.
+#[derive(Debug, Default)]
+pub struct Shared {
+    images: BTreeSet<Arc<ContainerImage>>,
+}
+
+impl Shared {
+    fn image(&mut self, image: &mut Arc<ContainerImage>) {
+        if let Some(known) = self.images.get(image) {
+            *image = Arc::clone(known);
+        } else {
+            self.images.insert(Arc::clone(image));
+        }
+    }
 }
 
 impl Row for proto::ContainerRow {
@@ -58,6 +84,10 @@ impl Row for proto::ContainerRow {
             image: Arc::new(container_image(self.image, [self.image_id, self.image_ref])),
             labels: foreign_labels(self.labels),
         })
+    }
+
+    fn share(row: &mut Container, shared: &mut Shared) {
+        shared.image(&mut row.image);
     }
 }
 
@@ -112,6 +142,7 @@ pub(crate) fn container_status(
         exit_code: raw.exit_code,
         reason: raw.reason,
         log_path: raw.log_path,
+        volume_images: volume_images(raw.mounts),
     })
 }
 
@@ -205,14 +236,12 @@ pub(crate) fn version(raw: proto::VersionResponse) -> Version {
 
 /// Converts the answer to `Status`.
 pub(crate) fn status(raw: proto::StatusResponse) -> Status {
-    let sandbox_image = raw
-        .info
-        .get("config")
-        .and_then(|config| sandbox_image(config));
+    let config = raw.info.get("config");
+    let sandbox_images = config.map_or_else(Vec::new, |config| sandbox_images(config));
     let conditions = raw.status.unwrap_or_default().conditions;
     Status {
         conditions: conditions.into_iter().map(condition).collect(),
-        sandbox_image,
+        sandbox_images,
     }
 }
 
@@ -235,11 +264,39 @@ fn condition(raw: proto::RuntimeCondition) -> Condition {
     }
 }
 
-/// Reads the image that sandboxes are made from out of the runtime's own configuration (JSON).
-fn sandbox_image(config: &str) -> Option<String> {
-    let config: serde_json::Value = serde_json::from_str(config).ok()?;
-    let image = config.get("sandboxImage")?.as_str()?;
+/// Reads the image that sandboxes are made from out of the runtime's own configuration (JSON):
+/// containerd 1.x and CRI-O have it at the top, containerd 2.x among its pinned images.
+fn sandbox_images(config: &str) -> Vec<String> {
+    let Ok(config) = serde_json::from_str::<serde_json::Value>(config) else {
+        return Vec::new();
+    };
+    let mut images = Vec::new();
+    for path in SANDBOX_IMAGE_PATHS {
+        let image = config.pointer(path).and_then(serde_json::Value::as_str);
+        if let Some(image) = image.filter(|image| !image.is_empty())
+            && !images.iter().any(|known| known == image)
+        {
+            images.push(image.to_owned());
+        }
+    }
+    images
+}
+
+/// Reads what a sandbox was made from out of what the runtime tells of it (JSON). One that does not
+/// say names nothing.
+pub(crate) fn made_from(raw: &proto::PodSandboxStatusResponse) -> Option<String> {
+    let info: serde_json::Value = serde_json::from_str(raw.info.get("info")?).ok()?;
+    let image = info.get("image")?.as_str()?;
     (!image.is_empty()).then(|| image.to_owned())
+}
+
+/// Gathers every name of the images that are mounted as volumes.
+fn volume_images(mounts: Vec<proto::Mount>) -> Vec<String> {
+    let specs = mounts.into_iter().filter_map(|mount| mount.image);
+    specs
+        .flat_map(|spec| [spec.image, spec.user_specified_image])
+        .filter(|name| !name.is_empty())
+        .collect()
 }
 
 fn fs_usage(raw: proto::FilesystemUsage) -> Option<FsUsage> {

@@ -18,8 +18,8 @@ use super::{
     Expected, ImagePolicy, KeepReason, PodKnowledge, Policy, RemoveReason, Subject, Target, Verdict,
 };
 use crate::model::{
-    ContainerId, ContainerImage, Coverage, Image, ImageAge, ImageId, ImageMatcher, ImageNames, ImageStore,
-    Images, Snapshot, repository_leaf,
+    ContainerId, ContainerImage, Coverage, Image, ImageAge, ImageId, ImageMatcher, ImageNames,
+    ImageStore, Images, Snapshot, repository_leaf,
 };
 
 /// Judges every image, one verdict for each [`Image::key`]; containers in `gone` are taken for removed

@@ -1,5 +1,6 @@
 //! `GET /api/v1/explain/{id}`: why this container, sandbox, image or pod is kept or removed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -10,7 +11,7 @@ use serde_json::{Value, json as value};
 use super::api::Id;
 use super::{Problem, Service, json};
 use crate::gc::{KeepReason, Plan, PodKnowledge, RemoveReason, Subject, Target, Verdict};
-use crate::model::{Image, PodSandboxId, Pods};
+use crate::model::{Image, Images, PodSandboxId, Pods};
 use crate::observe::Look;
 
 /// The shortest beginning of an id that is looked for.
@@ -45,27 +46,21 @@ fn explain(service: &Service, look: &Arc<Look>, plan: &Plan, id: &str) -> Result
     let hit =
         |candidate: &str| candidate == id || (id.len() >= PREFIX_MIN && candidate.starts_with(id));
     let judged: Vec<(&Subject, Verdict)> = judged(plan).collect();
-    let is_it = |subject: &Subject| match subject.target {
-        Target::Containers | Target::Sandboxes | Target::Images => hit(&subject.id),
+    let images = images(look);
+    let is_hit = |subject: &Subject| match subject.target {
+        Target::Images => {
+            let image = images.get(&subject.id);
+            image.is_some_and(|image| names(image, id, hit)) || hit(&subject.id)
+        }
+        Target::Containers | Target::Sandboxes => hit(&subject.id),
         // A directory's path is the beginning of that of all in it.
         Target::Logs => subject.id == id || subject.name == id,
     };
     let mut found: Vec<Value> = judged
         .iter()
-        .filter(|(subject, _)| is_it(subject))
+        .filter(|(subject, _)| is_hit(subject))
         .map(|(subject, verdict)| object(service, look, subject, *verdict))
         .collect();
-    let images = look
-        .images
-        .as_ref()
-        .map(|images| images.rows.as_slice())
-        .unwrap_or_default();
-    found.extend(
-        images
-            .iter()
-            .filter(|image| names(image, id, hit))
-            .map(|i| image(look, i)),
-    );
     let mut uids: Vec<&str> = judged
         .iter()
         .filter_map(|(subject, _)| subject.pod.as_ref())
@@ -114,6 +109,10 @@ fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -
         Verdict::Keep(reason) => ("keep", reason.label(), keep_text(reason)),
         Verdict::Remove(reason) => ("remove", reason.label(), remove_text(reason)),
     };
+    let image = match subject.target {
+        Target::Images => images(look).get(&subject.id).copied().map(image),
+        Target::Containers | Target::Sandboxes | Target::Logs => None,
+    };
     let id = PodSandboxId::new(subject.id.as_str());
     let quarantine = id.and_then(|id| service.lock_quarantine().get(&id).cloned());
     value!({
@@ -126,47 +125,32 @@ fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -
             .then(|| pod_text(subject.pod_state, look)),
         "object": subject,
         "quarantine": quarantine,
+        "image": image,
         "taken_at": look.taken_at,
     })
 }
 
-fn names(image: &Image, id: &str, hit: impl Fn(&str) -> bool) -> bool {
-    let image_id = image.id.as_str();
-    let bare = image_id.strip_prefix("sha256:").unwrap_or(image_id);
-    hit(image_id) || hit(bare) || image.repo_tags.iter().any(|tag| tag == id)
+/// The images by their keys, as plans call them.
+fn images(look: &Look) -> BTreeMap<String, &Image> {
+    match &look.store {
+        Images::Known(store) => store.rows.iter().map(|row| (row.key(), row)).collect(),
+        Images::Unknown(_) => BTreeMap::new(),
+    }
 }
 
-fn image(look: &Look, image: &Image) -> Value {
-    let containers = look
-        .containers
-        .as_ref()
-        .map(|list| list.rows.as_slice())
-        .unwrap_or_default();
-    let users = containers
-        .iter()
-        .filter(|container| {
-            container
-                .image
-                .names
-                .iter()
-                .any(|name| name == image.id.as_str())
-        })
-        .count();
-    let reason = if image.pinned { "pinned" } else { "in-use" };
+/// An id with or without `sha256:`, the beginning of one, or a whole tag or digest.
+fn names(image: &Image, id: &str, hit: impl Fn(&str) -> bool) -> bool {
+    let bare = image.id.as_str().strip_prefix("sha256:");
+    image.names().any(|name| name == id) || hit(image.id.as_str()) || bare.is_some_and(hit)
+}
+
+/// What a plan does not say of an image.
+fn image(image: &Image) -> Value {
     value!({
-        "kind": "image",
-        "verdict": "keep",
-        "reason": (image.pinned || users > 0).then_some(reason),
-        "explanation": "this version of crisweep does not collect images",
-        "object": {
-            "id": image.id,
-            "repo_tags": image.repo_tags,
-            "repo_digests": image.repo_digests,
-            "size_bytes": image.size_bytes,
-            "pinned": image.pinned,
-            "containers": users,
-        },
-        "taken_at": look.taken_at,
+        "repo_tags": image.repo_tags,
+        "repo_digests": image.repo_digests,
+        "pinned": image.pinned,
+        "runtime_handler": image.handler,
     })
 }
 

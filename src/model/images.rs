@@ -42,6 +42,12 @@ impl Image {
             format!("{},{}", self.id, self.handler)
         }
     }
+
+    /// Returns its id, its tags and its digests: whatever a container may name it by.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let others = self.repo_tags.iter().chain(&self.repo_digests);
+        std::iter::once(self.id.as_str()).chain(others.map(String::as_str))
+    }
 }
 
 /// When an image was first seen and last used.

@@ -9,10 +9,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::pace::{Pace, SLOW};
+use super::pace::{OneByOne, Pace, SLOW};
 pub(super) use super::remove::Outcome;
 use super::remove::{Hands, remove};
-use crate::gc::Removal;
+use crate::gc::{Removal, Target};
+use crate::observe::Look;
 
 /// How often the disk's pressure is read while removals run.
 const PRESSURE_EVERY: Duration = Duration::from_secs(1);
@@ -36,6 +37,7 @@ type Running = Pin<Box<dyn Future<Output = (u64, Removal, Outcome)> + Send>>;
 pub(super) struct Executor {
     hands: Arc<Hands>,
     pace: Pace,
+    one_by_one: OneByOne,
     pressure: Pressure,
     began: Instant,
     running: FuturesUnordered<Running>,
@@ -55,6 +57,7 @@ impl Executor {
         Self {
             hands: Arc::new(hands),
             pace: Pace::new(ceiling),
+            one_by_one: OneByOne::default(),
             pressure,
             began: Instant::now(),
             running: FuturesUnordered::new(),
@@ -80,7 +83,7 @@ impl Executor {
                 let Some(removal) = waiting.pop_front() else {
                     break;
                 };
-                self.start(removal, number);
+                self.start(removal, number, None);
             }
             let (fast, _) = self.in_flight();
             if fast == 0 && (held || waiting.is_empty()) {
@@ -90,6 +93,53 @@ impl Executor {
                 lost |= matches!(done.outcome, Outcome::Lost(_));
                 on_done(done);
             }
+        }
+    }
+
+    /// Removes images one at a time and returns when none is in flight: each costs the runtime time in
+    /// proportion to what it stores, whatever else it does, and what is freed can be measured only then.
+    /// Rests in between where the disk asks for it. Stops as [`Self::run`] does, and at `deadline`.
+    ///
+    /// `look` is the one that the batch rests on.
+    pub(super) async fn run_one_by_one(
+        &mut self,
+        number: u64,
+        batch: Vec<Removal>,
+        look: &Arc<Look>,
+        deadline: Option<Instant>,
+        mut on_done: impl FnMut(Done),
+    ) -> VecDeque<Removal> {
+        let mut waiting: VecDeque<Removal> = batch.into();
+        while let Some(removal) = waiting.pop_front() {
+            self.rest().await;
+            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if late || self.stop.is_cancelled() {
+                waiting.push_front(removal);
+                return waiting;
+            }
+            let image = self.start(removal, number, Some(look));
+            // Others in flight are sandboxes that wait for their network.
+            let mut lost = false;
+            while self.started.contains_key(&image) {
+                if let Some(done) = self.next().await {
+                    lost |= matches!(done.outcome, Outcome::Lost(_));
+                    on_done(done);
+                }
+            }
+            if lost {
+                return waiting;
+            }
+        }
+        waiting
+    }
+
+    /// Waits until the next image may go; a cancel does not wait.
+    async fn rest(&mut self) {
+        self.read_pressure();
+        let rest = self.one_by_one.rest(self.pace.is_pressed());
+        tokio::select! {
+            () = tokio::time::sleep(rest) => {}
+            () = self.stop.cancelled() => {}
         }
     }
 
@@ -124,15 +174,16 @@ impl Executor {
         (self.started.len() - slow, slow)
     }
 
-    fn start(&mut self, removal: Removal, batch: u64) {
+    fn start(&mut self, removal: Removal, batch: u64, look: Option<&Arc<Look>>) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
         self.started.insert(number, (Instant::now(), batch));
-        let hands = Arc::clone(&self.hands);
+        let (hands, look) = (Arc::clone(&self.hands), look.cloned());
         self.running.push(Box::pin(async move {
-            let outcome = remove(&hands, &removal).await;
+            let outcome = remove(&hands, look.as_ref(), &removal).await;
             (number, removal, outcome)
         }));
+        number
     }
 
     /// Waits until a removal ends, or until something changes that may let another one start.
@@ -144,9 +195,7 @@ impl Executor {
             .filter(|at| *at > Instant::now())
             .min()
             .unwrap_or_else(|| Instant::now() + PRESSURE_EVERY);
-        if let Some(pressed) = self.pressure.read() {
-            self.pace.pressure(pressed);
-        }
+        self.read_pressure();
         // A cancel starts nothing new, but what is in flight is waited for.
         let ended = tokio::select! {
             ended = self.running.next() => ended,
@@ -155,13 +204,24 @@ impl Executor {
         let (number, removal, outcome) = ended?;
         let (started, batch) = self.started.remove(&number)?;
         let latency = started.elapsed();
-        self.pace.ended(latency, self.began.elapsed());
+        match removal.subject.target {
+            Target::Images => self.one_by_one.ended(latency),
+            Target::Containers | Target::Sandboxes | Target::Logs => {
+                self.pace.ended(latency, self.began.elapsed());
+            }
+        }
         Some(Done {
             removal,
             outcome,
             latency,
             batch,
         })
+    }
+
+    fn read_pressure(&mut self) {
+        if let Some(pressed) = self.pressure.read() {
+            self.pace.pressure(pressed);
+        }
     }
 }
 

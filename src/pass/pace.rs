@@ -15,6 +15,13 @@ pub const SLOW: Duration = Duration::from_secs(1);
 pub const SLOW_MAX: usize = 64;
 /// The same while the disk is under pressure: then it is the disk that makes them slow.
 const SLOW_MAX_UNDER_PRESSURE: usize = 4;
+/// Times the best latency from which on one that goes alone has waited for something.
+const MUCH_LONGER: u32 = 3;
+/// Below this, a latency says nothing.
+const LATENCY_MIN: Duration = Duration::from_millis(20);
+/// The longest rest between two that go one at a time, and the shortest under pressure.
+const REST_MAX: Duration = Duration::from_secs(2);
+const REST_UNDER_PRESSURE_MIN: Duration = Duration::from_millis(250);
 /// Windows to wait after a step that did not pay, before the next try.
 const HOLD: u32 = 8;
 
@@ -31,6 +38,37 @@ pub struct Pace {
     best_latency: Option<f64>,
     stepped_up: bool,
     hold: u32,
+}
+
+/// Decides how long to rest between removals that go one at a time (images). With one in flight there
+/// is nothing to halve, so that pods get their turn at the disk in between.
+#[derive(Debug, Default)]
+pub struct OneByOne {
+    best: Option<Duration>,
+    last: Duration,
+}
+
+impl OneByOne {
+    /// Notes that one ended after `latency`.
+    pub fn ended(&mut self, latency: Duration) {
+        self.best = Some(self.best.map_or(latency, |best| best.min(latency)));
+        self.last = latency;
+    }
+
+    /// Returns how long to rest before the next: while the disk is under pressure, or when the last took
+    /// much longer than the best, as long as that took. Bounded, for a full disk cannot wait for ever.
+    pub fn rest(&self, pressed: bool) -> Duration {
+        let Some(best) = self.best else {
+            return Duration::ZERO;
+        };
+        if pressed {
+            return self.last.clamp(REST_UNDER_PRESSURE_MIN, REST_MAX);
+        }
+        if self.last > (MUCH_LONGER * best).max(LATENCY_MIN) {
+            return self.last.min(REST_MAX);
+        }
+        Duration::ZERO
+    }
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +107,11 @@ impl Pace {
             SLOW_MAX
         };
         fast < self.limit && slow < slow_max
+    }
+
+    /// Says whether the disk was under pressure when it was last read.
+    pub fn is_pressed(&self) -> bool {
+        self.pressed
     }
 
     /// Notes whether the disk is under pressure; halves the limit while it is.
@@ -193,6 +236,29 @@ mod tests {
         assert!(!pace.may_start(0, SLOW_MAX_UNDER_PRESSURE));
         pace.pressure(false);
         assert!(pace.may_start(0, SLOW_MAX_UNDER_PRESSURE));
+    }
+
+    #[test]
+    fn those_that_go_one_at_a_time_rest_when_the_disk_is_slow_and_not_for_ever() {
+        let millis = Duration::from_millis;
+        let mut pace = OneByOne::default();
+        assert_eq!(pace.rest(true), Duration::ZERO, "nothing went yet");
+        pace.ended(millis(10));
+        assert_eq!(pace.rest(false), Duration::ZERO);
+        assert_eq!(pace.rest(true), REST_UNDER_PRESSURE_MIN);
+        pace.ended(millis(15));
+        assert_eq!(pace.rest(false), Duration::ZERO, "noise");
+        pace.ended(millis(31));
+        assert_eq!(pace.rest(false), millis(31));
+        pace.ended(millis(900));
+        assert_eq!(
+            (pace.rest(false), pace.rest(true)),
+            (millis(900), millis(900))
+        );
+        pace.ended(Duration::from_secs(60));
+        assert_eq!((pace.rest(false), pace.rest(true)), (REST_MAX, REST_MAX));
+        pace.ended(millis(12));
+        assert_eq!(pace.rest(false), Duration::ZERO, "well again");
     }
 
     #[test]

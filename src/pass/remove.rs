@@ -1,6 +1,7 @@
 //! Removes one object, after asking about it once more. The plan may be minutes old; this question
 //! is not.
 
+mod image;
 mod logs;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +11,7 @@ use super::Rules;
 use crate::cri;
 use crate::gc::{Expected, PodKnowledge, Removal, Target};
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovedContainer};
+use crate::observe::Look;
 use crate::report::FailureClass;
 use logs::LogHands;
 
@@ -94,8 +96,8 @@ pub(super) enum Outcome {
     Lost(String),
 }
 
-/// Asks, and removes what is still as planned.
-pub(super) async fn remove(hands: &Hands, removal: &Removal) -> Outcome {
+/// Asks, and removes what is still as planned. `look` is the one that the plan rests on.
+pub(super) async fn remove(hands: &Hands, look: Option<&Arc<Look>>, removal: &Removal) -> Outcome {
     let client = &hands.client;
     let id = removal.subject.id.as_str();
     let result = match removal.subject.target {
@@ -108,7 +110,10 @@ pub(super) async fn remove(hands: &Hands, removal: &Removal) -> Outcome {
             None => return Outcome::Skipped("it has no id"),
         },
         Target::Logs => hands.logs.remove(client, removal).await,
-        Target::Images => return Outcome::Skipped("nobody can remove it yet"),
+        Target::Images => match look {
+            Some(look) => image::image(client, look, removal).await,
+            None => return Outcome::Skipped("nobody knows what the plan rests on"),
+        },
     };
     result.unwrap_or_else(|error| failure(&error))
 }

@@ -1,5 +1,7 @@
 //! Counts what removals came to, and writes each one down: report, metrics, log, quarantine.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use super::batch::{Done, Outcome};
@@ -19,6 +21,8 @@ pub(super) struct Tally {
     pub(super) failed: u64,
     /// Those that nobody knows the end of, because the runtime went away.
     pub(super) lost: Vec<Removal>,
+    /// The ids of those that stayed: they failed or were skipped.
+    pub(super) stayed: BTreeSet<String>,
 }
 
 impl Tally {
@@ -26,7 +30,7 @@ impl Tally {
     pub(super) fn note(&mut self, runner: &Runner, record: &Record, rules: &Rules, done: Done) {
         let target = done.removal.subject.target;
         self.tries += 1;
-        record.update(|pass| count(pass.targets.entry(target).or_default(), &done.outcome));
+        record.update(|pass| count(pass.targets.entry(target).or_default(), &done));
         log(record, &done);
         runner.journal.tried(
             &record.id(),
@@ -40,16 +44,23 @@ impl Tally {
                 runner
                     .metrics
                     .removed(target, done.removal.reason, done.latency);
+                if let Some(bytes) = freed(&done) {
+                    runner.metrics.freed(target, bytes);
+                }
                 if let Some(id) = id {
                     runner.quarantine().gone(&id);
                 }
             }
             // Both are counted from the report when the pass ends.
-            Outcome::AlreadyGone | Outcome::Skipped(_) => {}
+            Outcome::AlreadyGone => {}
+            Outcome::Skipped(_) => {
+                self.stayed.insert(done.removal.subject.id);
+            }
             Outcome::Failed { class, error } => {
                 self.failed += 1;
                 runner.metrics.removal_failed(target, *class, done.latency);
                 let subject = &done.removal.subject;
+                self.stayed.insert(subject.id.clone());
                 record.error(format!("{target} {}: {error}", subject.id));
                 if let (Target::Sandboxes, Some(id)) = (target, id) {
                     let now = now(runner);
@@ -77,14 +88,23 @@ fn now(runner: &Runner) -> Timestamp {
     })
 }
 
-fn count(report: &mut TargetReport, outcome: &Outcome) {
-    match outcome {
-        Outcome::Removed => report.removed += 1,
-        Outcome::Freed { bytes } => {
-            report.removed += 1;
-            let freed = report.freed_bytes.unwrap_or(0);
-            report.freed_bytes = Some(freed.saturating_add(*bytes));
+/// What the removal gave back: as measured, else as the runtime lists the object's size.
+fn freed(done: &Done) -> Option<u64> {
+    match done.outcome {
+        Outcome::Freed { bytes } => Some(bytes),
+        Outcome::Removed => done.removal.subject.size_bytes,
+        Outcome::AlreadyGone | Outcome::Skipped(_) | Outcome::Failed { .. } | Outcome::Lost(_) => {
+            None
         }
+    }
+}
+
+fn count(report: &mut TargetReport, done: &Done) {
+    if let Some(bytes) = freed(done) {
+        report.freed_bytes = Some(report.freed_bytes.unwrap_or(0).saturating_add(bytes));
+    }
+    match done.outcome {
+        Outcome::Removed | Outcome::Freed { .. } => report.removed += 1,
         Outcome::AlreadyGone => report.already_gone += 1,
         Outcome::Skipped(_) => report.skipped += 1,
         Outcome::Failed { .. } => report.failed += 1,

@@ -1,8 +1,8 @@
 //! Tells those who follow a pass what it plans and how far it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::gc::{Plan, Target};
+use crate::gc::{Plan, Removal, Summary, Target};
 use crate::record::Record;
 use crate::report::TargetReport;
 
@@ -53,6 +53,33 @@ pub(super) fn plan(record: &Record, plan: &Plan, target: Target) {
     record.line(format!(
         "{target}: {planned} to remove{remove}; {stay} stay{keep}"
     ));
+}
+
+/// Notes what a further round takes beyond what was planned before, if anything.
+pub(super) fn further(
+    record: &Record,
+    summary: &BTreeMap<Target, Summary>,
+    target: Target,
+    due: &VecDeque<Removal>,
+) {
+    let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    let kept = summary.get(&target).map(|summary| &summary.keep);
+    record.update(|pass| {
+        let report = pass.targets.entry(target).or_default();
+        report.planned += count(due.len());
+        for removal in due {
+            *report.reasons.entry(removal.reason).or_default() += 1;
+        }
+        let kept = kept.into_iter().flatten();
+        report.kept = kept.map(|(reason, n)| (*reason, count(*n))).collect();
+        report.count_remaining();
+    });
+    if !due.is_empty() {
+        record.line(format!(
+            "{target}: still above the mark; {} more to remove",
+            due.len()
+        ));
+    }
 }
 
 /// Notes in a line how far a target is.

@@ -3,33 +3,42 @@
 use std::collections::BTreeSet;
 
 use super::page::{Page, plain, sample};
-use crate::model::{Container, Image};
+use crate::model::{Container, ContainerImage, Image, ImageMatcher, ImageNames, Images};
 
-/// Adds the images. Without the containers nobody can tell the used from the unused, so that then
-/// only the pinned ones are shown.
-pub(super) fn encode(images: &[Image], containers: Option<&[Container]>, page: &mut Page) {
+/// Adds the images. Who uses them must be known whole (the containers, what these have mounted, what
+/// sandboxes are made from): else nobody can tell the used from the unused, and only the pinned ones
+/// are shown.
+pub(super) fn encode(
+    images: &[Image],
+    containers: Option<&[Container]>,
+    store: &Images,
+    page: &mut Page,
+) {
     let (pinned, free): (Vec<_>, Vec<_>) = images.iter().partition(|image| image.pinned);
     let mut samples = vec![sample([("state", "pinned")], pinned.len())];
-    if let Some(containers) = containers {
-        let named: BTreeSet<&str> = containers
-            .iter()
-            .flat_map(|c| &c.image.names)
-            .map(String::as_str)
-            .collect();
-        let used = free.iter().filter(|image| is_named(image, &named)).count();
+    if let Some(named) = containers.and_then(|containers| named(containers, store)) {
+        let used = free.iter().filter(|image| named.matches(image)).count();
         samples.push(sample([("state", "used")], used));
         samples.push(sample([("state", "unused")], free.len() - used));
     }
-    let help = "Images: pinned ones, else used by a container in any state, else unused";
+    let help =
+        "Images: pinned ones, else used by a container in any state or by sandboxes, else unused";
     page.gauge(plain("cri_images"), help, samples);
 }
 
-/// Containers name their image by id; by tag or digest too, should a runtime do so.
-fn is_named(image: &Image, named: &BTreeSet<&str>) -> bool {
-    named.contains(image.id.as_str())
-        || image
-            .repo_tags
-            .iter()
-            .chain(&image.repo_digests)
-            .any(|name| named.contains(&**name))
+/// Gathers every name that an image is needed by; `None` if not all are known.
+fn named(containers: &[Container], store: &Images) -> Option<ImageMatcher> {
+    let Images::Known(store) = store else {
+        return None;
+    };
+    // Most containers share their image with others.
+    let users: BTreeSet<&ContainerImage> = containers.iter().map(|c| &*c.image).collect();
+    let mut named: Vec<&String> = users.iter().flat_map(|user| &user.names).collect();
+    for others in [&store.volume_images, &store.sandbox_images] {
+        match others {
+            ImageNames::Known(others) => named.extend(others),
+            ImageNames::Unknown(_) => return None,
+        }
+    }
+    Some(ImageMatcher::new(named.into_iter().map(String::as_str)))
 }

@@ -114,11 +114,28 @@ impl NodeBuilder {
     /// Gives an image that is there another tag.
     #[must_use]
     pub fn tag(mut self, image: &str, tag: &str) -> Self {
-        let id = self.node.find_image(image).map(|image| image.id.clone());
-        if let Some(image) = id.and_then(|id| self.node.images.get_mut(&id)) {
-            image.repo_tags.push(tag.to_owned());
-        }
+        self.node
+            .edit_image(image, |image| image.repo_tags.push(tag.to_owned()));
         self
+    }
+
+    /// Says that an image was unpacked for this runtime handler.
+    #[must_use]
+    pub fn handler(mut self, image: &str, handler: &str) -> Self {
+        self.node.edit_image(image, |image| {
+            image.spec = Some(proto::ImageSpec {
+                runtime_handler: handler.to_owned(),
+                ..proto::ImageSpec::default()
+            });
+        });
+        self
+    }
+
+    /// Configures another sandbox image, for sandboxes from here on; those that are there keep theirs.
+    #[must_use]
+    pub fn sandbox_image(mut self, tag: &str, size_bytes: u64) -> Self {
+        tag.clone_into(&mut self.node.sandbox_image);
+        self.image_with(tag, size_bytes, false)
     }
 
     /// Returns the node.
@@ -216,6 +233,7 @@ impl Node {
             host_network: spec.host_network,
             subject: format!("{}/{}#{}", spec.namespace, spec.name, sandbox.attempt),
             log_directory: format!("{}/{}_{}_{uid}", self.log_root, spec.namespace, spec.name),
+            made_from: self.sandbox_image.clone(),
         };
         self.sandboxes.insert(id.clone(), record);
         id
@@ -229,6 +247,8 @@ impl Node {
         at: Timestamp,
     ) -> String {
         let image_id = self.ensure_image(&spec.image);
+        let volumes = spec.image_volumes.iter();
+        let volume_images = volumes.map(|tag| self.ensure_image(tag)).collect();
         let id = self.ids.digest();
         let when = |ago: Option<Duration>| ago.map_or(0, |ago| nanoseconds(before(at, ago)));
         let directory = self
@@ -259,6 +279,7 @@ impl Node {
             reason: spec.reason_text().to_owned(),
             log_path: format!("{directory}/{}/{}.log", spec.name, spec.attempt),
             subject: format!("{pod_name}/{}#{}", spec.name, spec.attempt),
+            volume_images,
             removing: false,
         };
         self.insert_container(record);

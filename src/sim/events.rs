@@ -4,6 +4,7 @@
 use super::kubelet::Phase;
 use super::node::{EXIT_KILLED, Node, now};
 use super::{kubelet, ops};
+use crate::cri::proto;
 use crate::cri::proto::{ContainerState, PodSandboxState};
 
 impl Node {
@@ -57,6 +58,27 @@ impl Node {
             self.remove_container(&container);
         }
         self.sandboxes.remove(id).is_some()
+    }
+
+    /// Removes an image likewise, by any of its names.
+    pub fn vanish_image(&mut self, image: &str) -> bool {
+        let id = self.find_image(image).map(|image| image.id.clone());
+        id.is_some_and(|id| self.images.remove(&id).is_some())
+    }
+
+    /// Adds an image, as a pull does.
+    pub fn pull_image(&mut self, image: proto::Image) {
+        self.images.insert(image.id.clone(), image);
+    }
+
+    /// Gives an image another tag.
+    pub fn tag_image(&mut self, image: &str, tag: &str) {
+        self.edit_image(image, |image| image.repo_tags.push(tag.to_owned()));
+    }
+
+    /// Pins an image.
+    pub fn pin_image(&mut self, image: &str) {
+        self.edit_image(image, |image| image.pinned = true);
     }
 
     /// Ends a sandbox's pause process; what runs in it stays running.

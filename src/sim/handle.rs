@@ -195,6 +195,11 @@ impl Handle {
         self.look(|node| node.images.values().cloned().collect())
     }
 
+    /// Returns the id of the image of this tag.
+    pub fn image_id(&self, tag: &str) -> Option<String> {
+        self.look(|node| node.find_image(tag).map(|image| image.id.clone()))
+    }
+
     /// Returns how many containers are in this state.
     pub fn count_containers(&self, state: ContainerState) -> usize {
         self.look(|node| node.count_containers(state))

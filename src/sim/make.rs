@@ -35,6 +35,7 @@ pub(super) async fn run_pod_sandbox(
             metadata.namespace, metadata.name, metadata.attempt
         ),
         log_directory: config.log_directory,
+        made_from: node.sandbox_image.clone(),
         row: proto::PodSandbox {
             id: id.clone(),
             metadata: Some(metadata),
@@ -98,6 +99,7 @@ pub(super) async fn create_container(
         exit_code: 0,
         reason: String::new(),
         log_path,
+        volume_images: Vec::new(),
         subject,
         removing: false,
     });

@@ -33,6 +33,8 @@ pub struct ContainerRecord {
     pub reason: String,
     /// Where its log is.
     pub log_path: String,
+    /// The images that it has mounted as volumes, by id.
+    pub volume_images: Vec<String>,
     /// `namespace/pod/container#attempt`.
     pub subject: String,
     /// A removal has begun.
@@ -49,6 +51,8 @@ pub struct SandboxRecord {
     /// `namespace/pod#attempt`.
     pub subject: String,
     pub(super) log_directory: String,
+    /// The image that it was made from, by its tag.
+    pub made_from: String,
 }
 
 /// Why an id names nothing, other than by being unknown.
@@ -181,14 +185,25 @@ impl Node {
             })
     }
 
-    /// Says whether any container, in any state, or any sandbox needs this image.
+    /// Says whether any container, in any state, needs this image, has it mounted, or whether
+    /// sandboxes are made from it.
     pub(super) fn image_in_use(&self, image: &proto::Image) -> bool {
-        let is_sandbox_image = image.repo_tags.contains(&self.sandbox_image);
-        (is_sandbox_image && !self.sandboxes.is_empty())
+        let mut containers = self.containers.values();
+        image.repo_tags.contains(&self.sandbox_image)
             || self
-                .containers
+                .sandboxes
                 .values()
-                .any(|c| c.row.image_ref == image.id)
+                .any(|s| image.repo_tags.contains(&s.made_from))
+            || containers
+                .any(|c| c.row.image_ref == image.id || c.volume_images.contains(&image.id))
+    }
+
+    /// Changes an image that is there, by any of its names.
+    pub(super) fn edit_image(&mut self, image: &str, edit: impl FnOnce(&mut proto::Image)) {
+        let id = self.find_image(image).map(|image| image.id.clone());
+        if let Some(image) = id.and_then(|id| self.images.get_mut(&id)) {
+            edit(image);
+        }
     }
 
     /// Says whether the kubelet would run this container again if its record went: its pod exists

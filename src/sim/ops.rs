@@ -235,7 +235,13 @@ pub(super) async fn remove_image(
         return Ok(proto::RemoveImageResponse {});
     };
     shared.suffer_removal(&id).await?;
-    if shared.node().images.remove(&id).is_some() {
+    let removed = {
+        let mut node = shared.node();
+        let removed = node.images.remove(&id).is_some();
+        shared.write_images(&node);
+        removed
+    };
+    if removed {
         let harms = [
             (pinned, Harm::RemovedPinnedImage),
             (in_use, Harm::RemovedImageInUse),

@@ -33,6 +33,8 @@ pub struct Options {
     pub disk: Disk,
     /// The mount point of the image file system; the socket's directory if there is none.
     pub mountpoint: Option<PathBuf>,
+    /// Where to keep a file of its size for each image, so that `statvfs` sees images come and go.
+    pub image_files: Option<PathBuf>,
     /// Where to keep what the kubelet's `/pods` would answer, as a file that is replaced at each
     /// change, before the change shows in the runtime's lists.
     pub pods_file: Option<PathBuf>,
@@ -51,6 +53,7 @@ impl Default for Options {
             initialization: Duration::from_millis(300),
             disk: Disk::default(),
             mountpoint: None,
+            image_files: None,
             pods_file: None,
         }
     }

@@ -98,6 +98,8 @@ pub struct Call {
     /// `namespace/pod/container#attempt`, `namespace/pod#attempt`, or an image's first tag; empty
     /// if there is none.
     pub subject: String,
+    /// The runtime handler that the removal of an image named; empty: none.
+    pub handler: String,
     /// When it arrived.
     pub at: Timestamp,
     /// What it found when it arrived.
@@ -151,6 +153,12 @@ impl Record {
         self.harmful += 1;
         if let Some(call) = self.get_mut(number) {
             call.harms.push(harm);
+        }
+    }
+
+    pub(super) fn name_handler(&mut self, number: u64, handler: &str) {
+        if let Some(call) = self.get_mut(number) {
+            handler.clone_into(&mut call.handler);
         }
     }
 

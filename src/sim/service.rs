@@ -133,7 +133,11 @@ impl RuntimeService for Service {
             reason: record.reason.clone(),
             message: String::new(),
             labels: record.row.labels.clone(),
-            mounts: Vec::new(),
+            mounts: record
+                .volume_images
+                .iter()
+                .map(|id| image_mount(id))
+                .collect(),
             log_path: record.log_path.clone(),
         });
         let mut info = std::collections::BTreeMap::new();
@@ -215,9 +219,21 @@ impl RuntimeService for Service {
             created_at: row.created_at,
             labels: row.labels.clone(),
         });
+        let mut info = std::collections::BTreeMap::new();
+        if let Some(record) = record.filter(|_| request.get_ref().verbose) {
+            // As containerd has it; much is left out.
+            let json = json!({
+                "pid": 4711,
+                "processStatus": "running",
+                "image": record.made_from,
+                "snapshotter": "overlayfs",
+                "runtimeType": "io.containerd.runc.v2",
+            });
+            info.insert("info".to_owned(), json.to_string());
+        }
         Ok(Response::new(proto::PodSandboxStatusResponse {
             status,
-            ..Default::default()
+            info,
         }))
     }
 
@@ -272,6 +288,19 @@ impl RuntimeService for Service {
     }
 }
 
+/// A volume that is an image, beside what every container has mounted.
+fn image_mount(id: &str) -> proto::Mount {
+    proto::Mount {
+        container_path: "/data".to_owned(),
+        readonly: true,
+        image: Some(proto::ImageSpec {
+            image: id.to_owned(),
+            ..proto::ImageSpec::default()
+        }),
+        ..proto::Mount::default()
+    }
+}
+
 #[async_trait]
 impl ImageService for Service {
     async fn list_images(
@@ -304,8 +333,10 @@ impl ImageService for Service {
         &self,
         request: Request<proto::RemoveImageRequest>,
     ) -> Answer<proto::RemoveImageResponse> {
-        let asked = request.into_inner().image.unwrap_or_default().image;
+        let spec = request.into_inner().image.unwrap_or_default();
+        let asked = spec.image;
         let call = self.0.begin(Rpc::RemoveImage, &asked);
+        call.named_handler(&spec.runtime_handler);
         let result = ops::remove_image(&self.0, &call, &asked).await;
         call.end(result)
     }

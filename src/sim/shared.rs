@@ -14,7 +14,7 @@ use super::conduct::{Cni, Conduct, Del, Effect, FaultKey};
 use super::node::{BadId, Node};
 use super::record::{Call, Ended, Harm, Record, Rpc};
 use super::server::Lifecycle;
-use super::{kubelet, ops};
+use super::{image_files, kubelet, ops};
 
 /// One simulated runtime.
 #[derive(Debug)]
@@ -90,6 +90,7 @@ impl Shared {
                 .send_modify(|conduct| conduct.cni.extend(added));
         }
         self.write_pods(&node);
+        self.write_images(&node);
         result
     }
 
@@ -102,6 +103,17 @@ impl Shared {
             .and_then(|()| std::fs::rename(&next, path));
         if let Err(error) = written {
             tracing::warn!(path = %path.display(), %error, "cannot write the simulated pods file");
+        }
+    }
+
+    /// Makes the files of images that came, and removes those of images that went.
+    pub(super) fn write_images(&self, node: &Node) {
+        let Some(directory) = &self.options.image_files else {
+            return;
+        };
+        if let Err(error) = image_files::keep(directory, node.images.values()) {
+            let directory = directory.display();
+            tracing::warn!(%directory, %error, "cannot keep the simulated images' files");
         }
     }
 
@@ -180,6 +192,7 @@ impl Shared {
             rpc,
             id,
             subject,
+            handler: String::new(),
             at: Timestamp::now(),
             found,
             in_flight: 0,
@@ -206,6 +219,10 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
+    pub(super) fn named_handler(&self, handler: &str) {
+        self.shared.record().name_handler(self.number, handler);
+    }
+
     pub(super) fn harm(&self, harm: Harm) {
         self.shared.record().harm(self.number, harm);
     }

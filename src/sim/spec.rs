@@ -26,6 +26,7 @@ pub struct ContainerSpec {
     pub(super) exit_code: i32,
     pub(super) reason: Option<String>,
     pub(super) image: String,
+    pub(super) image_volumes: Vec<String>,
 }
 
 impl ContainerSpec {
@@ -76,6 +77,7 @@ impl ContainerSpec {
             exit_code: 0,
             reason: None,
             image: DEFAULT_IMAGE.to_owned(),
+            image_volumes: Vec::new(),
         }
     }
 
@@ -105,6 +107,13 @@ impl ContainerSpec {
     #[must_use]
     pub fn image(mut self, tag: &str) -> Self {
         tag.clone_into(&mut self.image);
+        self
+    }
+
+    /// Mounts an image as a volume, by tag. The node gets the image if it lacks it.
+    #[must_use]
+    pub fn image_volume(mut self, tag: &str) -> Self {
+        self.image_volumes.push(tag.to_owned());
         self
     }
 

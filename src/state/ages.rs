@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::model::ImageAge;
+
 /// Images remembered at most. One that finds no room is not remembered, and so stays young.
 pub const ENTRIES_MAX: usize = 4096;
 /// A key is at most this long: a digest has 71 bytes, the rest is for a runtime handler's name.
@@ -19,27 +21,18 @@ const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
 /// "Never used" on disk.
 const NEVER: i64 = i64::MIN;
 
-/// One image's times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Age {
-    /// When it was first seen.
-    pub first_seen: Timestamp,
-    /// When a container was last seen to use it; `None`: not since it was first seen.
-    pub last_used: Option<Timestamp>,
-}
-
 /// All images' times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ages {
-    entries: BTreeMap<String, Age>,
+    entries: BTreeMap<String, ImageAge>,
 }
 
 impl Ages {
     /// Returns an image's times. Times in the future, and those of a clock that was not set, count as
     /// `now`: a clock that jumped makes images younger, never older.
-    pub fn get(&self, key: &str, now: Timestamp) -> Option<Age> {
+    pub fn get(&self, key: &str, now: Timestamp) -> Option<ImageAge> {
         let age = self.entries.get(key)?;
-        Some(Age {
+        Some(ImageAge {
             first_seen: sane(age.first_seen, now),
             last_used: age.last_used.map(|used| sane(used, now)),
         })
@@ -56,7 +49,7 @@ impl Ages {
         if known.is_none() && (full || key.is_empty()) {
             return;
         }
-        let mut age = known.unwrap_or(Age {
+        let mut age = known.unwrap_or(ImageAge {
             first_seen: now,
             last_used: None,
         });
@@ -64,6 +57,13 @@ impl Ages {
             age.last_used = Some(now);
         }
         self.entries.insert(key.to_owned(), age);
+    }
+
+    /// Returns every image's times, as [`Self::get`] does.
+    pub fn all(&self, now: Timestamp) -> BTreeMap<String, ImageAge> {
+        let keys = self.entries.keys();
+        keys.filter_map(|key| Some((key.clone(), self.get(key, now)?)))
+            .collect()
     }
 
     /// Forgets the images that are gone: one that comes back is new.
@@ -106,7 +106,7 @@ impl Ages {
                 return None;
             }
             let used = i64::from_le_bytes(*used);
-            let age = Age {
+            let age = ImageAge {
                 first_seen: time(i64::from_le_bytes(*first_seen)),
                 last_used: (used != NEVER).then(|| time(used)),
             };
@@ -213,7 +213,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read(keys in prop::collection::btree_map("[a-z:0-9]{1,112}", (0..9999_i64, prop::option::of(0..9999_i64)), 0..40)) {
             let entries = keys.into_iter().map(|(key, (first, used))| {
-                (key, Age { first_seen: at(first), last_used: used.map(at) })
+                (key, ImageAge { first_seen: at(first), last_used: used.map(at) })
             });
             let ages = Ages { entries: entries.collect() };
             prop_assert_eq!(Ages::decode(&ages.encode()), Some(ages));

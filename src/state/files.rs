@@ -40,6 +40,19 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Opens a file only to read it, likewise. Somebody may be writing it.
+pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    Ok(file)
+}
+
 /// Makes a file of zeros under a name that nothing has, all of it allocated and really written: on
 /// some file systems the first write to what was only reserved needs room again.
 pub(super) fn create(path: &Path, bytes: u64) -> io::Result<File> {

@@ -143,10 +143,14 @@ impl Journal {
         self.put(vec![Entry::Ended { pass }], Sync::Now);
     }
 
-    /// Saves image ages.
+    /// Saves image ages. Those that wait to be saved are dropped for them.
     pub fn save_ages(&self, ages: &Ages) {
-        if self.inner.is_some() {
-            self.send(Job::Ages(ages.encode()), Part::Ages, 1);
+        let Some(inner) = self.inner.as_deref() else {
+            return;
+        };
+        let is_asked = !inner.health.leave_ages(ages.encode());
+        if !is_asked && !self.send(Job::Ages, Part::Ages, 1) {
+            inner.health.take_ages();
         }
     }
 
@@ -173,16 +177,18 @@ impl Journal {
         self.send(Job::Entries(entries, sync), Part::Journal, writes);
     }
 
-    fn send(&self, job: Job, part: Part, writes: usize) {
+    /// Says whether the job found its way into the queue.
+    fn send(&self, job: Job, part: Part, writes: usize) -> bool {
         let Some(inner) = self.inner.as_deref() else {
-            return;
+            return false;
         };
         let why = match inner.queue.try_send(job) {
-            Ok(()) => return,
+            Ok(()) => return true,
             Err(TrySendError::Full(_)) => "the disk does not keep up",
             Err(TrySendError::Disconnected(_)) => "its thread died",
         };
         inner.health.failed(part, writes, why.to_owned());
+        false
     }
 }
 
@@ -248,7 +254,7 @@ mod tests {
         // The disk answers: then it is waited for again.
         let answer = jobs.try_iter().find_map(|job| match job {
             Job::Answer(to) => Some(to),
-            Job::Entries(..) | Job::Ages(_) => None,
+            Job::Entries(..) | Job::Ages => None,
         });
         answer.unwrap().send(()).unwrap();
         let again = tokio::time::timeout(patience, journal.settled(hour)).await;
@@ -259,13 +265,33 @@ mod tests {
     fn what_finds_no_room_in_the_queue_is_dropped_and_counted() {
         let (journal, jobs, metrics) = hanging();
         for _ in 0..QUEUE_MAX + 7 {
-            journal.save_ages(&Ages::default());
+            journal.send(Job::Entries(Vec::new(), Sync::Later), Part::Journal, 1);
         }
         assert_eq!(failures(&metrics), "crisweep_state_write_failures_total 7");
+        assert!(journal.status().errors.contains_key(&Part::Journal));
+        journal.save_ages(&Ages::default());
+        assert_eq!(failures(&metrics), "crisweep_state_write_failures_total 8");
         assert!(journal.status().errors.contains_key(&Part::Ages));
         drop(jobs);
         journal.save_ages(&Ages::default());
-        assert_eq!(failures(&metrics), "crisweep_state_write_failures_total 8");
+        assert_eq!(failures(&metrics), "crisweep_state_write_failures_total 9");
+    }
+
+    #[test]
+    fn a_disk_that_hangs_keeps_only_the_newest_image_ages() {
+        let (journal, jobs, metrics) = hanging();
+        let mut ages = Ages::default();
+        for n in 0..100 {
+            ages.touch(&format!("sha256:{n}"), true, jiff::Timestamp::MAX);
+            journal.save_ages(&ages);
+        }
+        assert_eq!(jobs.try_iter().count(), 1, "one that waits");
+        let inner = journal.inner.as_deref().unwrap();
+        assert_eq!(inner.health.take_ages(), Some(ages.encode()));
+        // The thread took them: the next are asked for again.
+        journal.save_ages(&ages);
+        assert_eq!(jobs.try_iter().count(), 1);
+        assert_eq!(failures(&metrics), "crisweep_state_write_failures_total 0");
     }
 
     #[tokio::test]

@@ -74,6 +74,27 @@ impl Slots {
     }
 }
 
+/// Reads the image ages in a state directory without its lock, while a service may be writing them: a
+/// slot that is half written is no whole one, and then the other one counts. Changes nothing; what
+/// cannot be read is as if nothing were known.
+pub fn peek(dir: &Path) -> Ages {
+    match files::open_to_read(&dir.join(NAME)).and_then(read) {
+        Ok(Ok((_, ages))) => ages,
+        Ok(Err(why)) => {
+            tracing::warn!(
+                why,
+                "the image ages could not be read; every image is young"
+            );
+            Ages::default()
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ages::default(),
+        Err(error) => {
+            tracing::warn!(%error, "the image ages could not be read; every image is young");
+            Ages::default()
+        }
+    }
+}
+
 fn offset(sequence: u64) -> u64 {
     sequence % 2 * SLOT_BYTES as u64
 }
@@ -140,8 +161,21 @@ mod tests {
             let mut torn = before.clone();
             torn[start..start + cut].copy_from_slice(&next[..cut]);
             std::fs::write(dir.path().join(NAME), torn).unwrap();
+            assert_eq!(peek(dir.path()), some(2), "{cut}");
             let (_, ages, why) = Slots::open(dir.path()).unwrap();
             assert_eq!((ages, why), (some(2), None), "{cut}");
+        }
+    }
+
+    #[test]
+    fn reading_beside_a_service_changes_nothing_and_survives_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(peek(dir.path()), Ages::default());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        for bytes in [vec![], vec![7; 100], vec![0xF5; 2 * SLOT_BYTES]] {
+            std::fs::write(dir.path().join(NAME), &bytes).unwrap();
+            assert_eq!(peek(dir.path()), Ages::default());
+            assert_eq!(std::fs::read(dir.path().join(NAME)).unwrap(), bytes);
         }
     }
 

@@ -72,6 +72,11 @@ impl Store {
         self.ring.is_some()
     }
 
+    /// Says whether image ages can be written.
+    pub(super) fn has_ages(&self) -> bool {
+        self.slots.is_some()
+    }
+
     /// Opens all that is not open yet. May be asked again after a failure.
     pub(super) fn open(&mut self) -> Result<Found, Unusable> {
         let at = |what: &str, path: &Path, error: io::Error| {

@@ -18,8 +18,8 @@ use crate::metrics::Metrics;
 pub(super) enum Job {
     /// Write these, and wait for the disk if told so.
     Entries(Vec<Entry>, Sync),
-    /// Write image ages.
-    Ages(Vec<u8>),
+    /// Write the image ages that wait.
+    Ages,
     /// Say when all before it is done.
     Answer(oneshot::Sender<()>),
 }
@@ -61,6 +61,9 @@ pub struct Status {
 pub(super) struct Health {
     metrics: Metrics,
     status: Mutex<Status>,
+    /// Image ages that wait to be written, encoded: the newest only, so that a disk that hangs does
+    /// not gather them.
+    ages: Mutex<Option<Vec<u8>>>,
 }
 
 impl Health {
@@ -72,7 +75,22 @@ impl Health {
         Self {
             metrics,
             status: Mutex::new(status),
+            ages: Mutex::default(),
         }
+    }
+
+    /// Leaves image ages to be written in place of those that wait; says whether none did.
+    pub(super) fn leave_ages(&self, ages: Vec<u8>) -> bool {
+        self.ages().replace(ages).is_none()
+    }
+
+    /// Takes the image ages that wait.
+    pub(super) fn take_ages(&self) -> Option<Vec<u8>> {
+        self.ages().take()
+    }
+
+    fn ages(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn status(&self) -> Status {
@@ -128,10 +146,7 @@ pub(super) fn run(
     while let Ok(job) = jobs.recv() {
         match job {
             Job::Entries(entries, sync) => write(&mut store, &entries, sync, health),
-            Job::Ages(ages) => match store.write_ages(&ages) {
-                Ok(()) => health.worked(Part::Ages),
-                Err(error) => health.failed(Part::Ages, 1, error.to_string()),
-            },
+            Job::Ages => write_ages(&mut store, health),
             Job::Answer(to) => drop(to.send(())),
         }
     }
@@ -160,6 +175,21 @@ fn open(store: &mut Store, health: &Arc<Health>) -> Result<Found, Held> {
             health.failed(Part::Journal, 1, error);
             Ok(Found::default())
         }
+    }
+}
+
+fn write_ages(store: &mut Store, health: &Health) {
+    let Some(ages) = health.take_ages() else {
+        return;
+    };
+    if !store.has_ages() {
+        // Why is known already.
+        health.metrics.state_writes_failed(1);
+        return;
+    }
+    match store.write_ages(&ages) {
+        Ok(()) => health.worked(Part::Ages),
+        Err(error) => health.failed(Part::Ages, 1, error.to_string()),
     }
 }
 

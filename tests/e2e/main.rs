@@ -11,6 +11,7 @@
 )]
 
 mod big_lists;
+mod images;
 mod node;
 mod peers;
 mod support;

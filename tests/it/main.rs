@@ -12,6 +12,7 @@ mod cases;
 mod command;
 mod gc_pass;
 mod http;
+mod images;
 mod kubelet_model;
 mod logs;
 mod mid_pass;

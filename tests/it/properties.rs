@@ -378,7 +378,9 @@ fn the_nodes_show_every_reason() {
         kept.extend(plan.kept.iter().map(|it| (it.subject.target, it.reason)));
     }
     // Log trees have a test of their own for it.
-    let targets = Target::ALL.into_iter().filter(|target| *target != Target::Logs);
+    let targets = Target::ALL
+        .into_iter()
+        .filter(|target| *target != Target::Logs);
     for target in targets {
         for reason in RemoveReason::all(target).iter().copied() {
             assert!(

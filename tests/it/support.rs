@@ -7,6 +7,7 @@ pub(crate) mod nodes;
 pub(crate) mod raw;
 pub(crate) mod rig;
 pub(crate) mod service;
+pub(crate) mod tmpfs;
 pub(crate) mod wait;
 
 pub(crate) use answer::{Answer, Follow};

@@ -239,7 +239,7 @@ async fn the_image_service_may_have_a_socket_of_its_own() {
     client.list_containers().await.unwrap();
     client.list_images().await.unwrap();
     client.image_fs_info().await.unwrap();
-    client.remove_image("i0").await.unwrap();
+    client.remove_image("i0", "").await.unwrap();
     assert_eq!(
         (
             runtime.called("ListContainers"),

@@ -279,12 +279,21 @@ fn a_status_about_another_object_is_malformed() {
 fn the_sandbox_image_is_read_from_the_runtimes_configuration() {
     let image_of = |config: &str| {
         let info = labels(&[("config", config)]);
-        status(proto::StatusResponse { status: None, info }).sandbox_image
+        status(proto::StatusResponse { status: None, info }).sandbox_images
     };
-    assert_eq!(
-        image_of(r#"{"sandboxImage":"pause:3.9"}"#).as_deref(),
-        Some("pause:3.9")
-    );
+    let pinned = r#"{"pinnedImages":{"sandbox":"pause:3.10"}}"#;
+    let nested = r#"{"imageConfig":{"pinnedImages":{"sandbox":"pause:3.10"}}}"#;
+    let both = r#"{"sandboxImage":"pause:3.9","pinnedImages":{"sandbox":"pause:3.10"}}"#;
+    let same = r#"{"sandboxImage":"pause:3.9","pinnedImages":{"sandbox":"pause:3.9"}}"#;
+    for (config, images) in [
+        (r#"{"sandboxImage":"pause:3.9"}"#, &["pause:3.9"][..]),
+        (pinned, &["pause:3.10"]),
+        (nested, &["pause:3.10"]),
+        (both, &["pause:3.9", "pause:3.10"]),
+        (same, &["pause:3.9"]),
+    ] {
+        assert_eq!(image_of(config), images, "{config}");
+    }
     for none in [
         r#"{"sandboxImage":""}"#,
         r#"{"sandboxImage":1}"#,
@@ -293,8 +302,50 @@ fn the_sandbox_image_is_read_from_the_runtimes_configuration() {
         "not json",
         "",
     ] {
-        assert_eq!(image_of(none), None, "{none}");
+        assert!(image_of(none).is_empty(), "{none}");
     }
+}
+
+#[test]
+fn a_sandbox_says_in_json_what_it_was_made_from() {
+    let made_from = |info: &[(&str, &str)]| {
+        made_from(&proto::PodSandboxStatusResponse {
+            status: None,
+            info: labels(info),
+        })
+    };
+    let told = made_from(&[("info", r#"{"pid":7,"image":"pause:3.9"}"#)]);
+    assert_eq!(told.as_deref(), Some("pause:3.9"));
+    for silent in ["{}", r#"{"image":""}"#, r#"{"image":3}"#, "no json"] {
+        assert_eq!(made_from(&[("info", silent)]), None, "{silent}");
+    }
+    assert_eq!(made_from(&[]), None);
+}
+
+#[test]
+fn images_that_are_mounted_are_named_in_full_and_other_mounts_are_not() {
+    let id = ContainerId::new("abc").unwrap();
+    let mount = |image: Option<proto::ImageSpec>| proto::Mount {
+        host_path: "/var/lib/x".into(),
+        image,
+        ..Default::default()
+    };
+    let spec = proto::ImageSpec {
+        image: "sha256:1".into(),
+        user_specified_image: "data:1".into(),
+        ..Default::default()
+    };
+    let raw = proto::ContainerStatus {
+        id: "abc".into(),
+        mounts: vec![
+            mount(None),
+            mount(Some(spec)),
+            mount(Some(proto::ImageSpec::default())),
+        ],
+        ..Default::default()
+    };
+    let status = container_status(&id, raw).unwrap();
+    assert_eq!(status.volume_images, ["sha256:1", "data:1"]);
 }
 
 #[test]

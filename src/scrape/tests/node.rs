@@ -11,8 +11,8 @@ use crate::gc::{KeepReason, RemoveReason, Summary, Target};
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, Filesystem, FilesystemUsage, Image, ImageId,
-    Labels, Logs, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
-    PodsUnknown,
+    Images, Labels, Logs, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
+    Pods, PodsUnknown,
 };
 use crate::observe::{Filesystems, Look, Timings};
 use crate::report::{
@@ -166,6 +166,7 @@ pub(super) fn look() -> Look {
         containers: Ok(listed(containers(), ListMode::Unary)),
         sandboxes: Ok(listed(sandboxes, ListMode::Streaming)),
         images: Ok(listed(images, ListMode::Unary)),
+        store: Images::default(),
         filesystems: Ok(Filesystems {
             image: vec![
                 filesystem("/var/lib/images", 6_400),
@@ -179,7 +180,7 @@ pub(super) fn look() -> Look {
         exits_unknown: 4,
         last_exits: BTreeMap::new(),
         timings: Timings {
-            exits: Duration::ZERO,
+            statuses: Duration::ZERO,
             runtime: millis(1),
             containers: millis(11),
             sandboxes: millis(10),

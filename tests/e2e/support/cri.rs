@@ -8,8 +8,8 @@ use crisweep::cri::proto::runtime_service_client::RuntimeServiceClient;
 use crisweep::cri::proto::{
     Container, ContainerConfig, ContainerStatus, ContainerStatusRequest, CreateContainerRequest,
     Image, ListContainersRequest, ListImagesRequest, ListPodSandboxRequest, PodSandbox,
-    PodSandboxConfig, RemoveContainerRequest, RunPodSandboxRequest, StartContainerRequest,
-    StopPodSandboxRequest, VersionRequest, VersionResponse,
+    PodSandboxConfig, RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
+    StartContainerRequest, StopPodSandboxRequest, VersionRequest, VersionResponse,
 };
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
@@ -162,6 +162,18 @@ impl Cri {
         self.runtime
             .clone()
             .stop_pod_sandbox(request)
+            .await
+            .unwrap();
+    }
+
+    /// Removes a sandbox with all that it holds.
+    pub(crate) async fn remove_sandbox(&self, id: &str) {
+        let request = RemovePodSandboxRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        self.runtime
+            .clone()
+            .remove_pod_sandbox(request)
             .await
             .unwrap();
     }

@@ -27,8 +27,13 @@ impl Crisweep {
     /// It keeps no dead container or sandbox that it need not keep, and rests between batches, so
     /// that batches can be told apart from outside.
     pub(crate) async fn start(node: &Node, pods_file: &Path) -> Self {
+        Self::start_with(node, pods_file, json!({})).await
+    }
+
+    /// The same with other sections of the configuration in place of the usual ones.
+    pub(crate) async fn start_with(node: &Node, pods_file: &Path, sections: Value) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
-        let config = json!({
+        let mut config = json!({
             "runtime": { "endpoint": format!("unix://{}", node.socket().display()) },
             "collect": { "max_age": "500ms" },
             "node": { "name": NODE_NAME },
@@ -41,6 +46,9 @@ impl Crisweep {
             "state": { "dir": node.dir().join("state") },
             "web": { "listen": [address] },
         });
+        for (name, section) in sections.as_object().into_iter().flatten() {
+            config[name] = section.clone();
+        }
         // JSON is YAML.
         let config_file = node.dir().join("crisweep.yaml");
         fs::write(&config_file, config.to_string()).unwrap();

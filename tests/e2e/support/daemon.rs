@@ -69,6 +69,11 @@ impl Daemon {
         writeln!(stdin, "{line}").unwrap_or_else(|error| panic!("{} is gone: {error}", self.name));
     }
 
+    /// Returns its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns all that it wrote so far.
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()

@@ -39,6 +39,15 @@ pub(crate) struct Node {
 impl Node {
     /// Starts containerd and waits until it answers and has its images.
     pub(crate) async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// The same, but all that containerd stores is on a file system of this size.
+    pub(crate) async fn start_on_small_disk(mib: u32) -> Self {
+        Self::start_with(Some(mib)).await
+    }
+
+    async fn start_with(disk_mib: Option<u32>) -> Self {
         remove_stale();
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let dir = tempfile::Builder::new()
@@ -58,7 +67,8 @@ impl Node {
                 "sh",
             ])
             .arg(here().join("node-init.sh"))
-            .arg(dir.path());
+            .arg(dir.path())
+            .args(disk_mib.map(|mib| mib.to_string()));
         let containerd = Daemon::start_as_is("containerd", dir.path(), command);
         let mut node = Self {
             containerd,
@@ -73,6 +83,11 @@ impl Node {
     /// Returns the directory of everything that belongs to this node.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Returns the file system as the node's processes see it.
+    pub(crate) fn host_root(&self) -> PathBuf {
+        format!("/proc/{}/root", self.containerd.pid()).into()
     }
 
     /// Returns containerd's socket.
@@ -160,12 +175,31 @@ impl Node {
             .status()
             .unwrap();
         assert!(made.success(), "images.sh: {made}");
+        self.import(&archive, 2).await;
+    }
+
+    /// Makes images that share nothing, of this size each, and imports them.
+    pub(crate) async fn import_big_images(&self, bytes: u64, tags: &[String]) {
+        let archive = self.dir().join("big-images.tar");
+        let made = Command::new(here().join("big-images.sh"))
+            .arg(&archive)
+            .arg(bytes.to_string())
+            .args(tags)
+            .status()
+            .unwrap();
+        assert!(made.success(), "big-images.sh: {made}");
+        self.import(&archive, 2 + tags.len()).await;
+        fs::remove_file(archive).unwrap();
+    }
+
+    /// Imports an archive, after which there are so many images.
+    async fn import(&self, archive: &Path, count: usize) {
         self.ctr(&["images", "import", &archive.to_string_lossy()]);
         let cri = self.cri().await;
         // CRI learns of an import by an event, a moment later.
         wait_for("the images", PATIENCE, || async {
             let images = cri.images().await;
-            if images.len() == 2 {
+            if images.len() == count {
                 Ok(())
             } else {
                 Err(format!("{images:?}"))

@@ -73,6 +73,8 @@ pub(crate) struct PodPlan {
     pub(crate) uid: String,
     pub(crate) known: Known,
     pub(crate) network: Network,
+    /// What its containers are made from; `None`: busybox.
+    pub(crate) image: Option<String>,
     pub(crate) sandboxes: Vec<SandboxPlan>,
 }
 
@@ -91,6 +93,7 @@ impl PodPlan {
             uid,
             known,
             network: Network::Host,
+            image: None,
             sandboxes: Vec::new(),
         }
     }
@@ -119,6 +122,12 @@ impl PodPlan {
     pub(crate) fn with_ballast(mut self, bytes: usize) -> Self {
         let containers = self.sandboxes.iter_mut().flat_map(|it| &mut it.containers);
         containers.for_each(|container| container.ballast = bytes);
+        self
+    }
+
+    /// Makes its containers from this image.
+    pub(crate) fn with_image(mut self, tag: &str) -> Self {
+        self.image = Some(tag.to_owned());
         self
     }
 

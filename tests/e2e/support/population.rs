@@ -294,7 +294,10 @@ fn container_config(pod: &PodPlan, plan: &ContainerPlan) -> ContainerConfig {
             attempt: plan.attempt,
         }),
         image: Some(ImageSpec {
-            image: BUSYBOX_IMAGE.to_owned(),
+            image: pod
+                .image
+                .clone()
+                .unwrap_or_else(|| BUSYBOX_IMAGE.to_owned()),
             ..ImageSpec::default()
         }),
         command: ["/bin/sh", "-c", &script].map(str::to_owned).to_vec(),

@@ -78,7 +78,15 @@ async fn an_image_is_found_by_id_digest_and_tag() {
     let image = images.iter().find(|image| !image.pinned).unwrap();
     let bare = image.id.trim_start_matches("sha256:");
     let tag = image.repo_tags[0].replace('/', "%2F");
-    for id in [image.id.as_str(), bare, &bare[..12], &tag] {
+    let digest = image.repo_digests[0].replace('/', "%2F");
+    for id in [
+        image.id.as_str(),
+        bare,
+        &bare[..12],
+        &image.id[..20],
+        &tag,
+        &digest,
+    ] {
         let value = explain(&rig, id).await;
         assert_eq!(value["kind"], "image");
         assert_eq!(
@@ -86,6 +94,7 @@ async fn an_image_is_found_by_id_digest_and_tag() {
             (&json!("keep"), &json!("in-use"))
         );
         assert_eq!(value["object"]["id"], image.id);
+        assert_eq!(value["image"]["repo_tags"], json!(image.repo_tags));
     }
     let pause = images.iter().find(|image| image.pinned).unwrap();
     assert_eq!(explain(&rig, &pause.id).await["reason"], "pinned");

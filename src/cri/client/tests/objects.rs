@@ -104,7 +104,7 @@ async fn remove_all(client: &Client) -> Vec<Result<(), Error>> {
         client.remove_container(&container).await,
         client.stop_pod_sandbox(&sandbox).await,
         client.remove_pod_sandbox(&sandbox).await,
-        client.remove_image("i0").await,
+        client.remove_image("i0", "").await,
     ]
 }
 
@@ -138,7 +138,10 @@ async fn an_image_without_a_name_is_never_asked_to_go() {
     let (_dir, path, settings) = place();
     let fake = full_fake();
     let _server = fake.serve(&path);
-    let error = Client::new(settings).remove_image("").await.unwrap_err();
+    let error = Client::new(settings)
+        .remove_image("", "")
+        .await
+        .unwrap_err();
     assert!(
         matches!(&error, Error::Status { status, .. } if status.code() == Code::InvalidArgument)
     );
@@ -151,7 +154,7 @@ async fn status_and_file_systems_are_read() {
     let _server = full_fake().serve(&path);
     let client = Client::new(settings);
     let status = client.status().await.unwrap();
-    assert_eq!(status.sandbox_image.as_deref(), Some("pause:3.9"));
+    assert_eq!(status.sandbox_images, ["pause:3.9"]);
     let conditions: Vec<_> = status
         .conditions
         .iter()

@@ -1,0 +1,141 @@
+//! Image ages: kept up at each look, saved now and then. What a crash takes is at most the last five
+//! minutes of use, so an age is good to five minutes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::model::ImageAge;
+use crate::state::{Ages, Journal};
+
+/// How often ages are saved at most, when images came or went.
+const SAVE_NEWS_EVERY: Duration = Duration::from_secs(30);
+/// The same while only the times of use changed: each of 4,096 may at every look.
+const SAVE_USE_EVERY: Duration = Duration::from_secs(300);
+
+/// The ages, and what of them is not saved yet.
+#[derive(Debug)]
+pub(super) struct AgeBook {
+    ages: Ages,
+    journal: Journal,
+    opened_at: Instant,
+    saved_at: Option<Instant>,
+    /// Images came or went since the last save.
+    news: bool,
+    /// Anything changed since.
+    changed: bool,
+}
+
+impl AgeBook {
+    /// Goes on from what was read, and saves to `journal`.
+    pub(super) fn new(ages: Ages, journal: Journal) -> Self {
+        Self {
+            ages,
+            journal,
+            opened_at: Instant::now(),
+            saved_at: None,
+            news: false,
+            changed: false,
+        }
+    }
+
+    /// Notes a look that found all images, and of each whether it is used.
+    pub(super) fn note(&mut self, uses: &BTreeMap<String, bool>, now: Timestamp) {
+        let before = self.ages.len();
+        self.ages.retain(|key| uses.contains_key(key));
+        let kept = self.ages.len();
+        for (key, used) in uses {
+            self.ages.touch(key, *used, now);
+        }
+        self.news |= kept != before || self.ages.len() != kept;
+        self.changed |= self.news || uses.values().any(|used| *used);
+        if self.is_due() {
+            self.save();
+        }
+    }
+
+    /// Returns all ages, as they are at `now`.
+    pub(super) fn all(&self, now: Timestamp) -> BTreeMap<String, ImageAge> {
+        self.ages.all(now)
+    }
+
+    /// Saves what is not saved yet.
+    pub(super) fn save(&mut self) {
+        if !self.changed {
+            return;
+        }
+        self.journal.save_ages(&self.ages);
+        (self.news, self.changed) = (false, false);
+        self.saved_at = Some(Instant::now());
+    }
+
+    fn is_due(&self) -> bool {
+        if self.news {
+            self.saved_at
+                .is_none_or(|at| at.elapsed() >= SAVE_NEWS_EVERY)
+        } else {
+            let last = self.saved_at.unwrap_or(self.opened_at);
+            last.elapsed() >= SAVE_USE_EVERY
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uses(images: &[(&str, bool)]) -> BTreeMap<String, bool> {
+        let images = images.iter();
+        images
+            .map(|(key, used)| ((*key).to_owned(), *used))
+            .collect()
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+    }
+
+    fn is_saved(book: &AgeBook) -> bool {
+        !book.changed && !book.news
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_are_saved_at_once_and_then_twice_a_minute_and_use_every_five_minutes() {
+        let mut book = AgeBook::new(Ages::default(), Journal::none());
+        book.note(&uses(&[("a", true)]), at(0));
+        assert!(is_saved(&book), "the first sight");
+        book.note(&uses(&[("a", true), ("b", false)]), at(10));
+        assert!(!is_saved(&book), "news, but too soon");
+        tokio::time::advance(SAVE_NEWS_EVERY).await;
+        book.note(&uses(&[("a", true), ("b", false)]), at(40));
+        assert!(is_saved(&book));
+        tokio::time::advance(Duration::from_secs(270)).await;
+        book.note(&uses(&[("a", true), ("b", false)]), at(310));
+        assert!(!is_saved(&book), "only use");
+        tokio::time::advance(SAVE_NEWS_EVERY).await;
+        book.note(&uses(&[("a", true), ("b", false)]), at(340));
+        assert!(is_saved(&book));
+        book.note(&uses(&[("b", false)]), at(341));
+        assert!(!is_saved(&book), "one went, too soon");
+        book.save();
+        assert!(is_saved(&book), "at the end whatever the time");
+        assert_eq!(book.all(at(350)).len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_among_known_images_saves_nothing_for_five_minutes() {
+        let mut ages = Ages::default();
+        ages.touch("a", true, at(0));
+        let mut book = AgeBook::new(ages, Journal::none());
+        book.note(&uses(&[("a", true)]), at(10));
+        assert!(!is_saved(&book));
+        tokio::time::advance(SAVE_USE_EVERY).await;
+        book.note(&uses(&[("a", true)]), at(310));
+        assert!(is_saved(&book));
+        book.note(&uses(&[("a", false)]), at(320));
+        assert!(is_saved(&book), "nothing changed");
+        assert_eq!(book.all(at(330))["a"].last_used, Some(at(310)));
+    }
+}

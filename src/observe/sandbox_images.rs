@@ -1,0 +1,53 @@
+//! What sandboxes are made from. The lists do not say, and containerd 1.6 does not pin it: the
+//! runtime's configuration names what the next sandbox will take, and each ready sandbox what it was
+//! made from before the configuration changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::time::Instant;
+
+use super::ask;
+use crate::cri;
+use crate::model::{ImageNames, PodSandbox, PodSandboxId, PodSandboxState};
+
+/// What each ready sandbox was made from; `None`: the runtime does not say. Never changes.
+#[derive(Debug, Default)]
+pub(super) struct SandboxImages {
+    known: BTreeMap<PodSandboxId, Option<String>>,
+}
+
+impl SandboxImages {
+    /// Asks for the configuration, and until `until` each ready sandbox that is not known yet.
+    pub(super) async fn names(
+        &mut self,
+        client: &cri::Client,
+        sandboxes: &[PodSandbox],
+        until: Instant,
+    ) -> ImageNames {
+        let status = match client.status().await {
+            Ok(status) => status,
+            Err(error) => return ImageNames::Unknown(error.to_string()),
+        };
+        let ready: BTreeSet<&PodSandboxId> = sandboxes
+            .iter()
+            .filter(|sandbox| sandbox.state == PodSandboxState::Ready)
+            .map(|sandbox| &sandbox.id)
+            .collect();
+        self.known.retain(|id, _| ready.contains(id));
+        let due = ready.iter().filter(|id| !self.known.contains_key(**id));
+        let due: Vec<PodSandboxId> = due.map(|id| (*id).clone()).collect();
+        let call = |id: PodSandboxId| async move { client.sandbox_made_from(&id).await };
+        ask::each(due, until, call, |id, image| {
+            self.known.insert(id, image);
+        })
+        .await;
+        let silent = ready.len() - self.known.len();
+        if silent > 0 {
+            return ImageNames::Unknown(format!(
+                "{silent} ready sandboxes have not said yet what they were made from"
+            ));
+        }
+        let made_from = self.known.values().flatten().cloned();
+        ImageNames::Known(made_from.chain(status.sandbox_images).collect())
+    }
+}

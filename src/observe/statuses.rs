@@ -1,0 +1,143 @@
+//! What only a container's status tells: when it exited, and which images it has mounted. Each
+//! container is asked once, and once more when it has exited; neither changes after that, so the
+//! answer is kept as long as the container is listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::ask;
+use crate::cri;
+use crate::model::{Container, ContainerId, ContainerState, ImageNames, PodSandbox, PodUid};
+
+/// What a container told.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    /// It had not exited, or did not say when.
+    NoExit,
+    /// It exited then.
+    Exit(Timestamp),
+}
+
+/// Known statuses.
+#[derive(Debug, Default)]
+pub(super) struct Statuses {
+    known: BTreeMap<ContainerId, Told>,
+    /// Apart, because most containers have none.
+    volumes: BTreeMap<ContainerId, Vec<String>>,
+    last: BTreeMap<PodUid, Timestamp>,
+}
+
+/// What a look knows of the containers' statuses.
+#[derive(Debug)]
+pub(super) struct Filled {
+    /// How many exited containers have no known exit time.
+    pub(super) exits_unknown: usize,
+    /// What containers have mounted.
+    pub(super) volume_images: ImageNames,
+}
+
+impl Statuses {
+    /// Fills in `finished_at` of the exited rows, asking until `until` for what is not known yet:
+    /// exited containers first, oldest creation first.
+    pub(super) async fn fill(
+        &mut self,
+        client: &cri::Client,
+        rows: &mut [Container],
+        now: Timestamp,
+        until: Instant,
+    ) -> Filled {
+        let listed: BTreeSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
+        self.known.retain(|id, _| listed.contains(id));
+        self.volumes.retain(|id, _| listed.contains(id));
+        let gone = self.ask(client, rows, until).await;
+        let mut exits_unknown = 0;
+        for row in rows
+            .iter_mut()
+            .filter(|row| row.state == ContainerState::Exited)
+        {
+            // Before its creation is after a clock step: the later of the two errs towards young.
+            row.finished_at = match self.known.get(&row.id) {
+                Some(Told::Exit(at)) => Some((*at).max(row.created_at)),
+                // What was read by its status told it along with the row.
+                Some(Told::NoExit) | None => row.finished_at,
+            };
+            match (row.finished_at, &row.pod) {
+                (Some(at), Some(pod)) if at <= now => {
+                    let last = self.last.entry(pod.uid.clone()).or_insert(at);
+                    *last = at.max(*last);
+                }
+                (Some(_), _) => {}
+                (None, _) => exits_unknown += 1,
+            }
+        }
+        Filled {
+            exits_unknown,
+            volume_images: self.volume_images(rows, &gone),
+        }
+    }
+
+    /// Asks those who have not told all; returns those who are gone by now.
+    async fn ask(
+        &mut self,
+        client: &cri::Client,
+        rows: &[Container],
+        until: Instant,
+    ) -> BTreeSet<ContainerId> {
+        let is_due = |row: &&Container| match self.known.get(&row.id) {
+            None => true,
+            Some(Told::NoExit) => row.state == ContainerState::Exited,
+            Some(Told::Exit(_)) => false,
+        };
+        let mut due: Vec<&Container> = rows.iter().filter(is_due).collect();
+        due.sort_by_key(|row| {
+            let lives = row.state != ContainerState::Exited;
+            (lives, row.created_at, &row.id)
+        });
+        let due = due.into_iter().map(|row| row.id.clone()).collect();
+        let mut gone = BTreeSet::new();
+        let call = |id: ContainerId| async move { client.container_status(&id).await };
+        ask::each(due, until, call, |id, status| {
+            let Some(status) = status else {
+                gone.insert(id);
+                return;
+            };
+            if !status.volume_images.is_empty() {
+                self.volumes.insert(id.clone(), status.volume_images);
+            }
+            let told = match (status.state, status.finished_at) {
+                (ContainerState::Exited, Some(at)) => Told::Exit(at),
+                _ => Told::NoExit,
+            };
+            self.known.insert(id, told);
+        })
+        .await;
+        gone
+    }
+
+    /// One that is gone by now uses nothing; one that did not answer may use anything.
+    fn volume_images(&self, rows: &[Container], gone: &BTreeSet<ContainerId>) -> ImageNames {
+        let told = |id: &ContainerId| self.known.contains_key(id) || gone.contains(id);
+        let silent = rows.iter().filter(|row| !told(&row.id)).count();
+        if silent > 0 {
+            return ImageNames::Unknown(format!(
+                "{silent} containers have not said yet which images they have mounted"
+            ));
+        }
+        ImageNames::Known(self.volumes.values().flatten().cloned().collect())
+    }
+
+    /// Drops the pods that the runtime has nothing of any more.
+    pub(super) fn forget_pods_without(&mut self, rows: &[Container], sandboxes: &[PodSandbox]) {
+        let of_rows = rows.iter().filter_map(|row| row.pod.as_ref());
+        let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.pod.as_ref());
+        let present: BTreeSet<&PodUid> = of_rows.chain(of_sandboxes).map(|pod| &pod.uid).collect();
+        self.last.retain(|uid, _| present.contains(uid));
+    }
+
+    /// Returns when each pod's last container was seen to exit.
+    pub(super) fn last_exits(&self) -> &BTreeMap<PodUid, Timestamp> {
+        &self.last
+    }
+}

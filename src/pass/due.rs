@@ -1,0 +1,87 @@
+//! What is to go, and what of it still is on a later look.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::Run;
+use super::end::End;
+use crate::gc::{self, KeepReason, Plan, Policy, Removal, RemoveReason, Target};
+use crate::observe::Look;
+
+impl Run<'_> {
+    /// Plans, and has the plan checked.
+    pub(super) fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, End> {
+        self.plan_under(look, targets, &self.rules.policy)
+    }
+
+    fn plan_under(
+        &self,
+        look: &Look,
+        targets: &BTreeSet<Target>,
+        policy: &Policy,
+    ) -> Result<Plan, End> {
+        let quarantine = self.runner.quarantine().next_tries();
+        let mut snapshot = look
+            .snapshot(quarantine)
+            .map_err(|error| End::NoLook(error.to_string()))?;
+        self.pass_over_what_stayed(&mut snapshot);
+        if targets.contains(&Target::Logs) {
+            snapshot.removed = self.gone.all();
+        }
+        let plan = gc::plan(&snapshot, policy, targets);
+        let violations = gc::check::check(&plan.removals, &snapshot, policy);
+        for violation in &violations {
+            tracing::error!(%violation, "the plan breaks a rule; this is a bug in crisweep");
+        }
+        match violations.first() {
+            None => Ok(plan),
+            Some(first) => Err(End::BadPlan(first.to_string())),
+        }
+    }
+
+    pub(super) fn still_due(
+        &self,
+        look: &Look,
+        target: Target,
+        due: VecDeque<Removal>,
+    ) -> Result<VecDeque<Removal>, End> {
+        self.still_due_under(look, target, due, &self.rules.policy)
+    }
+
+    /// Returns what both looks want. What is gone by itself counts as gone; what shall stay after all
+    /// counts as skipped, unless it was to go for a cap or for room, and that is met by now.
+    pub(super) fn still_due_under(
+        &self,
+        look: &Look,
+        target: Target,
+        due: VecDeque<Removal>,
+        policy: &Policy,
+    ) -> Result<VecDeque<Removal>, End> {
+        let fresh = self.plan_under(look, &[target].into(), policy)?;
+        let kept = fresh.kept.iter();
+        let stays: BTreeMap<&str, KeepReason> =
+            kept.map(|k| (k.subject.id.as_str(), k.reason)).collect();
+        let before: Vec<Removal> = due.into();
+        let due = gc::plan::still_due(before.clone(), &fresh);
+        let still: BTreeSet<&str> = due.iter().map(|r| r.subject.id.as_str()).collect();
+        self.record.update(|pass| {
+            let report = pass.targets.entry(target).or_default();
+            for removal in before
+                .iter()
+                .filter(|r| !still.contains(r.subject.id.as_str()))
+            {
+                match (removal.reason, stays.get(removal.subject.id.as_str())) {
+                    // What an incomplete look lacks need not be gone.
+                    (_, None) if look.seen().is_all() => report.already_gone += 1,
+                    (_, None) => report.skipped += 1,
+                    (RemoveReason::OverCap, Some(_))
+                    | (RemoveReason::Space, Some(KeepReason::BelowThreshold)) => {
+                        report.planned = report.planned.saturating_sub(1);
+                    }
+                    (_, Some(_)) => report.skipped += 1,
+                }
+            }
+            report.count_remaining();
+        });
+        Ok(due.into())
+    }
+}

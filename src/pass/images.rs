@@ -1,0 +1,119 @@
+//! Makes room: images go until the low mark is reached, however much the runtime's sizes overstate
+//! what each of them frees.
+//!
+//! One round is what the kubelet does in one run: a plan by listed sizes, from the high mark down to the
+//! low one. After each batch the room is measured again, and what is no longer needed stays. If the
+//! file system is still above the high mark at the end, another round begins, as the kubelet's next
+//! run would five minutes later.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::end::End;
+use super::{Run, tell};
+use crate::gc::{Removal, Target};
+use crate::model::{Images, Snapshot};
+use crate::observe::Look;
+
+impl Run<'_> {
+    /// Cleans the images; says whether anything was tried.
+    pub(super) async fn clean_images(&mut self, look: &mut Arc<Look>) -> Result<bool, End> {
+        if look.started.elapsed() > self.rules.max_age {
+            *look = self.look_again().await?;
+        }
+        if !self.images_are_known(look) {
+            return Ok(false);
+        }
+        let plan = self.plan(look, &[Target::Images].into())?;
+        tell::plan(self.record, &plan, Target::Images);
+        let mut due: VecDeque<Removal> = plan.removals.into();
+        let tried = !due.is_empty();
+        while !due.is_empty() {
+            let removed = self.removed_images();
+            self.images_round(look, due).await?;
+            if self.removed_images() == removed || !self.images_are_known(look) {
+                break;
+            }
+            let plan = self.plan(look, &[Target::Images].into())?;
+            due = plan.removals.into();
+            tell::further(self.record, &plan.summary, Target::Images, &due);
+        }
+        Ok(tried)
+    }
+
+    /// Removes what is due, batch by batch, until it is gone or no longer needed.
+    async fn images_round(
+        &mut self,
+        look: &mut Arc<Look>,
+        mut due: VecDeque<Removal>,
+    ) -> Result<(), End> {
+        let mut policy = self.rules.policy.clone();
+        policy.images = policy.images.freeing_on();
+        let planned = self
+            .record
+            .pass()
+            .targets
+            .get(&Target::Images)
+            .map(|report| report.planned);
+        let planned = planned
+            .and_then(|n| usize::try_from(n).ok())
+            .unwrap_or(due.len());
+        while !due.is_empty() {
+            self.bounds()?;
+            let size = self.batch_size(due.len());
+            let batch: Vec<Removal> = due.drain(..size).collect();
+            let number = self.next_number(Target::Images);
+            let open = self.batch(Target::Images, number, batch, look).await;
+            tell::progress(self.record, Target::Images, number, planned);
+            self.breaker()?;
+            if open.is_empty() {
+                if !due.is_empty() && !self.rules.batch_pause.is_zero() {
+                    self.rest(self.rules.batch_pause).await;
+                }
+                *look = self.look_again().await?;
+            } else {
+                // Not started because of a cancel or the deadline, or lost with the runtime.
+                self.bounds()?;
+                open.into_iter()
+                    .rev()
+                    .for_each(|removal| due.push_front(removal));
+                *look = self.runtime_back().await?;
+            }
+            if !self.images_are_known(look) {
+                return Ok(());
+            }
+            due = self.still_due_under(look, Target::Images, due, &policy)?;
+        }
+        Ok(())
+    }
+
+    /// Says whether the images are known, and writes down once why not: then the pass is not complete.
+    pub(super) fn images_are_known(&mut self, look: &Look) -> bool {
+        let Images::Unknown(why) = &look.store else {
+            return true;
+        };
+        if self.rules.policy.images.enabled {
+            self.complain(Target::Images, why);
+        }
+        false
+    }
+
+    /// Takes the images out of a plan's sight that would not go in this pass, so that a further round
+    /// goes on with others, as the kubelet's walk does after a failure.
+    pub(super) fn pass_over_what_stayed(&self, snapshot: &mut Snapshot) {
+        if self.stayed.is_empty() {
+            return;
+        }
+        if let Images::Known(store) = &mut snapshot.images {
+            store
+                .rows
+                .retain(|image| !self.stayed.contains(&image.key()));
+        }
+    }
+
+    fn removed_images(&self) -> u64 {
+        let pass = self.record.pass();
+        let report = pass.targets.get(&Target::Images);
+        report.map_or(0, |report| report.removed + report.already_gone)
+    }
+}

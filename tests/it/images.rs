@@ -1,0 +1,74 @@
+//! Images: what goes when the file system is full or nobody has used them for long, and what stays.
+
+mod ages;
+mod races;
+mod room;
+mod stay;
+
+use crisweep::sim::{ContainerSpec, DEFAULT_IMAGE, NodeBuilder, PodSpec, Rpc, hours};
+use serde_json::{Value, json};
+
+use crate::support::Rig;
+
+const MIB: u64 = 1 << 20;
+
+/// Returns a tag.
+fn tag(number: usize) -> String {
+    format!("registry.example/idle-{number}:1")
+}
+
+/// A node whose one pod uses the default image, with so many images that nobody uses.
+fn idle(images: usize) -> NodeBuilder {
+    let node = NodeBuilder::new()
+        .image(DEFAULT_IMAGE, MIB)
+        .pod(PodSpec::new("web").running("app", 0));
+    (0..images).fold(node, |node, number| node.image(&tag(number), 4 * MIB))
+}
+
+/// Changes to the configuration under which every unused image goes, whatever the disk says.
+fn prune() -> Value {
+    json!({ "policy": { "images": { "min_age": "0s", "prune_unused_after": "1ms" } } })
+}
+
+/// Has a container run from an image, is seen to, and takes it away again.
+async fn use_once(rig: &Rig, image: &str) {
+    let container = ContainerSpec::running("app", 0, hours(1)).image(image);
+    let pod = rig.sim.add_pod(&PodSpec::new("once").container(container));
+    plan(rig).await;
+    rig.sim.change(|node| {
+        assert!(node.delete_pod("default/once"));
+        assert!(node.vanish_sandbox(&pod.sandboxes[0]));
+    });
+}
+
+/// Returns the plan for images, made on a new look.
+async fn plan(rig: &Rig) -> Value {
+    let answer = rig.get("/api/v1/plan?target=images").await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.json()
+}
+
+/// Returns what a plan says of the image of this tag: its verdict's list, its reason, and all of it.
+fn judged(plan: &Value, tag: &str) -> (&'static str, String, Value) {
+    for list in ["removals", "kept"] {
+        let rows = plan[list].as_array().unwrap();
+        if let Some(row) = rows.iter().find(|row| row["name"] == tag) {
+            return (
+                list,
+                row["reason"].as_str().unwrap().to_owned(),
+                row.clone(),
+            );
+        }
+    }
+    panic!("{tag} is not in {plan}");
+}
+
+/// Returns the tags of what was removed, in order.
+fn removed(rig: &Rig) -> Vec<String> {
+    rig.subjects(Rpc::RemoveImage)
+}
+
+/// Says whether the node still has an image.
+fn is_there(rig: &Rig, tag: &str) -> bool {
+    rig.sim.image_id(tag).is_some()
+}

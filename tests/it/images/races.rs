@@ -1,0 +1,148 @@
+//! What changes between the plan and the removal, and what fails.
+
+use crisweep::sim::{ContainerSpec, Fault, PodSpec, Rpc, hours};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::{idle, is_there, plan, prune, removed, tag, use_once};
+use crate::support::Rig;
+use crate::support::wait::until_true;
+
+/// Begins a pass over four images, changes the node while the first of them goes, and lets it go on.
+async fn change_while_the_first_goes(rig: &Rig, change: impl FnOnce()) -> Value {
+    for number in 0..4 {
+        use_once(rig, &tag(number)).await;
+    }
+    // No image is young by the millisecond of `prune_unused_after`.
+    plan(rig).await;
+    let first = rig.sim.image_id(&tag(0)).unwrap();
+    rig.sim.set_removal_fault(&first, Fault::hang());
+    let id = rig.begin_gc("target=images").await;
+    until_true("the first is under way", || removed(rig).len() == 1).await;
+    change();
+    rig.sim.clear_removal_fault(&first);
+    rig.finished(&id).await
+}
+
+fn counts(pass: &Value) -> [u64; 4] {
+    let report = &pass["targets"]["images"];
+    ["removed", "already_gone", "skipped", "failed"].map(|key| report[key].as_u64().unwrap())
+}
+
+#[tokio::test]
+async fn an_image_that_found_a_user_is_skipped() {
+    let rig = Rig::start(idle(4), prune()).await;
+    let pass = change_while_the_first_goes(&rig, || {
+        let user = ContainerSpec::created("app", 0, hours(0)).image(&tag(1));
+        rig.sim.add_pod(&PodSpec::new("user").container(user));
+        let volume = ContainerSpec::running("app", 0, hours(0)).image_volume(&tag(2));
+        rig.sim.add_pod(&PodSpec::new("volume").container(volume));
+    })
+    .await;
+    assert_eq!(pass["outcome"], "partial", "{pass}");
+    assert_eq!(counts(&pass), [2, 0, 2, 0], "{pass}");
+    assert_eq!(removed(&rig), [tag(0), tag(3)]);
+    rig.metrics()
+        .await
+        .is("crisweep_removals_skipped_total{target=\"images\"}", 2.0);
+}
+
+#[tokio::test]
+async fn an_image_that_was_tagged_pinned_or_removed_since_is_left() {
+    let rig = Rig::start(idle(4), prune()).await;
+    let pass = change_while_the_first_goes(&rig, || {
+        rig.sim.change(|node| {
+            node.tag_image(&tag(1), "registry.example/wanted:2");
+            node.pin_image(&tag(2));
+            assert!(node.vanish_image(&tag(3)));
+        });
+    })
+    .await;
+    assert_eq!(counts(&pass), [1, 1, 2, 0], "{pass}");
+    assert_eq!(removed(&rig), [tag(0)]);
+    assert!(is_there(&rig, &tag(1)) && is_there(&rig, &tag(2)));
+}
+
+#[tokio::test]
+async fn who_cannot_be_asked_again_may_be_a_user() {
+    for question in [Rpc::ListContainers, Rpc::ListImages] {
+        let rig = Rig::start(idle(4), prune()).await;
+        let pass = change_while_the_first_goes(&rig, || {
+            let broken = Fault::fail(Code::Unknown, "not now").times(1);
+            rig.sim.set_fault(question, broken);
+        })
+        .await;
+        assert_eq!(counts(&pass), [3, 0, 0, 1], "{question:?}: {pass}");
+        assert!(pass["errors"].to_string().contains("not now"), "{pass}");
+        assert!(is_there(&rig, &tag(1)));
+    }
+    let rig = Rig::start(idle(4), prune()).await;
+    let pass = change_while_the_first_goes(&rig, || {
+        rig.sim.add_pod(&PodSpec::new("new").running("app", 0));
+        rig.sim
+            .set_fault(Rpc::ContainerStatus, Fault::fail(Code::Unknown, "not now"));
+    })
+    .await;
+    assert_eq!(counts(&pass), [1, 0, 0, 3], "{pass}");
+}
+
+#[tokio::test]
+async fn one_that_will_not_go_does_not_hold_the_others_back() {
+    let rig = Rig::start(idle(4), prune()).await;
+    for number in 0..4 {
+        use_once(&rig, &tag(number)).await;
+    }
+    let stuck = rig.sim.image_id(&tag(1)).unwrap();
+    rig.sim.set_removal_fault(
+        &stuck,
+        Fault::fail(Code::Unknown, "device or resource busy"),
+    );
+    let pass = rig.gc("target=images").await;
+    assert_eq!(pass["outcome"], "partial", "{pass}");
+    assert_eq!(counts(&pass), [3, 0, 0, 1], "{pass}");
+    assert_eq!(
+        removed(&rig),
+        [tag(0), tag(1), tag(2), tag(3)],
+        "each tried once"
+    );
+    rig.metrics().await.is(
+        "crisweep_removal_failures_total{target=\"images\",class=\"busy\"}",
+        1.0,
+    );
+}
+
+#[tokio::test]
+async fn an_image_goes_by_its_id_with_its_handler_and_all_its_tags() {
+    let node = idle(1)
+        .tag(&tag(0), "registry.example/other:2")
+        .handler(&tag(0), "kata");
+    let rig = Rig::start(node, prune()).await;
+    let id = rig.sim.image_id(&tag(0)).unwrap();
+    plan(&rig).await;
+    let pass = rig.gc("target=images").await;
+    assert_eq!(pass["outcome"], "completed", "{pass}");
+    let calls = rig.sim.calls_of(Rpc::RemoveImage);
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].id, id);
+    assert_eq!(calls[0].handler, "kata");
+    assert!(!is_there(&rig, "registry.example/other:2"));
+}
+
+#[tokio::test]
+async fn a_runtime_that_goes_away_in_between_is_waited_for() {
+    let rig = Rig::start(idle(4), prune()).await;
+    for number in 0..4 {
+        use_once(&rig, &tag(number)).await;
+    }
+    let second = rig.sim.image_id(&tag(1)).unwrap();
+    rig.sim.set_removal_fault(&second, Fault::hang());
+    let id = rig.begin_gc("target=images").await;
+    until_true("the second is under way", || removed(&rig).len() == 2).await;
+    rig.sim.stop().await;
+    rig.sim.clear_faults();
+    rig.sim.start().unwrap();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "completed", "{pass}");
+    assert_eq!(pass["targets"]["images"]["remaining"], json!(0));
+    assert!((0..4).all(|number| !is_there(&rig, &tag(number))));
+}

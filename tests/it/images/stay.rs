@@ -1,0 +1,144 @@
+//! What never goes, however long nobody has used it.
+
+use crisweep::sim::{
+    ContainerSpec, DEFAULT_IMAGE, Fault, Options, PodSpec, Rpc, SANDBOX_IMAGE, hours,
+};
+use serde_json::json;
+use tonic::Code;
+
+use super::{MIB, idle, is_there, judged, plan, prune, removed, tag};
+use crate::support::{Rig, nodes};
+
+#[tokio::test]
+async fn what_is_used_mounted_or_needed_for_sandboxes_stays_and_all_else_goes() {
+    let user = PodSpec::new("users")
+        .container(ContainerSpec::exited("dead", 0, hours(1)).image(&tag(0)))
+        .container(ContainerSpec::created("new", 0, hours(0)).image(&tag(1)))
+        .container(ContainerSpec::running("volume", 0, hours(1)).image_volume(&tag(2)));
+    let unpinned = idle(4)
+        .sandbox_image_not_pinned()
+        .pinned_image("registry.example/pinned:1", MIB)
+        .pod(user)
+        // From here on; the sandboxes that are there were made from the one before.
+        .sandbox_image("registry.example/pause:4", MIB);
+    let rig = Rig::start(unpinned, prune()).await;
+    let first = plan(&rig).await;
+    for (tag, reason) in [
+        (tag(0).as_str(), "in-use"),
+        (&tag(1), "in-use"),
+        (&tag(2), "in-use"),
+        (DEFAULT_IMAGE, "in-use"),
+        (SANDBOX_IMAGE, "sandbox-image"),
+        ("registry.example/pause:4", "sandbox-image"),
+        ("registry.example/pinned:1", "pinned"),
+    ] {
+        let (list, why, _) = judged(&first, tag);
+        assert_eq!((list, why.as_str()), ("kept", reason), "{tag}");
+    }
+    let page = rig.metrics().await;
+    page.is("cri_images{state=\"used\"}", 6.0);
+    page.is("cri_images{state=\"pinned\"}", 1.0);
+    page.is("cri_images{state=\"unused\"}", 1.0);
+    let pass = rig.gc("target=images").await;
+    assert_eq!(pass["outcome"], "completed", "{pass}");
+    assert_eq!(removed(&rig), [tag(3)]);
+    assert_eq!(rig.sim.look(crisweep::sim::Node::count_images), 7);
+}
+
+#[tokio::test]
+async fn while_a_container_does_not_tell_what_it_has_mounted_every_image_stays() {
+    let rig = Rig::unready(idle(2).build(), Options::default(), prune()).await;
+    rig.ready().await;
+    rig.sim
+        .set_fault(Rpc::ContainerStatus, Fault::fail(Code::Unknown, "broken"));
+    rig.sim.add_pod(&PodSpec::new("silent").running("app", 0));
+    let pass = rig.gc("target=images").await;
+    assert_eq!(pass["outcome"], "nothing-to-do", "{pass}");
+    rig.nothing_was_touched();
+    rig.sim.clear_faults();
+    assert_eq!(
+        rig.gc("target=images").await["targets"]["images"]["removed"],
+        2
+    );
+}
+
+#[tokio::test]
+async fn while_nobody_says_what_sandboxes_are_made_from_every_image_stays() {
+    for question in [Rpc::Status, Rpc::PodSandboxStatus] {
+        let rig = Rig::start(idle(2), prune()).await;
+        rig.sim
+            .set_fault(question, Fault::fail(Code::Unknown, "broken"));
+        rig.sim.add_pod(&PodSpec::new("silent").running("app", 0));
+        let pass = rig.gc("target=images").await;
+        assert_eq!(pass["outcome"], "nothing-to-do", "{question:?}: {pass}");
+        rig.nothing_was_touched();
+        rig.sim.clear_faults();
+        assert_eq!(
+            rig.gc("target=images").await["targets"]["images"]["removed"],
+            2
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_container_and_each_ready_sandbox_is_asked_once() {
+    let rig = Rig::start(idle(1), prune()).await;
+    let asked = || {
+        let count = |rpc| rig.sim.call_count(rpc);
+        (count(Rpc::ContainerStatus), count(Rpc::PodSandboxStatus))
+    };
+    plan(&rig).await;
+    let before = asked();
+    for _ in 0..3 {
+        plan(&rig).await;
+    }
+    assert_eq!(asked(), before);
+    let pod = rig.sim.add_pod(&PodSpec::new("more").running("app", 0));
+    plan(&rig).await;
+    plan(&rig).await;
+    assert_eq!(asked(), (before.0 + 1, before.1 + 1));
+    // Once more for its exit; what it has mounted is known.
+    rig.sim
+        .change(|node| node.exit_container(&pod.containers[0], 0));
+    plan(&rig).await;
+    plan(&rig).await;
+    assert_eq!(asked(), (before.0 + 2, before.1 + 1));
+}
+
+#[tokio::test]
+async fn without_the_list_of_images_the_other_targets_go_on() {
+    let rig = Rig::start(nodes::litter(3), prune()).await;
+    rig.sim.set_fault(
+        Rpc::ListImages,
+        Fault::fail(Code::Unknown, "no images today"),
+    );
+    let dry = rig.gc("dry_run=true").await;
+    assert_eq!(dry["outcome"], "partial", "{dry}");
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial", "{pass}");
+    let errors = pass["errors"].to_string();
+    assert!(
+        errors.contains("images: ") && errors.contains("no images today"),
+        "{errors}"
+    );
+    assert_eq!(pass["targets"]["containers"]["removed"], 3);
+    assert_eq!(pass["targets"]["sandboxes"]["removed"], 3);
+    assert!(is_there(&rig, DEFAULT_IMAGE));
+    let other = rig.gc("target=containers").await;
+    assert_eq!(other["errors"], json!([]), "nobody asked for images");
+}
+
+#[tokio::test]
+async fn switched_off_they_stay_without_a_word() {
+    let mut changes = prune();
+    changes["policy"]["images"]["enabled"] = json!(false);
+    let rig = Rig::start(idle(2), changes).await;
+    rig.sim.set_fault(
+        Rpc::ListImages,
+        Fault::fail(Code::Unknown, "no images today"),
+    );
+    assert_eq!(rig.gc("target=images").await["outcome"], "nothing-to-do");
+    rig.sim.clear_faults();
+    assert_eq!(rig.gc("target=images").await["outcome"], "nothing-to-do");
+    rig.nothing_was_touched();
+}
