@@ -46,10 +46,6 @@ const SHARED_STATUS_BUDGET: Duration = Duration::from_secs(3);
 /// The same for a pass's look, which must know more: 20,000 containers at first sight take some 10 s.
 const FRESH_STATUS_BUDGET: Duration = Duration::from_secs(60);
 
-/// How long a look asks about the containers of dead links. What is missing then stays, and the next
-/// look goes on where this one stopped.
-const LINKS_BUDGET: Duration = Duration::from_secs(3);
-
 /// Everything that one look at the node found. What could not be read is an error, not a stale
 /// or empty value.
 #[derive(Debug)]
@@ -477,16 +473,11 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
     let asked = memory.ask(client, &mut containers, &sandboxes, taken_at, until);
     let asked = timed(&mut timings.statuses, asked).await;
     let store = inner.store(&images, &containers, &filesystems, &asked, taken_at);
-    let seen = logs::Seen {
-        containers: &containers,
-        sandboxes: &sandboxes,
-        pods: &told.pods,
-        taken_at,
-    };
-    memory
+    let lists = (&containers, &sandboxes);
+    let filling = memory
         .logs
-        .fill(client, &mut logs, &seen, LINKS_BUDGET)
-        .await;
+        .fill(client, &mut logs, lists, &told.pods, taken_at);
+    filling.await;
     Look {
         taken_at,
         started,

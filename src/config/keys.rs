@@ -181,7 +181,10 @@ fn logs(r: &mut Reader) -> LogPolicy {
     const CONTAINERS_ROOT: &str = "policy.logs.containers_root";
     let pods_root = r.get("policy.logs.pods_root", "/var/log/pods", parse::path);
     let containers_root = r.get(CONTAINERS_ROOT, "/var/log/containers", parse::path);
-    if pods_root.starts_with(&containers_root) || containers_root.starts_with(&pods_root) {
+    // What was refused is empty.
+    let are_paths = pods_root.is_absolute() && containers_root.is_absolute();
+    let nested = pods_root.starts_with(&containers_root) || containers_root.starts_with(&pods_root);
+    if are_paths && nested {
         let text = "must be neither pods_root, nor below nor above it".to_owned();
         r.problem(CONTAINERS_ROOT, text);
     }

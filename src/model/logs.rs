@@ -167,28 +167,31 @@ mod tests {
     #[test]
     fn only_names_of_the_kubelets_shape_have_a_pod() {
         let uid = |name: &str| pod_uid_of(name).map(|uid| uid.to_string());
-        let uuid = "0d5f6a2c-1111-4222-8333-0123456789ab";
+        let of_api = "0d5f6a2c-1111-4222-8333-0123456789ab";
         let hash = "0123456789abcdef0123456789abcdef";
-        assert_eq!(uid(&format!("default_web-0_{uuid}")).as_deref(), Some(uuid));
+        assert_eq!(
+            uid(&format!("default_web-0_{of_api}")).as_deref(),
+            Some(of_api)
+        );
         assert_eq!(
             uid(&format!("kube-system_etcd-n1_{hash}")).as_deref(),
             Some(hash)
         );
         for name in [
             "lost+found".to_owned(),
-            uuid.to_owned(),
-            format!("web_{uuid}"),
-            format!("a_b_c_{uuid}"),
-            format!("_web_{uuid}"),
-            format!("default__{uuid}"),
-            format!(".hidden_web_{uuid}"),
-            format!("Default_web_{uuid}"),
+            of_api.to_owned(),
+            format!("web_{of_api}"),
+            format!("a_b_c_{of_api}"),
+            format!("_web_{of_api}"),
+            format!("default__{of_api}"),
+            format!(".hidden_web_{of_api}"),
+            format!("Default_web_{of_api}"),
             "default_web_".to_owned(),
             "default_web_0d5f6a2c".to_owned(),
-            format!("default_web_{}", uuid.to_uppercase()),
+            format!("default_web_{}", of_api.to_uppercase()),
             format!("default_web_{}", hash.to_uppercase()),
-            format!("default_web\n_{uuid}"),
-            format!("default_web_{uuid}.bak"),
+            format!("default_web\n_{of_api}"),
+            format!("default_web_{of_api}.bak"),
         ] {
             assert_eq!(uid(&name), None, "{name}");
         }

@@ -19,6 +19,9 @@ use crate::model::{
 
 /// How long a look waits for the roots; nobody waits longer for a dead disk.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a look asks about the containers of dead links. What is missing then stays, and the next
+/// look goes on where this one stopped.
+const LINKS_BUDGET: Duration = Duration::from_secs(3);
 /// Status calls in flight: enough to hide the round trip, too few to burden a sick runtime.
 const IN_FLIGHT: usize = 4;
 /// Calls without an answer in time, after which a look asks no more.
@@ -80,45 +83,44 @@ pub(super) struct Known {
     not_found: BTreeSet<ContainerId>,
 }
 
-/// The runtime's and the pod source's part of the same look.
-pub(super) struct Seen<'a> {
-    pub(super) containers: &'a Part<cri::Listed<Container>>,
-    pub(super) sandboxes: &'a Part<cri::Listed<PodSandbox>>,
-    pub(super) pods: &'a Pods,
-    pub(super) taken_at: Timestamp,
-}
+/// What the runtime listed in the same look.
+type Lists<'a> = (
+    &'a Part<cri::Listed<Container>>,
+    &'a Part<cri::Listed<PodSandbox>>,
+);
 
 impl Known {
-    /// Fills in what the roots alone do not tell; asks the runtime for at most `budget`.
+    /// Fills in what the roots alone do not tell, by what the runtime and the pod source told of the
+    /// same look. Asks the runtime for at most [`LINKS_BUDGET`].
     pub(super) async fn fill(
         &mut self,
         client: &cri::Client,
         logs: &mut Logs,
-        seen: &Seen<'_>,
-        budget: Duration,
+        lists: Lists<'_>,
+        pods: &Pods,
+        taken_at: Timestamp,
     ) {
-        let (Ok(containers), Ok(sandboxes)) = (seen.containers, seen.sandboxes) else {
+        let (Ok(containers), Ok(sandboxes)) = lists else {
             // Half a node tells nobody's end. What was known of orphans stays known.
             return;
         };
-        self.date_orphans(logs, &containers.rows, &sandboxes.rows, seen);
-        self.ask(client, logs, &containers.rows, budget).await;
+        let of_containers = containers.rows.iter().filter_map(|it| it.pod.as_ref());
+        let of_sandboxes = sandboxes.rows.iter().filter_map(|it| it.pod.as_ref());
+        let shown = of_containers.chain(of_sandboxes).map(|pod| &pod.uid);
+        self.date_orphans(logs, &shown.collect(), pods, taken_at);
+        self.ask(client, logs, &containers.rows).await;
     }
 
+    /// Says since when each directory is an orphan's; `shown` are the pods that the runtime has something
+    /// of. A pod that anyone has seen again begins anew, and nobody's silence ends what was known.
     fn date_orphans(
         &mut self,
         logs: &mut Logs,
-        containers: &[Container],
-        sandboxes: &[PodSandbox],
-        seen: &Seen<'_>,
+        shown: &BTreeSet<&PodUid>,
+        pods: &Pods,
+        taken_at: Timestamp,
     ) {
-        let of_containers = containers.iter().filter_map(|it| it.pod.as_ref());
-        let of_sandboxes = sandboxes.iter().filter_map(|it| it.pod.as_ref());
-        let shown: BTreeSet<&PodUid> = of_containers
-            .chain(of_sandboxes)
-            .map(|pod| &pod.uid)
-            .collect();
-        let listed = match seen.pods {
+        let listed = match pods {
             Pods::Known(list) => Some(list),
             Pods::Unknown(_) => None,
         };
@@ -135,20 +137,14 @@ impl Known {
             if shown.contains(&uid) || exists {
                 self.orphans.remove(&dir.path);
             } else if listed.is_some() && !self.orphans.contains_key(&dir.path) {
-                self.orphans.insert(dir.path.clone(), seen.taken_at);
+                self.orphans.insert(dir.path.clone(), taken_at);
             }
             dir.orphan_since = self.orphans.get(&dir.path).copied();
         }
     }
 
     /// Asks about the containers of dead links that the list does not have, each one once.
-    async fn ask(
-        &mut self,
-        client: &cri::Client,
-        logs: &mut Logs,
-        containers: &Rows<Container>,
-        budget: Duration,
-    ) {
+    async fn ask(&mut self, client: &cri::Client, logs: &mut Logs, containers: &Rows<Container>) {
         let listed: BTreeSet<&ContainerId> = containers.iter().map(|it| &it.id).collect();
         let dead: BTreeMap<usize, ContainerId> = logs
             .links
@@ -166,7 +162,7 @@ impl Known {
             return;
         }
         let unasked = dead.values().filter(|id| !self.not_found.contains(*id));
-        let answers = answers(client, unasked.cloned().collect(), budget).await;
+        let answers = answers(client, unasked.cloned().collect()).await;
         let gone = answers
             .iter()
             .filter(|(_, answer)| **answer == LinkedContainer::NotFound);
@@ -187,9 +183,8 @@ impl Known {
 async fn answers(
     client: &cri::Client,
     ids: Vec<ContainerId>,
-    budget: Duration,
 ) -> BTreeMap<ContainerId, LinkedContainer> {
-    let until = Instant::now() + budget;
+    let until = Instant::now() + LINKS_BUDGET;
     let mut queue = ids.into_iter();
     let mut calls = FuturesUnordered::new();
     let mut answers = BTreeMap::new();
@@ -227,5 +222,81 @@ async fn answers(
             // Any other error is no answer: the kubelet would take it for one.
             Err(_refused) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{PodList, PodLogDir, PodsUnknown, SourcePod};
+
+    const UID: &str = "0d5f6a2c-1111-4222-8333-0123456789ab";
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn list(named: bool) -> Pods {
+        let pod = SourcePod {
+            finished: true,
+            is_static: false,
+        };
+        let pods = named.then(|| (PodUid::new(UID).unwrap(), pod));
+        Pods::Known(PodList {
+            pods: pods.into_iter().collect(),
+            ..PodList::default()
+        })
+    }
+
+    /// Looks at a root with one directory, or with none, and returns since when it is an orphan's.
+    fn since(known: &mut Known, second: i64, pods: &Pods, shown: bool) -> Option<i64> {
+        let dir = PodLogDir {
+            name: format!("default_web_{UID}"),
+            path: "/the/dir".into(),
+            is_dir: true,
+            inode: 7,
+            modified_at: at(0),
+            orphan_since: None,
+        };
+        let mut logs = Logs {
+            dirs: vec![dir].into(),
+            ..Logs::default()
+        };
+        let uid = PodUid::new(UID).unwrap();
+        let shown = shown.then_some(&uid).into_iter().collect();
+        known.date_orphans(&mut logs, &shown, pods, at(second));
+        logs.dirs[0].orphan_since.map(Timestamp::as_second)
+    }
+
+    #[test]
+    fn an_orphan_is_dated_from_the_first_list_that_lacks_it() {
+        let (known, absent) = (&mut Known::default(), list(false));
+        let unknown = Pods::Unknown(PodsUnknown::Settling);
+        assert_eq!(since(known, 10, &unknown, false), None);
+        assert_eq!(since(known, 20, &absent, true), None);
+        assert_eq!(since(known, 30, &absent, false), Some(30));
+        // What nobody says does not change what was said.
+        assert_eq!(since(known, 40, &unknown, false), Some(30));
+        assert_eq!(since(known, 50, &absent, false), Some(30));
+        // The runtime, or a list, has it again: even one that says finished.
+        assert_eq!(since(known, 60, &unknown, true), None);
+        assert_eq!(since(known, 70, &unknown, false), None);
+        assert_eq!(since(known, 80, &absent, false), Some(80));
+        assert_eq!(since(known, 90, &list(true), false), None);
+        assert_eq!(since(known, 100, &absent, false), Some(100));
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_and_what_could_not_be_read_is_not() {
+        let (known, absent) = (&mut Known::default(), list(false));
+        assert_eq!(since(known, 10, &absent, false), Some(10));
+        let mut unread = Logs {
+            unread: vec!["it hangs".into()],
+            ..Logs::default()
+        };
+        known.date_orphans(&mut unread, &BTreeSet::new(), &absent, at(20));
+        assert_eq!(since(known, 30, &absent, false), Some(10));
+        known.date_orphans(&mut Logs::default(), &BTreeSet::new(), &absent, at(40));
+        assert_eq!(since(known, 50, &absent, false), Some(50));
     }
 }

@@ -12,6 +12,7 @@
 
 mod big_lists;
 mod images;
+mod logs;
 mod node;
 mod peers;
 mod support;

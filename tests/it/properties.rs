@@ -377,11 +377,8 @@ fn the_nodes_show_every_reason() {
         );
         kept.extend(plan.kept.iter().map(|it| (it.subject.target, it.reason)));
     }
-    // Log trees have a test of their own for it.
-    let targets = Target::ALL
-        .into_iter()
-        .filter(|target| *target != Target::Logs);
-    for target in targets {
+    // Logs have nodes of their own, and a test like this one.
+    for target in Target::ALL.into_iter().filter(|it| *it != Target::Logs) {
         for reason in RemoveReason::all(target).iter().copied() {
             assert!(
                 removed.contains(&(target, reason)),

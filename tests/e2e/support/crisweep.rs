@@ -40,6 +40,7 @@ impl Crisweep {
             "policy": {
                 "containers": { "min_age": "1s", "max_dead": 0 },
                 "sandboxes": { "min_age": "1s", "max_dead": 0 },
+                "logs": { "pods_root": node.log_root(), "containers_root": node.link_root() },
             },
             "gc": { "batch_pause": "2s" },
             "pods": { "source": "file", "file": pods_file, "settle": "1s" },

@@ -100,6 +100,11 @@ impl Node {
         self.dir.path().join("log/pods")
     }
 
+    /// Returns the root of the links to containers' logs.
+    pub(crate) fn link_root(&self) -> PathBuf {
+        self.dir.path().join("log/containers")
+    }
+
     /// Returns the control groups of its pods.
     pub(crate) fn cgroups(&self) -> &CgroupParent {
         &self.cgroups

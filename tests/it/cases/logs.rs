@@ -81,7 +81,7 @@ impl Case {
             }
             Err(_) => (*name).to_owned(),
         };
-        let mut link = LogLink {
+        let mut entry = LogLink {
             path: format!("{CONTAINERS_ROOT}/{name}"),
             name,
             is_link: true,
@@ -94,17 +94,17 @@ impl Case {
             container: LinkedContainer::NotAsked,
             modified_at: self.snapshot.taken_at,
         };
-        for word in rest {
-            match *word {
-                "not-found" => link.container = LinkedContainer::NotFound,
-                "exited" => link.container = LinkedContainer::Exited,
-                "lives" => link.container = LinkedContainer::Lives,
-                "file" => link.is_link = false,
+        for further in rest {
+            match *further {
+                "not-found" => entry.container = LinkedContainer::NotFound,
+                "exited" => entry.container = LinkedContainer::Exited,
+                "lives" => entry.container = LinkedContainer::Lives,
+                "file" => entry.is_link = false,
                 word => return Err(unknown(word)),
             }
         }
-        self.expect(line, Target::Logs, &link.path, expectation)?;
-        self.snapshot.logs.links.push(link);
+        self.expect(line, Target::Logs, &entry.path, expectation)?;
+        self.snapshot.logs.links.push(entry);
         Ok(())
     }
 

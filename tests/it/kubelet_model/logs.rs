@@ -25,12 +25,11 @@ pub(crate) fn removes_dir(
 
 /// Says whether an entry of the containers' log root goes. `missing`: following it ends at nothing.
 pub(crate) fn removes_link(path: &str, missing: bool, status: &dyn Fn(&str) -> Status) -> bool {
-    if !path.ends_with(".log") || !missing {
+    let Some(stem) = path.strip_suffix(".log").filter(|_| missing) else {
         return false;
-    }
+    };
     // The whole path is split, so that without a dash the "id" is the path.
-    let last = path.rsplit('-').next().unwrap_or(path);
-    let id = last.strip_suffix(".log").unwrap_or(last);
+    let id = stem.rsplit('-').next().unwrap_or(stem);
     if id.len() < 6 {
         return true;
     }

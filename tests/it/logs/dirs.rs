@@ -42,7 +42,7 @@ async fn an_orphan_goes_after_its_grace() {
 }
 
 #[tokio::test]
-async fn a_pod_that_comes_back_begins_its_grace_anew() {
+async fn a_pod_that_comes_back_is_no_orphan() {
     let tree = Tree::plain();
     let rig = Rig::start(living(&tree), tree.config(&json!({ "grace": "1h" }))).await;
     let gone = tree.dir(GONE);

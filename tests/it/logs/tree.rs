@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// A host's `/var/log`.
 pub(super) struct Tree {
     dir: TempDir,
-    /// The host's file system is mounted somewhere, as in a DaemonSet's pod.
+    /// The host's file system is mounted somewhere, as in a pod of ours.
     is_mounted: bool,
 }
 
@@ -122,7 +122,7 @@ impl Tree {
         fs::create_dir_all(self.real(&path).join("app")).unwrap();
         fs::write(self.real(&path).join("app/0.log"), "a line\n").unwrap();
         let dir = fs::File::open(self.real(&path)).unwrap();
-        dir.set_modified(SystemTime::now() - hours(5)).unwrap();
+        dir.set_modified(SystemTime::UNIX_EPOCH + hours(5)).unwrap();
         path
     }
 

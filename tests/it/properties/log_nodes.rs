@@ -65,12 +65,20 @@ pub(crate) fn log_nodes() -> impl Strategy<Value = Node> {
 
 /// Makes a container's id as long as real ones are.
 pub(crate) fn full(id: &str) -> ContainerId {
-    let hex: String = id.bytes().map(|byte| format!("{byte:02x}")).collect();
+    use std::fmt::Write;
+    let mut hex = String::new();
+    for byte in id.bytes() {
+        write!(hex, "{byte:02x}").unwrap();
+    }
     ContainerId::new(format!("{hex:0<64}")).unwrap()
 }
 
 fn pod(number: usize, is_static: bool, draw: u32) -> PodRef {
-    let namespace = if draw % 7 == 0 { "vault" } else { "default" };
+    let namespace = if draw.is_multiple_of(7) {
+        "vault"
+    } else {
+        "default"
+    };
     PodRef {
         uid: uid(number, is_static),
         namespace: namespace.into(),
@@ -110,7 +118,7 @@ fn add(snapshot: &mut Snapshot, dirs: &[Dir], links: &[Link], removed: &[Removed
     }
     snapshot.logs.links = by_name.into_values().collect::<Vec<_>>().into();
     for &(number, attempt, draw) in removed {
-        let pod = pod(number, draw % 5 == 0, draw);
+        let pod = pod(number, draw.is_multiple_of(5), draw);
         let dir = dir_name(&pod);
         let log_path = match draw {
             0..5 => format!("{PODS_ROOT}/{dir}/../x/{attempt}.log"),
@@ -127,7 +135,7 @@ fn add(snapshot: &mut Snapshot, dirs: &[Dir], links: &[Link], removed: &[Removed
             pod,
             created_at: ago(i64::from(draw) * 60),
             log_path,
-            assumed: draw % 2 == 0,
+            assumed: draw.is_multiple_of(2),
         };
         let twice = |it: &RemovedContainer| it.id == removed.id;
         if !snapshot.removed.iter().any(twice) {
@@ -139,7 +147,11 @@ fn add(snapshot: &mut Snapshot, dirs: &[Dir], links: &[Link], removed: &[Removed
 fn link_of(snapshot: &Snapshot, (which, age, target, draw): Link) -> LogLink {
     let listed = snapshot.containers.get(which);
     let id = listed.map_or_else(|| full(&format!("x{which}")), |it| it.id.clone());
-    let namespace = if draw % 7 == 0 { "vault" } else { "default" };
+    let namespace = if draw.is_multiple_of(7) {
+        "vault"
+    } else {
+        "default"
+    };
     let name = match draw {
         0..5 => format!("{namespace}-{}.log", &id.as_str()[1..]),
         5..10 => format!("notes-{id}.txt"),

@@ -1,0 +1,105 @@
+//! Real containers' logs, and links to them as the kubelet makes them: they go with their containers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::support::crisweep::Crisweep;
+use crate::support::node::Node;
+use crate::support::plan::{self, Known};
+use crate::support::population::Population;
+use crate::support::wait::{PATIENCE, wait_for};
+
+/// A container's log and link, and whether its pod is over.
+struct Files {
+    log: PathBuf,
+    link: PathBuf,
+    over: bool,
+}
+
+/// Links every container's log, as the kubelet does when it starts one; by container id.
+async fn link_logs(node: &Node, population: &Population) -> BTreeMap<String, Files> {
+    fs::create_dir_all(node.link_root()).unwrap();
+    let cri = node.cri().await;
+    let mut files = BTreeMap::new();
+    for (pod, container) in population.containers() {
+        let status = cri.container_status(&container.id).await.unwrap();
+        let log = PathBuf::from(status.log_path);
+        let (plan, name) = (&pod.plan, &container.plan.name);
+        let link = format!(
+            "{}_{}_{name}-{}.log",
+            plan.name, plan.namespace, container.id
+        );
+        let link = node.link_root().join(link);
+        symlink(&log, &link).unwrap();
+        let over = matches!(plan.known, Known::Absent | Known::Succeeded);
+        files.insert(container.id.clone(), Files { log, link, over });
+    }
+    files
+}
+
+#[tokio::test]
+async fn logs_and_links_go_with_their_containers() {
+    let node = Node::start().await;
+    let population = Population::make(&node, plan::handful()).await;
+    let files = link_logs(&node, &population).await;
+    // A container that never started has no log; all others have theirs.
+    let with_log: Vec<&String> = files
+        .iter()
+        .filter(|(_, it)| it.log.exists())
+        .map(|(id, _)| id)
+        .collect();
+    assert!(with_log.len() > 5, "{with_log:?}");
+    let pods_file = node.dir().join("pods.json");
+    population.write_pods_file(&pods_file);
+    let crisweep = Crisweep::start(&node, &pods_file).await;
+    wait_for("the pod source to settle", PATIENCE, || async {
+        let status = crisweep.get("/api/v1/status").await?;
+        if status["pods"]["known"] == true {
+            Ok(())
+        } else {
+            Err(status["pods"].to_string())
+        }
+    })
+    .await;
+
+    let (status, pass) = crisweep.post("/gc?wait=60s").await;
+    assert_eq!(status.as_u16(), 200, "{pass}");
+    assert_eq!(
+        pass["outcome"],
+        "completed",
+        "{pass}\n{}",
+        crisweep.log_tail()
+    );
+    let cri = node.cri().await;
+    let left: Vec<String> = cri
+        .containers()
+        .await
+        .into_iter()
+        .map(|row| row.id)
+        .collect();
+    let mut gone = 0;
+    for (id, files) in &files {
+        let goes = files.over && !left.contains(id);
+        gone += usize::from(goes);
+        let is_there = files.link.symlink_metadata().is_ok();
+        assert_eq!(is_there, !goes, "{}", files.link.display());
+        let had_log = with_log.contains(&id);
+        assert_eq!(
+            files.log.exists(),
+            had_log && !goes,
+            "{}",
+            files.log.display()
+        );
+    }
+    assert!(gone > 0 && left.len() > 1, "{gone} {left:?}");
+    let logs = &pass["targets"]["logs"];
+    assert_eq!(logs["reasons"]["container-removed"], gone, "{logs}");
+    assert!(logs["freed_bytes"].as_u64() > Some(0), "{logs}");
+
+    let (_, again) = crisweep.post("/gc?wait=60s").await;
+    assert_eq!(again["outcome"], Value::from("nothing-to-do"), "{again}");
+}
