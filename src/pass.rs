@@ -414,24 +414,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Writes down, once, why the pass could not do all that it was asked for.
-    fn complain(&mut self, target: Target, why: &str) {
-        self.blind = true;
-        let error = format!("{target}: {why}");
-        if !self.record.pass().errors.contains(&error) {
-            tracing::warn!(pass.id = %self.record.id(), target = target.label(), why, "out of reach");
-            self.record.error(error);
-        }
-    }
-
-    /// Nothing is completed while something is out of reach.
-    fn unless_blind(&self, outcome: Outcome) -> Outcome {
-        match outcome {
-            Outcome::Completed | Outcome::NothingToDo if self.blind => Outcome::Partial,
-            outcome => outcome,
-        }
-    }
-
     /// Sleeps, but not through a cancel.
     async fn rest(&mut self, pause: Duration) {
         tokio::select! {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Run;
 use crate::gc::Target;
 use crate::report::{Outcome, TargetReport};
 
@@ -59,5 +60,25 @@ pub(super) fn outcome(
         None if planned == 0 => Outcome::NothingToDo,
         None if dry_run || remaining == 0 => Outcome::Completed,
         None => Outcome::Partial,
+    }
+}
+
+impl Run<'_> {
+    /// Writes down, once, why the pass could not do all that it was asked for.
+    pub(super) fn complain(&mut self, target: Target, why: &str) {
+        self.blind = true;
+        let error = format!("{target}: {why}");
+        if !self.record.pass().errors.contains(&error) {
+            tracing::warn!(pass.id = %self.record.id(), target = target.label(), why, "out of reach");
+            self.record.error(error);
+        }
+    }
+
+    /// Nothing is completed while something is out of reach.
+    pub(super) fn unless_blind(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Completed | Outcome::NothingToDo if self.blind => Outcome::Partial,
+            outcome => outcome,
+        }
     }
 }

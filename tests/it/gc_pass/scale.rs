@@ -33,7 +33,8 @@ async fn ten_thousand_dead_containers_are_planned_scraped_and_collected() {
     page.is("cri_containers{state=\"exited\"}", dead as f64);
     let plan = rig.get("/api/v1/plan").await.json();
     let count = plan["removals"].as_array().unwrap().len() + plan["kept"].as_array().unwrap().len();
-    assert_eq!(count, dead + 1 + PODS + 1);
+    let images = rig.sim.images().len();
+    assert_eq!(count, dead + 1 + PODS + 1 + images);
     let pass = rig.gc("max_removals=400").await;
     assert_eq!(pass["outcome"], "partial", "{}", pass["errors"]);
     assert_eq!(pass["targets"]["containers"]["removed"], 400);

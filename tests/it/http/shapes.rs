@@ -30,9 +30,10 @@ async fn a_plan_names_every_object_with_its_reason() {
     );
     let removals = plan["removals"].as_array().unwrap();
     let kept = plan["kept"].as_array().unwrap();
-    // One living container and its sandbox stay; two pairs go.
-    assert_eq!((removals.len(), kept.len()), (4, 2));
-    for entry in removals.iter().chain(kept) {
+    // One living container, its sandbox and two images stay; two pairs go.
+    assert_eq!((removals.len(), kept.len()), (4, 4));
+    let of_pods = kept.iter().filter(|entry| entry["target"] != "images");
+    for entry in removals.iter().chain(of_pods) {
         has_keys(entry, "target id name pod reason age_seconds");
         assert_eq!(keys(&entry["pod"]), ["name", "namespace", "uid"].into());
         assert!(entry["age_seconds"].is_i64());
@@ -58,6 +59,8 @@ async fn a_plan_names_every_object_with_its_reason() {
     let summary = json!({
         "containers": { "remove": { "pod-deleted": 2 }, "keep": { "running": 1 } },
         "sandboxes": { "remove": { "pod-deleted": 2 }, "keep": { "ready": 1 } },
+        "logs": { "remove": {}, "keep": {} },
+        "images": { "remove": {}, "keep": { "in-use": 1, "pinned": 1 } },
     });
     assert_eq!(plan["summary"], summary);
     let one = rig.get("/api/v1/plan?target=sandboxes").await.json();

@@ -94,5 +94,6 @@ async fn a_container_that_is_not_found_is_asked_about_once() {
             3.0,
         );
     }
-    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 3);
+    // And the one that runs.
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 4);
 }
