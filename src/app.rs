@@ -172,7 +172,11 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
         timeout: config.runtime.timeout,
         removal_timeout: config.runtime.removal_timeout,
         max_message_bytes: config.runtime.max_message_bytes,
-        log_roots: cri::LogRoots::default().under(&config.runtime.host_root),
+        log_roots: cri::LogRoots {
+            pods: config.policy.logs.pods_root.clone(),
+            containers: config.policy.logs.containers_root.clone(),
+        }
+        .under(&config.runtime.host_root),
     });
     let pods = PodSource::new(
         pod_source::of(config),

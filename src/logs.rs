@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, Stat, openat, openat2};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat};
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
@@ -185,11 +185,18 @@ impl Roots {
         }
     }
 
-    /// Says whether what a link names is there. Only what lies below the pods' log root is known: the
-    /// host has other directories that cannot be seen from here. A link there counts as there: it
-    /// may lead on to the runtime's own directory (cri-dockerd), which may not be visible either.
+    /// Says whether what a link names is there. A link at that place counts as there: it may lead on to
+    /// the runtime's own directory (cri-dockerd), which may not be visible from here.
     fn target(&self, pods_root: Option<&OwnedFd>, names: &Path) -> LinkTarget {
-        let (Some(root), Ok(below)) = (pods_root, names.strip_prefix(&self.pods)) else {
+        // Written as the host names it, or as we do.
+        let names = match names.strip_prefix(&self.host_root) {
+            Ok(below) => Path::new("/").join(below),
+            Err(_elsewhere) => names.to_owned(),
+        };
+        let Ok(below) = names.strip_prefix(&self.pods) else {
+            return self.target_elsewhere(&names);
+        };
+        let Some(root) = pods_root else {
             return LinkTarget::Unknown;
         };
         if below.as_os_str().is_empty() {
@@ -199,6 +206,23 @@ impl Roots {
         match open_below(root, below, flags) {
             Ok(_there) => LinkTarget::Exists,
             Err(Errno::NOENT) => LinkTarget::Missing,
+            Err(_unclear) => LinkTarget::Unknown,
+        }
+    }
+
+    /// Says the same of what lies elsewhere: it is missing only from a directory that can be seen.
+    fn target_elsewhere(&self, names: &Path) -> LinkTarget {
+        let sees_host = self.host_root == Path::new("/") && names.is_absolute();
+        let (Some(parent), Some(file)) = (names.parent(), names.file_name()) else {
+            return LinkTarget::Unknown;
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(parent) = openat(CWD, parent, flags, Mode::empty()) else {
+            return LinkTarget::Unknown;
+        };
+        match statat(&parent, file, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_there) => LinkTarget::Exists,
+            Err(Errno::NOENT) if sees_host => LinkTarget::Missing,
             Err(_unclear) => LinkTarget::Unknown,
         }
     }

@@ -230,44 +230,45 @@ impl Peer {
         if std::mem::take(&mut self.failing) {
             tracing::info!(alertmanager = self.name(), "it answers about alerts again");
         }
-        let asking = self.submit(alerts, node, desk);
+        let asking = submit(&alerts, node, desk);
         let before = std::mem::replace(&mut self.asking, asking);
         let gone = before
             .into_iter()
             .filter(|(key, _)| !self.asking.contains_key(key));
         gone.collect()
     }
+}
 
-    fn submit(&self, alerts: Vec<Alert>, node: &str, desk: &Desk) -> Asking {
-        let routes = (desk.routes)();
-        let (mut asking, mut requests) = (Asking::new(), Vec::new());
-        for alert in alerts.iter().take(ALERTS_MAX) {
-            // An Alertmanager may ignore the filter: an alert without the label is not about us.
-            let is_ours = alert.labels.get("node").is_some_and(|name| name == node);
-            let judged = match judge(&routes, node, alert) {
-                Ok(targets) if is_ours && !alert.is_too_long() => Ok(targets),
-                Ok(_) if is_ours => Err(AlertResult::Malformed),
-                Ok(_) => Err(AlertResult::OtherNode),
-                Err((result, _)) => Err(result),
-            };
-            match judged {
-                Ok(targets) => {
-                    let info = alert.info();
-                    let key = (info.fingerprint.clone(), info.starts_at.clone());
-                    asking.insert(key, info.clone());
-                    requests.push(Request {
-                        cause: Cause::Poll,
-                        targets,
-                        options: Options::default(),
-                        alert: Some(info),
-                    });
-                }
-                Err(result) => desk.metrics.alert(result),
+/// Asks for a pass for every alert that wants one; returns those.
+fn submit(alerts: &[Alert], node: &str, desk: &Desk) -> Asking {
+    let routes = (desk.routes)();
+    let (mut asking, mut requests) = (Asking::new(), Vec::new());
+    for alert in alerts.iter().take(ALERTS_MAX) {
+        // An Alertmanager may ignore the filter: an alert without the label is not about us.
+        let is_ours = alert.labels.get("node").is_some_and(|name| name == node);
+        let judged = match judge(&routes, node, alert) {
+            Ok(targets) if is_ours && !alert.is_too_long() => Ok(targets),
+            Ok(_) if is_ours => Err(AlertResult::Malformed),
+            Ok(_) => Err(AlertResult::OtherNode),
+            Err((result, _)) => Err(result),
+        };
+        match judged {
+            Ok(targets) => {
+                let info = alert.info();
+                let key = (info.fingerprint.clone(), info.starts_at.clone());
+                asking.insert(key, info.clone());
+                requests.push(Request {
+                    cause: Cause::Poll,
+                    targets,
+                    options: Options::default(),
+                    alert: Some(info),
+                });
             }
+            Err(result) => desk.metrics.alert(result),
         }
-        for answer in desk.worker.submit(requests) {
-            desk.metrics.alert(answer.alert_result());
-        }
-        asking
     }
+    for answer in desk.worker.submit(requests) {
+        desk.metrics.alert(answer.alert_result());
+    }
+    asking
 }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gc::gate::Options;
 use crate::gc::{self, Target};
-use crate::observe::{Look, Observer};
+use crate::observe::{Look, Observer, Weight};
 use crate::report::Cause;
 use crate::worker::{Answer, Request, Worker};
 
@@ -76,7 +76,7 @@ impl Marks {
         let weights = look.weights();
         let list_ratio = [weights.containers, weights.sandboxes, weights.images]
             .into_iter()
-            .filter_map(|weight| weight.ratio())
+            .filter_map(Weight::ratio)
             .reduce(f64::max);
         let count = |is: Option<u64>, mark: Option<u32>| Some(is? >= u64::from(mark?));
         let share = |is: Option<f64>, mark: Option<f64>| Some(is? >= mark?);

@@ -205,8 +205,15 @@ fn a_link_is_dead_only_if_its_log_is_known_to_be_gone() {
         symlink("/var/lib/x.log", host.at(&format!("pods/{DIR}/app/0.log"))).unwrap();
         assert_eq!(target(&log), LinkTarget::Exists);
         symlink("loop", host.at("pods/loop")).unwrap();
+        // As we see it ourselves, too.
+        assert_eq!(target(&host.at("pods/nothing.log")), LinkTarget::Missing);
+        // Elsewhere nothing is missing that may lie on the host's side.
+        let sees_host = host.roots.host_root == Path::new("/");
+        let elsewhere = target(Path::new("/var/lib/elsewhere.log"));
+        assert_eq!(elsewhere == LinkTarget::Missing, sees_host);
+        assert_eq!(target(&host.at("pods")), LinkTarget::Unknown);
         for unclear in [
-            Path::new("/var/lib/elsewhere.log"),
+            Path::new("/no/such/directory.log"),
             Path::new("../pods/nothing.log"),
             &pods.join("../containers/nothing.log"),
             &pods.join("loop/x.log"),

@@ -72,12 +72,11 @@ impl Run<'_> {
                 match (removal.reason, stays.get(removal.subject.id.as_str())) {
                     // What an incomplete look lacks need not be gone.
                     (_, None) if look.seen().is_all() => report.already_gone += 1,
-                    (_, None) => report.skipped += 1,
                     (RemoveReason::OverCap, Some(_))
                     | (RemoveReason::Space, Some(KeepReason::BelowThreshold)) => {
                         report.planned = report.planned.saturating_sub(1);
                     }
-                    (_, Some(_)) => report.skipped += 1,
+                    (_, None | Some(_)) => report.skipped += 1,
                 }
             }
             report.count_remaining();

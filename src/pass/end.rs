@@ -76,9 +76,11 @@ impl Run<'_> {
 
     /// Nothing is completed while something is out of reach.
     pub(super) fn unless_blind(&self, outcome: Outcome) -> Outcome {
-        match outcome {
-            Outcome::Completed | Outcome::NothingToDo if self.blind => Outcome::Partial,
-            outcome => outcome,
+        let well = matches!(outcome, Outcome::Completed | Outcome::NothingToDo);
+        if well && self.blind {
+            Outcome::Partial
+        } else {
+            outcome
         }
     }
 }

@@ -126,6 +126,7 @@ async fn sandboxes_say_what_they_were_made_from(node: &Node) {
         timeout: PATIENCE,
         removal_timeout: PATIENCE,
         max_message_bytes: 16 << 20,
+        log_roots: cri::LogRoots::default(),
     });
     let status = client.status().await.unwrap();
     assert_eq!(status.sandbox_images, [PAUSE_IMAGE]);

@@ -390,7 +390,6 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
                     enabled: false,
                     ..Policy::default().logs
                 },
-                ..Policy::default()
             }
         },
     )

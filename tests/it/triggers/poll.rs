@@ -7,7 +7,7 @@ use crate::support::kubelet::{PodServer, Reply};
 use crate::support::{Rig, nodes, until};
 
 /// An alert as Alertmanager's API writes it.
-fn alert(labels: Value, state: &str) -> Value {
+fn alert(labels: &Value, state: &str) -> Value {
     json!({
         "labels": labels,
         "annotations": { "summary": "too many" },
@@ -23,12 +23,12 @@ fn alert(labels: Value, state: &str) -> Value {
 
 fn asks(node: &str) -> Value {
     alert(
-        json!({ "alertname": "TooMany", "node": node, "crisweep": "containers" }),
+        &json!({ "alertname": "TooMany", "node": node, "crisweep": "containers" }),
         "active",
     )
 }
 
-fn reply(alerts: Value) -> Reply {
+fn reply(alerts: &Value) -> Reply {
     Reply::json(&alerts.to_string())
 }
 
@@ -52,7 +52,7 @@ async fn polled(rig: &Rig, result: &str) {
 #[tokio::test]
 async fn an_active_alert_about_this_node_brings_a_pass_and_its_repetitions_none() {
     let alertmanager = PodServer::plain().await;
-    alertmanager.reply(reply(json!([asks("node-1")])));
+    alertmanager.reply(reply(&json!([asks("node-1")])));
     let rig = rig(&[&alertmanager]).await;
     let pass = pass_by(&rig, "poll").await;
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
@@ -68,7 +68,7 @@ async fn an_active_alert_about_this_node_brings_a_pass_and_its_repetitions_none(
 #[tokio::test]
 async fn the_same_alert_by_webhook_is_a_duplicate() {
     let alertmanager = PodServer::plain().await;
-    alertmanager.reply(reply(json!([asks("node-1")])));
+    alertmanager.reply(reply(&json!([asks("node-1")])));
     let rig = rig(&[&alertmanager]).await;
     pass_by(&rig, "poll").await;
     let mut same = asks("node-1");
@@ -90,11 +90,11 @@ async fn what_is_not_active_or_about_another_node_is_left_alone() {
     let alertmanager = PodServer::plain().await;
     let labels = |node: &str| json!({ "node": node, "crisweep": "all" });
     // An Alertmanager that ignores every filter.
-    alertmanager.reply(reply(json!([
-        alert(labels("node-1"), "suppressed"),
-        alert(labels("node-2"), "active"),
-        alert(json!({ "crisweep": "all" }), "active"),
-        alert(json!({ "node": "node-1" }), "active"),
+    alertmanager.reply(reply(&json!([
+        alert(&labels("node-1"), "suppressed"),
+        alert(&labels("node-2"), "active"),
+        alert(&json!({ "crisweep": "all" }), "active"),
+        alert(&json!({ "node": "node-1" }), "active"),
     ])));
     let rig = rig(&[&alertmanager]).await;
     polled(&rig, "ok").await;
@@ -123,7 +123,7 @@ async fn bad_answers_are_counted_and_the_next_good_one_is_taken() {
         .await;
     }
     rig.nothing_was_touched();
-    alertmanager.reply(reply(json!([asks("node-1")])));
+    alertmanager.reply(reply(&json!([asks("node-1")])));
     assert_eq!(pass_by(&rig, "poll").await["outcome"], "completed");
 }
 
@@ -131,7 +131,7 @@ async fn bad_answers_are_counted_and_the_next_good_one_is_taken() {
 async fn one_silent_alertmanager_of_two_does_not_stop_the_other() {
     let (silent, fine) = (PodServer::plain().await, PodServer::plain().await);
     silent.reply(Reply::silence());
-    fine.reply(reply(json!([asks("node-1")])));
+    fine.reply(reply(&json!([asks("node-1")])));
     let rig = rig(&[&silent, &fine]).await;
     assert_eq!(pass_by(&rig, "poll").await["outcome"], "completed");
 }
@@ -148,7 +148,7 @@ async fn an_alert_that_is_gone_before_its_pass_began_takes_it_back() {
     let answer = rig.post("/gc?target=containers&max_removals=1").await;
     let first = answer.json()["id"].as_str().unwrap().to_owned();
     rig.removing().await;
-    alertmanager.reply(reply(json!([asks("node-1")])));
+    alertmanager.reply(reply(&json!([asks("node-1")])));
     let queued = until("the alert's pass waits", || async {
         let passes = rig.passes().await;
         let waits = |pass: &&Value| pass["trigger"]["cause"] == "poll" && pass["state"] == "queued";
@@ -158,7 +158,7 @@ async fn an_alert_that_is_gone_before_its_pass_began_takes_it_back() {
             .map(|pass| pass["id"].as_str().unwrap().to_owned())
     })
     .await;
-    alertmanager.reply(reply(json!([])));
+    alertmanager.reply(reply(&json!([])));
     let pass = rig.finished(&queued).await;
     assert_eq!(pass["outcome"], "aborted", "{pass:#}");
     assert!(pass["errors"].to_string().contains("resolved"), "{pass:#}");
