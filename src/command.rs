@@ -1,7 +1,7 @@
 //! `crisweep plan` and `crisweep gc`: one look or one pass here and now, shown to a person or a
 //! machine. The same code as the service's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -16,13 +17,13 @@ use crate::app;
 use crate::cli::{GcArgs, Output, PlanArgs};
 use crate::config::{Config, Mode};
 use crate::gc::gate::Options;
-use crate::gc::{self, Plan, Subject, Target};
+use crate::gc::{self, Kept, Plan, Subject, Target};
 use crate::model::Pods;
 use crate::observe::Look;
 use crate::pass::Runner;
 use crate::record::Record;
-use crate::report::{Cause, Outcome, Pass};
-use crate::state::Journal;
+use crate::report::{Cause, Outcome, Pass, PastFailure};
+use crate::state::{self, Journal};
 use crate::worker::{Answer, Request, Worker};
 
 /// Rows of a table for people; the rest is counted. JSON has all.
@@ -39,8 +40,10 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     }
     let runner = app::runner(&config, flag).await?;
     let look = settled_look(&runner).await?;
-    let snapshot = look.snapshot(BTreeMap::new())?;
-    let plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
+    runner.restore(past_failures(&config), &rules, look.taken_at);
+    let snapshot = look.snapshot(runner.next_tries(look.taken_at))?;
+    let mut plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
+    plan.tell_quarantine(|id| runner.quarantined(id));
     match args.pass.output {
         Output::Json => print(&serde_json::to_string_pretty(&plan)?),
         Output::Table => print(&plan_text(&plan, &look.pods, args.all)),
@@ -54,11 +57,14 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
 /// If the runtime is not found or does not answer, or another crisweep works on the node.
 pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::Result<bool> {
     let mut runner = app::runner(&config, flag).await?;
-    if !args.dry_run && config.mode == Mode::Enforce {
-        take_over(&config, &mut runner).await?;
-    }
+    let failures = if !args.dry_run && config.mode == Mode::Enforce {
+        take_over(&config, &mut runner).await?
+    } else {
+        past_failures(&config)
+    };
     let journal = runner.journal.clone();
-    settled_look(&runner).await?;
+    let look = settled_look(&runner).await?;
+    runner.restore(failures, &app::rules(&config), look.taken_at);
     let shutdown = CancellationToken::new();
     let brakes = gc::gate::Brakes {
         cooldown: Duration::ZERO,
@@ -102,13 +108,31 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     ))
 }
 
-/// Takes the lock and opens the journal. What was before is told by the service at its next start.
-async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<()> {
+/// Takes the lock and opens the journal; returns which sandboxes failed before. The passes before are
+/// told by the service at its next start.
+async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<PastFailure>> {
     let opened = app::open_state(config, runner).await.map_err(|held| {
         anyhow::anyhow!("{held}; ask that one instead: curl -X POST localhost:20950/gc")
     })?;
-    runner.journal = opened.map_or_else(Journal::none, |opened| opened.journal);
-    Ok(())
+    let Some(opened) = opened else {
+        runner.journal = Journal::none();
+        return Ok(Vec::new());
+    };
+    runner.journal = opened.journal;
+    Ok(opened.history.failures)
+}
+
+/// Reads which sandboxes failed before, beside the service that holds the journal. Who may not read
+/// it sees them as due.
+fn past_failures(config: &Config) -> Vec<PastFailure> {
+    let Some(dir) = &config.state.dir else {
+        return Vec::new();
+    };
+    state::past_failures(dir).unwrap_or_else(|error| {
+        let dir = dir.display();
+        tracing::info!(%error, %dir, "sandboxes that failed before are not known here");
+        Vec::new()
+    })
 }
 
 async fn stop_asked(interrupts: &mut Signal, terminates: &mut Signal) {
@@ -266,11 +290,11 @@ fn plan_text(plan: &Plan, pods: &Pods, all: bool) -> String {
     let removed = plan
         .removals
         .iter()
-        .map(|r| (&r.subject, "remove", r.reason.label()));
+        .map(|r| (&r.subject, "remove", r.reason.label().to_owned()));
     let kept = plan
         .kept
         .iter()
-        .map(|k| (&k.subject, "keep", k.reason.label()));
+        .map(|k| (&k.subject, "keep", keep_reason(k, plan.taken_at)));
     let shown = removed.chain(kept.take(if all { usize::MAX } else { 0 }));
     let mut count = 0;
     for (subject, verdict, reason) in shown {
@@ -326,14 +350,26 @@ fn line(target: Target, verdict: &str, count: usize, reasons: &[String]) -> Stri
     format!("{target}: {verdict} {count}{reasons}\n")
 }
 
-fn row(subject: &Subject, verdict: &str, reason: &str) -> Vec<String> {
+/// Returns the reason, and of what failed to go also how and when it is tried again.
+fn keep_reason(kept: &Kept, now: Timestamp) -> String {
+    let reason = kept.reason.label();
+    let Some(known) = &kept.quarantine else {
+        return reason.to_owned();
+    };
+    let left = Duration::try_from(known.next_try.duration_since(now)).unwrap_or_default();
+    let left = Duration::from_secs(left.as_secs());
+    let (class, left) = (known.class.label(), short_age(left));
+    format!("{reason} ({class}, next try in {left})")
+}
+
+fn row(subject: &Subject, verdict: &str, reason: String) -> Vec<String> {
     let pod = subject.pod.as_ref();
     let short: String = subject.id.chars().take(13).collect();
     let age = Duration::from_secs(u64::try_from(subject.age_seconds).unwrap_or(0));
     let state = serde_json::to_string(&subject.pod_state).unwrap_or_default();
     vec![
         verdict.to_owned(),
-        reason.to_owned(),
+        reason,
         subject.target.label().to_owned(),
         pod.map_or_else(
             || "-".to_owned(),

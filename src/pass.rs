@@ -4,14 +4,17 @@
 
 mod batch;
 mod end;
+mod left_alone;
 pub mod pace;
+mod queue;
 mod remove;
 mod tally;
 mod tell;
+mod tries;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -19,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cri;
 use crate::gc::gate::Options;
-use crate::gc::{self, Plan, Policy, Removal, RemoveReason, Target};
+use crate::gc::{self, Plan, Policy, RemoveReason, Target};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, Seen};
 use crate::observe::{Look, Observer};
@@ -29,6 +32,7 @@ use crate::report::Outcome;
 use crate::state::Journal;
 use batch::{Executor, Pressure};
 use end::{End, outcome};
+use queue::{Next, Queue};
 use tally::Tally;
 
 /// The circuit breaker looks at the share of failures from this many tries on.
@@ -182,79 +186,42 @@ impl<'a> Run<'a> {
     async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<bool, End> {
         let plan = self.plan(look, &[target].into())?;
         tell::plan(self.record, &plan, target);
-        let mut due: VecDeque<Removal> = plan.removals.into();
-        let planned = due.len();
+        let planned = plan.removals.len();
+        let mut queue = Queue::new(plan.removals, self.runner.known_failures());
         let mut number = 0;
-        while !due.is_empty() {
+        while !queue.is_empty() {
             self.bounds()?;
             if look.started.elapsed() > self.rules.max_age {
                 *look = self.look_again().await?;
-                due = self.still_due(look, target, due)?;
+                self.still_due(look, target, &mut queue)?;
             }
             let size = self
                 .rules
                 .batch_size
                 .min(usize::try_from(self.budget).unwrap_or(usize::MAX));
-            let batch: Vec<Removal> = due.drain(..size.min(due.len())).collect();
-            if batch.is_empty() {
-                break;
-            }
-            number += 1;
-            let open = self.batch(target, number, batch).await;
-            tell::progress(self.record, target, number, planned);
+            let open = match queue.next(size) {
+                Next::Batch(batch) => {
+                    number += 1;
+                    let open = self.batch(target, number, batch, &mut queue).await;
+                    tell::progress(self.record, target, number, planned);
+                    open
+                }
+                Next::Wait if !self.executor.is_idle() => self.wait(target, &mut queue).await,
+                Next::Wait | Next::Done => break,
+            };
             self.breaker()?;
             if !open.is_empty() {
                 // Not started because of a cancel, or lost with the runtime.
                 self.bounds()?;
-                open.into_iter()
-                    .rev()
-                    .for_each(|removal| due.push_front(removal));
+                queue.give_back(open);
                 *look = self.runtime_back().await?;
-                due = self.still_due(look, target, due)?;
+                self.still_due(look, target, &mut queue)?;
             }
-            if !due.is_empty() && !self.rules.batch_pause.is_zero() {
+            if !queue.is_empty() && !self.rules.batch_pause.is_zero() {
                 self.rest(self.rules.batch_pause).await;
             }
         }
         Ok(planned > 0)
-    }
-
-    /// Runs one batch; returns what a cancel or the runtime's going away left open.
-    async fn batch(&mut self, target: Target, number: u64, batch: Vec<Removal>) -> Vec<Removal> {
-        self.batches += 1;
-        let size = batch.len();
-        self.budget = self
-            .budget
-            .saturating_sub(u64::try_from(size).unwrap_or(u64::MAX));
-        self.record
-            .update(|pass| pass.targets.entry(target).or_default().batches += 1);
-        tracing::info!(
-            pass.id = %self.record.id(),
-            target = target.label(),
-            batch = number,
-            size,
-            in_flight = self.executor.limit(),
-            "batch begins"
-        );
-        let journal = &self.runner.journal;
-        journal
-            .intended(&self.record.id(), number, &batch, JOURNAL_PATIENCE)
-            .await;
-        let (tally, executor) = (&mut Tally::default(), &mut self.executor);
-        let (runner, record, rules) = (self.runner, self.record, self.rules);
-        let unstarted = executor
-            .run(number, batch, |done| {
-                tally.note(runner, record, rules, done);
-            })
-            .await;
-        self.take(tally);
-        self.runner.journal.progress(&self.record.pass());
-        let mut open = std::mem::take(&mut tally.lost);
-        open.extend(unstarted);
-        self.budget = self
-            .budget
-            .saturating_add(u64::try_from(open.len()).unwrap_or(0));
-        open
     }
 
     fn take(&mut self, tally: &Tally) {
@@ -289,7 +256,7 @@ impl<'a> Run<'a> {
 
     /// Plans, and has the plan checked.
     fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, End> {
-        let quarantine = self.runner.quarantine().next_tries();
+        let quarantine = self.runner.next_tries(look.taken_at);
         let snapshot = look
             .snapshot(quarantine)
             .map_err(|error| End::NoLook(error.to_string()))?;
@@ -313,17 +280,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns what both looks want. What is gone by itself counts as gone; what shall stay after all
+    /// Leaves waiting what both looks want. What is gone by itself counts as gone; what shall stay after all
     /// counts as skipped, unless it was to go for a cap that is met by now.
-    fn still_due(
-        &self,
-        look: &Look,
-        target: Target,
-        due: VecDeque<Removal>,
-    ) -> Result<VecDeque<Removal>, End> {
+    fn still_due(&self, look: &Look, target: Target, queue: &mut Queue) -> Result<(), End> {
         let fresh = self.plan(look, &[target].into())?;
         let stays: BTreeSet<&str> = fresh.kept.iter().map(|k| k.subject.id.as_str()).collect();
-        let before: Vec<Removal> = due.into();
+        let before = queue.take();
         let due = gc::plan::still_due(before.clone(), &fresh);
         let still: BTreeSet<&str> = due.iter().map(|r| r.subject.id.as_str()).collect();
         self.record.update(|pass| {
@@ -344,7 +306,8 @@ impl<'a> Run<'a> {
             }
             report.count_remaining();
         });
-        Ok(due.into())
+        queue.put(due);
+        Ok(())
     }
 
     /// Between batches: may the pass go on?
@@ -451,18 +414,5 @@ impl<'a> Run<'a> {
                 .update(|pass| pass.after.clone_from(&pass.before));
         }
         outcome(end.as_ref(), &self.record.pass().targets, dry_run)
-    }
-}
-
-impl Runner {
-    /// Returns when each sandbox that failed may be tried again.
-    pub fn next_tries(&self) -> BTreeMap<PodSandboxId, jiff::Timestamp> {
-        self.quarantine().next_tries()
-    }
-
-    fn quarantine(&self) -> std::sync::MutexGuard<'_, Quarantine> {
-        self.quarantine
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -26,4 +26,5 @@ pub use history::{History, interrupt};
 pub use journal::{Journal, Opened};
 pub use lock::{Held, Holder, Socket, held};
 pub use ring::{BYTES_MAX as JOURNAL_BYTES_MAX, BYTES_MIN as JOURNAL_BYTES_MIN};
+pub use store::past_failures;
 pub use writer::{Part, Status};

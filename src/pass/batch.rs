@@ -93,6 +93,18 @@ impl Executor {
         }
     }
 
+    /// Says whether nothing is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Waits until a removal in flight has ended, or a moment has passed.
+    pub(super) async fn wait(&mut self, mut on_done: impl FnMut(Done)) {
+        if let Some(done) = self.next().await {
+            on_done(done);
+        }
+    }
+
     /// Waits for what is still in flight, at most until `until`; returns how many were left alone.
     pub(super) async fn drain(&mut self, until: Instant, mut on_done: impl FnMut(Done)) -> usize {
         while !self.running.is_empty() {
