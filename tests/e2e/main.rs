@@ -12,5 +12,6 @@
 
 mod node;
 mod peers;
+mod quarantine;
 mod support;
 mod sweep;

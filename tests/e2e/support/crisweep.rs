@@ -37,6 +37,7 @@ impl Crisweep {
                 "sandboxes": { "min_age": "1s", "max_dead": 0 },
             },
             "gc": { "batch_pause": "2s" },
+            "quarantine": { "base": "2s" },
             "pods": { "source": "file", "file": pods_file, "settle": "1s" },
             "state": { "dir": node.dir().join("state") },
             "web": { "listen": [address] },
