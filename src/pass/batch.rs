@@ -42,6 +42,8 @@ pub(super) struct Executor {
     /// When each one in flight began, and in which batch; by a number that only grows.
     started: BTreeMap<u64, (Instant, u64)>,
     next_number: u64,
+    /// The one started last of those that have ended; what began before it was overtaken.
+    last_ended: Option<u64>,
     stop: CancellationToken,
 }
 
@@ -60,6 +62,7 @@ impl Executor {
             running: FuturesUnordered::new(),
             started: BTreeMap::new(),
             next_number: 0,
+            last_ended: None,
             stop,
         }
     }
@@ -82,8 +85,7 @@ impl Executor {
                 };
                 self.start(removal, number);
             }
-            let (fast, _) = self.in_flight();
-            if fast == 0 && (held || waiting.is_empty()) {
+            if (held || waiting.is_empty()) && self.only_slow() {
                 return waiting;
             }
             if let Some(done) = self.next().await {
@@ -124,16 +126,34 @@ impl Executor {
 
     fn may_start(&self) -> bool {
         let (fast, slow) = self.in_flight();
-        self.pace.may_start(fast, slow)
+        self.pace.may_start(fast.len(), slow)
+            || fast
+                .iter()
+                .min()
+                .is_some_and(|youngest| self.pace.may_scout(*youngest, slow))
     }
 
-    fn in_flight(&self) -> (usize, usize) {
-        let slow = self
-            .started
-            .values()
-            .filter(|(at, _)| at.elapsed() >= SLOW)
-            .count();
-        (self.started.len() - slow, slow)
+    /// Says whether nothing is in flight that would not be let run on beside others.
+    fn only_slow(&self) -> bool {
+        let (fast, slow) = self.in_flight();
+        let mut fast = fast.iter();
+        fast.all(|age| self.pace.may_scout(*age / 2, slow))
+    }
+
+    /// Returns the ages of those in flight that count, and how many do not.
+    fn in_flight(&self) -> (Vec<Duration>, usize) {
+        let patience = self.pace.patience();
+        let is_fast = |number: u64, age: Duration| {
+            let overtaken = self.last_ended.is_some_and(|last| number < last);
+            age < SLOW && !(overtaken && age >= patience)
+        };
+        let ages = self.started.iter().map(|(n, (at, _))| (*n, at.elapsed()));
+        let fast: Vec<Duration> = ages
+            .filter(|(number, age)| is_fast(*number, *age))
+            .map(|(_, age)| age)
+            .collect();
+        let slow = self.started.len() - fast.len();
+        (fast, slow)
     }
 
     fn start(&mut self, removal: Removal, batch: u64) {
@@ -149,10 +169,11 @@ impl Executor {
 
     /// Waits until a removal ends, or until something changes that may let another one start.
     async fn next(&mut self) -> Option<Done> {
-        let turns_slow = self
-            .started
-            .values()
-            .map(|(at, _)| *at + SLOW)
+        let patience = self.pace.patience();
+        let ages = [patience, (2 * patience).min(SLOW), SLOW];
+        let started = self.started.values();
+        let turns_slow = started
+            .flat_map(|(at, _)| ages.map(|age| *at + age))
             .filter(|at| *at > Instant::now())
             .min()
             .unwrap_or_else(|| Instant::now() + PRESSURE_EVERY);
@@ -167,6 +188,7 @@ impl Executor {
         let (number, removal, outcome) = ended?;
         let (started, batch) = self.started.remove(&number)?;
         let latency = started.elapsed();
+        self.last_ended = self.last_ended.max(Some(number));
         self.pace.ended(latency, self.began.elapsed());
         Some(Done {
             removal,
