@@ -3,7 +3,6 @@
 
 mod text;
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use crate::model::Pods;
 use crate::observe::Look;
 use crate::pass::Runner;
 use crate::record::Record;
-use crate::report::{Cause, Outcome, Pass};
+use crate::report::{Cause, Outcome, Pass, PastFailure};
 use crate::state::{self, Journal};
 use crate::worker::{Answer, Request, Worker};
 use text::{pass_text, plan_text};
@@ -42,11 +41,13 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     let runner = app::runner(&config, flag).await?;
     read_ages(&config, &runner).await;
     let look = settled_look(&runner).await?;
-    let snapshot = look.snapshot(BTreeMap::new())?;
+    runner.restore(past_failures(&config), &rules, look.taken_at);
+    let snapshot = look.snapshot(runner.next_tries(look.taken_at))?;
     if !snapshot.seen.is_all() {
         eprintln!("the runtime's lists could not be read whole; only what is certain goes");
     }
-    let plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
+    let mut plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
+    plan.tell_quarantine(|id| runner.quarantined(id));
     match args.pass.output {
         Output::Json => print(&serde_json::to_string_pretty(&plan)?),
         Output::Table => print(&plan_text(&plan, &look, args.all)),
@@ -60,13 +61,15 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
 /// If the runtime is not found or does not answer, or another crisweep works on the node.
 pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::Result<bool> {
     let mut runner = app::runner(&config, flag).await?;
-    if !args.dry_run && config.mode == Mode::Enforce {
-        take_over(&config, &mut runner).await?;
+    let failures = if !args.dry_run && config.mode == Mode::Enforce {
+        take_over(&config, &mut runner).await?
     } else {
         read_ages(&config, &runner).await;
-    }
+        past_failures(&config)
+    };
     let (journal, observer) = (runner.journal.clone(), runner.observer.clone());
-    settled_look(&runner).await?;
+    let look = settled_look(&runner).await?;
+    runner.restore(failures, &app::rules(&config), look.taken_at);
     let shutdown = CancellationToken::new();
     let brakes = gc::gate::Brakes {
         cooldown: Duration::ZERO,
@@ -111,18 +114,34 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     ))
 }
 
-/// Takes the lock and opens the journal. What was before is told by the service at its next start.
-async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<()> {
+/// Takes the lock and opens the journal; returns which sandboxes failed before. The passes before are
+/// told by the service at its next start.
+async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<PastFailure>> {
     let opened = app::open_state(config, runner).await.map_err(|held| {
         anyhow::anyhow!("{held}; ask that one instead: curl -X POST localhost:20950/gc")
     })?;
-    if let Some(opened) = opened {
-        runner
-            .observer
-            .remember(opened.ages, opened.journal.clone());
-        runner.journal = opened.journal;
-    }
-    Ok(())
+    let Some(opened) = opened else {
+        runner.journal = Journal::none();
+        return Ok(Vec::new());
+    };
+    runner
+        .observer
+        .remember(opened.ages, opened.journal.clone());
+    runner.journal = opened.journal;
+    Ok(opened.history.failures)
+}
+
+/// Reads which sandboxes failed before, beside the service that holds the journal. Who may not read
+/// it sees them as due.
+fn past_failures(config: &Config) -> Vec<PastFailure> {
+    let Some(dir) = &config.state.dir else {
+        return Vec::new();
+    };
+    state::past_failures(dir).unwrap_or_else(|error| {
+        let dir = dir.display();
+        tracing::info!(%error, %dir, "sandboxes that failed before are not known here");
+        Vec::new()
+    })
 }
 
 /// Reads the image ages that a service keeps, without its lock: it may be running. What it has not

@@ -34,6 +34,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{ContainerId, ContainerState, PodRef, PodUid, RemovedContainer};
+use crate::report::Quarantined;
 pub use plan::plan;
 pub use policy::{
     AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, Policy, Protect,
@@ -209,6 +210,9 @@ pub struct Kept {
     pub subject: Subject,
     /// Why.
     pub reason: KeepReason,
+    /// A sandbox that is left alone because it failed to go: what is known of that, where it was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<Quarantined>,
 }
 
 /// What is to be done about an object.

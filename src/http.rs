@@ -9,6 +9,7 @@ mod collect;
 mod explain;
 mod guard;
 mod page;
+mod quarantine;
 pub mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,10 +31,9 @@ use crate::alert::Route;
 use crate::gc::{self, Plan, Summary, Target, Targets, UnknownTarget};
 use crate::memory;
 use crate::metrics::{Endpoint, Metrics};
-use crate::model::Snapshot;
+use crate::model::{PodSandboxId, Snapshot};
 use crate::observe::{Look, NoSnapshot, Observer};
 use crate::quarantine::Quarantine;
-use crate::report::FailureClass;
 use crate::scrape;
 use crate::thresholds::Marks;
 use crate::worker::Worker;
@@ -280,7 +280,7 @@ async fn render(
     let work = move || {
         let _until_done = permit;
         let plan = look.as_deref().and_then(|look| service.summary(look).ok());
-        let quarantined = service.quarantined();
+        let quarantined = service.quarantined_by_class(look.as_deref());
         let input = scrape::Input {
             look: look.as_deref(),
             plan: plan.as_ref(),
@@ -303,7 +303,10 @@ impl Service {
     /// Plans what a pass would do, on a look that is at hand.
     pub(crate) fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, NoSnapshot> {
         let snapshot = self.snapshot(look)?;
-        Ok(gc::plan(&snapshot, &self.worker.rules().policy, targets))
+        let mut plan = gc::plan(&snapshot, &self.worker.rules().policy, targets);
+        let quarantine = self.lock_quarantine();
+        plan.tell_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
+        Ok(plan)
     }
 
     /// Counts what a pass over all targets would do, on a look that is at hand.
@@ -315,18 +318,7 @@ impl Service {
 
     /// Returns what planning may know of a look.
     pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
-        look.snapshot(self.lock_quarantine().next_tries())
-    }
-
-    /// Returns how many sandboxes are left alone, by how they failed.
-    pub(crate) fn quarantined(&self) -> BTreeMap<FailureClass, usize> {
-        self.lock_quarantine().by_class()
-    }
-
-    pub(crate) fn lock_quarantine(&self) -> std::sync::MutexGuard<'_, Quarantine> {
-        self.quarantine
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        look.snapshot(self.lock_quarantine().next_tries(look.taken_at))
     }
 
     pub(crate) fn live(&self) -> Live {

@@ -6,15 +6,18 @@ mod batch;
 mod due;
 mod end;
 mod images;
+mod left_alone;
 mod logs;
 pub mod pace;
+mod queue;
 mod remove;
 mod tally;
 mod tell;
+mod tries;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cri;
 use crate::gc::gate::Options;
-use crate::gc::{Policy, Removal, Target};
+use crate::gc::{Policy, Target};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, Seen};
 use crate::observe::{Look, Observer};
@@ -32,6 +35,7 @@ use crate::report::Outcome;
 use crate::state::Journal;
 use batch::{Executor, Pressure};
 use end::{End, outcome};
+use queue::{Next, Queue};
 use remove::{Gone, Hands};
 use tally::Tally;
 
@@ -215,33 +219,35 @@ impl<'a> Run<'a> {
         if target == Target::Logs && !self.can_reach_logs(look, &plan) {
             return Ok(false);
         }
-        let mut due: VecDeque<Removal> = plan.removals.into();
-        let planned = due.len();
-        while !due.is_empty() {
+        let planned = plan.removals.len();
+        let mut queue = Queue::new(plan.removals, self.runner.known_failures());
+        while !queue.is_empty() {
             self.bounds()?;
             if look.started.elapsed() > self.rules.max_age {
                 *look = self.look_again().await?;
-                due = self.still_due(look, target, due)?;
+                self.still_due(look, target, &mut queue)?;
             }
-            let size = self.batch_size(due.len());
-            let batch: Vec<Removal> = due.drain(..size).collect();
-            if batch.is_empty() {
-                break;
-            }
-            let number = self.next_number(target);
-            let open = self.batch(target, number, batch, look).await;
-            tell::progress(self.record, target, number, planned);
+            let ran = match queue.next(self.batch_size(usize::MAX)) {
+                Next::Batch(batch) => {
+                    let number = self.next_number(target);
+                    let ran = self.batch(target, number, batch, look).await;
+                    tell::progress(self.record, target, number, planned);
+                    ran
+                }
+                Next::Wait if !self.executor.is_idle() => self.wait().await,
+                Next::Wait | Next::Done => break,
+            };
+            self.conclude(target, &ran.ended, &mut queue);
+            let open = ran.open;
             self.breaker()?;
             if !open.is_empty() {
                 // Not started because of a cancel, or lost with the runtime.
                 self.bounds()?;
-                open.into_iter()
-                    .rev()
-                    .for_each(|removal| due.push_front(removal));
+                queue.give_back(open);
                 *look = self.runtime_back().await?;
-                due = self.still_due(look, target, due)?;
+                self.still_due(look, target, &mut queue)?;
             }
-            if !due.is_empty() && !self.rules.batch_pause.is_zero() {
+            if !queue.is_empty() && !self.rules.batch_pause.is_zero() {
                 self.rest(self.rules.batch_pause).await;
             }
         }
@@ -258,57 +264,6 @@ impl<'a> Run<'a> {
     fn next_number(&self, target: Target) -> u64 {
         let pass = self.record.pass();
         pass.targets.get(&target).map_or(0, |report| report.batches) + 1
-    }
-
-    /// Runs one batch; returns what a cancel, the deadline or the runtime's going away left open.
-    async fn batch(
-        &mut self,
-        target: Target,
-        number: u64,
-        batch: Vec<Removal>,
-        look: &Arc<Look>,
-    ) -> Vec<Removal> {
-        self.batches += 1;
-        let size = batch.len();
-        self.budget = self
-            .budget
-            .saturating_sub(u64::try_from(size).unwrap_or(u64::MAX));
-        self.record
-            .update(|pass| pass.targets.entry(target).or_default().batches += 1);
-        tracing::info!(
-            pass.id = %self.record.id(),
-            target = target.label(),
-            batch = number,
-            size,
-            in_flight = self.executor.limit(),
-            "batch begins"
-        );
-        let journal = &self.runner.journal;
-        journal
-            .intended(&self.record.id(), number, &batch, JOURNAL_PATIENCE)
-            .await;
-        let (mut tally, executor) = (Tally::default(), &mut self.executor);
-        let (runner, record, rules) = (self.runner, self.record, self.rules);
-        let on_done = |done| tally.note(runner, record, rules, done);
-        let unstarted = match target {
-            Target::Images => {
-                let deadline = self.rules.deadline.map(|deadline| self.started + deadline);
-                executor
-                    .run_one_by_one(number, batch, look, deadline, on_done)
-                    .await
-            }
-            Target::Containers | Target::Sandboxes | Target::Logs => {
-                executor.run(number, batch, on_done).await
-            }
-        };
-        self.take(&mut tally);
-        self.runner.journal.progress(&self.record.pass());
-        let mut open = tally.lost;
-        open.extend(unstarted);
-        self.budget = self
-            .budget
-            .saturating_add(u64::try_from(open.len()).unwrap_or(0));
-        open
     }
 
     fn take(&mut self, tally: &mut Tally) {
@@ -454,18 +409,5 @@ impl<'a> Run<'a> {
                 .update(|pass| pass.after.clone_from(&pass.before));
         }
         self.unless_blind(outcome(end.as_ref(), &self.record.pass().targets, dry_run))
-    }
-}
-
-impl Runner {
-    /// Returns when each sandbox that failed may be tried again.
-    pub fn next_tries(&self) -> BTreeMap<PodSandboxId, jiff::Timestamp> {
-        self.quarantine().next_tries()
-    }
-
-    fn quarantine(&self) -> std::sync::MutexGuard<'_, Quarantine> {
-        self.quarantine
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }

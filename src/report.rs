@@ -109,6 +109,8 @@ impl Outcome {
 pub enum FailureClass {
     /// The CNI teardown failed.
     NetworkTeardown,
+    /// There is no CNI plugin to tear down with: its program or its configuration is not there.
+    PluginMissing,
     /// The runtime is already at it, or the object is in use.
     Busy,
     /// No answer in time.
@@ -119,8 +121,9 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// Every class.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::NetworkTeardown,
+        Self::PluginMissing,
         Self::Busy,
         Self::Timeout,
         Self::Other,
@@ -130,11 +133,40 @@ impl FailureClass {
     pub fn label(self) -> &'static str {
         match self {
             Self::NetworkTeardown => "network-teardown",
+            Self::PluginMissing => "plugin-missing",
             Self::Busy => "busy",
             Self::Timeout => "timeout",
             Self::Other => "other",
         }
     }
+}
+
+/// A sandbox that failed to go and is left alone, as plan, status and page show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Quarantined {
+    /// How often it failed in a row.
+    pub failures: u32,
+    /// How it failed last.
+    pub class: FailureClass,
+    /// The runtime's words.
+    pub error: String,
+    /// When it may be tried again.
+    pub next_try: Timestamp,
+}
+
+/// A sandbox's failure as it was written down: the last one, if there were several in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastFailure {
+    /// The sandbox's id.
+    pub id: String,
+    /// How often it failed in a row, as far as is known.
+    pub failures: u32,
+    /// How it failed last.
+    pub class: FailureClass,
+    /// The runtime's words.
+    pub error: String,
+    /// When; `None` if that was not written down.
+    pub at: Option<Timestamp>,
 }
 
 /// What became of one alert of a webhook call.

@@ -27,4 +27,5 @@ pub use journal::{Journal, Opened};
 pub use lock::{Held, Holder, Socket, held};
 pub use ring::{BYTES_MAX as JOURNAL_BYTES_MAX, BYTES_MIN as JOURNAL_BYTES_MIN};
 pub use slots::peek as read_ages;
+pub use store::past_failures;
 pub use writer::{Part, Status};

@@ -189,7 +189,7 @@ impl Watch {
             return Ok(BTreeSet::new());
         }
         let runner = self.worker.runner();
-        let quarantine = runner.next_tries();
+        let quarantine = runner.next_tries(look.taken_at);
         let snapshot = look
             .snapshot(quarantine)
             .map_err(|error| error.to_string())?;

@@ -114,9 +114,10 @@ impl Worker {
     }
 
     /// Takes over the passes of processes before this one, if they were over the same runtime. Those
-    /// that did not end are reported as interrupted, once.
+    /// that did not end are reported as interrupted, once. Sandboxes that failed stay left alone.
     pub fn restore(&self, history: History) {
         let now = clock();
+        self.runner().restore(history.failures, &self.rules(), now);
         let runtime = self.runtime();
         let ours = |pass: &Pass| pass.runtime == runtime;
         let mut passes: Vec<Pass> = history.ended.into_iter().filter(ours).collect();

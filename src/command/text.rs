@@ -6,7 +6,7 @@ use std::time::Duration;
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
 
-use crate::gc::{Plan, Subject, Target};
+use crate::gc::{Kept, Plan, Subject, Target};
 use crate::model::{Images, Pods};
 use crate::observe::Look;
 use crate::report::{Outcome, Pass};
@@ -52,11 +52,11 @@ pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
     let removed = plan
         .removals
         .iter()
-        .map(|r| (&r.subject, "remove", r.reason.label()));
+        .map(|r| (&r.subject, "remove", r.reason.label().to_owned()));
     let kept = plan
         .kept
         .iter()
-        .map(|k| (&k.subject, "keep", k.reason.label()));
+        .map(|k| (&k.subject, "keep", keep_reason(k, plan.taken_at)));
     let shown = removed.chain(kept.take(if all { usize::MAX } else { 0 }));
     let mut rows = table(&HEADER);
     let mut images = table(&IMAGES_HEADER);
@@ -92,6 +92,11 @@ pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
     {
         text.push_str(&format!("\nnothing is known of the images: {why}\n"));
     }
+    if plan.summary.contains_key(&Target::Logs) {
+        for why in &look.logs.unread {
+            text.push_str(&format!("\nlogs could not be read: {why}\n"));
+        }
+    }
     text.push('\n');
     for (target, summary) in &plan.summary {
         let remove: Vec<String> = summary
@@ -124,14 +129,26 @@ fn line(target: Target, verdict: &str, count: usize, reasons: &[String]) -> Stri
     format!("{target}: {verdict} {count}{reasons}\n")
 }
 
-fn row(subject: &Subject, verdict: &str, reason: &str) -> Vec<String> {
+/// Returns the reason, and of what failed to go also how and when it is tried again.
+fn keep_reason(kept: &Kept, now: Timestamp) -> String {
+    let reason = kept.reason.label();
+    let Some(known) = &kept.quarantine else {
+        return reason.to_owned();
+    };
+    let left = Duration::try_from(known.next_try.duration_since(now)).unwrap_or_default();
+    let left = Duration::from_secs(left.as_secs());
+    let (class, left) = (known.class.label(), short_age(left));
+    format!("{reason} ({class}, next try in {left})")
+}
+
+fn row(subject: &Subject, verdict: &str, reason: String) -> Vec<String> {
     let pod = subject.pod.as_ref();
     let short: String = subject.id.chars().take(13).collect();
     let age = Duration::from_secs(u64::try_from(subject.age_seconds).unwrap_or(0));
     let state = serde_json::to_string(&subject.pod_state).unwrap_or_default();
     vec![
         verdict.to_owned(),
-        reason.to_owned(),
+        reason,
         subject.target.label().to_owned(),
         pod.map_or_else(
             || "-".to_owned(),
@@ -150,7 +167,7 @@ fn row(subject: &Subject, verdict: &str, reason: &str) -> Vec<String> {
 }
 
 /// An image's age and use tell more than a pod would: the least recently used goes first.
-fn image_row(plan: &Plan, subject: &Subject, verdict: &str, reason: &str) -> Vec<String> {
+fn image_row(plan: &Plan, subject: &Subject, verdict: &str, reason: String) -> Vec<String> {
     let ago = |then: Timestamp| {
         let seconds = plan.taken_at.duration_since(then).as_secs().max(0);
         let ago = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
@@ -160,7 +177,7 @@ fn image_row(plan: &Plan, subject: &Subject, verdict: &str, reason: &str) -> Vec
     let name = Some(subject.name.as_str()).filter(|name| !name.is_empty());
     vec![
         verdict.to_owned(),
-        reason.to_owned(),
+        reason,
         subject.target.label().to_owned(),
         name.unwrap_or("-").to_owned(),
         subject

@@ -37,11 +37,14 @@ const NOT_UNDERSTOOD: [&str; 4] = [
 ];
 
 /// What a failed teardown of a sandbox's network looks like.
-const NETWORK_TEXTS: [&str; 4] = [
-    "failed to destroy network",
-    "cni plugin not initialized",
+const NETWORK_TEXTS: [&str; 2] = ["failed to destroy network", "failed to teardown network"];
+
+/// What it looks like where there is no plugin at all: the CNI library's text for a program that is
+/// not there, containerd's and CRI-O's for a configuration that is not.
+const PLUGIN_TEXTS: [&str; 3] = [
     "failed to find plugin",
-    "failed to teardown network",
+    "cni plugin not initialized",
+    "CNI configuration file in",
 ];
 
 /// What a runtime says while it is at the object already, or while another holds it.
@@ -196,8 +199,11 @@ impl Error {
             | Self::TooLarge { .. }
             | Self::Malformed { .. } => false,
         };
-        // The network first: a teardown that runs out of time is the network's fault.
-        if says(&NETWORK_TEXTS) {
+        // The missing plugin is a failed teardown too, and says more. Then the network: a teardown that
+        // runs out of time is the network's fault.
+        if says(&PLUGIN_TEXTS) {
+            FailureClass::PluginMissing
+        } else if says(&NETWORK_TEXTS) {
             FailureClass::NetworkTeardown
         } else if says(&BUSY_TEXTS) {
             FailureClass::Busy

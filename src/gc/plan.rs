@@ -9,6 +9,7 @@ use super::{
     Verdict, containers, images, logs, sandboxes,
 };
 use crate::model::{Container, ContainerId, Image, PodRef, PodSandbox, Snapshot};
+use crate::report::Quarantined;
 
 /// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals target
 /// by target, oldest creation first, images least recently used first. What comes later is judged as
@@ -176,7 +177,20 @@ impl Plan {
             }),
             // Nothing goes of which nobody knows what it is; no verdict says so.
             (Verdict::Remove(_), None) => {}
-            (Verdict::Keep(reason), _) => self.kept.push(Kept { subject, reason }),
+            (Verdict::Keep(reason), _) => self.kept.push(Kept {
+                subject,
+                reason,
+                quarantine: None,
+            }),
+        }
+    }
+
+    /// Tells of each sandbox that is left alone what is known of its failures.
+    pub fn tell_quarantine(&mut self, known: impl Fn(&str) -> Option<Quarantined>) {
+        for kept in &mut self.kept {
+            if kept.reason == KeepReason::Quarantined {
+                kept.quarantine = known(&kept.subject.id);
+            }
         }
     }
 

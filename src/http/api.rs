@@ -35,6 +35,7 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
             (node, Some(error.to_owned()))
         }
     };
+    let latest = service.observer.latest();
     let brakes = service.worker.brakes();
     let policy = service.worker.rules().policy;
     let passes = service.worker.passes();
@@ -51,7 +52,8 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
     });
     let tail = object!({
         "state": service.worker.runner().journal.status(),
-        "quarantined_sandboxes": service.quarantined(),
+        "quarantined_sandboxes": service.quarantined_by_class(latest.as_deref()),
+        "quarantine": service.quarantined_first(latest.as_deref()),
         "brakes": {
             "cooldown_seconds": brakes.cooldown.as_secs(),
             "max_passes_per_hour": brakes.max_passes_per_hour,

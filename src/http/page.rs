@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::Html;
 
 use super::Service;
+use super::quarantine::SHOWN_MAX;
 
 /// Handles `GET /`.
 pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> Html<String> {
@@ -18,6 +19,7 @@ pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> H
         .and_then(|host| host.rsplit_once(':'))
         .and_then(|(_, port)| port.parse::<u16>().ok())
         .unwrap_or(80);
+    let quarantine = quarantine(&service);
     Html(format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
@@ -29,8 +31,45 @@ pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> H
          <li><a href=\"/api/v1/passes\">Passes</a></li>\n\
          <li><a href=\"/-/ready\">Ready</a>, <a href=\"/-/healthy\">healthy</a></li>\n</ul>\n\
          <p>Run a dry run: <code>curl -X POST 'http://localhost:{port}/gc?dry_run=true&amp;wait=60s'</code> on the node</p>\n\
-         </html>\n"
+         {quarantine}</html>\n"
     ))
+}
+
+/// The sandboxes that would not go, with the runtime's words, which may be anybody's.
+fn quarantine(service: &Service) -> String {
+    let look = service.observer.latest();
+    let classes = service.quarantined_by_class(look.as_deref());
+    if classes.is_empty() {
+        return String::new();
+    }
+    let counts: Vec<String> = classes
+        .iter()
+        .map(|(class, count)| format!("{} {count}", class.label()))
+        .collect();
+    let mut rows = String::new();
+    for shown in service.quarantined_first(look.as_deref()) {
+        let pod = shown.pod.as_ref();
+        let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
+        let known = &shown.known;
+        let cells = [
+            shown.id.clone(),
+            pod,
+            known.class.label().to_owned(),
+            known.failures.to_string(),
+            known.next_try.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+            known.error.clone(),
+        ];
+        let cells = cells.map(|cell| format!("<td>{}</td>", escape(&cell)));
+        rows.push_str(&format!("<tr>{}</tr>\n", cells.concat()));
+    }
+    format!(
+        "<h2>Sandboxes that would not go</h2>\n\
+         <p>{}. They are left alone until their next try; at most {SHOWN_MAX} are listed, \
+         <a href=\"/api/v1/plan?target=sandboxes\">the plan</a> has all.</p>\n\
+         <table>\n<tr><th>Sandbox</th><th>Pod</th><th>Class</th><th>Failures</th><th>Next try</th>\
+         <th>The runtime says</th></tr>\n{rows}</table>\n",
+        counts.join(", ")
+    )
 }
 
 fn escape(text: &str) -> String {

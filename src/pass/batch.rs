@@ -18,6 +18,9 @@ use crate::observe::Look;
 /// How often the disk's pressure is read while removals run.
 const PRESSURE_EVERY: Duration = Duration::from_secs(1);
 
+/// Removals beyond the limit that may be out at the same time to find out what the others wait for.
+const SCOUTS_MAX: usize = 3;
+
 /// A removal that ended.
 #[derive(Debug)]
 pub(super) struct Done {
@@ -44,6 +47,10 @@ pub(super) struct Executor {
     /// When each one in flight began, and in which batch; by a number that only grows.
     started: BTreeMap<u64, (Instant, u64)>,
     next_number: u64,
+    /// The one started last of those that have ended; what began before it was overtaken.
+    last_ended: Option<u64>,
+    /// Those started beyond the limit since one last ended in time.
+    scouts: usize,
     stop: CancellationToken,
 }
 
@@ -63,6 +70,8 @@ impl Executor {
             running: FuturesUnordered::new(),
             started: BTreeMap::new(),
             next_number: 0,
+            last_ended: None,
+            scouts: 0,
             stop,
         }
     }
@@ -79,14 +88,13 @@ impl Executor {
         let mut lost = false;
         loop {
             let held = lost || self.stop.is_cancelled();
-            while !held && self.may_start() {
+            while !held && !waiting.is_empty() && self.may_start() {
                 let Some(removal) = waiting.pop_front() else {
                     break;
                 };
                 self.start(removal, number, None);
             }
-            let (fast, _) = self.in_flight();
-            if fast == 0 && (held || waiting.is_empty()) {
+            if (held || waiting.is_empty()) && self.only_slow() {
                 return waiting;
             }
             if let Some(done) = self.next().await {
@@ -143,6 +151,18 @@ impl Executor {
         }
     }
 
+    /// Says whether nothing is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Waits until a removal in flight has ended, or a moment has passed.
+    pub(super) async fn wait(&mut self, mut on_done: impl FnMut(Done)) {
+        if let Some(done) = self.next().await {
+            on_done(done);
+        }
+    }
+
     /// Waits for what is still in flight, at most until `until`; returns how many were left alone.
     pub(super) async fn drain(&mut self, until: Instant, mut on_done: impl FnMut(Done)) -> usize {
         while !self.running.is_empty() {
@@ -160,18 +180,40 @@ impl Executor {
         self.pace.limit()
     }
 
-    fn may_start(&self) -> bool {
+    fn may_start(&mut self) -> bool {
         let (fast, slow) = self.in_flight();
-        self.pace.may_start(fast, slow)
+        if self.pace.may_start(fast.len(), slow) {
+            return true;
+        }
+        let youngest = fast.iter().min();
+        // On a disk that stalls no scout comes back: then it is the disk that all wait for.
+        let may_scout = self.scouts < SCOUTS_MAX
+            && youngest.is_some_and(|youngest| self.pace.may_scout(*youngest, slow));
+        self.scouts += usize::from(may_scout);
+        may_scout
     }
 
-    fn in_flight(&self) -> (usize, usize) {
-        let slow = self
-            .started
-            .values()
-            .filter(|(at, _)| at.elapsed() >= SLOW)
-            .count();
-        (self.started.len() - slow, slow)
+    /// Says whether nothing is in flight that would not be let run on beside others.
+    fn only_slow(&self) -> bool {
+        let (fast, slow) = self.in_flight();
+        let mut fast = fast.iter();
+        fast.all(|age| self.pace.may_scout(*age / 2, slow))
+    }
+
+    /// Returns the ages of those in flight that count, and how many do not.
+    fn in_flight(&self) -> (Vec<Duration>, usize) {
+        let patience = self.pace.patience();
+        let is_fast = |number: u64, age: Duration| {
+            let overtaken = self.last_ended.is_some_and(|last| number < last);
+            age < SLOW && !(overtaken && age >= patience)
+        };
+        let ages = self.started.iter().map(|(n, (at, _))| (*n, at.elapsed()));
+        let fast: Vec<Duration> = ages
+            .filter(|(number, age)| is_fast(*number, *age))
+            .map(|(_, age)| age)
+            .collect();
+        let slow = self.started.len() - fast.len();
+        (fast, slow)
     }
 
     fn start(&mut self, removal: Removal, batch: u64, look: Option<&Arc<Look>>) -> u64 {
@@ -188,10 +230,11 @@ impl Executor {
 
     /// Waits until a removal ends, or until something changes that may let another one start.
     async fn next(&mut self) -> Option<Done> {
-        let turns_slow = self
-            .started
-            .values()
-            .map(|(at, _)| *at + SLOW)
+        let patience = self.pace.patience();
+        let ages = [patience, (2 * patience).min(SLOW), SLOW];
+        let started = self.started.values();
+        let turns_slow = started
+            .flat_map(|(at, _)| ages.map(|age| *at + age))
             .filter(|at| *at > Instant::now())
             .min()
             .unwrap_or_else(|| Instant::now() + PRESSURE_EVERY);
@@ -204,6 +247,10 @@ impl Executor {
         let (number, removal, outcome) = ended?;
         let (started, batch) = self.started.remove(&number)?;
         let latency = started.elapsed();
+        self.last_ended = self.last_ended.max(Some(number));
+        if latency < self.pace.patience() {
+            self.scouts = 0;
+        }
         match removal.subject.target {
             Target::Images => self.one_by_one.ended(latency),
             Target::Containers | Target::Sandboxes | Target::Logs => {

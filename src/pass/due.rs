@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Run;
 use super::end::End;
+use super::queue::Queue;
 use crate::gc::{self, KeepReason, Plan, Policy, Removal, RemoveReason, Target};
 use crate::observe::Look;
 
@@ -19,7 +20,7 @@ impl Run<'_> {
         targets: &BTreeSet<Target>,
         policy: &Policy,
     ) -> Result<Plan, End> {
-        let quarantine = self.runner.quarantine().next_tries();
+        let quarantine = self.runner.next_tries(look.taken_at);
         let mut snapshot = look
             .snapshot(quarantine)
             .map_err(|error| End::NoLook(error.to_string()))?;
@@ -38,13 +39,17 @@ impl Run<'_> {
         }
     }
 
+    /// Leaves waiting what both looks want.
     pub(super) fn still_due(
         &self,
         look: &Look,
         target: Target,
-        due: VecDeque<Removal>,
-    ) -> Result<VecDeque<Removal>, End> {
-        self.still_due_under(look, target, due, &self.rules.policy)
+        queue: &mut Queue,
+    ) -> Result<(), End> {
+        let before = queue.take();
+        let due = self.still_due_under(look, target, before.into(), &self.rules.policy)?;
+        queue.put(due.into());
+        Ok(())
     }
 
     /// Returns what both looks want. What is gone by itself counts as gone; what shall stay after all

@@ -63,7 +63,7 @@ impl Run<'_> {
             let size = self.batch_size(due.len());
             let batch: Vec<Removal> = due.drain(..size).collect();
             let number = self.next_number(Target::Images);
-            let open = self.batch(Target::Images, number, batch, look).await;
+            let open = self.batch(Target::Images, number, batch, look).await.open;
             tell::progress(self.record, Target::Images, number, planned);
             self.breaker()?;
             if open.is_empty() {

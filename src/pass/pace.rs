@@ -2,8 +2,9 @@
 //!
 //! Starts at two. While one more in flight makes the whole faster, there is one more; when it does
 //! not, one less. When a removal takes twice as long as the best so far, or the disk is under
-//! pressure, half. A removal that takes longer than a second waits for something else than the disk
-//! (a CNI plugin): it no longer counts, so that it holds nobody back.
+//! pressure, half. A removal that waits for something else than the disk (a CNI plugin) does not
+//! count, so that it holds nobody back: one that takes longer than a second, or clearly longer than
+//! usual while one that began after it has ended. A disk that is slow is slow for all of them.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ const START: usize = 2;
 /// From here on a removal counts as slow.
 pub const SLOW: Duration = Duration::from_secs(1);
 /// Slow removals that may be in flight beside the others.
-pub const SLOW_MAX: usize = 64;
+pub const SLOW_MAX: usize = 128;
 /// The same while the disk is under pressure: then it is the disk that makes them slow.
 const SLOW_MAX_UNDER_PRESSURE: usize = 4;
 /// Times the best latency from which on one that goes alone has waited for something.
@@ -22,6 +23,12 @@ const LATENCY_MIN: Duration = Duration::from_millis(20);
 /// The longest rest between two that go one at a time, and the shortest under pressure.
 const REST_MAX: Duration = Duration::from_secs(2);
 const REST_UNDER_PRESSURE_MIN: Duration = Duration::from_millis(250);
+/// So many times the usual latency is clearly longer.
+const CLEARLY: u32 = 2;
+/// Below this nothing is clearly longer: the scheduler's noise.
+const PATIENCE_MIN: Duration = Duration::from_millis(20);
+/// The weight of what is known of the usual latency against the next one.
+const MEMORY: u32 = 7;
 /// Windows to wait after a step that did not pay, before the next try.
 const HOLD: u32 = 8;
 
@@ -36,6 +43,8 @@ pub struct Pace {
     rate_before: Option<f64>,
     /// The best mean latency of a window so far, seconds.
     best_latency: Option<f64>,
+    /// The latency of late, of those that are not slow.
+    usual: Option<Duration>,
     stepped_up: bool,
     hold: u32,
 }
@@ -89,6 +98,7 @@ impl Pace {
             window: Window::default(),
             rate_before: None,
             best_latency: None,
+            usual: None,
             stepped_up: false,
             hold: 0,
         }
@@ -114,6 +124,18 @@ impl Pace {
         self.pressed
     }
 
+    /// Returns from which age on a removal takes clearly longer than usual.
+    pub fn patience(&self) -> Duration {
+        let usual = self.usual.unwrap_or(SLOW);
+        (usual * CLEARLY).clamp(PATIENCE_MIN, SLOW)
+    }
+
+    /// Says whether one more may start although the limit is reached, because all that count have been
+    /// in flight for at least `youngest`: if it ends before them, they wait for something else.
+    pub fn may_scout(&self, youngest: Duration, slow: usize) -> bool {
+        !self.pressed && slow < SLOW_MAX && youngest >= self.patience()
+    }
+
     /// Notes whether the disk is under pressure; halves the limit while it is.
     pub fn pressure(&mut self, pressed: bool) {
         self.pressed = pressed;
@@ -127,6 +149,8 @@ impl Pace {
         if latency >= SLOW {
             return;
         }
+        let usual = self.usual.unwrap_or(latency);
+        self.usual = Some((usual * MEMORY + latency) / (MEMORY + 1));
         self.window.count += 1;
         self.window.latency += latency;
         if self.window.count >= (4 * self.limit).max(8) {
@@ -259,6 +283,31 @@ mod tests {
         assert_eq!((pace.rest(false), pace.rest(true)), (REST_MAX, REST_MAX));
         pace.ended(millis(12));
         assert_eq!(pace.rest(false), Duration::ZERO, "well again");
+    }
+
+    #[test]
+    fn patience_follows_the_usual_latency() {
+        let mut pace = Pace::new(8);
+        assert_eq!(pace.patience(), SLOW, "nothing is usual yet");
+        drive(&mut pace, 50, |_| Duration::from_millis(1));
+        assert_eq!(pace.patience(), PATIENCE_MIN);
+        drive(&mut pace, 50, |_| Duration::from_millis(100));
+        let patience = pace.patience().as_millis();
+        assert!((190..=200).contains(&patience), "{patience}");
+        drive(&mut pace, 50, |_| Duration::from_millis(900));
+        assert_eq!(pace.patience(), SLOW);
+    }
+
+    #[test]
+    fn a_scout_goes_when_all_take_clearly_longer_and_the_disk_is_not_under_pressure() {
+        let mut pace = Pace::new(8);
+        drive(&mut pace, 50, |_| Duration::from_millis(10));
+        let long = pace.patience();
+        assert!(pace.may_scout(long, SLOW_MAX - 1));
+        assert!(!pace.may_scout(long, SLOW_MAX));
+        assert!(!pace.may_scout(long.mul_f64(0.9), 0));
+        pace.pressure(true);
+        assert!(!pace.may_scout(SLOW, 0));
     }
 
     #[test]

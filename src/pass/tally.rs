@@ -5,20 +5,29 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::batch::{Done, Outcome};
+use super::queue::Ending;
 use super::{Rules, Runner};
 use crate::gc::{Removal, Target};
 use crate::model::PodSandboxId;
 use crate::record::Record;
-use crate::report::TargetReport;
+use crate::report::{FailureClass, TargetReport};
 use crate::state::Tried;
+
+/// What helps against a sandbox that runs out of time. Measured on containerd: the runtime gives the
+/// teardown up with the call, and the next call begins it anew.
+const TIMEOUT_HINT: &str = "a runtime.removal_timeout shorter than the network teardown makes no \
+                            progress, ever: make it longer than the slowest one";
 
 /// Counts what a batch did, and writes each removal down.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// Removals that the runtime answered.
+    /// Removals that the runtime answered, without those of sandboxes that had failed before: these
+    /// are tried with care, and say nothing of whether the pass goes wrong.
     pub(super) tries: u64,
-    /// Those that failed.
+    /// Those of them that failed.
     pub(super) failed: u64,
+    /// How each sandbox ended.
+    pub(super) ended: Vec<(String, Ending)>,
     /// Those that nobody knows the end of, because the runtime went away.
     pub(super) lost: Vec<Removal>,
     /// The ids of those that stayed: they failed or were skipped.
@@ -29,16 +38,18 @@ impl Tally {
     /// Takes note of one.
     pub(super) fn note(&mut self, runner: &Runner, record: &Record, rules: &Rules, done: Done) {
         let target = done.removal.subject.target;
-        self.tries += 1;
         record.update(|pass| count(pass.targets.entry(target).or_default(), &done));
         log(record, &done);
-        runner.journal.tried(
-            &record.id(),
-            &done.removal,
-            tried(&done.outcome),
-            done.latency,
-        );
-        let id = PodSandboxId::new(done.removal.subject.id.as_str());
+        let sandbox = match target {
+            Target::Sandboxes => PodSandboxId::new(done.removal.subject.id.as_str()),
+            Target::Containers | Target::Logs | Target::Images => None,
+        };
+        let fresh = u64::from(!sandbox.as_ref().is_some_and(|id| runner.failed_before(id)));
+        let now = now(runner);
+        let mut failures = None;
+        if !matches!(done.outcome, Outcome::Lost(_)) {
+            self.tries += fresh;
+        }
         match &done.outcome {
             Outcome::Removed | Outcome::Freed { .. } => {
                 runner
@@ -47,39 +58,54 @@ impl Tally {
                 if let Some(bytes) = freed(&done) {
                     runner.metrics.freed(target, bytes);
                 }
-                if let Some(id) = id {
-                    runner.quarantine().gone(&id);
-                }
             }
             // Both are counted from the report when the pass ends.
-            Outcome::AlreadyGone => {}
+            Outcome::AlreadyGone | Outcome::Lost(_) => {}
             Outcome::Skipped(_) => {
-                self.stayed.insert(done.removal.subject.id);
+                self.stayed.insert(done.removal.subject.id.clone());
             }
             Outcome::Failed { class, error } => {
-                self.failed += 1;
+                self.failed += fresh;
                 runner.metrics.removal_failed(target, *class, done.latency);
                 let subject = &done.removal.subject;
                 self.stayed.insert(subject.id.clone());
                 record.error(format!("{target} {}: {error}", subject.id));
-                if let (Target::Sandboxes, Some(id)) = (target, id) {
-                    let now = now(runner);
-                    runner
-                        .quarantine()
-                        .failed(&id, *class, error.clone(), rules.back_off, now);
-                }
-            }
-            Outcome::Lost(_) => {
-                self.tries -= 1;
-                self.lost.push(done.removal);
+                failures = sandbox.as_ref().map(|id| {
+                    let (class, error) = (*class, error.clone());
+                    let mut quarantine = runner.quarantine();
+                    quarantine.failed(id, class, error, rules.back_off, now)
+                });
             }
         }
+        let tried = tried(&done.outcome, now, failures);
+        let (journal, pass_id) = (&runner.journal, &record.id());
+        journal.tried(pass_id, &done.removal, tried, done.latency);
+        if let Some(id) = sandbox {
+            self.sandbox_ended(runner, &id, &done.outcome);
+        }
+        if let Outcome::Lost(_) = done.outcome {
+            self.lost.push(done.removal);
+        }
+    }
+
+    fn sandbox_ended(&mut self, runner: &Runner, id: &PodSandboxId, outcome: &Outcome) {
+        let ending = match outcome {
+            Outcome::Removed | Outcome::Freed { .. } => Ending::Went,
+            Outcome::AlreadyGone | Outcome::Skipped(_) => Ending::Unclear,
+            Outcome::Failed { .. } => Ending::Failed,
+            // It is given back.
+            Outcome::Lost(_) => return,
+        };
+        if let Outcome::Removed | Outcome::AlreadyGone = outcome {
+            runner.quarantine().gone(id);
+        }
+        self.ended.push((id.to_string(), ending));
     }
 }
 
 /// The wall clock, carried on from the last look: no second reading that a clock step could part
 /// from the plan's.
-fn now(runner: &Runner) -> Timestamp {
+pub(super) fn now(runner: &Runner) -> Timestamp {
     let latest = runner.observer.latest();
     latest.map_or(Timestamp::UNIX_EPOCH, |look| {
         look.taken_at
@@ -113,7 +139,7 @@ fn count(report: &mut TargetReport, done: &Done) {
     report.count_remaining();
 }
 
-fn tried(outcome: &Outcome) -> Tried {
+fn tried(outcome: &Outcome, now: Timestamp, failures: Option<u32>) -> Tried {
     match outcome {
         Outcome::Removed | Outcome::Freed { .. } => Tried::Removed,
         Outcome::AlreadyGone => Tried::AlreadyGone,
@@ -123,6 +149,8 @@ fn tried(outcome: &Outcome) -> Tried {
         Outcome::Failed { class, error } => Tried::Failed {
             class: *class,
             why: error.clone(),
+            at: Some(now),
+            failures,
         },
         Outcome::Lost(error) => Tried::Lost { why: error.clone() },
     }
@@ -160,6 +188,9 @@ fn log(record: &Record, done: &Done) {
         Outcome::Skipped(why) => event!(info, "skipped", why,),
         Outcome::Failed { class, error } => {
             event!(warn, "removal failed", class = class.label(), error,);
+            if subject.target == Target::Sandboxes && *class == FailureClass::Timeout {
+                tracing::warn!(pass.id = %record.id(), id = %subject.id, "{TIMEOUT_HINT}");
+            }
         }
         Outcome::Lost(error) => event!(warn, "the runtime went away", error,),
     }

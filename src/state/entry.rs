@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::gc::{Removal, RemoveReason, Target};
-use crate::report::{FailureClass, Pass};
+use crate::report::{FailureClass, Pass, PastFailure};
 
 /// A record is at most this long; what has no natural bound in it is cut.
 const ENTRY_MAX_BYTES: usize = 16 << 10;
@@ -117,6 +117,12 @@ pub enum Tried {
         class: FailureClass,
         /// In its words.
         why: String,
+        /// When; earlier versions did not write it down.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
+        /// A sandbox: how often in a row by then, so that what the ring has lost still counts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failures: Option<u32>,
     },
     /// The runtime went away; nobody knows what became of it.
     Lost {
@@ -133,6 +139,22 @@ impl Entry {
             id: cut(&removal.subject.id),
             tried,
             duration_ms,
+        }
+    }
+
+    /// A failure of a pass that is no longer known.
+    pub(super) fn failed_before(failure: &PastFailure) -> Self {
+        Self::Tried {
+            pass_id: String::new(),
+            target: Target::Sandboxes,
+            id: failure.id.clone(),
+            tried: Tried::Failed {
+                class: failure.class,
+                why: failure.error.clone(),
+                at: failure.at,
+                failures: Some(failure.failures),
+            },
+            duration_ms: 0,
         }
     }
 

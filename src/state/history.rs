@@ -7,10 +7,12 @@ use jiff::Timestamp;
 use super::entry::{Entry, Tried};
 use super::ring::Records;
 use crate::gc::Target;
-use crate::report::{Outcome, Pass, PassState};
+use crate::report::{Outcome, Pass, PassState, PastFailure};
 
 /// Passes that are taken over from a journal; the newest.
 const PASSES_MAX: usize = 100;
+/// Failed sandboxes that are taken over; the ones that failed last.
+const FAILURES_MAX: usize = 4096;
 
 /// The passes that a journal tells of, oldest first.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +21,9 @@ pub struct History {
     pub ended: Vec<Pass>,
     /// Those that a process began and did not live to end, with what is known of them.
     pub interrupted: Vec<Pass>,
+    /// Sandboxes that failed to go and were not seen to go since, with their last failure; the one
+    /// that failed first comes first.
+    pub failures: Vec<PastFailure>,
 }
 
 /// Says of a pass that its process ended before it did.
@@ -45,6 +50,15 @@ struct Reader {
     order: Vec<String>,
     /// Processes that have taken the journal over so far, and gaps between records.
     place: (u64, u64),
+    failures: Failures,
+}
+
+/// Sandboxes that failed, each with the number of its last failure.
+#[derive(Default)]
+struct Failures {
+    by_id: BTreeMap<String, (u64, PastFailure)>,
+    by_age: BTreeMap<u64, String>,
+    next: u64,
 }
 
 /// Reads records.
@@ -85,6 +99,9 @@ impl Reader {
                 ..
             } => {
                 let place = self.place;
+                if target == Target::Sandboxes {
+                    self.failures.tried(&id, &tried);
+                }
                 if let Some(track) = self.tracks.get_mut(&pass_id) {
                     track.tried(target, id, &tried);
                     track.place = place;
@@ -126,7 +143,10 @@ impl Reader {
     }
 
     fn history(mut self) -> History {
-        let mut history = History::default();
+        let mut history = History {
+            failures: self.failures.in_order(),
+            ..History::default()
+        };
         for id in self.order {
             match self.tracks.remove(&id) {
                 Some(track) if track.ended => history.ended.push(track.pass),
@@ -139,6 +159,50 @@ impl Reader {
             passes.drain(..surplus);
         }
         history
+    }
+}
+
+impl Failures {
+    fn tried(&mut self, id: &str, tried: &Tried) {
+        let before = match tried {
+            // Neither says anything of whether it would go.
+            Tried::Skipped { .. } | Tried::Lost { .. } => return,
+            Tried::Removed | Tried::AlreadyGone | Tried::Failed { .. } => self.by_id.remove(id),
+        };
+        if let Some((number, _)) = &before {
+            self.by_age.remove(number);
+        }
+        let Tried::Failed {
+            class,
+            why,
+            at,
+            failures,
+        } = tried
+        else {
+            return;
+        };
+        let before = before.map_or(0, |(_, failure)| failure.failures);
+        let failure = PastFailure {
+            id: id.to_owned(),
+            failures: failures.unwrap_or(before.saturating_add(1)),
+            class: *class,
+            error: why.clone(),
+            at: *at,
+        };
+        if self.by_id.len() >= FAILURES_MAX
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            self.by_id.remove(&oldest);
+        }
+        self.by_id.insert(id.to_owned(), (self.next, failure));
+        self.by_age.insert(self.next, id.to_owned());
+        self.next += 1;
+    }
+
+    fn in_order(mut self) -> Vec<PastFailure> {
+        let ids = std::mem::take(&mut self.by_age).into_values();
+        ids.filter_map(|id| Some(self.by_id.remove(&id)?.1))
+            .collect()
     }
 }
 

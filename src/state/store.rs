@@ -12,6 +12,7 @@ use super::history::{self, History};
 use super::lock::{Held, Lock, NoLock};
 use super::ring::{self, Ring};
 use super::slots::Slots;
+use crate::report::PastFailure;
 
 /// The journal's name, and the one that it is made under.
 const NAME: &str = "journal";
@@ -221,8 +222,22 @@ fn renew(dir: &Path, bytes: u64, history: &History, set_aside: bool) -> io::Resu
     Ok(ring)
 }
 
+/// Reads which sandboxes failed to go, for somebody who only wants to know: without the lock, beside
+/// whoever writes, and writing nothing. A record that is being written just then is passed over.
+///
+/// # Errors
+/// If there is no journal, or it cannot be read.
+pub fn past_failures(dir: &Path) -> io::Result<Vec<PastFailure>> {
+    let found = files::open(&dir.join(NAME)).and_then(Ring::read)?;
+    let found = found.map_err(io::Error::other)?;
+    Ok(history::read(&found.records).failures)
+}
+
 /// Writes what is known into a new ring.
 fn carry(mut ring: Ring, history: &History) -> io::Result<Ring> {
+    for failure in &history.failures {
+        append(&mut ring, &Entry::failed_before(failure))?;
+    }
     for pass in &history.ended {
         let pass = Box::new(pass.clone());
         append(&mut ring, &Entry::Ended { pass })?;

@@ -1,5 +1,7 @@
 //! The journal in its file: laps, torn and flipped bytes, other versions and sizes.
 
+mod failures;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -135,6 +137,8 @@ fn entries_come_back_as_they_went() {
     let failed = Tried::Failed {
         class: FailureClass::NetworkTeardown,
         why: "no".to_owned(),
+        at: Some(Timestamp::from_second(START).unwrap()),
+        failures: Some(3),
     };
     let skipped = Tried::Skipped {
         why: "it is ready".to_owned(),
@@ -188,6 +192,8 @@ fn a_pass_without_an_end_has_its_removals_counted() {
     let failed = Tried::Failed {
         class: FailureClass::Busy,
         why: String::new(),
+        at: None,
+        failures: None,
     };
     let lost = Tried::Lost { why: String::new() };
     let entries = [

@@ -15,5 +15,6 @@ mod images;
 mod logs;
 mod node;
 mod peers;
+mod quarantine;
 mod support;
 mod sweep;

@@ -3,6 +3,7 @@
 mod bounds;
 mod order;
 mod pods;
+mod probes;
 mod quarantine;
 mod races;
 mod runtime;

@@ -6,5 +6,6 @@ mod gc;
 mod guard;
 mod limits;
 mod paths;
+mod quarantine;
 mod scrape;
 mod shapes;

@@ -3,6 +3,7 @@
 mod crash;
 mod disk;
 mod lock;
+mod quarantine;
 
 use std::path::Path;
 

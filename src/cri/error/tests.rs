@@ -134,10 +134,20 @@ fn removal_failures_fall_into_classes() {
     let network = FailureClass::NetworkTeardown;
     for text in [
         "failed to forcibly stop sandbox \"a\": failed to destroy network for sandbox \"a\": plugin",
-        "failed to stop: cni plugin not initialized",
-        "failed to find plugin \"bridge\" in path [/opt/cni/bin]",
+        "failed to teardown network for sandbox \"a\"",
     ] {
         assert_eq!(class(Code::Unknown, text), network, "{text}");
+    }
+    for text in [
+        "failed to destroy network for sandbox \"a\": cni plugin not initialized",
+        "failed to destroy network for sandbox \"a\": failed to find plugin \"bridge\" in path [/opt/cni/bin]",
+        "No CNI configuration file in /etc/cni/net.d/. Has your network provider started?",
+    ] {
+        assert_eq!(
+            class(Code::Unknown, text),
+            FailureClass::PluginMissing,
+            "{text}"
+        );
     }
     let slow = "failed to destroy network for sandbox \"a\": context deadline exceeded";
     assert_eq!(class(Code::DeadlineExceeded, slow), network);

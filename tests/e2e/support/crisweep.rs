@@ -43,6 +43,7 @@ impl Crisweep {
                 "logs": { "pods_root": node.log_root(), "containers_root": node.link_root() },
             },
             "gc": { "batch_pause": "2s" },
+            "quarantine": { "base": "2s" },
             "pods": { "source": "file", "file": pods_file, "settle": "1s" },
             "state": { "dir": node.dir().join("state") },
             "web": { "listen": [address] },

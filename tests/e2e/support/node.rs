@@ -263,6 +263,13 @@ fn remove_stale() {
     }
 }
 
+/// Returns where the machine has its CNI plugins.
+pub(crate) fn real_plugins() -> &'static Path {
+    let plugins = ["/usr/lib/cni", "/opt/cni/bin"].map(Path::new);
+    let found = plugins.into_iter().find(|dir| dir.join("bridge").exists());
+    found.unwrap()
+}
+
 fn write_config(dir: &Path) {
     fs::create_dir_all(dir.join("cni")).unwrap();
     let network = serde_json::json!({
@@ -280,12 +287,10 @@ fn write_config(dir: &Path) {
         }],
     });
     fs::write(dir.join("cni/10-bridge.conflist"), network.to_string()).unwrap();
-    let plugins = ["/usr/lib/cni", "/opt/cni/bin"];
-    let plugins = plugins
-        .iter()
-        .find(|dir| Path::new(dir).join("bridge").exists())
-        .unwrap();
-    let dir = dir.display();
+    // In a directory of its own, so that a test can put another program in a plugin's place.
+    let plugins = dir.join("plugins");
+    std::os::unix::fs::symlink(real_plugins(), &plugins).unwrap();
+    let (dir, plugins) = (dir.display(), plugins.display());
     let config = format!(
         r#"version = 2
 root = "{dir}/root"

@@ -134,6 +134,12 @@ async fn a_hanging_removal_holds_nothing_back_and_ends_with_its_timeout() {
     rig.metrics()
         .await
         .is("crisweep_quarantined_sandboxes{class=\"timeout\"}", 1.0);
+    // Who set the deadline learns what it does.
+    let hint = rig.log().into_iter().find(|line| {
+        let message = line["message"].as_str().unwrap_or_default();
+        message.contains("runtime.removal_timeout") && message.contains("no progress, ever")
+    });
+    assert_eq!(hint.expect("a hint")["id"], hanging);
 }
 
 #[tokio::test]

@@ -1,0 +1,184 @@
+//! What slow and failing network teardowns cost the healthy sandboxes: 300 leaked ones, of which a
+//! third takes 5 s and a tenth fails, beside the healthy ones alone. Prints when the last healthy
+//! one was gone; the figures and what they mean are in `docs/performance.md`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crisweep::cri;
+use crisweep::gc::gate::Options as PassOptions;
+use crisweep::gc::{Policy, Target};
+use crisweep::metrics::Metrics;
+use crisweep::observe::Observer;
+use crisweep::pass::{Rules, Runner};
+use crisweep::pods::{PodSource, Source};
+use crisweep::quarantine::BackOff;
+use crisweep::record::Record;
+use crisweep::report::{Cause, Pass, PassState, TargetReport, TriggerInfo};
+use crisweep::sim::{Cni, Disk, NodeBuilder, Options, PodSpec, Sim, hours, seconds};
+use crisweep::state::Journal;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+const SANDBOXES: u64 = 300;
+/// As the service's.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Healthy,
+    Slow,
+    Failing,
+}
+
+fn kind(number: u64) -> Kind {
+    match number % 30 {
+        n if n % 3 == 0 => Kind::Slow,
+        1 | 11 | 22 => Kind::Failing,
+        _ => Kind::Healthy,
+    }
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a tokio runtime");
+    for delay in [5, 30] {
+        for disk_millis in [5, 50] {
+            let disk = Duration::from_millis(disk_millis);
+            for kinds in [
+                &[Kind::Healthy][..],
+                &[Kind::Healthy, Kind::Slow, Kind::Failing],
+            ] {
+                let (healthy, all) = runtime.block_on(sweep(kinds, disk, seconds(delay)));
+                println!(
+                    "removal {disk_millis} ms, DEL {delay} s, {}: healthy gone after {healthy:.1} s, \
+                     pass over after {all:.1} s",
+                    if kinds.len() == 1 {
+                        "healthy alone"
+                    } else {
+                        "with slow and failing ones"
+                    },
+                );
+            }
+        }
+    }
+}
+
+/// Runs a pass over sandboxes of these kinds; returns when the last healthy one was gone and when
+/// the pass was over, in seconds.
+async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let numbers = || (0..SANDBOXES).filter(|n| kinds.contains(&kind(*n)));
+    let live = PodSpec::new("web").running("app", 0);
+    let node = numbers().fold(NodeBuilder::new().pod(live), |node, n| {
+        let pod = PodSpec::new(&format!("leak-{n}")).without_sandbox();
+        // An older sandbox of the same pod: surplus, whatever is known of the pod.
+        let pod = pod.leaked_sandbox(0, hours(3) + seconds(SANDBOXES - n));
+        node.pod(pod.leaked_sandbox(1, hours(1)).deleted())
+    });
+    let socket = dir.path().join("cri.sock");
+    let sim = Sim::start(&socket, node.build(), Options::default()).expect("a simulated runtime");
+    sim.set_disk(Disk {
+        each: disk,
+        crowding: Duration::ZERO,
+    });
+    let mut healthy = BTreeSet::new();
+    for n in numbers() {
+        let id = sim
+            .sandbox_id(&format!("default/leak-{n}#0"))
+            .expect("a sandbox");
+        match kind(n) {
+            Kind::Healthy => drop(healthy.insert(id)),
+            Kind::Slow => sim.set_cni(&id, Cni::slow(delay)),
+            Kind::Failing => sim.set_cni(&id, Cni::failing()),
+        }
+    }
+    let client = cri::Client::new(cri::Settings {
+        endpoint: socket,
+        image_endpoint: None,
+        timeout: TIMEOUT,
+        removal_timeout: TIMEOUT,
+        max_message_bytes: 16 << 20,
+        log_roots: cri::LogRoots::default(),
+    });
+    let pods = PodSource::new(Source::None, Duration::ZERO, TIMEOUT);
+    let runner = Runner {
+        observer: Observer::new(client.clone(), pods, "/".into()),
+        client,
+        metrics: Metrics::new("node"),
+        journal: Journal::none(),
+        quarantine: Arc::default(),
+    };
+    let record = Record::new(pass());
+    let began = clock();
+    let (options, shutdown) = (PassOptions::default(), CancellationToken::new());
+    runner.run(&record, &options, rules(), &shutdown).await;
+    let all = clock().duration_since(began).as_secs_f64();
+    let of_healthy = sim
+        .calls()
+        .into_iter()
+        .filter(|call| healthy.contains(&call.id));
+    let last = of_healthy.filter_map(|call| Some(call.ended?.at)).max();
+    let last = last.map_or(f64::NAN, |at| at.duration_since(began).as_secs_f64());
+    (last, all)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the simulated runtime's record has the wall clock's times"
+)]
+fn clock() -> Timestamp {
+    Timestamp::now()
+}
+
+/// The service's defaults.
+fn rules() -> Rules {
+    let mut policy = Policy::default();
+    // Those of this machine are not to be touched.
+    policy.logs.enabled = false;
+    Rules {
+        policy,
+        observe_only: false,
+        batch_size: 50,
+        max_concurrency: 8,
+        max_removals: None,
+        deadline: None,
+        batch_pause: Duration::ZERO,
+        io_pressure_percent: None,
+        failure_ratio: Some(0.5),
+        back_off: BackOff {
+            base: Duration::from_secs(60),
+            max: Duration::from_secs(3600),
+        },
+        removal_timeout: TIMEOUT,
+        max_age: Duration::from_secs(10),
+        pressure_path: "/nowhere".into(),
+        host_root: "/nowhere".into(),
+    }
+}
+
+fn pass() -> Pass {
+    Pass {
+        id: "bench".to_owned(),
+        state: PassState::Running,
+        outcome: None,
+        dry_run: false,
+        trigger: TriggerInfo {
+            cause: Cause::Manual,
+            alert: None,
+        },
+        runtime: String::new(),
+        merged_triggers: 0,
+        queued_at: Timestamp::UNIX_EPOCH,
+        started_at: None,
+        finished_at: None,
+        before: None,
+        after: None,
+        targets: [(Target::Sandboxes, TargetReport::default())].into(),
+        errors: Vec::new(),
+    }
+}

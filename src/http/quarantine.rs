@@ -1,0 +1,79 @@
+//! The sandboxes that failed to go, as metrics, status and page show them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+use super::Service;
+use crate::model::{Coverage, PodRef, PodSandbox, PodSandboxId};
+use crate::observe::Look;
+use crate::quarantine::Quarantine;
+use crate::report::{FailureClass, Quarantined};
+
+/// Sandboxes that status and page list; the plan has all.
+pub(super) const SHOWN_MAX: usize = 20;
+
+/// One of them.
+#[derive(Debug, Serialize)]
+pub(super) struct Shown {
+    pub(super) id: String,
+    /// `None` also where the runtime's list could not be read.
+    pub(super) pod: Option<PodRef>,
+    #[serde(flatten)]
+    pub(super) known: Quarantined,
+}
+
+impl Service {
+    /// Returns how many sandboxes are left alone, by how they failed. Those that a whole list lacks
+    /// are gone by themselves; the next pass forgets them.
+    pub(super) fn quarantined_by_class(
+        &self,
+        look: Option<&Look>,
+    ) -> BTreeMap<FailureClass, usize> {
+        let listed = listed(look);
+        let exists = |id: &PodSandboxId| listed.as_ref().is_none_or(|listed| listed.contains(id));
+        self.lock_quarantine().by_class(exists)
+    }
+
+    /// Returns those that are tried next.
+    pub(super) fn quarantined_first(&self, look: Option<&Look>) -> Vec<Shown> {
+        let listed = listed(look);
+        let mut shown: Vec<Shown> = {
+            let quarantine = self.lock_quarantine();
+            let all = quarantine.all().into_iter();
+            let there = all.filter(|(id, _)| listed.as_ref().is_none_or(|l| l.contains(id)));
+            let first = there.take(SHOWN_MAX).map(|(id, known)| Shown {
+                id: id.to_string(),
+                pod: None,
+                known: known.clone(),
+            });
+            first.collect()
+        };
+        for shown in &mut shown {
+            let row = rows(look).iter().find(|row| row.id.as_str() == shown.id);
+            shown.pod = row.and_then(|row| row.pod.clone());
+        }
+        shown
+    }
+
+    pub(crate) fn lock_quarantine(&self) -> MutexGuard<'_, Quarantine> {
+        self.quarantine
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn rows(look: Option<&Look>) -> &[PodSandbox] {
+    match look.map(|look| &look.sandboxes) {
+        Some(Ok(sandboxes)) => &sandboxes.rows,
+        Some(Err(_)) | None => &[],
+    }
+}
+
+/// What the runtime lists; `None` if not all of it is known.
+fn listed(look: Option<&Look>) -> Option<BTreeSet<&PodSandboxId>> {
+    let sandboxes = look?.sandboxes.as_ref().ok()?;
+    let whole = sandboxes.coverage == Coverage::Whole;
+    whole.then(|| sandboxes.rows.iter().map(|row| &row.id).collect())
+}

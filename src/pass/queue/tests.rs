@@ -1,0 +1,149 @@
+use jiff::Timestamp;
+
+use super::*;
+use crate::gc::{Expected, PodKnowledge, RemoveReason, Subject, Target};
+
+const NETWORK: FailureClass = FailureClass::NetworkTeardown;
+const TIMEOUT: FailureClass = FailureClass::Timeout;
+
+fn removal(id: &str) -> Removal {
+    Removal {
+        subject: Subject {
+            target: Target::Sandboxes,
+            id: id.to_owned(),
+            name: String::new(),
+            pod: None,
+            pod_state: PodKnowledge::Deleted,
+            attempt: 0,
+            created_at: Timestamp::UNIX_EPOCH,
+            age_seconds: 0,
+            last_used_at: None,
+            size_bytes: None,
+        },
+        reason: RemoveReason::PodDeleted,
+        expected: Expected::Sandbox,
+    }
+}
+
+/// A queue of `ids`, some of which failed before.
+fn queue(ids: &str, known: &[(&str, FailureClass, u32)]) -> Queue {
+    let known = known.iter().map(|(id, class, failures)| {
+        let (class, failures) = (*class, *failures);
+        ((*id).to_owned(), Known { class, failures })
+    });
+    Queue::new(ids.split(' ').map(removal).collect(), known.collect())
+}
+
+fn ids(removals: &[Removal]) -> String {
+    let ids: Vec<&str> = removals.iter().map(|r| r.subject.id.as_str()).collect();
+    ids.join(" ")
+}
+
+#[track_caller]
+fn batch(queue: &mut Queue, size: usize) -> String {
+    match queue.next(size) {
+        Next::Batch(batch) => ids(&batch),
+        other @ (Next::Wait | Next::Done) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_never_failed_comes_first_and_in_its_order() {
+    let mut queue = queue("a b c d e", &[("a", NETWORK, 1), ("c", NETWORK, 1)]);
+    assert_eq!(batch(&mut queue, 2), "b d");
+    assert_eq!(batch(&mut queue, 2), "e");
+    assert_eq!(batch(&mut queue, 2), "a", "one for both");
+    assert_eq!(queue.next(2), Next::Wait);
+    assert_eq!(queue.ended("a", Ending::Went), None);
+    assert_eq!(batch(&mut queue, 2), "c");
+    assert!(queue.is_empty());
+    assert_eq!(queue.next(2), Next::Done);
+}
+
+#[test]
+fn one_that_fails_holds_its_class_and_no_other() {
+    let known = [
+        ("a", NETWORK, 1),
+        ("b", TIMEOUT, 1),
+        ("c", NETWORK, 1),
+        ("d", TIMEOUT, 1),
+    ];
+    let mut queue = queue("a b c d", &known);
+    assert_eq!(batch(&mut queue, 50), "a b", "one of each class");
+    let held = queue.ended("a", Ending::Failed).unwrap();
+    assert_eq!((held.class, held.tried.as_str()), (NETWORK, "a"));
+    assert_eq!(ids(&held.removals), "c");
+    assert_eq!(queue.next(50), Next::Wait, "b is still under way");
+    assert_eq!(queue.ended("b", Ending::Went), None);
+    assert_eq!(batch(&mut queue, 50), "d");
+    assert_eq!(queue.next(50), Next::Done);
+}
+
+#[test]
+fn the_one_that_failed_least_speaks_for_all() {
+    let known = [("a", NETWORK, 3), ("b", NETWORK, 2), ("c", NETWORK, 2)];
+    let mut queue = queue("a b c", &known);
+    assert_eq!(batch(&mut queue, 50), "b");
+    queue.ended("b", Ending::Went);
+    assert_eq!(batch(&mut queue, 50), "a c");
+}
+
+#[test]
+fn one_that_says_nothing_is_followed_by_another() {
+    let mut queue = queue("a b", &[("a", NETWORK, 1), ("b", NETWORK, 1)]);
+    assert_eq!(batch(&mut queue, 50), "a");
+    queue.ended("a", Ending::Unclear);
+    assert_eq!(batch(&mut queue, 50), "b");
+    assert_eq!(
+        queue.ended("b", Ending::Failed),
+        None,
+        "nobody waits for it"
+    );
+    assert_eq!(queue.next(50), Next::Done);
+}
+
+#[test]
+fn what_comes_back_is_tried_before_the_rest() {
+    let mut queue = queue("a b x y", &[("a", NETWORK, 1), ("b", NETWORK, 1)]);
+    assert_eq!(batch(&mut queue, 50), "x y");
+    queue.give_back(vec![removal("y")]);
+    assert_eq!(batch(&mut queue, 50), "y");
+    assert_eq!(batch(&mut queue, 50), "a");
+    queue.give_back(vec![removal("a")]);
+    assert_eq!(batch(&mut queue, 50), "a", "lost, it is still the one");
+    queue.ended("a", Ending::Went);
+    assert_eq!(batch(&mut queue, 50), "b");
+    queue.give_back(vec![removal("b")]);
+    assert_eq!(batch(&mut queue, 50), "b");
+}
+
+#[test]
+fn a_crowd_stops_when_nothing_of_it_goes_any_more() {
+    let names: Vec<String> = (0..20).map(|n| format!("s{n:02}")).collect();
+    let known: Vec<_> = names.iter().map(|n| (n.as_str(), NETWORK, 1)).collect();
+    let mut queue = queue(&names.join(" "), &known);
+    assert_eq!(batch(&mut queue, 10), "s00");
+    queue.ended("s00", Ending::Went);
+    assert_eq!(batch(&mut queue, 10).split(' ').count(), 10);
+    for name in &names[1..5] {
+        assert_eq!(queue.ended(name, Ending::Failed), None);
+    }
+    queue.ended("s05", Ending::Went);
+    for name in &names[6..10] {
+        assert_eq!(queue.ended(name, Ending::Failed), None);
+    }
+    let held = queue.ended("s10", Ending::Failed).unwrap();
+    assert_eq!((held.removals.len(), held.tried.as_str()), (9, "s10"));
+    assert_eq!(queue.next(10), Next::Done);
+}
+
+#[test]
+fn what_is_looked_at_anew_waits_as_before() {
+    let mut queue = queue("a b x", &[("a", NETWORK, 1), ("b", NETWORK, 1)]);
+    let all = queue.take();
+    assert!(queue.is_empty());
+    assert_eq!(ids(&all), "x a b");
+    queue.put(all.into_iter().filter(|r| r.subject.id != "a").collect());
+    assert_eq!(batch(&mut queue, 50), "x");
+    assert_eq!(batch(&mut queue, 50), "b");
+}

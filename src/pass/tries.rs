@@ -1,0 +1,101 @@
+//! Tries a batch, and draws the conclusions from what came of it.
+
+use std::sync::Arc;
+
+use super::queue::{Ending, Queue};
+use super::tally::Tally;
+use super::{JOURNAL_PATIENCE, Run};
+use crate::gc::{Removal, Target};
+use crate::observe::Look;
+
+/// What came of a batch, or of waiting.
+pub(super) struct Ran {
+    /// What a cancel, the deadline or the runtime's going away left open.
+    pub(super) open: Vec<Removal>,
+    /// How each sandbox ended.
+    pub(super) ended: Vec<(String, Ending)>,
+}
+
+impl Run<'_> {
+    /// Runs one batch. `look` is the one that it rests on.
+    pub(super) async fn batch(
+        &mut self,
+        target: Target,
+        number: u64,
+        batch: Vec<Removal>,
+        look: &Arc<Look>,
+    ) -> Ran {
+        self.batches += 1;
+        let size = batch.len();
+        self.budget = self
+            .budget
+            .saturating_sub(u64::try_from(size).unwrap_or(u64::MAX));
+        self.record
+            .update(|pass| pass.targets.entry(target).or_default().batches += 1);
+        tracing::info!(
+            pass.id = %self.record.id(),
+            target = target.label(),
+            batch = number,
+            size,
+            in_flight = self.executor.limit(),
+            "batch begins"
+        );
+        let journal = &self.runner.journal;
+        journal
+            .intended(&self.record.id(), number, &batch, JOURNAL_PATIENCE)
+            .await;
+        let (mut tally, executor) = (Tally::default(), &mut self.executor);
+        let (runner, record, rules) = (self.runner, self.record, self.rules);
+        let on_done = |done| tally.note(runner, record, rules, done);
+        let unstarted = match target {
+            Target::Images => {
+                let deadline = self.rules.deadline.map(|deadline| self.started + deadline);
+                executor
+                    .run_one_by_one(number, batch, look, deadline, on_done)
+                    .await
+            }
+            Target::Containers | Target::Sandboxes | Target::Logs => {
+                executor.run(number, batch, on_done).await
+            }
+        };
+        let mut ran = self.ran(tally);
+        self.runner.journal.progress(&self.record.pass());
+        self.give_back(unstarted.len());
+        ran.open.extend(unstarted);
+        ran
+    }
+
+    /// Waits for the one that is tried for others, or a moment.
+    pub(super) async fn wait(&mut self) -> Ran {
+        let mut tally = Tally::default();
+        let (runner, record, rules) = (self.runner, self.record, self.rules);
+        self.executor
+            .wait(|done| tally.note(runner, record, rules, done))
+            .await;
+        self.ran(tally)
+    }
+
+    /// Draws the conclusions from how sandboxes ended for others of their class.
+    pub(super) fn conclude(&self, target: Target, ended: &[(String, Ending)], queue: &mut Queue) {
+        for (id, ending) in ended {
+            if let Some(held) = queue.ended(id, *ending) {
+                self.runner.hold(self.record, target, &held);
+            }
+        }
+    }
+
+    fn ran(&mut self, mut tally: Tally) -> Ran {
+        self.take(&mut tally);
+        self.give_back(tally.lost.len());
+        Ran {
+            open: tally.lost,
+            ended: tally.ended,
+        }
+    }
+
+    /// What was not tried to its end may be tried again.
+    fn give_back(&mut self, count: usize) {
+        let count = u64::try_from(count).unwrap_or(0);
+        self.budget = self.budget.saturating_add(count);
+    }
+}

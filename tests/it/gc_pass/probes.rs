@@ -1,0 +1,176 @@
+//! Sandboxes that failed before: one is tried for all of its class.
+
+use std::time::Duration;
+
+use crisweep::sim::{Cni, Fault};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::support::{Rig, nodes, until};
+
+/// A node with so many leaked sandboxes, all of which have failed once and are due again.
+async fn all_failed(count: u32) -> Rig {
+    let config = json!({ "gc": { "failure_ratio": 0 }, "quarantine": { "base": "1s" } });
+    let sandboxes = usize::try_from(count).unwrap();
+    let rig = Rig::start(nodes::leaks(sandboxes), config).await;
+    rig.sim.set_cni_default(Cni::failing());
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["sandboxes"]["failed"], count, "{pass:#}");
+    due(&rig, count).await;
+    rig.sim.clear_record();
+    rig
+}
+
+async fn due(rig: &Rig, count: u32) {
+    until("the back-off is over", || async {
+        let page = rig.metrics().await;
+        let due = page.sum("crisweep_removable", "target=\"sandboxes\"");
+        (due >= f64::from(count)).then_some(())
+    })
+    .await;
+}
+
+/// What is known of the failures of leaked sandbox `number`.
+async fn known(rig: &Rig, number: usize) -> Value {
+    let id = rig.sim.sandbox_id(&format!("default/leak-{number}#0"));
+    let path = format!("/api/v1/explain/{}", id.unwrap());
+    rig.get(&path).await.json()["quarantine"].clone()
+}
+
+#[tokio::test]
+async fn once_one_goes_the_crowd_goes_in_the_same_pass() {
+    let rig = all_failed(300).await;
+    rig.sim.heal_cni();
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(rig.dead_sandboxes(), 0);
+    let calls = rig.removals();
+    assert_eq!(calls.len(), 300);
+    let alone_until = calls[0].ended.unwrap().at;
+    assert!(calls[1..].iter().all(|call| call.at >= alone_until));
+}
+
+#[tokio::test]
+async fn while_it_fails_one_is_tried_for_each_back_off() {
+    let rig = all_failed(300).await;
+    for tried in 1..3 {
+        let pass = rig.gc("").await;
+        assert_eq!(pass["outcome"], "partial");
+        let report = &pass["targets"]["sandboxes"];
+        assert_eq!(
+            (&report["planned"], &report["failed"]),
+            (&json!(1), &json!(1)),
+            "{pass:#}"
+        );
+        assert_eq!(report["kept"]["quarantined"], 299);
+        assert_eq!(rig.removals().len(), tried);
+        // Each time another one, so that one that is broken by itself does not speak for all.
+        let mut failures = Vec::new();
+        for number in 0..3 {
+            failures.push(known(&rig, number).await["failures"].as_u64().unwrap());
+        }
+        let wanted = if tried == 1 { [2, 1, 1] } else { [2, 2, 1] };
+        assert_eq!(failures, wanted);
+        // The others wait as long as it does.
+        let next_try = known(&rig, tried - 1).await["next_try"].clone();
+        assert_eq!(known(&rig, 299).await["next_try"], next_try);
+        due(&rig, 300).await;
+    }
+}
+
+#[tokio::test]
+async fn what_never_failed_goes_first() {
+    let rig = all_failed(5).await;
+    for number in 0..20 {
+        let fresh = nodes::leaked(number, 20).cni(Cni::healthy());
+        rig.sim.add_pod(&fresh.namespace("other"));
+    }
+    let pass = rig.gc("").await;
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&report["removed"], &report["failed"]),
+        (&json!(20), &json!(1)),
+        "{pass:#}"
+    );
+    let calls = rig.removals();
+    assert_eq!(calls.len(), 21);
+    assert!(
+        calls[..20]
+            .iter()
+            .all(|call| call.subject.starts_with("other/"))
+    );
+}
+
+#[tokio::test]
+async fn a_slow_answer_is_waited_for_before_the_crowd_is_tried() {
+    let rig = all_failed(4).await;
+    let slow = Cni::failing().after(Duration::from_millis(1500));
+    rig.sim.set_cni_default(slow);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["sandboxes"]["failed"], 1, "{pass:#}");
+    assert_eq!(rig.removals().len(), 1);
+    due(&rig, 4).await;
+    rig.sim
+        .set_cni_default(Cni::slow(Duration::from_millis(1500)));
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(rig.removals().len(), 5);
+}
+
+#[tokio::test]
+async fn a_class_that_fails_holds_no_other_class() {
+    let rig = Rig::start(
+        nodes::leaks(6),
+        json!({ "gc": { "failure_ratio": 0 }, "quarantine": { "base": "1s" } }),
+    )
+    .await;
+    let ids: Vec<String> = (0..6)
+        .map(|n| rig.sim.sandbox_id(&format!("default/leak-{n}#0")).unwrap())
+        .collect();
+    for id in &ids[..3] {
+        rig.sim.set_cni(id, Cni::failing());
+    }
+    for id in &ids[3..] {
+        rig.sim.set_cni(id, Cni::not_initialized());
+    }
+    rig.gc("").await;
+    let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(
+        status["quarantined_sandboxes"],
+        json!({ "network-teardown": 3, "plugin-missing": 3 })
+    );
+    due(&rig, 6).await;
+    for id in &ids[3..] {
+        rig.sim.set_cni(id, Cni::healthy());
+    }
+    let pass = rig.gc("").await;
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&report["removed"], &report["failed"]),
+        (&json!(3), &json!(1)),
+        "{pass:#}"
+    );
+}
+
+#[tokio::test]
+async fn what_failed_before_does_not_trip_the_circuit_breaker() {
+    let changes = json!({ "gc": { "failure_ratio": 0.9 }, "quarantine": { "base": "1s" } });
+    let rig = Rig::start(nodes::leaks(20), changes).await;
+    let goes = rig.sim.sandbox_id("default/leak-0#0").unwrap();
+    for number in 0..18 {
+        let id = rig.sim.sandbox_id(&format!("default/leak-{number}#0"));
+        let broken = Fault::fail(Code::Unknown, "no");
+        rig.sim.set_removal_fault(&id.unwrap(), broken);
+    }
+    // 18 of 20 failed: just not too many.
+    assert_eq!(rig.gc("").await["outcome"], "partial");
+    due(&rig, 18).await;
+    rig.sim.clear_removal_fault(&goes);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(
+        (&report["removed"], &report["failed"]),
+        (&json!(1), &json!(17))
+    );
+}
