@@ -303,11 +303,12 @@ impl<'a> Run<'a> {
         };
         self.take(&mut tally);
         self.runner.journal.progress(&self.record.pass());
-        let mut open = tally.lost;
-        open.extend(unstarted);
+        // What is lost may have gone all the same: it has had its share of the bound.
         self.budget = self
             .budget
-            .saturating_add(u64::try_from(open.len()).unwrap_or(0));
+            .saturating_add(u64::try_from(unstarted.len()).unwrap_or(0));
+        let mut open = tally.lost;
+        open.extend(unstarted);
         open
     }
 
