@@ -205,7 +205,8 @@ impl Roots {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         match open_below(root, below, flags) {
             Ok(_there) => LinkTarget::Exists,
-            Err(Errno::NOENT) => LinkTarget::Missing,
+            // A root without any pod is most likely not the host's: a mount that is missing.
+            Err(Errno::NOENT) if has_entries(root) => LinkTarget::Missing,
             Err(_unclear) => LinkTarget::Unknown,
         }
     }
@@ -247,6 +248,16 @@ fn each_name(dir: impl AsFd, mut each: impl FnMut(&CStr) -> bool) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// Says whether a directory is known to hold anything.
+fn has_entries(dir: impl AsFd) -> bool {
+    let mut any = false;
+    let read = each_name(dir, |_name| {
+        any = true;
+        false
+    });
+    read.is_ok() && any
 }
 
 /// When it changed last; what nobody can tell lies in the future, and is young.

@@ -290,20 +290,32 @@ impl Client {
             .collect())
     }
 
-    /// Says whether the runtime has a container or a sandbox of a pod, in whatever state. Answers with
-    /// rows that name nobody are an error: one could be the pod's.
-    pub async fn has_anything_of_pod(&self, uid: &PodUid) -> Result<bool, Error> {
+    /// Lists a pod's containers, in whatever state. An answer with a row that names nobody is an error:
+    /// it could be one of them.
+    pub async fn containers_of_pod(&self, uid: &PodUid) -> Result<Vec<Container>, Error> {
         let label = (convert::POD_UID_LABEL.to_owned(), uid.to_string());
         let filter = proto::ContainerFilter {
-            label_selector: [label.clone()].into(),
+            label_selector: [label].into(),
             ..Default::default()
         };
         let message = proto::ListContainersRequest {
             filter: Some(filter),
         };
-        let containers = self
+        let rows = self
             .whole_page::<_, proto::ContainerRow>(lists::CONTAINERS.unary, message)
             .await?;
+        // Not every server knows every filter, and one that ignores it sends them all.
+        let is_its = |row: &Container| row.pod.as_ref().is_some_and(|pod| pod.uid == *uid);
+        Ok(rows.into_iter().filter(is_its).collect())
+    }
+
+    /// Says whether the runtime has a container or a sandbox of a pod, in whatever state. Answers with
+    /// rows that name nobody are an error: one could be the pod's.
+    pub async fn has_anything_of_pod(&self, uid: &PodUid) -> Result<bool, Error> {
+        if !self.containers_of_pod(uid).await?.is_empty() {
+            return Ok(true);
+        }
+        let label = (convert::POD_UID_LABEL.to_owned(), uid.to_string());
         let filter = proto::PodSandboxFilter {
             label_selector: [label].into(),
             ..Default::default()
@@ -314,11 +326,7 @@ impl Client {
         let sandboxes = self
             .whole_page::<_, proto::PodSandboxRow>(lists::SANDBOXES.unary, message)
             .await?;
-        // Not every server knows every filter, and one that ignores it sends them all.
-        let mut pods = containers
-            .iter()
-            .filter_map(|row| row.pod.as_ref())
-            .chain(sandboxes.iter().filter_map(|row| row.pod.as_ref()));
+        let mut pods = sandboxes.iter().filter_map(|row| row.pod.as_ref());
         Ok(pods.any(|pod| pod.uid == *uid))
     }
 

@@ -59,6 +59,8 @@ pub fn repository_leaf(name: &str) -> &str {
 
 /// Returns every form of a name: itself, its digest, its tag in the shortest form.
 fn forms(name: &str) -> impl Iterator<Item = String> {
+    // `docker://sha256:…` and `docker-pullable://name@sha256:…`, as cri-dockerd's statuses have it.
+    let name = name.split_once("://").map_or(name, |(_, rest)| rest);
     let (repository, digest) = match name.split_once('@') {
         Some((repository, digest)) => (repository, Some(digest)),
         None => (name, is_digest(name).then_some(name)),
@@ -173,6 +175,8 @@ mod tests {
             format!("busybox@{DIGEST}"),
             format!("mirror.example/busybox:1.36@{DIGEST}"),
             format!("mirror.example/busybox@{ID}"),
+            format!("docker://{ID}"),
+            format!("docker-pullable://mirror.example/busybox@{DIGEST}"),
         ] {
             assert!(means(&name, "other:1"), "{name}");
         }

@@ -13,8 +13,8 @@ use super::{Part, timed};
 use crate::cri;
 use crate::logs::{Aside, Roots, scan};
 use crate::model::{
-    Container, ContainerId, ContainerState, LinkTarget, LinkedContainer, Logs, PodSandbox, PodUid,
-    Pods, Rows, container_id_of, pod_uid_of,
+    Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, Logs,
+    PodSandbox, PodUid, Pods, Rows, container_id_of, pod_uid_of,
 };
 
 /// How long a look waits for the roots; nobody waits longer for a dead disk.
@@ -107,16 +107,19 @@ impl Known {
         let of_containers = containers.rows.iter().filter_map(|it| it.pod.as_ref());
         let of_sandboxes = sandboxes.rows.iter().filter_map(|it| it.pod.as_ref());
         let shown = of_containers.chain(of_sandboxes).map(|pod| &pod.uid);
-        self.date_orphans(logs, &shown.collect(), pods, taken_at);
+        let coverage = containers.coverage.min(sandboxes.coverage);
+        self.date_orphans(logs, &shown.collect(), coverage, pods, taken_at);
         self.ask(client, logs, &containers.rows).await;
     }
 
     /// Says since when each directory is an orphan's; `shown` are the pods that the runtime has something
-    /// of. A pod that anyone has seen again begins anew, and nobody's silence ends what was known.
+    /// of, as far as its lists cover them. A pod that anyone has seen again begins anew, and nobody's
+    /// silence ends what was known.
     fn date_orphans(
         &mut self,
         logs: &mut Logs,
         shown: &BTreeSet<&PodUid>,
+        coverage: Coverage,
         pods: &Pods,
         taken_at: Timestamp,
     ) {
@@ -136,7 +139,10 @@ impl Known {
             let exists = listed.is_some_and(|list| list.pods.contains_key(&uid));
             if shown.contains(&uid) || exists {
                 self.orphans.remove(&dir.path);
-            } else if listed.is_some() && !self.orphans.contains_key(&dir.path) {
+            } else if listed.is_some()
+                && coverage == Coverage::Whole
+                && !self.orphans.contains_key(&dir.path)
+            {
                 self.orphans.insert(dir.path.clone(), taken_at);
             }
             dir.orphan_since = self.orphans.get(&dir.path).copied();
@@ -250,6 +256,16 @@ mod tests {
 
     /// Looks at a root with one directory, or with none, and returns since when it is an orphan's.
     fn since(known: &mut Known, second: i64, pods: &Pods, shown: bool) -> Option<i64> {
+        since_on(known, second, pods, shown, Coverage::Whole)
+    }
+
+    fn since_on(
+        known: &mut Known,
+        second: i64,
+        pods: &Pods,
+        shown: bool,
+        coverage: Coverage,
+    ) -> Option<i64> {
         let dir = PodLogDir {
             name: format!("default_web_{UID}"),
             path: "/the/dir".into(),
@@ -264,7 +280,7 @@ mod tests {
         };
         let uid = PodUid::new(UID).unwrap();
         let shown = shown.then_some(&uid).into_iter().collect();
-        known.date_orphans(&mut logs, &shown, pods, at(second));
+        known.date_orphans(&mut logs, &shown, coverage, pods, at(second));
         logs.dirs[0].orphan_since.map(Timestamp::as_second)
     }
 
@@ -294,9 +310,23 @@ mod tests {
             unread: vec!["it hangs".into()],
             ..Logs::default()
         };
-        known.date_orphans(&mut unread, &BTreeSet::new(), &absent, at(20));
+        let (nobody, whole) = (BTreeSet::new(), Coverage::Whole);
+        known.date_orphans(&mut unread, &nobody, whole, &absent, at(20));
         assert_eq!(since(known, 30, &absent, false), Some(10));
-        known.date_orphans(&mut Logs::default(), &BTreeSet::new(), &absent, at(40));
+        known.date_orphans(&mut Logs::default(), &nobody, whole, &absent, at(40));
         assert_eq!(since(known, 50, &absent, false), Some(50));
+    }
+
+    #[test]
+    fn what_may_only_be_unseen_is_no_orphan_yet() {
+        let (known, absent) = (&mut Known::default(), list(false));
+        for coverage in [Coverage::Partial, Coverage::Living] {
+            let since = since_on(known, 10, &absent, false, coverage);
+            assert_eq!(since, None, "{coverage:?}");
+        }
+        assert_eq!(since(known, 20, &absent, false), Some(20));
+        // Nobody's silence ends what was known.
+        let later = since_on(known, 30, &absent, false, Coverage::Partial);
+        assert_eq!(later, Some(20));
     }
 }

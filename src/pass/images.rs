@@ -6,13 +6,13 @@
 //! file system is still above the high mark at the end, another round begins, as the kubelet's next
 //! run would five minutes later.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::end::End;
 use super::{Run, tell};
 use crate::gc::{Removal, Target};
-use crate::model::{Images, Snapshot};
+use crate::model::{Image, ImageId, Images, Rows, Snapshot};
 use crate::observe::Look;
 
 impl Run<'_> {
@@ -99,15 +99,14 @@ impl Run<'_> {
     }
 
     /// Takes the images out of a plan's sight that would not go in this pass, so that a further round
-    /// goes on with others, as the kubelet's walk does after a failure.
+    /// goes on with others, as the kubelet's walk does after a failure. All records of such an id: what
+    /// kept one of them keeps the others.
     pub(super) fn pass_over_what_stayed(&self, snapshot: &mut Snapshot) {
         if self.stayed.is_empty() {
             return;
         }
         if let Images::Known(store) = &mut snapshot.images {
-            store
-                .rows
-                .retain(|image| !self.stayed.contains(&image.key()));
+            pass_over(&mut store.rows, &self.stayed);
         }
     }
 
@@ -115,5 +114,31 @@ impl Run<'_> {
         let pass = self.record.pass();
         let report = pass.targets.get(&Target::Images);
         report.map_or(0, |report| report.removed + report.already_gone)
+    }
+}
+
+fn pass_over(rows: &mut Rows<Image>, stayed: &BTreeSet<String>) {
+    let of_stayed = rows.iter().filter(|image| stayed.contains(&image.key()));
+    let ids: BTreeSet<ImageId> = of_stayed.map(|image| image.id.clone()).collect();
+    rows.retain(|image| !ids.contains(&image.id));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_one_record_that_stayed_every_record_of_its_id_is_passed_over() {
+        let image = |id: &str, handler: &str| Image {
+            id: ImageId::new(id).unwrap(),
+            repo_tags: Vec::new(),
+            repo_digests: Vec::new(),
+            size_bytes: 1,
+            pinned: false,
+            handler: handler.to_owned(),
+        };
+        let mut rows = vec![image("a", ""), image("a", "kata"), image("b", "")].into();
+        pass_over(&mut rows, &["a,kata".to_owned(), "c".to_owned()].into());
+        assert_eq!(*rows, [image("b", "")]);
     }
 }

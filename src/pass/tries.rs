@@ -60,7 +60,9 @@ impl Run<'_> {
         };
         let mut ran = self.ran(tally);
         self.runner.journal.progress(&self.record.pass());
-        self.give_back(unstarted.len());
+        // What is lost may have gone all the same: it has had its share of the bound.
+        let count = u64::try_from(unstarted.len()).unwrap_or(0);
+        self.budget = self.budget.saturating_add(count);
         ran.open.extend(unstarted);
         ran
     }
@@ -86,16 +88,9 @@ impl Run<'_> {
 
     fn ran(&mut self, mut tally: Tally) -> Ran {
         self.take(&mut tally);
-        self.give_back(tally.lost.len());
         Ran {
             open: tally.lost,
             ended: tally.ended,
         }
-    }
-
-    /// What was not tried to its end may be tried again.
-    fn give_back(&mut self, count: usize) {
-        let count = u64::try_from(count).unwrap_or(0);
-        self.budget = self.budget.saturating_add(count);
     }
 }

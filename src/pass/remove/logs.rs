@@ -8,7 +8,7 @@ use super::Outcome;
 use crate::cri;
 use crate::gc::{Expected, Removal};
 use crate::logs::{Aside, Done, Error, Roots, container_log, dead_link, pod_dir};
-use crate::model::{ContainerId, ContainerState, RemovedContainer, link_name};
+use crate::model::{Container, ContainerId, ContainerState, RemovedContainer, link_name};
 
 /// Threads that may be with the disk at a time, and that a dead disk may cost.
 const CALLS_MAX: usize = 4;
@@ -73,6 +73,16 @@ impl LogHands {
     ) -> Result<Outcome, cri::Error> {
         if client.container_status(&container.id).await?.is_some() {
             return Ok(Outcome::Skipped("its container is still there"));
+        }
+        // A pod that comes back (a static one has its old UID again) counts attempts from 0: the file may
+        // have a new writer by now.
+        let of_pod = client.containers_of_pod(&container.pod.uid).await?;
+        let writes = |it: &Container| {
+            let is_same = it.name == container.name && it.attempt == container.attempt;
+            is_same || it.state == ContainerState::Running
+        };
+        if of_pod.iter().any(writes) {
+            return Ok(Outcome::Skipped("a container may write to it"));
         }
         let path = Path::new(&container.log_path);
         let Ok(below) = path.strip_prefix(&self.roots.pods).map(Path::to_owned) else {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crisweep::sim::{Cni, Disk, Rpc};
+use crisweep::sim::{Cni, Disk, Fault, Rpc};
 use jiff::SignedDuration;
 use serde_json::json;
 
+use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
 
 #[tokio::test]
@@ -23,6 +24,25 @@ async fn max_removals_bounds_a_pass_by_request_and_by_configuration() {
         assert_eq!(rig.removals().len() - before, removed);
     }
     assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (3, 10));
+}
+
+#[tokio::test]
+async fn a_removal_that_was_lost_with_the_runtime_counts_for_max_removals() {
+    let rig = Rig::start(nodes::litter(10), json!({})).await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let id = rig.begin_gc("target=containers&max_removals=2").await;
+    until_true("both are under way", || rig.removals().len() == 2).await;
+    rig.sim.stop().await;
+    rig.sim.clear_faults();
+    rig.sim.start().unwrap();
+    let pass = rig.finished(&id).await;
+    // Nobody knows whether they went: two more could be four.
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert!(
+        pass["errors"].to_string().contains("max_removals"),
+        "{pass}"
+    );
+    assert_eq!(rig.removals().len(), 2);
 }
 
 #[tokio::test]

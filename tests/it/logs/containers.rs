@@ -1,10 +1,11 @@
 //! The logs of containers that went.
 
-use crisweep::sim::{PodSpec, hours};
+use crisweep::sim::{Fault, Options, PodSpec, Rpc, hours};
 use serde_json::json;
 
 use super::tree::{Tree, verdict};
 use crate::support::Rig;
+use crate::support::wait::until_true;
 
 #[tokio::test]
 async fn with_a_container_go_its_log_its_rotations_and_its_link() {
@@ -153,4 +154,40 @@ async fn only_a_pass_that_was_asked_for_logs_touches_them() {
     let pass = rig.gc("target=logs").await;
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
     assert!(!tree.has(&dead));
+}
+
+#[tokio::test]
+async fn a_pod_that_comes_back_after_its_container_went_keeps_its_log() {
+    const UID: &str = "0123456789abcdef0123456789abcdef";
+    let tree = Tree::plain();
+    let node = tree
+        .node()
+        .pod(PodSpec::new("etcd").static_pod().running("app", 0))
+        .pod(
+            PodSpec::new("proxy")
+                .static_pod()
+                .uid(UID)
+                .exited("app", 0, hours(3))
+                .deleted(),
+        );
+    // Its looks stream; the question before a removal does not.
+    let changes = tree.config(&json!({ "grace": "1h" }));
+    let rig = Rig::with(node.build(), Options::containerd_2_4(), changes).await;
+    tree.fill(&rig.sim);
+    let id = rig.sim.container_id("default/proxy/app#0").unwrap();
+    let log = rig.sim.container(&id).unwrap().log_path;
+    rig.sim.set_fault(Rpc::ListContainers, Fault::hang());
+    let id = rig.begin_gc("target=containers&target=logs").await;
+    until_true("the pass asks before it removes", || {
+        rig.sim.call_count(Rpc::ListContainers) > 0
+    })
+    .await;
+    // The manifest is back: the same UID, attempts from 0, the same file.
+    let back = PodSpec::new("proxy").static_pod().uid(UID);
+    rig.sim.add_pod(&back.running("app", 0));
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 1, "{pass:#}");
+    assert_eq!(pass["targets"]["logs"]["skipped"], 1, "{pass:#}");
+    assert!(tree.has(&log));
 }

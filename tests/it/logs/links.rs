@@ -59,12 +59,13 @@ async fn an_error_is_no_word_of_the_runtime() {
     let tree = Tree::plain();
     let node = tree.node().pod(PodSpec::new("web").running("app", 0));
     let rig = Rig::start(node, tree.config(&json!({}))).await;
+    tree.fill(&rig.sim);
     let gone = tree.dead_link(&format!("x_default_app-{}.log", "a".repeat(64)));
     let busy = || Fault::fail(Code::Unknown, "the store is locked");
     rig.sim.set_fault(Rpc::ContainerStatus, busy());
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
-    assert_eq!(pass["targets"]["logs"]["kept"], json!({ "not-asked": 1 }));
+    assert_eq!(pass["targets"]["logs"]["kept"]["not-asked"], 1);
     // Nor is it one right before the removal.
     rig.sim.clear_faults();
     rig.get("/api/v1/plan?target=logs").await;
@@ -82,6 +83,7 @@ async fn a_container_that_is_not_found_is_asked_about_once() {
     let tree = Tree::plain();
     let node = tree.node().pod(PodSpec::new("web").running("app", 0));
     let rig = Rig::start(node, tree.config(&json!({}))).await;
+    tree.fill(&rig.sim);
     for number in 0..3 {
         tree.dead_link(&format!(
             "x_default_app-{}.log",

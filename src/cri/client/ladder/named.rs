@@ -284,7 +284,8 @@ impl<'a, K: Kind> Asking<'a, K> {
 }
 
 /// Says whether `ids` has every row that was found before: else it is not the list of all ids that it is
-/// taken for. A row that is gone meanwhile proves nothing against it.
+/// taken for. A row that is gone meanwhile proves nothing against it; nor does a list of nothing prove
+/// that there is nothing of what was too much to send.
 pub(super) async fn proves<K: Kind>(
     client: &Client,
     ids: &Ids,
@@ -296,7 +297,7 @@ pub(super) async fn proves<K: Kind>(
         .filter(|id| !ids.contains_key(*id))
         .map(Box::from);
     let strangers: BTreeSet<Box<str>> = strangers.collect();
-    if strangers.len() > STRANGERS_MAX {
+    if ids.is_empty() || strangers.len() > STRANGERS_MAX {
         return Ok(false);
     }
     let (all, any) = Asking::<K>::new(client, clock)

@@ -529,6 +529,12 @@ async fn a_list_of_ids_that_lacks_what_is_there_proves_nothing() {
     let good = named::proves::<proto::ContainerRow>(&rig.client, &ids, &mut whole, clock);
     assert!(good.await.unwrap());
     assert!(!whole.contains(first.as_str()));
+    let (nobody, mut nothing) = (containerd::Ids::new(), Found::default());
+    let bad = named::proves::<proto::ContainerRow>(&rig.client, &nobody, &mut nothing, clock);
+    assert!(
+        !bad.await.unwrap(),
+        "no id at all of what was too much to send"
+    );
 }
 
 #[tokio::test]
