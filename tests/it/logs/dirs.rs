@@ -41,6 +41,18 @@ async fn an_orphan_goes_after_its_grace() {
     }
 }
 
+/// Roots below another host would be judged by this one's pods.
+#[tokio::test]
+async fn a_reload_does_not_change_the_host() {
+    let (tree, other) = (Tree::plain(), tempfile::tempdir().unwrap());
+    let mut rig = Rig::start(living(&tree), tree.config(&json!({ "grace": "1h" }))).await;
+    let gone = tree.dir(GONE);
+    rig.configure(&json!({ "runtime": { "host_root": other.path() } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let plan = rig.get("/api/v1/plan?target=logs").await.json();
+    assert_eq!(verdict(&plan, &gone), ("keep", "too-young".into()));
+}
+
 #[tokio::test]
 async fn a_pod_that_comes_back_is_no_orphan() {
     let tree = Tree::plain();
