@@ -141,6 +141,9 @@ async fn a_root_that_cannot_be_read_is_said_and_hinders_nobody_else() {
     fs::write(tree.real(&tree.pods_root()), "").unwrap();
     let page = rig.metrics().await;
     page.is("crisweep_collector_success{collector=\"logs\"}", 0.0);
+    let status = rig.get("/api/v1/status").await.json();
+    let error = status["look"]["errors"]["logs"].as_str().unwrap();
+    assert!(error.contains("Not a directory"), "{error}");
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     let errors = pass["errors"].to_string();
@@ -158,7 +161,7 @@ async fn logs_are_explained_by_path_and_by_name() {
     tree.fill(&rig.sim);
     let gone = tree.dir(GONE);
     let encoded = gone.replace('/', "%2F");
-    for id in [encoded.as_str(), GONE] {
+    for id in [encoded.as_str(), &gone, GONE] {
         let answer = rig.get(&format!("/api/v1/explain/{id}")).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         let value = answer.json();
