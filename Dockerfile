@@ -3,7 +3,10 @@
 #   docker build -t crisweep --build-arg REVISION="$(git rev-parse --short HEAD)" .
 #   docker run --network host -v /run/containerd:/run/containerd -v crisweep:/var/lib/crisweep crisweep
 # Host network, because it listens on loopback; the socket's directory and not the socket, because a
-# restarted runtime makes a new one.
+# restarted runtime makes a new one. For images by the disk's use, lists over the limit, and logs, which
+# are root's own, it must see more of the host:
+#   --user 0 -v /var/log/pods:/var/log/pods -v /var/log/containers:/var/log/containers
+#   -v /var/lib/containerd:/var/lib/containerd:ro
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 ARG REVISION=unknown

@@ -55,23 +55,9 @@ pub async fn serve(
     // Before anything is said to be ready, so that no signal is missed.
     let signals = signals()?;
     let mut runner = runner(&config, flag).await?;
-    let history = match open_state(&config, &runner).await? {
-        Some(opened) => {
-            runner
-                .observer
-                .remember(opened.ages, opened.journal.clone());
-            runner.journal = opened.journal;
-            opened.history
-        }
-        None => History::default(),
-    };
-    let rules = rules(&config);
-    let worker = Worker::new(
-        runner.clone(),
-        rules,
-        gate_brakes(&config),
-        shutdown.clone(),
-    );
+    let history = remember(&config, &mut runner).await?;
+    let brakes = gate_brakes(&config);
+    let worker = Worker::new(runner.clone(), rules(&config), brakes, shutdown.clone());
     worker.restore(history);
     let service = service(&config, &runner, worker.clone(), reload);
     let router = http::router(service.clone());
@@ -105,6 +91,17 @@ pub async fn serve(
     runner.journal.settled(LAST_WRITES).await;
     tracing::info!("down");
     Ok(())
+}
+
+/// Opens the state and hands it to those who keep it; returns the past passes.
+async fn remember(config: &Config, runner: &mut Runner) -> anyhow::Result<History> {
+    let Some(opened) = open_state(config, runner).await? else {
+        return Ok(History::default());
+    };
+    let journal = opened.journal;
+    runner.observer.remember(opened.ages, journal.clone());
+    runner.journal = journal;
+    Ok(opened.history)
 }
 
 /// Starts what asks for passes by itself, as far as it is configured.
@@ -279,8 +276,11 @@ fn live(config: &Config) -> Live {
 }
 
 fn service(config: &Config, runner: &Runner, worker: Worker, reload: Reload) -> Service {
+    let host_root = config.runtime.host_root.clone();
     let reload = move |service: &Service| {
-        let config = reload()?;
+        let mut config = reload()?;
+        // Not reloaded: what looks measure and what passes remove must lie on the same host.
+        config.runtime.host_root.clone_from(&host_root);
         service
             .worker
             .set_rules(rules(&config), gate_brakes(&config));

@@ -9,7 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::config::{Overrides, parse_duration};
 use crate::gc::{Target, Targets};
 
-/// Removes dead containers and pod sandboxes from this node, safely, and says why each goes or stays.
+/// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused
+/// images), safely, and says why each goes or stays.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "crisweep", version, after_help = AFTER_HELP)]
 pub struct Cli {
@@ -114,7 +115,7 @@ pub struct GcArgs {
 /// Arguments that `plan` and `gc` share.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct PassArgs {
-    /// containers, sandboxes or all; may be repeated [default: all]
+    /// containers, sandboxes, logs, images or all; may be repeated [default: all]
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<Targets>,
     /// How to show the result: table for people, json for machines

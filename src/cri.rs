@@ -16,7 +16,7 @@ use crate::model::{Coverage, Rows};
 
 use jiff::Timestamp;
 
-pub use client::{Client, LogRoots, Settings};
+pub use client::{Client, LogRoots, Settings, below};
 pub use error::Error;
 
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState};

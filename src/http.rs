@@ -168,7 +168,8 @@ pub fn router(service: Service) -> Router {
         .route("/-/ready", get(ready))
         .route("/api/v1/status", get(api::status))
         .route("/api/v1/plan", get(api::plan))
-        .route("/api/v1/explain/{id}", get(explain::get))
+        // Paths and tags have slashes in them, and who types them does not encode them.
+        .route("/api/v1/explain/{*id}", get(explain::get))
         .route("/api/v1/passes", get(api::passes))
         .route("/api/v1/passes/{id}", get(api::pass))
         .merge(act)

@@ -7,7 +7,7 @@
 //! | [`model`] | - | pure: the nouns |
 //! | [`gc`] | model, report | pure: policy, knowledge, plan, check, gate |
 //! | [`report`] | gc | pure: what a pass was asked for, and what came of it |
-//! | [`config`] | gc, cri, state, telemetry | reads files and environment, at start and reload only |
+//! | [`config`] | gc, state, telemetry | reads files and environment, at start and reload only |
 //! | [`telemetry`] | config | logging set-up |
 //! | [`cri`] | model, report | the runtime |
 //! | [`pods`] | model | the pod source |

@@ -318,7 +318,7 @@ impl Series {
             Unit::Seconds,
             self.removal_duration,
         );
-        let freed = "Listed size of what crisweep removed; shared layers counted in full";
+        let freed = "Size of what crisweep removed: images as listed, shared layers in full; logs by their blocks";
         registry.register_with_unit("freed", freed, Unit::Bytes, self.freed_bytes);
         let gone = "Planned objects that were gone before crisweep came to them";
         registry.register("removals_already_gone", gone, self.already_gone);

@@ -3,7 +3,7 @@
 //! It behaves as containerd does where that is dangerous: removing kills what runs, image removal
 //! checks nothing, the network plugin runs at every stop and every removal, lists have a limit.
 //! What was done to it is recorded, harm above all. It never writes outside its socket, and the
-//! pods file and the directory for images' files that it was given.
+//! pods file, the directory for images' files and the demo's log roots that it was given.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

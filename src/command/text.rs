@@ -83,14 +83,8 @@ pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
             count - ROWS_MAX
         ));
     }
-    if let Pods::Unknown(why) = &look.pods {
-        text.push_str(&format!(
-            "\nnothing is known of the pods: {why}; only surplus goes\n"
-        ));
-    }
-    if let (true, Images::Unknown(why)) = (plan.summary.contains_key(&Target::Images), &look.store)
-    {
-        text.push_str(&format!("\nnothing is known of the images: {why}\n"));
+    for line in unknown(plan, look) {
+        text.push_str(&format!("\n{line}\n"));
     }
     if plan.summary.contains_key(&Target::Logs) {
         for why in &look.logs.unread {
@@ -120,6 +114,30 @@ pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
     text
 }
 
+/// Says what the look behind a plan did not see: it may be why things stay.
+fn unknown(plan: &Plan, look: &Look) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !look.seen().is_all() {
+        lines.push(
+            "the runtime's lists could not be read whole; only what is certain goes".to_owned(),
+        );
+    }
+    if let Pods::Unknown(why) = &look.pods {
+        lines.push(format!(
+            "nothing is known of the pods: {why}; only surplus goes"
+        ));
+    }
+    if plan.summary.contains_key(&Target::Logs) {
+        let why = look.logs.unread.iter().chain(&look.logs.unwritable);
+        lines.extend(why.map(|why| format!("logs are out of reach: {why}")));
+    }
+    if let (true, Images::Unknown(why)) = (plan.summary.contains_key(&Target::Images), &look.store)
+    {
+        lines.push(format!("nothing is known of the images: {why}"));
+    }
+    lines
+}
+
 fn line(target: Target, verdict: &str, count: usize, reasons: &[String]) -> String {
     let reasons = if reasons.is_empty() {
         String::new()
@@ -143,7 +161,13 @@ fn keep_reason(kept: &Kept, now: Timestamp) -> String {
 
 fn row(subject: &Subject, verdict: &str, reason: String) -> Vec<String> {
     let pod = subject.pod.as_ref();
-    let short: String = subject.id.chars().take(13).collect();
+    let id = match subject.target {
+        // A path says nothing by its beginning.
+        Target::Logs => subject.id.clone(),
+        Target::Containers | Target::Sandboxes | Target::Images => {
+            subject.id.chars().take(13).collect()
+        }
+    };
     let age = Duration::from_secs(u64::try_from(subject.age_seconds).unwrap_or(0));
     let state = serde_json::to_string(&subject.pod_state).unwrap_or_default();
     vec![
@@ -162,7 +186,7 @@ fn row(subject: &Subject, verdict: &str, reason: String) -> Vec<String> {
         subject.attempt.to_string(),
         short_age(age),
         state.trim_matches('"').to_owned(),
-        short,
+        id,
     ]
 }
 

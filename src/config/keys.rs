@@ -250,7 +250,7 @@ fn thresholds(r: &mut Reader) -> Thresholds {
 fn alertmanager(r: &mut Reader) -> Alertmanager {
     Alertmanager {
         poll: r.get("alertmanager.poll", [], |given| {
-            parse::list(given, parse::url)
+            parse::list(given, parse::alertmanager_url)
         }),
         interval: r.get("alertmanager.interval", "30s", parse::positive_duration),
     }

@@ -223,14 +223,15 @@ pub(super) fn endpoint(given: &Given) -> Parsed<String> {
     })
 }
 
-/// A URL of an HTTP server.
-pub(super) fn url(given: &Given) -> Parsed<String> {
-    text(given, "a URL such as http://alertmanager:9093", |text| {
-        let host = |scheme| {
-            text.strip_prefix(scheme)
-                .is_some_and(|rest: &str| !rest.is_empty())
-        };
-        host("https://") || host("http://")
+/// An Alertmanager's URL, up to where its API begins.
+pub(super) fn alertmanager_url(given: &Given) -> Parsed<String> {
+    let be = "a URL such as http://alertmanager:9093, up to where /api begins";
+    text(given, be, |text| {
+        reqwest::Url::parse(text).is_ok_and(|url| {
+            let is_http = ["http", "https"].contains(&url.scheme());
+            let is_bare = url.query().is_none() && url.fragment().is_none();
+            is_http && is_bare && !url.path().contains("/api/v")
+        })
     })
 }
 

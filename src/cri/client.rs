@@ -65,12 +65,16 @@ impl LogRoots {
     /// Returns the same places as seen from where the host's root directory is `host_root`.
     #[must_use]
     pub fn under(&self, host_root: &Path) -> Self {
-        let at = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
         Self {
-            pods: at(&self.pods),
-            containers: at(&self.containers),
+            pods: below(host_root, &self.pods),
+            containers: below(host_root, &self.containers),
         }
     }
+}
+
+/// Returns a path of the host's as seen from where the host's root directory is `host_root`.
+pub fn below(host_root: &Path, path: &Path) -> PathBuf {
+    host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
 /// A CRI runtime. Clones share its connections.

@@ -11,10 +11,11 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json as object};
 
 use super::{Problem, Service, json, targets};
+use crate::cri::Listed;
 use crate::gc::knowledge::Knowledge;
 use crate::gc::{self, Target};
-use crate::model::Pods;
-use crate::observe::Look;
+use crate::model::{Coverage, Pods};
+use crate::observe::{Look, Part, Weight};
 
 /// How long the status waits for a new look.
 const LOOK_PATIENCE: Duration = Duration::from_secs(3);
@@ -119,6 +120,7 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
             "error": runtime.err().map(ToString::to_string),
         },
         "figures": look.figures(),
+        "lists": lists(look),
         "pods": {
             "configured": service.fixed.pod_source,
             "source": look.pod_origin.source.label(),
@@ -130,15 +132,44 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
     })
 }
 
-/// What could not be read, and why.
+/// How each list was read, and whether something may be missing; none that could not be read at all.
+fn lists(look: &Look) -> BTreeMap<&'static str, Value> {
+    fn list<T>(part: &Part<Listed<T>>, weight: Weight) -> Option<Value> {
+        let listed = part.as_ref().ok()?;
+        Some(object!({
+            "mode": listed.mode.label(),
+            "complete": listed.coverage == Coverage::Whole,
+            "bytes": weight.bytes,
+            "limit_bytes": weight.limit_bytes,
+        }))
+    }
+    let weights = look.weights();
+    let lists = [
+        ("containers", list(&look.containers, weights.containers)),
+        ("sandboxes", list(&look.sandboxes, weights.sandboxes)),
+        ("images", list(&look.images, weights.images)),
+    ];
+    lists
+        .into_iter()
+        .filter_map(|(name, list)| Some((name, list?)))
+        .collect()
+}
+
+/// What could not be read, or not be written, and why.
 fn errors(look: &Look) -> BTreeMap<&'static str, String> {
     let part = |error: Option<&crate::cri::Error>| error.map(ToString::to_string);
+    let of_logs: Vec<&str> = [&look.logs.unread, &look.logs.unwritable]
+        .into_iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
     let parts = [
         ("runtime", part(look.runtime.as_ref().err())),
         ("containers", part(look.containers.as_ref().err())),
         ("sandboxes", part(look.sandboxes.as_ref().err())),
         ("images", part(look.images.as_ref().err())),
         ("filesystems", part(look.filesystems.as_ref().err())),
+        ("logs", (!of_logs.is_empty()).then(|| of_logs.join("; "))),
     ];
     parts
         .into_iter()

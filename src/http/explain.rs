@@ -1,4 +1,4 @@
-//! `GET /api/v1/explain/{id}`: why this container, sandbox, image or pod is kept or removed.
+//! `GET /api/v1/explain/{id}`: why this container, sandbox, image, log or pod is kept or removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -113,6 +113,11 @@ fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -
         Target::Images => images(look).get(&subject.id).copied().map(image),
         Target::Containers | Target::Sandboxes | Target::Logs => None,
     };
+    let has_pod = match subject.target {
+        Target::Containers | Target::Sandboxes => true,
+        // A link does not say whose it is, and an image is nobody's.
+        Target::Logs | Target::Images => subject.pod.is_some(),
+    };
     let id = PodSandboxId::new(subject.id.as_str());
     let quarantine = id.and_then(|id| service.lock_quarantine().get(&id).cloned());
     value!({
@@ -120,9 +125,7 @@ fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -
         "verdict": word,
         "reason": reason,
         "explanation": explanation,
-        // A link does not say whose it is.
-        "pod_explanation": (subject.pod.is_some() || subject.target != Target::Logs)
-            .then(|| pod_text(subject.pod_state, look)),
+        "pod_explanation": has_pod.then(|| pod_text(subject.pod_state, look)),
         "object": subject,
         "quarantine": quarantine,
         "image": image,

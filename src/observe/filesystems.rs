@@ -1,13 +1,11 @@
 //! The file systems that the runtime names, and what the kernel says of them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::sync::Semaphore;
 
 use super::Filesystems;
 use crate::cri;
+use crate::logs::Aside;
 use crate::model::{Filesystem, FilesystemUsage};
 
 /// statvfs on a dead network mount never returns; nobody waits longer than this.
@@ -17,15 +15,15 @@ const STATVFS_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Statvfs {
     host_root: PathBuf,
-    /// A call that hangs keeps its permit, so that at most one thread is ever lost to it.
-    permit: Arc<Semaphore>,
+    /// At most one thread is ever lost to a call that hangs.
+    aside: Aside,
 }
 
 impl Statvfs {
     pub(super) fn new(host_root: PathBuf) -> Self {
         Self {
             host_root,
-            permit: Arc::new(Semaphore::new(1)),
+            aside: Aside::new(1),
         }
     }
 
@@ -54,20 +52,12 @@ impl Statvfs {
     }
 
     async fn usage(&self, mountpoint: &str) -> Option<FilesystemUsage> {
-        let relative = Path::new(mountpoint)
-            .strip_prefix("/")
-            .unwrap_or(Path::new(mountpoint));
-        let path = self.host_root.join(relative);
-        let permit = Arc::clone(&self.permit).try_acquire_owned().ok()?;
-        let call = tokio::task::spawn_blocking(move || {
-            let usage = statvfs(&path);
-            drop(permit);
-            usage
-        });
-        tokio::time::timeout(STATVFS_TIMEOUT, call)
-            .await
-            .ok()?
-            .ok()?
+        let path = cri::below(&self.host_root, Path::new(mountpoint));
+        if self.aside.is_busy() {
+            return None;
+        }
+        let measured = self.aside.run(STATVFS_TIMEOUT, move || statvfs(&path));
+        measured.await.ok()?
     }
 }
 

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{Part, timed};
+use super::{Part, ask, timed};
 use crate::cri;
 use crate::logs::{Aside, Roots, scan};
 use crate::model::{
@@ -22,10 +21,6 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a look asks about the containers of dead links. What is missing then stays, and the next
 /// look goes on where this one stopped.
 const LINKS_BUDGET: Duration = Duration::from_secs(3);
-/// Status calls in flight: enough to hide the round trip, too few to burden a sick runtime.
-const IN_FLIGHT: usize = 4;
-/// Calls without an answer in time, after which a look asks no more.
-const TIMEOUTS_MAX: u32 = 4;
 
 /// Reads the roots, if there are any to read.
 #[derive(Debug)]
@@ -190,45 +185,21 @@ async fn answers(
     client: &cri::Client,
     ids: Vec<ContainerId>,
 ) -> BTreeMap<ContainerId, LinkedContainer> {
-    let until = Instant::now() + LINKS_BUDGET;
-    let mut queue = ids.into_iter();
-    let mut calls = FuturesUnordered::new();
     let mut answers = BTreeMap::new();
-    let mut timeouts = 0;
-    loop {
-        while calls.len() < IN_FLIGHT {
-            let Some(id) = queue.next() else { break };
-            calls.push(async move {
-                let status = client.container_status(&id).await;
-                (id, status)
-            });
-        }
-        let Ok(Some((id, status))) = tokio::time::timeout_at(until, calls.next()).await else {
-            return answers;
+    let call = |id: ContainerId| async move { client.container_status(&id).await };
+    // An error other than *not found* is no answer: the kubelet would take it for one.
+    ask::each(ids, Instant::now() + LINKS_BUDGET, call, |id, status| {
+        let answer = match status.map(|status| status.state) {
+            None => LinkedContainer::NotFound,
+            Some(ContainerState::Exited) => LinkedContainer::Exited,
+            Some(ContainerState::Created | ContainerState::Running | ContainerState::Unknown) => {
+                LinkedContainer::Lives
+            }
         };
-        match status {
-            Ok(None) => drop(answers.insert(id, LinkedContainer::NotFound)),
-            Ok(Some(status)) => {
-                let answer = match status.state {
-                    ContainerState::Exited => LinkedContainer::Exited,
-                    ContainerState::Created | ContainerState::Running | ContainerState::Unknown => {
-                        LinkedContainer::Lives
-                    }
-                };
-                answers.insert(id, answer);
-            }
-            // The runtime is gone, or has better things to do: ask again at the next look.
-            Err(error) if error.is_lost() => return answers,
-            Err(error) if error.is_timeout() => {
-                timeouts += 1;
-                if timeouts >= TIMEOUTS_MAX {
-                    return answers;
-                }
-            }
-            // Any other error is no answer: the kubelet would take it for one.
-            Err(_refused) => {}
-        }
-    }
+        answers.insert(id, answer);
+    })
+    .await;
+    answers
 }
 
 #[cfg(test)]

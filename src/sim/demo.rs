@@ -2,6 +2,7 @@
 //! and go, sandboxes leak. Nothing is ever cleaned up here, and growth ends at a cap.
 
 pub(super) mod churn;
+pub(super) mod logs;
 
 use std::io;
 use std::ops::Deref;
@@ -14,6 +15,7 @@ use super::{
     Cni, ContainerSpec, Disk, Handle, Node, NodeBuilder, Options, PodSpec, Sim, hours, minutes,
     seconds,
 };
+pub use logs::LogRoots;
 
 /// Exited containers of the demo's node at its start.
 pub const EXITED: usize = 1_400;
@@ -72,6 +74,9 @@ pub struct DemoOptions {
     pub pods_file: Option<PathBuf>,
     /// The image file system's mount point; the socket's directory if there is none.
     pub mountpoint: Option<PathBuf>,
+    /// Where to write the containers' logs; none are written, and the kubelet's places named, if
+    /// there is none.
+    pub log_roots: Option<LogRoots>,
     /// The node's seed.
     pub seed: u64,
     /// How long from one event to the next, on average.
@@ -86,6 +91,7 @@ impl DemoOptions {
             socket,
             pods_file: None,
             mountpoint: None,
+            log_roots: None,
             seed: 1,
             pace: seconds(2),
         }
@@ -106,6 +112,7 @@ impl Demo {
             socket,
             pods_file,
             mountpoint,
+            log_roots,
             seed,
             pace,
         } = options;
@@ -119,7 +126,14 @@ impl Demo {
             pods_file,
             ..Options::default()
         };
-        let sim = Sim::start(socket, population(seed), options)?;
+        let mut builder = NodeBuilder::seeded(seed);
+        if let Some(roots) = &log_roots {
+            builder = builder.log_root(&roots.pods.display().to_string());
+        }
+        let sim = Sim::start(socket, populated(builder, seed), options)?;
+        if let Some(roots) = &log_roots {
+            logs::write(&sim, roots, seed)?;
+        }
         let churn = tokio::spawn(churn::run(sim.handle(), seed, pace));
         Ok(Self { sim, churn })
     }
@@ -150,6 +164,10 @@ impl Drop for Demo {
 /// Makes the demo's node: [`EXITED`] exited containers, [`RUNNING_PODS`] running pods,
 /// [`NOT_READY`] sandboxes that are not ready, some 40 images.
 pub fn population(seed: u64) -> Node {
+    populated(NodeBuilder::seeded(seed), seed)
+}
+
+fn populated(builder: NodeBuilder, seed: u64) -> Node {
     let mut names = super::ids::Ids::new(seed ^ 0xD3);
     let services: Vec<PodSpec> = (0..RUNNING_PODS - STATIC_PODS - CRASHING_PODS)
         .map(|number| running_pod(number, &names.suffix()))
@@ -163,7 +181,7 @@ pub fn population(seed: u64) -> Node {
     let crashes = split(left / 2, CRASHING_PODS);
     let leftovers = split(left - left / 2, DELETED_PODS);
 
-    let mut builder = with_images(NodeBuilder::seeded(seed));
+    let mut builder = with_images(builder);
     for name in ["etcd", "node-local-lb"] {
         builder = builder.pod(
             PodSpec::new(name)

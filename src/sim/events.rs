@@ -33,14 +33,6 @@ impl Node {
         self.restart_container(id)
     }
 
-    /// Makes the runtime lose track of a container's state.
-    pub fn lose_container(&mut self, id: &str) -> bool {
-        let record = self.containers.get_mut(id);
-        record
-            .map(|c| c.row.set_state(ContainerState::ContainerUnknown))
-            .is_some()
-    }
-
     /// Makes the runtime list a container without its id, as no runtime should.
     pub fn garble_container(&mut self, id: &str) -> bool {
         let record = self.containers.get_mut(id);
@@ -104,17 +96,6 @@ impl Node {
             };
         }
         true
-    }
-
-    /// Sets a pod's phase at the kubelet, and nothing else.
-    pub fn set_phase(&mut self, pod: &str, phase: Phase) -> bool {
-        let Some(uid) = self.pod_uid(pod) else {
-            return false;
-        };
-        self.pods
-            .get_mut(&uid)
-            .map(|pod| pod.phase = phase)
-            .is_some()
     }
 
     /// Deletes a pod at the kubelet: all that runs is killed, its sandboxes end, and everything

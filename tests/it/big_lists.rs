@@ -158,6 +158,9 @@ async fn where_nobody_proves_that_all_was_seen_only_what_is_certain_goes() {
     let page = rig.metrics().await;
     page.is("cri_list_complete{list=\"containers\"}", 0.0);
     page.is("cri_list_complete{list=\"sandboxes\"}", 1.0);
+    let lists = rig.get("/api/v1/status").await.json()["lists"].clone();
+    assert_eq!(lists["containers"]["complete"], false, "{lists:#}");
+    assert_eq!(lists["sandboxes"]["complete"], true, "{lists:#}");
     // Three of four attempts are surplus, whatever was not seen. No sandbox is known to be empty.
     let plan = rig.get("/api/v1/plan").await.json();
     let reasons: Vec<&str> = plan["removals"]

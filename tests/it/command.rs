@@ -1,5 +1,6 @@
 //! The command line, and what a reload does.
 
+mod demo;
 mod oneshot;
 mod reload;
 mod usage;

@@ -1,5 +1,6 @@
 //! `crisweep plan` and `crisweep gc`.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 
@@ -51,6 +52,24 @@ impl Drop for Bare {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn plan_names_logs_by_their_paths_and_says_what_is_out_of_reach() {
+    let changes = json!({ "policy": { "logs": { "enabled": true } } });
+    let node = Bare::start(nodes::litter(1), &changes);
+    let dir = node.config.parent().unwrap();
+    let own = "log/pods/default_gone_0d5f6a2c-1111-4222-8333-0123456789ab";
+    fs::create_dir_all(dir.join(own)).unwrap();
+    fs::write(dir.join("log/containers"), "no directory").unwrap();
+    let output = node.run(&["plan", "--all"]).await;
+    let shown = text(&output.stdout);
+    assert!(shown.contains(dir.join(own).to_str().unwrap()), "{shown}");
+    let out_of_reach = format!(
+        "logs are out of reach: {}: Not a directory",
+        dir.join("log/containers").display()
+    );
+    assert!(shown.contains(&out_of_reach), "{shown}");
 }
 
 #[tokio::test]

@@ -133,3 +133,17 @@ async fn without_a_source_the_reason_says_so() {
     let why = value["pod_explanation"].as_str().unwrap();
     assert!(why.contains("no pod source is configured"), "{why}");
 }
+
+#[tokio::test]
+async fn names_with_slashes_need_not_be_encoded() {
+    let rig = rig().await;
+    let images = rig.sim.images();
+    let image = images.iter().find(|image| !image.pinned).unwrap();
+    let value = explain(&rig, &image.repo_tags[0]).await;
+    assert_eq!(value["object"]["id"], image.id);
+    // An image is nobody's.
+    assert_eq!(value["pod_explanation"], Value::Null);
+    rig.get("/api/v1/explain//var/log/pods/none")
+        .await
+        .refused(404, "/var/log/pods/none");
+}

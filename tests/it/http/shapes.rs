@@ -139,6 +139,15 @@ async fn the_status_shows_node_service_and_brakes() {
         json!({ "containers": 2, "sandboxes": 2, "logs": 0, "images": 0 })
     );
     assert_eq!(status["figures"]["exited_containers"], 2);
+    let list = &status["lists"]["containers"];
+    assert_eq!(
+        keys(list),
+        ["bytes", "complete", "limit_bytes", "mode"].into()
+    );
+    assert_eq!(
+        (&list["mode"], &list["complete"]),
+        (&json!("unary"), &json!(true))
+    );
     assert_eq!(
         (&status["running"], &status["waiting"]),
         (&json!(null), &json!([]))

@@ -41,6 +41,18 @@ async fn an_orphan_goes_after_its_grace() {
     }
 }
 
+/// Roots below another host would be judged by this one's pods.
+#[tokio::test]
+async fn a_reload_does_not_change_the_host() {
+    let (tree, other) = (Tree::plain(), tempfile::tempdir().unwrap());
+    let mut rig = Rig::start(living(&tree), tree.config(&json!({ "grace": "1h" }))).await;
+    let gone = tree.dir(GONE);
+    rig.configure(&json!({ "runtime": { "host_root": other.path() } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let plan = rig.get("/api/v1/plan?target=logs").await.json();
+    assert_eq!(verdict(&plan, &gone), ("keep", "too-young".into()));
+}
+
 #[tokio::test]
 async fn a_pod_that_comes_back_is_no_orphan() {
     let tree = Tree::plain();
@@ -129,6 +141,9 @@ async fn a_root_that_cannot_be_read_is_said_and_hinders_nobody_else() {
     fs::write(tree.real(&tree.pods_root()), "").unwrap();
     let page = rig.metrics().await;
     page.is("crisweep_collector_success{collector=\"logs\"}", 0.0);
+    let status = rig.get("/api/v1/status").await.json();
+    let error = status["look"]["errors"]["logs"].as_str().unwrap();
+    assert!(error.contains("Not a directory"), "{error}");
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     let errors = pass["errors"].to_string();
@@ -146,7 +161,7 @@ async fn logs_are_explained_by_path_and_by_name() {
     tree.fill(&rig.sim);
     let gone = tree.dir(GONE);
     let encoded = gone.replace('/', "%2F");
-    for id in [encoded.as_str(), GONE] {
+    for id in [encoded.as_str(), &gone, GONE] {
         let answer = rig.get(&format!("/api/v1/explain/{id}")).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         let value = answer.json();

@@ -47,9 +47,19 @@ pub(crate) async fn run(args: &[&str]) -> Output {
 impl Service {
     /// Starts it and waits until it listens. Its log goes beside its configuration.
     pub(crate) async fn start(config: &Path) -> Self {
+        Self::spawn(program(), config).await
+    }
+
+    /// The same on the demo's node, whose files go beside the configuration too.
+    pub(crate) async fn demo(config: &Path) -> Self {
+        let mut command = program();
+        command.env("TMPDIR", config.parent().unwrap()).arg("demo");
+        Self::spawn(command, config).await
+    }
+
+    async fn spawn(mut command: Command, config: &Path) -> Self {
         let log = config.with_extension("log");
         let output = File::create(&log).unwrap();
-        let mut command = program();
         command
             .arg("--config.file")
             .arg(config)

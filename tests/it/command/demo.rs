@@ -1,0 +1,67 @@
+//! `crisweep demo`.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::rig::{config, write};
+use crate::support::service::Service;
+use crate::support::wait::until;
+
+/// To the simulated pods the machine's own are deleted ones.
+#[tokio::test]
+async fn the_demo_leaves_the_machines_own_logs_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pods, containers) = (dir.path().join("pods"), dir.path().join("containers"));
+    let own = pods.join("default_web_0d5f6a2c-1111-4222-8333-0123456789ab");
+    fs::create_dir_all(&own).unwrap();
+    fs::create_dir_all(&containers).unwrap();
+    let changes = json!({
+        "policy": { "logs": { "enabled": true, "grace": "0s", "pods_root": pods, "containers_root": containers } },
+    });
+    let mut demo = Service::demo(&write(dir.path(), &config(dir.path(), &changes))).await;
+    let plan = until("the demo knows its pods", || async {
+        let plan = demo.get("/api/v1/plan?target=logs").await;
+        let known = plan.status == 200 && plan.json()["removals"] != json!([]);
+        known.then(|| plan.json())
+    })
+    .await;
+    let removals = plan["removals"].as_array().unwrap().iter();
+    let mut places = removals.chain(plan["kept"].as_array().unwrap());
+    assert!(
+        places.all(|it| it["id"].as_str().unwrap().contains("/crisweep-demo-")),
+        "{plan:#}"
+    );
+    let pass = demo.gc("target=logs").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert!(own.exists());
+    demo.signal(rustix::process::Signal::TERM);
+    assert!(demo.exited().await.success());
+}
+
+#[tokio::test]
+async fn the_demo_has_something_to_collect_of_each_kind() {
+    let dir = tempfile::tempdir().unwrap();
+    let changes = json!({ "policy": {
+        "logs": { "enabled": true, "grace": "0s" },
+        "images": { "min_age": "0s", "prune_unused_after": "1s" },
+    } });
+    let mut demo = Service::demo(&write(dir.path(), &config(dir.path(), &changes))).await;
+    let summary = until("something of each kind would go", || async {
+        let plan = demo.get("/api/v1/plan").await;
+        let summary = (plan.status == 200).then(|| plan.json()["summary"].clone())?;
+        let goes = |target: &str| {
+            summary[target]["remove"]
+                .as_object()
+                .is_some_and(|it| !it.is_empty())
+        };
+        ["containers", "sandboxes", "images", "logs"]
+            .into_iter()
+            .all(goes)
+            .then(|| summary.clone())
+    })
+    .await;
+    assert_eq!(summary["logs"]["remove"]["dead-link"], 20, "{summary:#}");
+    demo.signal(rustix::process::Signal::TERM);
+    assert!(demo.exited().await.success());
+}
