@@ -48,7 +48,8 @@ impl Threshold {
     fn targets(self) -> BTreeSet<Target> {
         match self {
             Self::ExitedContainers | Self::NotReadySandboxes | Self::ListLimitRatio => {
-                [Target::Containers, Target::Sandboxes].into()
+                // The logs of containers go after them.
+                [Target::Containers, Target::Sandboxes, Target::Logs].into()
             }
             Self::ImageFsUsedPercent => Target::ALL.into(),
         }
