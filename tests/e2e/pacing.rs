@@ -17,13 +17,13 @@ use crate::support::cri::Cri;
 use crate::support::crisweep::Crisweep;
 use crate::support::node::Node;
 use crate::support::plan::{End, Fate, Known, PodPlan};
-use crate::support::population::Population;
+use crate::support::population::{MadePod, Population};
 use crate::support::wait::{PATIENCE, wait_for};
 
 /// Exited containers of each dead pod.
 const CONTAINERS: [&str; 4] = ["a", "b", "c", "d"];
-/// Dead pods that a piece of work finds: 160 containers, 40 sandboxes.
-const PODS: usize = 40;
+/// Dead pods that a piece of work finds: 120 containers, 30 sandboxes.
+const PODS: usize = 30;
 /// What the disk may take on its medium, at most.
 const DISK_BYTES: u64 = 4 << 30;
 const THROTTLED: u32 = 300;
@@ -31,6 +31,9 @@ const THROTTLED: u32 = 300;
 const UNTHROTTLED: u32 = 1_000_000;
 /// How long pods are started with nothing beside them.
 const ALONE_TAKES: Duration = Duration::from_secs(12);
+/// Pods to start, in all, and the number of the first.
+const PROBES: u32 = 200;
+const PROBE_NUMBER: u32 = 100_000;
 /// Pod starts beside one piece of work, at most.
 const BESIDE_MAX: usize = 40;
 /// From the end of one start to the next.
@@ -46,6 +49,8 @@ struct Bench {
     cri: Cri,
     /// What the pod source knows: nobody believes one that knows of no pod.
     live: Population,
+    /// Pods to start, and known beforehand: nobody believes a source that a running pod is new to.
+    probes: Vec<PodPlan>,
     next_pod: u32,
 }
 
@@ -63,24 +68,35 @@ impl Bench {
         let node = Node::start_on_own_disk(&medium.join("disk"), DISK_BYTES).await;
         let live = PodPlan::new(0, "live".to_owned(), Known::Active);
         let live = live.sandbox(Fate::Ready, &[("app", 0, End::Runs)]);
+        let mut live = Population::make(&node, vec![live]).await;
+        let probes: Vec<PodPlan> = (0..PROBES)
+            .map(|n| PodPlan::new(PROBE_NUMBER + n, format!("probe-{n}"), Known::Active))
+            .map(|pod| pod.sandbox(Fate::Ready, &[("app", 0, End::Runs)]))
+            .collect();
+        live.pods.extend(probes.iter().map(|plan| MadePod {
+            plan: plan.clone(),
+            sandboxes: Vec::new(),
+        }));
         Self {
             cri: node.cri().await,
-            live: Population::make(&node, vec![live]).await,
+            live,
+            probes,
             node,
             next_pod: 0,
         }
     }
 
-    fn pod(&mut self, known: Known) -> PodPlan {
+    fn dead_pod(&mut self) -> PodPlan {
         self.next_pod += 1;
-        PodPlan::new(self.next_pod, format!("pod-{}", self.next_pod), known)
+        let name = format!("dead-{}", self.next_pod);
+        PodPlan::new(self.next_pod, name, Known::Absent)
     }
 
     /// Makes deleted pods that left their records.
     async fn litter(&mut self, pods: usize) {
         let containers = CONTAINERS.map(|name| (name, 0, End::Exits(0)));
         let plans = (0..pods)
-            .map(|_| self.pod(Known::Absent).sandbox(Fate::Stopped, &containers))
+            .map(|_| self.dead_pod().sandbox(Fate::Stopped, &containers))
             .collect();
         Population::make(&self.node, plans).await;
     }
@@ -92,12 +108,8 @@ impl Bench {
         most: usize,
         work: impl Future<Output = T>,
     ) -> (Vec<Duration>, T) {
-        let plans: Vec<PodPlan> = (0..most)
-            .map(|_| {
-                let containers = [("app", 0, End::Runs)];
-                self.pod(Known::Active).sandbox(Fate::Ready, &containers)
-            })
-            .collect();
+        let most = most.min(self.probes.len());
+        let plans: Vec<PodPlan> = self.probes.drain(..most).collect();
         self.node.throttle(iops).await;
         let (on, node) = (AtomicBool::new(true), &self.node);
         let starts = async {
