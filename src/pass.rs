@@ -33,7 +33,7 @@ use crate::quarantine::{BackOff, Quarantine};
 use crate::record::Record;
 use crate::report::Outcome;
 use crate::state::Journal;
-use batch::{Executor, Pressure};
+use batch::{Executor, Gauge};
 use end::{End, outcome};
 use queue::{Next, Queue};
 use remove::{Gone, Hands};
@@ -153,7 +153,7 @@ impl<'a> Run<'a> {
         rules: &'a Rules,
         shutdown: &'a CancellationToken,
     ) -> Self {
-        let pressure = Pressure::new(rules.pressure_path.clone(), rules.io_pressure_percent);
+        let pressure = Gauge::new(rules.pressure_path.clone(), rules.io_pressure_percent);
         let stop = record.cancelled().clone();
         let gone = Gone::default();
         let hands = Hands::new(runner.client.clone(), rules, gone.clone());

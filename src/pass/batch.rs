@@ -9,7 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::pace::{OneByOne, Pace, SLOW};
+use super::pace::{OneByOne, Pace, Pressure, SLOW};
 pub(super) use super::remove::Outcome;
 use super::remove::{Hands, remove};
 use crate::gc::{Removal, Target};
@@ -41,7 +41,7 @@ pub(super) struct Executor {
     hands: Arc<Hands>,
     pace: Pace,
     one_by_one: OneByOne,
-    pressure: Pressure,
+    pressure: Gauge,
     began: Instant,
     running: FuturesUnordered<Running>,
     /// When each one in flight began, and in which batch; by a number that only grows.
@@ -51,6 +51,8 @@ pub(super) struct Executor {
     last_ended: Option<u64>,
     /// Those started beyond the limit since one last ended in time.
     scouts: usize,
+    /// Until when nothing starts, for the disk's sake.
+    rest_until: Option<Instant>,
     stop: CancellationToken,
 }
 
@@ -58,7 +60,7 @@ impl Executor {
     pub(super) fn new(
         hands: Hands,
         ceiling: usize,
-        pressure: Pressure,
+        pressure: Gauge,
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -72,6 +74,7 @@ impl Executor {
             next_number: 0,
             last_ended: None,
             scouts: 0,
+            rest_until: None,
             stop,
         }
     }
@@ -86,6 +89,8 @@ impl Executor {
     ) -> VecDeque<Removal> {
         let mut waiting: VecDeque<Removal> = batch.into();
         let mut lost = false;
+        // What is known before the first one starts.
+        self.read_pressure();
         loop {
             let held = lost || self.stop.is_cancelled();
             while !held && !waiting.is_empty() && self.may_start() {
@@ -181,6 +186,9 @@ impl Executor {
     }
 
     fn may_start(&mut self) -> bool {
+        if self.rest_until.is_some_and(|until| Instant::now() < until) {
+            return false;
+        }
         let (fast, slow) = self.in_flight();
         if self.pace.may_start(fast.len(), slow) {
             return true;
@@ -235,13 +243,16 @@ impl Executor {
         let started = self.started.values();
         let turns_slow = started
             .flat_map(|(at, _)| ages.map(|age| *at + age))
+            .chain(self.rest_until)
             .filter(|at| *at > Instant::now())
             .min()
             .unwrap_or_else(|| Instant::now() + PRESSURE_EVERY);
         self.read_pressure();
-        // A cancel starts nothing new, but what is in flight is waited for.
+        // A cancel starts nothing new, but what is in flight is waited for. A rest is not.
+        let idle = self.running.is_empty();
         let ended = tokio::select! {
-            ended = self.running.next() => ended,
+            ended = self.running.next(), if !idle => ended,
+            () = self.stop.cancelled(), if idle => None,
             () = tokio::time::sleep_until(turns_slow) => None,
         };
         let (number, removal, outcome) = ended?;
@@ -255,6 +266,7 @@ impl Executor {
             Target::Images => self.one_by_one.ended(latency),
             Target::Containers | Target::Sandboxes | Target::Logs => {
                 self.pace.ended(latency, self.began.elapsed());
+                self.rest_until = Some(Instant::now() + self.pace.rest(latency));
             }
         }
         Some(Done {
@@ -266,49 +278,74 @@ impl Executor {
     }
 
     fn read_pressure(&mut self) {
-        if let Some(pressed) = self.pressure.read() {
-            self.pace.pressure(pressed);
+        if let Some(pressure) = self.pressure.read() {
+            self.pace.pressure(pressure);
         }
     }
 }
 
-/// Reads the share of time in which somebody waited for the disk (`/proc/pressure/io`, "some", 10 s).
+/// Reads the share of time in which somebody waited for the disk (`/proc/pressure/io`, "some").
 #[derive(Debug)]
-pub(super) struct Pressure {
+pub(super) struct Gauge {
     path: std::path::PathBuf,
     threshold_percent: Option<f64>,
-    read_at: Option<Instant>,
+    /// When it was last read, and the time waited until then.
+    last: Option<(Instant, Option<Duration>)>,
 }
 
-impl Pressure {
+impl Gauge {
     pub(super) fn new(path: std::path::PathBuf, threshold_percent: Option<f64>) -> Self {
         Self {
             path,
             threshold_percent,
-            read_at: None,
+            last: None,
         }
     }
 
-    /// Says whether the disk is under pressure, at most once a second; `None` in between, when it
+    /// Returns how much the disk is under pressure, at most once a second; `None` in between, when it
     /// is switched off, and on kernels without the file.
-    fn read(&mut self) -> Option<bool> {
+    fn read(&mut self) -> Option<Pressure> {
         let threshold = self.threshold_percent?;
-        if self.read_at.is_some_and(|at| at.elapsed() < PRESSURE_EVERY) {
+        let now = Instant::now();
+        if self
+            .last
+            .is_some_and(|(at, _)| now.duration_since(at) < PRESSURE_EVERY)
+        {
             return None;
         }
-        self.read_at = Some(Instant::now());
         // procfs answers from memory: this does not wait for the disk that it tells about.
-        let text = std::fs::read_to_string(&self.path).ok()?;
-        Some(some_avg10(&text)? >= threshold)
+        let text = std::fs::read_to_string(&self.path).ok();
+        let waited = text.as_deref().and_then(some_total);
+        let last = self.last.replace((now, waited));
+        let lasting = some_avg10(&text?)? >= threshold;
+        let since = last.and_then(|(at, before)| {
+            let elapsed = now.duration_since(at).as_secs_f64();
+            Some(100.0 * waited?.checked_sub(before?)?.as_secs_f64() / elapsed)
+        });
+        Some(if lasting {
+            Pressure::Lasting
+        } else if since.is_some_and(|percent| percent >= threshold) {
+            Pressure::Brief
+        } else {
+            Pressure::Low
+        })
     }
 }
 
+/// The share of the last ten seconds, percent.
 fn some_avg10(text: &str) -> Option<f64> {
+    some(text, "avg10=")?.parse().ok()
+}
+
+/// The time since the machine started.
+fn some_total(text: &str) -> Option<Duration> {
+    let micros = some(text, "total=")?.parse().ok()?;
+    Some(Duration::from_micros(micros))
+}
+
+fn some<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
-    line.split(' ')
-        .find_map(|field| field.strip_prefix("avg10="))?
-        .parse()
-        .ok()
+    line.split(' ').find_map(|field| field.strip_prefix(key))
 }
 
 #[cfg(test)]
@@ -320,7 +357,39 @@ mod tests {
         let text =
             "some avg10=12.34 avg60=0.06 avg300=0.05 total=480554\nfull avg10=0.18 avg60=0\n";
         assert_eq!(some_avg10(text), Some(12.34));
+        assert_eq!(some_total(text), Some(Duration::from_micros(480_554)));
         assert_eq!(some_avg10("full avg10=0.18"), None);
         assert_eq!(some_avg10("some avg10=x"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tells_a_brief_pressure_from_a_lasting_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("io");
+        let says = |avg10: f64, total_ms: u64| {
+            let line = format!(
+                "some avg10={avg10:.2} avg60=0 avg300=0 total={}\n",
+                total_ms * 1000
+            );
+            std::fs::write(&path, line).unwrap();
+        };
+        let mut gauge = Gauge::new(path.clone(), Some(20.0));
+        says(3.0, 5_000);
+        assert_eq!(gauge.read(), Some(Pressure::Low), "nothing to compare with");
+        assert_eq!(gauge.read(), None, "too soon");
+        for (avg10, total_ms, read) in [
+            (12.0, 5_900, Some(Pressure::Brief)),
+            (30.0, 6_000, Some(Pressure::Lasting)),
+            (19.0, 6_100, Some(Pressure::Low)),
+            (1.0, 0, Some(Pressure::Low)),
+        ] {
+            says(avg10, total_ms);
+            tokio::time::advance(PRESSURE_EVERY).await;
+            assert_eq!(gauge.read(), read, "{avg10} {total_ms}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        tokio::time::advance(PRESSURE_EVERY).await;
+        assert_eq!(gauge.read(), None, "no file");
+        assert_eq!(Gauge::new(path, None).read(), None, "off");
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Starts at two. While one more in flight makes the whole faster, there is one more; when it does
 //! not, one less. When a removal takes twice as long as the best so far, or the disk is under
-//! pressure, half. A removal that waits for something else than the disk (a CNI plugin) does not
+//! pressure, half. Where the disk is under pressure and removals take long, it is they that cost it:
+//! one at a time, and as long a rest after each, so that pods get their turn. A removal that waits for something else than the disk (a CNI plugin) does not
 //! count, so that it holds nobody back: one that takes longer than a second, or clearly longer than
 //! usual while one that began after it has ended. A disk that is slow is slow for all of them.
 
@@ -20,6 +21,8 @@ const SLOW_MAX_UNDER_PRESSURE: usize = 4;
 const MUCH_LONGER: u32 = 3;
 /// Below this, a latency says nothing.
 const LATENCY_MIN: Duration = Duration::from_millis(20);
+/// From here on a removal costs the disk much, if the disk is under pressure.
+const COSTLY: Duration = Duration::from_millis(50);
 /// The longest rest between two that go one at a time, and the shortest under pressure.
 const REST_MAX: Duration = Duration::from_secs(2);
 const REST_UNDER_PRESSURE_MIN: Duration = Duration::from_millis(250);
@@ -31,6 +34,17 @@ const PATIENCE_MIN: Duration = Duration::from_millis(20);
 const MEMORY: u32 = 7;
 /// Windows to wait after a step that did not pay, before the next try.
 const HOLD: u32 = 8;
+
+/// How much of the time somebody waited for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pressure {
+    /// Less than is allowed.
+    Low,
+    /// More, since it was last read; not over the last ten seconds.
+    Brief,
+    /// More, over the last ten seconds.
+    Lasting,
+}
 
 /// Decides how many removals may be in flight.
 #[derive(Debug)]
@@ -136,11 +150,26 @@ impl Pace {
         !self.pressed && slow < SLOW_MAX && youngest >= self.patience()
     }
 
-    /// Notes whether the disk is under pressure; halves the limit while it is.
-    pub fn pressure(&mut self, pressed: bool) {
-        self.pressed = pressed;
-        if pressed {
+    /// Notes whether the disk is under pressure; halves the limit while it is. Where removals are
+    /// quick, a brief pressure is what they or others may well cause.
+    pub fn pressure(&mut self, pressure: Pressure) {
+        self.pressed = match pressure {
+            Pressure::Low => false,
+            Pressure::Brief => self.usual.is_some_and(|usual| usual >= COSTLY),
+            Pressure::Lasting => true,
+        };
+        if self.pressed {
             self.halve();
+        }
+    }
+
+    /// Returns how long to rest after a removal that took `latency`: as long as that where removals are
+    /// what the disk suffers from.
+    pub fn rest(&self, latency: Duration) -> Duration {
+        if self.pressed && latency >= COSTLY {
+            latency.min(REST_MAX)
+        } else {
+            Duration::ZERO
         }
     }
 
@@ -200,7 +229,10 @@ impl Pace {
     }
 
     fn halve(&mut self) {
-        self.limit = (self.limit / 2).max(1);
+        // Removals this quick are no burden, whoever else makes the disk wait.
+        let quick = self.usual.is_some_and(|usual| usual < LATENCY_MIN);
+        let floor = if quick { START.min(self.limit) } else { 1 };
+        self.limit = (self.limit / 2).max(floor);
         (self.stepped_up, self.hold, self.rate_before) = (false, HOLD, None);
         self.window.count = 0;
         self.window.latency = Duration::ZERO;
@@ -255,11 +287,61 @@ mod tests {
         assert!(pace.may_start(1, SLOW_MAX - 1));
         assert!(!pace.may_start(1, SLOW_MAX));
         assert!(!pace.may_start(2, 0));
-        pace.pressure(true);
+        pace.pressure(Pressure::Lasting);
         assert_eq!(pace.limit(), 1);
         assert!(!pace.may_start(0, SLOW_MAX_UNDER_PRESSURE));
-        pace.pressure(false);
+        pace.pressure(Pressure::Low);
         assert!(pace.may_start(0, SLOW_MAX_UNDER_PRESSURE));
+    }
+
+    #[test]
+    fn a_brief_pressure_counts_where_removals_take_long() {
+        let mut pace = Pace::new(8);
+        drive(&mut pace, 50, |_| Duration::from_millis(10));
+        let before = pace.limit();
+        pace.pressure(Pressure::Brief);
+        assert_eq!((pace.is_pressed(), pace.limit()), (false, before));
+        drive(&mut pace, 50, |_| Duration::from_millis(200));
+        pace.pressure(Pressure::Brief);
+        assert!(pace.is_pressed());
+        assert!(pace.limit() <= before / 2);
+    }
+
+    #[test]
+    fn rests_as_long_as_a_removal_took_while_they_are_a_burden_to_the_disk() {
+        let millis = Duration::from_millis;
+        let mut pace = Pace::new(8);
+        assert_eq!(
+            pace.rest(millis(200)),
+            Duration::ZERO,
+            "a network's teardown, say"
+        );
+        pace.pressure(Pressure::Lasting);
+        assert_eq!(pace.rest(millis(200)), millis(200));
+        assert_eq!(
+            pace.rest(millis(49)),
+            Duration::ZERO,
+            "others are the burden"
+        );
+        assert_eq!(pace.rest(Duration::from_secs(30)), REST_MAX);
+        pace.pressure(Pressure::Low);
+        assert_eq!(pace.rest(millis(200)), Duration::ZERO);
+    }
+
+    #[test]
+    fn pressure_that_others_make_leaves_two_quick_ones_at_a_time() {
+        let mut pace = Pace::new(8);
+        drive(&mut pace, 400, |_| Duration::from_millis(5));
+        assert_eq!(pace.limit(), 8);
+        for limit in [4, 2, 2] {
+            pace.pressure(Pressure::Lasting);
+            assert_eq!(pace.limit(), limit);
+        }
+        drive(&mut pace, 50, |_| Duration::from_millis(100));
+        pace.pressure(Pressure::Lasting);
+        assert_eq!(pace.limit(), 1);
+        drive(&mut pace, 200, |_| Duration::from_millis(5));
+        assert_eq!(pace.limit(), 1, "no growth under pressure");
     }
 
     #[test]
@@ -306,7 +388,7 @@ mod tests {
         assert!(pace.may_scout(long, SLOW_MAX - 1));
         assert!(!pace.may_scout(long, SLOW_MAX));
         assert!(!pace.may_scout(long.mul_f64(0.9), 0));
-        pace.pressure(true);
+        pace.pressure(Pressure::Lasting);
         assert!(!pace.may_scout(SLOW, 0));
     }
 
@@ -314,7 +396,7 @@ mod tests {
     fn never_falls_below_one() {
         let mut pace = Pace::new(0);
         for _ in 0..10 {
-            pace.pressure(true);
+            pace.pressure(Pressure::Lasting);
         }
         assert_eq!(pace.limit(), 1);
     }

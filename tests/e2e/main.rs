@@ -14,6 +14,7 @@ mod big_lists;
 mod images;
 mod logs;
 mod node;
+mod pacing;
 mod peers;
 mod quarantine;
 mod support;

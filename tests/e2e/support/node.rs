@@ -20,6 +20,8 @@ pub(crate) const BUSYBOX_IMAGE: &str = "crisweep.test/busybox:1";
 /// Short: a socket's path must not be longer than 107 bytes.
 const PARENT: &str = "/tmp";
 const PREFIX: &str = "ce2e-";
+/// Where the kernel says what disks are granted.
+const THROTTLE: &str = "/sys/fs/cgroup/blkio";
 
 /// This directory in the sources.
 pub(crate) fn here() -> PathBuf {
@@ -39,15 +41,40 @@ pub(crate) struct Node {
 impl Node {
     /// Starts containerd and waits until it answers and has its images.
     pub(crate) async fn start() -> Self {
-        Self::start_with(None).await
+        Self::start_with(&[]).await
     }
 
     /// The same, but all that containerd stores is on a file system of this size.
     pub(crate) async fn start_on_small_disk(mib: u32) -> Self {
-        Self::start_with(Some(mib)).await
+        Self::start_with(&["tmpfs".to_owned(), mib.to_string()]).await
     }
 
-    async fn start_with(disk_mib: Option<u32>) -> Self {
+    /// The same, but all that containerd stores is on an ext4 of its own that can be throttled.
+    /// `medium` is made, so large, and takes as much room as is written to it; the caller removes it.
+    pub(crate) async fn start_on_own_disk(medium: &Path, bytes: u64) -> Self {
+        fs::File::create(medium).unwrap().set_len(bytes).unwrap();
+        let medium = medium.to_string_lossy().into_owned();
+        Self::start_with(&["ext4".to_owned(), medium]).await
+    }
+
+    /// Grants its own disk so many reads and so many writes per second.
+    pub(crate) async fn throttle(&mut self, iops: u32) {
+        self.containerd.tell(&format!("throttle {iops}"));
+        let text = format!("{THROTTLE}/blkio.throttle.write_iops_device");
+        wait_for("the throttle", PATIENCE, || async {
+            let set = fs::read_to_string(&text).map_err(|error| error.to_string())?;
+            let granted = set.lines().find_map(|line| line.strip_prefix("7:"));
+            let granted = granted.and_then(|line| line.split_once(' ')?.1.parse().ok());
+            if granted.unwrap_or(0) == iops {
+                Ok(())
+            } else {
+                Err(set)
+            }
+        })
+        .await;
+    }
+
+    async fn start_with(disk: &[String]) -> Self {
         remove_stale();
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let dir = tempfile::Builder::new()
@@ -68,7 +95,7 @@ impl Node {
             ])
             .arg(here().join("node-init.sh"))
             .arg(dir.path())
-            .args(disk_mib.map(|mib| mib.to_string()));
+            .args(disk);
         let containerd = Daemon::start_as_is("containerd", dir.path(), command);
         let mut node = Self {
             containerd,

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Measures, on a real containerd, what a pass costs a pod that starts meanwhile, on a disk of 300 IOPS
+# and on a fast one, and how long a pass takes beside a fixed number of removals at a time.
+#
+#   sudo benches/pacing.sh [throttled | fast | pass]...      all three without arguments; 10 minutes
+#
+# Needs what tests/e2e/setup.sh installs, and version 1 of the control groups' blkio. The disk is an
+# ext4 on a loop device; its medium is a file in CRISWEEP_PACING_MEDIUM (/dev/shm). Node, mounts, limits
+# and files go with the measurement (tests/e2e/node-init.sh).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+filter() {
+  case $1 in
+    throttled) echo 'test(on_a_throttled_disk)' ;;
+    fast) echo 'test(pod_starts_beside_a_pass_on_a_fast_disk)' ;;
+    pass) echo 'test(a_pass_on_a_fast_disk)' ;;
+    *)
+      echo "usage: benches/pacing.sh [throttled | fast | pass]..." >&2
+      exit 2
+      ;;
+  esac
+}
+
+if [[ $# -eq 0 ]]; then
+  set -- throttled fast pass
+fi
+if [[ ! -w /sys/fs/cgroup/blkio/blkio.throttle.write_iops_device ]]; then
+  echo "benches/pacing.sh: no blkio of version 1 here, or not root: the disk cannot be throttled" >&2
+  exit 1
+fi
+CRISWEEP_PACING_MEDIUM=$(mktemp -d "${CRISWEEP_PACING_MEDIUM:-/dev/shm}/crisweep-pacing-XXXXXX")
+export CRISWEEP_PACING_MEDIUM
+trap 'rm -rf "$CRISWEEP_PACING_MEDIUM"' EXIT
+for what in "$@"; do
+  only=$(filter "$what")
+  rm -f "$CRISWEEP_PACING_MEDIUM/disk"
+  cargo nextest run --locked --features e2e --test e2e --run-ignored only --no-capture -E "$only"
+done

@@ -1,0 +1,323 @@
+//! What a pass costs a pod that starts meanwhile, and how long the pass takes, beside a client that
+//! removes a fixed number at a time. Asserts no time: prints. Run by `benches/pacing.sh`; the figures
+//! and what they mean are in `docs/performance.md`.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crisweep::cri::proto::{ContainerState, PodSandboxState};
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::support::cri::Cri;
+use crate::support::crisweep::Crisweep;
+use crate::support::node::Node;
+use crate::support::plan::{End, Fate, Known, PodPlan};
+use crate::support::population::{MadePod, Population};
+use crate::support::wait::{PATIENCE, wait_for};
+
+/// Exited containers of each dead pod.
+const CONTAINERS: [&str; 4] = ["a", "b", "c", "d"];
+/// Dead pods that a piece of work finds: 120 containers, 30 sandboxes.
+const PODS: usize = 30;
+/// What the disk may take on its medium, at most.
+const DISK_BYTES: u64 = 4 << 30;
+const THROTTLED: u32 = 300;
+/// More than any disk does.
+const UNTHROTTLED: u32 = 1_000_000;
+/// How long pods are started with nothing beside them.
+const ALONE_TAKES: Duration = Duration::from_secs(12);
+/// Pods to start, in all, and the number of the first.
+const PROBES: u32 = 200;
+const PROBE_NUMBER: u32 = 100_000;
+/// Pod starts beside one piece of work, at most.
+const BESIDE_MAX: usize = 40;
+/// From the end of one start to the next.
+const BETWEEN: Duration = Duration::from_millis(500);
+/// How long the client with a fixed number at a time removes where all would take too long.
+const PEER_TAKES: Duration = Duration::from_secs(12);
+/// How long a pass may take here.
+const PASS_MAX: Duration = Duration::from_secs(600);
+
+/// A node with a disk of its own.
+struct Bench {
+    node: Node,
+    cri: Cri,
+    /// What the pod source knows: nobody believes one that knows of no pod.
+    live: Population,
+    /// Pods to start, and known beforehand: nobody believes a source that a running pod is new to.
+    probes: Vec<PodPlan>,
+    next_pod: u32,
+}
+
+/// What went, and how long that took.
+struct Removed {
+    count: u64,
+    took: Duration,
+    note: String,
+}
+
+impl Bench {
+    async fn start() -> Self {
+        let node = Node::start_on_own_disk(&medium().join("disk"), DISK_BYTES).await;
+        let live = PodPlan::new(0, "live".to_owned(), Known::Active);
+        let live = live.sandbox(Fate::Ready, &[("app", 0, End::Runs)]);
+        let mut live = Population::make(&node, vec![live]).await;
+        let probes: Vec<PodPlan> = (0..PROBES)
+            .map(|n| PodPlan::new(PROBE_NUMBER + n, format!("probe-{n}"), Known::Active))
+            .map(|pod| pod.sandbox(Fate::Ready, &[("app", 0, End::Runs)]))
+            .collect();
+        live.pods.extend(probes.iter().map(|plan| MadePod {
+            plan: plan.clone(),
+            sandboxes: Vec::new(),
+        }));
+        Self {
+            cri: node.cri().await,
+            live,
+            probes,
+            node,
+            next_pod: 0,
+        }
+    }
+
+    fn dead_pod(&mut self) -> PodPlan {
+        self.next_pod += 1;
+        let name = format!("dead-{}", self.next_pod);
+        PodPlan::new(self.next_pod, name, Known::Absent)
+    }
+
+    /// Makes deleted pods that left their records.
+    async fn litter(&mut self, pods: usize) {
+        let containers = CONTAINERS.map(|name| (name, 0, End::Exits(0)));
+        let plans = (0..pods)
+            .map(|_| self.dead_pod().sandbox(Fate::Stopped, &containers))
+            .collect();
+        Population::make(&self.node, plans).await;
+    }
+
+    /// Starts pods, one after the other, while `work` runs; returns how long each start took.
+    async fn beside<T>(
+        &mut self,
+        iops: u32,
+        most: usize,
+        work: impl Future<Output = T>,
+    ) -> (Vec<Duration>, T) {
+        let most = most.min(self.probes.len());
+        let plans: Vec<PodPlan> = self.probes.drain(..most).collect();
+        self.node.throttle(iops).await;
+        let (on, node) = (AtomicBool::new(true), &self.node);
+        let starts = async {
+            let mut took = Vec::new();
+            for plan in plans {
+                if !on.load(Ordering::Relaxed) {
+                    break;
+                }
+                let began = Instant::now();
+                Population::make(node, vec![plan]).await;
+                took.push(began.elapsed());
+                tokio::time::sleep(BETWEEN).await;
+            }
+            took
+        };
+        let work = async {
+            let result = work.await;
+            on.store(false, Ordering::Relaxed);
+            result
+        };
+        let (took, result) = tokio::join!(starts, work);
+        self.node.throttle(UNTHROTTLED).await;
+        (took, result)
+    }
+
+    /// Starts the service and waits until it would remove all that is dead.
+    async fn service(&self, ceiling: usize) -> Crisweep {
+        let pods_file = self.node.dir().join("pods.json");
+        self.live.write_pods_file(&pods_file);
+        // Beside the medium: how busy the machine's own disk is says nothing here.
+        let state = medium().join("state");
+        let sections = json!({
+            "gc": { "max_concurrency": ceiling },
+            "state": { "dir": state },
+        });
+        let service = Crisweep::start_with(&self.node, &pods_file, sections).await;
+        let dead = dead_containers(&self.cri).await.len();
+        wait_for("the dead to be due", PATIENCE, || async {
+            let plan = service.get("/api/v1/plan?target=containers").await?;
+            if plan["removals"].as_array().map(Vec::len) == Some(dead) {
+                Ok(())
+            } else {
+                Err(plan["summary"].to_string())
+            }
+        })
+        .await;
+        service
+    }
+}
+
+/// Returns the directory of the disk's medium.
+fn medium() -> PathBuf {
+    let medium = std::env::var_os("CRISWEEP_PACING_MEDIUM").map(PathBuf::from);
+    medium.expect("benches/pacing.sh says where the disk's medium is")
+}
+
+async fn dead_containers(cri: &Cri) -> Vec<String> {
+    let rows = cri.containers().await.into_iter();
+    let dead = rows.filter(|row| row.state() == ContainerState::ContainerExited);
+    dead.map(|row| row.id).collect()
+}
+
+/// The peer: removes what is dead, always so many at a time, containers first, until all is gone or
+/// `limit` is over. Asks before it removes a container, as the service does.
+async fn remove_fixed(cri: Cri, at_a_time: usize, limit: Duration) -> Removed {
+    let began = Instant::now();
+    let cri = &cri;
+    let containers = stream::iter(dead_containers(cri).await)
+        .take_while(|_| std::future::ready(began.elapsed() < limit))
+        .map(|id| async move {
+            cri.container_status(&id).await.unwrap();
+            cri.remove_container(&id).await;
+        });
+    let mut count = containers.buffer_unordered(at_a_time).count().await;
+    if began.elapsed() < limit {
+        let sandboxes = cri.sandboxes().await.into_iter();
+        let dead = sandboxes.filter(|row| row.state() == PodSandboxState::SandboxNotready);
+        let sandboxes = stream::iter(dead)
+            .take_while(|_| std::future::ready(began.elapsed() < limit))
+            .map(|row| async move { cri.remove_sandbox(&row.id).await });
+        count += sandboxes.buffer_unordered(at_a_time).count().await;
+    }
+    Removed {
+        count: count as u64,
+        took: began.elapsed(),
+        note: String::new(),
+    }
+}
+
+/// Runs a pass over containers and sandboxes.
+async fn pass(service: &Crisweep) -> Removed {
+    let (_, asked) = service.post("/gc?target=containers&target=sandboxes").await;
+    let page = format!("/api/v1/passes/{}", asked["id"].as_str().unwrap());
+    let pass = wait_for("the pass to end", PASS_MAX, || async {
+        let pass: Value = service.get(&page).await?;
+        if pass["state"] == "done" {
+            Ok(pass)
+        } else {
+            Err(pass["targets"].to_string())
+        }
+    })
+    .await;
+    let at = |key: &str| pass[key].as_str().unwrap().parse::<Timestamp>().unwrap();
+    let took = at("finished_at").duration_since(at("started_at"));
+    Removed {
+        count: ["containers", "sandboxes"]
+            .iter()
+            .filter_map(|target| pass["targets"][target]["removed"].as_u64())
+            .sum(),
+        took: took.unsigned_abs(),
+        note: format!(", {}", pass["outcome"].as_str().unwrap_or("no outcome")),
+    }
+}
+
+/// Returns the value below which so many percent lie, seconds.
+fn percentile(of: &[Duration], percent: usize) -> f64 {
+    let mut sorted = of.to_vec();
+    sorted.sort();
+    let at = (sorted.len().saturating_sub(1) * percent).div_ceil(100);
+    sorted.get(at).map_or(f64::NAN, Duration::as_secs_f64)
+}
+
+fn tell_starts(what: &str, starts: &[Duration], alone: &[Duration]) {
+    let (median, p90) = (percentile(starts, 50), percentile(starts, 90));
+    println!(
+        "{what}: {} pod starts, median {median:.3} s ({:.2} times alone), p90 {p90:.3} s ({:.2} times); {}",
+        starts.len(),
+        median / percentile(alone, 50),
+        p90 / percentile(alone, 90),
+        pressure(),
+    );
+}
+
+#[expect(clippy::cast_precision_loss, reason = "some hundreds")]
+fn tell_removed(what: &str, removed: &Removed) {
+    let took = removed.took.as_secs_f64();
+    let rate = removed.count as f64 / took;
+    println!(
+        "{what}: {} gone in {took:.2} s, {rate:.1} per second{}",
+        removed.count, removed.note
+    );
+}
+
+/// What the kernel says of the whole machine: other work on it counts too.
+fn pressure() -> String {
+    let text = std::fs::read_to_string("/proc/pressure/io").unwrap_or_default();
+    let some = text.split(" avg60").next().unwrap_or_default();
+    format!("io pressure now: {some}")
+}
+
+#[tokio::test]
+#[ignore = "measures for minutes; benches/pacing.sh runs it"]
+async fn pod_starts_beside_a_pass_on_a_throttled_disk() {
+    beside_a_pass(THROTTLED).await;
+}
+
+#[tokio::test]
+#[ignore = "measures for minutes; benches/pacing.sh runs it"]
+async fn pod_starts_beside_a_pass_on_a_fast_disk() {
+    beside_a_pass(UNTHROTTLED).await;
+}
+
+async fn beside_a_pass(iops: u32) {
+    let mut bench = Bench::start().await;
+    println!("the disk may do {iops} IOPS");
+    bench.litter(PODS).await;
+    // Nothing beside them but the time that they have.
+    let nothing = tokio::time::sleep(ALONE_TAKES);
+    let (alone, ()) = bench.beside(iops, BESIDE_MAX, nothing).await;
+    tell_starts("alone", &alone, &alone);
+    let service = bench.service(8).await;
+    let (starts, removed) = bench.beside(iops, BESIDE_MAX, pass(&service)).await;
+    tell_starts("beside a pass", &starts, &alone);
+    tell_removed("the pass", &removed);
+    drop(service);
+    bench.litter(PODS).await;
+    for at_a_time in [1, 4] {
+        let peer = remove_fixed(bench.cri.clone(), at_a_time, PEER_TAKES);
+        let (starts, removed) = bench.beside(iops, BESIDE_MAX, peer).await;
+        let what = format!("beside {at_a_time} at a time, fixed");
+        tell_starts(&what, &starts, &alone);
+        tell_removed(&what, &removed);
+        if iops == UNTHROTTLED {
+            bench.litter(PODS).await;
+        }
+    }
+}
+
+/// The whole of a pass on a disk that is fast: a fixed number at a time, and the service.
+#[tokio::test]
+#[ignore = "measures for minutes; benches/pacing.sh runs it"]
+async fn a_pass_on_a_fast_disk() {
+    let mut bench = Bench::start().await;
+    for round in 1..=2 {
+        for ceiling in [1, 8, 16] {
+            bench.litter(PODS).await;
+            let service = bench.service(ceiling).await;
+            let removed = pass(&service).await;
+            tell_removed(
+                &format!("round {round}, a pass, at most {ceiling}"),
+                &removed,
+            );
+        }
+        for at_a_time in [1, 2, 4, 8, 16] {
+            bench.litter(PODS).await;
+            let removed = remove_fixed(bench.cri.clone(), at_a_time, PASS_MAX).await;
+            tell_removed(
+                &format!("round {round}, {at_a_time} at a time, fixed"),
+                &removed,
+            );
+        }
+    }
+}
