@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json as object};
 
 use super::{Problem, Service, json, targets};
+use crate::gc::gate::Hold;
 use crate::gc::knowledge::Knowledge;
 use crate::gc::{self, Target};
 use crate::model::Pods;
@@ -37,7 +38,9 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
     };
     let latest = service.observer.latest();
     let brakes = service.worker.brakes();
-    let policy = service.worker.rules().policy;
+    let holding = service.worker.holding().into_iter().map(Hold::label);
+    let rules = service.worker.rules();
+    let policy = &rules.policy;
     let passes = service.worker.passes();
     let waiting = passes
         .iter()
@@ -58,6 +61,8 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
             "cooldown_seconds": brakes.cooldown.as_secs(),
             "max_passes_per_hour": brakes.max_passes_per_hour,
             "pause": brakes.pause,
+            "failure_ratio": rules.failure_ratio,
+            "holding": holding.collect::<Vec<_>>(),
         },
         "assume_finished_after_seconds":
             policy.assume_finished_after.map(|after| after.as_secs()),
