@@ -47,9 +47,13 @@ pub(crate) async fn run(args: &[&str]) -> Output {
 impl Service {
     /// Starts it and waits until it listens. Its log goes beside its configuration.
     pub(crate) async fn start(config: &Path) -> Self {
+        Self::start_as(program(), config).await
+    }
+
+    /// The same, by a command to which the program's arguments are added.
+    pub(crate) async fn start_as(mut command: Command, config: &Path) -> Self {
         let log = config.with_extension("log");
         let output = File::create(&log).unwrap();
-        let mut command = program();
         command
             .arg("--config.file")
             .arg(config)
