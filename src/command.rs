@@ -74,7 +74,8 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     let brakes = gc::gate::Brakes {
         cooldown: Duration::ZERO,
         max_passes_per_hour: None,
-        pause: config.brakes.pause,
+        // Who types the command means it.
+        pause: false,
     };
     let worker = Worker::new(runner, app::rules(&config), brakes, shutdown.clone());
     let request = Request {
@@ -84,8 +85,8 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
             dry_run: args.dry_run,
             max_removals: args.max_removals,
             assume_finished_after: args.pass.assume_finished_after,
-            // Who types the command means it.
-            force: true,
+            // Only what the service's caller says in so many words passes the circuit breaker.
+            force: false,
         },
         alert: None,
     };

@@ -282,6 +282,7 @@ async fn render(
         let _until_done = permit;
         let plan = look.as_deref().and_then(|look| service.summary(look).ok());
         let quarantined = service.quarantined_by_class(look.as_deref());
+        service.metrics.braked(&service.worker.holding());
         let input = scrape::Input {
             look: look.as_deref(),
             plan: plan.as_ref(),

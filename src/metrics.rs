@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::gc::gate::Hold;
 use crate::gc::{RemoveReason, Target};
 use crate::report::{AlertResult, Cause, FailureClass, Outcome, Pass, PollResult};
 use labels::Removed;
@@ -148,6 +150,8 @@ struct Series {
     polls: Table<PollResult, Counter>,
     http_requests: Table<(Endpoint, StatusClass), Counter>,
     state_write_failures: Counter,
+    brakes: Table<Hold, Gauge>,
+    breaker_trips: Counter,
 }
 
 impl Metrics {
@@ -168,6 +172,8 @@ impl Metrics {
             polls: Table::new(Counter::default),
             http_requests: Table::new(Counter::default),
             state_write_failures: Counter::default(),
+            brakes: Table::new(Gauge::default),
+            breaker_trips: Counter::default(),
         };
         let mut registry = Registry::with_prefix("crisweep");
         register_infos(&mut registry, node);
@@ -269,6 +275,23 @@ impl Metrics {
         self.inner.series.state_write_failures.inc_by(writes);
     }
 
+    /// Shows which brakes hold.
+    pub fn braked(&self, holding: &[Hold]) {
+        for hold in Hold::ALL {
+            let engaged = i64::from(holding.contains(&hold));
+            self.inner
+                .series
+                .brakes
+                .get(hold)
+                .map(|gauge| gauge.set(engaged));
+        }
+    }
+
+    /// Counts a pass that the circuit breaker ended.
+    pub fn breaker_tripped(&self) {
+        self.inner.series.breaker_trips.inc();
+    }
+
     /// Appends all of them to `page` as `OpenMetrics` text, without an end mark.
     pub fn encode(&self, page: &mut String) -> fmt::Result {
         encode_registry(page, &self.inner.registry)
@@ -335,6 +358,10 @@ impl Series {
         registry.register("http_requests", requests, self.http_requests);
         let failures = "Writes of state to the disk that failed or were left out";
         registry.register("state_write_failures", failures, self.state_write_failures);
+        let brakes = "Whether this brake would hold an alert now";
+        registry.register("brake_engaged", brakes, self.brakes);
+        let trips = "Passes that the circuit breaker (gc.failure_ratio) ended";
+        registry.register("circuit_breaker_trips", trips, self.breaker_trips);
     }
 }
 

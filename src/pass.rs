@@ -115,6 +115,10 @@ impl Runner {
             (Some(asked), Some(configured)) => Some(asked.min(configured)),
             (asked, configured) => asked.or(configured),
         };
+        if options.force {
+            // The person on call knows that most will fail, and wants the rest to go.
+            rules.failure_ratio = None;
+        }
         let dry_run = options.dry_run || rules.observe_only;
         record.update(|pass| pass.dry_run = dry_run);
         self.journal.begun(&record.pass());
@@ -338,6 +342,7 @@ impl<'a> Run<'a> {
         };
         let (failed, tries) = (self.failed, self.tries);
         if tries >= BREAKER_MIN_TRIES && failed as f64 / tries as f64 > ratio {
+            self.runner.metrics.breaker_tripped();
             return Err(End::Breaker { failed, tries });
         }
         Ok(())

@@ -34,6 +34,7 @@ mod conduct;
 mod containerd;
 pub mod demo;
 mod events;
+mod garble;
 mod handle;
 mod ids;
 mod image_files;

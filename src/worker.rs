@@ -1,5 +1,6 @@
 //! Who may have a pass, and the one place that runs them, one at a time. Keeps the last passes.
 
+mod holding;
 mod summary;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -174,10 +175,8 @@ impl Worker {
     pub fn submit(&self, requests: Vec<Request>) -> Vec<Answer> {
         let now = self.inner.began.elapsed();
         let mut state = self.state();
-        let answers = requests
-            .into_iter()
-            .map(|request| self.admit(&mut state, &request, now));
-        let answers = answers.collect();
+        let admit = |request: Request| self.admit(&mut state, &request, now);
+        let answers = requests.into_iter().map(admit).collect();
         drop(state);
         self.inner.wake.notify_one();
         answers

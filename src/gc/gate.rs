@@ -3,8 +3,10 @@
 //!
 //! One pass at a time. A trigger that finds a waiting pass with the same options joins it. Brakes
 //! bind what comes by itself (alerts), when it is admitted and again when its pass starts; a person
-//! passes cool-down and passes per hour, and pause only by force.
+//! passes cool-down and passes per hour, and pause only by force. (Force passes the circuit breaker too,
+//! which is the pass's own: `pass`.)
 
+mod hold;
 mod ticket;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,6 +15,7 @@ use std::time::Duration;
 
 use super::Target;
 use crate::report::Outcome;
+pub use hold::Hold;
 pub use ticket::{AlertKey, Options, Ticket, Trigger};
 
 /// Passes that can wait at the same time. Only triggers with different options wait apart.
@@ -22,6 +25,8 @@ pub const SEEN_MAX: usize = 1024;
 /// How long after its pass a repeated alert counts as a duplicate. Alertmanager repeats a group at
 /// its `group_interval` (default 5 min) at the earliest; the halves of an HA pair come seconds apart.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(5 * 60);
+/// What `brakes.max_passes_per_hour` looks back on.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// What holds automatic triggers back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,11 +202,10 @@ impl Gate {
         if targets.is_empty() {
             return Err(Brake::CoolDown(left));
         }
-        let hour = Duration::from_secs(3600);
         while self
             .starts
             .front()
-            .is_some_and(|start| now.saturating_sub(*start) >= hour)
+            .is_some_and(|start| now.saturating_sub(*start) >= HOUR)
         {
             self.starts.pop_front();
         }

@@ -12,6 +12,7 @@ use serde_json::{Value, json as object};
 
 use super::{Problem, Service, json, targets};
 use crate::cri::Listed;
+use crate::gc::gate::Hold;
 use crate::gc::knowledge::Knowledge;
 use crate::gc::{self, Target};
 use crate::model::{Coverage, Pods};
@@ -38,7 +39,9 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
     };
     let latest = service.observer.latest();
     let brakes = service.worker.brakes();
-    let policy = service.worker.rules().policy;
+    let holding = service.worker.holding().into_iter().map(Hold::label);
+    let rules = service.worker.rules();
+    let policy = &rules.policy;
     let passes = service.worker.passes();
     let waiting = passes
         .iter()
@@ -59,6 +62,8 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
             "cooldown_seconds": brakes.cooldown.as_secs(),
             "max_passes_per_hour": brakes.max_passes_per_hour,
             "pause": brakes.pause,
+            "failure_ratio": rules.failure_ratio,
+            "holding": holding.collect::<Vec<_>>(),
         },
         "assume_finished_after_seconds":
             policy.assume_finished_after.map(|after| after.as_secs()),

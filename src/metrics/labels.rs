@@ -2,6 +2,7 @@
 
 use super::table::{Label, Labels};
 use super::{Endpoint, StatusClass};
+use crate::gc::gate::Hold;
 use crate::gc::{RemoveReason, Target};
 use crate::report::{AlertResult, Cause, FailureClass, Outcome, PollResult};
 
@@ -23,6 +24,7 @@ labels! {
     Cause = "cause",
     Endpoint = "endpoint",
     FailureClass = "class",
+    Hold = "brake",
     Outcome = "outcome",
     PollResult = "result",
     StatusClass = "code",

@@ -19,6 +19,7 @@ pub struct Fault {
 pub(super) enum Effect {
     Proceed,
     Hang,
+    Garble(Vec<u8>),
     Fail {
         code: Code,
         message: String,
@@ -41,6 +42,14 @@ impl Fault {
         Self {
             delay: Duration::ZERO,
             effect: Effect::Hang,
+        }
+    }
+
+    /// The call works, but each message of its answer is these bytes.
+    pub fn garbage(bytes: impl Into<Vec<u8>>) -> Self {
+        Self {
+            delay: Duration::ZERO,
+            effect: Effect::Garble(bytes.into()),
         }
     }
 
@@ -205,6 +214,16 @@ impl Conduct {
         self.faults
             .get(key)
             .is_some_and(|fault| fault.effect == Effect::Hang)
+    }
+
+    /// Returns what to send in the place of an answer to the method of this path, if anything.
+    pub(super) fn garbage_for(&self, path: &str) -> Option<Vec<u8>> {
+        self.faults.iter().find_map(|(key, fault)| {
+            let (FaultKey::Rpc(rpc), Effect::Garble(bytes)) = (key, &fault.effect) else {
+                return None;
+            };
+            path.ends_with(&rpc.path_end()).then(|| bytes.clone())
+        })
     }
 
     /// Takes one occurrence of a fault. `None`: all is well.

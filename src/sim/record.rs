@@ -38,6 +38,15 @@ pub enum Rpc {
 }
 
 impl Rpc {
+    /// Returns how the path of its method ends.
+    pub(super) fn path_end(self) -> String {
+        if self == Self::ContainersListStream {
+            "Containers/ListStream".to_owned()
+        } else {
+            format!("Service/{self:?}")
+        }
+    }
+
     /// Says whether the RPC removes something.
     pub fn is_removal(self) -> bool {
         matches!(

@@ -19,6 +19,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
+use super::garble::Garbling;
 use super::service::Service;
 use super::shared::Shared;
 use crate::cri::containerd::containers_server::ContainersServer;
@@ -111,9 +112,14 @@ async fn serve(listener: UnixListener, shared: Arc<Shared>, alive: watch::Receiv
         stream,
         ended: Box::pin(ended(alive.clone())),
     });
-    let service = Arc::new(Service::new(shared));
+    let service = Arc::new(Service::new(Arc::clone(&shared)));
+    let garbling = tower::layer::layer_fn(move |inner| Garbling {
+        inner,
+        shared: Arc::clone(&shared),
+    });
     let served = Server::builder()
         .max_concurrent_streams(u32::MAX)
+        .layer(garbling)
         .add_service(RuntimeServiceServer::from_arc(Arc::clone(&service)))
         .add_service(ImageServiceServer::from_arc(Arc::clone(&service)))
         .add_service(ContainersServer::from_arc(service))

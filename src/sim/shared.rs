@@ -159,7 +159,8 @@ impl Shared {
         let Some(fault) = fault else { return Ok(()) };
         pause(fault.delay).await;
         match fault.effect {
-            Effect::Proceed => Ok(()),
+            // Garbled on its way out, whatever it is.
+            Effect::Proceed | Effect::Garble(_) => Ok(()),
             Effect::Hang => {
                 self.until(|conduct| !conduct.hangs(key)).await;
                 Ok(())

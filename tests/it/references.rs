@@ -1,4 +1,4 @@
-//! What the safety text and the index of cases point to is there: source files and functions, tests,
+//! What the texts on safety and reliability and the index of cases point to is there: source files and functions, tests,
 //! case files and their cases. A promise whose proof was renamed away is no promise.
 //!
 //! A reference is a span of code: `FILE`, `FILE::FUNCTION`, or a case file with titles in quotation
@@ -75,6 +75,13 @@ fn what_the_index_of_cases_points_to_is_there() {
     let (count, dead) = follow(&read("CONFORMANCE.md").unwrap());
     assert!(dead.is_empty(), "{}", dead.join("\n"));
     assert!(count > 100, "only {count} references were found");
+}
+
+#[test]
+fn what_the_text_on_reliability_points_to_is_there() {
+    let (count, dead) = follow(&read("docs/reliability.md").unwrap());
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+    assert!(count > 30, "only {count} references were found");
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod quarantine;
 use std::path::Path;
 
 /// Counts the journal's records of a kind; they are text.
-fn records(dir: &Path, entry: &str) -> usize {
+pub(crate) fn records(dir: &Path, entry: &str) -> usize {
     let bytes = std::fs::read(dir.join("journal")).unwrap_or_default();
     let needle = format!("{{\"entry\":\"{entry}\"");
     let windows = bytes.windows(needle.len());

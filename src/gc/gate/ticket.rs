@@ -16,7 +16,7 @@ pub struct Options {
     pub max_removals: Option<u64>,
     /// Overrides the policy's `assume_finished_after`.
     pub assume_finished_after: Option<Duration>,
-    /// Run although `brakes.pause` is set.
+    /// Run although `brakes.pause` is set, and past the circuit breaker (`gc.failure_ratio`).
     pub force: bool,
 }
 

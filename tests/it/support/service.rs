@@ -47,17 +47,18 @@ pub(crate) async fn run(args: &[&str]) -> Output {
 impl Service {
     /// Starts it and waits until it listens. Its log goes beside its configuration.
     pub(crate) async fn start(config: &Path) -> Self {
-        Self::spawn(program(), config).await
+        Self::start_as(program(), config).await
     }
 
     /// The same on the demo's node, whose files go beside the configuration too.
     pub(crate) async fn demo(config: &Path) -> Self {
         let mut command = program();
         command.env("TMPDIR", config.parent().unwrap()).arg("demo");
-        Self::spawn(command, config).await
+        Self::start_as(command, config).await
     }
 
-    async fn spawn(mut command: Command, config: &Path) -> Self {
+    /// The same, by a command to which the program's arguments are added.
+    pub(crate) async fn start_as(mut command: Command, config: &Path) -> Self {
         let log = config.with_extension("log");
         let output = File::create(&log).unwrap();
         command

@@ -1,0 +1,66 @@
+//! Answers that are garbage: exchanged on their way out, so that the status says that all is well.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body_util::BodyExt;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tower::Service;
+
+use super::shared::Shared;
+
+/// A server's services, whose answers are exchanged where a fault says so.
+#[derive(Clone, Debug)]
+pub(super) struct Garbling<S> {
+    pub(super) inner: S,
+    pub(super) shared: Arc<Shared>,
+}
+
+type Answer<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
+
+impl<S> Service<Request<Body>> for Garbling<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Answer<S::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let garbage = self
+            .shared
+            .conduct
+            .borrow()
+            .garbage_for(request.uri().path());
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await?;
+            Ok(match garbage {
+                Some(bytes) => exchanged(answer, &message(&bytes)),
+                None => answer,
+            })
+        })
+    }
+}
+
+fn exchanged(answer: Response<Body>, message: &Bytes) -> Response<Body> {
+    let message = message.clone();
+    answer.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(|_| message.clone()))))
+}
+
+/// Puts gRPC's head before a message: not compressed, and its length.
+fn message(bytes: &[u8]) -> Bytes {
+    let mut message = BytesMut::new();
+    message.put_u8(0);
+    message.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+    message.put_slice(bytes);
+    message.freeze()
+}

@@ -1,0 +1,72 @@
+//! A runtime that hangs, lies and answers garbage; signals at any point; a clock that jumps; capped memory. Whatever
+//! happens: the service answers, its passes end, nothing that is needed goes (each rig asserts that when
+//! it is dropped), and when the fault is over the node gets clean.
+
+mod answers;
+mod clock;
+mod hang;
+mod memory;
+mod signals;
+
+use crisweep::sim::Rpc;
+use serde_json::Value;
+
+use crate::support::{Answer, Page, Rig};
+
+/// All that is asked on a node of deleted pods, by looks and passes.
+const ASKED: [Rpc; 10] = [
+    Rpc::Version,
+    Rpc::Status,
+    Rpc::ListContainers,
+    Rpc::ContainerStatus,
+    Rpc::RemoveContainer,
+    Rpc::ListPodSandbox,
+    Rpc::PodSandboxStatus,
+    Rpc::RemovePodSandbox,
+    Rpc::ListImages,
+    Rpc::ImageFsInfo,
+];
+
+/// The same where lists are streamed.
+const STREAMED: [Rpc; 3] = [
+    Rpc::StreamContainers,
+    Rpc::StreamPodSandboxes,
+    Rpc::StreamImages,
+];
+
+/// Scrapes as Prometheus does, and asserts that everything answers.
+async fn answers(rig: &Rig) -> Page {
+    let scrape = rig.request("GET", "/metrics");
+    let scrape = scrape.header("x-prometheus-scrape-timeout-seconds", "3");
+    let page = Answer::of(scrape).await;
+    assert_eq!(page.status, 200, "{}", page.text);
+    for (path, statuses) in [
+        ("/-/healthy", [200, 200]),
+        ("/-/ready", [200, 503]),
+        ("/api/v1/status", [200, 200]),
+        ("/api/v1/plan", [200, 503]),
+        ("/", [200, 200]),
+    ] {
+        let answer = rig.get(path).await;
+        assert!(
+            statuses.contains(&answer.status),
+            "{path}: {} {}",
+            answer.status,
+            answer.text
+        );
+    }
+    Page::parse(&page.text)
+}
+
+/// Runs a pass and asserts that it cleaned the node of all that is dead.
+async fn cleans(rig: &Rig) -> Value {
+    rig.ready().await;
+    let pass = rig.gc("").await;
+    let good = ["completed", "nothing-to-do"];
+    assert!(
+        good.contains(&pass["outcome"].as_str().unwrap()),
+        "{pass:#}"
+    );
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+    pass
+}

@@ -1,0 +1,169 @@
+//! The wall clock jumps, both ways. The real program with a library preloaded that moves it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crisweep::sim::{Cni, Fault, NodeBuilder, PodSpec, Rpc, hours};
+use jiff::{Timestamp, ToSpan};
+use serde_json::json;
+
+use super::{answers, cleans};
+use crate::alerts::hook::{asks, pass_of, sent};
+use crate::support::service::{Service, program};
+use crate::support::{Rig, nodes};
+
+const YEAR: i64 = 365 * 24 * 3600;
+
+/// A service whose clock can be moved.
+struct Moved {
+    rig: Rig,
+    file: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+/// Builds the library; `None` where there is no compiler to do it.
+fn shim(dir: &Path) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/faults/clock_shim.rs");
+    let library = dir.join("clock_shim.so");
+    let built = Command::new("rustc")
+        .args(["--edition", "2024", "--crate-type", "cdylib", "-o"])
+        .arg(&library)
+        .arg(source)
+        .output();
+    let Ok(built) = built else {
+        println!("skipped: no rustc to build the moved clock with");
+        return None;
+    };
+    let words = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{words}");
+    Some(library)
+}
+
+impl Moved {
+    async fn start(node: NodeBuilder, changes: serde_json::Value) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let library = shim(dir.path())?;
+        let file = dir.path().join("seconds");
+        let mut rig = Rig::start(node, changes).await;
+        rig.kill().await;
+        let mut command = program();
+        command
+            .env("LD_PRELOAD", &library)
+            .env("CLOCK_SHIM_FILE", &file);
+        rig.service = Service::start_as(command, &rig.config_file()).await;
+        rig.ready().await;
+        Some(Self {
+            rig,
+            file,
+            _dir: dir,
+        })
+    }
+
+    /// Moves the clock to so many seconds from the true time, and waits until the service saw it.
+    async fn to(&self, seconds: i64) {
+        std::fs::write(&self.file, seconds.to_string()).unwrap();
+        let status = self.rig.get("/api/v1/status").await.json();
+        let taken: Timestamp = status["look"]["taken_at"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        #[expect(clippy::disallowed_methods, reason = "the true time, to compare with")]
+        let wanted = Timestamp::now().checked_add(seconds.seconds()).unwrap();
+        let off = taken.duration_since(wanted).abs();
+        assert!(
+            off.as_secs() < 3600,
+            "the clock was not moved: {taken} {wanted}"
+        );
+    }
+}
+
+/// Deleted pods, and one that crashes again and again.
+fn node() -> NodeBuilder {
+    let crashing = PodSpec::new("crashing")
+        .exited("app", 0, hours(3))
+        .exited("app", 1, hours(2))
+        .running("app", 2);
+    nodes::litter(3).pod(crashing)
+}
+
+#[tokio::test]
+async fn set_back_nothing_is_old_and_set_forward_only_surplus_goes() {
+    let Some(moved) = Moved::start(node(), json!({})).await else {
+        return;
+    };
+    let rig = &moved.rig;
+    moved.to(-YEAR).await;
+    answers(rig).await;
+    let pass = rig.gc("").await;
+    println!("set back: {} {}", pass["outcome"], pass["errors"]);
+    rig.nothing_was_touched();
+    moved.to(10 * YEAR).await;
+    answers(rig).await;
+    let pass = rig.gc("").await;
+    println!("set forward: {} {}", pass["outcome"], pass["errors"]);
+    moved.to(0).await;
+    rig.gc("").await;
+    // The newest of a pod that lives stays.
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (1, 0));
+}
+
+#[tokio::test]
+async fn jumps_in_mid_pass_end_it_neither_early_nor_never() {
+    let Some(moved) = Moved::start(nodes::litter(8), json!({})).await else {
+        return;
+    };
+    let rig = &moved.rig;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let pass = rig.begin_gc("").await;
+    rig.removing().await;
+    // The pass's deadline (10 minutes) and its removals' (10 s) are not the wall clock's.
+    moved.to(YEAR).await;
+    moved.to(-YEAR).await;
+    moved.to(0).await;
+    rig.sim.clear_faults();
+    assert_eq!(rig.finished(&pass).await["outcome"], "completed");
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+    let sum = rig
+        .metrics()
+        .await
+        .get("crisweep_pass_duration_seconds_sum");
+    assert!(sum.unwrap() >= 0.0);
+}
+
+#[tokio::test]
+async fn jumps_release_no_brake_and_hold_none() {
+    let brakes = json!({ "brakes": { "cooldown": "1h", "max_passes_per_hour": 1 } });
+    let Some(moved) = Moved::start(nodes::litter(3), brakes).await else {
+        return;
+    };
+    let rig = &moved.rig;
+    let body = sent(rig, asks("containers"), 202, "accepted").await;
+    rig.finished(&pass_of(&body)).await;
+    for (jump, second) in [(YEAR, 1), (-YEAR, 2), (0, 3)] {
+        moved.to(jump).await;
+        let mut alert = asks("containers");
+        alert["startsAt"] = json!(format!("2026-03-01T00:00:{second:02}Z"));
+        sent(rig, alert, 200, "braked").await;
+    }
+    // A person passes, whatever the clock says.
+    cleans(rig).await;
+}
+
+#[tokio::test]
+async fn set_back_no_failed_sandbox_is_left_alone_for_longer() {
+    let changes = json!({ "quarantine": { "base": "1s", "max": "1s" } });
+    let Some(moved) = Moved::start(nodes::leaks(1), changes).await else {
+        return;
+    };
+    let rig = &moved.rig;
+    rig.sim.set_cni_default(Cni::failing());
+    rig.gc("").await;
+    moved.to(-60).await;
+    rig.sim.heal_cni();
+    crate::support::until("it is tried again", || async {
+        rig.gc("").await;
+        (rig.dead_sandboxes() == 0).then_some(())
+    })
+    .await;
+}

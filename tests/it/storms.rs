@@ -1,0 +1,241 @@
+//! Storms of alerts. Whatever comes: each call gets an answer, one pass runs at a time, and what is kept
+//! of it all is bounded. And the brakes: each can be seen, and a person gets past it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crisweep::sim::{Cni, Fault, Rpc};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::alerts::hook::{PATH, alert, asks, call, pass_of, resolved, send, sent};
+use crate::support::{Answer, Page, Rig, nodes};
+
+/// What a storm may add to the resident memory. One that keeps all it gets needs more than that.
+const GROWTH_MAX_KIB: u64 = 64 << 10;
+
+fn resident_kib(rig: &Rig) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", rig.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    number.unwrap().parse().unwrap()
+}
+
+/// Sends bodies over so many connections, each as fast as the one before is answered; returns how often
+/// each status came.
+async fn storm(rig: &Rig, senders: usize, bodies: Vec<Value>) -> BTreeMap<u16, usize> {
+    let before = resident_kib(rig);
+    let count = bodies.len();
+    let bodies = Arc::new(bodies);
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for sender in 0..senders {
+        let (bodies, post) = (Arc::clone(&bodies), rig.request("POST", PATH));
+        tasks.spawn(async move {
+            let mut statuses = Vec::new();
+            for body in bodies.iter().skip(sender).step_by(senders) {
+                let request = post.try_clone().unwrap().json(body);
+                statuses.push(Answer::of(request).await.status);
+            }
+            statuses
+        });
+    }
+    let mut counts = BTreeMap::new();
+    for status in tasks.join_all().await.into_iter().flatten() {
+        *counts.entry(status).or_default() += 1;
+    }
+    let after = resident_kib(rig);
+    println!(
+        "{count} calls in {:?}: {counts:?}; {before} KiB before, {after} after",
+        began.elapsed()
+    );
+    assert_eq!(counts.values().sum::<usize>(), count, "each is answered");
+    assert!(
+        after < before + GROWTH_MAX_KIB,
+        "{before} KiB before, {after} after"
+    );
+    counts
+}
+
+/// Asserts that no pass began before the one before it was over, and that few are remembered.
+async fn one_at_a_time(rig: &Rig) {
+    let passes = rig.passes().await;
+    assert!(passes.len() <= 100, "{}", passes.len());
+    let time = |pass: &Value, key: &str| -> Option<Timestamp> { pass[key].as_str()?.parse().ok() };
+    let began = passes.iter().filter_map(|pass| {
+        let ended = time(pass, "finished_at").unwrap_or(Timestamp::MAX);
+        Some((time(pass, "started_at")?, ended))
+    });
+    let mut spans: Vec<_> = began.collect();
+    spans.sort();
+    assert!(!spans.is_empty());
+    for pair in spans.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "two at once: {pair:?}");
+    }
+}
+
+fn numbered(number: usize) -> Value {
+    alert(&json!({ "alertname": format!("A{number}"), "node": "node-1", "crisweep": "all" }))
+}
+
+/// Asserts how many alerts were counted in all.
+fn counted(page: &Page, wanted: usize) {
+    let results = [
+        "accepted",
+        "merged",
+        "duplicate",
+        "resolved",
+        "withdrawn",
+        "braked",
+    ];
+    let count = |result| page.get(&format!("crisweep_alerts_total{{result=\"{result}\"}}"));
+    let all: f64 = results.into_iter().filter_map(count).sum();
+    #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+    let wanted = wanted as f64;
+    assert_eq!(all, wanted);
+}
+
+#[tokio::test]
+async fn thousands_of_calls_from_an_ha_pair_are_answered_and_lead_to_few_passes() {
+    let rig = Rig::start(nodes::litter(30), json!({})).await;
+    let bodies: Vec<Value> = (0..4_000)
+        .map(|number| call(vec![numbered(number / 2)]))
+        .collect();
+    let counts = storm(&rig, 16, bodies).await;
+    assert!(
+        counts.keys().all(|status| [200, 202].contains(status)),
+        "{counts:?}"
+    );
+    counted(&rig.metrics().await, 4_000);
+    assert_eq!(rig.gc("").await["targets"]["containers"]["remaining"], 0);
+    one_at_a_time(&rig).await;
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+    assert_eq!(rig.removals().len(), 60, "each object is removed once");
+}
+
+#[tokio::test]
+async fn alerts_that_flap_are_answered_and_braked() {
+    let brakes = json!({ "brakes": { "cooldown": "1h", "max_passes_per_hour": 3 } });
+    let rig = Rig::start(nodes::litter(3), brakes).await;
+    let flaps = (0..2_000_u32).map(|number| {
+        let mut alert = asks("all");
+        let (minute, second) = (number / 2 / 60, number / 2 % 60);
+        alert["startsAt"] = json!(format!("2026-03-01T00:{minute:02}:{second:02}Z"));
+        let over = number % 2 == 1;
+        call(vec![if over { resolved(alert) } else { alert }])
+    });
+    let counts = storm(&rig, 8, flaps.collect()).await;
+    assert!(
+        counts.keys().all(|status| [200, 202].contains(status)),
+        "{counts:?}"
+    );
+    counted(&rig.metrics().await, 2_000);
+    for id in rig
+        .passes()
+        .await
+        .iter()
+        .map(|pass| pass["id"].as_str().unwrap())
+    {
+        rig.finished(id).await;
+    }
+    one_at_a_time(&rig).await;
+    let ran = rig.passes().await;
+    let ran = ran.iter().filter(|pass| !pass["started_at"].is_null());
+    let worked = ran.filter(|pass| pass["targets"].as_object().is_some_and(|t| !t.is_empty()));
+    assert!(
+        (1..=3).contains(&worked.count()),
+        "more than max_passes_per_hour"
+    );
+}
+
+#[tokio::test]
+async fn calls_of_a_thousand_alerts_lead_to_one_pass_that_waits() {
+    let changes = json!({ "runtime": { "removal_timeout": "10m" }, "gc": { "deadline": "1h" } });
+    let rig = Rig::start(nodes::litter(3), changes).await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let running = rig.begin_gc("target=containers").await;
+    rig.removing().await;
+    let calls = (0..20).map(|call_number| {
+        let alerts = (0..1_000).map(|number| numbered(call_number * 1_000 + number));
+        call(alerts.collect())
+    });
+    let counts = storm(&rig, 8, calls.collect()).await;
+    assert_eq!(counts, BTreeMap::from([(202, 20)]));
+    counted(&rig.metrics().await, 20_000);
+    let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(status["waiting"].as_array().unwrap().len(), 1, "{status:#}");
+    rig.sim.clear_faults();
+    rig.finished(&running).await;
+    rig.finished(status["waiting"][0].as_str().unwrap()).await;
+    one_at_a_time(&rig).await;
+    assert_eq!(rig.passes().await.len(), 2);
+}
+
+/// Asserts which brakes the status and the page show to hold.
+async fn holding(rig: &Rig, wanted: &[&str]) {
+    let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(status["brakes"]["holding"], json!(wanted), "{status:#}");
+    let page = rig.metrics().await;
+    for brake in ["pause", "cooldown", "max-passes-per-hour"] {
+        let engaged = f64::from(u8::from(wanted.contains(&brake)));
+        page.is(
+            &format!("crisweep_brake_engaged{{brake=\"{brake}\"}}"),
+            engaged,
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_brake_is_visible_and_a_person_gets_past_it() {
+    let off = json!({ "cooldown": "0s", "max_passes_per_hour": 0, "pause": false });
+    let mut rig = Rig::start(nodes::litter(9), json!({ "brakes": off })).await;
+    holding(&rig, &[]).await;
+    for (number, (key, value, brake)) in [
+        ("cooldown", json!("1h"), "cooldown"),
+        ("max_passes_per_hour", json!(1), "max-passes-per-hour"),
+        ("pause", json!(true), "pause"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        rig.configure(&json!({ "brakes": off }));
+        rig.configure(&json!({ "brakes": { key: value } }));
+        assert_eq!(rig.post("/-/reload").await.status, 200);
+        rig.gc("force=true&max_removals=1").await;
+        holding(&rig, &[brake]).await;
+        let body = sent(&rig, numbered(number), 200, "braked").await;
+        let why = body["alerts"][0]["why"].as_str().unwrap();
+        assert!(why.contains(key), "{why}");
+        let before = rig.removals().len();
+        rig.gc("force=true&max_removals=1").await;
+        assert_eq!(rig.removals().len(), before + 1, "{brake}");
+    }
+}
+
+#[tokio::test]
+async fn the_circuit_breaker_is_counted_and_force_passes_it() {
+    let changes =
+        json!({ "gc": { "batch_size": 10 }, "quarantine": { "base": "1ms", "max": "1ms" } });
+    let rig = Rig::start(nodes::leaks(40), changes).await;
+    rig.sim.set_cni_default(Cni::failing());
+    // Some would go, but they are the youngest.
+    for number in 35..40 {
+        let id = rig
+            .sim
+            .sandbox_id(&format!("default/leak-{number}#0"))
+            .unwrap();
+        rig.sim.set_cni(&id, Cni::healthy());
+    }
+    let answer = send(&rig, vec![asks("sandboxes")]).await;
+    let pass = rig.finished(&pass_of(&answer.json())).await;
+    assert_eq!(pass["outcome"], "aborted");
+    let trips = "crisweep_circuit_breaker_trips_total";
+    rig.metrics().await.is(trips, 1.0);
+    assert_eq!(rig.dead_sandboxes(), 40);
+    let pass = rig.gc("force=true").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(rig.dead_sandboxes(), 35);
+    rig.metrics().await.is(trips, 1.0);
+}
