@@ -2,6 +2,6 @@
 
 mod brakes;
 mod duplicates;
-mod hook;
+pub(crate) mod hook;
 mod refused;
 mod routes;

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use crate::support::{Answer, Rig};
 
-pub(super) const PATH: &str = "/webhook/alertmanager";
+pub(crate) const PATH: &str = "/webhook/alertmanager";
 
 /// An alert that fires, as Alertmanager writes it, with these labels.
-pub(super) fn alert(labels: &Value) -> Value {
+pub(crate) fn alert(labels: &Value) -> Value {
     let fingerprint = labels.to_string();
     json!({
         "status": "firing",
@@ -21,19 +21,19 @@ pub(super) fn alert(labels: &Value) -> Value {
 }
 
 /// An alert with the label that asks for these targets.
-pub(super) fn asks(targets: &str) -> Value {
+pub(crate) fn asks(targets: &str) -> Value {
     alert(&json!({ "alertname": "TooMany", "node": "node-1", "crisweep": targets }))
 }
 
 /// The same alert, over.
-pub(super) fn resolved(mut alert: Value) -> Value {
+pub(crate) fn resolved(mut alert: Value) -> Value {
     alert["status"] = json!("resolved");
     alert["endsAt"] = json!("2026-01-02T04:04:05.678Z");
     alert
 }
 
 /// A whole call.
-pub(super) fn call(alerts: Vec<Value>) -> Value {
+pub(crate) fn call(alerts: Vec<Value>) -> Value {
     let alerts = Value::Array(alerts);
     json!({
         "version": "4",
@@ -50,12 +50,12 @@ pub(super) fn call(alerts: Vec<Value>) -> Value {
 }
 
 /// Sends alerts.
-pub(super) async fn send(rig: &Rig, alerts: Vec<Value>) -> Answer {
+pub(crate) async fn send(rig: &Rig, alerts: Vec<Value>) -> Answer {
     rig.post_json(PATH, &call(alerts)).await
 }
 
 /// Sends one alert, asserts the answer's status and what it says of the alert, and returns it.
-pub(super) async fn sent(rig: &Rig, alert: Value, status: u16, result: &str) -> Value {
+pub(crate) async fn sent(rig: &Rig, alert: Value, status: u16, result: &str) -> Value {
     let answer = send(rig, vec![alert]).await;
     assert_eq!(answer.status, status, "{}", answer.text);
     let body = answer.json();
@@ -64,12 +64,12 @@ pub(super) async fn sent(rig: &Rig, alert: Value, status: u16, result: &str) -> 
 }
 
 /// Returns the id of the pass that an answer names.
-pub(super) fn pass_of(answer: &Value) -> String {
+pub(crate) fn pass_of(answer: &Value) -> String {
     answer["alerts"][0]["pass"].as_str().unwrap().to_owned()
 }
 
 /// Asserts how many alerts were counted with a result.
-pub(super) async fn counted(rig: &Rig, result: &str, count: f64) {
+pub(crate) async fn counted(rig: &Rig, result: &str, count: f64) {
     rig.metrics().await.is(
         &format!("crisweep_alerts_total{{result=\"{result}\"}}"),
         count,
