@@ -14,7 +14,7 @@ use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 
 /// How many cases a target sees where nobody says.
-const CASES: u32 = 256;
+const CASES: u32 = 128;
 
 fn cases() -> Config {
     let cases = std::env::var("PROPTEST_CASES")

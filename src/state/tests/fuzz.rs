@@ -9,7 +9,7 @@ const PASSES_MAX: usize = 100;
 
 fn cases() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok();
-    let cases = cases.and_then(|cases| cases.parse().ok()).unwrap_or(64);
+    let cases = cases.and_then(|cases| cases.parse().ok()).unwrap_or(16);
     ProptestConfig {
         failure_persistence: None,
         ..ProptestConfig::with_cases(cases)

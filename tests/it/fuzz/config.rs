@@ -236,6 +236,13 @@ fn a_document_that_unfolds_without_end_is_refused() {
 }
 
 #[test]
+fn a_long_text_that_is_repeated_without_end_is_refused() {
+    let (long, again) = ("x".repeat(500_000), "*a,".repeat(150_000));
+    let error = load("a.yaml", format!("a: &a {long}\nb: [{again}]\n").as_bytes()).unwrap_err();
+    assert!(matches!(error, Error::Syntax { .. }), "{error:?}");
+}
+
+#[test]
 fn an_alias_of_what_was_written_before_is_fine() {
     let text =
         "policy: { protect: { namespaces: &a [kube-system] } }\nweb: { trusted_hosts: *a }\n";
