@@ -1,7 +1,7 @@
 //! What comes from outside may be anything: nothing panics or hangs, and what is refused says why.
 //!
-//! `PROPTEST_CASES=100000 cargo nextest run fuzz`, or `make fuzz`, is the long form; without it each
-//! target sees a few hundred cases. Targets that need private functions stand beside them, in modules of
+//! `PROPTEST_CASES=20000 cargo nextest run fuzz::`, or `make fuzz`, is the long form; without it each
+//! target sees a hundred cases or two. Targets that need private functions stand beside them, in modules of
 //! the same name. What is found is printed, never written down: it becomes a test.
 
 mod config;

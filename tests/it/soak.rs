@@ -91,7 +91,7 @@ async fn seasons_of_churn_leave_what_the_policy_keeps_and_no_more() {
 
 /// What the world asks of the service meanwhile. It answers, whatever becomes of its runtime.
 async fn ask(rig: &Rig, event: usize, season: u32) {
-    if event % 20 == 0 {
+    if event.is_multiple_of(20) {
         let page = rig.metrics().await;
         assert!(page.get("cri_up").is_some());
     }

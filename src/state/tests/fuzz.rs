@@ -9,10 +9,13 @@ const PASSES_MAX: usize = 100;
 
 fn cases() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok();
-    let cases = cases.and_then(|cases| cases.parse().ok()).unwrap_or(16);
+    let cases = cases
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(256_u32);
     ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(cases)
+        // Each writes some hundred records, in four files.
+        ..ProptestConfig::with_cases(cases.div_ceil(16))
     }
 }
 

@@ -127,7 +127,7 @@ impl Churn {
     fn is_found_dead(&mut self, sim: &Sim) {
         let name = self.name("old");
         let pod = (0..5).fold(PodSpec::new(&name), |pod, attempt| {
-            pod.failed("app", attempt, hours(8) - hours(1) * attempt)
+            pod.failed("app", attempt, hours(8 - u64::from(attempt)))
         });
         self.told.exited += 5;
         let ids = sim.add_pod(&pod.created("late", 0, hours(2)).deleted());
