@@ -199,6 +199,12 @@ proptest! {
 }
 
 #[test]
+fn a_key_without_a_name_is_shown_as_one() {
+    let error = load("a.yaml", b"\"\": 1\n").unwrap_err().to_string();
+    assert!(error.starts_with("\"\": "), "{error}");
+}
+
+#[test]
 fn the_sample_comes_round() {
     is_settled("a.yaml", SAMPLE.as_bytes()).unwrap();
 }
