@@ -1,6 +1,6 @@
 # The two commands of the README are `cargo run --release -- demo` and `make test`.
 
-.PHONY: test check unit rules e2e bench demo setup
+.PHONY: test check unit rules e2e bench fuzz soak demo setup
 
 # Everything that must hold before something lands. As root on Debian 12: installs what is missing.
 test: setup check unit rules e2e
@@ -28,6 +28,16 @@ e2e:
 
 bench:
 	cargo bench
+
+# The long form of what `unit` runs with some hundred cases each: CASES=100000 make fuzz
+fuzz: export PROPTEST_CASES = $(or $(CASES),20000)
+fuzz:
+	cargo nextest run --locked --no-fail-fast -E 'test(fuzz::)'
+
+# The long form of what `unit` runs for some seconds; prints memory over time: FOR=1h make soak
+soak: export CRISWEEP_SOAK = $(or $(FOR),5m)
+soak:
+	cargo nextest run --locked --no-capture -E 'test(soak::)'
 
 demo:
 	cargo run --release -- demo

@@ -11,6 +11,7 @@ mod pods;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod unfold;
 mod unserved;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -272,3 +272,8 @@ fn submit(alerts: &[Alert], node: &str, desk: &Desk) -> Asking {
     }
     asking
 }
+
+#[cfg(test)]
+mod tests {
+    mod fuzz;
+}

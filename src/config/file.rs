@@ -6,8 +6,8 @@ use std::path::Path;
 
 use ::config::{ConfigError, File, FileFormat, Source};
 
-use super::Error;
 use super::given::Given;
+use super::{Error, unfold};
 
 /// The largest file that is read.
 pub(super) const FILE_MAX: u64 = 1 << 20;
@@ -28,6 +28,12 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Given>, Error> {
     let is_blank = |line: &str| line.is_empty() || line.starts_with('#') || line == "---";
     if text.lines().map(str::trim).all(is_blank) {
         return Ok(BTreeMap::new());
+    }
+    if format == FileFormat::Yaml {
+        unfold::check(&text).map_err(|too_much| Error::Syntax {
+            path: path.to_owned(),
+            source: Box::new(too_much),
+        })?;
     }
     let table = File::from_str(&text, format).collect().map_err(|error| {
         // The parser's own words, without the wrapper's.

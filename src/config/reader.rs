@@ -169,6 +169,10 @@ impl Reader {
     pub(super) fn refuse_unknown(&mut self) {
         let mut unknown = Vec::new();
         self.walk(&self.file, "", &mut unknown);
+        // An empty name would be told of by nothing.
+        for problem in unknown.iter_mut().filter(|it| it.key.is_empty()) {
+            "\"\"".clone_into(&mut problem.key);
+        }
         for key in self
             .env
             .keys()

@@ -1,6 +1,7 @@
 //! The journal in its file: laps, torn and flipped bytes, other versions and sizes.
 
 mod failures;
+mod fuzz;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+mod fuzz;
+
 use super::*;
 
 const UID: &str = "0b5ad5c4-5b3c-4d9e-8f0a-3c5d9a6f1e22";

@@ -1,0 +1,86 @@
+//! What comes from outside may be anything: nothing panics or hangs, and what is refused says why.
+//!
+//! `PROPTEST_CASES=20000 cargo nextest run fuzz::`, or `make fuzz`, is the long form; without it each
+//! target sees a hundred cases or two. Targets that need private functions stand beside them, in modules of
+//! the same name. What is found is printed, never written down: it becomes a test.
+
+mod config;
+mod lists;
+mod names;
+mod webhook;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{Config, TestRunner};
+
+/// How many cases a target sees where nobody says.
+const CASES: u32 = 128;
+
+fn cases() -> Config {
+    let cases = std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok());
+    Config {
+        cases: cases.unwrap_or(CASES),
+        failure_persistence: None,
+        ..Config::default()
+    }
+}
+
+/// Something that happens to bytes on their way.
+#[derive(Clone, Debug)]
+enum Edit {
+    Flip(Index, u8),
+    Insert(Index, Vec<u8>),
+    Cut(Index, usize),
+    Repeat(Index, usize, usize),
+    End(Index),
+}
+
+/// Some edits; `words` are what the format gives a meaning to.
+fn edits(words: &'static [&'static str]) -> impl Strategy<Value = Vec<Edit>> {
+    let at = any::<Index>;
+    let word = proptest::sample::select(words).prop_map(|word| word.as_bytes().to_vec());
+    let edit = prop_oneof![
+        1 => (at(), 0..8_u8).prop_map(|(at, bit)| Edit::Flip(at, bit)),
+        1 => (at(), prop::collection::vec(any::<u8>(), 1..8)).prop_map(|(at, bytes)| Edit::Insert(at, bytes)),
+        4 => (at(), word).prop_map(|(at, word)| Edit::Insert(at, word)),
+        1 => (at(), 1..40_usize).prop_map(|(at, length)| Edit::Cut(at, length)),
+        1 => (at(), 1..40_usize, 1..50_usize).prop_map(|(at, length, times)| Edit::Repeat(at, length, times)),
+        1 => at().prop_map(Edit::End),
+    ];
+    prop::collection::vec(edit, 0..6)
+}
+
+fn edited(mut bytes: Vec<u8>, edits: &[Edit]) -> Vec<u8> {
+    for edit in edits {
+        let end = |from: usize, length: usize| (from + length).min(bytes.len());
+        match edit {
+            Edit::Flip(at, bit) if !bytes.is_empty() => {
+                let at = at.index(bytes.len());
+                bytes[at] ^= 1 << bit;
+            }
+            Edit::Flip(..) => {}
+            Edit::Insert(at, new) => {
+                let at = at.index(bytes.len() + 1);
+                bytes.splice(at..at, new.iter().copied());
+            }
+            Edit::Cut(at, length) => {
+                let at = at.index(bytes.len() + 1);
+                bytes.drain(at..end(at, *length));
+            }
+            Edit::Repeat(at, length, times) => {
+                let at = at.index(bytes.len() + 1);
+                let piece = bytes[at..end(at, *length)].repeat(*times);
+                bytes.splice(at..at, piece);
+            }
+            Edit::End(at) => bytes.truncate(at.index(bytes.len() + 1)),
+        }
+    }
+    bytes
+}
+
+/// Runs a property that asks a running service.
+fn asked<S: Strategy>(strategy: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>) {
+    TestRunner::new(cases()).run(strategy, test).unwrap();
+}

@@ -1,0 +1,49 @@
+//! What the service holds, season after season.
+
+use std::time::{Duration, Instant};
+
+/// Lines that the report has at most.
+const LINES: usize = 12;
+
+/// Resident memory over time.
+pub(super) struct Memory {
+    began: Instant,
+    samples: Vec<(Duration, u64)>,
+}
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            samples: Vec::new(),
+        }
+    }
+
+    /// Reads a process's resident memory.
+    pub(super) fn sample(&mut self, pid: u32) {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let kib = line.unwrap().split_whitespace().nth(1).unwrap();
+        self.samples
+            .push((self.began.elapsed(), kib.parse().unwrap()));
+    }
+
+    /// Prints some samples, and by how much the last quarter's mean is above the second's.
+    pub(super) fn report(&self) {
+        for (at, kib) in self.samples.iter().step_by(self.samples.len() / LINES + 1) {
+            println!("after {:>4} s: resident {kib} KiB", at.as_secs());
+        }
+        let quarter = self.samples.len() / 4;
+        if quarter == 0 {
+            println!("too short to say how memory grows");
+            return;
+        }
+        let second = mean(&self.samples[quarter..2 * quarter]);
+        let last = mean(&self.samples[3 * quarter..]);
+        println!("resident, mean: {second} KiB in the second quarter, {last} KiB in the last");
+    }
+}
+
+fn mean(samples: &[(Duration, u64)]) -> u64 {
+    samples.iter().map(|(_, kib)| kib).sum::<u64>() / samples.len() as u64
+}
