@@ -94,7 +94,7 @@ fn counted(page: &Page, wanted: usize) {
     let all: f64 = results.into_iter().filter_map(count).sum();
     #[expect(clippy::cast_precision_loss, reason = "some thousands")]
     let wanted = wanted as f64;
-    assert_eq!(all, wanted);
+    assert!((all - wanted).abs() < 0.5, "{all} of {wanted}");
 }
 
 #[tokio::test]
