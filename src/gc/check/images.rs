@@ -83,9 +83,6 @@ pub(super) fn rule(
     if !rows.iter().any(|row| is_as_planned(row, removal)) {
         return Some("is in another state than planned");
     }
-    if last_used.is_some_and(|at| at > node.snapshot.taken_at) {
-        return Some("was used later than the node was looked at");
-    }
     // Removing one record may remove the id.
     for row in rows {
         let rule = need_rule(node, policy, store, row, going);
@@ -158,6 +155,10 @@ fn need_rule(
     let mut names = image.repo_tags.iter().chain(&image.repo_digests);
     if names.any(|name| policy.images.keep.iter().any(|it| it.matches(name))) {
         return Some("matches policy.images.keep");
+    }
+    let last_used = store.ages.get(&image.key()).and_then(|age| age.last_used);
+    if last_used.is_some_and(|at| at > node.snapshot.taken_at) {
+        return Some("was used later than the node was looked at");
     }
     (!node.older_than(first_seen(node, store, image), policy.images.min_age))
         .then_some("is younger than min_age")
