@@ -24,6 +24,7 @@ pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> H
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>crisweep on {node}</title>\n\
+         <style>td {{ overflow-wrap: anywhere; vertical-align: top }}</style>\n\
          <h1>crisweep {version} on {node}</h1>\n<p>Mode: {mode}</p>\n<ul>\n\
          <li><a href=\"/metrics\">Metrics</a></li>\n\
          <li><a href=\"/api/v1/status\">Status</a></li>\n\
