@@ -2,7 +2,7 @@
 # Measures, on a real containerd, what a pass costs a pod that starts meanwhile, on a disk of 300 IOPS
 # and on a fast one, and how long a pass takes beside a fixed number of removals at a time.
 #
-#   sudo benches/pacing.sh [throttled | fast | pass]...      all three without arguments; 10 minutes
+#   sudo benches/pacing.sh [throttled | fast | pass]...      all three without arguments; 10 minutes, and the build
 #
 # Needs what tests/e2e/setup.sh installs, and version 1 of the control groups' blkio. The disk is an
 # ext4 on a loop device; its medium is a file in CRISWEEP_PACING_MEDIUM (/dev/shm). Node, mounts, limits
@@ -12,9 +12,9 @@ cd "$(dirname "$0")/.."
 
 filter() {
   case $1 in
-    throttled) echo 'test(on_a_throttled_disk)' ;;
-    fast) echo 'test(pod_starts_beside_a_pass_on_a_fast_disk)' ;;
-    pass) echo 'test(a_pass_on_a_fast_disk)' ;;
+    throttled) echo 'test(=pacing::pod_starts_beside_a_pass_on_a_throttled_disk)' ;;
+    fast) echo 'test(=pacing::pod_starts_beside_a_pass_on_a_fast_disk)' ;;
+    pass) echo 'test(=pacing::a_pass_on_a_fast_disk)' ;;
     *)
       echo "usage: benches/pacing.sh [throttled | fast | pass]..." >&2
       exit 2
@@ -35,5 +35,6 @@ trap 'rm -rf "$CRISWEEP_PACING_MEDIUM"' EXIT
 for what in "$@"; do
   only=$(filter "$what")
   rm -f "$CRISWEEP_PACING_MEDIUM/disk"
-  cargo nextest run --locked --features e2e --test e2e --run-ignored only --no-capture -E "$only"
+  cargo nextest run --locked --cargo-profile release --features e2e --test e2e \
+    --run-ignored only --no-capture -E "$only"
 done

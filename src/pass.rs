@@ -33,7 +33,7 @@ use crate::quarantine::{BackOff, Quarantine};
 use crate::record::Record;
 use crate::report::Outcome;
 use crate::state::Journal;
-use batch::{Executor, Gauge};
+use batch::{Executor, Gauge, Until};
 use end::{End, outcome};
 use queue::{Next, Queue};
 use remove::{Gone, Hands};
@@ -225,20 +225,24 @@ impl<'a> Run<'a> {
         }
         let planned = plan.removals.len();
         let mut queue = Queue::new(plan.removals, self.runner.known_failures());
-        while !queue.is_empty() {
-            self.bounds()?;
-            if look.started.elapsed() > self.rules.max_age {
-                *look = self.look_again().await?;
-                self.still_due(look, target, &mut queue)?;
+        while !queue.is_empty() || !self.executor.only_slow() {
+            if !queue.is_empty() {
+                self.bounds()?;
+                if look.started.elapsed() > self.rules.max_age {
+                    *look = self.look_again().await?;
+                    self.still_due(look, target, &mut queue)?;
+                }
             }
             let ran = match queue.next(self.batch_size(usize::MAX)) {
                 Next::Batch(batch) => {
                     let number = self.next_number(target);
-                    let ran = self.batch(target, number, batch, look).await;
+                    let until = self.next_batch_begins(&queue);
+                    let ran = self.batch(target, number, batch, look, until).await;
                     tell::progress(self.record, target, number, planned);
                     ran
                 }
                 Next::Wait if !self.executor.is_idle() => self.wait().await,
+                Next::Done if !self.executor.only_slow() => self.wait().await,
                 Next::Wait | Next::Done => break,
             };
             self.conclude(target, &ran.ended, &mut queue);
@@ -256,6 +260,16 @@ impl<'a> Run<'a> {
             }
         }
         Ok(planned > 0)
+    }
+
+    /// Returns when the batch after this one begins: at once when there is room, unless there is a rest
+    /// before it, or none.
+    fn next_batch_begins(&self, queue: &Queue) -> Until {
+        if queue.is_empty() || !self.rules.batch_pause.is_zero() {
+            Until::OnlySlow
+        } else {
+            Until::Room
+        }
     }
 
     /// Returns how many of so many the next batch takes.
@@ -282,6 +296,9 @@ impl<'a> Run<'a> {
             () = self.record.cancelled().cancelled() => return Err(self.stopped()),
         };
         let look = look.map_err(|error| End::NoLook(error.to_string()))?;
+        if look.containers.is_ok() {
+            self.executor.listed(look.timings.containers);
+        }
         if let Ok(sandboxes) = &look.sandboxes
             && sandboxes.coverage == Coverage::Whole
         {

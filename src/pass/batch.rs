@@ -1,11 +1,10 @@
 //! Runs the removals of a batch, a few at a time, and lets slow ones run on beside later batches.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +33,27 @@ pub(super) struct Done {
     pub(super) batch: u64,
 }
 
-type Running = Pin<Box<dyn Future<Output = (u64, Removal, Outcome)> + Send>>;
+/// How long the batch after this one waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Until one more removal may start.
+    Room,
+    /// Until none is in flight but slow ones, which run on beside what comes.
+    OnlySlow,
+}
+
+/// A removal in flight.
+#[derive(Clone, Copy, Debug)]
+struct Started {
+    at: Instant,
+    batch: u64,
+    target: Target,
+    /// It waits for something else than the disk, and counts no longer.
+    waits: bool,
+}
+
+/// What a task that removes one object ends with: its number, what came of it, how long that took.
+type Ended = (u64, Removal, Outcome, Duration);
 
 /// Removals in flight.
 pub(super) struct Executor {
@@ -43,9 +62,10 @@ pub(super) struct Executor {
     one_by_one: OneByOne,
     pressure: Gauge,
     began: Instant,
-    running: FuturesUnordered<Running>,
-    /// When each one in flight began, and in which batch; by a number that only grows.
-    started: BTreeMap<u64, (Instant, u64)>,
+    /// Tasks of their own, so that they go on while the pass looks or waits for its journal.
+    running: JoinSet<Ended>,
+    /// Each one in flight, by a number that only grows.
+    started: BTreeMap<u64, Started>,
     next_number: u64,
     /// The one started last of those that have ended; what began before it was overtaken.
     last_ended: Option<u64>,
@@ -69,7 +89,7 @@ impl Executor {
             one_by_one: OneByOne::default(),
             pressure,
             began: Instant::now(),
-            running: FuturesUnordered::new(),
+            running: JoinSet::new(),
             started: BTreeMap::new(),
             next_number: 0,
             last_ended: None,
@@ -79,12 +99,13 @@ impl Executor {
         }
     }
 
-    /// Starts every removal of the batch and returns when only slow ones are left in flight. Stops
-    /// starting on cancel and as soon as the runtime is lost; returns what was not started.
+    /// Starts every removal of the batch and returns as `until` says. Stops starting on cancel and as soon
+    /// as the runtime is lost, and then lets none but slow ones in flight; returns what was not started.
     pub(super) async fn run(
         &mut self,
         number: u64,
         batch: Vec<Removal>,
+        until: Until,
         mut on_done: impl FnMut(Done),
     ) -> VecDeque<Removal> {
         let mut waiting: VecDeque<Removal> = batch.into();
@@ -99,7 +120,11 @@ impl Executor {
                 };
                 self.start(removal, number, None);
             }
-            if (held || waiting.is_empty()) && self.only_slow() {
+            let over = match until {
+                Until::Room if !held => waiting.is_empty() && self.has_room(),
+                Until::Room | Until::OnlySlow => (held || waiting.is_empty()) && self.only_slow(),
+            };
+            if over {
                 return waiting;
             }
             if let Some(done) = self.next().await {
@@ -180,9 +205,20 @@ impl Executor {
         self.running.len()
     }
 
+    /// Notes how long the runtime took to list its containers.
+    pub(super) fn listed(&mut self, took: Duration) {
+        self.pace.listed(took);
+    }
+
     /// Returns how many removals may be in flight at a time just now.
     pub(super) fn limit(&self) -> usize {
         self.pace.limit()
+    }
+
+    /// Says whether one more removal may start now.
+    fn has_room(&mut self) -> bool {
+        let (fast, slow) = self.in_flight();
+        self.pace.may_start(fast.len(), slow)
     }
 
     fn may_start(&mut self) -> bool {
@@ -202,24 +238,29 @@ impl Executor {
     }
 
     /// Says whether nothing is in flight that would not be let run on beside others.
-    fn only_slow(&self) -> bool {
+    pub(super) fn only_slow(&mut self) -> bool {
         let (fast, slow) = self.in_flight();
         let mut fast = fast.iter();
         fast.all(|age| self.pace.may_scout(*age / 2, slow))
     }
 
-    /// Returns the ages of those in flight that count, and how many do not.
-    fn in_flight(&self) -> (Vec<Duration>, usize) {
+    /// Returns the ages of those in flight that count, and how many do not. Only sandboxes have a network
+    /// to wait for before a second is over: of the others the age is no sign, and zero here.
+    fn in_flight(&mut self) -> (Vec<Duration>, usize) {
         let patience = self.pace.patience();
-        let is_fast = |number: u64, age: Duration| {
-            let overtaken = self.last_ended.is_some_and(|last| number < last);
-            age < SLOW && !(overtaken && age >= patience)
-        };
-        let ages = self.started.iter().map(|(n, (at, _))| (*n, at.elapsed()));
-        let fast: Vec<Duration> = ages
-            .filter(|(number, age)| is_fast(*number, *age))
-            .map(|(_, age)| age)
-            .collect();
+        let mut fast = Vec::new();
+        for (number, started) in &mut self.started {
+            let age = started.at.elapsed();
+            let overtaken = self.last_ended.is_some_and(|last| *number < last);
+            let network = started.target == Target::Sandboxes;
+            if !started.waits && (age >= SLOW || (network && overtaken && age >= patience)) {
+                started.waits = true;
+                self.pace.waits(age);
+            }
+            if !started.waits {
+                fast.push(if network { age } else { Duration::ZERO });
+            }
+        }
         let slow = self.started.len() - fast.len();
         (fast, slow)
     }
@@ -227,12 +268,19 @@ impl Executor {
     fn start(&mut self, removal: Removal, batch: u64, look: Option<&Arc<Look>>) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
-        self.started.insert(number, (Instant::now(), batch));
+        let started = Started {
+            at: Instant::now(),
+            batch,
+            target: removal.subject.target,
+            waits: false,
+        };
+        self.started.insert(number, started);
         let (hands, look) = (Arc::clone(&self.hands), look.cloned());
-        self.running.push(Box::pin(async move {
+        let at = started.at;
+        self.running.spawn(async move {
             let outcome = remove(&hands, look.as_ref(), &removal).await;
-            (number, removal, outcome)
-        }));
+            (number, removal, outcome, at.elapsed())
+        });
         number
     }
 
@@ -242,7 +290,7 @@ impl Executor {
         let ages = [patience, (2 * patience).min(SLOW), SLOW];
         let started = self.started.values();
         let turns_slow = started
-            .flat_map(|(at, _)| ages.map(|age| *at + age))
+            .flat_map(|started| ages.map(|age| started.at + age))
             .chain(self.rest_until)
             .filter(|at| *at > Instant::now())
             .min()
@@ -251,13 +299,16 @@ impl Executor {
         // A cancel starts nothing new, but what is in flight is waited for. A rest is not.
         let idle = self.running.is_empty();
         let ended = tokio::select! {
-            ended = self.running.next(), if !idle => ended,
+            ended = self.running.join_next(), if !idle => ended,
             () = self.stop.cancelled(), if idle => None,
             () = tokio::time::sleep_until(turns_slow) => None,
         };
-        let (number, removal, outcome) = ended?;
-        let (started, batch) = self.started.remove(&number)?;
-        let latency = started.elapsed();
+        let (number, removal, outcome, latency) = match ended? {
+            Ok(ended) => ended,
+            // A panic is a bug, and ends the pass as it would without a task of its own.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        };
+        let Started { batch, waits, .. } = self.started.remove(&number)?;
         self.last_ended = self.last_ended.max(Some(number));
         if latency < self.pace.patience() {
             self.scouts = 0;
@@ -265,7 +316,9 @@ impl Executor {
         match removal.subject.target {
             Target::Images => self.one_by_one.ended(latency),
             Target::Containers | Target::Sandboxes | Target::Logs => {
-                self.pace.ended(latency, self.began.elapsed());
+                if !waits {
+                    self.pace.ended(latency, self.began.elapsed());
+                }
                 self.rest_until = Some(Instant::now() + self.pace.rest(latency));
             }
         }

@@ -9,6 +9,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::batch::Until;
 use super::end::End;
 use super::{Run, tell};
 use crate::gc::{Removal, Target};
@@ -63,7 +64,9 @@ impl Run<'_> {
             let size = self.batch_size(due.len());
             let batch: Vec<Removal> = due.drain(..size).collect();
             let number = self.next_number(Target::Images);
-            let open = self.batch(Target::Images, number, batch, look).await.open;
+            let until = Until::OnlySlow;
+            let ran = self.batch(Target::Images, number, batch, look, until).await;
+            let open = ran.open;
             tell::progress(self.record, Target::Images, number, planned);
             self.breaker()?;
             if open.is_empty() {

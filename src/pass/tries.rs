@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::batch::Until;
 use super::queue::{Ending, Queue};
 use super::tally::Tally;
 use super::{JOURNAL_PATIENCE, Run};
@@ -17,13 +18,14 @@ pub(super) struct Ran {
 }
 
 impl Run<'_> {
-    /// Runs one batch. `look` is the one that it rests on.
+    /// Runs one batch. `look` is the one that it rests on; `until` does not concern images.
     pub(super) async fn batch(
         &mut self,
         target: Target,
         number: u64,
         batch: Vec<Removal>,
         look: &Arc<Look>,
+        until: Until,
     ) -> Ran {
         self.batches += 1;
         let size = batch.len();
@@ -55,7 +57,7 @@ impl Run<'_> {
                     .await
             }
             Target::Containers | Target::Sandboxes | Target::Logs => {
-                executor.run(number, batch, on_done).await
+                executor.run(number, batch, until, on_done).await
             }
         };
         let mut ran = self.ran(tally);

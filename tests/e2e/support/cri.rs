@@ -6,10 +6,11 @@ use std::time::Duration;
 use crisweep::cri::proto::image_service_client::ImageServiceClient;
 use crisweep::cri::proto::runtime_service_client::RuntimeServiceClient;
 use crisweep::cri::proto::{
-    Container, ContainerConfig, ContainerStatus, ContainerStatusRequest, CreateContainerRequest,
-    Image, ListContainersRequest, ListImagesRequest, ListPodSandboxRequest, PodSandbox,
-    PodSandboxConfig, RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
-    StartContainerRequest, StopPodSandboxRequest, VersionRequest, VersionResponse,
+    Container, ContainerConfig, ContainerFilter, ContainerStatus, ContainerStatusRequest,
+    CreateContainerRequest, Image, ListContainersRequest, ListImagesRequest, ListPodSandboxRequest,
+    PodSandbox, PodSandboxConfig, PodSandboxStatusRequest, RemoveContainerRequest,
+    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopPodSandboxRequest,
+    VersionRequest, VersionResponse,
 };
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
@@ -108,6 +109,23 @@ impl Cri {
         response
             .status
             .ok_or_else(|| Status::internal("an answer without a status"))
+    }
+
+    /// Asks what the service asks right before it removes a sandbox.
+    pub(crate) async fn ask_about_sandbox(&self, id: &str) {
+        let status = PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_owned(),
+            verbose: false,
+        };
+        let containers = ListContainersRequest {
+            filter: Some(ContainerFilter {
+                pod_sandbox_id: id.to_owned(),
+                ..Default::default()
+            }),
+        };
+        let mut runtime = self.runtime.clone();
+        runtime.pod_sandbox_status(status).await.unwrap();
+        runtime.list_containers(containers).await.unwrap();
     }
 
     /// Makes a pod's sandbox and returns its id.

@@ -1,0 +1,230 @@
+use super::*;
+
+/// Runs `pace` on a disk that needs `latency(limit)` for each of `limit` removals in flight.
+fn drive(pace: &mut Pace, removals: usize, latency: impl Fn(usize) -> Duration) -> Vec<usize> {
+    let mut now = Duration::ZERO;
+    (0..removals)
+        .map(|_| {
+            let each = latency(pace.limit());
+            now += each / u32::try_from(pace.limit()).unwrap();
+            pace.ended(each, now);
+            pace.limit()
+        })
+        .collect()
+}
+
+#[test]
+fn grows_to_the_ceiling_where_it_pays() {
+    let mut pace = Pace::new(8);
+    let limits = drive(&mut pace, 400, |_| Duration::from_millis(10));
+    assert_eq!(limits.last(), Some(&8));
+    assert!(limits.iter().all(|limit| *limit <= 8));
+}
+
+#[test]
+fn stays_low_where_the_disk_is_the_limit() {
+    let mut pace = Pace::new(8);
+    let limits = drive(&mut pace, 400, |n| {
+        Duration::from_millis(150) * u32::try_from(n).unwrap()
+    });
+    assert!(limits.iter().all(|limit| *limit <= 3), "{limits:?}");
+}
+
+#[test]
+fn halves_when_latency_rises() {
+    let mut pace = Pace::new(8);
+    drive(&mut pace, 400, |_| Duration::from_millis(10));
+    let limits = drive(&mut pace, 120, |_| Duration::from_millis(200));
+    assert!(limits.last().unwrap() < &4, "{limits:?}");
+}
+
+#[test]
+fn slow_ones_do_not_count_unless_the_disk_is_under_pressure() {
+    let mut pace = Pace::new(8);
+    assert!(pace.may_start(1, SLOW_MAX - 1));
+    assert!(!pace.may_start(1, SLOW_MAX));
+    assert!(!pace.may_start(2, 0));
+    pace.pressure(Pressure::Lasting);
+    assert_eq!(pace.limit(), 1);
+    assert!(!pace.may_start(0, SLOW_MAX_UNDER_PRESSURE));
+    pace.pressure(Pressure::Low);
+    assert!(pace.may_start(0, SLOW_MAX_UNDER_PRESSURE));
+}
+
+#[test]
+fn a_brief_pressure_counts_where_removals_take_long() {
+    let mut pace = Pace::new(8);
+    drive(&mut pace, 50, |_| Duration::from_millis(10));
+    let before = pace.limit();
+    pace.pressure(Pressure::Brief);
+    assert_eq!((pace.is_pressed(), pace.limit()), (false, before));
+    drive(&mut pace, 50, |_| Duration::from_millis(200));
+    pace.pressure(Pressure::Brief);
+    assert!(pace.is_pressed());
+    assert!(pace.limit() <= before / 2);
+}
+
+#[test]
+fn rests_as_long_as_a_removal_took_while_they_are_a_burden_to_the_disk() {
+    let millis = Duration::from_millis;
+    let mut pace = Pace::new(8);
+    assert_eq!(
+        pace.rest(millis(200)),
+        Duration::ZERO,
+        "a network's teardown, say"
+    );
+    pace.pressure(Pressure::Lasting);
+    assert_eq!(pace.rest(millis(200)), millis(200));
+    assert_eq!(
+        pace.rest(millis(49)),
+        Duration::ZERO,
+        "others are the burden"
+    );
+    assert_eq!(pace.rest(Duration::from_secs(30)), REST_MAX);
+    pace.pressure(Pressure::Low);
+    assert_eq!(pace.rest(millis(200)), Duration::ZERO);
+}
+
+#[test]
+fn pressure_halves_quick_ones_once_and_those_that_suffer_until_one_is_left() {
+    let mut pace = Pace::new(8);
+    drive(&mut pace, 100, |_| Duration::from_millis(5));
+    assert_eq!(pace.limit(), 8);
+    for _ in 0..3 {
+        pace.pressure(Pressure::Lasting);
+        assert_eq!(pace.limit(), 4);
+        drive(&mut pace, 1, |_| Duration::from_millis(5));
+    }
+    drive(&mut pace, 400, |_| Duration::from_millis(5));
+    assert_eq!(pace.limit(), 8, "it does them no harm");
+    drive(&mut pace, 20, |_| Duration::from_millis(30));
+    for limit in [4, 2, 1, 1] {
+        pace.pressure(Pressure::Lasting);
+        assert_eq!(pace.limit(), limit);
+    }
+    drive(&mut pace, 400, |_| Duration::from_millis(30));
+    assert_eq!(pace.limit(), 1, "no growth under pressure");
+    drive(&mut pace, 400, |_| Duration::from_millis(5));
+    assert_eq!(pace.limit(), 8, "well again");
+}
+
+#[test]
+fn starts_with_one_under_pressure_until_they_are_known_to_be_quick() {
+    let mut pace = Pace::new(8);
+    pace.pressure(Pressure::Lasting);
+    assert_eq!(pace.limit(), 1);
+    let limits = drive(&mut pace, 200, |_| Duration::from_millis(5));
+    assert_eq!(limits.last(), Some(&8));
+}
+
+#[test]
+fn those_that_wait_are_made_up_for_except_under_pressure() {
+    let millis = Duration::from_millis;
+    let mut pace = Pace::new(8);
+    drive(&mut pace, 100, |_| millis(10));
+    assert!(pace.may_start(7, 0) && !pace.may_start(8, 0));
+    // Half of the time goes to such.
+    for _ in 0..200 {
+        pace.waits(millis(10));
+        drive(&mut pace, 1, |_| millis(10));
+    }
+    assert_eq!(pace.limit(), 8);
+    assert!(pace.may_start(14, 0) && !pace.may_start(17, 0));
+    pace.pressure(Pressure::Lasting);
+    pace.pressure(Pressure::Lasting);
+    assert!(!pace.may_start(pace.limit(), 0));
+    pace.pressure(Pressure::Low);
+    for _ in 0..200 {
+        pace.waits(millis(20));
+    }
+    assert!(!pace.may_start(4 * pace.limit(), 0), "not without end");
+}
+
+#[test]
+fn a_list_that_takes_much_longer_than_it_can_halves() {
+    let mut pace = Pace::new(8);
+    let millis = Duration::from_millis;
+    drive(&mut pace, 100, |_| millis(5));
+    for (took, limit) in [(100, 8), (240, 8), (90, 8), (280, 4), (280, 2), (80, 2)] {
+        pace.listed(millis(took));
+        assert_eq!(pace.limit(), limit, "after {took} ms");
+    }
+    drive(&mut pace, 200, |_| millis(5));
+    assert_eq!(pace.limit(), 8, "well again");
+}
+
+#[test]
+fn quick_ones_soon_reach_the_ceiling() {
+    let mut pace = Pace::new(8);
+    let limits = drive(&mut pace, 24, |_| Duration::from_millis(5));
+    assert_eq!((limits[0], limits[23]), (2, 8));
+}
+
+#[test]
+fn quick_ones_stay_where_more_makes_nothing_faster() {
+    let mut pace = Pace::new(16);
+    // Three at a time are as fast as it gets: from four on each takes longer than quick.
+    let at_a_time = |n: usize| Duration::from_millis(15) * u32::try_from(n.max(3)).unwrap() / 3;
+    let limits = drive(&mut pace, 1_000, at_a_time);
+    let settled = &limits[100..];
+    assert!(settled.iter().all(|n| (3..=5).contains(n)), "{limits:?}");
+}
+
+#[test]
+fn those_that_go_one_at_a_time_rest_when_the_disk_is_slow_and_not_for_ever() {
+    let millis = Duration::from_millis;
+    let mut pace = OneByOne::default();
+    assert_eq!(pace.rest(true), Duration::ZERO, "nothing went yet");
+    pace.ended(millis(10));
+    assert_eq!(pace.rest(false), Duration::ZERO);
+    assert_eq!(pace.rest(true), REST_UNDER_PRESSURE_MIN);
+    pace.ended(millis(15));
+    assert_eq!(pace.rest(false), Duration::ZERO, "noise");
+    pace.ended(millis(31));
+    assert_eq!(pace.rest(false), millis(31));
+    pace.ended(millis(900));
+    assert_eq!(
+        (pace.rest(false), pace.rest(true)),
+        (millis(900), millis(900))
+    );
+    pace.ended(Duration::from_secs(60));
+    assert_eq!((pace.rest(false), pace.rest(true)), (REST_MAX, REST_MAX));
+    pace.ended(millis(12));
+    assert_eq!(pace.rest(false), Duration::ZERO, "well again");
+}
+
+#[test]
+fn patience_follows_the_usual_latency() {
+    let mut pace = Pace::new(8);
+    assert_eq!(pace.patience(), SLOW, "nothing is usual yet");
+    drive(&mut pace, 50, |_| Duration::from_millis(1));
+    assert_eq!(pace.patience(), PATIENCE_MIN);
+    drive(&mut pace, 50, |_| Duration::from_millis(100));
+    let patience = pace.patience().as_millis();
+    assert!((190..=200).contains(&patience), "{patience}");
+    drive(&mut pace, 50, |_| Duration::from_millis(900));
+    assert_eq!(pace.patience(), SLOW);
+}
+
+#[test]
+fn a_scout_goes_when_all_take_clearly_longer_and_the_disk_is_not_under_pressure() {
+    let mut pace = Pace::new(8);
+    drive(&mut pace, 50, |_| Duration::from_millis(10));
+    let long = pace.patience();
+    assert!(pace.may_scout(long, SLOW_MAX - 1));
+    assert!(!pace.may_scout(long, SLOW_MAX));
+    assert!(!pace.may_scout(long.mul_f64(0.9), 0));
+    pace.pressure(Pressure::Lasting);
+    assert!(pace.may_scout(SLOW, 0), "quick ones still end");
+    pace.pressure(Pressure::Lasting);
+    assert!(!pace.may_scout(SLOW, 0), "none does: the disk stalls");
+}
+
+#[test]
+fn never_falls_below_one() {
+    let mut pace = Pace::new(0);
+    for _ in 0..10 {
+        pace.pressure(Pressure::Lasting);
+    }
+    assert_eq!(pace.limit(), 1);
+}
