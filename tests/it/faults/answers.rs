@@ -1,12 +1,12 @@
 //! Answers that are garbage, empty, or the error that says nothing (`UNKNOWN`).
 
-use crisweep::sim::{Fault, Rpc};
+use crisweep::sim::{DEFAULT_IMAGE, Fault, NodeBuilder, PodSpec, Rpc, hours};
 use serde_json::json;
 use tonic::Code;
 
 use super::occasions::{self, asked, assert_met};
 use super::{answers, heals};
-use crate::support::Rig;
+use crate::support::{Rig, nodes};
 
 /// No protobuf: a number that does not end.
 const NO_PROTOBUF: [u8; 12] = [0xff; 12];
@@ -71,6 +71,8 @@ async fn an_empty_answer_takes_nothing_that_is_needed() {
     for rpc in asked(|_| true) {
         let rig = misbehaves(rpc, Fault::garbage([])).await;
         let lists = [
+            Rpc::ListContainers,
+            Rpc::StreamContainers,
             Rpc::ListPodSandbox,
             Rpc::StreamPodSandboxes,
             Rpc::ContainersListStream,
@@ -81,4 +83,38 @@ async fn an_empty_answer_takes_nothing_that_is_needed() {
         rig.sim.clear_faults();
         heals(&rig).await;
     }
+}
+
+/// With an empty list every image is unused, and the question right before a removal gets the same lie.
+#[tokio::test]
+async fn an_empty_list_of_containers_makes_no_image_unused_and_no_sandbox_empty() {
+    let images = json!({ "min_age": "0s", "prune_unused_after": "1ms" });
+    let node = nodes::litter(3).image(DEFAULT_IMAGE, 1 << 20);
+    let node = node.image("registry.example/idle:1", 4 << 20);
+    let rig = Rig::start(node, json!({ "policy": { "images": images } })).await;
+    rig.sim.set_fault(Rpc::ListContainers, Fault::garbage([]));
+    let page = answers(&rig).await;
+    page.is("cri_list_complete{list=\"containers\"}", 0.0);
+    page.is("cri_list_complete{list=\"sandboxes\"}", 1.0);
+    rig.gc("").await;
+    rig.nothing_was_touched();
+    rig.sim.clear_faults();
+    heals(&rig).await;
+    assert_eq!(rig.subjects(Rpc::RemoveImage), ["registry.example/idle:1"]);
+}
+
+#[tokio::test]
+async fn a_drained_node_without_any_container_is_cleaned_at_once() {
+    let leaked = |number| {
+        let pod = PodSpec::new(&format!("leak-{number}")).without_sandbox();
+        pod.leaked_sandbox(0, hours(3)).leaked_sandbox(1, hours(2))
+    };
+    let node = NodeBuilder::new().pods(5, move |number| leaked(number).deleted());
+    let rig = Rig::start(node, json!({})).await;
+    let page = answers(&rig).await;
+    page.is("cri_list_complete{list=\"containers\"}", 1.0);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    // Nobody names a pod, so that none is known to be deleted.
+    assert_eq!(pass["targets"]["sandboxes"]["removed"], 5, "{pass:#}");
 }
