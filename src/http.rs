@@ -51,7 +51,7 @@ const HEAVY_MAX: usize = 2;
 #[derive(Clone, Debug)]
 pub struct Live {
     /// Alert routes; empty: by the label `crisweep`.
-    pub routes: Vec<Route>,
+    pub routes: Arc<[Route]>,
     /// The mode's name.
     pub mode: &'static str,
 }

@@ -77,7 +77,7 @@ struct Peer {
 #[derive(Clone)]
 pub struct Desk {
     /// Says where alerts go just now: a reload may change it.
-    pub routes: Arc<dyn Fn() -> Vec<Route> + Send + Sync>,
+    pub routes: Arc<dyn Fn() -> Arc<[Route]> + Send + Sync>,
     /// Who gives passes.
     pub worker: Worker,
     /// Own counters.

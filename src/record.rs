@@ -16,6 +16,7 @@ pub const ERRORS_MAX: usize = 50;
 /// A pass and those who watch it.
 #[derive(Debug)]
 pub struct Record {
+    id: String,
     pass: watch::Sender<Pass>,
     lines: Mutex<Vec<String>>,
     cancel: CancellationToken,
@@ -25,6 +26,7 @@ impl Record {
     /// Returns a record of a pass that has just been queued.
     pub fn new(pass: Pass) -> Self {
         Self {
+            id: pass.id.clone(),
             pass: watch::Sender::new(pass),
             lines: Mutex::default(),
             cancel: CancellationToken::new(),
@@ -37,8 +39,13 @@ impl Record {
     }
 
     /// Returns the pass's id.
-    pub fn id(&self) -> String {
-        self.pass.borrow().id.clone()
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Asks something about the pass as it stands, without a copy of it.
+    pub fn read<T>(&self, question: impl FnOnce(&Pass) -> T) -> T {
+        question(&self.pass.borrow())
     }
 
     /// Changes the pass and wakes those who watch.

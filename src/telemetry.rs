@@ -1,4 +1,7 @@
-//! Logging set-up, and errors as text. Never decides what is logged.
+//! Logging set-up, errors as text, and a bound on what others can make us log. Never decides what is
+//! logged.
+
+mod few;
 
 use std::error::Error as StdError;
 use std::io::IsTerminal;
@@ -10,6 +13,7 @@ use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::{Log, LogFormat};
+pub use few::Few;
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,11 @@
 //! Who may have a pass, and the one place that runs them, one at a time. Keeps the last passes.
 
 mod holding;
+mod kept;
 mod summary;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -20,10 +22,17 @@ use crate::report::{
     AlertInfo, AlertResult, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo,
 };
 use crate::state::{self, History};
+use crate::telemetry::Few;
+use kept::Kept;
 use summary::summary;
 
-/// Passes that are remembered, those that wait and run included.
-pub const HISTORY_MAX: usize = 100;
+/// Lines about passes that were queued, in a minute. An alert that flaps may ask for one and take it back
+/// thousands of times a second.
+const QUEUED_LINES_MAX: u32 = 30;
+/// The same of passes that were taken back. Those beyond it are not written to the journal either: they
+/// would take the place of what passes removed.
+const WITHDRAWN_LINES_MAX: u32 = 10;
+const LINES_WITHIN: Duration = Duration::from_secs(60);
 
 /// What was asked for, with what the record shows of who asked.
 #[derive(Clone, Debug)]
@@ -82,14 +91,14 @@ struct Inner {
     wake: Notify,
     shutdown: CancellationToken,
     began: Instant,
+    queued_lines: Few,
+    withdrawn_lines: Few,
 }
 
 #[derive(Debug)]
 struct State {
     gate: Gate,
-    /// Oldest first.
-    records: VecDeque<Arc<Record>>,
-    counter: u64,
+    kept: Kept,
     running: Option<Arc<Record>>,
 }
 
@@ -98,8 +107,7 @@ impl Worker {
     pub fn new(runner: Runner, rules: Rules, brakes: Brakes, shutdown: CancellationToken) -> Self {
         let state = State {
             gate: Gate::new(brakes),
-            records: VecDeque::new(),
-            counter: 0,
+            kept: Kept::default(),
             running: None,
         };
         Self {
@@ -110,6 +118,8 @@ impl Worker {
                 wake: Notify::new(),
                 shutdown,
                 began: Instant::now(),
+                queued_lines: Few::new(QUEUED_LINES_MAX, LINES_WITHIN),
+                withdrawn_lines: Few::new(WITHDRAWN_LINES_MAX, LINES_WITHIN),
             }),
         }
     }
@@ -132,7 +142,7 @@ impl Worker {
         passes.sort_by_key(|pass| pass.queued_at);
         let mut state = self.state();
         for pass in passes {
-            state.remember(Arc::new(Record::new(pass)));
+            state.kept.remember(Arc::new(Record::new(pass)));
         }
     }
 
@@ -175,18 +185,26 @@ impl Worker {
     pub fn submit(&self, requests: Vec<Request>) -> Vec<Answer> {
         let now = self.inner.began.elapsed();
         let mut state = self.state();
-        let admit = |request: Request| self.admit(&mut state, &request, now);
+        let mut free_id = None;
+        let admit = |request: Request| {
+            let id = free_id.take().unwrap_or_else(|| state.kept.next_id());
+            let answer = self.admit(&mut state, &request, &id, now);
+            if !matches!(answer, Answer::Queued(_)) {
+                free_id = Some(id);
+            }
+            answer
+        };
         let answers = requests.into_iter().map(admit).collect();
         drop(state);
         self.inner.wake.notify_one();
         answers
     }
 
-    fn admit(&self, state: &mut State, request: &Request, now: Duration) -> Answer {
+    /// `id` is the new pass's, if one is queued.
+    fn admit(&self, state: &mut State, request: &Request, id: &str, now: Duration) -> Answer {
         if self.inner.shutdown.is_cancelled() {
             return Answer::ShuttingDown;
         }
-        let id = state.next_id();
         let alert = request.alert.as_ref().map(alert_key);
         let trigger = Trigger {
             cause: request.cause,
@@ -194,22 +212,31 @@ impl Worker {
             options: request.options.clone(),
             alert,
         };
-        match state.gate.admit(trigger, &id, now) {
+        match state.gate.admit(trigger, id, now) {
             Admission::Queued => {
-                let targets = state.gate.waiting(&id).map(|ticket| ticket.targets.clone());
+                let targets = state.gate.waiting(id).map(|ticket| ticket.targets.clone());
                 let targets = targets.unwrap_or_default();
-                let record = Arc::new(Record::new(queued(id, self.runtime(), request, &targets)));
-                state.remember(Arc::clone(&record));
-                tracing::info!(
-                    pass.id = %record.id(),
-                    cause = request.cause.label(),
-                    targets = ?targets,
-                    dry_run = request.options.dry_run,
-                    "pass queued"
-                );
+                let pass = queued(id.to_owned(), self.runtime(), request, &targets);
+                let record = Arc::new(Record::new(pass));
+                state.kept.remember(Arc::clone(&record));
+                let line = if request.cause.is_automatic() {
+                    self.inner.queued_lines.admit(now)
+                } else {
+                    Some(0)
+                };
+                if let Some(left_out) = line {
+                    tracing::info!(
+                        pass.id = id,
+                        cause = request.cause.label(),
+                        targets = ?targets,
+                        dry_run = request.options.dry_run,
+                        left_out = NonZeroU64::new(left_out),
+                        "pass queued"
+                    );
+                }
                 Answer::Queued(record)
             }
-            Admission::Merged(id) => match state.find(&id) {
+            Admission::Merged(id) => match state.kept.find(&id) {
                 Some(record) => {
                     let targets = state.gate.waiting(&id).map(|ticket| ticket.targets.clone());
                     record.update(|pass| {
@@ -232,13 +259,20 @@ impl Worker {
     pub fn withdraw(&self, alert: &AlertInfo) -> Option<Arc<Record>> {
         let mut state = self.state();
         let ticket = state.gate.withdraw(&alert_key(alert))?;
-        let record = state.find(&ticket.id)?;
+        let record = state.kept.find(&ticket.id)?;
         drop(state);
-        self.end(
-            &record,
-            Outcome::Aborted,
-            "the alert resolved before its pass began",
-        );
+        record.error("the alert resolved before its pass began".to_owned());
+        let now = clock();
+        let line = self.inner.withdrawn_lines.admit(self.inner.began.elapsed());
+        if line.is_some() {
+            let pass = ended(record.pass(), Outcome::Aborted, now);
+            self.inner.runner.journal.ended(&pass);
+        }
+        let pass = self.close(&record, Outcome::Aborted, now);
+        if let Some(left_out) = line {
+            let (left_out, outcome) = (NonZeroU64::new(left_out), Outcome::Aborted.label());
+            tracing::info!(pass.id = %pass.id, outcome, left_out, "{}", summary(&pass));
+        }
         Some(record)
     }
 
@@ -246,7 +280,7 @@ impl Worker {
     /// `None` if nobody knows it.
     pub fn cancel(&self, id: &str) -> Option<Arc<Record>> {
         let mut state = self.state();
-        let record = state.find(id)?;
+        let record = state.kept.find(id)?;
         let waited = state.gate.cancel(id).is_some();
         drop(state);
         if waited {
@@ -259,17 +293,12 @@ impl Worker {
 
     /// Returns a pass that is remembered.
     pub fn find(&self, id: &str) -> Option<Arc<Record>> {
-        self.state().find(id)
+        self.state().kept.find(id)
     }
 
     /// Returns the remembered passes, newest first.
     pub fn passes(&self) -> Vec<Pass> {
-        self.state()
-            .records
-            .iter()
-            .rev()
-            .map(|record| record.pass())
-            .collect()
+        self.state().kept.passes()
     }
 
     /// Returns the running pass.
@@ -289,14 +318,10 @@ impl Worker {
                 () = self.inner.shutdown.cancelled() => {}
             }
         }
-        let (dropped, records) = {
-            let mut state = self.state();
-            let dropped = state.gate.drain();
-            (dropped, state.records.clone())
-        };
+        let dropped = self.state().gate.drain();
         for ticket in dropped {
-            if let Some(record) = records.iter().find(|record| record.id() == ticket.id) {
-                self.end(record, Outcome::Aborted, "the service is going down");
+            if let Some(record) = self.find(&ticket.id) {
+                self.end(&record, Outcome::Aborted, "the service is going down");
             }
         }
     }
@@ -305,7 +330,7 @@ impl Worker {
         let now = self.inner.began.elapsed();
         let mut state = self.state();
         let ticket = state.gate.next(now)?;
-        let Some(record) = state.find(&ticket.id) else {
+        let Some(record) = state.kept.find(&ticket.id) else {
             state.gate.finished(Outcome::Aborted, now);
             return None;
         };
@@ -379,12 +404,18 @@ impl Worker {
     }
 
     fn tell(&self, record: &Record, outcome: Outcome, now: Timestamp) {
+        let pass = self.close(record, outcome, now);
+        tracing::info!(pass.id = %pass.id, outcome = outcome.label(), "{}", summary(&pass));
+    }
+
+    /// Sets the end of a pass, for all who watch.
+    fn close(&self, record: &Record, outcome: Outcome, now: Timestamp) -> Pass {
         // Lines come before the end, so that a follower who sees the end has all of them.
         record.line(summary(&ended(record.pass(), outcome, now)));
         record.update(|pass| *pass = ended(pass.clone(), outcome, now));
         let pass = record.pass();
         self.inner.runner.metrics.pass_finished(&pass);
-        tracing::info!(pass.id = %pass.id, outcome = outcome.label(), "{}", summary(&pass));
+        pass
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -392,39 +423,6 @@ impl Worker {
             .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    /// Ids begin with the time, so that they differ from those before a restart; where that is not
-    /// enough (a restart within a second, a clock set back), the counter goes on.
-    fn next_id(&mut self) -> String {
-        loop {
-            self.counter += 1;
-            let id = format!("{}-{}", clock().strftime("%Y%m%dT%H%M%SZ"), self.counter);
-            if self.find(&id).is_none() {
-                return id;
-            }
-        }
-    }
-
-    fn find(&self, id: &str) -> Option<Arc<Record>> {
-        self.records
-            .iter()
-            .find(|record| record.id() == id)
-            .cloned()
-    }
-
-    fn remember(&mut self, record: Arc<Record>) {
-        while self.records.len() >= HISTORY_MAX {
-            // The oldest that is over; at most a few wait or run.
-            let over = self
-                .records
-                .iter()
-                .position(|record| record.pass().is_done());
-            self.records.remove(over.unwrap_or(0));
-        }
-        self.records.push_back(record);
     }
 }
 

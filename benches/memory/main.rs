@@ -7,6 +7,7 @@ mod decode;
 #[path = "../support/node.rs"]
 mod node;
 mod service;
+#[path = "../support/status.rs"]
 mod status;
 
 use std::process::ExitCode;

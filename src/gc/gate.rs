@@ -7,6 +7,7 @@
 //! which is the pass's own: `pass`.)
 
 mod hold;
+mod seen;
 mod ticket;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,6 +17,7 @@ use std::time::Duration;
 use super::Target;
 use crate::report::Outcome;
 pub use hold::Hold;
+use seen::{Ended, SeenAlerts};
 pub use ticket::{AlertKey, Options, Ticket, Trigger};
 
 /// Passes that can wait at the same time. Only triggers with different options wait apart.
@@ -80,14 +82,6 @@ impl fmt::Display for Brake {
     }
 }
 
-#[derive(Debug)]
-struct Seen {
-    pass: String,
-    at: Duration,
-    /// The pass is over and the alert may be taken for answered.
-    settled: Option<bool>,
-}
-
 /// The state machine.
 #[derive(Debug)]
 pub struct Gate {
@@ -96,7 +90,7 @@ pub struct Gate {
     running: Option<Ticket>,
     starts: VecDeque<Duration>,
     finished: BTreeMap<Target, Duration>,
-    seen: BTreeMap<AlertKey, Seen>,
+    seen: SeenAlerts,
 }
 
 impl Gate {
@@ -108,7 +102,7 @@ impl Gate {
             running: None,
             starts: VecDeque::new(),
             finished: BTreeMap::new(),
-            seen: BTreeMap::new(),
+            seen: SeenAlerts::default(),
         }
     }
 
@@ -159,7 +153,7 @@ impl Gate {
             }
         };
         if let Some(key) = trigger.alert {
-            self.remember(key, pass, now);
+            self.seen.remember(key, pass, now);
         }
         admission
     }
@@ -167,13 +161,13 @@ impl Gate {
     /// The same alert again: its pass waits, runs, or has answered it a short while ago.
     fn known_alert(&mut self, trigger: &Trigger, now: Duration) -> Option<Admission> {
         let seen = self.seen.get(trigger.alert.as_ref()?)?;
-        match seen.settled {
-            None => Some(Admission::Merged(seen.pass.clone())),
-            Some(true) if now.saturating_sub(seen.at) < DUPLICATE_WINDOW => {
+        match seen.ended {
+            Ended::NotYet => Some(Admission::Merged(seen.pass.clone())),
+            Ended::Answered if now.saturating_sub(seen.at) < DUPLICATE_WINDOW => {
                 Some(Admission::Duplicate(seen.pass.clone()))
             }
             // Its pass did not finish the job, or that was long ago: it may ask again.
-            Some(_) => None,
+            Ended::Answered | Ended::Unanswered => None,
         }
     }
 
@@ -190,7 +184,7 @@ impl Gate {
         let id = running.id.clone();
         if let Some(key) = &trigger.alert {
             running.name(key);
-            self.remember(key.clone(), id.clone(), now);
+            self.seen.remember(key.clone(), id.clone(), now);
         }
         Some(id)
     }
@@ -288,11 +282,16 @@ impl Gate {
         };
         // Where brakes took all away, nobody looked at what the alert is about.
         let looked = !ticket.targets.is_empty();
-        let settled = looked && matches!(outcome, Outcome::Completed | Outcome::NothingToDo);
+        let ended = match outcome {
+            Outcome::Completed | Outcome::NothingToDo if looked => Ended::Answered,
+            Outcome::Completed
+            | Outcome::NothingToDo
+            | Outcome::Partial
+            | Outcome::Aborted
+            | Outcome::Interrupted => Ended::Unanswered,
+        };
         for key in &ticket.alerts {
-            if let Some(seen) = self.seen.get_mut(key) {
-                (seen.settled, seen.at) = (Some(settled), now);
-            }
+            self.seen.end(key, ended, Some(now));
         }
         if !ticket.options.dry_run {
             self.finished
@@ -309,7 +308,7 @@ impl Gate {
             .position(|ticket| ticket.alerts.contains(alert))?;
         let ticket = self.queue.get_mut(waits)?;
         ticket.alerts.remove(alert);
-        self.seen.remove(alert);
+        self.seen.forget(alert);
         let wanted = ticket.kept || !ticket.alerts.is_empty();
         if wanted {
             None
@@ -323,9 +322,7 @@ impl Gate {
         let waits = self.queue.iter().position(|ticket| ticket.id == id)?;
         let ticket = self.queue.remove(waits)?;
         for key in &ticket.alerts {
-            if let Some(seen) = self.seen.get_mut(key) {
-                seen.settled = Some(false);
-            }
+            self.seen.end(key, Ended::Unanswered, None);
         }
         Some(ticket)
     }
@@ -338,26 +335,6 @@ impl Gate {
     /// Empties the queue, for the end of the service.
     pub fn drain(&mut self) -> Vec<Ticket> {
         self.queue.drain(..).collect()
-    }
-
-    fn remember(&mut self, key: AlertKey, pass: String, now: Duration) {
-        if self.seen.len() >= SEEN_MAX && !self.seen.contains_key(&key) {
-            let settled = self.seen.iter().filter(|(_, seen)| seen.settled.is_some());
-            let oldest = settled
-                .min_by_key(|(_, seen)| seen.at)
-                .map(|(key, _)| key.clone());
-            // All of them waiting: forgetting one merges its duplicate anew, which harms nobody.
-            let victim = oldest.or_else(|| self.seen.keys().next().cloned());
-            victim.and_then(|victim| self.seen.remove(&victim));
-        }
-        self.seen.insert(
-            key,
-            Seen {
-                pass,
-                at: now,
-                settled: None,
-            },
-        );
     }
 }
 

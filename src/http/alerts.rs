@@ -26,11 +26,16 @@ struct Webhook {
     alerts: Vec<Received>,
 }
 
+/// An [`Alert`] and its status. Its fields are named here again, because flattening would first keep a
+/// copy of all keys that we do not read.
 #[derive(Debug, Deserialize)]
 struct Received {
     status: Status,
-    #[serde(flatten)]
-    alert: Alert,
+    labels: BTreeMap<String, String>,
+    #[serde(default, rename = "startsAt")]
+    starts_at: String,
+    #[serde(default)]
+    fingerprint: String,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -38,6 +43,17 @@ struct Received {
 enum Status {
     Firing,
     Resolved,
+}
+
+impl From<Received> for (Status, Alert) {
+    fn from(received: Received) -> Self {
+        let alert = Alert {
+            labels: received.labels,
+            starts_at: received.starts_at,
+            fingerprint: received.fingerprint,
+        };
+        (received.status, alert)
+    }
 }
 
 /// What the call comes to.
@@ -62,21 +78,21 @@ struct Handled {
 
 /// Handles `POST /webhook/alertmanager`.
 pub(super) async fn post(State(service): State<Service>, request: Request) -> Response {
-    let webhook = match body(request.into_body()).await.and_then(|body| read(&body)) {
-        Ok(webhook) => webhook,
+    let alerts = match body(request.into_body()).await.and_then(|body| read(&body)) {
+        Ok(alerts) => alerts,
         Err(problem) => {
             service.metrics.alert(AlertResult::Malformed);
             return problem.into_response();
         }
     };
-    let handled = handle(&service, webhook.alerts);
+    let handled = handle(&service, alerts);
     for alert in &handled {
         service.metrics.alert(alert.result);
     }
     reply(handled)
 }
 
-fn read(body: &[u8]) -> Result<Webhook, Problem> {
+fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
     let webhook: Webhook = serde_json::from_slice(body).map_err(|error| {
         Problem::bad(format!(
             "this is not an Alertmanager webhook of version \"4\": {error}"
@@ -88,29 +104,30 @@ fn read(body: &[u8]) -> Result<Webhook, Problem> {
             "webhook version \"{version}\" is not understood; only \"4\" is"
         )));
     }
-    if let Some(received) = webhook.alerts.iter().find(|r| r.alert.is_too_long()) {
+    let alerts: Vec<(Status, Alert)> = webhook.alerts.into_iter().map(Into::into).collect();
+    if let Some((_, alert)) = alerts.iter().find(|(_, alert)| alert.is_too_long()) {
         return Err(Problem::bad(format!(
             "the fingerprint or startsAt of an alert \"{}\" is longer than {KEY_MAX_BYTES} bytes",
-            received.alert.name()
+            alert.name()
         )));
     }
-    Ok(webhook)
+    Ok(alerts)
 }
 
-fn handle(service: &Service, alerts: Vec<Received>) -> Vec<Handled> {
+fn handle(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Handled> {
     let routes = service.live().routes;
     let mut handled = Vec::with_capacity(alerts.len());
     let (mut asking, mut requests) = (Vec::new(), Vec::new());
     // Resolved ones first: what they take back shall not swallow what fires now.
     let (resolved, firing): (Vec<_>, Vec<_>) = alerts
         .into_iter()
-        .partition(|received| received.status == Status::Resolved);
-    for Received { status, alert } in resolved.iter().chain(&firing) {
+        .partition(|(status, _)| *status == Status::Resolved);
+    for (status, alert) in resolved.iter().chain(&firing) {
         match judge(&routes, &service.fixed.node, alert) {
             Err((result, why)) => handled.push(Handled::new(alert, result, None, why)),
             Ok(_) if *status == Status::Resolved => {
                 let withdrawn = service.worker.withdraw(&alert.info());
-                let pass = withdrawn.map(|record| record.id());
+                let pass = withdrawn.map(|record| record.id().to_owned());
                 let result = if pass.is_some() {
                     AlertResult::Withdrawn
                 } else {
@@ -140,7 +157,7 @@ fn handle(service: &Service, alerts: Vec<Received>) -> Vec<Handled> {
 fn outcome(answer: Answer) -> (AlertResult, Option<String>, Option<String>) {
     let result = answer.alert_result();
     let (pass, why) = match answer {
-        Answer::Queued(record) | Answer::Merged(record) => (Some(record.id()), None),
+        Answer::Queued(record) | Answer::Merged(record) => (Some(record.id().to_owned()), None),
         Answer::Duplicate(id) => (Some(id), None),
         Answer::Braked(brake) => (None, Some(brake.to_string())),
         Answer::QueueFull => (None, Some("too many passes are waiting".to_owned())),
@@ -221,7 +238,7 @@ mod tests {
         }
         let fine = r#"{"version": "4", "new": 1, "alerts": [
             {"status": "firing", "labels": {}, "annotations": {}, "new": {}}]}"#;
-        assert_eq!(read(fine.as_bytes()).unwrap().alerts.len(), 1);
+        assert_eq!(read(fine.as_bytes()).unwrap().len(), 1);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! and never a browser's page from elsewhere (cross-site request forgery, DNS rebinding).
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
+use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
@@ -9,6 +11,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::{Problem, Service};
+use crate::telemetry::Few;
+
+/// Whoever reaches the port can be refused as often as it likes; the count is in the metrics.
+static REFUSALS: Few = Few::new(10, Duration::from_secs(60));
 
 /// Refuses whoever may not act, before anything of the request is looked at.
 pub(super) async fn act(
@@ -24,7 +30,10 @@ pub(super) async fn act(
     match allowed(peer.ip(), request.headers(), request.uri(), &names) {
         Ok(()) => next.run(request).await,
         Err(why) => {
-            tracing::warn!(peer = %peer, path = request.uri().path(), why, "refused to act");
+            if let Some(left_out) = REFUSALS.admit(service.fixed.started.elapsed()) {
+                let (path, left_out) = (request.uri().path(), NonZeroU64::new(left_out));
+                tracing::warn!(%peer, path, why, left_out, "refused to act");
+            }
             Problem::new(StatusCode::FORBIDDEN, why).into_response()
         }
     }

@@ -78,7 +78,7 @@ impl Tally {
             }
         }
         let tried = tried(&done.outcome, now, failures);
-        let (journal, pass_id) = (&runner.journal, &record.id());
+        let (journal, pass_id) = (&runner.journal, record.id());
         journal.tried(pass_id, &done.removal, tried, done.latency);
         if let Some(id) = sandbox {
             self.sandbox_ended(runner, &id, &done.outcome);

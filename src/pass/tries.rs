@@ -44,7 +44,7 @@ impl Run<'_> {
         );
         let journal = &self.runner.journal;
         journal
-            .intended(&self.record.id(), number, &batch, JOURNAL_PATIENCE)
+            .intended(self.record.id(), number, &batch, JOURNAL_PATIENCE)
             .await;
         let (mut tally, executor) = (Tally::default(), &mut self.executor);
         let (runner, record, rules) = (self.runner, self.record, self.rules);

@@ -10,10 +10,24 @@ use crate::cri::proto::{ContainerState, PodSandboxState};
 /// How many calls are remembered; the oldest are forgotten first.
 pub const CALLS_MAX: usize = 100_000;
 
-/// An RPC of the runtime or image service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the names are CRI's")]
-pub enum Rpc {
+/// Writes the names once, so that none is missing in `ALL`.
+macro_rules! rpcs {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// An RPC of the runtime or image service.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "the names are CRI's")]
+        pub enum Rpc {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Rpc {
+            /// Every one.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+rpcs! {
     Version,
     Status,
     ListContainers,

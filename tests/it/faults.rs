@@ -6,33 +6,14 @@ mod answers;
 mod clock;
 mod hang;
 mod memory;
+mod occasions;
+mod restart;
 mod signals;
 
-use crisweep::sim::Rpc;
+use crisweep::cri::proto::ContainerState;
 use serde_json::Value;
 
-use crate::support::{Answer, Page, Rig};
-
-/// All that is asked on a node of deleted pods, by looks and passes.
-const ASKED: [Rpc; 10] = [
-    Rpc::Version,
-    Rpc::Status,
-    Rpc::ListContainers,
-    Rpc::ContainerStatus,
-    Rpc::RemoveContainer,
-    Rpc::ListPodSandbox,
-    Rpc::PodSandboxStatus,
-    Rpc::RemovePodSandbox,
-    Rpc::ListImages,
-    Rpc::ImageFsInfo,
-];
-
-/// The same where lists are streamed.
-const STREAMED: [Rpc; 3] = [
-    Rpc::StreamContainers,
-    Rpc::StreamPodSandboxes,
-    Rpc::StreamImages,
-];
+use crate::support::{Answer, Page, Rig, until};
 
 /// Scrapes as Prometheus does, and asserts that everything answers.
 async fn answers(rig: &Rig) -> Page {
@@ -58,6 +39,17 @@ async fn answers(rig: &Rig) -> Page {
     Page::parse(&page.text)
 }
 
+/// Runs passes until nothing dead is left: what failed waits until it may be tried again.
+async fn heals(rig: &Rig) {
+    until("what failed may be tried again", || async {
+        let pass = rig.gc("").await;
+        let clean = pass["state"] == "done" && rig.exited_containers() + rig.dead_sandboxes() == 0;
+        clean.then_some(())
+    })
+    .await;
+    cleans(rig).await;
+}
+
 /// Runs a pass and asserts that it cleaned the node of all that is dead.
 async fn cleans(rig: &Rig) -> Value {
     rig.ready().await;
@@ -68,5 +60,7 @@ async fn cleans(rig: &Rig) -> Value {
         "{pass:#}"
     );
     assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+    let lost = rig.sim.count_containers(ContainerState::ContainerUnknown);
+    assert_eq!(lost, 0);
     pass
 }

@@ -173,6 +173,48 @@ async fn calls_of_a_thousand_alerts_lead_to_one_pass_that_waits() {
     assert_eq!(rig.passes().await.len(), 2);
 }
 
+#[tokio::test]
+async fn an_alert_that_flaps_beside_a_pass_pushes_nothing_else_out() {
+    const FLAPS: u32 = 110;
+    let changes = json!({ "runtime": { "removal_timeout": "10m" }, "gc": { "deadline": "1h" } });
+    let mut rig = Rig::start(nodes::litter(3), changes).await;
+    let ran = rig.gc("target=containers&max_removals=1").await;
+    let ran = ran["id"].as_str().unwrap();
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let running = rig.begin_gc("target=containers").await;
+    rig.removing().await;
+    for number in 0..FLAPS {
+        let mut alert = asks("sandboxes");
+        alert["startsAt"] = json!(format!("2026-03-01T00:00:00.{number:03}Z"));
+        sent(&rig, alert.clone(), 202, "accepted").await;
+        sent(&rig, resolved(alert), 200, "withdrawn").await;
+    }
+    counted(&rig.metrics().await, FLAPS as usize * 2);
+    for words in ["pass queued", "the alert resolved before its pass began"] {
+        let mut lines = rig.log();
+        lines.retain(|line| {
+            line["message"]
+                .as_str()
+                .is_some_and(|it| it.contains(words))
+        });
+        assert!(
+            (1..FLAPS as usize).contains(&lines.len()),
+            "{words}: {}",
+            lines.len()
+        );
+    }
+    let passes = rig.passes().await;
+    assert_eq!(passes.len(), 100);
+    for id in [ran, &running] {
+        assert!(passes.iter().any(|pass| pass["id"] == id), "{id}");
+    }
+    rig.sim.clear_faults();
+    rig.finished(&running).await;
+    rig.crash().await;
+    let after = rig.passes().await;
+    assert!(after.iter().any(|pass| pass["id"] == ran), "{after:#?}");
+}
+
 /// Asserts which brakes the status and the page show to hold.
 async fn holding(rig: &Rig, wanted: &[&str]) {
     let status = rig.get("/api/v1/status").await.json();

@@ -9,13 +9,14 @@
 //!
 //! Where a list stands is remembered for its connection, so that not every look pays for the rungs that
 //! fail; a higher one is tried again as soon as what was found would fit, and from time to time. No
-//! answer is remembered, and half of one is never used.
+//! answer is remembered, half of one is never used, and one of nothing is not believed alone (`nothing`).
 
 mod containerd;
 mod disk;
 mod found;
 mod kind;
 mod named;
+mod nothing;
 #[cfg(test)]
 mod tests;
 
@@ -159,17 +160,26 @@ pub(super) async fn sandboxes(client: &Client) -> Result<Listed<PodSandbox>, Err
 }
 
 async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
+    let clock = Clock::new(client.timeout());
+    let mut listed = descend::<K>(client, clock).await?;
+    let is_empty = listed.rows.is_empty() && listed.malformed == 0;
+    if is_empty && listed.coverage == Coverage::Whole {
+        listed.coverage = nothing::coverage::<K>(client, clock).await?;
+    }
+    Ok(listed)
+}
+
+async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Model>, Error> {
     let started = Instant::now();
     let link = client.runtime();
     let stand = K::stand(&client.shared.stands);
     let mut memory = stand.begin(link.connection());
-    let clock = Clock::new(client.timeout());
     if !memory.below {
         match link.list::<K>(&K::LIST, clock.next()).await {
             Ok((mode, page)) => {
                 let limit_bytes = memory.told.map(|told| told.limit);
                 stand.end(K::NAME, memory);
-                return Ok(whole(mode, page, limit_bytes, started));
+                return Ok(at_once(mode, page, limit_bytes, started));
             }
             Err(error) => memory.refused(error)?,
         }
@@ -212,7 +222,7 @@ async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
     })
 }
 
-fn whole<M>(
+fn at_once<M>(
     mode: ListMode,
     page: Page<M>,
     limit_bytes: Option<u64>,

@@ -1,84 +1,120 @@
 //! Answers that are garbage, empty, or the error that says nothing (`UNKNOWN`).
 
-use crisweep::sim::{Fault, Rpc};
+use crisweep::sim::{DEFAULT_IMAGE, Fault, NodeBuilder, PodSpec, Rpc, hours};
 use serde_json::json;
 use tonic::Code;
 
-use super::{ASKED, answers, cleans};
-use crate::support::{Rig, nodes, until};
+use super::occasions::{self, asked, assert_met};
+use super::{answers, heals};
+use crate::support::{Rig, nodes};
 
 /// No protobuf: a number that does not end.
 const NO_PROTOBUF: [u8; 12] = [0xff; 12];
 
 /// What a pass may not do without, so that it removes nothing.
-const NEEDED: [Rpc; 3] = [Rpc::Version, Rpc::ListContainers, Rpc::ListPodSandbox];
+const NEEDED: [Rpc; 5] = [
+    Rpc::Version,
+    Rpc::ListContainers,
+    Rpc::ListPodSandbox,
+    Rpc::StreamContainers,
+    Rpc::StreamPodSandboxes,
+];
 
-async fn rig() -> Rig {
+/// Lets an RPC misbehave through looks and a pass.
+async fn misbehaves(rpc: Rpc, fault: Fault) -> Rig {
     let changes = json!({
         "runtime": { "timeout": "5s" },
         "quarantine": { "base": "1s", "max": "1s" },
     });
-    Rig::start(nodes::litter(3), changes).await
-}
-
-/// Lets an RPC misbehave through looks and a pass; then the node gets clean.
-async fn misbehaves(rpc: Rpc, fault: Fault) -> Rig {
-    let rig = rig().await;
-    rig.sim.set_fault(rpc, fault);
+    let rig = occasions::rig(rpc, changes, fault).await;
     answers(&rig).await;
     let pass = rig.gc("").await;
     println!("{rpc:?}: {}", pass["outcome"]);
+    assert_met(&rig, rpc);
     rig
 }
 
-async fn heals(rig: &Rig) {
-    rig.sim.clear_faults();
-    until("what failed may be tried again", || async {
-        let pass = rig.gc("").await;
-        let clean = pass["state"] == "done" && rig.exited_containers() + rig.dead_sandboxes() == 0;
-        clean.then_some(())
-    })
-    .await;
-    cleans(rig).await;
+/// Lets each RPC misbehave so that it tells nothing; then the node gets clean.
+async fn tells_nothing(fault: Fault) {
+    for rpc in asked(|_| true) {
+        let rig = misbehaves(rpc, fault.clone()).await;
+        if NEEDED.contains(&rpc) {
+            let up = f64::from(u8::from(rpc != Rpc::Version));
+            answers(&rig).await.is("cri_up", up);
+            rig.nothing_was_touched();
+            assert_eq!(rig.passes().await[0]["outcome"], "aborted", "{rpc:?}");
+        }
+        if rpc == Rpc::ContainersListStream {
+            // The dead ones do not fit, and nobody proves that they are all that is missing.
+            let page = answers(&rig).await;
+            page.is("cri_list_complete{list=\"containers\"}", 0.0);
+            rig.nothing_was_touched();
+        }
+        rig.sim.clear_faults();
+        heals(&rig).await;
+    }
 }
 
 #[tokio::test]
 async fn garbage_is_no_answer() {
-    for rpc in ASKED {
-        let rig = misbehaves(rpc, Fault::garbage(NO_PROTOBUF)).await;
-        if NEEDED.contains(&rpc) {
-            let up = f64::from(u8::from(rpc != Rpc::Version));
-            answers(&rig).await.is("cri_up", up);
-            rig.nothing_was_touched();
-            assert_eq!(rig.passes().await[0]["outcome"], "aborted", "{rpc:?}");
-        }
-        heals(&rig).await;
-    }
+    tells_nothing(Fault::garbage(NO_PROTOBUF)).await;
 }
 
 #[tokio::test]
 async fn an_unknown_error_is_no_answer() {
-    for rpc in ASKED {
-        let rig = misbehaves(rpc, Fault::fail(Code::Unknown, "something is wrong")).await;
-        if NEEDED.contains(&rpc) {
-            let up = f64::from(u8::from(rpc != Rpc::Version));
-            answers(&rig).await.is("cri_up", up);
-            rig.nothing_was_touched();
-            assert_eq!(rig.passes().await[0]["outcome"], "aborted", "{rpc:?}");
+    tells_nothing(Fault::fail(Code::Unknown, "something is wrong")).await;
+}
+
+/// An empty message is a list of nothing, or a record without anything in it.
+#[tokio::test]
+async fn an_empty_answer_takes_nothing_that_is_needed() {
+    for rpc in asked(|_| true) {
+        let rig = misbehaves(rpc, Fault::garbage([])).await;
+        let lists = [
+            Rpc::ListContainers,
+            Rpc::StreamContainers,
+            Rpc::ListPodSandbox,
+            Rpc::StreamPodSandboxes,
+            Rpc::ContainersListStream,
+        ];
+        if lists.contains(&rpc) {
+            assert_eq!(rig.dead_sandboxes(), 3, "{rpc:?}");
         }
+        rig.sim.clear_faults();
         heals(&rig).await;
     }
 }
 
-/// An empty message is a list of nothing, or a record without anything in it: a lie that may be believed,
-/// but takes nothing that is needed.
+/// With an empty list every image is unused, and the question right before a removal gets the same lie.
 #[tokio::test]
-async fn an_empty_answer_takes_nothing_that_is_needed() {
-    for rpc in ASKED {
-        let rig = misbehaves(rpc, Fault::garbage([])).await;
-        if rpc == Rpc::ListPodSandbox {
-            assert_eq!(rig.dead_sandboxes(), 3);
-        }
-        heals(&rig).await;
-    }
+async fn an_empty_list_of_containers_makes_no_image_unused_and_no_sandbox_empty() {
+    let images = json!({ "min_age": "0s", "prune_unused_after": "1ms" });
+    let node = nodes::litter(3).image(DEFAULT_IMAGE, 1 << 20);
+    let node = node.image("registry.example/idle:1", 4 << 20);
+    let rig = Rig::start(node, json!({ "policy": { "images": images } })).await;
+    rig.sim.set_fault(Rpc::ListContainers, Fault::garbage([]));
+    let page = answers(&rig).await;
+    page.is("cri_list_complete{list=\"containers\"}", 0.0);
+    page.is("cri_list_complete{list=\"sandboxes\"}", 1.0);
+    rig.gc("").await;
+    rig.nothing_was_touched();
+    rig.sim.clear_faults();
+    heals(&rig).await;
+    assert_eq!(rig.subjects(Rpc::RemoveImage), ["registry.example/idle:1"]);
+}
+
+#[tokio::test]
+async fn a_drained_node_without_any_container_is_cleaned_at_once() {
+    let leaked = |number| {
+        let pod = PodSpec::new(&format!("leak-{number}")).without_sandbox();
+        pod.leaked_sandbox(0, hours(3)).leaked_sandbox(1, hours(2))
+    };
+    let node = NodeBuilder::new().pods(5, move |number| leaked(number).deleted());
+    let rig = Rig::start(node, json!({})).await;
+    let page = answers(&rig).await;
+    page.is("cri_list_complete{list=\"containers\"}", 1.0);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    // Nobody names a pod, so that none is known to be deleted.
+    assert_eq!(pass["targets"]["sandboxes"]["removed"], 5, "{pass:#}");
 }

@@ -2,26 +2,27 @@
 
 use std::time::Instant;
 
-use crisweep::sim::{Fault, Options, Rpc};
+use crisweep::sim::{Fault, Rpc};
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{ASKED, STREAMED, answers, cleans};
-use crate::support::{Rig, nodes, until};
+use super::occasions::{self, Occasion, asked, assert_met};
+use super::{answers, heals};
+use crate::support::until;
 
 /// Asks everything while the RPC hangs, in a pass as well; then ends the process in the middle of the
 /// next pass.
-async fn hangs(rpc: Rpc, options: Options) {
+async fn hangs(rpc: Rpc) {
     let changes = json!({
         "runtime": { "timeout": "1s", "removal_timeout": "2s" },
         "quarantine": { "base": "1s", "max": "1s" },
     });
-    let mut rig = Rig::with(nodes::litter(3).build(), options, changes).await;
-    rig.sim.set_fault(rpc, Fault::hang());
+    let mut rig = occasions::rig(rpc, changes, Fault::hang()).await;
     answers(&rig).await;
     let began = Instant::now();
     let pass = rig.finished(&rig.begin_gc("").await).await;
     println!("{rpc:?}: {} after {:?}", pass["outcome"], began.elapsed());
+    assert_met(&rig, rpc);
     let asked = rig.sim.call_count(rpc);
     let second = rig.begin_gc("").await;
     until("the pass is under way", || async {
@@ -36,23 +37,17 @@ async fn hangs(rpc: Rpc, options: Options) {
     println!("{rpc:?}: went down after {:?}", began.elapsed());
     rig.sim.clear_faults();
     rig.begin().await;
-    until("what failed may be tried again", || async {
-        let pass = rig.gc("").await;
-        let clean = pass["state"] == "done" && rig.exited_containers() + rig.dead_sandboxes() == 0;
-        clean.then_some(())
-    })
-    .await;
-    cleans(&rig).await;
+    heals(&rig).await;
 }
 
 #[tokio::test]
 async fn whichever_call_hangs_all_is_answered_passes_end_and_it_goes_down() {
-    let each = ASKED.map(|rpc| hangs(rpc, Options::default()));
-    futures_util::future::join_all(each).await;
+    let usual = asked(|occasion| occasion == Occasion::Usual);
+    futures_util::future::join_all(usual.into_iter().map(hangs)).await;
 }
 
 #[tokio::test]
-async fn whichever_stream_hangs_all_is_answered_passes_end_and_it_goes_down() {
-    let each = STREAMED.map(|rpc| hangs(rpc, Options::containerd_2_4()));
-    futures_util::future::join_all(each).await;
+async fn whichever_stream_or_seldom_call_hangs_all_is_answered_passes_end_and_it_goes_down() {
+    let seldom = asked(|occasion| occasion != Occasion::Usual);
+    futures_util::future::join_all(seldom.into_iter().map(hangs)).await;
 }

@@ -133,7 +133,7 @@ async fn neighbours<K: Kind>(
 }
 
 /// Asks containerd's own service for every id. A service that fails proves nothing.
-async fn service<K: Kind>(client: &Client, clock: Clock) -> Result<Option<Ids>, Error> {
+pub(super) async fn service<K: Kind>(client: &Client, clock: Clock) -> Result<Option<Ids>, Error> {
     if clock.is_up() {
         return Ok(None);
     }

@@ -1,5 +1,7 @@
 //! Each rung against the simulated runtime, which refuses what is over its limit as containerd does.
 
+mod nothing;
+
 use std::collections::BTreeSet;
 
 use prost::Message as _;

@@ -24,11 +24,6 @@ impl Memory {
     }
 }
 
-/// Lowers this process's high-water mark to what it holds now.
-pub(crate) fn forget_peak() {
-    std::fs::write("/proc/self/clear_refs", "5").expect("clear_refs");
-}
-
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 pub(crate) fn mib(kib: u64) -> f64 {
     kib as f64 / 1024.0

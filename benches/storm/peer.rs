@@ -1,0 +1,22 @@
+//! The peer: what answering costs if nothing is done with what comes.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::post;
+use tokio::net::TcpListener;
+
+/// The first argument of a process that is to be the peer.
+pub(crate) const CHILD: &str = "--peer";
+
+/// Serves until it is killed; the first line that it prints is its address.
+pub(crate) async fn serve() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+    let address = listener.local_addr().expect("its address");
+    println!("{address}");
+    let answer = |body: Bytes| async move { format!("{}\n", body.len()) };
+    let limit = axum::extract::DefaultBodyLimit::disable();
+    let router = Router::new().route("/webhook/alertmanager", post(answer));
+    axum::serve(listener, router.layer(limit))
+        .await
+        .expect("the peer");
+}

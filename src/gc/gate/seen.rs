@@ -1,0 +1,85 @@
+//! The alerts that are remembered, so that their duplicates are recognised. Each question and change costs
+//! a few comparisons, however many there are: a storm brings thousands of new ones a second.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{AlertKey, SEEN_MAX};
+
+/// An alert, and the pass that it led to.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) pass: String,
+    pub(super) at: Duration,
+    pub(super) ended: Ended,
+}
+
+/// What became of the alert's pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It waits or runs.
+    NotYet,
+    /// It did what the alert asked for.
+    Answered,
+    /// It did not, or was cancelled.
+    Unanswered,
+}
+
+/// All of them; never more than [`SEEN_MAX`].
+#[derive(Debug, Default)]
+pub(super) struct SeenAlerts {
+    by_key: BTreeMap<AlertKey, Seen>,
+    /// Those whose pass has ended, in the order in which they are forgotten.
+    over: BTreeSet<(Duration, AlertKey)>,
+}
+
+impl SeenAlerts {
+    pub(super) fn get(&self, key: &AlertKey) -> Option<&Seen> {
+        self.by_key.get(key)
+    }
+
+    /// Remembers an alert that waits for a pass. Of too many, one is forgotten: the one whose pass ended
+    /// first.
+    pub(super) fn remember(&mut self, key: AlertKey, pass: String, now: Duration) {
+        self.forget(&key);
+        if self.by_key.len() >= SEEN_MAX {
+            let over = self.over.first().map(|(_, key)| key);
+            // All of them waiting: forgetting one merges its duplicate anew, which harms nobody.
+            let victim = over.or_else(|| self.by_key.keys().next());
+            if let Some(victim) = victim.cloned() {
+                self.forget(&victim);
+            }
+        }
+        let seen = Seen {
+            pass,
+            at: now,
+            ended: Ended::NotYet,
+        };
+        self.by_key.insert(key, seen);
+    }
+
+    /// Notes that an alert's pass has ended, and when; `None`: it never began.
+    pub(super) fn end(&mut self, key: &AlertKey, ended: Ended, at: Option<Duration>) {
+        let Some(seen) = self.by_key.get_mut(key) else {
+            return;
+        };
+        let before = (seen.at, key.clone());
+        self.over.remove(&before);
+        (seen.at, seen.ended) = (at.unwrap_or(seen.at), ended);
+        if ended != Ended::NotYet {
+            self.over.insert((seen.at, before.1));
+        }
+    }
+
+    pub(super) fn forget(&mut self, key: &AlertKey) {
+        if let Some((key, seen)) = self.by_key.remove_entry(key) {
+            self.over.remove(&(seen.at, key));
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        assert!(self.over.len() <= self.by_key.len());
+        self.by_key.len()
+    }
+}

@@ -1,0 +1,66 @@
+//! A bound on lines that somebody outside can bring about at will. Never reads a clock.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Lets the first few of many like lines through, time after time. A disk that a storm fills with its log
+/// is one more thing that is broken.
+#[derive(Debug)]
+pub struct Few {
+    most: u32,
+    within: Duration,
+    window: Mutex<Window>,
+}
+
+#[derive(Debug)]
+struct Window {
+    began: Duration,
+    written: u32,
+    left_out: u64,
+}
+
+impl Few {
+    /// Lets `most` lines through in each window of `within`.
+    pub const fn new(most: u32, within: Duration) -> Self {
+        let window = Window {
+            began: Duration::ZERO,
+            written: 0,
+            left_out: 0,
+        };
+        Self {
+            most,
+            within,
+            window: Mutex::new(window),
+        }
+    }
+
+    /// Returns, if a line may be written now, how many were left out since the last one. `now` is the time
+    /// since whatever start.
+    pub fn admit(&self, now: Duration) -> Option<u64> {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_sub(window.began) >= self.within {
+            (window.began, window.written) = (now, 0);
+        }
+        if window.written >= self.most {
+            window.left_out += 1;
+            return None;
+        }
+        window.written += 1;
+        Some(std::mem::take(&mut window.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_each_window_pass_and_the_next_one_tells_how_many_did_not() {
+        let few = Few::new(2, Duration::from_secs(10));
+        let at = |seconds| few.admit(Duration::from_secs(seconds));
+        assert_eq!((at(0), at(1)), (Some(0), Some(0)));
+        assert_eq!((at(1), at(9)), (None, None));
+        assert_eq!((at(10), at(11), at(12)), (Some(2), Some(0), None));
+        assert_eq!(at(1_000), Some(1));
+    }
+}

@@ -1,0 +1,81 @@
+//! The runtime restarts while a list is being read: what was read of it until then is worth nothing.
+
+use crisweep::sim::{Fault, Rpc};
+use serde_json::json;
+
+use super::occasions;
+use super::{cleans, heals};
+use crate::support::wait::until_true;
+use crate::support::{Rig, nodes};
+
+/// Stops the runtime where its lists hang, in a look of this pass, and starts it again.
+async fn restart_in(rig: &Rig, pass: &str) {
+    rig.sim.stop().await;
+    rig.nothing_was_touched();
+    rig.sim.clear_faults();
+    rig.sim.start().unwrap();
+    let pass = rig.finished(pass).await;
+    let ends = ["completed", "aborted"];
+    assert!(
+        ends.contains(&pass["outcome"].as_str().unwrap()),
+        "{pass:#}"
+    );
+    if pass["outcome"] == "aborted" {
+        rig.nothing_was_touched();
+    }
+}
+
+/// Asserts that the lists are read so, and whole.
+async fn whole(rig: &Rig, mode: &str) {
+    rig.ready().await;
+    let page = rig.metrics().await;
+    for list in ["containers", "sandboxes"] {
+        page.is(&format!("cri_list_complete{{list=\"{list}\"}}"), 1.0);
+        page.is(
+            &format!("cri_list_mode{{list=\"{list}\",mode=\"{mode}\"}}"),
+            1.0,
+        );
+    }
+}
+
+/// Waits for the next call of an RPC, which hangs.
+async fn met(rig: &Rig, rpc: Rpc, before: u64) {
+    until_true("the list hangs", || rig.sim.call_count(rpc) > before).await;
+}
+
+#[tokio::test]
+async fn a_list_in_one_answer_is_read_anew_after_a_restart() {
+    for rpc in [Rpc::ListContainers, Rpc::ListPodSandbox] {
+        let rig = Rig::start(nodes::litter(3), json!({})).await;
+        rig.sim.set_fault(rpc, Fault::hang());
+        let before = rig.sim.call_count(rpc);
+        let pass = rig.begin_gc("").await;
+        met(&rig, rpc, before).await;
+        restart_in(&rig, &pass).await;
+        whole(&rig, "unary").await;
+        heals(&rig).await;
+    }
+}
+
+#[tokio::test]
+async fn a_list_in_parts_is_read_anew_after_a_restart() {
+    let service = Rpc::ContainersListStream;
+    // In the parts by state and name, at the ids, and at what only the ids told of.
+    for last in [Rpc::ListContainers, service, Rpc::ListPodSandbox] {
+        let rig = occasions::rig(service, json!({}), Fault::hang()).await;
+        let before = rig.sim.call_count(service);
+        let pass = rig.begin_gc("").await;
+        met(&rig, service, before).await;
+        if last != service {
+            // Some parts have been read; the next one hangs.
+            let before = rig.sim.call_count(last);
+            rig.sim.set_fault(last, Fault::hang());
+            rig.sim.clear_fault(service);
+            met(&rig, last, before).await;
+        }
+        restart_in(&rig, &pass).await;
+        whole(&rig, "containerd").await;
+        heals(&rig).await;
+        cleans(&rig).await;
+    }
+}
