@@ -101,16 +101,12 @@ impl Bench {
         Population::make(&self.node, plans).await;
     }
 
-    /// Starts pods, one after the other, while `work` runs; returns how long each start took.
-    async fn beside<T>(
-        &mut self,
-        iops: u32,
-        most: usize,
-        work: impl Future<Output = T>,
-    ) -> (Vec<Duration>, T) {
-        let most = most.min(self.probes.len());
+    /// Starts pods, one after the other, while `work` runs on a throttled disk; returns how long each
+    /// start took.
+    async fn beside<T>(&mut self, work: impl Future<Output = T>) -> (Vec<Duration>, T) {
+        let most = BESIDE_MAX.min(self.probes.len());
         let plans: Vec<PodPlan> = self.probes.drain(..most).collect();
-        self.node.throttle(iops).await;
+        self.node.throttle(THROTTLED).await;
         let (on, node) = (AtomicBool::new(true), &self.node);
         let starts = async {
             let mut took = Vec::new();
@@ -268,38 +264,25 @@ fn pressure() -> String {
 #[tokio::test]
 #[ignore = "measures for minutes; benches/pacing.sh runs it"]
 async fn pod_starts_beside_a_pass_on_a_throttled_disk() {
-    beside_a_pass(THROTTLED).await;
-}
-
-#[tokio::test]
-#[ignore = "measures for minutes; benches/pacing.sh runs it"]
-async fn pod_starts_beside_a_pass_on_a_fast_disk() {
-    beside_a_pass(UNTHROTTLED).await;
-}
-
-async fn beside_a_pass(iops: u32) {
     let mut bench = Bench::start().await;
-    println!("the disk may do {iops} IOPS");
+    println!("the disk may do {THROTTLED} IOPS");
     bench.litter(PODS).await;
     // Nothing beside them but the time that they have.
     let nothing = tokio::time::sleep(ALONE_TAKES);
-    let (alone, ()) = bench.beside(iops, BESIDE_MAX, nothing).await;
+    let (alone, ()) = bench.beside(nothing).await;
     tell_starts("alone", &alone, &alone);
     let service = bench.service(8).await;
-    let (starts, removed) = bench.beside(iops, BESIDE_MAX, pass(&service)).await;
+    let (starts, removed) = bench.beside(pass(&service)).await;
     tell_starts("beside a pass", &starts, &alone);
     tell_removed("the pass", &removed);
     drop(service);
     bench.litter(PODS).await;
     for at_a_time in [1, 4] {
         let peer = remove_fixed(bench.cri.clone(), at_a_time, PEER_TAKES);
-        let (starts, removed) = bench.beside(iops, BESIDE_MAX, peer).await;
+        let (starts, removed) = bench.beside(peer).await;
         let what = format!("beside {at_a_time} at a time, fixed");
         tell_starts(&what, &starts, &alone);
         tell_removed(&what, &removed);
-        if iops == UNTHROTTLED {
-            bench.litter(PODS).await;
-        }
     }
 }
 
