@@ -17,7 +17,7 @@ use super::convert::{Malformed, Row, Shared};
 /// The field that holds the rows, in every list's answer, streamed or not.
 const ROWS_FIELD: u32 = 1;
 
-/// One message of a list's answer.
+/// What a list's answer holds, or a message of it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page<M> {
     /// Its rows, converted.
@@ -26,7 +26,7 @@ pub struct Page<M> {
     pub weights: Vec<u64>,
     /// Rows that lack what must be there.
     pub malformed: usize,
-    /// What the message weighs on the wire, all fields counted.
+    /// What it weighs on the wire, all fields counted.
     pub bytes: u64,
 }
 
@@ -38,6 +38,16 @@ impl<M> Default for Page<M> {
             malformed: 0,
             bytes: 0,
         }
+    }
+}
+
+impl<M> Page<M> {
+    /// Adds what came after it.
+    pub(crate) fn add(&mut self, later: Self) {
+        self.rows.extend(later.rows);
+        self.weights.extend(later.weights);
+        self.malformed += later.malformed;
+        self.bytes += later.bytes;
     }
 }
 

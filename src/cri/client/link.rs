@@ -14,11 +14,11 @@ use tower::service_fn;
 use super::lists::Missing;
 use super::{Error, Settings};
 
-/// What the runtime may send ahead on one answer: the default of 64 KiB makes it wait 256 times for
-/// an answer of 16 MiB.
-const STREAM_WINDOW_BYTES: u32 = 16 << 20;
-/// The same for all answers together: a look at the node reads three lists at once.
-const CONNECTION_WINDOW_BYTES: u32 = 48 << 20;
+/// What the runtime may send ahead on one answer, which is in memory until it is read: the default of
+/// 64 KiB makes it wait 256 times for an answer of 16 MiB.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// The same for all answers together.
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
 /// The longest deadline that is sent: gRPC has no way to write arbitrary ones.
 const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
