@@ -103,7 +103,7 @@ impl Queue {
     /// Lets removals wait, behind those that do.
     pub(super) fn put(&mut self, removals: Vec<Removal>) {
         for removal in removals {
-            match self.known.get(&removal.subject.id) {
+            match self.known.get(removal.subject.id.as_str()) {
                 None => self.fresh.push_back(removal),
                 Some(known) => {
                     let crowd = self.crowds.entry(known.class).or_default();
@@ -116,11 +116,11 @@ impl Queue {
     /// Takes back what was handed out and not tried to its end, before all that waits.
     pub(super) fn give_back(&mut self, removals: Vec<Removal>) {
         for removal in removals.into_iter().rev() {
-            match self.known.get(&removal.subject.id) {
+            match self.known.get(removal.subject.id.as_str()) {
                 None => self.fresh.push_front(removal),
                 Some(known) => {
                     let crowd = self.crowds.entry(known.class).or_default();
-                    if crowd.probe == Probe::Tried(removal.subject.id.clone()) {
+                    if crowd.probe == Probe::Tried(removal.subject.id.to_string()) {
                         crowd.probe = Probe::Wanted;
                     }
                     crowd.waiting.push_front(removal);
@@ -159,11 +159,11 @@ impl Queue {
         let crowds = self.crowds.values_mut();
         let wanted = crowds.filter(|crowd| crowd.probe == Probe::Wanted);
         let probes = wanted.filter_map(|crowd| {
-            let failures = |r: &Removal| known.get(&r.subject.id).map_or(0, |k| k.failures);
+            let failures = |r: &Removal| known.get(r.subject.id.as_str()).map_or(0, |k| k.failures);
             let least = crowd.waiting.iter().enumerate();
             let (index, _) = least.min_by_key(|(_, removal)| failures(removal))?;
             let probe = crowd.waiting.remove(index)?;
-            crowd.probe = Probe::Tried(probe.subject.id.clone());
+            crowd.probe = Probe::Tried(probe.subject.id.to_string());
             Some(probe)
         });
         probes.take(size).collect()

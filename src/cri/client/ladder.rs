@@ -161,6 +161,7 @@ pub(super) async fn sandboxes(client: &Client) -> Result<Listed<PodSandbox>, Err
 async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
     let started = Instant::now();
     let link = client.runtime();
+    link.forget_unused();
     let stand = K::stand(&client.shared.stands);
     let mut memory = stand.begin(link.connection());
     let clock = Clock::new(client.timeout());

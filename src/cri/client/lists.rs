@@ -1,5 +1,6 @@
 //! The two RPCs that each list has: streamed where the runtime can, in one answer where it cannot.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -165,7 +166,7 @@ impl Link {
             .await
             .map_err(|error| Status::from_error(error.into()))?;
         let path = PathAndQuery::from_static(path);
-        let codec = ListCodec::<Q, R>::default();
+        let codec = ListCodec::<Q, R>::new(Arc::clone(&self.shared));
         let mut pieces = grpc
             .server_streaming(request(message, deadline), path, codec)
             .await?
