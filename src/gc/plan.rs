@@ -194,6 +194,11 @@ impl Plan {
         }
     }
 
+    /// Returns what goes, in order, and lets all else go.
+    pub fn into_removals(self) -> Vec<Removal> {
+        self.removals
+    }
+
     /// Returns the removals of one target, in order.
     pub fn removals_of(&self, target: Target) -> impl Iterator<Item = &Removal> {
         self.removals
