@@ -95,21 +95,27 @@ impl Queue {
 
     /// Takes out all that waits, to be looked at anew.
     pub(super) fn take(&mut self) -> Vec<Removal> {
+        // Not a copy: of a large node each is megabytes.
+        let mut all: Vec<Removal> = std::mem::take(&mut self.fresh).into();
         let crowds = self.crowds.values_mut();
-        let crowds = crowds.flat_map(|crowd| crowd.waiting.drain(..));
-        self.fresh.drain(..).chain(crowds).collect()
+        all.extend(crowds.flat_map(|crowd| crowd.waiting.drain(..)));
+        all
     }
 
     /// Lets removals wait, behind those that do.
-    pub(super) fn put(&mut self, removals: Vec<Removal>) {
-        for removal in removals {
-            match self.known.get(removal.subject.id.as_str()) {
-                None => self.fresh.push_back(removal),
-                Some(known) => {
-                    let crowd = self.crowds.entry(known.class).or_default();
-                    crowd.waiting.push_back(removal);
-                }
+    pub(super) fn put(&mut self, mut removals: Vec<Removal>) {
+        let known = &self.known;
+        let has_failed = |removal: &mut Removal| known.contains_key(removal.subject.id.as_str());
+        for removal in removals.extract_if(.., has_failed) {
+            if let Some(known) = known.get(removal.subject.id.as_str()) {
+                let crowd = self.crowds.entry(known.class).or_default();
+                crowd.waiting.push_back(removal);
             }
+        }
+        if self.fresh.is_empty() {
+            self.fresh = removals.into();
+        } else {
+            self.fresh.extend(removals);
         }
     }
 
