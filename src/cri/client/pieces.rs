@@ -89,11 +89,11 @@ impl<B> Pieces<B> {
         if length == 0 && !is_last {
             return None;
         }
-        self.place = match is_last {
-            true => Place::Head,
-            false => Place::Message {
-                left: left - length,
-            },
+        self.place = if is_last {
+            Place::Head
+        } else {
+            let left = left - length;
+            Place::Message { left }
         };
         self.piece = (length > 0).then(|| self.ahead.split_to(length).freeze());
         let mut head = BytesMut::with_capacity(HEAD_BYTES);
@@ -112,9 +112,10 @@ impl<B> Pieces<B> {
         };
         self.place = Place::Beyond;
         self.ahead.clear();
-        match is_whole {
-            true => Ok(()),
-            false => Err(Status::internal("Unexpected EOF decoding stream.")),
+        if is_whole {
+            Ok(())
+        } else {
+            Err(Status::internal("Unexpected EOF decoding stream."))
         }
     }
 }
