@@ -49,7 +49,7 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     let mut plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
     plan.tell_quarantine(|id| runner.quarantined(id));
     match args.pass.output {
-        Output::Json => print(&serde_json::to_string_pretty(&plan)?),
+        Output::Json => print_plan(plan)?,
         Output::Table => print(&plan_text(&plan, &look, args.all)),
     }
     Ok(true)
@@ -281,6 +281,18 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+fn print_plan(plan: gc::Plan) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for piece in crate::http::plan::pieces(plan) {
+        // A closed pipe (`| head`) is not worth a word.
+        if out.write_all(piece?.as_bytes()).is_err() {
+            break;
+        }
+    }
+    drop(out.flush());
+    Ok(())
 }
 
 fn print(text: &str) {

@@ -29,11 +29,12 @@ pub mod sandboxes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ContainerId, ContainerState, PodRef, PodUid, RemovedContainer};
+use crate::model::{ContainerId, ContainerState, PodRef, PodUid, RemovedContainer, Text};
 use crate::report::Quarantined;
 pub use plan::plan;
 pub use policy::{
@@ -139,11 +140,11 @@ pub struct Subject {
     /// Its kind.
     pub target: Target,
     /// Its full id; a log's path.
-    pub id: String,
+    pub id: Text,
     /// A container's name; a sandbox's pod name; an image's first tag; a log's file name.
-    pub name: String,
+    pub name: Text,
     /// Its pod; `None` for what the kubelet did not make.
-    pub pod: Option<PodRef>,
+    pub pod: Option<Arc<PodRef>>,
     /// What is known of the pod; the verdict rests on it.
     pub pod_state: PodKnowledge,
     /// Its attempt.
@@ -199,7 +200,7 @@ pub enum Expected {
     /// A dead link to a container's log.
     LogLink(ContainerId),
     /// The log file of a container that went, with its rotations and its link.
-    ContainerLog(RemovedContainer),
+    ContainerLog(Box<RemovedContainer>),
 }
 
 /// An object that stays.

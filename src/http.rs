@@ -9,6 +9,7 @@ mod collect;
 mod explain;
 mod guard;
 mod page;
+pub(crate) mod plan;
 mod quarantine;
 pub mod serve;
 

@@ -7,6 +7,7 @@
 mod image_names;
 mod images;
 mod logs;
+mod text;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,23 +23,29 @@ pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
     link_name, log_dir_name, pod_uid_of,
 };
+pub use text::Text;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[serde(transparent)]
-        pub struct $name(Box<str>);
+        pub struct $name(Text);
 
         impl $name {
             /// Wraps an id; `None` if it is empty: runtimes take an empty id for a prefix of all.
-            pub fn new(id: impl Into<Box<str>>) -> Option<Self> {
+            pub fn new(id: impl Into<Text>) -> Option<Self> {
                 let id = id.into();
                 (!id.is_empty()).then_some(Self(id))
             }
 
             /// Returns the id as text.
             pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Returns the id as text that is shared.
+            pub fn text(&self) -> &Text {
                 &self.0
             }
         }
@@ -59,6 +66,21 @@ id!(
     /// A pod sandbox's full id.
     PodSandboxId
 );
+
+impl ContainerId {
+    /// Returns the id's text, for another copy of the same to be put in its place.
+    pub(crate) fn text_mut(&mut self) -> &mut Text {
+        &mut self.0
+    }
+}
+
+impl PodSandboxId {
+    /// Returns the id's text, for another copy of the same to be put in its place.
+    pub(crate) fn text_mut(&mut self) -> &mut Text {
+        &mut self.0
+    }
+}
+
 id!(
     /// An image's id (its config digest).
     ImageId
@@ -77,14 +99,14 @@ impl PodUid {
 }
 
 /// The pod that a container or sandbox belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct PodRef {
     /// Its UID.
     pub uid: PodUid,
     /// Its namespace; empty if the runtime did not say.
-    pub namespace: String,
+    pub namespace: Text,
     /// Its name; empty if the runtime did not say.
-    pub name: String,
+    pub name: Text,
 }
 
 /// The rows of a list, shared by all who look at the same node: at 20,000 containers a copy for each
@@ -127,16 +149,28 @@ impl<'a, T> IntoIterator for &'a Rows<T> {
     }
 }
 
-/// Labels of one object. A few at most and never changed, so a slice: a map's node is larger than
-/// the rest of the row.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels(Box<[(Box<str>, Box<str>)]>);
+/// Labels of one object. A few at most, never changed, and shared by all that have the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Labels(Arc<[(Text, Text)]>);
 
 impl Labels {
     /// Returns a label's value.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(name, _)| &**name == key);
-        found.map(|(_, value)| &**value)
+        let found = self.0.iter().find(|(name, _)| *name == *key);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Changes each key and value, unless others hold them.
+    pub(crate) fn each_text(&mut self, mut change: impl FnMut(&mut Text)) {
+        for (key, value) in Arc::get_mut(&mut self.0).into_iter().flatten() {
+            change(key);
+            change(value);
+        }
+    }
+
+    /// Returns how many hold them.
+    pub fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
     }
 }
 
@@ -146,8 +180,8 @@ impl From<BTreeMap<String, String>> for Labels {
     }
 }
 
-impl FromIterator<(String, String)> for Labels {
-    fn from_iter<I: IntoIterator<Item = (String, String)>>(labels: I) -> Self {
+impl<T: Into<Text>> FromIterator<(T, T)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (T, T)>>(labels: I) -> Self {
         let labels = labels.into_iter();
         Self(
             labels
@@ -194,7 +228,7 @@ pub struct Container {
     /// The sandbox that it names.
     pub sandbox_id: PodSandboxId,
     /// Its name within the pod (CRI metadata).
-    pub name: String,
+    pub name: Text,
     /// Its attempt (CRI metadata): the kubelet's restart count.
     pub attempt: u32,
     /// Its state when it was listed.
@@ -204,7 +238,7 @@ pub struct Container {
     /// When it exited; `None` while it has not, or while nobody asked the runtime yet.
     pub finished_at: Option<Timestamp>,
     /// Its pod; `None` without the kubelet's labels (made by another tool).
-    pub pod: Option<PodRef>,
+    pub pod: Option<Arc<PodRef>>,
     /// Its image; shared by all that were made from the same.
     pub image: Arc<ContainerImage>,
     /// Labels other than the kubelet's own four.
@@ -241,7 +275,7 @@ pub struct PodSandbox {
     /// Its id.
     pub id: PodSandboxId,
     /// Its pod (CRI metadata); `None` without the kubelet's labels (made by another tool).
-    pub pod: Option<PodRef>,
+    pub pod: Option<Arc<PodRef>>,
     /// Its attempt (CRI metadata).
     pub attempt: u32,
     /// Its state when it was listed.

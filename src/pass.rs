@@ -223,8 +223,10 @@ impl<'a> Run<'a> {
         if target == Target::Logs && !self.can_reach_logs(look, &plan) {
             return Ok(false);
         }
-        let planned = plan.removals.len();
-        let mut queue = Queue::new(plan.removals, self.runner.known_failures());
+        // What stays is told, and would only take room while the pass runs.
+        let removals = plan.into_removals();
+        let planned = removals.len();
+        let mut queue = Queue::new(removals, self.runner.known_failures());
         while !queue.is_empty() || !self.executor.only_slow() {
             if !queue.is_empty() {
                 self.bounds()?;

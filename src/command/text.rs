@@ -163,7 +163,7 @@ fn row(subject: &Subject, verdict: &str, reason: String) -> Vec<String> {
     let pod = subject.pod.as_ref();
     let id = match subject.target {
         // A path says nothing by its beginning.
-        Target::Logs => subject.id.clone(),
+        Target::Logs => subject.id.to_string(),
         Target::Containers | Target::Sandboxes | Target::Images => {
             subject.id.chars().take(13).collect()
         }
@@ -181,7 +181,7 @@ fn row(subject: &Subject, verdict: &str, reason: String) -> Vec<String> {
         if subject.name.is_empty() {
             "-".to_owned()
         } else {
-            subject.name.clone()
+            subject.name.to_string()
         },
         subject.attempt.to_string(),
         short_age(age),

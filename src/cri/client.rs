@@ -6,6 +6,7 @@
 mod ladder;
 mod link;
 mod lists;
+mod pieces;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

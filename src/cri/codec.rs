@@ -4,6 +4,7 @@
 //! the model keeps of it.
 
 use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, Bytes};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
@@ -17,7 +18,7 @@ use super::convert::{Malformed, Row, Shared};
 /// The field that holds the rows, in every list's answer, streamed or not.
 const ROWS_FIELD: u32 = 1;
 
-/// One message of a list's answer.
+/// What a list's answer holds, or a message of it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page<M> {
     /// Its rows, converted.
@@ -26,7 +27,7 @@ pub struct Page<M> {
     pub weights: Vec<u64>,
     /// Rows that lack what must be there.
     pub malformed: usize,
-    /// What the message weighs on the wire, all fields counted.
+    /// What it weighs on the wire, all fields counted.
     pub bytes: u64,
 }
 
@@ -41,13 +42,30 @@ impl<M> Default for Page<M> {
     }
 }
 
+impl<M> Page<M> {
+    /// Adds what came after it.
+    pub(crate) fn add(&mut self, later: Self) {
+        self.rows.extend(later.rows);
+        self.weights.extend(later.weights);
+        self.malformed += later.malformed;
+        self.bytes += later.bytes;
+    }
+}
+
 /// Sends `Q`, receives pages of what `R` converts to.
 #[derive(Debug)]
-pub(crate) struct ListCodec<Q, R>(PhantomData<fn(Q) -> R>);
+pub(crate) struct ListCodec<Q, R> {
+    shared: Arc<Mutex<Shared>>,
+    messages: PhantomData<fn(Q) -> R>,
+}
 
-impl<Q, R> Default for ListCodec<Q, R> {
-    fn default() -> Self {
-        Self(PhantomData)
+impl<Q, R> ListCodec<Q, R> {
+    /// Returns one whose rows share what is equal in them with all that `shared` knows.
+    pub(crate) fn new(shared: Arc<Mutex<Shared>>) -> Self {
+        Self {
+            shared,
+            messages: PhantomData,
+        }
     }
 }
 
@@ -63,7 +81,7 @@ impl<Q: Message + 'static, R: Row> Codec for ListCodec<Q, R> {
 
     fn decoder(&mut self) -> Self::Decoder {
         ListDecoder {
-            shared: Shared::default(),
+            shared: Arc::clone(&self.shared),
             row: PhantomData,
         }
     }
@@ -72,7 +90,7 @@ impl<Q: Message + 'static, R: Row> Codec for ListCodec<Q, R> {
 /// Decodes the messages of one list's answer.
 #[derive(Debug)]
 pub(crate) struct ListDecoder<R> {
-    shared: Shared,
+    shared: Arc<Mutex<Shared>>,
     row: PhantomData<fn() -> R>,
 }
 
@@ -83,7 +101,8 @@ impl<R: Row> Decoder for ListDecoder<R> {
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
         // Takes the bytes over without a copy.
         let message = buffer.copy_to_bytes(buffer.remaining());
-        read_with::<R>(message, &mut self.shared)
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        read_with::<R>(message, &mut shared)
             .map(Some)
             .map_err(|error| Status::internal(error.to_string()))
     }
@@ -142,8 +161,6 @@ fn take_row(message: &mut Bytes) -> Result<Bytes, ReadError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::cri::proto;
 
@@ -197,6 +214,70 @@ mod tests {
             "across messages too"
         );
         assert!(!same(0, 1));
+    }
+
+    #[test]
+    fn both_lists_and_later_ones_share_ids_and_pods_until_nobody_has_them() {
+        let kubelet = |uid: &str| {
+            let labels = [("uid", uid), ("namespace", "default"), ("name", "web")];
+            let labels =
+                labels.map(|(key, value)| (format!("io.kubernetes.pod.{key}"), value.into()));
+            labels.into_iter().chain([("app".into(), "web".into())])
+        };
+        let containers = proto::ListContainersResponse {
+            containers: vec![proto::Container {
+                metadata: Some(proto::ContainerMetadata::default()),
+                labels: kubelet("u1").collect(),
+                ..container("c", "s")
+            }],
+        };
+        let sandbox = |id: &str, uid: &str| proto::PodSandbox {
+            id: id.into(),
+            metadata: Some(proto::PodSandboxMetadata {
+                uid: uid.into(),
+                namespace: "default".into(),
+                name: "web".into(),
+                attempt: 0,
+            }),
+            labels: kubelet(uid).collect(),
+            ..Default::default()
+        };
+        let sandboxes = proto::ListPodSandboxResponse {
+            items: vec![sandbox("s", "u1"), sandbox("t", "u2")],
+        };
+        let mut shared = Shared::default();
+        let mut read = || {
+            let containers = containers.encode_to_vec().into();
+            let sandboxes = sandboxes.encode_to_vec().into();
+            let containers = read_with::<proto::ContainerRow>(containers, &mut shared);
+            let sandboxes = read_with::<proto::PodSandboxRow>(sandboxes, &mut shared);
+            (containers.unwrap().rows, sandboxes.unwrap().rows)
+        };
+        let ((containers, sandboxes), later) = (read(), read());
+        let pods = [
+            &containers[0].pod,
+            &sandboxes[0].pod,
+            &later.1[0].pod,
+            &sandboxes[1].pod,
+        ];
+        let [pod, of_sandbox, of_later, other] = pods.map(|pod| pod.as_ref().unwrap());
+        assert!(Arc::ptr_eq(pod, of_sandbox) && Arc::ptr_eq(pod, of_later));
+        let same = |a: &str, b: &str| a.as_ptr() == b.as_ptr();
+        assert!(same(&pod.namespace, &other.namespace));
+        assert!(same(
+            containers[0].sandbox_id.as_str(),
+            later.1[0].id.as_str()
+        ));
+        assert_eq!(sandboxes[0].labels, later.0[0].labels);
+        let (labels, of_later) = (sandboxes[0].labels.get("app"), later.0[0].labels.get("app"));
+        assert!(same(labels.unwrap(), of_later.unwrap()));
+        drop((containers, later));
+        shared.forget_unused();
+        assert_eq!(sandboxes[0].id.text().holders(), 2);
+        let known = shared.count();
+        drop(sandboxes);
+        shared.forget_unused();
+        assert!(known > 0 && shared.count() == 0, "{known}");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! Never asks the runtime for anything.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -12,7 +13,7 @@ use prost::Message;
 use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version, proto};
 use crate::model::{
     Container, ContainerId, ContainerImage, ContainerState, Image, ImageId, Labels, PodRef,
-    PodSandbox, PodSandboxId, PodSandboxState, PodUid,
+    PodSandbox, PodSandboxId, PodSandboxState, PodUid, Text,
 };
 
 /// Labels with this beginning are the kubelet's own.
@@ -45,20 +46,67 @@ pub trait Row: Message + Default + 'static {
     fn share(_row: &mut Self::Model, _shared: &mut Shared) {}
 }
 
-/// What the rows of one list have in common: 20,000 containers are made from some tens of images.
+/// What rows have in common: with each other, with the other list's, and with those of earlier looks.
+/// 20,000 containers are made from some tens of images, and are mostly the same at the next look.
 #[derive(Debug, Default)]
 pub struct Shared {
-    images: BTreeSet<Arc<ContainerImage>>,
+    texts: HashSet<Text>,
+    pods: HashSet<Arc<PodRef>>,
+    images: HashSet<Arc<ContainerImage>>,
+    labels: HashSet<Labels>,
 }
 
 impl Shared {
+    /// Forgets what no row has any more.
+    pub(super) fn forget_unused(&mut self) {
+        self.pods.retain(|pod| Arc::strong_count(pod) > 1);
+        self.images.retain(|image| Arc::strong_count(image) > 1);
+        self.labels.retain(|labels| labels.holders() > 1);
+        // Last: those before it hold texts.
+        self.texts.retain(|text| text.holders() > 1);
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.texts.len() + self.pods.len() + self.images.len() + self.labels.len()
+    }
+
+    fn pod(&mut self, pod: &mut Arc<PodRef>) {
+        if !is_known(&self.pods, pod) {
+            if let Some(pod) = Arc::get_mut(pod) {
+                self.text(&mut pod.namespace);
+            }
+            self.pods.insert(Arc::clone(pod));
+        }
+    }
+
+    fn labels(&mut self, labels: &mut Labels) {
+        if !is_known(&self.labels, labels) {
+            labels.each_text(|text| self.text(text));
+            self.labels.insert(labels.clone());
+        }
+    }
+
     fn image(&mut self, image: &mut Arc<ContainerImage>) {
-        if let Some(known) = self.images.get(image) {
-            *image = Arc::clone(known);
-        } else {
+        if !is_known(&self.images, image) {
             self.images.insert(Arc::clone(image));
         }
     }
+
+    fn text(&mut self, text: &mut Text) {
+        if !is_known(&self.texts, text) {
+            self.texts.insert(text.clone());
+        }
+    }
+}
+
+/// Puts what is known already in place of an equal value; says whether it is.
+fn is_known<T: Clone + Eq + Hash>(known: &HashSet<T>, value: &mut T) -> bool {
+    let known = known.get(value);
+    if let Some(known) = known {
+        *value = known.clone();
+    }
+    known.is_some()
 }
 
 impl Row for proto::ContainerRow {
@@ -75,7 +123,7 @@ impl Row for proto::ContainerRow {
         Ok(Container {
             id: ContainerId::new(self.id).ok_or(Malformed)?,
             sandbox_id: PodSandboxId::new(self.pod_sandbox_id).ok_or(Malformed)?,
-            name: metadata.name,
+            name: metadata.name.into(),
             attempt: metadata.attempt,
             state: container_state(self.state),
             created_at: created_at(self.created_at),
@@ -87,7 +135,14 @@ impl Row for proto::ContainerRow {
     }
 
     fn share(row: &mut Container, shared: &mut Shared) {
+        shared.text(row.id.text_mut());
+        shared.text(row.sandbox_id.text_mut());
+        shared.text(&mut row.name);
         shared.image(&mut row.image);
+        shared.labels(&mut row.labels);
+        if let Some(pod) = &mut row.pod {
+            shared.pod(pod);
+        }
     }
 }
 
@@ -104,6 +159,14 @@ impl Row for proto::PodSandboxRow {
             created_at: created_at(self.created_at),
             labels: foreign_labels(self.labels),
         })
+    }
+
+    fn share(row: &mut PodSandbox, shared: &mut Shared) {
+        shared.text(row.id.text_mut());
+        shared.labels(&mut row.labels);
+        if let Some(pod) = &mut row.pod {
+            shared.pod(pod);
+        }
     }
 }
 
@@ -312,31 +375,31 @@ fn fs_usage(raw: proto::FilesystemUsage) -> Option<FsUsage> {
 }
 
 /// The pod that the kubelet's labels name. No uid, no pod: another tool made it.
-fn container_pod(labels: &BTreeMap<String, String>) -> Option<PodRef> {
-    let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
+fn container_pod(labels: &BTreeMap<String, String>) -> Option<Arc<PodRef>> {
+    let label = |key: &str| labels.get(key).map_or("", String::as_str);
     let uid = PodUid::new(label(POD_UID_LABEL))?;
-    Some(PodRef {
+    Some(Arc::new(PodRef {
         uid,
-        namespace: label(POD_NAMESPACE_LABEL),
-        name: label(POD_NAME_LABEL),
-    })
+        namespace: label(POD_NAMESPACE_LABEL).into(),
+        name: label(POD_NAME_LABEL).into(),
+    }))
 }
 
 /// The pod of a sandbox: the kubelet writes its uid twice, and only if both agree is it believed.
 fn sandbox_pod(
     metadata: proto::PodSandboxMetadata,
     labels: &BTreeMap<String, String>,
-) -> Option<PodRef> {
+) -> Option<Arc<PodRef>> {
     let label = labels.get(POD_UID_LABEL)?;
     if *label != metadata.uid {
         return None;
     }
     let uid = PodUid::new(metadata.uid)?;
-    Some(PodRef {
+    Some(Arc::new(PodRef {
         uid,
-        namespace: metadata.namespace,
-        name: metadata.name,
-    })
+        namespace: metadata.namespace.into(),
+        name: metadata.name.into(),
+    }))
 }
 
 /// Gathers every name of a container's image. Runtimes differ in which they fill with what.

@@ -366,7 +366,8 @@ fn pod_rule(
 
 fn is_protected(policy: &Policy, pod: &PodRef) -> bool {
     let namespaces = &policy.protect.namespaces;
-    !namespaces.is_empty() && (pod.namespace.is_empty() || namespaces.contains(&pod.namespace))
+    !namespaces.is_empty()
+        && (pod.namespace.is_empty() || namespaces.contains(pod.namespace.as_str()))
 }
 
 /// Target by target, each oldest creation first; images least recently used first.
@@ -378,7 +379,7 @@ fn order_rule(removals: &[Removal]) -> Option<Violation> {
             (subject.target, subject.last_used_at, subject.created_at)
         };
         (key(a) > key(b)).then(|| Violation {
-            id: b.subject.id.clone(),
+            id: b.subject.id.to_string(),
             rule: "is older than its predecessor",
         })
     })

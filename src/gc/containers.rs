@@ -28,7 +28,7 @@ pub(super) fn judge(
     let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.containers.len());
     let mut counted: BTreeMap<GroupKey<'_>, Vec<usize>> = BTreeMap::new();
     for (index, container) in snapshot.containers.iter().enumerate() {
-        let state = knowledge_of(knowledge, container.pod.as_ref());
+        let state = knowledge_of(knowledge, container.pod.as_deref());
         let gate = considered(snapshot, policy, container);
         let shield = shielded.over(container);
         first.push(match (gate, shield) {
@@ -172,7 +172,7 @@ impl<'a> Shields<'a> {
 /// Says whether the pod's namespace is protected; one that nobody knows counts as protected as soon
 /// as any is.
 pub(super) fn protects_pod(protect: &Protect, pod: &PodRef) -> bool {
-    protect.namespaces.contains(&pod.namespace)
+    protect.namespaces.contains(pod.namespace.as_str())
         || (pod.namespace.is_empty() && !protect.namespaces.is_empty())
 }
 
@@ -233,7 +233,7 @@ impl Limits {
         let pod = snapshot
             .containers
             .get(index)
-            .and_then(|container| container.pod.as_ref());
+            .and_then(|container| container.pod.as_deref());
         if self.superseded.contains(&index) && !is_newest {
             return Verdict::Remove(RemoveReason::Superseded);
         }

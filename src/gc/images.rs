@@ -249,12 +249,8 @@ pub(super) fn subject(snapshot: &Snapshot, image: &Image) -> (Subject, Expected)
     let last_used_for = snapshot.age(age.last_used.unwrap_or(age.first_seen));
     let subject = Subject {
         target: Target::Images,
-        id: image.key(),
-        name: tags
-            .map(String::as_str)
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
+        id: image.key().into(),
+        name: tags.map(String::as_str).next().unwrap_or_default().into(),
         pod: None,
         pod_state: PodKnowledge::Unknown,
         attempt: 0,

@@ -4,6 +4,7 @@
 //! unseen: a directory goes by a complete list alone, a link by the runtime's own word.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::containers::{at_least, protects_pod};
 use super::knowledge::Knowledge;
@@ -252,7 +253,7 @@ fn foreseen(
         assumed: knowledge.get(&pod.uid) == PodKnowledge::Assumed,
         pod,
         created_at: container.created_at,
-        log_path,
+        log_path: log_path.into(),
     })
 }
 
@@ -282,17 +283,17 @@ pub(super) fn subject(
                 inode: dir.inode,
                 modified_at: dir.modified_at,
             });
-            (pod, expected)
+            (pod.map(Arc::new), expected)
         }
         LogObject::Link(link) => (None, container_id_of(&link.name).map(Expected::LogLink)),
         LogObject::Container(container) => (
             Some(container.pod.clone()),
-            Some(Expected::ContainerLog(container)),
+            Some(Expected::ContainerLog(Box::new(container))),
         ),
     };
     let subject = Subject {
         target: Target::Logs,
-        name: path.rsplit('/').next().unwrap_or_default().to_owned(),
+        name: path.rsplit('/').next().unwrap_or_default().into(),
         id: path,
         pod_state: pod.as_ref().map_or(PodKnowledge::Unknown, |pod| {
             knowledge.get_or_absent(&pod.uid, created_at)
@@ -309,10 +310,10 @@ pub(super) fn subject(
 
 fn pod_of_dir(dir_name: &str) -> Option<PodRef> {
     let uid = pod_uid_of(dir_name)?;
-    let mut parts = dir_name.split('_').map(str::to_owned);
+    let mut parts = dir_name.split('_');
     Some(PodRef {
         uid,
-        namespace: parts.next()?,
-        name: parts.next()?,
+        namespace: parts.next()?.into(),
+        name: parts.next()?.into(),
     })
 }

@@ -8,7 +8,7 @@ use super::{
     Expected, KeepReason, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Target,
     Verdict, containers, images, logs, sandboxes,
 };
-use crate::model::{Container, ContainerId, Image, PodRef, PodSandbox, Snapshot};
+use crate::model::{Container, ContainerId, Image, PodRef, PodSandbox, Snapshot, Text};
 use crate::report::Quarantined;
 
 /// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals target
@@ -194,6 +194,11 @@ impl Plan {
         }
     }
 
+    /// Returns what goes, in order, and lets all else go.
+    pub fn into_removals(self) -> Vec<Removal> {
+        self.removals
+    }
+
     /// Returns the removals of one target, in order.
     pub fn removals_of(&self, target: Target) -> impl Iterator<Item = &Removal> {
         self.removals
@@ -232,10 +237,10 @@ fn container_subject(
 ) -> Subject {
     Subject {
         target: Target::Containers,
-        id: container.id.to_string(),
+        id: container.id.text().clone(),
         name: container.name.clone(),
         pod: container.pod.clone(),
-        pod_state: pod_state(knowledge, container.pod.as_ref()),
+        pod_state: pod_state(knowledge, container.pod.as_deref()),
         attempt: container.attempt,
         created_at: container.created_at,
         age_seconds: snapshot
@@ -254,13 +259,13 @@ fn sandbox_subject(
 ) -> Subject {
     Subject {
         target: Target::Sandboxes,
-        id: sandbox.id.to_string(),
+        id: sandbox.id.text().clone(),
         name: sandbox
             .pod
             .as_ref()
-            .map_or_else(String::new, |pod| pod.name.clone()),
+            .map_or_else(Text::default, |pod| pod.name.clone()),
         pod: sandbox.pod.clone(),
-        pod_state: pod_state(knowledge, sandbox.pod.as_ref()),
+        pod_state: pod_state(knowledge, sandbox.pod.as_deref()),
         attempt: sandbox.attempt,
         created_at: sandbox.created_at,
         age_seconds: snapshot.age(sandbox.created_at).as_secs().max(0),

@@ -221,7 +221,7 @@ pub(super) async fn plan(
     };
     let answer = service
         .heavy(move |service| match service.plan(&look, &targets) {
-            Ok(plan) => json(StatusCode::OK, &plan),
+            Ok(plan) => super::plan::answer(plan),
             Err(error) => {
                 Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response()
             }

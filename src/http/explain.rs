@@ -49,7 +49,7 @@ fn explain(service: &Service, look: &Arc<Look>, plan: &Plan, id: &str) -> Result
     let images = images(look);
     let is_hit = |subject: &Subject| match subject.target {
         Target::Images => {
-            let image = images.get(&subject.id);
+            let image = images.get(subject.id.as_str());
             image.is_some_and(|image| names(image, id, hit)) || hit(&subject.id)
         }
         Target::Containers | Target::Sandboxes => hit(&subject.id),
@@ -110,7 +110,7 @@ fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -
         Verdict::Remove(reason) => ("remove", reason.label(), remove_text(reason)),
     };
     let image = match subject.target {
-        Target::Images => images(look).get(&subject.id).copied().map(image),
+        Target::Images => images(look).get(subject.id.as_str()).copied().map(image),
         Target::Containers | Target::Sandboxes | Target::Logs => None,
     };
     let has_pod = match subject.target {

@@ -1,7 +1,7 @@
 //! The sandboxes that failed to go, as metrics, status and page show them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ pub(super) const SHOWN_MAX: usize = 20;
 pub(super) struct Shown {
     pub(super) id: String,
     /// `None` also where the runtime's list could not be read.
-    pub(super) pod: Option<PodRef>,
+    pub(super) pod: Option<Arc<PodRef>>,
     #[serde(flatten)]
     pub(super) known: Quarantined,
 }

@@ -29,7 +29,7 @@ pub(super) fn scan_at_most(roots: &Roots, entries_max: usize) -> Logs {
                 inode: entry.stat.st_ino,
                 modified_at: modified_at(&entry.stat),
                 orphan_since: None,
-                path: entry.path,
+                path: entry.path.into(),
                 name: entry.name,
             }
         });
@@ -48,7 +48,7 @@ pub(super) fn scan_at_most(roots: &Roots, entries_max: usize) -> Logs {
                 target,
                 container: LinkedContainer::NotAsked,
                 modified_at: modified_at(&entry.stat),
-                path: entry.path,
+                path: entry.path.into(),
                 name: entry.name,
             }
         });

@@ -116,7 +116,7 @@ fn reads_what_is_there_and_only_that() {
         ];
         assert_eq!(seen, wanted);
         let path = host.roots.pods.join(DIR).display().to_string();
-        assert_eq!(dirs[2].path, path);
+        assert_eq!(dirs[2].path.as_str(), path);
         let mtime = fs::metadata(host.at(&format!("pods/{DIR}"))).unwrap();
         assert_eq!(dirs[2].inode, mtime.ino());
         assert_eq!(dirs[2].modified_at.as_second(), mtime.mtime());

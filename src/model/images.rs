@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{FilesystemUsage, ImageId, Rows};
 
 /// The image of a container, by every name that the runtime has for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerImage {
     /// Its id, and whatever else the container was made from: a tag, a digest. Never empty texts.
     pub names: Vec<String>,

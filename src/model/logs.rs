@@ -1,8 +1,10 @@
 //! What lies below the log roots.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
-use super::{ContainerId, PodRef, PodUid, Rows};
+use super::{ContainerId, PodRef, PodUid, Rows, Text};
 
 /// The longest name that a file can have.
 const NAME_BYTES_MAX: usize = 255;
@@ -15,7 +17,7 @@ pub struct PodLogDir {
     /// Its name: `namespace_name_uid`, if the kubelet made it.
     pub name: String,
     /// Its full path, as the host names it.
-    pub path: String,
+    pub path: Text,
     /// Whether it is a directory, and not a link to one. False also for a name that is no plain
     /// text, of which `name` is but an approximation.
     pub is_dir: bool,
@@ -59,7 +61,7 @@ pub struct LogLink {
     /// Its name: `<pod>_<namespace>_<container>-<id>.log`, if the kubelet made it.
     pub name: String,
     /// Its full path, as the host names it.
-    pub path: String,
+    pub path: Text,
     /// Whether it is a symbolic link. False also for a name that is no plain text, of which `name`
     /// is but an approximation.
     pub is_link: bool,
@@ -90,15 +92,15 @@ pub struct RemovedContainer {
     /// Its id.
     pub id: ContainerId,
     /// Its name within the pod.
-    pub name: String,
+    pub name: Text,
     /// Its attempt.
     pub attempt: u32,
     /// Its pod.
-    pub pod: PodRef,
+    pub pod: Arc<PodRef>,
     /// When it was created.
     pub created_at: Timestamp,
     /// Its log file, as the runtime named it before the container went.
-    pub log_path: String,
+    pub log_path: Text,
     /// Its pod counted as over under `assume_finished_after` when it went.
     pub assumed: bool,
 }
@@ -221,8 +223,8 @@ mod tests {
     fn names_are_the_kubelets_or_none() {
         let pod = |namespace: &str, name: &str, uid: &str| PodRef {
             uid: PodUid::new(uid).unwrap(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
+            namespace: namespace.into(),
+            name: name.into(),
         };
         let uuid = "0d5f6a2c-1111-4222-8333-0123456789ab";
         let web = pod("default", "web-0", uuid);

@@ -13,7 +13,7 @@ use crate::cri;
 use crate::logs::{Aside, Roots, scan};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, Logs,
-    PodSandbox, PodUid, Pods, Rows, container_id_of, pod_uid_of,
+    PodSandbox, PodUid, Pods, Rows, Text, container_id_of, pod_uid_of,
 };
 
 /// How long a look waits for the roots; nobody waits longer for a dead disk.
@@ -73,7 +73,7 @@ impl Scanner {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// Since when each directory is an orphan's, by its path.
-    orphans: BTreeMap<String, Timestamp>,
+    orphans: BTreeMap<Text, Timestamp>,
     /// Containers that the runtime did not find; an id never comes back.
     not_found: BTreeSet<ContainerId>,
 }

@@ -6,6 +6,7 @@ use super::Run;
 use super::end::End;
 use super::queue::Queue;
 use crate::gc::{self, KeepReason, Plan, Policy, Removal, RemoveReason, Target};
+use crate::model::Text;
 use crate::observe::Look;
 
 impl Run<'_> {
@@ -65,16 +66,16 @@ impl Run<'_> {
         let kept = fresh.kept.iter();
         let stays: BTreeMap<&str, KeepReason> =
             kept.map(|k| (k.subject.id.as_str(), k.reason)).collect();
-        let before: Vec<Removal> = due.into();
-        let due = gc::plan::still_due(before.clone(), &fresh);
+        let before: Vec<(Text, RemoveReason)> = due
+            .iter()
+            .map(|removal| (removal.subject.id.clone(), removal.reason))
+            .collect();
+        let due = gc::plan::still_due(due.into(), &fresh);
         let still: BTreeSet<&str> = due.iter().map(|r| r.subject.id.as_str()).collect();
         self.record.update(|pass| {
             let report = pass.targets.entry(target).or_default();
-            for removal in before
-                .iter()
-                .filter(|r| !still.contains(r.subject.id.as_str()))
-            {
-                match (removal.reason, stays.get(removal.subject.id.as_str())) {
+            for (id, reason) in before.iter().filter(|(id, _)| !still.contains(id.as_str())) {
+                match (reason, stays.get(id.as_str())) {
                     // What an incomplete look lacks need not be gone.
                     (_, None) if look.seen().is_all() => report.already_gone += 1,
                     (RemoveReason::OverCap, Some(_))

@@ -95,32 +95,38 @@ impl Queue {
 
     /// Takes out all that waits, to be looked at anew.
     pub(super) fn take(&mut self) -> Vec<Removal> {
+        // Not a copy: of a large node each is megabytes.
+        let mut all: Vec<Removal> = std::mem::take(&mut self.fresh).into();
         let crowds = self.crowds.values_mut();
-        let crowds = crowds.flat_map(|crowd| crowd.waiting.drain(..));
-        self.fresh.drain(..).chain(crowds).collect()
+        all.extend(crowds.flat_map(|crowd| crowd.waiting.drain(..)));
+        all
     }
 
     /// Lets removals wait, behind those that do.
-    pub(super) fn put(&mut self, removals: Vec<Removal>) {
-        for removal in removals {
-            match self.known.get(&removal.subject.id) {
-                None => self.fresh.push_back(removal),
-                Some(known) => {
-                    let crowd = self.crowds.entry(known.class).or_default();
-                    crowd.waiting.push_back(removal);
-                }
+    pub(super) fn put(&mut self, mut removals: Vec<Removal>) {
+        let known = &self.known;
+        let has_failed = |removal: &mut Removal| known.contains_key(removal.subject.id.as_str());
+        for removal in removals.extract_if(.., has_failed) {
+            if let Some(known) = known.get(removal.subject.id.as_str()) {
+                let crowd = self.crowds.entry(known.class).or_default();
+                crowd.waiting.push_back(removal);
             }
+        }
+        if self.fresh.is_empty() {
+            self.fresh = removals.into();
+        } else {
+            self.fresh.extend(removals);
         }
     }
 
     /// Takes back what was handed out and not tried to its end, before all that waits.
     pub(super) fn give_back(&mut self, removals: Vec<Removal>) {
         for removal in removals.into_iter().rev() {
-            match self.known.get(&removal.subject.id) {
+            match self.known.get(removal.subject.id.as_str()) {
                 None => self.fresh.push_front(removal),
                 Some(known) => {
                     let crowd = self.crowds.entry(known.class).or_default();
-                    if crowd.probe == Probe::Tried(removal.subject.id.clone()) {
+                    if crowd.probe == Probe::Tried(removal.subject.id.to_string()) {
                         crowd.probe = Probe::Wanted;
                     }
                     crowd.waiting.push_front(removal);
@@ -159,11 +165,11 @@ impl Queue {
         let crowds = self.crowds.values_mut();
         let wanted = crowds.filter(|crowd| crowd.probe == Probe::Wanted);
         let probes = wanted.filter_map(|crowd| {
-            let failures = |r: &Removal| known.get(&r.subject.id).map_or(0, |k| k.failures);
+            let failures = |r: &Removal| known.get(r.subject.id.as_str()).map_or(0, |k| k.failures);
             let least = crowd.waiting.iter().enumerate();
             let (index, _) = least.min_by_key(|(_, removal)| failures(removal))?;
             let probe = crowd.waiting.remove(index)?;
-            crowd.probe = Probe::Tried(probe.subject.id.clone());
+            crowd.probe = Probe::Tried(probe.subject.id.to_string());
             Some(probe)
         });
         probes.take(size).collect()

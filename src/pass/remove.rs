@@ -46,7 +46,7 @@ impl Gone {
                 attempt: subject.attempt,
                 pod,
                 created_at: subject.created_at,
-                log_path: status.log_path,
+                log_path: status.log_path.into(),
                 assumed: subject.pod_state == PodKnowledge::Assumed,
             });
         }

@@ -62,13 +62,13 @@ impl Tally {
             // Both are counted from the report when the pass ends.
             Outcome::AlreadyGone | Outcome::Lost(_) => {}
             Outcome::Skipped(_) => {
-                self.stayed.insert(done.removal.subject.id.clone());
+                self.stayed.insert(done.removal.subject.id.to_string());
             }
             Outcome::Failed { class, error } => {
                 self.failed += fresh;
                 runner.metrics.removal_failed(target, *class, done.latency);
                 let subject = &done.removal.subject;
-                self.stayed.insert(subject.id.clone());
+                self.stayed.insert(subject.id.to_string());
                 record.error(format!("{target} {}: {error}", subject.id));
                 failures = sandbox.as_ref().map(|id| {
                     let (class, error) = (*class, error.clone());

@@ -65,15 +65,16 @@ fn ended(number: i64) -> Pass {
 }
 
 fn removal(number: u64) -> Removal {
+    let pod = PodRef {
+        uid: PodUid::new("u").unwrap(),
+        namespace: "default".into(),
+        name: "web".into(),
+    };
     let subject = Subject {
         target: Target::Containers,
-        id: format!("{number:064x}"),
-        name: "app".to_owned(),
-        pod: Some(PodRef {
-            uid: PodUid::new("u").unwrap(),
-            namespace: "default".to_owned(),
-            name: "web".to_owned(),
-        }),
+        id: format!("{number:064x}").into(),
+        name: "app".into(),
+        pod: Some(pod.into()),
         pod_state: crate::gc::PodKnowledge::Deleted,
         attempt: 0,
         created_at: Timestamp::from_second(START).unwrap(),

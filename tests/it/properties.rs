@@ -96,12 +96,12 @@ proptest! {
     fn the_kubelet_would_remove_it_too(node in nodes(Oddity::Any), synced in any::<bool>()) {
         let (plan, kubelet) = (plan_of(&node), kubelets(&node, synced));
         for removal in plan.removals_of(Target::Containers) {
-            prop_assert!(kubelet.0.contains(&removal.subject.id), "{removal:?}");
+            prop_assert!(kubelet.0.contains(removal.subject.id.as_str()), "{removal:?}");
         }
         for removal in plan.removals_of(Target::Sandboxes) {
             // The one cap that the kubelet does not have.
             let cap = removal.reason == RemoveReason::OverCap;
-            prop_assert!(cap || kubelet.1.contains(&removal.subject.id), "{removal:?}");
+            prop_assert!(cap || kubelet.1.contains(removal.subject.id.as_str()), "{removal:?}");
         }
     }
 
@@ -151,8 +151,8 @@ proptest! {
     #[test]
     fn every_object_has_one_verdict_in_order(node in nodes(Oddity::Any)) {
         let plan = plan_of(&node);
-        let removals = plan.removals.iter().map(|it| (it.subject.target, it.subject.id.clone()));
-        let kept = plan.kept.iter().map(|it| (it.subject.target, it.subject.id.clone()));
+        let removals = plan.removals.iter().map(|it| (it.subject.target, it.subject.id.to_string()));
+        let kept = plan.kept.iter().map(|it| (it.subject.target, it.subject.id.to_string()));
         let mut judged: Vec<_> = removals.chain(kept).collect();
         let containers = node.snapshot.containers.iter().map(|it| (Target::Containers, it.id.to_string()));
         let sandboxes = node.snapshot.sandboxes.iter().map(|it| (Target::Sandboxes, it.id.to_string()));
@@ -259,7 +259,7 @@ fn removed_containers<'a>(
         let found = snapshot
             .containers
             .iter()
-            .find(|it| it.id.as_str() == removal.subject.id);
+            .find(|it| it.id.as_str() == removal.subject.id.as_str());
         (found.unwrap(), removal.reason)
     })
 }
@@ -272,7 +272,7 @@ fn removed_sandboxes<'a>(
         let found = snapshot
             .sandboxes
             .iter()
-            .find(|it| it.id.as_str() == removal.subject.id);
+            .find(|it| it.id.as_str() == removal.subject.id.as_str());
         (found.unwrap(), removal.reason)
     })
 }

@@ -172,6 +172,7 @@ async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
 async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Model>, Error> {
     let started = Instant::now();
     let link = client.runtime();
+    link.forget_unused();
     let stand = K::stand(&client.shared.stands);
     let mut memory = stand.begin(link.connection());
     if !memory.below {

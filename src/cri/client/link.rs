@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -13,12 +13,13 @@ use tower::service_fn;
 
 use super::lists::Missing;
 use super::{Error, Settings};
+use crate::cri::convert::Shared;
 
-/// What the runtime may send ahead on one answer: the default of 64 KiB makes it wait 256 times for
-/// an answer of 16 MiB.
-const STREAM_WINDOW_BYTES: u32 = 16 << 20;
-/// The same for all answers together: a look at the node reads three lists at once.
-const CONNECTION_WINDOW_BYTES: u32 = 48 << 20;
+/// What the runtime may send ahead on one answer, which is in memory until it is read: the default of
+/// 64 KiB makes it wait 256 times for an answer of 16 MiB.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// The same for all answers together.
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
 /// The longest deadline that is sent: gRPC has no way to write arbitrary ones.
 const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -35,6 +36,8 @@ pub(super) struct Link {
     pub(super) max_message_bytes: usize,
     /// The streaming RPCs that the server behind the present connection does not have.
     pub(super) missing: Missing,
+    /// What rows have in common.
+    pub(super) shared: Arc<Mutex<Shared>>,
 }
 
 impl Link {
@@ -46,6 +49,7 @@ impl Link {
             connect_timeout: settings.timeout,
             max_message_bytes: settings.max_message_bytes,
             missing: Missing::default(),
+            shared: Arc::default(),
         }
     }
 
@@ -56,6 +60,12 @@ impl Link {
     /// Returns the number of the present connection; 0 before the first.
     pub(super) fn connection(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
+    }
+
+    /// Forgets what no row of any list has any more.
+    pub(super) fn forget_unused(&self) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.forget_unused();
     }
 
     /// Waits for an answer, at most until the deadline.

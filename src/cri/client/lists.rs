@@ -1,15 +1,17 @@
 //! The two RPCs that each list has: streamed where the runtime can, in one answer where it cannot.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prost::Message;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Channel;
 use tonic::{Response, Status};
+use tower::ServiceExt;
 
 use super::link::{Link, request};
+use super::pieces::Pieces;
 use crate::cri::codec::{ListCodec, Page};
 use crate::cri::convert::Row;
 use crate::cri::{Error, ListMode};
@@ -104,14 +106,9 @@ impl Link {
         R: Row,
     {
         let answer = async {
-            let mut grpc = self.ready().await?;
-            let path = PathAndQuery::from_static(rpc.path);
-            grpc.unary(
-                request(message, deadline),
-                path,
-                ListCodec::<Q, R>::default(),
-            )
-            .await
+            let whole = self.read::<Q, R>(rpc.path, message, deadline).await?;
+            let missing = || Status::internal("Missing response message.");
+            whole.map(Response::new).ok_or_else(missing)
         };
         self.call(rpc.name, deadline, answer).await
     }
@@ -138,35 +135,46 @@ impl Link {
         }
     }
 
-    /// Reads a stream to its end. What came before an error is thrown away: half a list would make
-    /// the other half look deleted.
+    /// Reads a stream to its end; no message at all is an empty list.
     async fn read_stream<R: Row>(
         &self,
         path: &'static str,
         deadline: Duration,
     ) -> Result<Response<Page<R::Model>>, Status> {
-        let mut grpc = self.ready().await?;
-        let path = PathAndQuery::from_static(path);
-        let codec = ListCodec::<(), R>::default();
-        let mut stream = grpc
-            .server_streaming(request((), deadline), path, codec)
-            .await?
-            .into_inner();
-        let mut whole = Page::default();
-        while let Some(page) = stream.message().await? {
-            whole.rows.extend(page.rows);
-            whole.weights.extend(page.weights);
-            whole.malformed += page.malformed;
-            whole.bytes += page.bytes;
-        }
-        Ok(Response::new(whole))
+        let whole = self.read::<(), R>(path, (), deadline).await?;
+        Ok(Response::new(whole.unwrap_or_default()))
     }
 
-    async fn ready(&self) -> Result<Grpc<Channel>, Status> {
-        let mut grpc = Grpc::new(self.channel()).max_decoding_message_size(self.max_message_bytes);
+    /// Reads an answer, which comes in pieces, to its end; `None` if nothing came. What came before an
+    /// error is thrown away: half a list would make the other half look deleted.
+    async fn read<Q, R>(
+        &self,
+        path: &'static str,
+        message: Q,
+        deadline: Duration,
+    ) -> Result<Option<Page<R::Model>>, Status>
+    where
+        Q: Message + 'static,
+        R: Row,
+    {
+        let limit = self.max_message_bytes;
+        let channel = self
+            .channel()
+            .map_response(move |response| response.map(|body| Pieces::new(body, limit)));
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(limit);
         grpc.ready()
             .await
             .map_err(|error| Status::from_error(error.into()))?;
-        Ok(grpc)
+        let path = PathAndQuery::from_static(path);
+        let codec = ListCodec::<Q, R>::new(Arc::clone(&self.shared));
+        let mut pieces = grpc
+            .server_streaming(request(message, deadline), path, codec)
+            .await?
+            .into_inner();
+        let mut whole: Option<Page<R::Model>> = None;
+        while let Some(piece) = pieces.message().await? {
+            whole.get_or_insert_default().add(piece);
+        }
+        Ok(whole)
     }
 }

@@ -76,7 +76,7 @@ fn a_whole_container_row_is_read_whole() {
         state: ContainerState::Exited,
         created_at: "2023-11-14T22:13:20.000000001Z".parse().unwrap(),
         finished_at: None,
-        pod: Some(web_pod()),
+        pod: Some(Arc::new(web_pod())),
         image: Arc::new(ContainerImage {
             names: ["sha256:ref", "docker.io/library/web:1", "web:1"]
                 .map(String::from)
@@ -137,11 +137,11 @@ fn a_container_has_a_pod_only_with_a_uid_label() {
         None
     );
     let bare = PodRef {
-        namespace: String::new(),
-        name: String::new(),
+        namespace: "".into(),
+        name: "".into(),
         ..web_pod()
     };
-    assert_eq!(pod_of(&[(POD_UID_LABEL, UID)]), Some(bare));
+    assert_eq!(pod_of(&[(POD_UID_LABEL, UID)]), Some(Arc::new(bare)));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_sandbox_has_a_pod_only_if_label_and_metadata_agree() {
         .unwrap()
         .pod
     };
-    assert_eq!(pod_of(Some(UID), Some(UID)), Some(web_pod()));
+    assert_eq!(pod_of(Some(UID), Some(UID)), Some(Arc::new(web_pod())));
     assert_eq!(pod_of(Some(UID), Some("other")), None);
     assert_eq!(pod_of(Some(UID), Some("")), None);
     assert_eq!(pod_of(Some(""), Some("")), None);

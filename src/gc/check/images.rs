@@ -110,7 +110,7 @@ fn is_as_planned(image: &Image, removal: &Removal) -> bool {
     let mut is = vec![image.id.to_string()];
     is.extend(image.repo_tags.iter().cloned());
     is.extend(image.repo_digests.iter().cloned());
-    image.key() == removal.subject.id && image.handler == *handler && is == *names
+    removal.subject.id == *image.key() && image.handler == *handler && is == *names
 }
 
 /// Nobody needs the image, or may need it.
@@ -227,7 +227,7 @@ pub(super) fn room_rule(node: &Node<'_>, policy: &Policy, removals: &[Removal]) 
     for (removal, size) in images.iter().filter(|(removal, _)| by_space(removal)) {
         if !wants(node, policy, by_age, before) {
             violations.push(Violation {
-                id: removal.subject.id.clone(),
+                id: removal.subject.id.to_string(),
                 rule: "nobody asks for its room",
             });
         }

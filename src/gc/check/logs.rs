@@ -71,8 +71,8 @@ fn dir_rule(
     };
     let pod = PodRef {
         uid,
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
+        namespace: namespace.into(),
+        name: name.into(),
     };
     let planned = Expected::PodLogDir {
         uid: pod.uid.clone(),
@@ -215,7 +215,7 @@ fn lies_in_pods_dir(policy: &Policy, container: &RemovedContainer) -> bool {
         return false;
     }
     let dir = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
-    let path = Path::new(&container.log_path);
+    let path = Path::new(container.log_path.as_str());
     let mut below = match path.strip_prefix(policy.logs.pods_root.join(dir)) {
         Ok(below) => below.components().peekable(),
         Err(_elsewhere) => return false,

@@ -10,8 +10,8 @@ fn removal(id: &str) -> Removal {
     Removal {
         subject: Subject {
             target: Target::Sandboxes,
-            id: id.to_owned(),
-            name: String::new(),
+            id: id.into(),
+            name: "".into(),
             pod: None,
             pod_state: PodKnowledge::Deleted,
             attempt: 0,

@@ -84,7 +84,7 @@ impl LogHands {
         if of_pod.iter().any(writes) {
             return Ok(Outcome::Skipped("a container may write to it"));
         }
-        let path = Path::new(&container.log_path);
+        let path = Path::new(container.log_path.as_str());
         let Ok(below) = path.strip_prefix(&self.roots.pods).map(Path::to_owned) else {
             return Ok(Outcome::Skipped("it does not lie below the log root"));
         };

@@ -49,18 +49,18 @@ pub(super) fn container(
 ) -> Container {
     let pod = PodRef {
         uid: PodUid::new(format!("00000000-0000-0000-0000-{number:012}")).unwrap(),
-        namespace: namespace.to_owned(),
-        name: format!("pod-{number}"),
+        namespace: namespace.into(),
+        name: format!("pod-{number}").into(),
     };
     Container {
         id: ContainerId::new(id(number)).unwrap(),
         sandbox_id: PodSandboxId::new(id(number + 1000)).unwrap(),
-        name: "app".to_owned(),
+        name: "app".into(),
         attempt: 0,
         state,
         created_at: hours_ago(9),
         finished_at: None,
-        pod: Some(pod),
+        pod: Some(pod.into()),
         image: std::sync::Arc::new(crate::model::ContainerImage {
             names: vec![image.to_owned()],
             handler: String::new(),

@@ -6,7 +6,7 @@ use crate::report::PastFailure;
 fn of_sandbox(id: &str, tried: Tried) -> Entry {
     let mut removal = removal(0);
     removal.subject.target = Target::Sandboxes;
-    removal.subject.id = id.to_owned();
+    removal.subject.id = id.into();
     Entry::tried("p-1", &removal, tried, 3)
 }
 

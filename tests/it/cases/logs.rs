@@ -44,7 +44,7 @@ impl Case {
             Ok(None) | Err(_) => (*name).to_owned(),
         };
         let mut dir = PodLogDir {
-            path: format!("{PODS_ROOT}/{name}"),
+            path: format!("{PODS_ROOT}/{name}").into(),
             name,
             is_dir: true,
             inode: 7,
@@ -82,7 +82,7 @@ impl Case {
             Err(_) => (*name).to_owned(),
         };
         let mut entry = LogLink {
-            path: format!("{CONTAINERS_ROOT}/{name}"),
+            path: format!("{CONTAINERS_ROOT}/{name}").into(),
             name,
             is_link: true,
             target: match *target {
@@ -122,10 +122,10 @@ impl Case {
         let pod = self.pod(pod)?.ok_or("it needs a pod")?;
         let mut removed = RemovedContainer {
             id: words::container_id(whole),
-            name: name.to_owned(),
+            name: name.into(),
             attempt,
-            log_path: log_path(&pod, name, attempt),
-            pod,
+            log_path: log_path(&pod, name, attempt).into(),
+            pod: pod.into(),
             created_at: self.ago(age)?,
             assumed: false,
         };
@@ -134,7 +134,7 @@ impl Case {
                 ("assumed", "") => removed.assumed = true,
                 ("log", path) => {
                     let dir = dir_name(&removed.pod);
-                    removed.log_path = path.replace("DIR", &format!("{PODS_ROOT}/{dir}"));
+                    removed.log_path = path.replace("DIR", &format!("{PODS_ROOT}/{dir}")).into();
                 }
                 _ => return Err(unknown(word)),
             }
@@ -185,14 +185,14 @@ pub(super) fn kubelets(
     let removed = case.snapshot.removed.iter().map(|it| it.log_path.clone());
     let planned = case.snapshot.containers.iter().filter_map(|it| {
         let pod = it.pod.as_ref()?;
-        Some(log_path(pod, &it.name, it.attempt))
+        Some(log_path(pod, &it.name, it.attempt).into())
     });
     let planned = planned.filter(|_| case.targets.contains(&Target::Containers));
     dirs.map(|dir| dir.path.clone())
         .chain(links.map(|link| link.path.clone()))
         .chain(removed)
         .chain(planned)
-        .map(|path| (Target::Logs, path))
+        .map(|path| (Target::Logs, path.to_string()))
         .collect()
 }
 

@@ -255,8 +255,8 @@ impl Case {
         }
         let pod = PodRef {
             uid,
-            namespace: namespace.to_owned(),
-            name: (*name).to_owned(),
+            namespace: namespace.into(),
+            name: (*name).into(),
         };
         match self.declared.insert((*name).to_owned(), pod) {
             Some(_) => Err(format!("pod \"{name}\" is there twice")),
@@ -297,12 +297,12 @@ impl Case {
         let mut container = Container {
             id: ContainerId::new(*whole).ok_or("empty id")?,
             sandbox_id: PodSandboxId::new(format!("{pod}#0")).ok_or("empty id")?,
-            name: name.to_owned(),
+            name: name.into(),
             attempt,
             state,
             created_at,
             finished_at,
-            pod: self.pod(pod)?,
+            pod: self.pod(pod)?.map(Arc::new),
             image: Arc::default(),
             labels: Labels::default(),
         };
@@ -342,7 +342,7 @@ impl Case {
         };
         let mut sandbox = PodSandbox {
             id: PodSandboxId::new(*whole).ok_or("empty id")?,
-            pod: self.pod(pod)?,
+            pod: self.pod(pod)?.map(Arc::new),
             attempt: attempt
                 .parse()
                 .map_err(|_error| format!("\"{attempt}\" is no attempt"))?,

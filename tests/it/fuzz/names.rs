@@ -68,7 +68,7 @@ proptest! {
     ) {
         let dir = format!("{namespace}_{name}_{uid}");
         let uid = PodUid::new(uid).unwrap();
-        let pod = PodRef { uid: uid.clone(), namespace, name };
+        let pod = PodRef { uid: uid.clone(), namespace: namespace.into(), name: name.into() };
         prop_assert_eq!(pod_uid_of(&dir), Some(uid));
         prop_assert_eq!(log_dir_name(&pod), Some(dir));
         let id = ContainerId::new(id).unwrap();
@@ -101,7 +101,7 @@ proptest! {
         uid in noisy(UID.into()),
     ) {
         let Some(uid) = PodUid::new(uid) else { return Ok(()) };
-        let pod = PodRef { uid, namespace, name };
+        let pod = PodRef { uid, namespace: namespace.into(), name: name.into() };
         let id = ContainerId::new("0123456789abcdef".repeat(4)).unwrap();
         let made = [log_dir_name(&pod), link_name(&pod, &container, &id)];
         for name in made.into_iter().flatten() {

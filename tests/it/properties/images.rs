@@ -170,7 +170,7 @@ proptest! {
             let mut pinned = snapshot.clone();
             let mut used = snapshot.clone();
             let mut full = snapshot.clone();
-            store(&mut used).ages.remove(&removal.subject.id);
+            store(&mut used).ages.remove(removal.subject.id.as_str());
             for row in store(&mut pinned).rows.iter_mut() {
                 row.pinned = true;
             }
@@ -227,7 +227,7 @@ fn removed<'a>(
 ) -> impl Iterator<Item = (&'a Image, RemoveReason)> {
     plan.removals_of(Target::Images).map(|removal| {
         let mut rows = known(snapshot).rows.iter();
-        let image = rows.find(|image| image.key() == removal.subject.id);
+        let image = rows.find(|image| image.key() == removal.subject.id.as_str());
         (image.unwrap(), removal.reason)
     })
 }

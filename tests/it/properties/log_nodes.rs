@@ -82,7 +82,7 @@ fn pod(number: usize, is_static: bool, draw: u32) -> PodRef {
     PodRef {
         uid: uid(number, is_static),
         namespace: namespace.into(),
-        name: format!("pod{number}"),
+        name: format!("pod{number}").into(),
     }
 }
 
@@ -101,7 +101,7 @@ fn add(snapshot: &mut Snapshot, dirs: &[Dir], links: &[Link], removed: &[Removed
             _ => name,
         };
         let dir = PodLogDir {
-            path: format!("{PODS_ROOT}/{name}"),
+            path: format!("{PODS_ROOT}/{name}").into(),
             name: name.clone(),
             is_dir: draw > 3,
             inode: u64::from(draw),
@@ -130,11 +130,11 @@ fn add(snapshot: &mut Snapshot, dirs: &[Dir], links: &[Link], removed: &[Removed
         };
         let removed = RemovedContainer {
             id: full(&format!("g{number}-{attempt}-{draw}")),
-            name: (draw % 3).to_string(),
+            name: (draw % 3).to_string().into(),
             attempt,
-            pod,
+            pod: pod.into(),
             created_at: ago(i64::from(draw) * 60),
-            log_path,
+            log_path: log_path.into(),
             assumed: draw.is_multiple_of(2),
         };
         let twice = |it: &RemovedContainer| it.id == removed.id;
@@ -159,7 +159,7 @@ fn link_of(snapshot: &Snapshot, (which, age, target, draw): Link) -> LogLink {
         _ => format!("pod_{namespace}_app-{id}.log"),
     };
     LogLink {
-        path: format!("/var/log/containers/{name}"),
+        path: format!("/var/log/containers/{name}").into(),
         name,
         is_link: draw < 97,
         target: match target {

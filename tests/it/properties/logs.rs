@@ -105,7 +105,12 @@ fn link_may_go(node: &Node, path: &str) -> Result<(), TestCaseError> {
 fn container_log_may_go(node: &Node, it: &RemovedContainer) -> Result<(), TestCaseError> {
     let Node { snapshot, policy } = node;
     let uid = &it.pod.uid;
-    prop_assert!(!policy.protect.namespaces.contains(&it.pod.namespace));
+    prop_assert!(
+        !policy
+            .protect
+            .namespaces
+            .contains(it.pod.namespace.as_str())
+    );
     let dir = format!("/var/log/pods/{}_{}_{uid}/", it.pod.namespace, it.pod.name);
     prop_assert!(
         it.log_path.starts_with(&dir) && !it.log_path.contains(".."),
@@ -225,7 +230,7 @@ proptest! {
             let broken = |forged: &Removal| check(std::slice::from_ref(forged), snapshot, policy);
             prop_assert_eq!(broken(&removal), []);
             let mut forged = removal.clone();
-            forged.subject.id.push('x');
+            forged.subject.id = format!("{}x", forged.subject.id).into();
             prop_assert_eq!(broken(&forged)[0].rule, "is not on the node");
             let mut forged = removal.clone();
             forged.subject.created_at -= SignedDuration::from_secs(1);
@@ -263,7 +268,7 @@ fn forgeries(snapshot: &Snapshot, kept: &Kept) -> Vec<Removal> {
             let end = link.name.trim_end_matches(".log").rsplit('-').next();
             Expected::LogLink(super::log_nodes::id(end.unwrap()))
         }
-        (_, _, Some(removed)) => Expected::ContainerLog(removed.clone()),
+        (_, _, Some(removed)) => Expected::ContainerLog(Box::new(removed.clone())),
         (None, None, None) => Expected::Sandbox,
     };
     RemoveReason::all(Target::Logs)

@@ -191,7 +191,7 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
     let pod = PodRef {
         uid: uid.clone(),
         namespace: namespace.into(),
-        name: format!("pod{index}"),
+        name: format!("pod{index}").into(),
     };
     let labels: BTreeMap<_, _> = spec
         .labelled
@@ -202,7 +202,7 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
     for (number, (gap, _, draw)) in (0_u32..).zip(&spec.sandboxes) {
         let sandbox = PodSandbox {
             id: PodSandboxId::new(format!("s{index}-{number}")).unwrap(),
-            pod: Some(pod.clone()),
+            pod: Some(pod.clone().into()),
             attempt: number,
             state: if *draw < 20 {
                 PodSandboxState::Ready
@@ -278,7 +278,7 @@ fn container(
     let label = ("keep".to_owned(), "no".to_owned());
     Container {
         sandbox_id: PodSandboxId::new(format!("s{}-{}", &pod.name[3..], draw % 4)).unwrap(),
-        name: id.split('-').nth(1).unwrap().to_owned(),
+        name: id.split('-').nth(1).unwrap().into(),
         id: ContainerId::new(id).unwrap(),
         // Now and then a record that bears its predecessor's attempt.
         attempt: if *gap == 1 {
@@ -289,7 +289,7 @@ fn container(
         state,
         created_at,
         finished_at,
-        pod: Some(pod.clone()),
+        pod: Some(pod.clone().into()),
         image: std::sync::Arc::default(),
         labels: if *draw == 99 {
             [label].into_iter().collect()
