@@ -13,6 +13,7 @@
 mod big_lists;
 mod images;
 mod logs;
+mod network;
 mod node;
 mod pacing;
 mod peers;

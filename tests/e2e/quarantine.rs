@@ -17,16 +17,26 @@ const LEAKED: u32 = 20;
 /// What the broken plugin says.
 const WORDS: &str = "the network's daemon is down";
 
+/// Says whether the broken plugin is slow for the sandbox of this number.
+pub(crate) fn is_slow(number: usize) -> bool {
+    number.is_multiple_of(3)
+}
+
+/// Says whether the broken plugin fails for it.
+pub(crate) fn is_failing(number: usize) -> bool {
+    number % 10 == 1 && !is_slow(number)
+}
+
 /// Puts a program in the plugins' place that sleeps 5 s on DEL for a third of the sandboxes, fails for
 /// a tenth, and else does what the real one does.
-fn wrap_plugins(dir: &Path, population: &Population) {
+pub(crate) fn wrap_plugins(dir: &Path, population: &Population) {
     let real = real_plugins();
     let of = |nth: fn(usize) -> bool| -> String {
         let ids = population.sandboxes().enumerate().filter(|(n, _)| nth(*n));
         let ids: Vec<String> = ids.map(|(_, (_, sandbox))| sandbox.id.clone()).collect();
         ids.join("|")
     };
-    let (slow, failing) = (of(|n| n % 3 == 0), of(|n| n % 10 == 1));
+    let (slow, failing) = (of(is_slow), of(is_failing));
     let real_bridge = real.join("bridge");
     let bridge = real_bridge.display();
     let script = format!(
