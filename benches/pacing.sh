@@ -3,7 +3,7 @@
 # how long a pass takes on a fast one beside a fixed number of removals at a time, and how long healthy
 # sandboxes take beside such whose network teardown takes 5 s or fails.
 #
-#   sudo benches/pacing.sh [throttled | pass | network]...   all without arguments; 10 minutes, and the build
+#   sudo benches/pacing.sh [throttled | pass | network]...   all without arguments; 12 minutes, and the build
 #
 # Needs what tests/e2e/setup.sh installs, and version 1 of the control groups' blkio. The disk is an
 # ext4 on a loop device; its medium is a file in CRISWEEP_PACING_MEDIUM (/dev/shm). Node, mounts, limits

@@ -104,7 +104,7 @@ pub enum Mode {
 pub struct Gc {
     /// Removals between two looks; at least 1.
     pub batch_size: usize,
-    /// Removals at the same time; at least 1.
+    /// Removals at the same time that cost the disk; at least 1. Waiting for a network comes on top.
     pub max_concurrency: usize,
     /// Removals in one pass.
     pub max_removals: Option<usize>,
@@ -112,7 +112,7 @@ pub struct Gc {
     pub deadline: Option<Duration>,
     /// Rest between batches; may be 0.
     pub batch_pause: Duration,
-    /// Share of stalled IO, in percent, above which removals wait.
+    /// Share of stalled IO, in percent, above which removals that take long go slower.
     pub io_pressure_pause_percent: Option<f64>,
     /// Share of failures, 0 to 1, above which a pass ends.
     pub failure_ratio: Option<f64>,

@@ -9,6 +9,7 @@ mod images;
 mod left_alone;
 mod logs;
 pub mod pace;
+pub mod pressure;
 mod queue;
 mod remove;
 mod tally;
@@ -33,8 +34,9 @@ use crate::quarantine::{BackOff, Quarantine};
 use crate::record::Record;
 use crate::report::Outcome;
 use crate::state::Journal;
-use batch::{Executor, Gauge, Until};
+use batch::{Executor, Until};
 use end::{End, outcome};
+use pressure::Gauge;
 use queue::{Next, Queue};
 use remove::{Gone, Hands};
 use tally::Tally;
@@ -227,7 +229,7 @@ impl<'a> Run<'a> {
         let removals = plan.into_removals();
         let planned = removals.len();
         let mut queue = Queue::new(removals, self.runner.known_failures());
-        while !queue.is_empty() || !self.executor.only_slow() {
+        loop {
             if !queue.is_empty() {
                 self.bounds()?;
                 if look.started.elapsed() > self.rules.max_age {
@@ -238,7 +240,7 @@ impl<'a> Run<'a> {
             let ran = match queue.next(self.batch_size(usize::MAX)) {
                 Next::Batch(batch) => {
                     let number = self.next_number(target);
-                    let until = self.next_batch_begins(&queue);
+                    let until = self.next_batch_begins(target, &queue);
                     let ran = self.batch(target, number, batch, look, until).await;
                     tell::progress(self.record, target, number, planned);
                     ran
@@ -248,9 +250,11 @@ impl<'a> Run<'a> {
                 Next::Wait | Next::Done => break,
             };
             self.conclude(target, &ran.ended, &mut queue);
-            let open = ran.open;
+            let mut open = ran.open;
             self.breaker()?;
             if !open.is_empty() {
+                // A slow one of another target that was lost is not for this queue.
+                open.retain(|removal| removal.subject.target == target);
                 // Not started because of a cancel, or lost with the runtime.
                 self.bounds()?;
                 queue.give_back(open);
@@ -264,13 +268,15 @@ impl<'a> Run<'a> {
         Ok(planned > 0)
     }
 
-    /// Returns when the batch after this one begins: at once when there is room, unless there is a rest
-    /// before it, or none.
-    fn next_batch_begins(&self, queue: &Queue) -> Until {
-        if queue.is_empty() || !self.rules.batch_pause.is_zero() {
-            Until::OnlySlow
-        } else {
-            Until::Room
+    /// Returns when the batch after this one begins. Sandboxes may wait for their network: there as soon as
+    /// there is room, unless there is a rest before it, or none.
+    fn next_batch_begins(&self, target: Target, queue: &Queue) -> Until {
+        let last = queue.is_empty() || !self.rules.batch_pause.is_zero();
+        match target {
+            Target::Sandboxes if !last => Until::Room,
+            Target::Sandboxes | Target::Containers | Target::Logs | Target::Images => {
+                Until::OnlySlow
+            }
         }
     }
 

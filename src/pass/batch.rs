@@ -8,14 +8,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::pace::{OneByOne, Pace, Pressure, SLOW};
+use super::pace::{OneByOne, Pace, SLOW};
+use super::pressure::{Gauge, PRESSURE_EVERY};
 pub(super) use super::remove::Outcome;
 use super::remove::{Hands, remove};
 use crate::gc::{Removal, Target};
 use crate::observe::Look;
-
-/// How often the disk's pressure is read while removals run.
-const PRESSURE_EVERY: Duration = Duration::from_secs(1);
 
 /// Removals beyond the limit that may be out at the same time to find out what the others wait for.
 const SCOUTS_MAX: usize = 3;
@@ -48,8 +46,18 @@ struct Started {
     at: Instant,
     batch: u64,
     target: Target,
-    /// It waits for something else than the disk, and counts no longer.
-    waits: bool,
+    waits: Waits,
+}
+
+/// Whether a removal in flight waits for something else than the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// Not that anybody knows: it counts.
+    No,
+    /// It seems so: it counts no longer.
+    Likely,
+    /// A sandbox takes so long, and was overtaken, that it is no accident: its place is made up for.
+    Surely,
 }
 
 /// What a task that removes one object ends with: its number, what came of it, how long that took.
@@ -100,7 +108,7 @@ impl Executor {
     }
 
     /// Starts every removal of the batch and returns as `until` says. Stops starting on cancel and as soon
-    /// as the runtime is lost, and then lets none but slow ones in flight; returns what was not started.
+    /// as the runtime is lost, and then returns once only slow ones are in flight. Returns what was not started.
     pub(super) async fn run(
         &mut self,
         number: u64,
@@ -113,6 +121,7 @@ impl Executor {
         // What is known before the first one starts.
         self.read_pressure();
         loop {
+            self.note_waiting();
             let held = lost || self.stop.is_cancelled();
             while !held && !waiting.is_empty() && self.may_start() {
                 let Some(removal) = waiting.pop_front() else {
@@ -188,12 +197,14 @@ impl Executor {
 
     /// Waits until a removal in flight has ended, or a moment has passed.
     pub(super) async fn wait(&mut self, mut on_done: impl FnMut(Done)) {
+        self.note_waiting();
         if let Some(done) = self.next().await {
             on_done(done);
         }
     }
 
-    /// Waits for what is still in flight, at most until `until`; returns how many were left alone.
+    /// Waits for what is still in flight, at most until `until`; gives up the others, so that they do
+    /// nothing more, and returns how many that were.
     pub(super) async fn drain(&mut self, until: Instant, mut on_done: impl FnMut(Done)) -> usize {
         while !self.running.is_empty() {
             match tokio::time::timeout_at(until, self.next()).await {
@@ -202,7 +213,9 @@ impl Executor {
                 Err(_elapsed) => break,
             }
         }
-        self.running.len()
+        let left = self.running.len();
+        self.running.abort_all();
+        left
     }
 
     /// Notes how long the runtime took to list its containers.
@@ -215,8 +228,8 @@ impl Executor {
         self.pace.limit()
     }
 
-    /// Says whether one more removal may start now.
-    fn has_room(&mut self) -> bool {
+    /// Says whether one more would be within the limit; a rest does not count.
+    fn has_room(&self) -> bool {
         let (fast, slow) = self.in_flight();
         self.pace.may_start(fast.len(), slow)
     }
@@ -238,31 +251,44 @@ impl Executor {
     }
 
     /// Says whether nothing is in flight that would not be let run on beside others.
-    pub(super) fn only_slow(&mut self) -> bool {
+    pub(super) fn only_slow(&self) -> bool {
         let (fast, slow) = self.in_flight();
-        let mut fast = fast.iter();
-        fast.all(|age| self.pace.may_scout(*age / 2, slow))
+        fast.iter().all(|age| self.pace.runs_on(*age, slow))
     }
 
     /// Returns the ages of those in flight that count, and how many do not. Only sandboxes have a network
     /// to wait for before a second is over: of the others the age is no sign, and zero here.
-    fn in_flight(&mut self) -> (Vec<Duration>, usize) {
-        let patience = self.pace.patience();
-        let mut fast = Vec::new();
+    fn in_flight(&self) -> (Vec<Duration>, usize) {
+        let counts = self
+            .started
+            .values()
+            .filter(|started| started.waits == Waits::No);
+        let fast: Vec<Duration> = counts
+            .map(|started| match started.target {
+                Target::Sandboxes => started.at.elapsed(),
+                Target::Containers | Target::Logs | Target::Images => Duration::ZERO,
+            })
+            .collect();
+        let slow = self.started.len() - fast.len();
+        (fast, slow)
+    }
+
+    /// Finds out which of those in flight wait for something else than the disk.
+    fn note_waiting(&mut self) {
+        let (patience, certainty) = (self.pace.patience(), self.pace.certainty());
         for (number, started) in &mut self.started {
             let age = started.at.elapsed();
             let overtaken = self.last_ended.is_some_and(|last| *number < last);
-            let network = started.target == Target::Sandboxes;
-            if !started.waits && (age >= SLOW || (network && overtaken && age >= patience)) {
-                started.waits = true;
-                self.pace.waits(age);
+            let network = started.target == Target::Sandboxes && overtaken;
+            if started.waits == Waits::No && (age >= SLOW || (network && age >= patience)) {
+                started.waits = Waits::Likely;
             }
-            if !started.waits {
-                fast.push(if network { age } else { Duration::ZERO });
+            // One that takes a second and was not overtaken may well wait for the disk.
+            if started.waits == Waits::Likely && network && age >= certainty {
+                started.waits = Waits::Surely;
+                self.pace.waits();
             }
         }
-        let slow = self.started.len() - fast.len();
-        (fast, slow)
     }
 
     fn start(&mut self, removal: Removal, batch: u64, look: Option<&Arc<Look>>) -> u64 {
@@ -272,7 +298,7 @@ impl Executor {
             at: Instant::now(),
             batch,
             target: removal.subject.target,
-            waits: false,
+            waits: Waits::No,
         };
         self.started.insert(number, started);
         let (hands, look) = (Arc::clone(&self.hands), look.cloned());
@@ -296,7 +322,7 @@ impl Executor {
             .min()
             .unwrap_or_else(|| Instant::now() + PRESSURE_EVERY);
         self.read_pressure();
-        // A cancel starts nothing new, but what is in flight is waited for. A rest is not.
+        // A cancel does not cut short what is in flight, only a rest beside nothing.
         let idle = self.running.is_empty();
         let ended = tokio::select! {
             ended = self.running.join_next(), if !idle => ended,
@@ -305,8 +331,12 @@ impl Executor {
         };
         let (number, removal, outcome, latency) = match ended? {
             Ok(ended) => ended,
-            // A panic is a bug, and ends the pass as it would without a task of its own.
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            Err(error) => match error.try_into_panic() {
+                // A bug: it ends the pass as it would without a task of its own.
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Given up.
+                Err(_cancelled) => return None,
+            },
         };
         let Started { batch, waits, .. } = self.started.remove(&number)?;
         self.last_ended = self.last_ended.max(Some(number));
@@ -316,10 +346,10 @@ impl Executor {
         match removal.subject.target {
             Target::Images => self.one_by_one.ended(latency),
             Target::Containers | Target::Sandboxes | Target::Logs => {
-                if !waits {
+                if waits == Waits::No {
                     self.pace.ended(latency, self.began.elapsed());
+                    self.rest_until = Some(Instant::now() + self.pace.rest(latency));
                 }
-                self.rest_until = Some(Instant::now() + self.pace.rest(latency));
             }
         }
         Some(Done {
@@ -334,115 +364,5 @@ impl Executor {
         if let Some(pressure) = self.pressure.read() {
             self.pace.pressure(pressure);
         }
-    }
-}
-
-/// Reads the share of time in which somebody waited for the disk (`/proc/pressure/io`, "some").
-#[derive(Debug)]
-pub(super) struct Gauge {
-    path: std::path::PathBuf,
-    threshold_percent: Option<f64>,
-    /// When it was last read, and the time waited until then.
-    last: Option<(Instant, Option<Duration>)>,
-}
-
-impl Gauge {
-    pub(super) fn new(path: std::path::PathBuf, threshold_percent: Option<f64>) -> Self {
-        Self {
-            path,
-            threshold_percent,
-            last: None,
-        }
-    }
-
-    /// Returns how much the disk is under pressure, at most once a second; `None` in between, when it
-    /// is switched off, and on kernels without the file.
-    fn read(&mut self) -> Option<Pressure> {
-        let threshold = self.threshold_percent?;
-        let now = Instant::now();
-        if self
-            .last
-            .is_some_and(|(at, _)| now.duration_since(at) < PRESSURE_EVERY)
-        {
-            return None;
-        }
-        // procfs answers from memory: this does not wait for the disk that it tells about.
-        let text = std::fs::read_to_string(&self.path).ok();
-        let waited = text.as_deref().and_then(some_total);
-        let last = self.last.replace((now, waited));
-        let lasting = some_avg10(&text?)? >= threshold;
-        let since = last.and_then(|(at, before)| {
-            let elapsed = now.duration_since(at).as_secs_f64();
-            Some(100.0 * waited?.checked_sub(before?)?.as_secs_f64() / elapsed)
-        });
-        Some(if lasting {
-            Pressure::Lasting
-        } else if since.is_some_and(|percent| percent >= threshold) {
-            Pressure::Brief
-        } else {
-            Pressure::Low
-        })
-    }
-}
-
-/// The share of the last ten seconds, percent.
-fn some_avg10(text: &str) -> Option<f64> {
-    some(text, "avg10=")?.parse().ok()
-}
-
-/// The time since the machine started.
-fn some_total(text: &str) -> Option<Duration> {
-    let micros = some(text, "total=")?.parse().ok()?;
-    Some(Duration::from_micros(micros))
-}
-
-fn some<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
-    line.split(' ').find_map(|field| field.strip_prefix(key))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_the_kernels_pressure_line() {
-        let text =
-            "some avg10=12.34 avg60=0.06 avg300=0.05 total=480554\nfull avg10=0.18 avg60=0\n";
-        assert_eq!(some_avg10(text), Some(12.34));
-        assert_eq!(some_total(text), Some(Duration::from_micros(480_554)));
-        assert_eq!(some_avg10("full avg10=0.18"), None);
-        assert_eq!(some_avg10("some avg10=x"), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn tells_a_brief_pressure_from_a_lasting_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("io");
-        let says = |avg10: f64, total_ms: u64| {
-            let line = format!(
-                "some avg10={avg10:.2} avg60=0 avg300=0 total={}\n",
-                total_ms * 1000
-            );
-            std::fs::write(&path, line).unwrap();
-        };
-        let mut gauge = Gauge::new(path.clone(), Some(20.0));
-        says(3.0, 5_000);
-        assert_eq!(gauge.read(), Some(Pressure::Low), "nothing to compare with");
-        assert_eq!(gauge.read(), None, "too soon");
-        for (avg10, total_ms, read) in [
-            (12.0, 5_900, Some(Pressure::Brief)),
-            (30.0, 6_000, Some(Pressure::Lasting)),
-            (19.0, 6_100, Some(Pressure::Low)),
-            (1.0, 0, Some(Pressure::Low)),
-        ] {
-            says(avg10, total_ms);
-            tokio::time::advance(PRESSURE_EVERY).await;
-            assert_eq!(gauge.read(), read, "{avg10} {total_ms}");
-        }
-        std::fs::remove_file(&path).unwrap();
-        tokio::time::advance(PRESSURE_EVERY).await;
-        assert_eq!(gauge.read(), None, "no file");
-        assert_eq!(Gauge::new(path, None).read(), None, "off");
     }
 }

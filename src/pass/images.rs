@@ -79,6 +79,7 @@ impl Run<'_> {
                 self.bounds()?;
                 open.into_iter()
                     .rev()
+                    .filter(|removal| removal.subject.target == Target::Images)
                     .for_each(|removal| due.push_front(removal));
                 *look = self.runtime_back().await?;
             }

@@ -1,19 +1,24 @@
 //! How many removals at a time: found while running, by what it pays. Never reads a clock.
 //!
-//! Starts at two. While removals are quick there are more and more, up to the ceiling. Where they are
-//! not, one more only for as long as that makes the whole faster; where it does not, as many as before.
-//! Half when a removal takes longer than the best so far and all others in flight explain, and
-//! half when the disk comes under pressure or a list takes much longer than it can. Where removals stay quick under pressure, they
-//! neither suffer from it nor cause much of it (their own waits for the disk count as pressure too), and
-//! there may be more again. Where they take long, they are what the disk suffers from: one at a time,
-//! and as long a rest after each, so that pods get their turn.
+//! Starts at two. Doubles while removals take less than 50 ms and more at a time pays (below 20 ms it
+//! always does), up to the ceiling; after that one more at a time, and back where that does not pay.
+//! Halves when a window's median is longer than the best so far and all others in flight explain, when the
+//! disk comes under pressure, and when a list takes three times as long as the shortest. Where removals
+//! stay quick under pressure, they neither suffer from it nor cause much of it (their own waits for the
+//! disk count as pressure too), and there may be more again. Where they take long, they are what the disk
+//! suffers from: one at a time, and as long a rest after each, so that pods get their turn.
 //!
-//! A removal that waits for something else than the disk (a CNI plugin) does not
-//! count, so that it holds nobody back: one that takes longer than a second, or clearly longer than
-//! usual while one that began after it has ended. A disk that is slow is slow for all of them.
-//! Until that shows, it takes a place; so the more of the time went to such, the more may start.
+//! A removal that waits for something else than the disk (a CNI plugin) does not count, so that it holds
+//! nobody back: a sandbox's that takes clearly longer than usual while a later one has ended, or any that
+//! takes a second. A disk that is slow is slow for all of them. Until that shows, a sandbox takes a place;
+//! so the more of the time went to such, the more may start.
+
+mod one_by_one;
 
 use std::time::Duration;
+
+use super::pressure::Pressure;
+pub use one_by_one::OneByOne;
 
 /// Removals in flight at the start.
 const START: usize = 2;
@@ -21,8 +26,8 @@ const START: usize = 2;
 pub const SLOW: Duration = Duration::from_secs(1);
 /// Slow removals that may be in flight beside the others.
 pub const SLOW_MAX: usize = 128;
-/// The same while the disk is under pressure: then it is the disk that makes them slow.
-const SLOW_MAX_UNDER_PRESSURE: usize = 4;
+/// The same while pressure holds removals back: then it is the disk that makes them slow.
+const SLOW_MAX_HELD_BACK: usize = 4;
 /// Times the best latency from which on one that goes alone, or a list, has waited for something.
 const MUCH_LONGER: u32 = 3;
 /// Below this a removal is quick: no burden to the disk, and twice as long is the scheduler's noise.
@@ -31,13 +36,14 @@ const QUICK: Duration = Duration::from_millis(20);
 const COSTLY: Duration = Duration::from_millis(50);
 /// Below this, the time that a list takes says nothing.
 const LIST_MIN: Duration = Duration::from_millis(250);
-/// The longest rest between two that go one at a time, and the shortest under pressure.
+/// The longest rest after one.
 const REST_MAX: Duration = Duration::from_secs(2);
-const REST_UNDER_PRESSURE_MIN: Duration = Duration::from_millis(250);
 /// So many times the usual latency is clearly longer.
 const CLEARLY: u32 = 2;
 /// Below this nothing is clearly longer: the scheduler's noise.
-const PATIENCE_MIN: Duration = Duration::from_millis(10);
+const PATIENCE_MIN: Duration = Duration::from_millis(20);
+/// So many times what is clearly longer is no noise.
+const SURELY: u32 = 5;
 /// The share of the time of removals that went to such as wait, beyond which no more is made up for.
 const WAITED_MAX: f64 = 0.75;
 /// The weight of what is known of that share against one more removal.
@@ -51,17 +57,6 @@ const HOLD: u32 = 8;
 /// The same after the number was halved for a burden that may be over soon.
 const RECOVERY: u32 = 2;
 
-/// How much of the time somebody waited for the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pressure {
-    /// Less than is allowed.
-    Low,
-    /// More, since it was last read; not over the last ten seconds.
-    Brief,
-    /// More, over the last ten seconds.
-    Lasting,
-}
-
 /// Decides how many removals may be in flight.
 #[derive(Debug)]
 pub struct Pace {
@@ -71,8 +66,8 @@ pub struct Pace {
     pressure: Pressure,
     /// None has ended since the reading before that: a disk that stalls, perhaps.
     stalled: bool,
-    /// How many have ended since the last reading.
-    ended: usize,
+    /// One has ended since the last reading.
+    ended: bool,
     window: Window,
     /// Removals per second before the last step up.
     rate_before: Option<f64>,
@@ -91,37 +86,6 @@ pub struct Pace {
     /// A step up doubles: nothing has spoken against more so far.
     doubles: bool,
     hold: u32,
-}
-
-/// Decides how long to rest between removals that go one at a time (images). With one in flight there
-/// is nothing to halve, so that pods get their turn at the disk in between.
-#[derive(Debug, Default)]
-pub struct OneByOne {
-    best: Option<Duration>,
-    last: Duration,
-}
-
-impl OneByOne {
-    /// Notes that one ended after `latency`.
-    pub fn ended(&mut self, latency: Duration) {
-        self.best = Some(self.best.map_or(latency, |best| best.min(latency)));
-        self.last = latency;
-    }
-
-    /// Returns how long to rest before the next: while the disk is under pressure, or when the last took
-    /// much longer than the best, as long as that took. Bounded, for a full disk cannot wait for ever.
-    pub fn rest(&self, pressed: bool) -> Duration {
-        let Some(best) = self.best else {
-            return Duration::ZERO;
-        };
-        if pressed {
-            return self.last.clamp(REST_UNDER_PRESSURE_MIN, REST_MAX);
-        }
-        if self.last > (MUCH_LONGER * best).max(QUICK) {
-            return self.last.min(REST_MAX);
-        }
-        Duration::ZERO
-    }
 }
 
 #[derive(Debug, Default)]
@@ -150,7 +114,7 @@ impl Pace {
             limit: START.min(ceiling),
             pressure: Pressure::Low,
             stalled: false,
-            ended: 0,
+            ended: false,
             window: Window::default(),
             rate_before: None,
             best_latency: None,
@@ -172,7 +136,7 @@ impl Pace {
     /// Says whether one more may start beside `fast` and `slow` ones in flight.
     pub fn may_start(&self, fast: usize, slow: usize) -> bool {
         let slow_max = if self.holds_back() {
-            SLOW_MAX_UNDER_PRESSURE
+            SLOW_MAX_HELD_BACK
         } else {
             SLOW_MAX
         };
@@ -189,17 +153,27 @@ impl Pace {
     )]
     fn places(&self) -> usize {
         let total = self.waited + self.worked;
-        if self.holds_back() || total <= 0.0 {
+        // With a ceiling of one somebody wants them one by one.
+        if self.ceiling == 1 || self.holds_back() || total <= 0.0 {
             return self.limit;
         }
         let waited = (self.waited / total).min(WAITED_MAX);
         (self.limit as f64 / (1.0 - waited)) as usize
     }
 
-    /// Notes that a removal turned out, after `age`, to wait for something else than the disk.
-    pub fn waits(&mut self, age: Duration) {
-        self.waited = self.waited * WAITED_MEMORY + age.as_secs_f64();
-        self.worked *= WAITED_MEMORY;
+    /// Returns from which age on one that was overtaken surely waits, whatever else the machine does.
+    pub fn certainty(&self) -> Duration {
+        (self.patience() * SURELY).min(SLOW)
+    }
+
+    /// Notes that a sandbox's removal turned out to wait for its network.
+    pub fn waits(&mut self) {
+        self.spent(self.patience(), Duration::ZERO);
+    }
+
+    fn spent(&mut self, waited: Duration, worked: Duration) {
+        self.waited = self.waited * WAITED_MEMORY + waited.as_secs_f64();
+        self.worked = self.worked * WAITED_MEMORY + worked.as_secs_f64();
     }
 
     /// Says whether the disk was under pressure when it was last read. Where removals are quick, a brief
@@ -234,13 +208,18 @@ impl Pace {
         !self.holds_back() && slow < SLOW_MAX && youngest >= self.patience()
     }
 
+    /// Says whether one of this age that still counts may run on beside a later batch.
+    pub fn runs_on(&self, age: Duration, slow: usize) -> bool {
+        self.may_scout(age / CLEARLY, slow)
+    }
+
     /// Notes whether the disk is under pressure; halves the limit when that begins, and for as long as
     /// removals suffer from it too.
     pub fn pressure(&mut self, pressure: Pressure) {
         let before = self.is_pressed();
         self.pressure = pressure;
-        self.stalled = self.ended == 0;
-        self.ended = 0;
+        self.stalled = !self.ended;
+        self.ended = false;
         let begins = self.is_pressed() && !before;
         if begins || self.holds_back() {
             self.halve();
@@ -248,7 +227,7 @@ impl Pace {
     }
 
     /// Notes how long the runtime took to list its containers; halves the limit when that was much longer
-    /// than it can be: the runtime does more than it can, and the kubelet lists every second.
+    /// than the shortest: the runtime is overloaded, and the kubelet lists every second.
     pub fn listed(&mut self, took: Duration) {
         let best = self.best_list.map_or(took, |best| best.min(took));
         self.best_list = Some(best);
@@ -272,10 +251,9 @@ impl Pace {
         if latency >= SLOW {
             return;
         }
-        self.ended += 1;
+        self.ended = true;
         self.stalled = false;
-        self.worked = self.worked * WAITED_MEMORY + latency.as_secs_f64();
-        self.waited *= WAITED_MEMORY;
+        self.spent(Duration::ZERO, latency);
         let usual = self.usual.unwrap_or(latency);
         let counts = latency.min(usual * OUTLIER);
         self.usual = Some((usual * MEMORY + counts) / (MEMORY + 1));

@@ -46,9 +46,9 @@ fn slow_ones_do_not_count_unless_the_disk_is_under_pressure() {
     assert!(!pace.may_start(2, 0));
     pace.pressure(Pressure::Lasting);
     assert_eq!(pace.limit(), 1);
-    assert!(!pace.may_start(0, SLOW_MAX_UNDER_PRESSURE));
+    assert!(!pace.may_start(0, SLOW_MAX_HELD_BACK));
     pace.pressure(Pressure::Low);
-    assert!(pace.may_start(0, SLOW_MAX_UNDER_PRESSURE));
+    assert!(pace.may_start(0, SLOW_MAX_HELD_BACK));
 }
 
 #[test]
@@ -123,25 +123,34 @@ fn those_that_wait_are_made_up_for_except_under_pressure() {
     let mut pace = Pace::new(8);
     drive(&mut pace, 100, |_| millis(10));
     assert!(pace.may_start(7, 0) && !pace.may_start(8, 0));
-    // Half of the time goes to such.
+    // Half of those that start: each takes twice the usual time before that shows.
     for _ in 0..200 {
-        pace.waits(millis(10));
+        pace.waits();
         drive(&mut pace, 1, |_| millis(10));
     }
     assert_eq!(pace.limit(), 8);
-    assert!(pace.may_start(14, 0) && !pace.may_start(17, 0));
+    assert!(pace.may_start(22, 0) && !pace.may_start(25, 0));
     pace.pressure(Pressure::Lasting);
     pace.pressure(Pressure::Lasting);
     assert!(!pace.may_start(pace.limit(), 0));
     pace.pressure(Pressure::Low);
     for _ in 0..200 {
-        pace.waits(millis(20));
+        pace.waits();
     }
     assert!(!pace.may_start(4 * pace.limit(), 0), "not without end");
 }
 
 #[test]
-fn a_list_that_takes_much_longer_than_it_can_halves() {
+fn with_a_ceiling_of_one_nothing_is_made_up_for() {
+    let mut pace = Pace::new(1);
+    for _ in 0..200 {
+        pace.waits();
+    }
+    assert!(pace.may_start(0, 0) && !pace.may_start(1, 0));
+}
+
+#[test]
+fn a_list_that_takes_much_longer_than_the_shortest_halves() {
     let mut pace = Pace::new(8);
     let millis = Duration::from_millis;
     drive(&mut pace, 100, |_| millis(5));
@@ -168,29 +177,6 @@ fn quick_ones_stay_where_more_makes_nothing_faster() {
     let limits = drive(&mut pace, 1_000, at_a_time);
     let settled = &limits[100..];
     assert!(settled.iter().all(|n| (3..=5).contains(n)), "{limits:?}");
-}
-
-#[test]
-fn those_that_go_one_at_a_time_rest_when_the_disk_is_slow_and_not_for_ever() {
-    let millis = Duration::from_millis;
-    let mut pace = OneByOne::default();
-    assert_eq!(pace.rest(true), Duration::ZERO, "nothing went yet");
-    pace.ended(millis(10));
-    assert_eq!(pace.rest(false), Duration::ZERO);
-    assert_eq!(pace.rest(true), REST_UNDER_PRESSURE_MIN);
-    pace.ended(millis(15));
-    assert_eq!(pace.rest(false), Duration::ZERO, "noise");
-    pace.ended(millis(31));
-    assert_eq!(pace.rest(false), millis(31));
-    pace.ended(millis(900));
-    assert_eq!(
-        (pace.rest(false), pace.rest(true)),
-        (millis(900), millis(900))
-    );
-    pace.ended(Duration::from_secs(60));
-    assert_eq!((pace.rest(false), pace.rest(true)), (REST_MAX, REST_MAX));
-    pace.ended(millis(12));
-    assert_eq!(pace.rest(false), Duration::ZERO, "well again");
 }
 
 #[test]

@@ -64,6 +64,20 @@ async fn batches_hold_fifty_and_never_more_than_eight_are_in_flight() {
 }
 
 #[tokio::test]
+async fn containers_that_take_seconds_make_room_for_no_more_than_one_each() {
+    let changes = json!({ "gc": { "io_pressure_pause_percent": 0 } });
+    let rig = Rig::start(nodes::litter(12), changes).await;
+    rig.sim.set_disk(Disk {
+        each: Duration::from_millis(1_500),
+        crowding: Duration::ZERO,
+    });
+    rig.gc("target=containers").await;
+    // Two at a time, and two more once these have taken a second.
+    let peak = rig.sim.peak_removals_in_flight();
+    assert!((2..=6).contains(&peak), "{peak}");
+}
+
+#[tokio::test]
 async fn only_surplus_of_living_pods_goes() {
     let crash = PodSpec::new("crash")
         .exited("app", 0, hours(5))
