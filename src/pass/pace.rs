@@ -42,8 +42,9 @@ const REST_MAX: Duration = Duration::from_secs(2);
 const CLEARLY: u32 = 2;
 /// Below this nothing is clearly longer: the scheduler's noise.
 const PATIENCE_MIN: Duration = Duration::from_millis(20);
-/// So many times what is clearly longer is no noise.
-const SURELY: u32 = 5;
+/// So many times what is clearly longer is no noise; nor is less than this ever sure.
+const SURELY: u32 = 3;
+const CERTAINTY_MIN: Duration = Duration::from_millis(150);
 /// The share of the time of removals that went to such as wait, beyond which no more is made up for.
 const WAITED_MAX: f64 = 0.75;
 /// The weight of what is known of that share against one more removal.
@@ -163,7 +164,7 @@ impl Pace {
 
     /// Returns from which age on one that was overtaken surely waits, whatever else the machine does.
     pub fn certainty(&self) -> Duration {
-        (self.patience() * SURELY).min(SLOW)
+        (self.patience() * SURELY).clamp(CERTAINTY_MIN, SLOW)
     }
 
     /// Notes that a sandbox's removal turned out to wait for its network.
