@@ -9,7 +9,7 @@ mod collect;
 mod explain;
 mod guard;
 mod page;
-pub(crate) mod plan;
+mod plan;
 mod quarantine;
 pub mod serve;
 
@@ -349,7 +349,7 @@ impl Service {
         }
     }
 
-    /// Runs what renders the whole node, off the request threads and a few at a time.
+    /// Runs what plans for or renders the whole node, off the request threads and a few at a time.
     async fn heavy<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
