@@ -36,6 +36,7 @@ use crate::model::{PodSandboxId, Snapshot};
 use crate::observe::{Look, NoSnapshot, Observer};
 use crate::quarantine::Quarantine;
 use crate::scrape;
+use crate::telemetry::LineLimit;
 use crate::thresholds::Marks;
 use crate::worker::Worker;
 
@@ -95,6 +96,8 @@ pub struct Fixed {
     pub reload: Reload,
     /// When the service started.
     pub started: Instant,
+    /// Bounds lines about who may not act.
+    pub refusals: LineLimit,
     /// Bounds what renders the whole node.
     pub heavy: Arc<Semaphore>,
 }

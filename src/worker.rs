@@ -22,7 +22,7 @@ use crate::report::{
     AlertInfo, AlertResult, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo,
 };
 use crate::state::{self, History};
-use crate::telemetry::Few;
+use crate::telemetry::LineLimit;
 use kept::Kept;
 use summary::summary;
 
@@ -91,8 +91,8 @@ struct Inner {
     wake: Notify,
     shutdown: CancellationToken,
     began: Instant,
-    queued_lines: Few,
-    withdrawn_lines: Few,
+    queued_lines: LineLimit,
+    withdrawn_lines: LineLimit,
 }
 
 #[derive(Debug)]
@@ -118,8 +118,8 @@ impl Worker {
                 wake: Notify::new(),
                 shutdown,
                 began: Instant::now(),
-                queued_lines: Few::new(QUEUED_LINES_MAX, LINES_WITHIN),
-                withdrawn_lines: Few::new(WITHDRAWN_LINES_MAX, LINES_WITHIN),
+                queued_lines: LineLimit::new(QUEUED_LINES_MAX, LINES_WITHIN),
+                withdrawn_lines: LineLimit::new(WITHDRAWN_LINES_MAX, LINES_WITHIN),
             }),
         }
     }
