@@ -90,11 +90,10 @@ impl Alert {
     /// Returns its `alertname`, cut to what is remembered.
     pub fn name(&self) -> String {
         let name = self.labels.get("alertname").map(String::as_str);
-        let name = name.unwrap_or_default();
-        let cut = name.char_indices().nth(NAME_MAX_CHARS).map(|(at, _)| at);
-        name.get(..cut.unwrap_or(name.len()))
-            .unwrap_or(name)
-            .to_owned()
+        name.unwrap_or_default()
+            .chars()
+            .take(NAME_MAX_CHARS)
+            .collect()
     }
 
     /// Returns what passes remember of it. An alert without fingerprint is told apart by its labels, which is what a fingerprint is.

@@ -306,6 +306,7 @@ fn service(config: &Config, runner: &Runner, worker: Worker, reload: Reload) -> 
             marks: marks(config),
             reload: Box::new(reload),
             started: Instant::now(),
+            refusals: Fixed::refusals(),
             heavy: Fixed::heavy(),
         }),
     }

@@ -3,7 +3,7 @@
 
 mod text;
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     let mut plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
     plan.tell_quarantine(|id| runner.quarantined(id));
     match args.pass.output {
-        Output::Json => print_plan(plan)?,
+        Output::Json => print_plan(&plan)?,
         Output::Table => print(&plan_text(&plan, &look, args.all)),
     }
     Ok(true)
@@ -228,7 +228,7 @@ struct Progress {
 
 impl Progress {
     fn new(output: Output) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             // The message last, cut at the terminal's width.
             let style = "[{bar:30}] {pos}/{len} {per_sec} {eta} left  {wide_msg}";
@@ -283,20 +283,22 @@ impl Progress {
     }
 }
 
-fn print_plan(plan: gc::Plan) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    for piece in crate::http::plan::pieces(plan) {
+/// Writes a plan as JSON, without a second copy of it as text.
+fn print_plan(plan: &gc::Plan) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = serde_json::to_writer_pretty(&mut out, plan)
+        .map_err(io::Error::from)
+        .and_then(|()| writeln!(out))
+        .and_then(|()| out.flush());
+    match written {
         // A closed pipe (`| head`) is not worth a word.
-        if out.write_all(piece?.as_bytes()).is_err() {
-            break;
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
     }
-    drop(out.flush());
-    Ok(())
 }
 
 fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     // A closed pipe (`| head`) is not worth a word.
     drop(writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()));
 }

@@ -9,7 +9,7 @@ mod collect;
 mod explain;
 mod guard;
 mod page;
-pub(crate) mod plan;
+mod plan;
 mod quarantine;
 pub mod serve;
 
@@ -36,6 +36,7 @@ use crate::model::{PodSandboxId, Snapshot};
 use crate::observe::{Look, NoSnapshot, Observer};
 use crate::quarantine::Quarantine;
 use crate::scrape;
+use crate::telemetry::LineLimit;
 use crate::thresholds::Marks;
 use crate::worker::Worker;
 
@@ -95,6 +96,8 @@ pub struct Fixed {
     pub reload: Reload,
     /// When the service started.
     pub started: Instant,
+    /// Bounds lines about who may not act.
+    pub refusals: LineLimit,
     /// Bounds what renders the whole node.
     pub heavy: Arc<Semaphore>,
 }
@@ -349,7 +352,7 @@ impl Service {
         }
     }
 
-    /// Runs what renders the whole node, off the request threads and a few at a time.
+    /// Runs what plans for or renders the whole node, off the request threads and a few at a time.
     async fn heavy<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,

@@ -169,7 +169,7 @@ impl Labels {
     }
 
     /// Returns how many hold them.
-    pub fn holders(&self) -> usize {
+    pub(crate) fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 }

@@ -1,7 +1,6 @@
-//! Logging set-up, errors as text, and a bound on what others can make us log. Never decides what is
-//! logged.
+//! Logging set-up, errors as text, and a limit on lines that others can cause.
 
-mod few;
+mod line_limit;
 
 use std::error::Error as StdError;
 use std::io::IsTerminal;
@@ -13,7 +12,7 @@ use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::{Log, LogFormat};
-pub use few::Few;
+pub use line_limit::LineLimit;
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]

@@ -22,7 +22,7 @@ use crate::report::{
     AlertInfo, AlertResult, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo,
 };
 use crate::state::{self, History};
-use crate::telemetry::Few;
+use crate::telemetry::LineLimit;
 use kept::Kept;
 use summary::summary;
 
@@ -91,8 +91,8 @@ struct Inner {
     wake: Notify,
     shutdown: CancellationToken,
     began: Instant,
-    queued_lines: Few,
-    withdrawn_lines: Few,
+    queued_lines: LineLimit,
+    withdrawn_lines: LineLimit,
 }
 
 #[derive(Debug)]
@@ -118,8 +118,8 @@ impl Worker {
                 wake: Notify::new(),
                 shutdown,
                 began: Instant::now(),
-                queued_lines: Few::new(QUEUED_LINES_MAX, LINES_WITHIN),
-                withdrawn_lines: Few::new(WITHDRAWN_LINES_MAX, LINES_WITHIN),
+                queued_lines: LineLimit::new(QUEUED_LINES_MAX, LINES_WITHIN),
+                withdrawn_lines: LineLimit::new(WITHDRAWN_LINES_MAX, LINES_WITHIN),
             }),
         }
     }
@@ -261,18 +261,8 @@ impl Worker {
         let ticket = state.gate.withdraw(&alert_key(alert))?;
         let record = state.kept.find(&ticket.id)?;
         drop(state);
-        record.error("the alert resolved before its pass began".to_owned());
-        let now = clock();
         let line = self.inner.withdrawn_lines.admit(self.inner.began.elapsed());
-        if line.is_some() {
-            let pass = ended(record.pass(), Outcome::Aborted, now);
-            self.inner.runner.journal.ended(&pass);
-        }
-        let pass = self.close(&record, Outcome::Aborted, now);
-        if let Some(left_out) = line {
-            let (left_out, outcome) = (NonZeroU64::new(left_out), Outcome::Aborted.label());
-            tracing::info!(pass.id = %pass.id, outcome, left_out, "{}", summary(&pass));
-        }
+        self.end(&record, "the alert resolved before its pass began", line);
         Some(record)
     }
 
@@ -284,7 +274,7 @@ impl Worker {
         let waited = state.gate.cancel(id).is_some();
         drop(state);
         if waited {
-            self.end(&record, Outcome::Aborted, "cancelled before it began");
+            self.end(&record, "cancelled before it began", Some(0));
         } else if !record.pass().is_done() {
             record.cancel();
         }
@@ -321,7 +311,7 @@ impl Worker {
         let dropped = self.state().gate.drain();
         for ticket in dropped {
             if let Some(record) = self.find(&ticket.id) {
-                self.end(&record, Outcome::Aborted, "the service is going down");
+                self.end(&record, "the service is going down", Some(0));
             }
         }
     }
@@ -391,21 +381,22 @@ impl Worker {
         journal.ended(&ended(record.pass(), outcome, now));
         // Whoever was told of the end shall not hear of an interruption after a crash.
         journal.settled(JOURNAL_PATIENCE).await;
-        self.tell(record, outcome, now);
+        tell(&self.close(record, outcome, now), outcome, 0);
     }
 
-    /// Ends a pass that never began.
-    fn end(&self, record: &Record, outcome: Outcome, why: &str) {
+    /// Ends a pass that never began. `line`: how many lines were left out before its own; `None`: its own is
+    /// left out too, and so is the journal's entry.
+    fn end(&self, record: &Record, why: &str, line: Option<u64>) {
+        let (outcome, now) = (Outcome::Aborted, clock());
         record.error(why.to_owned());
-        let now = clock();
-        let pass = ended(record.pass(), outcome, now);
-        self.inner.runner.journal.ended(&pass);
-        self.tell(record, outcome, now);
-    }
-
-    fn tell(&self, record: &Record, outcome: Outcome, now: Timestamp) {
+        if line.is_some() {
+            let pass = ended(record.pass(), outcome, now);
+            self.inner.runner.journal.ended(&pass);
+        }
         let pass = self.close(record, outcome, now);
-        tracing::info!(pass.id = %pass.id, outcome = outcome.label(), "{}", summary(&pass));
+        if let Some(left_out) = line {
+            tell(&pass, outcome, left_out);
+        }
     }
 
     /// Sets the end of a pass, for all who watch.
@@ -458,6 +449,12 @@ fn queued(id: String, runtime: String, request: &Request, targets: &BTreeSet<Tar
             .collect(),
         errors: Vec::new(),
     }
+}
+
+/// Writes a line about a pass that has ended, with how many such lines were left out before it.
+fn tell(pass: &Pass, outcome: Outcome, left_out: u64) {
+    let (outcome, left_out) = (outcome.label(), NonZeroU64::new(left_out));
+    tracing::info!(pass.id = %pass.id, outcome, left_out, "{}", summary(pass));
 }
 
 fn ended(pass: Pass, outcome: Outcome, now: Timestamp) -> Pass {

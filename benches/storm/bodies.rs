@@ -1,7 +1,7 @@
 //! What is sent: whole requests, made beforehand, with bodies as Alertmanager writes them.
 
-/// More than Alertmanagers open.
-const MANY: usize = 16;
+/// Connections: more than Alertmanagers open.
+pub(crate) const MANY: usize = 16;
 
 /// A storm.
 #[derive(Debug)]

@@ -20,7 +20,6 @@ use served::{Node, Served};
 use status::{Memory, mib};
 
 /// Where all cases come at once.
-const CONNECTIONS: usize = 16;
 const SUSTAINED: &str = "sustained";
 const SUSTAINED_STEP: Duration = Duration::from_secs(10);
 const SUSTAINED_STEPS: usize = 6;
@@ -91,7 +90,7 @@ async fn sustained() {
     let (began, mut calls) = (Instant::now(), 0);
     for _ in 0..SUSTAINED_STEPS {
         let until = Until::Over(SUSTAINED_STEP);
-        let storm = measure(&service, &requests, CONNECTIONS, until);
+        let storm = measure(&service, &requests, bodies::MANY, until);
         calls += storm.calls;
         let (seconds, memory) = (began.elapsed().as_secs(), shown(service.memory()));
         println!("{seconds:>4} s | {calls:>9} calls | {memory}");

@@ -162,12 +162,12 @@ impl Gate {
     fn known_alert(&mut self, trigger: &Trigger, now: Duration) -> Option<Admission> {
         let seen = self.seen.get(trigger.alert.as_ref()?)?;
         match seen.ended {
-            Ended::NotYet => Some(Admission::Merged(seen.pass.clone())),
-            Ended::Answered if now.saturating_sub(seen.at) < DUPLICATE_WINDOW => {
+            None => Some(Admission::Merged(seen.pass.clone())),
+            Some(Ended::Answered) if now.saturating_sub(seen.at) < DUPLICATE_WINDOW => {
                 Some(Admission::Duplicate(seen.pass.clone()))
             }
             // Its pass did not finish the job, or that was long ago: it may ask again.
-            Ended::Answered | Ended::Unanswered => None,
+            Some(Ended::Answered | Ended::Unanswered) => None,
         }
     }
 

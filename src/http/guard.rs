@@ -10,11 +10,16 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::{Problem, Service};
-use crate::telemetry::Few;
+use super::{Fixed, Problem, Service};
+use crate::telemetry::LineLimit;
 
-/// Whoever reaches the port can be refused as often as it likes; the count is in the metrics.
-static REFUSALS: Few = Few::new(10, Duration::from_secs(60));
+impl Fixed {
+    /// Returns the bound on lines about who may not act. Whoever reaches the port can be refused as often as
+    /// it likes; the count is in the metrics.
+    pub fn refusals() -> LineLimit {
+        LineLimit::new(10, Duration::from_secs(60))
+    }
+}
 
 /// Refuses whoever may not act, before anything of the request is looked at.
 pub(super) async fn act(
@@ -30,7 +35,8 @@ pub(super) async fn act(
     match allowed(peer.ip(), request.headers(), request.uri(), &names) {
         Ok(()) => next.run(request).await,
         Err(why) => {
-            if let Some(left_out) = REFUSALS.admit(service.fixed.started.elapsed()) {
+            let fixed = &service.fixed;
+            if let Some(left_out) = fixed.refusals.admit(fixed.started.elapsed()) {
                 let (path, left_out) = (request.uri().path(), NonZeroU64::new(left_out));
                 tracing::warn!(%peer, path, why, left_out, "refused to act");
             }

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 /// A text that never changes. Cloning shares it: at 20,000 containers what rows, looks and plans have in
 /// common (ids, names, labels) would otherwise be most of what the service keeps.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
 pub struct Text(Arc<str>);
 
 impl Text {
@@ -19,14 +20,8 @@ impl Text {
     }
 
     /// Returns how many hold it.
-    pub fn holders(&self) -> usize {
+    pub(crate) fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
-    }
-}
-
-impl Default for Text {
-    fn default() -> Self {
-        Self("".into())
     }
 }
 
@@ -71,11 +66,5 @@ impl fmt::Debug for Text {
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
-    }
-}
-
-impl Serialize for Text {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
     }
 }

@@ -9,11 +9,11 @@ use crate::report::Pass;
 
 /// Passes that are remembered, those that wait and run included.
 const HISTORY_MAX: usize = 100;
-/// As many of them may be passes that were over before they began; more of these go first. An alert that
-/// flaps brings thousands, and they tell nothing.
+/// Of them, so many may have ended before they began (an alert that flaps brings thousands); above that the
+/// oldest such goes first.
 const NEVER_BEGUN_MAX: usize = 20;
 
-/// Them, oldest first.
+/// The remembered passes, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     records: VecDeque<Arc<Record>>,

@@ -127,14 +127,16 @@ impl Stand {
 /// Until when a list may be read.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
+    began: Instant,
     until: Instant,
     each: Duration,
 }
 
 impl Clock {
     fn new(each: Duration) -> Self {
-        let until = Instant::now() + each.saturating_mul(DEADLINES);
-        Self { until, each }
+        let began = Instant::now();
+        let until = began + each.saturating_mul(DEADLINES);
+        Self { began, until, each }
     }
 
     /// Returns the deadline of the next question; zero when time is up.
@@ -165,12 +167,12 @@ async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
     let is_empty = listed.rows.is_empty() && listed.malformed == 0;
     if is_empty && listed.coverage == Coverage::Whole {
         listed.coverage = nothing::coverage::<K>(client, clock).await?;
+        listed.duration = clock.began.elapsed();
     }
     Ok(listed)
 }
 
 async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Model>, Error> {
-    let started = Instant::now();
     let link = client.runtime();
     link.forget_unused();
     let stand = K::stand(&client.shared.stands);
@@ -180,7 +182,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
             Ok((mode, page)) => {
                 let limit_bytes = memory.told.map(|told| told.limit);
                 stand.end(K::NAME, memory);
-                return Ok(at_once(mode, page, limit_bytes, started));
+                return Ok(at_once(mode, page, limit_bytes, clock));
             }
             Err(error) => memory.refused(error)?,
         }
@@ -219,16 +221,11 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
         response_bytes,
         limit_bytes,
         mode,
-        duration: started.elapsed(),
+        duration: clock.began.elapsed(),
     })
 }
 
-fn at_once<M>(
-    mode: ListMode,
-    page: Page<M>,
-    limit_bytes: Option<u64>,
-    started: Instant,
-) -> Listed<M> {
+fn at_once<M>(mode: ListMode, page: Page<M>, limit_bytes: Option<u64>, clock: Clock) -> Listed<M> {
     Listed {
         rows: page.rows.into(),
         malformed: page.malformed,
@@ -236,7 +233,7 @@ fn at_once<M>(
         response_bytes: page.bytes,
         limit_bytes,
         mode,
-        duration: started.elapsed(),
+        duration: clock.began.elapsed(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame};
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use prost::encoding::{DecodeContext, decode_key, skip_field};
 use tonic::{Code, Status};
 
 /// What a piece weighs, unless a single row weighs more.
@@ -132,12 +132,7 @@ fn whole_fields(bytes: &[u8]) -> usize {
 
 fn skip(rest: &mut &[u8]) -> Option<()> {
     let (field, wire_type) = decode_key(rest).ok()?;
-    if wire_type != WireType::LengthDelimited {
-        return skip_field(wire_type, field, rest, DecodeContext::default()).ok();
-    }
-    let length = usize::try_from(decode_varint(rest).ok()?).ok()?;
-    *rest = rest.get(length..)?;
-    Some(())
+    skip_field(wire_type, field, rest, DecodeContext::default()).ok()
 }
 
 impl<B> Body for Pieces<B>

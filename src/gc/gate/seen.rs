@@ -11,14 +11,13 @@ use super::{AlertKey, SEEN_MAX};
 pub(super) struct Seen {
     pub(super) pass: String,
     pub(super) at: Duration,
-    pub(super) ended: Ended,
+    /// What became of the pass; `None` while it waits or runs.
+    pub(super) ended: Option<Ended>,
 }
 
-/// What became of the alert's pass.
+/// How the alert's pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It waits or runs.
-    NotYet,
     /// It did what the alert asked for.
     Answered,
     /// It did not, or was cancelled.
@@ -53,7 +52,7 @@ impl SeenAlerts {
         let seen = Seen {
             pass,
             at: now,
-            ended: Ended::NotYet,
+            ended: None,
         };
         self.by_key.insert(key, seen);
     }
@@ -65,10 +64,8 @@ impl SeenAlerts {
         };
         let before = (seen.at, key.clone());
         self.over.remove(&before);
-        (seen.at, seen.ended) = (at.unwrap_or(seen.at), ended);
-        if ended != Ended::NotYet {
-            self.over.insert((seen.at, before.1));
-        }
+        (seen.at, seen.ended) = (at.unwrap_or(seen.at), Some(ended));
+        self.over.insert((seen.at, before.1));
     }
 
     pub(super) fn forget(&mut self, key: &AlertKey) {

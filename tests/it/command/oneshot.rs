@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use crisweep::sim::{Cni, NodeBuilder, Options, Sim};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::nodes;
 use crate::support::rig::{config, no_harm, write};
-use crate::support::service::run;
+use crate::support::service::{run, run_into};
 
 /// A simulated node without a service.
 struct Bare {
@@ -36,9 +36,15 @@ impl Bare {
     }
 
     async fn run(&self, args: &[&str]) -> Output {
-        let mut all = vec!["--config.file", self.config.to_str().unwrap()];
-        all.extend(args);
-        run(&all).await
+        run(&self.with_config(args)).await
+    }
+
+    async fn run_into(&self, args: &[&str], stdout: impl Into<Stdio>) -> Output {
+        run_into(&self.with_config(args), stdout).await
+    }
+
+    fn with_config<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
+        [&["--config.file", self.config.to_str().unwrap()], args].concat()
     }
 }
 
@@ -107,6 +113,20 @@ async fn plan_as_json_is_what_the_api_answers() {
         json!({ "running": 1 })
     );
     assert!(plan["summary"].get("sandboxes").is_none());
+}
+
+#[tokio::test]
+async fn plan_as_json_ends_well_where_nobody_reads_on_and_not_where_it_does_not_fit() {
+    let node = Bare::start(nodes::litter(2), &json!({}));
+    let json = ["plan", "--output", "json"];
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = node.run_into(&json, closed).await;
+    assert!(output.status.success(), "{output:?}");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = node.run_into(&json, full).await;
+    assert!(!output.status.success(), "{output:?}");
+    assert!(text(&output.stderr).contains("No space"), "{output:?}");
 }
 
 #[tokio::test]

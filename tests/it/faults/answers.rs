@@ -1,5 +1,7 @@
 //! Answers that are garbage, empty, or the error that says nothing (`UNKNOWN`).
 
+use std::time::Duration;
+
 use crisweep::sim::{DEFAULT_IMAGE, Fault, NodeBuilder, PodSpec, Rpc, hours};
 use serde_json::json;
 use tonic::Code;
@@ -101,6 +103,19 @@ async fn an_empty_list_of_containers_makes_no_image_unused_and_no_sandbox_empty(
     rig.sim.clear_faults();
     heals(&rig).await;
     assert_eq!(rig.subjects(Rpc::RemoveImage), ["registry.example/idle:1"]);
+}
+
+#[tokio::test]
+async fn the_time_of_an_empty_list_covers_the_question_that_confirms_it() {
+    let rig = Rig::start(NodeBuilder::new(), json!({})).await;
+    let delay = Duration::from_millis(100);
+    let service = Rpc::ContainersListStream;
+    rig.sim.set_fault(service, Fault::slow(delay));
+    let before = rig.sim.call_count(service);
+    let page = answers(&rig).await;
+    assert!(rig.sim.call_count(service) > before);
+    let took = page.get("cri_list_duration_seconds{list=\"containers\"}");
+    assert!(took.unwrap() >= delay.as_secs_f64(), "{took:?}");
 }
 
 #[tokio::test]

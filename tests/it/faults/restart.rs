@@ -3,8 +3,8 @@
 use crisweep::sim::{Fault, Rpc};
 use serde_json::json;
 
+use super::heals;
 use super::occasions;
-use super::{cleans, heals};
 use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
 
@@ -76,6 +76,5 @@ async fn a_list_in_parts_is_read_anew_after_a_restart() {
         restart_in(&rig, &pass).await;
         whole(&rig, "containerd").await;
         heals(&rig).await;
-        cleans(&rig).await;
     }
 }

@@ -44,6 +44,17 @@ pub(crate) async fn run(args: &[&str]) -> Output {
         .unwrap()
 }
 
+/// Runs the program to its end, with its standard output elsewhere.
+pub(crate) async fn run_into(args: &[&str], stdout: impl Into<Stdio>) -> Output {
+    let mut command = program();
+    command.args(args).stdout(stdout).stderr(Stdio::piped());
+    let running = command.spawn().unwrap().wait_with_output();
+    tokio::time::timeout(PATIENCE, running)
+        .await
+        .expect("the command ends")
+        .unwrap()
+}
+
 impl Service {
     /// Starts it and waits until it listens. Its log goes beside its configuration.
     pub(crate) async fn start(config: &Path) -> Self {

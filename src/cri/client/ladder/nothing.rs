@@ -1,7 +1,7 @@
 //! A list of nothing. It fits any message and looks whole, but a runtime that has lost its records, or
 //! is not done loading them, says the same; and on a node without containers every image is unused and
-//! every dead sandbox empty. So another witness is asked. It costs one question, where there is nothing else
-//! to ask about.
+//! every dead sandbox empty. So another witness is asked. It costs one or two questions, where there is
+//! nothing else to ask about.
 
 use super::named::service;
 use super::{Client, Clock, Error, Kind, Question, ask};

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Lets the first few of many like lines through, time after time. A disk that a storm fills with its log
 /// is one more thing that is broken.
 #[derive(Debug)]
-pub struct Few {
+pub struct LineLimit {
     most: u32,
     within: Duration,
     window: Mutex<Window>,
@@ -19,9 +19,9 @@ struct Window {
     left_out: u64,
 }
 
-impl Few {
+impl LineLimit {
     /// Lets `most` lines through in each window of `within`.
-    pub const fn new(most: u32, within: Duration) -> Self {
+    pub fn new(most: u32, within: Duration) -> Self {
         let window = Window {
             began: Duration::ZERO,
             written: 0,
@@ -56,8 +56,8 @@ mod tests {
 
     #[test]
     fn the_first_of_each_window_pass_and_the_next_one_tells_how_many_did_not() {
-        let few = Few::new(2, Duration::from_secs(10));
-        let at = |seconds| few.admit(Duration::from_secs(seconds));
+        let limit = LineLimit::new(2, Duration::from_secs(10));
+        let at = |seconds| limit.admit(Duration::from_secs(seconds));
         assert_eq!((at(0), at(1)), (Some(0), Some(0)));
         assert_eq!((at(1), at(9)), (None, None));
         assert_eq!((at(10), at(11), at(12)), (Some(2), Some(0), None));
