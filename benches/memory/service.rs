@@ -32,9 +32,10 @@ pub(crate) async fn measure(size: usize, streaming: bool) {
     )]
     let now = Timestamp::now();
     let served = node::serve(node::node(size, now), streaming);
-    let pods = tempfile::NamedTempFile::new().expect("a temporary file");
-    std::fs::write(pods.path(), served.sim.pods_json()).expect("the pods written");
-    let mut service = Service::start(&served.sim.endpoint(), pods.path()).await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let pods = directory.path().join("pods.json");
+    std::fs::write(&pods, served.sim.pods_json()).expect("the pods written");
+    let mut service = Service::start(&served.sim.endpoint(), &pods).await;
     service.until_exits_are_known().await;
     let start = service.memory();
     service.scrape().await;
@@ -58,6 +59,9 @@ impl Service {
             .env("CRISWEEP__PODS__SOURCE", "file")
             .env("CRISWEEP__PODS__FILE", pods)
             .env("CRISWEEP__PODS__SETTLE", "0s")
+            // This machine's own logs and state are not to be touched.
+            .env("CRISWEEP__POLICY__LOGS__ENABLED", "false")
+            .env("CRISWEEP__STATE__DIR", pods.with_file_name("state"))
             .env("CRISWEEP__RUNTIME__MAX_MESSAGE_BYTES", "512MiB")
             .stderr(Stdio::piped())
             .kill_on_drop(true)
