@@ -111,7 +111,7 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     }
     Ok(matches!(
         pass.outcome,
-        Some(Outcome::Completed | Outcome::NothingToDo)
+        Some(Outcome::Completed | Outcome::Planned | Outcome::NothingToDo)
     ))
 }
 

@@ -69,8 +69,10 @@ pub enum PassState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// All that was planned is gone (or, in a dry run, was planned).
+    /// All that was planned is gone.
     Completed,
+    /// A dry run planned something; nothing was removed.
+    Planned,
     /// Something failed, was skipped because its state changed, or a bound ended the pass.
     Partial,
     /// Cancelled, stopped by the circuit breaker, or no look at the node was possible.
@@ -83,8 +85,9 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Completed,
+        Self::Planned,
         Self::Partial,
         Self::Aborted,
         Self::Interrupted,
@@ -95,6 +98,7 @@ impl Outcome {
     pub fn label(self) -> &'static str {
         match self {
             Self::Completed => "completed",
+            Self::Planned => "planned",
             Self::Partial => "partial",
             Self::Aborted => "aborted",
             Self::Interrupted => "interrupted",

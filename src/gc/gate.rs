@@ -283,8 +283,11 @@ impl Gate {
         // Where brakes took all away, nobody looked at what the alert is about.
         let looked = !ticket.targets.is_empty();
         let ended = match outcome {
-            Outcome::Completed | Outcome::NothingToDo if looked => Ended::Answered,
+            Outcome::Completed | Outcome::Planned | Outcome::NothingToDo if looked => {
+                Ended::Answered
+            }
             Outcome::Completed
+            | Outcome::Planned
             | Outcome::NothingToDo
             | Outcome::Partial
             | Outcome::Aborted

@@ -25,10 +25,25 @@ labels! {
     Endpoint = "endpoint",
     FailureClass = "class",
     Hold = "brake",
-    Outcome = "outcome",
     PollResult = "result",
     StatusClass = "code",
     Target = "target",
+}
+
+/// Dry runs are counted apart, so no series says `planned`.
+impl Label for Outcome {
+    const NAME: &'static str = "outcome";
+    const VALUES: &'static [Self] = &[
+        Self::Completed,
+        Self::Partial,
+        Self::Aborted,
+        Self::Interrupted,
+        Self::NothingToDo,
+    ];
+
+    fn text(self) -> &'static str {
+        self.label()
+    }
 }
 
 /// A target, and a reason that something of it can go for.

@@ -58,7 +58,8 @@ pub(super) fn outcome(
     match end {
         Some(end) => end.outcome(),
         None if planned == 0 => Outcome::NothingToDo,
-        None if dry_run || remaining == 0 => Outcome::Completed,
+        None if dry_run => Outcome::Planned,
+        None if remaining == 0 => Outcome::Completed,
         None => Outcome::Partial,
     }
 }
@@ -76,11 +77,16 @@ impl Run<'_> {
 
     /// Nothing is completed while something is out of reach.
     pub(super) fn unless_blind(&self, outcome: Outcome) -> Outcome {
-        let well = matches!(outcome, Outcome::Completed | Outcome::NothingToDo);
-        if well && self.blind {
-            Outcome::Partial
-        } else {
-            outcome
+        match outcome {
+            Outcome::Completed | Outcome::Planned | Outcome::NothingToDo if self.blind => {
+                Outcome::Partial
+            }
+            Outcome::Completed
+            | Outcome::Planned
+            | Outcome::Partial
+            | Outcome::Aborted
+            | Outcome::Interrupted
+            | Outcome::NothingToDo => outcome,
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn summary(pass: &Pass) -> String {
         .last()
         .map(|why| format!(" ({why})"))
         .unwrap_or_default();
-    let why = if pass.outcome == Some(Outcome::Completed) {
+    let why = if let Some(Outcome::Completed | Outcome::Planned) = pass.outcome {
         String::new()
     } else {
         why

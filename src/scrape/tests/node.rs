@@ -238,7 +238,7 @@ pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {
 pub(super) fn metrics() -> Metrics {
     let metrics = Metrics::new("node-1");
     metrics.pass_finished(&pass(Outcome::Partial, false));
-    metrics.pass_finished(&pass(Outcome::Completed, true));
+    metrics.pass_finished(&pass(Outcome::Planned, true));
     metrics.removed(
         Target::Containers,
         RemoveReason::Superseded,

@@ -145,7 +145,7 @@ async fn gc_runs_a_pass_shows_it_and_exits_with_0() {
     let node = Bare::start(nodes::litter(3), &json!({}));
     let output = node.run(&["gc", "--dry-run"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("dry run"));
+    assert!(text(&output.stdout).contains("planned (dry run"));
     assert_eq!(node.sim.calls(), []);
     let output = node.run(&["gc"]).await;
     assert_eq!(output.status.code(), Some(0));

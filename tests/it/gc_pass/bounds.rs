@@ -98,7 +98,7 @@ async fn pause_refuses_with_409_unless_forced() {
     let rig = Rig::start(nodes::litter(2), json!({ "brakes": { "pause": true } })).await;
     rig.post("/gc").await.refused(409, "brakes.pause");
     rig.nothing_was_touched();
-    assert_eq!(rig.gc("dry_run=true").await["outcome"], "completed");
+    assert_eq!(rig.gc("dry_run=true").await["outcome"], "planned");
     rig.nothing_was_touched();
     assert_eq!(rig.gc("force=true").await["outcome"], "completed");
     assert_eq!(rig.sim.call_count(Rpc::RemoveContainer), 2);

@@ -110,9 +110,13 @@ async fn only_surplus_of_living_pods_goes() {
 #[tokio::test]
 async fn dry_runs_and_mode_observe_remove_nothing() {
     let mut rig = Rig::start(nodes::litter(3), json!({})).await;
-    for query in ["dry_run=true", "dry_run=true&target=sandboxes"] {
+    for (query, outcome) in [
+        ("dry_run=true", "planned"),
+        ("dry_run=true&target=sandboxes", "nothing-to-do"),
+    ] {
         let pass = rig.gc(query).await;
         assert_eq!(pass["dry_run"], true);
+        assert_eq!(pass["outcome"], outcome);
         assert_eq!(pass["before"], pass["after"]);
     }
     rig.configure(&json!({ "mode": "observe" }));
@@ -120,7 +124,7 @@ async fn dry_runs_and_mode_observe_remove_nothing() {
     let pass = rig.gc("").await;
     assert_eq!(
         (&pass["dry_run"], &pass["outcome"]),
-        (&json!(true), &json!("completed"))
+        (&json!(true), &json!("planned"))
     );
     assert_eq!(pass["targets"]["containers"]["planned"], 3);
     assert_eq!(pass["targets"]["containers"]["removed"], 0);

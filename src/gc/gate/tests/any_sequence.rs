@@ -153,7 +153,10 @@ impl Account {
         let Some((id, wish)) = self.running.take() else {
             return;
         };
-        let well = matches!(outcome, Outcome::Completed | Outcome::NothingToDo);
+        let well = matches!(
+            outcome,
+            Outcome::Completed | Outcome::Planned | Outcome::NothingToDo
+        );
         if well && !wish.targets.is_empty() {
             self.answered.insert(id, now);
         }
