@@ -287,7 +287,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a pass that the circuit breaker ended.
+    /// Counts a target that the circuit breaker ended in mid-pass.
     pub fn breaker_tripped(&self) {
         self.inner.series.breaker_trips.inc();
     }
@@ -360,7 +360,7 @@ impl Series {
         registry.register("state_write_failures", failures, self.state_write_failures);
         let brakes = "Whether this brake would hold an alert now";
         registry.register("brake_engaged", brakes, self.brakes);
-        let trips = "Passes that the circuit breaker (gc.failure_ratio) ended";
+        let trips = "Targets that the circuit breaker (gc.failure_ratio) ended in mid-pass";
         registry.register("circuit_breaker_trips", trips, self.breaker_trips);
     }
 }

@@ -3,6 +3,7 @@
 //! Runs one pass at a time; who may ask for one is the worker's business.
 
 mod batch;
+mod breaker;
 mod due;
 mod end;
 mod images;
@@ -35,14 +36,13 @@ use crate::record::Record;
 use crate::report::Outcome;
 use crate::state::Journal;
 use batch::{Executor, Until};
-use end::{End, outcome};
+use breaker::Share;
+use end::End;
 use pressure::Gauge;
 use queue::{Next, Queue};
 use remove::{Gone, Hands};
 use tally::Tally;
 
-/// The circuit breaker looks at the share of failures from this many tries on.
-const BREAKER_MIN_TRIES: u64 = 5;
 /// How often a pass waits for a runtime that went away before it gives up.
 const RUNTIME_LOSSES_MAX: u32 = 5;
 /// How often a runtime that went away is asked whether it is back.
@@ -72,7 +72,7 @@ pub struct Rules {
     pub batch_pause: Duration,
     /// Disk pressure from which on the pass slows down, percent.
     pub io_pressure_percent: Option<f64>,
-    /// Share of failures beyond which a pass is aborted.
+    /// Share of failures beyond which a target is given up.
     pub failure_ratio: Option<f64>,
     /// How long failed sandboxes are left alone.
     pub back_off: BackOff,
@@ -139,8 +139,9 @@ struct Run<'a> {
     executor: Executor,
     started: Instant,
     batches: u64,
-    tries: u64,
-    failed: u64,
+    share: Share,
+    /// The circuit breaker ended a target, and no batch began since.
+    given_up: bool,
     /// Removals that may still be started.
     budget: u64,
     losses: u32,
@@ -172,8 +173,8 @@ impl<'a> Run<'a> {
             executor,
             started: Instant::now(),
             batches: 0,
-            tries: 0,
-            failed: 0,
+            share: Share::default(),
+            given_up: false,
             budget: rules.max_removals.unwrap_or(u64::MAX),
             losses: 0,
             stayed: BTreeSet::new(),
@@ -251,7 +252,9 @@ impl<'a> Run<'a> {
             };
             self.conclude(target, &ran.ended, &mut queue);
             let mut open = ran.open;
-            self.breaker()?;
+            if self.breaks(target) {
+                break;
+            }
             if !open.is_empty() {
                 // A slow one of another target that was lost is not for this queue.
                 open.retain(|removal| removal.subject.target == target);
@@ -293,8 +296,7 @@ impl<'a> Run<'a> {
     }
 
     fn take(&mut self, tally: &mut Tally) {
-        self.tries += tally.tries;
-        self.failed += tally.failed;
+        self.share.add(&tally.share);
         self.stayed.append(&mut tally.stayed);
     }
 
@@ -358,19 +360,6 @@ impl<'a> Run<'a> {
         } else {
             End::Cancelled
         }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "a share of some thousands")]
-    fn breaker(&self) -> Result<(), End> {
-        let Some(ratio) = self.rules.failure_ratio else {
-            return Ok(());
-        };
-        let (failed, tries) = (self.failed, self.tries);
-        if tries >= BREAKER_MIN_TRIES && failed as f64 / tries as f64 > ratio {
-            self.runner.metrics.breaker_tripped();
-            return Err(End::Breaker { failed, tries });
-        }
-        Ok(())
     }
 
     /// Waits for a runtime that went away, and looks anew.
@@ -438,6 +427,7 @@ impl<'a> Run<'a> {
             self.record
                 .update(|pass| pass.after.clone_from(&pass.before));
         }
-        self.unless_blind(outcome(end.as_ref(), &self.record.pass().targets, dry_run))
+        self.tell_quarantined();
+        self.outcome(end.as_ref(), dry_run)
     }
 }

@@ -75,7 +75,8 @@ pub enum Outcome {
     Planned,
     /// Something failed, was skipped because its state changed, or a bound ended the pass.
     Partial,
-    /// Cancelled, stopped by the circuit breaker, or no look at the node was possible.
+    /// Cancelled, no look at the node was possible, or the circuit breaker ended the last target that had
+    /// anything to try.
     Aborted,
     /// The process ended in mid-pass; set at the next start.
     Interrupted,
@@ -314,6 +315,10 @@ pub struct TargetReport {
     pub already_gone: u64,
     /// How many could not be removed.
     pub failed: u64,
+    /// How many of these had failed in an earlier pass: sandboxes that were tried again after their back-off.
+    pub failed_again: u64,
+    /// When the next quarantined sandbox is tried again; `null` where none is quarantined.
+    pub next_try: Option<Timestamp>,
     /// How many we left because their state had changed since the plan.
     pub skipped: u64,
     /// How many of the planned are still there.

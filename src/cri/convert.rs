@@ -16,8 +16,6 @@ use crate::model::{
     PodSandbox, PodSandboxId, PodSandboxState, PodUid, Text,
 };
 
-/// Labels with this beginning are the kubelet's own.
-const KUBELET_LABELS: &str = "io.kubernetes.";
 /// Where the runtime's configuration names the image of sandboxes.
 const SANDBOX_IMAGE_PATHS: [&str; 4] = [
     "/sandboxImage",
@@ -28,6 +26,13 @@ const SANDBOX_IMAGE_PATHS: [&str; 4] = [
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
+/// The kubelet's own labels: the model has them as fields.
+const KUBELET_LABELS: [&str; 4] = [
+    POD_UID_LABEL,
+    POD_NAMESPACE_LABEL,
+    POD_NAME_LABEL,
+    "io.kubernetes.container.name",
+];
 
 /// A row lacks an id that must be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -423,7 +428,7 @@ fn container_image(spec: Option<proto::ImageSpecRow>, ids: [String; 2]) -> Conta
 /// Builds a new map: one that was emptied keeps its half kilobyte, and most containers have no other
 /// labels.
 fn foreign_labels(labels: BTreeMap<String, String>) -> Labels {
-    let foreign = |key: &str| !key.starts_with(KUBELET_LABELS);
+    let foreign = |key: &str| !KUBELET_LABELS.contains(&key);
     labels.into_iter().filter(|(key, _)| foreign(key)).collect()
 }
 

@@ -252,8 +252,8 @@ fn container_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option
     let Some(pod) = &container.pod else {
         return Some("is not the kubelet's");
     };
-    if is_protected(policy, pod) {
-        return Some("is in a protected namespace");
+    if is_protected(policy, pod) || policy.protect.has_label_of_container(&container.name) {
+        return Some("is protected by its namespace or name");
     }
     let sandbox = node.sandboxes.get(container.sandbox_id.as_str());
     let sandbox_protects = sandbox.is_none_or(|sandbox| policy.protect.has_label(&sandbox.labels));
@@ -366,8 +366,9 @@ fn pod_rule(
 
 fn is_protected(policy: &Policy, pod: &PodRef) -> bool {
     let namespaces = &policy.protect.namespaces;
-    !namespaces.is_empty()
-        && (pod.namespace.is_empty() || namespaces.contains(pod.namespace.as_str()))
+    let by_namespace = !namespaces.is_empty()
+        && (pod.namespace.is_empty() || namespaces.contains(pod.namespace.as_str()));
+    by_namespace || policy.protect.has_label_of_pod(pod)
 }
 
 /// Target by target, each oldest creation first; images least recently used first.

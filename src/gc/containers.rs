@@ -162,6 +162,7 @@ impl<'a> Shields<'a> {
             return false;
         }
         self.protect.has_label(&container.labels)
+            || self.protect.has_label_of_container(&container.name)
             || self
                 .sandboxes
                 .get(&container.sandbox_id)
@@ -169,10 +170,11 @@ impl<'a> Shields<'a> {
     }
 }
 
-/// Says whether the pod's namespace is protected; one that nobody knows counts as protected as soon
-/// as any is.
+/// Says whether the pod's namespace, or a label that names the pod, is protected; an unknown namespace
+/// counts as protected as soon as any is.
 pub(super) fn protects_pod(protect: &Protect, pod: &PodRef) -> bool {
-    protect.namespaces.contains(pod.namespace.as_str())
+    protect.has_label_of_pod(pod)
+        || protect.namespaces.contains(pod.namespace.as_str())
         || (pod.namespace.is_empty() && !protect.namespaces.is_empty())
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use crate::model::Labels;
+use crate::model::{Labels, PodRef};
 
 /// A bound on how many dead ones stay. In the configuration a negative number means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,27 @@ impl Protect {
         self.labels.iter().any(|(key, wanted)| {
             let value = labels.get(key);
             value.is_some_and(|value| wanted.as_ref().is_none_or(|wanted| value == wanted))
+        })
+    }
+
+    /// Says whether a protected label is one that the kubelet gives everything of this pod.
+    pub fn has_label_of_pod(&self, pod: &PodRef) -> bool {
+        self.is_bearer("io.kubernetes.pod.namespace", &pod.namespace)
+            || self.is_bearer("io.kubernetes.pod.name", &pod.name)
+            || self.is_bearer("io.kubernetes.pod.uid", pod.uid.as_str())
+    }
+
+    /// Says whether a protected label is the one that the kubelet gives containers of this name.
+    pub fn has_label_of_container(&self, name: &str) -> bool {
+        self.is_bearer("io.kubernetes.container.name", name)
+    }
+
+    /// The model keeps the kubelet's own labels as fields. An empty one is not known: it counts.
+    fn is_bearer(&self, label: &str, value: &str) -> bool {
+        let mut labels = self.labels.iter();
+        labels.any(|(key, wanted)| {
+            let is_meant = wanted.as_ref().is_none_or(|wanted| value == wanted);
+            key == label && (value.is_empty() || is_meant)
         })
     }
 }

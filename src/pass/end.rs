@@ -13,7 +13,6 @@ pub(super) enum End {
     Shutdown,
     Deadline,
     MaxRemovals,
-    Breaker { failed: u64, tries: u64 },
     RuntimeGone,
     NoLook(String),
     BadPlan(String),
@@ -22,10 +21,9 @@ pub(super) enum End {
 impl End {
     fn outcome(&self) -> Outcome {
         match self {
-            Self::Cancelled | Self::Shutdown | Self::Breaker { .. } | Self::NoLook(_) => {
+            Self::Cancelled | Self::Shutdown | Self::NoLook(_) | Self::BadPlan(_) => {
                 Outcome::Aborted
             }
-            Self::BadPlan(_) => Outcome::Aborted,
             Self::Deadline | Self::MaxRemovals | Self::RuntimeGone => Outcome::Partial,
         }
     }
@@ -37,9 +35,6 @@ impl End {
             Self::Shutdown => "the service is going down".to_owned(),
             Self::Deadline => "the deadline (gc.deadline) is reached".to_owned(),
             Self::MaxRemovals => "max_removals is reached".to_owned(),
-            Self::Breaker { failed, tries } => {
-                format!("circuit breaker (gc.failure_ratio): {failed} of {tries} removals failed")
-            }
             Self::RuntimeGone => "the runtime went away and did not come back in time".to_owned(),
             Self::NoLook(why) => format!("no look at the node was possible: {why}"),
             Self::BadPlan(why) => format!("the plan broke a rule, nothing was removed: {why}"),
@@ -47,24 +42,54 @@ impl End {
     }
 }
 
-/// Says how a pass ended.
-pub(super) fn outcome(
-    end: Option<&End>,
-    targets: &BTreeMap<Target, TargetReport>,
-    dry_run: bool,
-) -> Outcome {
-    let planned: u64 = targets.values().map(|report| report.planned).sum();
-    let remaining: u64 = targets.values().map(|report| report.remaining).sum();
-    match end {
-        Some(end) => end.outcome(),
-        None if planned == 0 => Outcome::NothingToDo,
-        None if dry_run => Outcome::Planned,
-        None if remaining == 0 => Outcome::Completed,
-        None => Outcome::Partial,
+/// Says how a pass ended that nothing cut short. A quarantined sandbox that failed once more stays
+/// quarantined: that alone makes no pass partial.
+pub(super) fn outcome(targets: &BTreeMap<Target, TargetReport>, dry_run: bool) -> Outcome {
+    let sum = |count: fn(&TargetReport) -> u64| targets.values().map(count).sum::<u64>();
+    let due = sum(|report| report.planned.saturating_sub(report.failed_again));
+    let remaining = sum(|report| report.remaining.saturating_sub(report.failed_again));
+    match (due, remaining) {
+        (0, _) => Outcome::NothingToDo,
+        _ if dry_run => Outcome::Planned,
+        (_, 0) => Outcome::Completed,
+        _ => Outcome::Partial,
     }
 }
 
 impl Run<'_> {
+    /// Says how the pass ended.
+    pub(super) fn outcome(&self, end: Option<&End>, dry_run: bool) -> Outcome {
+        match end {
+            Some(end) => end.outcome(),
+            // The target that the circuit breaker ended was the last that had anything to try.
+            None if self.given_up => Outcome::Aborted,
+            None => self.unless_blind(outcome(&self.record.pass().targets, dry_run)),
+        }
+    }
+
+    /// Tells how many sandboxes are left alone, and until when.
+    pub(super) fn tell_quarantined(&self) {
+        if !self.record.pass().targets.contains_key(&Target::Sandboxes) {
+            return;
+        }
+        let (count, next_try) = {
+            let quarantine = self.runner.quarantine();
+            let all = quarantine.all();
+            (all.len(), all.first().map(|(_, known)| known.next_try))
+        };
+        let Some(next_try) = next_try else { return };
+        self.record.update(|pass| {
+            let report = pass.targets.entry(Target::Sandboxes).or_default();
+            report.next_try = Some(next_try);
+        });
+        tracing::info!(
+            pass.id = %self.record.id(), count, %next_try, "sandboxes that failed to go are left alone"
+        );
+        self.record.line(format!(
+            "sandboxes: {count} failed to go and are left alone; the next is tried again from {next_try} on"
+        ));
+    }
+
     /// Writes down, once, why the pass could not do all that it was asked for.
     pub(super) fn complain(&mut self, target: Target, why: &str) {
         self.blind = true;
@@ -76,7 +101,7 @@ impl Run<'_> {
     }
 
     /// Nothing is completed while something is out of reach.
-    pub(super) fn unless_blind(&self, outcome: Outcome) -> Outcome {
+    fn unless_blind(&self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::Completed | Outcome::Planned | Outcome::NothingToDo if self.blind => {
                 Outcome::Partial

@@ -32,7 +32,8 @@ impl Run<'_> {
         while !due.is_empty() {
             let removed = self.removed_images();
             self.images_round(look, due).await?;
-            if self.removed_images() == removed || !self.images_are_known(look) {
+            let goes_on = !self.given_up && self.removed_images() > removed;
+            if !goes_on || !self.images_are_known(look) {
                 break;
             }
             let plan = self.plan(look, &[Target::Images].into())?;
@@ -68,7 +69,9 @@ impl Run<'_> {
             let ran = self.batch(Target::Images, number, batch, look, until).await;
             let open = ran.open;
             tell::progress(self.record, Target::Images, number, planned);
-            self.breaker()?;
+            if self.breaks(Target::Images) {
+                return Ok(());
+            }
             if open.is_empty() {
                 if !due.is_empty() && !self.rules.batch_pause.is_zero() {
                     self.rest(self.rules.batch_pause).await;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::batch::{Done, Outcome};
+use super::breaker::Share;
 use super::queue::Ending;
 use super::{Rules, Runner};
 use crate::gc::{Removal, Target};
@@ -21,11 +22,8 @@ const TIMEOUT_HINT: &str = "a runtime.removal_timeout shorter than the network t
 /// Counts what a batch did, and writes each removal down.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// Removals that the runtime answered, without those of sandboxes that had failed before: these
-    /// are tried with care, and say nothing of whether the pass goes wrong.
-    pub(super) tries: u64,
-    /// Those of them that failed.
-    pub(super) failed: u64,
+    /// How removals went.
+    pub(super) share: Share,
     /// How each sandbox ended.
     pub(super) ended: Vec<(String, Ending)>,
     /// Those that nobody knows the end of, because the runtime went away.
@@ -38,17 +36,22 @@ impl Tally {
     /// Takes note of one.
     pub(super) fn note(&mut self, runner: &Runner, record: &Record, rules: &Rules, done: Done) {
         let target = done.removal.subject.target;
-        record.update(|pass| count(pass.targets.entry(target).or_default(), &done));
         log(record, &done);
         let sandbox = match target {
             Target::Sandboxes => PodSandboxId::new(done.removal.subject.id.as_str()),
             Target::Containers | Target::Logs | Target::Images => None,
         };
-        let fresh = u64::from(!sandbox.as_ref().is_some_and(|id| runner.failed_before(id)));
+        let failed = matches!(done.outcome, Outcome::Failed { .. });
+        let failed_before = sandbox.as_ref().is_some_and(|id| runner.failed_before(id));
+        record.update(|pass| {
+            let report = pass.targets.entry(target).or_default();
+            report.failed_again += u64::from(failed && failed_before);
+            count(report, &done);
+        });
         let now = now(runner);
         let mut failures = None;
-        if !matches!(done.outcome, Outcome::Lost(_)) {
-            self.tries += fresh;
+        if !failed_before && !matches!(done.outcome, Outcome::Lost(_)) {
+            self.share.tried(target, failed);
         }
         match &done.outcome {
             Outcome::Removed | Outcome::Freed { .. } => {
@@ -65,7 +68,6 @@ impl Tally {
                 self.stayed.insert(done.removal.subject.id.to_string());
             }
             Outcome::Failed { class, error } => {
-                self.failed += fresh;
                 runner.metrics.removal_failed(target, *class, done.latency);
                 let subject = &done.removal.subject;
                 self.stayed.insert(subject.id.to_string());

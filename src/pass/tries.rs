@@ -28,6 +28,7 @@ impl Run<'_> {
         until: Until,
     ) -> Ran {
         self.batches += 1;
+        self.given_up = false;
         let size = batch.len();
         self.budget = self
             .budget

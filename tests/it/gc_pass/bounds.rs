@@ -75,7 +75,7 @@ async fn a_pass_rests_between_batches() {
 }
 
 #[tokio::test]
-async fn the_circuit_breaker_ends_a_pass_that_mostly_fails() {
+async fn the_circuit_breaker_ends_a_target_that_mostly_fails() {
     let changes = json!({ "gc": { "batch_size": 10 } });
     let rig = Rig::start(nodes::leaks(60), changes).await;
     rig.sim.set_cni_default(Cni::failing());
@@ -91,6 +91,30 @@ async fn the_circuit_breaker_ends_a_pass_that_mostly_fails() {
         "crisweep_removal_failures_total{target=\"sandboxes\",class=\"network-teardown\"}",
         10.0,
     );
+}
+
+#[tokio::test]
+async fn after_the_circuit_breaker_the_next_target_has_its_turn() {
+    let changes = json!({
+        "gc": { "batch_size": 10 },
+        "policy": { "images": { "min_age": "0s", "prune_unused_after": "1ms" } },
+    });
+    let images = (0..3).map(|n| format!("registry.example/idle-{n}:1"));
+    let node = images.fold(nodes::leaks(60), |node, tag| node.image(&tag, 1 << 20));
+    let rig = Rig::start(node, changes).await;
+    rig.sim.set_cni_default(Cni::failing());
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert!(
+        pass["errors"]
+            .to_string()
+            .contains("sandboxes: circuit breaker"),
+        "{pass:#}"
+    );
+    let targets = &pass["targets"];
+    assert_eq!(targets["sandboxes"]["failed"], 10);
+    assert_eq!(targets["sandboxes"]["remaining"], 60);
+    assert_eq!(targets["images"]["removed"], 3, "{pass:#}");
 }
 
 #[tokio::test]

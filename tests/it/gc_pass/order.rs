@@ -132,6 +132,34 @@ async fn dry_runs_and_mode_observe_remove_nothing() {
 }
 
 #[tokio::test]
+async fn the_kubelets_own_labels_protect() {
+    let vault = PodSpec::new("kept")
+        .namespace("vault")
+        .exited("app", 0, hours(3))
+        .deleted();
+    let two = PodSpec::new("two")
+        .exited("debug", 0, hours(3))
+        .exited("app", 0, hours(3))
+        .deleted();
+    let named = PodSpec::new("named").exited("app", 0, hours(3)).deleted();
+    let node = nodes::litter(1).pod(vault).pod(two).pod(named);
+    let labels = [
+        "io.kubernetes.pod.namespace=vault",
+        "io.kubernetes.container.name=debug",
+        "io.kubernetes.pod.name=named",
+    ];
+    let protect = json!({ "policy": { "protect": { "labels": labels } } });
+    let rig = Rig::start(node, protect).await;
+    let pass = rig.gc("").await;
+    let mut gone = rig.subjects(Rpc::RemoveContainer);
+    gone.sort();
+    assert_eq!(gone, ["default/old-0/app#0", "default/two/app#0"]);
+    assert_eq!(rig.subjects(Rpc::RemovePodSandbox), ["default/old-0#0"]);
+    let kept = &pass["targets"]["containers"]["kept"];
+    assert_eq!(kept, &json!({ "protected": 3, "running": 1 }));
+}
+
+#[tokio::test]
 async fn protected_and_foreign_objects_stay() {
     let protected = PodSpec::new("kept")
         .namespace("vault")

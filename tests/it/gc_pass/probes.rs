@@ -55,13 +55,17 @@ async fn while_it_fails_one_is_tried_for_each_back_off() {
     let rig = all_failed(300).await;
     for tried in 1..3 {
         let pass = rig.gc("").await;
-        assert_eq!(pass["outcome"], "partial");
+        assert_eq!(pass["outcome"], "nothing-to-do");
         let report = &pass["targets"]["sandboxes"];
         assert_eq!(
             (&report["planned"], &report["failed"]),
             (&json!(1), &json!(1)),
             "{pass:#}"
         );
+        assert_eq!(report["failed_again"], 1);
+        let told = rig.logged("sandboxes that failed to go are left alone");
+        assert_eq!(told.last().unwrap()["count"], 300);
+        assert_eq!(told.last().unwrap()["next_try"], report["next_try"]);
         assert_eq!(report["kept"]["quarantined"], 299);
         assert_eq!(rig.removals().len(), tried);
         // Each time another one, so that one that is broken by itself does not speak for all.
@@ -167,7 +171,7 @@ async fn what_failed_before_does_not_trip_the_circuit_breaker() {
     due(&rig, 18).await;
     rig.sim.clear_removal_fault(&goes);
     let pass = rig.gc("").await;
-    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
     let report = &pass["targets"]["sandboxes"];
     assert_eq!(
         (&report["removed"], &report["failed"]),

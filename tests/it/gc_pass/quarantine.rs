@@ -88,7 +88,11 @@ async fn what_failed_is_not_tried_again_before_its_time() {
     assert_eq!(rig.removals().len(), 4);
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "nothing-to-do");
-    assert_eq!(pass["targets"]["sandboxes"]["kept"]["quarantined"], 1);
+    let report = &pass["targets"]["sandboxes"];
+    assert_eq!(report["kept"]["quarantined"], 1);
+    let next_try: jiff::Timestamp = report["next_try"].as_str().unwrap().parse().unwrap();
+    let ended: jiff::Timestamp = pass["finished_at"].as_str().unwrap().parse().unwrap();
+    assert!(next_try > ended, "{pass:#}");
     assert_eq!(rig.removals().len(), 4);
 }
 

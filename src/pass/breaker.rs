@@ -1,0 +1,59 @@
+//! The circuit breaker: a target of which most removals fail is given up for this pass. The next target
+//! goes on: a broken CNI plugin must not keep a full disk's images from their turn.
+
+use std::collections::BTreeMap;
+
+use super::Run;
+use crate::gc::Target;
+
+/// The share of failures counts from this many tries on.
+const MIN_TRIES: u64 = 5;
+
+/// How removals of each target went. Those of sandboxes that failed before are left out: they are tried
+/// with care, and say nothing of whether the pass goes wrong.
+#[derive(Debug, Default)]
+pub(super) struct Share(BTreeMap<Target, (u64, u64)>);
+
+impl Share {
+    /// Counts a removal that the runtime answered.
+    pub(super) fn tried(&mut self, target: Target, failed: bool) {
+        let (tries, failures) = self.0.entry(target).or_default();
+        *tries += 1;
+        *failures += u64::from(failed);
+    }
+
+    /// Adds another's counts.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (target, (tries, failures)) in &other.0 {
+            let sum = self.0.entry(*target).or_default();
+            *sum = (sum.0 + tries, sum.1 + failures);
+        }
+    }
+
+    /// Returns tries and failures of a target of which more than this share failed.
+    #[expect(clippy::cast_precision_loss, reason = "a share of some thousands")]
+    fn beyond(&self, target: Target, ratio: f64) -> Option<(u64, u64)> {
+        let (tries, failures) = *self.0.get(&target)?;
+        let is_beyond = tries >= MIN_TRIES && failures as f64 / tries as f64 > ratio;
+        is_beyond.then_some((tries, failures))
+    }
+}
+
+impl Run<'_> {
+    /// Says whether the target is given up because most of its removals failed, and writes that down.
+    pub(super) fn breaks(&mut self, target: Target) -> bool {
+        let ratio = self.rules.failure_ratio;
+        let Some((tries, failures)) = ratio.and_then(|ratio| self.share.beyond(target, ratio))
+        else {
+            return false;
+        };
+        self.runner.metrics.breaker_tripped();
+        self.given_up = true;
+        let why = format!(
+            "circuit breaker (gc.failure_ratio): {failures} of {tries} removals failed; the rest stays"
+        );
+        tracing::warn!(pass.id = %self.record.id(), target = target.label(), why, "target given up");
+        self.record.error(format!("{target}: {why}"));
+        true
+    }
+}
