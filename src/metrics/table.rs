@@ -1,8 +1,9 @@
-//! Families whose labels are closed sets: every series exists from the start. Never grows.
+//! Families whose labels are closed sets, so that no page ever has more series than these allow.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::{MetricType, TypedMetric};
@@ -63,26 +64,49 @@ impl<A: Label, B: Label, C: Label> Labels for (A, B, C) {
     }
 }
 
-/// A family with every series made beforehand: each reads 0 before its first event, so that
-/// `increase()` sees that event, and the order on the page is always the same. (The library's own
-/// `Family` is a hash map that begins empty.)
+/// A family whose series are all made beforehand, and shown once they are used: a node's page has no
+/// series for what never happens. Some are shown from the start, because `increase()` misses the event
+/// that a series begins with. The order on the page is always the same. (The
+/// library's own `Family` is a hash map that begins empty.)
 #[derive(Debug)]
-pub(super) struct Table<L, M>(Arc<BTreeMap<L, M>>);
+pub(super) struct Table<L, M>(Arc<BTreeMap<L, Entry<M>>>);
+
+#[derive(Debug)]
+struct Entry<M> {
+    shown: AtomicBool,
+    metric: M,
+}
 
 impl<L: Labels, M> Table<L, M> {
-    /// Makes every series with `make`.
+    /// Makes every series with `make`; each is shown from its first use on.
     pub(super) fn new(make: impl Fn() -> M) -> Self {
+        Self::showing(|_| false, make)
+    }
+
+    /// Makes every series with `make`; those that `from_start` picks read 0 before their first event.
+    pub(super) fn showing(from_start: impl Fn(L) -> bool, make: impl Fn() -> M) -> Self {
+        let entry = |labels| Entry {
+            shown: AtomicBool::new(from_start(labels)),
+            metric: make(),
+        };
+        let all = L::combinations().into_iter();
         Self(Arc::new(
-            L::combinations()
-                .into_iter()
-                .map(|labels| (labels, make()))
-                .collect(),
+            all.map(|labels| (labels, entry(labels))).collect(),
         ))
     }
 
-    /// Returns the series with these labels; `Some` for all that [`Label::VALUES`] lists.
+    /// Returns the series with these labels to write to, and shows it from now on; `Some` for all that
+    /// [`Label::VALUES`] lists.
     pub(super) fn get(&self, labels: L) -> Option<&M> {
-        self.0.get(&labels)
+        let entry = self.0.get(&labels)?;
+        entry.shown.store(true, Ordering::Relaxed);
+        Some(&entry.metric)
+    }
+
+    fn shown(&self) -> impl Iterator<Item = (L, &M)> {
+        let shown = |entry: &Entry<M>| entry.shown.load(Ordering::Relaxed);
+        let entries = self.0.iter().filter(move |(_, entry)| shown(entry));
+        entries.map(|(labels, entry)| (*labels, &entry.metric))
     }
 }
 
@@ -94,7 +118,7 @@ impl<L, M> Clone for Table<L, M> {
 
 impl<L: Labels, M: EncodeMetric + TypedMetric> EncodeMetric for Table<L, M> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        for (labels, metric) in self.0.iter().filter(|(_, metric)| !metric.is_empty()) {
+        for (labels, metric) in self.shown().filter(|(_, metric)| !metric.is_empty()) {
             let pairs = labels.pairs();
             metric.encode(encoder.encode_family(&pairs)?)?;
         }
@@ -106,6 +130,6 @@ impl<L: Labels, M: EncodeMetric + TypedMetric> EncodeMetric for Table<L, M> {
     }
 
     fn is_empty(&self) -> bool {
-        self.0.values().all(EncodeMetric::is_empty)
+        self.shown().all(|(_, metric)| metric.is_empty())
     }
 }

@@ -78,15 +78,13 @@ fn encode_lists(lists: &[List], page: &mut Page) {
         "How long the list took to read",
         read().map(|(list, read)| list.sample(read.took)).collect(),
     );
-    let modes = read().flat_map(|(list, read)| {
-        ListMode::ALL.map(|mode| {
-            let labels = [("list", list.name), ("mode", mode.label())];
-            sample(labels, mode == read.mode)
-        })
+    let modes = read().map(|(list, read)| {
+        let labels = [("list", list.name), ("mode", read.mode.label())];
+        sample(labels, true)
     });
     page.gauge(
         plain("cri_list_mode"),
-        "How the list was read: 1 for that mode",
+        "How the list was read: 1 for that mode, and no other is there",
         modes.collect(),
     );
     page.gauge(

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::page::{Page, plain, sample};
-use crate::gc::{KeepReason, RemoveReason, Summary, Target};
+use crate::gc::{RemoveReason, Summary, Target};
 use crate::report::FailureClass;
 use crate::thresholds::Threshold;
 
-/// Adds a plan's counts, zeroes too.
+/// Adds a plan's counts: zeroes too of what would go, for the alerts; of what stays only what there is.
 pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
     let (mut removable, mut kept) = (Vec::new(), Vec::new());
     for (&target, summary) in plan {
@@ -18,8 +18,7 @@ pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
                 count,
             ));
         }
-        for reason in KeepReason::all(target) {
-            let count = summary.keep.get(reason).copied().unwrap_or(0);
+        for (reason, &count) in &summary.keep {
             kept.push(sample(
                 [("target", target.label()), ("reason", reason.label())],
                 count,

@@ -16,7 +16,8 @@ use crate::model::{
 };
 use crate::observe::{Filesystems, Look, Timings};
 use crate::report::{
-    AlertResult, Cause, FailureClass, Outcome, Pass, PassState, TargetReport, TriggerInfo,
+    AlertResult, Cause, FailureClass, Outcome, Pass, PassState, PollResult, TargetReport,
+    TriggerInfo,
 };
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -245,8 +246,36 @@ pub(super) fn metrics() -> Metrics {
         Duration::from_millis(3),
     );
     metrics.removal_failed(Target::Sandboxes, FailureClass::NetworkTeardown, 5 * SECOND);
+    metrics.freed(Target::Images, 12);
     metrics.alert(AlertResult::Accepted);
+    metrics.polled(PollResult::Ok);
     metrics.http_request(Endpoint::of_path("/gc"), 403);
+    metrics
+}
+
+/// A service that has seen much: each target was cleaned, for an alert, a poll and a person, well and badly.
+pub(super) fn busy_metrics() -> Metrics {
+    let metrics = metrics();
+    let targets = Target::ALL.map(|target| (target, TargetReport::default()));
+    for cause in [Cause::Alert, Cause::Poll, Cause::Manual] {
+        for outcome in [Outcome::Completed, Outcome::NothingToDo, Outcome::Partial] {
+            let mut pass = pass(outcome, false);
+            pass.trigger.cause = cause;
+            pass.targets = targets.clone().into();
+            metrics.pass_finished(&pass);
+        }
+    }
+    for target in Target::ALL {
+        metrics.removed(target, RemoveReason::all(target)[0], SECOND);
+        metrics.freed(target, 12);
+    }
+    for class in FailureClass::ALL {
+        metrics.removal_failed(Target::Sandboxes, class, SECOND);
+    }
+    for path in ["/", "/metrics", "/gc", "/api/v1/plan", "/-/ready"] {
+        metrics.http_request(Endpoint::of_path(path), 200);
+        metrics.http_request(Endpoint::of_path(path), 404);
+    }
     metrics
 }
 

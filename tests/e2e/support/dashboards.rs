@@ -41,7 +41,7 @@ fn with_variables(query: &str) -> String {
     let query = query
         .replace("$__rate_interval", "5m")
         .replace("$__range", "5m");
-    ["$job", "$instance", "$node"]
+    ["$cluster", "$job", "$instance", "$node"]
         .iter()
-        .fold(query, |query, name| query.replace(name, ".+"))
+        .fold(query, |query, name| query.replace(name, ".*"))
 }

@@ -10,6 +10,18 @@ use serde_json::json;
 use crate::support::{Answer, Page, Rig, nodes};
 
 #[tokio::test]
+async fn a_fresh_page_has_at_most_200_samples() {
+    let rig = Rig::start(nodes::litter(3), json!({})).await;
+    let page = rig.get("/metrics").await.text;
+    let samples = page.lines().filter(|line| !line.starts_with('#')).count();
+    assert!(samples <= 200, "{samples} samples: {page}");
+    let idle = ["crisweep_passes_total", "crisweep_removal_duration_seconds"];
+    for family in idle {
+        assert!(!page.contains(family), "nothing has happened yet: {page}");
+    }
+}
+
+#[tokio::test]
 async fn the_format_follows_the_accept_header() {
     let rig = Rig::start(nodes::litter(1), json!({})).await;
     let text = "text/plain; version=0.0.4; charset=utf-8";
