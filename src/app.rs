@@ -177,7 +177,7 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
     });
     let pods = PodSource::new(
         pod_source::of(config),
-        config.pods.settle,
+        config.policy.pods.settle,
         config.runtime.timeout,
     );
     let host_root = config.runtime.host_root.clone();

@@ -40,7 +40,7 @@ pub struct Config {
     pub node_name: String,
     /// Whether anything is removed at all.
     pub mode: Mode,
-    /// What stays and what goes; holds `pods.assume_finished_after` too.
+    /// What stays and what goes; holds `pods.settle`, `pods.quiet` and `pods.assume_finished_after` too.
     pub policy: Policy,
     /// Bounds of a pass.
     pub gc: Gc,
@@ -132,8 +132,6 @@ pub struct Quarantine {
 pub struct Pods {
     /// The source.
     pub source: PodSource,
-    /// How long a source must have answered before it is believed; may be 0.
-    pub settle: Duration,
 }
 
 /// A source of pod knowledge.

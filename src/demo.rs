@@ -53,7 +53,8 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
     options.log_roots = Some(log_roots.clone());
     let node = Demo::start(options).context("the simulated node cannot start")?;
     config.pods.source = PodSource::File(pods_file);
-    config.pods.settle = SETTLE;
+    config.policy.pods.settle = SETTLE;
+    config.policy.pods.quiet = Duration::ZERO;
     config.runtime.image_endpoint = None;
     config.state.dir = Some(directory.join("state"));
     config.runtime.host_root = "/".into();

@@ -38,8 +38,8 @@ use crate::model::{ContainerId, ContainerState, PodRef, PodUid, RemovedContainer
 use crate::report::Quarantined;
 pub use plan::plan;
 pub use policy::{
-    AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, Policy, Protect,
-    SandboxPolicy,
+    AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, PodPolicy, Policy,
+    Protect, SandboxPolicy,
 };
 pub use reasons::{KeepReason, RemoveReason};
 

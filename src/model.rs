@@ -7,6 +7,7 @@
 mod image_names;
 mod images;
 mod logs;
+mod pods;
 mod text;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,9 @@ pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images
 pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
     link_name, log_dir_name, pod_uid_of,
+};
+pub use pods::{
+    ConfigSource, PodHistory, PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown, SourcePod,
 };
 pub use text::Text;
 
@@ -323,114 +327,6 @@ impl FilesystemUsage {
     }
 }
 
-/// One pod of a source's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourcePod {
-    /// Its phase is Succeeded or Failed.
-    pub finished: bool,
-    /// It is a static pod (from a file or URL on the node, not from the API).
-    pub is_static: bool,
-}
-
-/// What a pod source answered: every pod it knows of on this node, by the UID that the runtime
-/// knows (mirror pods are already mapped).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodList {
-    /// The pods.
-    pub pods: BTreeMap<PodUid, SourcePod>,
-    /// Static pods are in it by their mirror pods, as the API server has them. A static pod that
-    /// has none (it was deleted, or the API server refused it) is missing and yet exists.
-    pub by_mirrors: bool,
-    /// API pods are new in it: they have not been named, one or another, for `pods.settle`. A source
-    /// that has just begun to name them may not be through: who is missing may yet come.
-    pub api_is_new: bool,
-    /// The same of static pods.
-    pub static_is_new: bool,
-    /// When the list was true, for one that was not made on asking (a file): what is younger cannot
-    /// be in it. `None`: when it was read, after the runtime was listed.
-    pub as_of: Option<Timestamp>,
-}
-
-/// What is known of the node's pods: a list, or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pods {
-    /// A settled answer, read after the runtime was listed. Whether it is complete is judged
-    /// against what the runtime shows (`gc::knowledge`).
-    Known(PodList),
-    /// No answer to build on, and why.
-    Unknown(PodsUnknown),
-}
-
-/// Why nothing is known of the pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PodsUnknown {
-    /// There is no source to ask.
-    NoSource,
-    /// The source answers, but not for long enough yet (`pods.settle`).
-    Settling,
-    /// The source failed; the text says how.
-    Failed(String),
-}
-
-impl fmt::Display for PodsUnknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSource => f.write_str("no pod source is configured or there (pods.source)"),
-            Self::Settling => f.write_str("the pod source has not settled yet (pods.settle)"),
-            Self::Failed(why) => write!(f, "the pod source failed: {why}"),
-        }
-    }
-}
-
-/// A kind of pod source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PodSourceKind {
-    /// None.
-    #[default]
-    None,
-    /// A file.
-    File,
-    /// The kubelet's pods API on its socket.
-    KubeletSocket,
-    /// The kubelet's `/pods`.
-    Kubelet,
-    /// The API server.
-    ApiServer,
-}
-
-impl PodSourceKind {
-    /// Returns the word that the configuration, metrics and the API have for it.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::File => "file",
-            Self::KubeletSocket => "kubelet-socket",
-            Self::Kubelet => "kubelet",
-            Self::ApiServer => "api-server",
-        }
-    }
-
-    /// Returns it as a sentence names it.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::None => "no pod source",
-            Self::File => "the pods file",
-            Self::KubeletSocket => "the kubelet's pods socket",
-            Self::Kubelet => "the kubelet",
-            Self::ApiServer => "the API server",
-        }
-    }
-}
-
-/// Where what is known of the pods comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodOrigin {
-    /// The source.
-    pub source: PodSourceKind,
-    /// Why this one.
-    pub why: String,
-}
-
 /// How much of a list a look has; what it lacks may exist unseen. Ordered: more is greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -478,6 +374,9 @@ pub struct Snapshot {
     pub seen: Seen,
     /// What the pod source said, asked after the runtime.
     pub pods: Pods,
+    /// What crisweep itself saw of each pod, look after look. A pod that has no entry was seen to be
+    /// neither absent nor over.
+    pub pod_history: BTreeMap<PodUid, PodHistory>,
     /// When a pod's last container was seen to exit, also where that record has since been removed.
     pub last_exits: BTreeMap<PodUid, Timestamp>,
     /// Sandboxes that failed to go, and when they may be tried again.
@@ -499,6 +398,7 @@ impl Snapshot {
             sandboxes: Rows::default(),
             seen: Seen::default(),
             pods: Pods::Unknown(PodsUnknown::NoSource),
+            pod_history: BTreeMap::new(),
             last_exits: BTreeMap::new(),
             quarantine: BTreeMap::new(),
             images: Images::default(),

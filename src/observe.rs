@@ -9,8 +9,10 @@ mod asked;
 mod filesystems;
 mod images;
 mod logs;
+mod pod_history;
 mod sandbox_images;
 mod statuses;
+mod timings;
 mod weights;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +28,8 @@ use crate::cri;
 use crate::logs::Roots;
 use crate::memory;
 use crate::model::{
-    Container, Coverage, Filesystem, Image, Images, Logs, PodOrigin, PodSandbox, PodSandboxId,
-    PodSandboxState, PodUid, Pods, Rows, Seen, Snapshot,
+    Container, Coverage, Filesystem, Image, Images, Logs, PodHistory, PodOrigin, PodSandbox,
+    PodSandboxId, PodSandboxState, PodUid, Pods, Rows, Seen, Snapshot,
 };
 use crate::pods::PodSource;
 use crate::report::NodeFigures;
@@ -35,8 +37,11 @@ use crate::state::{Ages, Journal};
 use ages::AgeBook;
 use filesystems::Statvfs;
 use logs::Scanner;
+use pod_history::{Found, PodHistories};
 use sandbox_images::SandboxImages;
 use statuses::Statuses;
+pub use timings::Timings;
+use timings::timed;
 pub use weights::{Weight, Weights};
 
 /// How long a shared look asks for statuses. What is missing then keeps (an exit time that is not
@@ -74,6 +79,8 @@ pub struct Look {
     pub pods: Pods,
     /// Which source that is.
     pub pod_origin: PodOrigin,
+    /// What looks saw of each pod up to this one.
+    pub pod_history: BTreeMap<PodUid, PodHistory>,
     /// How many exited containers have no known exit time yet.
     pub exits_unknown: usize,
     /// When each pod's last container was seen to exit.
@@ -84,27 +91,6 @@ pub struct Look {
 
 /// A part of a look, or why it is missing.
 pub type Part<T> = Result<T, cri::Error>;
-
-/// How long each part of a look took.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Timings {
-    /// Version.
-    pub runtime: Duration,
-    /// The list of containers.
-    pub containers: Duration,
-    /// What statuses tell and was not known yet.
-    pub statuses: Duration,
-    /// The list of sandboxes.
-    pub sandboxes: Duration,
-    /// The list of images.
-    pub images: Duration,
-    /// `ImageFsInfo` and statvfs.
-    pub filesystems: Duration,
-    /// The pod source.
-    pub pods: Duration,
-    /// The log roots; zero where there are none to read.
-    pub logs: Duration,
-}
 
 /// The file systems that the runtime named.
 #[derive(Clone, Debug, Default)]
@@ -159,6 +145,7 @@ impl Look {
             sandboxes: sandboxes.clone(),
             seen: self.seen(),
             pods: self.pods.clone(),
+            pod_history: self.pod_history.clone(),
             last_exits: self.last_exits.clone(),
             quarantine,
             images: self.store.clone(),
@@ -257,6 +244,7 @@ struct Inner {
 #[derive(Debug)]
 struct Memory {
     pods: PodSource,
+    pod_histories: PodHistories,
     statuses: Statuses,
     sandbox_images: SandboxImages,
     logs: logs::Known,
@@ -274,6 +262,7 @@ impl Observer {
     pub fn new(client: cri::Client, pods: PodSource, host_root: PathBuf) -> Self {
         let memory = tokio::sync::Mutex::new(Memory {
             pods,
+            pod_histories: PodHistories::default(),
             statuses: Statuses::default(),
             sandbox_images: SandboxImages::default(),
             logs: logs::Known::default(),
@@ -363,9 +352,12 @@ impl Observer {
         self.flight().under_way.clone()
     }
 
-    /// Returns how much longer the pod source must answer well until it is believed.
+    /// Returns how much longer the pod source must answer well until it is believed, and until what its
+    /// latest answer lacks counts as deleted.
     pub async fn unsettled_for(&self) -> Duration {
-        self.inner.memory.lock().await.pods.unsettled_for()
+        let memory = self.inner.memory.lock().await;
+        let absent = memory.pod_histories.unsettled_for(memory.pods.settle());
+        memory.pods.unsettled_for().max(absent)
     }
 
     /// Starts a look in a task of its own: whoever asked may give up, the look goes on for the rest.
@@ -473,6 +465,12 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
     let asked = memory.ask(client, &mut containers, &sandboxes, taken_at, until);
     let asked = timed(&mut timings.statuses, asked).await;
     let store = inner.store(&images, &containers, &filesystems, &asked, taken_at);
+    let found = Found {
+        containers: &containers,
+        sandboxes: &sandboxes,
+        logs: &logs,
+    };
+    memory.pod_histories.note(&found, &told);
     let lists = (&containers, &sandboxes);
     let filling = memory
         .logs
@@ -491,6 +489,7 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
         logs,
         pods: told.pods,
         pod_origin: told.origin,
+        pod_history: memory.pod_histories.at(started, taken_at),
         exits_unknown: asked.exits_unknown,
         last_exits: memory.statuses.last_exits().clone(),
         timings,
@@ -504,11 +503,4 @@ async fn version(client: &cri::Client) -> Part<cri::Version> {
         Err(cri::Error::Unreachable { .. }) => client.version().await,
         answer => answer,
     }
-}
-
-async fn timed<T>(duration: &mut Duration, work: impl Future<Output = T>) -> T {
-    let started = Instant::now();
-    let result = work.await;
-    *duration = started.elapsed();
-    result
 }

@@ -75,8 +75,25 @@ pub enum Source {
 pub struct Answer {
     /// The pods, or why nothing is known of them.
     pub pods: Pods,
+    /// The list of a good answer that is not believed yet (`PodsUnknown::Settling`).
+    pub unsettled: Option<PodList>,
     /// Where they come from.
     pub origin: PodOrigin,
+    /// When it came.
+    pub at: Instant,
+    /// When the first came of the good answers in a row that the same source gave; `None`: this one is
+    /// not good.
+    pub good_since: Option<Instant>,
+}
+
+impl Answer {
+    /// Returns the list of a good answer, believed or not yet.
+    pub fn list(&self) -> Option<&PodList> {
+        match &self.pods {
+            Pods::Known(list) => Some(list),
+            Pods::Unknown(_) => self.unsettled.as_ref(),
+        }
+    }
 }
 
 /// Asks the source, and waits until it has answered well for a while (`pods.settle`) before it is
@@ -148,10 +165,20 @@ impl PodSource {
                 after: self.timeout,
             })),
         };
+        let at = Instant::now();
+        let (pods, unsettled) = self.believe(answer, at);
         Answer {
-            pods: self.believe(answer),
+            pods,
+            unsettled,
             origin: self.origin.clone(),
+            at,
+            good_since: self.good_since,
         }
+    }
+
+    /// Returns how far apart two answers must be to be believed.
+    pub fn settle(&self) -> Duration {
+        self.settle
     }
 
     /// Takes another source; nobody's good answers count for another.
@@ -171,26 +198,30 @@ impl PodSource {
         );
     }
 
-    fn believe(&mut self, answer: Option<Result<PodList, Error>>) -> Pods {
+    fn believe(
+        &mut self,
+        answer: Option<Result<PodList, Error>>,
+        at: Instant,
+    ) -> (Pods, Option<PodList>) {
         match answer {
-            None => Pods::Unknown(PodsUnknown::NoSource),
+            None => (Pods::Unknown(PodsUnknown::NoSource), None),
             Some(Ok(mut list)) => {
                 self.say(Ok(()));
                 let names = |is_static| list.pods.values().any(|pod| pod.is_static == is_static);
                 let (names_api, names_static) = (names(false), names(true));
-                list.api_is_new = is_new(&mut self.api_since, names_api, self.settle);
-                list.static_is_new = is_new(&mut self.static_since, names_static, self.settle);
-                if is_new(&mut self.good_since, true, self.settle) {
-                    Pods::Unknown(PodsUnknown::Settling)
+                list.api_is_new = is_new(&mut self.api_since, names_api, at, self.settle);
+                list.static_is_new = is_new(&mut self.static_since, names_static, at, self.settle);
+                if is_new(&mut self.good_since, true, at, self.settle) {
+                    (Pods::Unknown(PodsUnknown::Settling), Some(list))
                 } else {
-                    Pods::Known(list)
+                    (Pods::Known(list), None)
                 }
             }
             Some(Err(error)) => {
                 self.begin_anew();
                 let text = error.text();
                 self.say(Err(text.clone()));
-                Pods::Unknown(PodsUnknown::Failed(text))
+                (Pods::Unknown(PodsUnknown::Failed(text)), None)
             }
         }
     }
@@ -215,12 +246,12 @@ impl PodSource {
 }
 
 /// Notes whether something is there, and says whether it has not been for as long as `settle`.
-fn is_new(since: &mut Option<Instant>, is_there: bool, settle: Duration) -> bool {
+fn is_new(since: &mut Option<Instant>, is_there: bool, at: Instant, settle: Duration) -> bool {
     if !is_there {
         *since = None;
         return true;
     }
-    since.get_or_insert_with(Instant::now).elapsed() < settle
+    at.saturating_duration_since(*since.get_or_insert(at)) < settle
 }
 
 /// Who is asked, and what is kept between two answers.

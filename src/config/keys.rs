@@ -11,8 +11,8 @@ use super::{
     Runtime, State, Thresholds, Web,
 };
 use crate::gc::{
-    AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, Policy, Protect,
-    SandboxPolicy, Target, Targets, UnknownTarget,
+    AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, PodPolicy, Policy,
+    Protect, SandboxPolicy, Target, Targets, UnknownTarget,
 };
 use crate::state::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN};
 
@@ -129,6 +129,10 @@ fn policy(r: &mut Reader) -> Policy {
             parse::list(given, parse::label)
         }),
     };
+    let pods = PodPolicy {
+        settle: r.get("pods.settle", "10s", parse::duration),
+        quiet: r.get("pods.quiet", "1m", parse::duration),
+    };
     let assume_finished_after = r.get("pods.assume_finished_after", "0s", parse::duration_or_off);
     Policy {
         containers,
@@ -136,6 +140,7 @@ fn policy(r: &mut Reader) -> Policy {
         images: images(r),
         logs: logs(r),
         protect,
+        pods,
         assume_finished_after,
     }
 }

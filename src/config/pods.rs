@@ -51,7 +51,6 @@ pub(super) fn read(r: &mut Reader, hints: &NodeHints) -> Pods {
         }
     });
     let keys = keys(r);
-    let settle = r.get("pods.settle", "10s", parse::duration);
     // What is wrong by itself needs no second complaint.
     let source = match word {
         Some(word) if r.problems.len() == problems => {
@@ -60,7 +59,7 @@ pub(super) fn read(r: &mut Reader, hints: &NodeHints) -> Pods {
         }
         Some(_) | None => PodSource::None,
     };
-    Pods { source, settle }
+    Pods { source }
 }
 
 fn keys(r: &mut Reader) -> Keys {

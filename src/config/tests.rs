@@ -89,7 +89,6 @@ fn defaults_are_the_contracts() {
                 kubelet_socket: None,
                 api_server: None,
             },
-            settle: seconds(10)
         }
     );
     assert_eq!(config.alerts, []);
@@ -138,7 +137,7 @@ fn zeroes_turn_off_what_they_may() {
         "gc: {max_removals: 0, deadline: 0, io_pressure_pause_percent: 0, failure_ratio: 0.0}
 brakes: {cooldown: 0s, max_passes_per_hour: 0}
 collect: {max_age: 0}
-pods: {settle: 0, assume_finished_after: 0}
+pods: {settle: 0, quiet: 0, assume_finished_after: 0}
 policy: {containers: {max_dead: -1, max_per_container: 0}}",
     )
     .unwrap();
@@ -152,6 +151,8 @@ policy: {containers: {max_dead: -1, max_per_container: 0}}",
         (Duration::ZERO, None)
     );
     assert_eq!(config.policy.assume_finished_after, None);
+    let pods = &config.policy.pods;
+    assert_eq!((pods.settle, pods.quiet), (Duration::ZERO, Duration::ZERO));
     assert_eq!(config.policy.containers.max_dead, crate::gc::Limit::None);
     assert_eq!(
         config.policy.containers.max_per_container,

@@ -46,9 +46,22 @@ pub struct Policy {
     pub logs: LogPolicy,
     /// What is never touched.
     pub protect: Protect,
+    /// When the end of a pod is believed.
+    pub pods: PodPolicy,
     /// An unknown pod without a sign of life, whose last container exited longer ago than this,
     /// counts as terminated. `None`: never.
     pub assume_finished_after: Option<Duration>,
+}
+
+/// When the end of a pod is believed. Defaults and meaning: `docs/configuration.md`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodPolicy {
+    /// How far apart two good answers must be that lack a pod before it counts as deleted; zero: one
+    /// answer is enough.
+    pub settle: Duration,
+    /// How long crisweep itself must have seen a pod finished or absent before its newest records go;
+    /// zero: off.
+    pub quiet: Duration,
 }
 
 /// Rules for containers. Defaults and meaning: `docs/configuration.md`.
@@ -239,6 +252,10 @@ impl Default for Policy {
                 containers_root: "/var/log/containers".into(),
             },
             protect: Protect::default(),
+            pods: PodPolicy {
+                settle: Duration::from_secs(10),
+                quiet: minute,
+            },
             assume_finished_after: None,
         }
     }

@@ -160,6 +160,7 @@ pub(super) fn look() -> Look {
         version: "1.7.24".to_owned(),
     };
     Look {
+        pod_history: BTreeMap::new(),
         taken_at: now(),
         started: Instant::now(),
         duration: millis(40),

@@ -44,7 +44,7 @@ impl Crisweep {
             },
             "gc": { "batch_pause": "2s" },
             "quarantine": { "base": "2s" },
-            "pods": { "source": "file", "file": pods_file, "settle": "1s" },
+            "pods": { "source": "file", "file": pods_file, "settle": "1s", "quiet": "0s" },
             "state": { "dir": node.dir().join("state") },
             "web": { "listen": [address] },
         });

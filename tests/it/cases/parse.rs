@@ -4,11 +4,12 @@ mod images;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crisweep::gc::{PodKnowledge, Policy, Target, Targets, UnknownTarget, Verdict};
 use crisweep::model::{
-    Container, ContainerId, ContainerState, Coverage, Images, Labels, PodList, PodRef, PodSandbox,
-    PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
+    Container, ContainerId, ContainerState, Coverage, Images, Labels, PodHistory, PodList, PodRef,
+    PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
 };
 use jiff::Timestamp;
 
@@ -93,6 +94,8 @@ impl Case {
         let mut policy = Policy::default();
         // Elsewhere a preview's words on logs would only be in the way.
         policy.logs.enabled = target == Target::Logs;
+        // A case that says nothing of earlier looks has had none, and the one answer is enough.
+        (policy.pods.settle, policy.pods.quiet) = (Duration::ZERO, Duration::ZERO);
         Self {
             file: file.to_owned(),
             line,
@@ -221,12 +224,15 @@ impl Case {
         let (name, words) = words.split_first().ok_or("a pod needs a name")?;
         let (mut is_static, mut finished, mut absent) = (false, None, false);
         let (mut uid_is_static, mut namespace) = (None, "default");
+        let mut history = PodHistory::default();
         for word in words {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("active", "") => finished = Some(false),
                 ("succeeded" | "failed", "") => finished = Some(true),
                 ("absent", "") => absent = true,
                 ("static", "") => is_static = true,
+                ("since", age) => history.over_since = Some(self.ago(age)?),
+                ("source", word) => history.config_source = Some(words::config_source(word)?),
                 ("uid", "hash") => uid_is_static = Some(true),
                 ("uid", "uuid") => uid_is_static = Some(false),
                 ("ns", "?") => namespace = "",
@@ -248,6 +254,13 @@ impl Case {
             (Pods::Known(_), None, true) | (Pods::Unknown(_), None, false) => {}
             (Pods::Known(_), _, _) => return Err("say how the list has it, or absent".into()),
             (Pods::Unknown(_), _, _) => return Err("there is no list that could have it".into()),
+        }
+        if history.over_since.is_some() && finished != Some(true) && !absent {
+            return Err("say since when it is finished or absent".into());
+        }
+        history.absent_since = history.over_since.filter(|_| absent);
+        if history != PodHistory::default() {
+            self.snapshot.pod_history.insert(uid.clone(), history);
         }
         if let Some(state) = state {
             self.pods

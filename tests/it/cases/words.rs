@@ -5,7 +5,7 @@ use std::time::Duration;
 use crisweep::gc::{
     AgeFrom, KeepPattern, KeepReason, Limit, PodKnowledge, Policy, RemoveReason, Target, Verdict,
 };
-use crisweep::model::{ContainerId, ContainerState, PodUid};
+use crisweep::model::{ConfigSource, ContainerId, ContainerState, PodUid};
 use jiff::SignedDuration;
 
 pub(crate) fn unknown(word: &str) -> String {
@@ -108,6 +108,16 @@ pub(crate) fn state_name(state: PodKnowledge) -> &'static str {
     STATES.iter().find(|(known, _)| *known == state).unwrap().1
 }
 
+pub(crate) fn config_source(word: &str) -> Result<ConfigSource, String> {
+    Ok(match word {
+        "api" => ConfigSource::Api,
+        "file" => ConfigSource::File,
+        "http" => ConfigSource::Http,
+        "other" => ConfigSource::Other,
+        word => return Err(unknown(word)),
+    })
+}
+
 /// Makes up a pod's UID: a UUID, or a static pod's hash.
 pub(crate) fn pod_uid(name: &str, is_static: bool) -> PodUid {
     let digits = format!(
@@ -157,6 +167,7 @@ pub(crate) fn set_policy(policy: &mut Policy, word: &str) -> Result<(), String> 
         logs,
         images,
         protect,
+        pods,
         assume_finished_after,
         ..
     } = policy;
@@ -192,6 +203,8 @@ pub(crate) fn set_policy(policy: &mut Policy, word: &str) -> Result<(), String> 
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (value.to_owned(), None),
         }),
+        "settle" => pods.settle = time()?,
+        "quiet" => pods.quiet = time()?,
         "assume_finished_after" => *assume_finished_after = Some(time()?),
         _ => return Err(unknown(key)),
     }

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crisweep::gc::{AgeFrom, ContainerPolicy, Limit, LogPolicy, Policy, Protect, SandboxPolicy};
+use crisweep::gc::{
+    AgeFrom, ContainerPolicy, Limit, LogPolicy, PodPolicy, Policy, Protect, SandboxPolicy,
+};
 use crisweep::model::{
     Container, ContainerId, ContainerState, Labels, PodList, PodRef, PodSandbox, PodSandboxId,
     PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
@@ -323,6 +325,13 @@ fn add_foreign(snapshot: &mut Snapshot, index: usize) {
     });
 }
 
+fn believed_at_once() -> PodPolicy {
+    PodPolicy {
+        settle: Duration::ZERO,
+        quiet: Duration::ZERO,
+    }
+}
+
 fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
     let ages = || select(vec![0, 60, 600, 3600]).prop_map(Duration::from_secs);
     let per_name = if oddity == Oddity::None {
@@ -384,6 +393,7 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
                 },
                 images,
                 protect: Protect { namespaces, labels },
+                pods: believed_at_once(),
                 assume_finished_after: lever.map(Duration::from_secs),
                 // Logs have nodes of their own.
                 logs: LogPolicy {

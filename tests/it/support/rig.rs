@@ -205,7 +205,12 @@ pub(crate) fn config(dir: &Path, changes: &Value) -> Value {
             "pods_root": dir.join("log/pods"),
             "containers_root": dir.join("log/containers"),
         } },
-        "pods": { "source": "file", "file": dir.join("pods.json"), "settle": "0s" },
+        "pods": {
+            "source": "file",
+            "file": dir.join("pods.json"),
+            "settle": "0s",
+            "quiet": "0s",
+        },
         "brakes": { "cooldown": "0s", "max_passes_per_hour": 0 },
         "web": { "listen": ["127.0.0.1:0"] },
         "state": { "dir": dir.join("state"), "journal_bytes": "64KiB" },

@@ -1,0 +1,153 @@
+//! What is known of pods: a source's answer, and what earlier answers said.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+
+use super::PodUid;
+
+/// One pod of a source's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourcePod {
+    /// Its phase is Succeeded or Failed.
+    pub finished: bool,
+    /// It is a static pod (from a file or URL on the node, not from the API).
+    pub is_static: bool,
+}
+
+/// What a pod source answered: every pod it knows of on this node, by the UID that the runtime
+/// knows (mirror pods are already mapped).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodList {
+    /// The pods.
+    pub pods: BTreeMap<PodUid, SourcePod>,
+    /// Static pods are in it by their mirror pods, as the API server has them. A static pod that
+    /// has none (it was deleted, or the API server refused it) is missing and yet exists.
+    pub by_mirrors: bool,
+    /// API pods are new in it: they have not been named, one or another, for `pods.settle`. A source
+    /// that has just begun to name them may not be through: who is missing may yet come.
+    pub api_is_new: bool,
+    /// The same of static pods.
+    pub static_is_new: bool,
+    /// When the list was true, for one that was not made on asking (a file): what is younger cannot
+    /// be in it. `None`: when it was read, after the runtime was listed.
+    pub as_of: Option<Timestamp>,
+}
+
+impl PodList {
+    /// Says whether the list can tell that a static pod, or one of the API's, is absent. A kubelet that
+    /// started while the API server was down shows its static pods only, for ever: the absence of an API
+    /// pod counts only beside another API pod, of a static pod beside a static one. Of static pods only
+    /// the node itself can say that they are gone: the API server has mirrors alone.
+    pub fn vouches_for(&self, is_static: bool) -> bool {
+        let names_peer = self.pods.values().any(|pod| pod.is_static == is_static);
+        names_peer && !(is_static && self.by_mirrors)
+    }
+}
+
+/// What is known of the node's pods: a list, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pods {
+    /// A settled answer, read after the runtime was listed. Whether it is complete is judged
+    /// against what the runtime shows (`gc::knowledge`).
+    Known(PodList),
+    /// No answer to build on, and why.
+    Unknown(PodsUnknown),
+}
+
+/// Why nothing is known of the pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodsUnknown {
+    /// There is no source to ask.
+    NoSource,
+    /// The source answers, but not for long enough yet (`pods.settle`).
+    Settling,
+    /// The source failed; the text says how.
+    Failed(String),
+}
+
+impl fmt::Display for PodsUnknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSource => f.write_str("no pod source is configured or there (pods.source)"),
+            Self::Settling => f.write_str("the pod source has not settled yet (pods.settle)"),
+            Self::Failed(why) => write!(f, "the pod source failed: {why}"),
+        }
+    }
+}
+
+/// A kind of pod source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodSourceKind {
+    /// None.
+    #[default]
+    None,
+    /// A file.
+    File,
+    /// The kubelet's pods API on its socket.
+    KubeletSocket,
+    /// The kubelet's `/pods`.
+    Kubelet,
+    /// The API server.
+    ApiServer,
+}
+
+impl PodSourceKind {
+    /// Returns the word that the configuration, metrics and the API have for it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::File => "file",
+            Self::KubeletSocket => "kubelet-socket",
+            Self::Kubelet => "kubelet",
+            Self::ApiServer => "api-server",
+        }
+    }
+
+    /// Returns it as a sentence names it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::None => "no pod source",
+            Self::File => "the pods file",
+            Self::KubeletSocket => "the kubelet's pods socket",
+            Self::Kubelet => "the kubelet",
+            Self::ApiServer => "the API server",
+        }
+    }
+}
+
+/// Where what is known of the pods comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodOrigin {
+    /// The source.
+    pub source: PodSourceKind,
+    /// Why this one.
+    pub why: String,
+}
+
+/// What crisweep itself saw of one pod, look after look. Times never lie after the look that shows
+/// them, and their distance to it is measured by a clock that does not step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodHistory {
+    /// The first of the good answers in a row that lack the pod; `None` if the latest does not.
+    pub absent_since: Option<Timestamp>,
+    /// The first of the good answers in a row that say that the pod is over: finished, or absent;
+    /// `None` if the latest does not, or if anything of the pod lives.
+    pub over_since: Option<Timestamp>,
+    /// Where the kubelet has the pod from, as its sandbox said; `None` if no sandbox of it was seen.
+    pub config_source: Option<ConfigSource>,
+}
+
+/// Where the kubelet has a pod from (the annotation `kubernetes.io/config.source`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConfigSource {
+    /// The API server.
+    Api,
+    /// A manifest in a directory on the node.
+    File,
+    /// A manifest behind a URL.
+    Http,
+    /// A word that we do not know.
+    Other,
+}
