@@ -31,11 +31,15 @@ use crate::thresholds::{Marks, Watch};
 use crate::worker::Worker;
 use crate::{cri, logs, telemetry};
 
+/// When the process ends after the signal to stop, whatever still hangs. What it waits for in turn (removals
+/// in flight, open requests, the last writes) takes less; systemd and the kubelet kill after 30 s.
+const EXIT_WITHIN: Duration = Duration::from_secs(14);
+
 /// How often the first look is tried while the runtime does not answer.
 const FIRST_LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// How long the last writes of state are waited for.
-pub const LAST_WRITES: Duration = Duration::from_secs(2);
+pub const LAST_WRITES: Duration = Duration::from_secs(1);
 
 /// Reads the configuration again.
 pub type Reload = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
@@ -53,9 +57,19 @@ pub async fn serve(
     let stop = Stop::default();
     let shutdown = stop.shutdown.clone();
     // Before anything is said to be ready, so that no signal is missed.
-    let signals = signals()?;
-    let mut runner = runner(&config, flag).await?;
-    let history = remember(&config, &mut runner).await?;
+    let mut signals = signals()?;
+    let started = async {
+        let mut runner = runner(&config, flag).await?;
+        let history = remember(&config, &mut runner).await?;
+        anyhow::Ok((runner, history))
+    };
+    let (runner, history) = tokio::select! {
+        started = started => started?,
+        signal = signals.stop() => {
+            tracing::info!(signal, "going down before the start was over");
+            return Ok(());
+        }
+    };
     let brakes = gate_brakes(&config);
     let worker = Worker::new(runner.clone(), rules(&config), brakes, shutdown.clone());
     worker.restore(history);
@@ -72,7 +86,10 @@ pub async fn serve(
             Arc::clone(&permits),
         ));
     }
-    tasks.spawn(first_look(service.observer.clone(), shutdown.clone()));
+    let (looking, until) = (first_look(service.observer.clone()), shutdown.clone());
+    tasks.spawn(async move {
+        until.run_until_cancelled(looking).await;
+    });
     spawn_triggers(&mut tasks, &config, &service, &shutdown);
     let working = tokio::spawn(async move { worker.run().await });
     let name = stop_asked(signals, &service).await;
@@ -81,15 +98,22 @@ pub async fn serve(
         "going down: no new pass begins, what is under way ends"
     );
     shutdown.cancel();
-    // The pass first: those who wait for it get their answer from the servers.
-    if let Err(error) = working.await {
-        tracing::error!(%error, "the worker died; this is a bug in crisweep");
+    let ending = async {
+        // The pass first: those who wait for it get their answer from the servers.
+        if let Err(error) = working.await {
+            tracing::error!(%error, "the worker died; this is a bug in crisweep");
+        }
+        stop.passes_over.cancel();
+        while tasks.join_next().await.is_some() {}
+        runner.observer.save_ages();
+        runner.journal.settled(LAST_WRITES).await;
+    };
+    match tokio::time::timeout(EXIT_WITHIN, ending).await {
+        Ok(()) => tracing::info!("down"),
+        Err(_elapsed) => {
+            tracing::error!("down, with work that did not end; this is a bug in crisweep");
+        }
     }
-    stop.passes_over.cancel();
-    while tasks.join_next().await.is_some() {}
-    runner.observer.save_ages();
-    runner.journal.settled(LAST_WRITES).await;
-    tracing::info!("down");
     Ok(())
 }
 
@@ -337,13 +361,10 @@ pub async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> 
 
 /// Looks until the runtime answers, and once more when the pod source has settled, so that neither
 /// readiness nor the first plan waits for a scrape.
-async fn first_look(observer: Observer, shutdown: CancellationToken) {
+async fn first_look(observer: Observer) {
     let mut said = false;
-    while !shutdown.is_cancelled() {
-        let look = tokio::select! {
-            look = observer.shared(FIRST_LOOK_EVERY) => look,
-            () = shutdown.cancelled() => return,
-        };
+    loop {
+        let look = observer.shared(FIRST_LOOK_EVERY).await;
         match look.as_ref().map(|look| look.runtime.as_ref()) {
             Ok(Ok(runtime)) => {
                 tracing::info!(
@@ -360,25 +381,30 @@ async fn first_look(observer: Observer, shutdown: CancellationToken) {
             Ok(Err(_)) => {}
             Err(error) => tracing::error!(%error, "no first look"),
         }
-        tokio::select! {
-            () = tokio::time::sleep(FIRST_LOOK_EVERY) => {}
-            () = shutdown.cancelled() => return,
-        }
+        tokio::time::sleep(FIRST_LOOK_EVERY).await;
     }
     let unsettled = observer.unsettled_for().await;
     if unsettled.is_zero() {
         return;
     }
-    tokio::select! {
-        () = tokio::time::sleep(unsettled) => drop(observer.shared(Duration::ZERO).await),
-        () = shutdown.cancelled() => {}
-    }
+    tokio::time::sleep(unsettled).await;
+    drop(observer.shared(Duration::ZERO).await);
 }
 
 struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
     hangup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    /// Waits for a signal to stop, and returns its name.
+    async fn stop(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
 }
 
 fn signals() -> anyhow::Result<Signals> {

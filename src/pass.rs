@@ -13,6 +13,7 @@ pub mod pace;
 pub mod pressure;
 mod queue;
 mod remove;
+mod stops;
 mod tally;
 mod tell;
 mod tries;
@@ -41,14 +42,15 @@ use end::End;
 use pressure::Gauge;
 use queue::{Next, Queue};
 use remove::{Gone, Hands};
+use stops::Stops;
 use tally::Tally;
 
 /// How often a pass waits for a runtime that went away before it gives up.
 const RUNTIME_LOSSES_MAX: u32 = 5;
 /// How often a runtime that went away is asked whether it is back.
 const RUNTIME_BACK_EVERY: Duration = Duration::from_millis(250);
-/// How long removals in flight are waited for when the service goes down.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+/// Removals that were given up at the end of a pass and are named in its report and in the log.
+const NAMED_MAX: usize = 10;
 
 /// How long a batch waits for the disk to have its intents, and a pass to have its end.
 pub const JOURNAL_PATIENCE: Duration = Duration::from_millis(250);
@@ -135,9 +137,8 @@ struct Run<'a> {
     runner: &'a Runner,
     record: &'a Record,
     rules: &'a Rules,
-    shutdown: &'a CancellationToken,
+    stops: Stops,
     executor: Executor,
-    started: Instant,
     batches: u64,
     share: Share,
     /// The circuit breaker ended a target, and no batch began since.
@@ -161,17 +162,17 @@ impl<'a> Run<'a> {
         shutdown: &'a CancellationToken,
     ) -> Self {
         let pressure = Gauge::new(rules.pressure_path.clone(), rules.io_pressure_percent);
-        let stop = record.cancelled().clone();
+        let deadline = rules.deadline.map(|deadline| Instant::now() + deadline);
+        let stops = Stops::new(record.cancelled().clone(), shutdown.clone(), deadline);
         let gone = Gone::default();
-        let hands = Hands::new(runner.client.clone(), rules, gone.clone());
-        let executor = Executor::new(hands, rules.max_concurrency, pressure, stop);
+        let hands = Hands::new(runner.client.clone(), rules, gone.clone(), stops.clone());
+        let executor = Executor::new(hands, rules.max_concurrency, pressure, stops.clone());
         Self {
             runner,
             record,
             rules,
-            shutdown,
+            stops,
             executor,
-            started: Instant::now(),
             batches: 0,
             share: Share::default(),
             given_up: false,
@@ -246,8 +247,14 @@ impl<'a> Run<'a> {
                     tell::progress(self.record, target, number, planned);
                     ran
                 }
-                Next::Wait if !self.executor.is_idle() => self.wait().await,
-                Next::Done if !self.executor.only_slow() => self.wait().await,
+                Next::Wait if !self.executor.is_idle() => {
+                    self.not_stopped()?;
+                    self.wait().await
+                }
+                Next::Done if !self.executor.only_slow() => {
+                    self.not_stopped()?;
+                    self.wait().await
+                }
                 Next::Wait | Next::Done => break,
             };
             self.conclude(target, &ran.ended, &mut queue);
@@ -303,7 +310,7 @@ impl<'a> Run<'a> {
     async fn look(&mut self) -> Result<Arc<Look>, End> {
         let look = tokio::select! {
             look = self.runner.observer.fresh() => look,
-            () = self.record.cancelled().cancelled() => return Err(self.stopped()),
+            stop = self.stops.wait() => return Err(stop.into()),
         };
         let look = look.map_err(|error| End::NoLook(error.to_string()))?;
         if look.containers.is_ok() {
@@ -338,28 +345,16 @@ impl<'a> Run<'a> {
 
     /// Between batches: may the pass go on?
     fn bounds(&self) -> Result<(), End> {
-        if self.shutdown.is_cancelled() || self.record.cancelled().is_cancelled() {
-            return Err(self.stopped());
-        }
-        if self
-            .rules
-            .deadline
-            .is_some_and(|deadline| self.started.elapsed() >= deadline)
-        {
-            return Err(End::Deadline);
-        }
+        self.not_stopped()?;
         if self.budget == 0 {
             return Err(End::MaxRemovals);
         }
         Ok(())
     }
 
-    fn stopped(&self) -> End {
-        if self.shutdown.is_cancelled() {
-            End::Shutdown
-        } else {
-            End::Cancelled
-        }
+    /// May the pass go on waiting for what is in flight?
+    fn not_stopped(&self) -> Result<(), End> {
+        self.stops.reached().map_or(Ok(()), |stop| Err(stop.into()))
     }
 
     /// Waits for a runtime that went away, and looks anew.
@@ -374,7 +369,11 @@ impl<'a> Run<'a> {
         let until = Instant::now() + self.rules.removal_timeout;
         loop {
             self.bounds()?;
-            if self.runner.client.version().await.is_ok() {
+            let answer = tokio::select! {
+                answer = self.runner.client.version() => answer,
+                stop = self.stops.wait() => return Err(stop.into()),
+            };
+            if answer.is_ok() {
                 match self.look().await {
                     Ok(look) if look.snapshot(BTreeMap::new()).is_ok() => return Ok(look),
                     Ok(_) => {}
@@ -388,46 +387,70 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Sleeps, but not through a cancel.
+    /// Sleeps, but not through the end of the pass.
     async fn rest(&mut self, pause: Duration) {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = self.record.cancelled().cancelled() => {}
+            _ = self.stops.wait() => {}
         }
     }
 
     /// Waits for what is in flight, looks once more, and says how it ended.
     async fn finish(mut self, end: Option<End>, dry_run: bool) -> Outcome {
-        let patience = match &end {
-            Some(End::Shutdown) => SHUTDOWN_GRACE.min(self.rules.removal_timeout),
-            _ => self.rules.removal_timeout,
-        };
-        let mut tally = Tally::default();
-        let (runner, record, rules) = (self.runner, self.record, self.rules);
-        let until = Instant::now() + patience;
-        let left = self
-            .executor
-            .drain(until, |done| tally.note(runner, record, rules, done))
-            .await;
-        self.take(&mut tally);
-        if left > 0 {
-            self.record.error(format!(
-                "{left} removals were still under way when the pass ended"
-            ));
-        }
+        let given_up = self.drain().await;
+        // What was given up was planned: a stop that came so late still decides how the pass ended.
+        let late = self.stops.reached().filter(|_| given_up).map(End::from);
+        let end = end.or(late);
         if let Some(end) = &end {
             self.record.error(end.text());
         }
-        let going_down = matches!(end, Some(End::Shutdown));
-        if !dry_run && !going_down && !matches!(end, Some(End::NoLook(_))) {
-            if let Ok(look) = self.runner.observer.fresh().await {
-                self.record.update(|pass| pass.after = Some(look.figures()));
-            }
-        } else if dry_run {
+        if dry_run {
             self.record
                 .update(|pass| pass.after.clone_from(&pass.before));
+        } else if !matches!(end, Some(End::Shutdown | End::NoLook(_))) {
+            self.last_look().await;
         }
         self.tell_quarantined();
         self.outcome(end.as_ref(), dry_run)
+    }
+
+    /// Waits for what is in flight; says whether some of it was given up.
+    async fn drain(&mut self) -> bool {
+        let mut tally = Tally::default();
+        let (runner, record, rules) = (self.runner, self.record, self.rules);
+        let until = Instant::now() + rules.removal_timeout;
+        let on_done = |done| tally.note(runner, record, rules, done);
+        let left = self.executor.drain(until, on_done).await;
+        self.take(&mut tally);
+        if left.is_empty() {
+            return false;
+        }
+        let named = left.iter().take(NAMED_MAX);
+        let named: Vec<String> = named.map(|(target, id)| format!("{target} {id}")).collect();
+        let more = if left.len() > NAMED_MAX { ", ..." } else { "" };
+        let (count, named) = (left.len(), named.join(", "));
+        tracing::warn!(
+            pass.id = %record.id(),
+            count,
+            "removals were still under way when the pass ended: {named}{more}"
+        );
+        record.error(format!(
+            "{count} removals were still under way when the pass ended: {named}{more}"
+        ));
+        true
+    }
+
+    /// Looks at what the pass left, unless the pass has to end first.
+    async fn last_look(&self) {
+        let look = tokio::select! {
+            look = self.runner.observer.fresh() => look.map_err(|error| error.to_string()),
+            () = self.stops.last_look_over() => Err("no time was left for it".to_owned()),
+        };
+        match look {
+            Ok(look) => self.record.update(|pass| pass.after = Some(look.figures())),
+            Err(why) => self
+                .record
+                .error(format!("no look at the node after the pass: {why}")),
+        }
     }
 }

@@ -36,7 +36,7 @@ const HEAD_MAX_BYTES: usize = 32 << 10;
 /// the whole node as JSON, and the connection with it.
 const STALL_MAX: Duration = Duration::from_secs(30);
 /// How long open connections are waited for once the last pass is over.
-const DRAIN: Duration = Duration::from_secs(3);
+const DRAIN: Duration = Duration::from_secs(2);
 /// Rest after a failed accept (no descriptors left), so that it does not spin.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 

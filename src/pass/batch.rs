@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::pace::{OneByOne, Pace, SLOW};
 use super::pressure::{Gauge, PRESSURE_EVERY};
 pub(super) use super::remove::Outcome;
 use super::remove::{Hands, remove};
+use super::stops::Stops;
 use crate::gc::{Removal, Target};
+use crate::model::Text;
 use crate::observe::Look;
 
 /// Removals beyond the limit that may be out at the same time to find out what the others wait for.
@@ -41,11 +42,12 @@ pub(super) enum Until {
 }
 
 /// A removal in flight.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Started {
     at: Instant,
     batch: u64,
     target: Target,
+    id: Text,
     waits: Waits,
 }
 
@@ -81,16 +83,11 @@ pub(super) struct Executor {
     scouts: usize,
     /// Until when nothing starts, for the disk's sake.
     rest_until: Option<Instant>,
-    stop: CancellationToken,
+    stops: Stops,
 }
 
 impl Executor {
-    pub(super) fn new(
-        hands: Hands,
-        ceiling: usize,
-        pressure: Gauge,
-        stop: CancellationToken,
-    ) -> Self {
+    pub(super) fn new(hands: Hands, ceiling: usize, pressure: Gauge, stops: Stops) -> Self {
         Self {
             hands: Arc::new(hands),
             pace: Pace::new(ceiling),
@@ -103,12 +100,13 @@ impl Executor {
             last_ended: None,
             scouts: 0,
             rest_until: None,
-            stop,
+            stops,
         }
     }
 
-    /// Starts every removal of the batch and returns as `until` says. Stops starting on cancel and as soon
-    /// as the runtime is lost, and then returns once only slow ones are in flight. Returns what was not started.
+    /// Starts every removal of the batch and returns as `until` says. Once the runtime is lost it starts
+    /// nothing more, and returns when only slow ones are in flight; once the pass is to end it returns at
+    /// once. Returns what was not started.
     pub(super) async fn run(
         &mut self,
         number: u64,
@@ -122,18 +120,17 @@ impl Executor {
         self.read_pressure();
         loop {
             self.note_waiting();
-            let held = lost || self.stop.is_cancelled();
-            while !held && !waiting.is_empty() && self.may_start() {
+            while !lost && !waiting.is_empty() && !self.is_stopped() && self.may_start() {
                 let Some(removal) = waiting.pop_front() else {
                     break;
                 };
                 self.start(removal, number, None);
             }
             let over = match until {
-                Until::Room if !held => waiting.is_empty() && self.has_room(),
-                Until::Room | Until::OnlySlow => (held || waiting.is_empty()) && self.only_slow(),
+                Until::Room if !lost => waiting.is_empty() && self.has_room(),
+                Until::Room | Until::OnlySlow => (lost || waiting.is_empty()) && self.only_slow(),
             };
-            if over {
+            if over || self.is_stopped() {
                 return waiting;
             }
             if let Some(done) = self.next().await {
@@ -145,7 +142,7 @@ impl Executor {
 
     /// Removes images one at a time and returns when none is in flight: each costs the runtime time in
     /// proportion to what it stores, whatever else it does, and what is freed can be measured only then.
-    /// Rests in between where the disk asks for it. Stops as [`Self::run`] does, and at `deadline`.
+    /// Rests in between where the disk asks for it. Stops as [`Self::run`] does.
     ///
     /// `look` is the one that the batch rests on.
     pub(super) async fn run_one_by_one(
@@ -153,14 +150,12 @@ impl Executor {
         number: u64,
         batch: Vec<Removal>,
         look: &Arc<Look>,
-        deadline: Option<Instant>,
         mut on_done: impl FnMut(Done),
     ) -> VecDeque<Removal> {
         let mut waiting: VecDeque<Removal> = batch.into();
         while let Some(removal) = waiting.pop_front() {
             self.rest().await;
-            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if late || self.stop.is_cancelled() {
+            if self.is_stopped() {
                 waiting.push_front(removal);
                 return waiting;
             }
@@ -171,6 +166,8 @@ impl Executor {
                 if let Some(done) = self.next().await {
                     lost |= matches!(done.outcome, Outcome::Lost(_));
                     on_done(done);
+                } else if self.is_stopped() {
+                    return waiting;
                 }
             }
             if lost {
@@ -180,14 +177,18 @@ impl Executor {
         waiting
     }
 
-    /// Waits until the next image may go; a cancel does not wait.
+    /// Waits until the next image may go, or the pass is to end.
     async fn rest(&mut self) {
         self.read_pressure();
         let rest = self.one_by_one.rest(self.pace.is_pressed());
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
-            () = self.stop.cancelled() => {}
+            _ = self.stops.wait() => {}
         }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stops.reached().is_some()
     }
 
     /// Says whether nothing is in flight.
@@ -195,7 +196,7 @@ impl Executor {
         self.running.is_empty()
     }
 
-    /// Waits until a removal in flight has ended, or a moment has passed.
+    /// Waits until a removal in flight has ended, a moment has passed, or the pass is to end.
     pub(super) async fn wait(&mut self, mut on_done: impl FnMut(Done)) {
         self.note_waiting();
         if let Some(done) = self.next().await {
@@ -203,19 +204,29 @@ impl Executor {
         }
     }
 
-    /// Waits for what is still in flight, at most until `until`; gives up the others, so that they do
-    /// nothing more, and returns how many that were.
-    pub(super) async fn drain(&mut self, until: Instant, mut on_done: impl FnMut(Done)) -> usize {
-        while !self.running.is_empty() {
-            match tokio::time::timeout_at(until, self.next()).await {
-                Ok(Some(done)) => on_done(done),
-                Ok(None) => {}
-                Err(_elapsed) => break,
+    /// Waits for what is still in flight, at most until `until`, and once the pass is to end no longer than
+    /// its grace. Gives up the others, so that they do nothing more, and returns which they were.
+    pub(super) async fn drain(
+        &mut self,
+        until: Instant,
+        mut on_done: impl FnMut(Done),
+    ) -> Vec<(Target, Text)> {
+        let stops = self.stops.clone();
+        let ended = async {
+            while !self.is_idle() {
+                if let Some(done) = self.ended().await {
+                    on_done(done);
+                }
             }
+        };
+        tokio::select! {
+            () = ended => {}
+            () = tokio::time::sleep_until(until) => {}
+            () = stops.grace_over() => {}
         }
-        let left = self.running.len();
         self.running.abort_all();
-        left
+        let left = std::mem::take(&mut self.started).into_values();
+        left.map(|started| (started.target, started.id)).collect()
     }
 
     /// Notes how long the runtime took to list its containers.
@@ -294,15 +305,16 @@ impl Executor {
     fn start(&mut self, removal: Removal, batch: u64, look: Option<&Arc<Look>>) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
+        let at = Instant::now();
         let started = Started {
-            at: Instant::now(),
+            at,
             batch,
             target: removal.subject.target,
+            id: removal.subject.id.clone(),
             waits: Waits::No,
         };
         self.started.insert(number, started);
         let (hands, look) = (Arc::clone(&self.hands), look.cloned());
-        let at = started.at;
         self.running.spawn(async move {
             let outcome = remove(&hands, look.as_ref(), &removal).await;
             (number, removal, outcome, at.elapsed())
@@ -310,7 +322,8 @@ impl Executor {
         number
     }
 
-    /// Waits until a removal ends, or until something changes that may let another one start.
+    /// Waits until a removal ends, until something changes that may let another one start, or until the pass
+    /// is to end.
     async fn next(&mut self) -> Option<Done> {
         let patience = self.pace.patience();
         let ages = [patience, (2 * patience).min(SLOW), SLOW];
@@ -322,14 +335,18 @@ impl Executor {
             .min()
             .unwrap_or_else(|| Instant::now() + PRESSURE_EVERY);
         self.read_pressure();
-        // A cancel does not cut short what is in flight, only a rest beside nothing.
-        let idle = self.running.is_empty();
-        let ended = tokio::select! {
-            ended = self.running.join_next(), if !idle => ended,
-            () = self.stop.cancelled(), if idle => None,
+        let stops = self.stops.clone();
+        let idle = self.is_idle();
+        tokio::select! {
+            done = self.ended(), if !idle => done,
+            _ = stops.wait() => None,
             () = tokio::time::sleep_until(turns_slow) => None,
-        };
-        let (number, removal, outcome, latency) = match ended? {
+        }
+    }
+
+    /// Waits until a removal ends.
+    async fn ended(&mut self) -> Option<Done> {
+        let (number, removal, outcome, latency) = match self.running.join_next().await? {
             Ok(ended) => ended,
             Err(error) => match error.try_into_panic() {
                 // A bug: it ends the pass as it would without a task of its own.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::Rules;
+use super::stops::Stops;
 use crate::cri;
 use crate::gc::{Expected, PodKnowledge, Removal, Target};
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovedContainer};
@@ -62,12 +63,19 @@ pub(super) struct Hands {
     logs: LogHands,
     /// Where removed containers are noted.
     gone: Gone,
+    /// What ends the pass; after it no removal starts.
+    stops: Stops,
 }
 
 impl Hands {
-    pub(super) fn new(client: cri::Client, rules: &Rules, gone: Gone) -> Self {
-        let logs = LogHands::new(rules.log_roots(), rules.removal_timeout);
-        Self { client, logs, gone }
+    pub(super) fn new(client: cri::Client, rules: &Rules, gone: Gone, stops: Stops) -> Self {
+        let logs = LogHands::new(rules.log_roots(), rules.removal_timeout, stops.clone());
+        Self {
+            client,
+            logs,
+            gone,
+            stops,
+        }
     }
 }
 
@@ -85,6 +93,8 @@ pub(super) enum Outcome {
     AlreadyGone,
     /// It is no longer what was planned; it stays.
     Skipped(&'static str),
+    /// The pass was to end while it was asked about once more; it stays.
+    NotBegun,
     /// The runtime would not.
     Failed {
         /// How.
@@ -106,12 +116,12 @@ pub(super) async fn remove(hands: &Hands, look: Option<&Arc<Look>>, removal: &Re
             None => return Outcome::Skipped("it has no id"),
         },
         Target::Sandboxes => match PodSandboxId::new(id) {
-            Some(id) => sandbox(client, removal, &id).await,
+            Some(id) => sandbox(hands, removal, &id).await,
             None => return Outcome::Skipped("it has no id"),
         },
         Target::Logs => hands.logs.remove(client, removal).await,
         Target::Images => match look {
-            Some(look) => image::image(client, look, removal).await,
+            Some(look) => image::image(hands, look, removal).await,
             None => return Outcome::Skipped("nobody knows what the plan rests on"),
         },
     };
@@ -145,6 +155,9 @@ async fn container(
     if removal.expected != Expected::Container(status.state) {
         return Ok(Outcome::Skipped("its state has changed since the plan"));
     }
+    if hands.stops.reached().is_some() {
+        return Ok(Outcome::NotBegun);
+    }
     if status.state == ContainerState::Unknown {
         client.stop_container(id, STOP_GRACE).await?;
         match client.container_status(id).await? {
@@ -170,11 +183,12 @@ async fn container(
 }
 
 async fn sandbox(
-    client: &cri::Client,
+    hands: &Hands,
     removal: &Removal,
     id: &PodSandboxId,
 ) -> Result<Outcome, cri::Error> {
-    if let Some(stays) = not_due(client, removal, id).await? {
+    let client = &hands.client;
+    if let Some(stays) = not_due(hands, removal, id).await? {
         return Ok(stays);
     }
     let mut result = client.remove_pod_sandbox(id).await;
@@ -185,7 +199,7 @@ async fn sandbox(
         .is_err_and(|error| wants_stop(&error.to_string()))
     {
         // The first call took its time: both of these kill what has come up since.
-        if let Some(stays) = not_due(client, removal, id).await? {
+        if let Some(stays) = not_due(hands, removal, id).await? {
             return Ok(stays);
         }
         client.stop_pod_sandbox(id).await?;
@@ -203,10 +217,11 @@ async fn sandbox(
 
 /// Asks the runtime whether the sandbox is still what was planned; if not, what becomes of it.
 async fn not_due(
-    client: &cri::Client,
+    hands: &Hands,
     removal: &Removal,
     id: &PodSandboxId,
 ) -> Result<Option<Outcome>, cri::Error> {
+    let client = &hands.client;
     let Some(status) = client.sandbox_status(id).await? else {
         return Ok(Some(Outcome::AlreadyGone));
     };
@@ -221,7 +236,7 @@ async fn not_due(
     if !client.containers_of_sandbox(id).await?.is_empty() {
         return Ok(Some(Outcome::Skipped("a container names it")));
     }
-    Ok(None)
+    Ok(hands.stops.reached().map(|_| Outcome::NotBegun))
 }
 
 /// No runtime that we tried asks for it; these are the ways in which one might.

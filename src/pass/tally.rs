@@ -26,7 +26,8 @@ pub(super) struct Tally {
     pub(super) share: Share,
     /// How each sandbox ended.
     pub(super) ended: Vec<(String, Ending)>,
-    /// Those that nobody knows the end of, because the runtime went away.
+    /// Those that nobody knows the end of, because the runtime went away, and those that the end of the pass
+    /// came before.
     pub(super) lost: Vec<Removal>,
     /// The ids of those that stayed: they failed or were skipped.
     pub(super) stayed: BTreeSet<String>,
@@ -50,7 +51,7 @@ impl Tally {
         });
         let now = now(runner);
         let mut failures = None;
-        if !failed_before && !matches!(done.outcome, Outcome::Lost(_)) {
+        if !failed_before && !matches!(done.outcome, Outcome::Lost(_) | Outcome::NotBegun) {
             self.share.tried(target, failed);
         }
         match &done.outcome {
@@ -63,7 +64,7 @@ impl Tally {
                 }
             }
             // Both are counted from the report when the pass ends.
-            Outcome::AlreadyGone | Outcome::Lost(_) => {}
+            Outcome::AlreadyGone | Outcome::Lost(_) | Outcome::NotBegun => {}
             Outcome::Skipped(_) => {
                 self.stayed.insert(done.removal.subject.id.to_string());
             }
@@ -85,7 +86,7 @@ impl Tally {
         if let Some(id) = sandbox {
             self.sandbox_ended(runner, &id, &done.outcome);
         }
-        if let Outcome::Lost(_) = done.outcome {
+        if let Outcome::Lost(_) | Outcome::NotBegun = done.outcome {
             self.lost.push(done.removal);
         }
     }
@@ -96,7 +97,7 @@ impl Tally {
             Outcome::AlreadyGone | Outcome::Skipped(_) => Ending::Unclear,
             Outcome::Failed { .. } => Ending::Failed,
             // It is given back.
-            Outcome::Lost(_) => return,
+            Outcome::Lost(_) | Outcome::NotBegun => return,
         };
         if let Outcome::Removed | Outcome::AlreadyGone = outcome {
             runner.quarantine().gone(id);
@@ -121,9 +122,11 @@ fn freed(done: &Done) -> Option<u64> {
     match done.outcome {
         Outcome::Freed { bytes } => Some(bytes),
         Outcome::Removed => done.removal.subject.size_bytes,
-        Outcome::AlreadyGone | Outcome::Skipped(_) | Outcome::Failed { .. } | Outcome::Lost(_) => {
-            None
-        }
+        Outcome::AlreadyGone
+        | Outcome::Skipped(_)
+        | Outcome::NotBegun
+        | Outcome::Failed { .. }
+        | Outcome::Lost(_) => None,
     }
 }
 
@@ -136,7 +139,7 @@ fn count(report: &mut TargetReport, done: &Done) {
         Outcome::AlreadyGone => report.already_gone += 1,
         Outcome::Skipped(_) => report.skipped += 1,
         Outcome::Failed { .. } => report.failed += 1,
-        Outcome::Lost(_) => {}
+        Outcome::Lost(_) | Outcome::NotBegun => {}
     }
     report.count_remaining();
 }
@@ -147,6 +150,9 @@ fn tried(outcome: &Outcome, now: Timestamp, failures: Option<u32>) -> Tried {
         Outcome::AlreadyGone => Tried::AlreadyGone,
         Outcome::Skipped(why) => Tried::Skipped {
             why: (*why).to_owned(),
+        },
+        Outcome::NotBegun => Tried::Skipped {
+            why: "the pass was to end".to_owned(),
         },
         Outcome::Failed { class, error } => Tried::Failed {
             class: *class,
@@ -188,6 +194,7 @@ fn log(record: &Record, done: &Done) {
         Outcome::Freed { bytes } => event!(info, "removed", freed_bytes = bytes,),
         Outcome::AlreadyGone => event!(info, "already gone",),
         Outcome::Skipped(why) => event!(info, "skipped", why,),
+        Outcome::NotBegun => event!(info, "not begun: the pass was to end",),
         Outcome::Failed { class, error } => {
             event!(warn, "removal failed", class = class.label(), error,);
             if subject.target == Target::Sandboxes && *class == FailureClass::Timeout {

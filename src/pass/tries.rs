@@ -51,12 +51,7 @@ impl Run<'_> {
         let (runner, record, rules) = (self.runner, self.record, self.rules);
         let on_done = |done| tally.note(runner, record, rules, done);
         let unstarted = match target {
-            Target::Images => {
-                let deadline = self.rules.deadline.map(|deadline| self.started + deadline);
-                executor
-                    .run_one_by_one(number, batch, look, deadline, on_done)
-                    .await
-            }
+            Target::Images => executor.run_one_by_one(number, batch, look, on_done).await,
             Target::Containers | Target::Sandboxes | Target::Logs => {
                 executor.run(number, batch, until, on_done).await
             }

@@ -1,6 +1,7 @@
 //! Passes on a simulated node: what goes, in which order, and what stops them.
 
 mod bounds;
+mod ends;
 mod order;
 mod pods;
 mod probes;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Outcome;
+use super::{Hands, Outcome};
 use crate::cri;
 use crate::gc::{Expected, Removal};
 use crate::model::{ContainerId, ContainerImage, Coverage, Image, ImageMatcher};
@@ -14,10 +14,11 @@ use crate::observe::Look;
 
 /// Asks, and removes what is still as planned. `look` is the one that the plan rests on.
 pub(super) async fn image(
-    client: &cri::Client,
+    hands: &Hands,
     look: &Look,
     removal: &Removal,
 ) -> Result<Outcome, cri::Error> {
+    let client = &hands.client;
     let Expected::Image { handler, names } = &removal.expected else {
         return Ok(Outcome::Skipped("it was not planned as an image"));
     };
@@ -37,6 +38,9 @@ pub(super) async fn image(
     let Some(id) = image.rows.first().map(|row| row.id.as_str()) else {
         return Ok(Outcome::AlreadyGone);
     };
+    if hands.stops.reached().is_some() {
+        return Ok(Outcome::NotBegun);
+    }
     match client.remove_image(id, handler).await {
         Ok(()) => Ok(Outcome::Removed),
         Err(error) if error.is_lost() || error.is_timeout() => Err(error),

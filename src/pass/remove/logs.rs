@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::stops::Stops;
 use super::Outcome;
 use crate::cri;
 use crate::gc::{Expected, Removal};
@@ -19,15 +20,17 @@ pub(super) struct LogHands {
     roots: Arc<Roots>,
     aside: Aside,
     patience: Duration,
+    stops: Stops,
 }
 
 impl LogHands {
     /// Removes below these roots, and waits so long for each removal.
-    pub(super) fn new(roots: Roots, patience: Duration) -> Self {
+    pub(super) fn new(roots: Roots, patience: Duration, stops: Stops) -> Self {
         Self {
             roots: Arc::new(roots),
             aside: Aside::new(CALLS_MAX),
             patience,
+            stops,
         }
     }
 
@@ -97,6 +100,9 @@ impl LogHands {
         &self,
         work: impl FnOnce(&Roots) -> Result<Done, Error> + Send + 'static,
     ) -> Outcome {
+        if self.stops.reached().is_some() {
+            return Outcome::NotBegun;
+        }
         let roots = Arc::clone(&self.roots);
         let done = self.aside.run(self.patience, move || work(&roots)).await;
         match done.and_then(|done| done) {

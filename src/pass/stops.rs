@@ -1,0 +1,154 @@
+//! What ends a pass before its plan does, whatever the pass waits for just then: a cancel, the end of the
+//! service, the deadline. What is in flight then gets a grace, and no more.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::end::End;
+
+/// How long removals in flight are waited for when the service goes down or the pass is cancelled. The
+/// process must be gone 15 s after SIGTERM: systemd and the kubelet kill it after 30 s.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+/// The same when the deadline is reached.
+const DEADLINE_GRACE: Duration = Duration::from_millis(1_200);
+/// How long a cancelled pass waits for its last look.
+const CANCELLED_LOOK: Duration = Duration::from_secs(2);
+/// How long after its deadline a pass still waits for its last look. With the journal's patience on top
+/// the pass ends within 2 s of its deadline.
+const DEADLINE_LOOK: Duration = Duration::from_millis(1_600);
+
+/// What ended a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    Cancelled,
+    Shutdown,
+    Deadline,
+}
+
+impl From<Stop> for End {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Cancelled => Self::Cancelled,
+            Stop::Shutdown => Self::Shutdown,
+            Stop::Deadline => Self::Deadline,
+        }
+    }
+}
+
+/// Watches for what may end a pass. Cloning shares.
+#[derive(Clone, Debug)]
+pub(super) struct Stops {
+    cancelled: CancellationToken,
+    shutdown: CancellationToken,
+    deadline: Option<Instant>,
+}
+
+impl Stops {
+    pub(super) fn new(
+        cancelled: CancellationToken,
+        shutdown: CancellationToken,
+        deadline: Option<Instant>,
+    ) -> Self {
+        Self {
+            cancelled,
+            shutdown,
+            deadline,
+        }
+    }
+
+    /// Returns what has ended the pass, if anything has.
+    pub(super) fn reached(&self) -> Option<Stop> {
+        // First: the worker also cancels the pass when the service goes down.
+        if self.shutdown.is_cancelled() {
+            Some(Stop::Shutdown)
+        } else if self.cancelled.is_cancelled() {
+            Some(Stop::Cancelled)
+        } else if self.deadline.is_some_and(|at| Instant::now() >= at) {
+            Some(Stop::Deadline)
+        } else {
+            None
+        }
+    }
+
+    /// Waits until something ends the pass, and returns what it was.
+    pub(super) async fn wait(&self) -> Stop {
+        let deadline = async {
+            match self.deadline {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.shutdown.cancelled() => {}
+            () = self.cancelled.cancelled() => {}
+            () = deadline => {}
+        }
+        self.reached().unwrap_or(Stop::Deadline)
+    }
+
+    /// Waits until something ends the pass and removals in flight have had their grace.
+    pub(super) async fn grace_over(&self) {
+        match self.wait().await {
+            Stop::Cancelled | Stop::Shutdown => sleep(STOP_GRACE).await,
+            Stop::Deadline => self.after_deadline(DEADLINE_GRACE).await,
+        }
+    }
+
+    /// Waits until something ends the pass and its last look has had its time.
+    pub(super) async fn last_look_over(&self) {
+        match self.wait().await {
+            Stop::Shutdown => {}
+            Stop::Cancelled => sleep(CANCELLED_LOOK).await,
+            Stop::Deadline => self.after_deadline(DEADLINE_LOOK).await,
+        }
+    }
+
+    async fn after_deadline(&self, grace: Duration) {
+        let deadline = self.deadline.unwrap_or_else(Instant::now);
+        sleep_until(deadline + grace).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    fn stops() -> (Stops, CancellationToken, CancellationToken) {
+        let (cancelled, shutdown) = (CancellationToken::new(), CancellationToken::new());
+        let deadline = Some(Instant::now() + DEADLINE);
+        let stops = Stops::new(cancelled.clone(), shutdown.clone(), deadline);
+        (stops, cancelled, shutdown)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_deadline_ends_a_pass_and_all_that_it_waits_for_within_two_seconds() {
+        let (stops, ..) = stops();
+        let began = Instant::now();
+        assert_eq!(stops.reached(), None);
+        assert_eq!(stops.wait().await, Stop::Deadline);
+        assert_eq!(stops.reached(), Some(Stop::Deadline));
+        stops.grace_over().await;
+        stops.last_look_over().await;
+        let took = began.elapsed() + crate::pass::JOURNAL_PATIENCE;
+        assert!(took < DEADLINE + Duration::from_secs(2), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_has_its_grace_and_a_shutdown_takes_no_last_look() {
+        let (stops, cancelled, shutdown) = stops();
+        cancelled.cancel();
+        assert_eq!(stops.wait().await, Stop::Cancelled);
+        let began = Instant::now();
+        stops.grace_over().await;
+        assert!(began.elapsed() >= STOP_GRACE && began.elapsed() < STOP_GRACE * 2);
+        shutdown.cancel();
+        assert_eq!(stops.reached(), Some(Stop::Shutdown));
+        let began = Instant::now();
+        stops.last_look_over().await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+}

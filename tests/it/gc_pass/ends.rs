@@ -1,0 +1,186 @@
+//! A pass that has to end: by its deadline, a cancel or SIGTERM, while something hangs. It starts nothing
+//! more, waits no longer than its bounds, and names what it gave up.
+
+use std::time::{Duration, Instant};
+
+use crisweep::sim::{Disk, Fault, Rpc};
+use jiff::{SignedDuration, Timestamp};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::wait::until_true;
+use crate::support::{Rig, nodes};
+
+/// How long a pass may go on after its deadline, on a busy machine.
+const LATE_MAX: SignedDuration = SignedDuration::from_millis(2_500);
+
+fn time(pass: &Value, field: &str) -> Timestamp {
+    pass[field].as_str().unwrap().parse().unwrap()
+}
+
+/// Asserts that the pass ended by its deadline, and not much after it.
+#[track_caller]
+fn ended_at_its_deadline(pass: &Value, deadline: SignedDuration) {
+    let took = time(pass, "finished_at").duration_since(time(pass, "started_at"));
+    assert!(
+        took >= deadline && took < deadline + LATE_MAX,
+        "{took} {pass:#}"
+    );
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert!(
+        pass["errors"].to_string().contains("gc.deadline"),
+        "{pass:#}"
+    );
+}
+
+fn patient(deadline: &str) -> Value {
+    json!({
+        "runtime": { "timeout": "20s", "removal_timeout": "25s" },
+        "gc": { "deadline": deadline, "max_concurrency": 1 },
+    })
+}
+
+#[tokio::test]
+async fn no_removal_starts_after_the_deadline() {
+    let deadline = SignedDuration::from_secs(2);
+    let rig = Rig::start(nodes::litter(60), patient("2s")).await;
+    rig.sim.set_disk(Disk {
+        each: Duration::from_millis(150),
+        crowding: Duration::ZERO,
+    });
+    let pass = rig.gc("target=containers").await;
+    ended_at_its_deadline(&pass, deadline);
+    let last = rig.removals().last().unwrap().at;
+    let began = last.duration_since(time(&pass, "started_at"));
+    // A call is under way for a moment before the runtime notes it.
+    assert!(
+        began < deadline + SignedDuration::from_millis(200),
+        "{began}"
+    );
+}
+
+#[tokio::test]
+async fn a_removal_that_hangs_is_given_up_after_the_deadline_and_named() {
+    let rig = Rig::start(nodes::litter(3), patient("2s")).await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let pass = rig.gc("target=containers").await;
+    ended_at_its_deadline(&pass, SignedDuration::from_secs(2));
+    let id = &rig.subjects(Rpc::RemoveContainer)[0];
+    let id = rig.sim.container_id(id).unwrap_or(id.clone());
+    let errors = pass["errors"].to_string();
+    assert!(errors.contains("still under way"), "{errors}");
+    assert!(
+        errors.contains(&format!("containers {id}")),
+        "{errors} {id}"
+    );
+}
+
+#[tokio::test]
+async fn whatever_call_hangs_the_deadline_ends_the_pass() {
+    let hangs = [
+        Rpc::Version,
+        Rpc::ListContainers,
+        Rpc::ImageFsInfo,
+        Rpc::ContainerStatus,
+    ];
+    let hangs = hangs.map(|rpc| async move {
+        let rig = Rig::start(nodes::litter(3), patient("2s")).await;
+        rig.sim.set_fault(rpc, Fault::hang());
+        ended_at_its_deadline(&rig.gc("").await, SignedDuration::from_secs(2));
+    });
+    futures_util::future::join_all(hangs).await;
+}
+
+#[tokio::test]
+async fn the_deadline_ends_the_wait_for_a_runtime_that_went_away_and_hangs() {
+    let rig = Rig::start(nodes::litter(3), patient("3s")).await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let id = rig.begin_gc("").await;
+    rig.removing().await;
+    rig.sim.stop().await;
+    rig.sim.set_fault(Rpc::Version, Fault::hang());
+    rig.sim.start().unwrap();
+    let pass = rig.finished(&id).await;
+    ended_at_its_deadline(&pass, SignedDuration::from_secs(3));
+    rig.sim.clear_faults();
+}
+
+/// Brings a pass to where all that is left is in flight and hangs; returns the pass's id, and what hangs.
+async fn last_one_hangs(rig: &Rig) -> (String, String) {
+    let hanging = rig.sim.sandbox_id("default/old-2#0").unwrap();
+    rig.sim.set_removal_fault(&hanging, Fault::hang());
+    let pass = rig.begin_gc("").await;
+    until_true("one is left", || {
+        rig.dead_sandboxes() == 1 && rig.sim.removals_in_flight() == 1
+    })
+    .await;
+    (pass, hanging)
+}
+
+fn slow_to_give_up() -> Value {
+    json!({ "runtime": { "timeout": "40s", "removal_timeout": "40s" } })
+}
+
+#[tokio::test]
+async fn sigterm_while_the_last_removal_hangs_ends_the_process_in_time() {
+    let mut rig = Rig::start(nodes::litter(3), slow_to_give_up()).await;
+    let (id, hanging) = last_one_hangs(&rig).await;
+    let began = Instant::now();
+    rig.service.signal(Signal::TERM);
+    assert_eq!(rig.service.exited().await.code(), Some(0));
+    assert!(
+        began.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        began.elapsed()
+    );
+    let named = format!("sandboxes {hanging}");
+    let warned = rig
+        .log()
+        .iter()
+        .any(|line| line["message"].to_string().contains(&named));
+    assert!(warned, "the log does not name what was given up");
+    rig.sim.clear_faults();
+    rig.begin().await;
+    let pass = rig.pass(&id).await;
+    assert_eq!(pass["outcome"], "aborted", "{pass:#}");
+    assert!(pass["errors"].to_string().contains(&named), "{pass:#}");
+}
+
+#[tokio::test]
+async fn a_cancel_while_the_last_removal_hangs_ends_the_pass_in_time() {
+    let rig = Rig::start(nodes::litter(3), slow_to_give_up()).await;
+    let (id, hanging) = last_one_hangs(&rig).await;
+    let began = Instant::now();
+    rig.delete(&format!("/api/v1/passes/{id}")).await;
+    let pass = rig.finished(&id).await;
+    assert!(
+        began.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(pass["outcome"], "aborted", "{pass:#}");
+    assert!(
+        pass["errors"]
+            .to_string()
+            .contains(&format!("sandboxes {hanging}")),
+        "{pass:#}"
+    );
+    rig.sim.clear_faults();
+}
+
+#[tokio::test]
+async fn sigterm_while_every_call_hangs_ends_the_process_in_time() {
+    let mut rig = Rig::start(nodes::litter(3), slow_to_give_up()).await;
+    for rpc in Rpc::ALL {
+        rig.sim.set_fault(*rpc, Fault::hang());
+    }
+    rig.begin_gc("").await;
+    let began = Instant::now();
+    rig.service.signal(Signal::TERM);
+    assert_eq!(rig.service.exited().await.code(), Some(0));
+    assert!(
+        began.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        began.elapsed()
+    );
+}
