@@ -103,6 +103,26 @@ pub struct Runner {
     pub journal: Journal,
 }
 
+/// How a pass ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The targets of which it kept due things only for a time, and how long that lasts from now on. A
+    /// pass that came by itself is followed by another one over them, once.
+    pub due_again: BTreeMap<Target, Duration>,
+}
+
+impl Ran {
+    /// Returns that of a pass that kept nothing only for a time.
+    pub fn ended(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            due_again: BTreeMap::new(),
+        }
+    }
+}
+
 impl Runner {
     /// Runs a pass to its end and returns how it ended. The record follows it all the way.
     pub async fn run(
@@ -111,7 +131,7 @@ impl Runner {
         options: &Options,
         mut rules: Rules,
         shutdown: &CancellationToken,
-    ) -> Outcome {
+    ) -> Ran {
         if let Some(after) = options.assume_finished_after {
             rules.policy.assume_finished_after = (!after.is_zero()).then_some(after);
         }
@@ -128,7 +148,7 @@ impl Runner {
         self.journal.begun(&record.pass());
         let mut run = Run::new(self, record, &rules, shutdown);
         let end = run.all(dry_run).await.err();
-        run.finish(end, dry_run).await
+        Ran::ended(run.finish(end, dry_run).await)
     }
 }
 
@@ -186,6 +206,8 @@ impl<'a> Run<'a> {
 
     async fn all(&mut self, dry_run: bool) -> Result<(), End> {
         let targets = self.record.pass().target_set();
+        // Who asks for it from now on asks for another look.
+        let mut joined = targets.first().map_or(0, |first| self.begin(*first));
         let mut look = self.look().await?;
         self.record
             .update(|pass| pass.before = Some(look.figures()));
@@ -205,8 +227,10 @@ impl<'a> Run<'a> {
         }
         let mut touched = false;
         for target in targets {
-            // So that a pod's containers and its sandbox go in one pass.
-            if touched {
+            let joined_before = std::mem::replace(&mut joined, self.begin(target));
+            // So that a pod's containers and its sandbox go in one pass, and so that who joined gets a
+            // look that began after that.
+            if touched || joined > joined_before {
                 look = self.look_again().await?;
             }
             touched |= match target {
@@ -217,6 +241,17 @@ impl<'a> Run<'a> {
             };
         }
         Ok(())
+    }
+
+    /// Marks a target as begun: who asks for it now does not join this pass any more. Returns how many
+    /// have joined so far.
+    fn begin(&self, target: Target) -> u64 {
+        let mut joined = 0;
+        self.record.update(|pass| {
+            pass.targets.entry(target).or_default().begun = true;
+            joined = pass.merged_triggers;
+        });
+        joined
     }
 
     /// Cleans one target; says whether anything was tried.

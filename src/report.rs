@@ -305,6 +305,8 @@ pub struct NodeFigures {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TargetReport {
+    /// Whether the pass has come to it.
+    pub begun: bool,
     /// How many the plan wanted to remove, less those that the cap no longer asked for on a later look.
     pub planned: u64,
     /// Why the plan wanted them gone.
@@ -360,6 +362,10 @@ pub struct Pass {
     pub merged_triggers: u64,
     /// When it was asked for.
     pub queued_at: Timestamp,
+    /// What a waiting pass waits for: the end of a cool-down, or of the time for which another pass had to
+    /// leave something. `null`: it begins when it is its turn.
+    #[serde(default)]
+    pub not_before: Option<Timestamp>,
     /// When it began.
     pub started_at: Option<Timestamp>,
     /// When it ended.
@@ -378,6 +384,21 @@ impl Pass {
     /// Says whether the pass is over.
     pub fn is_done(&self) -> bool {
         self.state == PassState::Done
+    }
+
+    /// Returns the targets that it has come to.
+    pub fn begun(&self) -> BTreeSet<Target> {
+        self.targets_that(|report| report.begun)
+    }
+
+    /// Returns the targets of which it tried to remove something.
+    pub fn tried(&self) -> BTreeSet<Target> {
+        self.targets_that(|it| it.removed + it.already_gone + it.failed + it.skipped > 0)
+    }
+
+    fn targets_that(&self, is: impl Fn(&TargetReport) -> bool) -> BTreeSet<Target> {
+        let those = self.targets.iter().filter(|(_, report)| is(report));
+        those.map(|(target, _)| *target).collect()
     }
 
     /// Returns the targets that it was asked to clean.

@@ -3,8 +3,9 @@
 mod holding;
 mod kept;
 mod summary;
+mod waiting;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -15,12 +16,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::gc::Target;
-use crate::gc::gate::{Admission, AlertKey, Brake, Brakes, Gate, Options, Ticket, Trigger};
-use crate::pass::{JOURNAL_PATIENCE, Rules, Runner};
+use crate::gc::gate::{Admission, AlertKey, Brake, Brakes, Gate, Options, Over, Ticket, Trigger};
+use crate::pass::{JOURNAL_PATIENCE, Ran, Rules, Runner};
 use crate::record::Record;
-use crate::report::{
-    AlertInfo, AlertResult, Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo,
-};
+use crate::report::{AlertInfo, AlertResult, Cause, Outcome, Pass, PassState, TriggerInfo};
 use crate::state::{self, History};
 use crate::telemetry::LineLimit;
 use kept::Kept;
@@ -171,7 +170,10 @@ impl Worker {
             .rules
             .write()
             .unwrap_or_else(PoisonError::into_inner) = rules;
-        self.state().gate.set_brakes(brakes);
+        let mut state = self.state();
+        state.gate.set_brakes(brakes);
+        self.show_waiting(&state);
+        drop(state);
         // What waited for the end of a pause may run now.
         self.inner.wake.notify_one();
     }
@@ -185,6 +187,13 @@ impl Worker {
     pub fn submit(&self, requests: Vec<Request>) -> Vec<Answer> {
         let now = self.inner.began.elapsed();
         let mut state = self.state();
+        if let Some(begun) = state
+            .running
+            .as_ref()
+            .map(|record| record.read(Pass::begun))
+        {
+            state.gate.begun(begun);
+        }
         let mut free_id = None;
         let admit = |request: Request| {
             let id = free_id.take().unwrap_or_else(|| state.kept.next_id());
@@ -195,6 +204,7 @@ impl Worker {
             answer
         };
         let answers = requests.into_iter().map(admit).collect();
+        self.show_waiting(&state);
         drop(state);
         self.inner.wake.notify_one();
         answers
@@ -214,37 +224,18 @@ impl Worker {
         };
         match state.gate.admit(trigger, id, now) {
             Admission::Queued => {
-                let targets = state.gate.waiting(id).map(|ticket| ticket.targets.clone());
-                let targets = targets.unwrap_or_default();
-                let pass = queued(id.to_owned(), self.runtime(), request, &targets);
-                let record = Arc::new(Record::new(pass));
-                state.kept.remember(Arc::clone(&record));
-                let line = if request.cause.is_automatic() {
-                    self.inner.queued_lines.admit(now)
-                } else {
-                    Some(0)
+                let Some(ticket) = state.gate.waiting().find(|it| it.id == id).cloned() else {
+                    return Answer::QueueFull;
                 };
-                if let Some(left_out) = line {
-                    tracing::info!(
-                        pass.id = id,
-                        cause = request.cause.label(),
-                        targets = ?targets,
-                        dry_run = request.options.dry_run,
-                        left_out = NonZeroU64::new(left_out),
-                        "pass queued"
-                    );
-                }
-                Answer::Queued(record)
+                let trigger = TriggerInfo {
+                    cause: request.cause,
+                    alert: request.alert.clone(),
+                };
+                Answer::Queued(self.enlist(state, &ticket, trigger, now))
             }
             Admission::Merged(id) => match state.kept.find(&id) {
                 Some(record) => {
-                    let targets = state.gate.waiting(&id).map(|ticket| ticket.targets.clone());
-                    record.update(|pass| {
-                        pass.merged_triggers += 1;
-                        for target in targets.into_iter().flatten() {
-                            pass.targets.entry(target).or_default();
-                        }
-                    });
+                    record.update(|pass| pass.merged_triggers += 1);
                     Answer::Merged(record)
                 }
                 None => Answer::Duplicate(id),
@@ -305,6 +296,7 @@ impl Worker {
             }
             tokio::select! {
                 () = self.inner.wake.notified() => {}
+                () = self.due() => {}
                 () = self.inner.shutdown.cancelled() => {}
             }
         }
@@ -316,35 +308,58 @@ impl Worker {
         }
     }
 
+    /// Waits until a waiting pass may begin.
+    async fn due(&self) {
+        let now = self.inner.began.elapsed();
+        let due = self.state().gate.due(now);
+        match due.and_then(|due| self.inner.began.checked_add(due)) {
+            Some(due) => tokio::time::sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+    }
+
     fn next(&self) -> Option<(Ticket, Arc<Record>)> {
         let now = self.inner.began.elapsed();
-        let mut state = self.state();
-        let ticket = state.gate.next(now)?;
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let (ticket, rest) = state.gate.next(now, || state.kept.next_id())?;
         let Some(record) = state.kept.find(&ticket.id) else {
-            state.gate.finished(Outcome::Aborted, now);
+            let over = Over {
+                outcome: Outcome::Aborted,
+                dry_run: true,
+                tried: BTreeSet::new(),
+                due_again: BTreeMap::new(),
+            };
+            state.gate.finished(&over, now, String::new);
             return None;
         };
+        if let Some(rest) = rest {
+            self.enlist_after(state, &record, &rest, now);
+        }
         state.running = Some(Arc::clone(&record));
         Some((ticket, record))
+    }
+
+    /// Makes the record of a pass that waits for what another one leaves.
+    fn enlist_after(&self, state: &mut State, before: &Record, ticket: &Ticket, now: Duration) {
+        let mut trigger = before.read(|pass| pass.trigger.clone());
+        if let Some(cause) = ticket.automatic.filter(|_| !trigger.cause.is_automatic()) {
+            trigger = TriggerInfo { cause, alert: None };
+        }
+        self.enlist(state, ticket, trigger, now);
     }
 
     async fn run_one(&self, ticket: &Ticket, record: &Arc<Record>) {
         let now = clock();
         record.update(|pass| {
             pass.state = PassState::Running;
-            pass.started_at = Some(now);
-            // Brakes may have taken some away since.
+            (pass.started_at, pass.not_before) = (Some(now), None);
+            // What a brake holds is left to a pass of its own.
             pass.targets
                 .retain(|target, _| ticket.targets.contains(target));
         });
         record.line(format!("pass {} begins", ticket.id));
         tracing::info!(pass.id = %ticket.id, "pass begins");
-        if let Some(brake) = ticket.braked {
-            record.error(brake.to_string());
-        }
-        if ticket.targets.is_empty() {
-            return self.finished(record, Outcome::NothingToDo).await;
-        }
         let (worker, options, task_record) =
             (self.clone(), ticket.options.clone(), Arc::clone(record));
         // In a task of its own: a bug in a pass must not take the worker with it.
@@ -362,26 +377,41 @@ impl Worker {
                 pass.await
             }
         };
-        let outcome = result.unwrap_or_else(|error| {
+        let ran = result.unwrap_or_else(|error| {
             tracing::error!(pass.id = %ticket.id, %error, "the pass died; this is a bug in crisweep");
             record.error("the pass died; this is a bug in crisweep, the log says more".to_owned());
-            Outcome::Aborted
+            Ran::ended(Outcome::Aborted)
         });
-        self.finished(record, outcome).await;
+        self.finished(record, ran).await;
     }
 
-    async fn finished(&self, record: &Record, outcome: Outcome) {
-        {
-            let mut state = self.state();
-            state.gate.finished(outcome, self.inner.began.elapsed());
-            state.running = None;
-        }
+    async fn finished(&self, record: &Record, ran: Ran) {
+        let outcome = ran.outcome;
+        self.free(record, ran);
         let now = clock();
         let journal = &self.inner.runner.journal;
         journal.ended(&ended(record.pass(), outcome, now));
         // Whoever was told of the end shall not hear of an interruption after a crash.
         journal.settled(JOURNAL_PATIENCE).await;
         tell(&self.close(record, outcome, now), outcome, 0);
+    }
+
+    /// Lets the next pass begin, and those wait that this one leaves something to.
+    fn free(&self, record: &Record, ran: Ran) {
+        let now = self.inner.began.elapsed();
+        let over = Over {
+            outcome: ran.outcome,
+            dry_run: record.read(|pass| pass.dry_run),
+            tried: record.read(Pass::tried),
+            due_again: ran.due_again,
+        };
+        let mut guard = self.state();
+        let state = &mut *guard;
+        state.running = None;
+        if let Some(ticket) = state.gate.finished(&over, now, || state.kept.next_id()) {
+            self.enlist_after(state, record, &ticket, now);
+        }
+        self.show_waiting(state);
     }
 
     /// Ends a pass that never began. `line`: how many lines were left out before its own; `None`: its own is
@@ -424,31 +454,6 @@ fn alert_key(alert: &AlertInfo) -> AlertKey {
         Err(_unusual) => alert.starts_at.clone(),
     };
     (alert.fingerprint.clone(), starts_at)
-}
-
-fn queued(id: String, runtime: String, request: &Request, targets: &BTreeSet<Target>) -> Pass {
-    Pass {
-        id,
-        state: PassState::Queued,
-        outcome: None,
-        dry_run: request.options.dry_run,
-        trigger: TriggerInfo {
-            cause: request.cause,
-            alert: request.alert.clone(),
-        },
-        runtime,
-        merged_triggers: 0,
-        queued_at: clock(),
-        started_at: None,
-        finished_at: None,
-        before: None,
-        after: None,
-        targets: targets
-            .iter()
-            .map(|target| (*target, TargetReport::default()))
-            .collect(),
-        errors: Vec::new(),
-    }
 }
 
 /// Writes a line about a pass that has ended, with how many such lines were left out before it.

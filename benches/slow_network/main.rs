@@ -173,6 +173,7 @@ fn pass() -> Pass {
         },
         runtime: String::new(),
         merged_triggers: 0,
+        not_before: None,
         queued_at: Timestamp::UNIX_EPOCH,
         started_at: None,
         finished_at: None,

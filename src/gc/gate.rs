@@ -2,11 +2,12 @@
 //! (`now` is the time since the service started, an argument) and never runs anything.
 //!
 //! One pass at a time. A trigger that finds a waiting pass with the same options joins it. Brakes
-//! bind what comes by itself (alerts), when it is admitted and again when its pass starts; a person
-//! passes cool-down and passes per hour, and pause only by force. (Force passes the circuit breaker too,
-//! which is the pass's own: `pass`.)
+//! bind what comes by itself (alerts): what comes in the cool-down waits until that is over, target by target.
+//! A person passes cool-down and passes per hour, and pause only by force. (Force passes the circuit breaker
+//! too, which is the pass's own: `pass`.)
 
 mod hold;
+mod ready;
 mod seen;
 mod ticket;
 
@@ -15,10 +16,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Target;
-use crate::report::Outcome;
 pub use hold::Hold;
 use seen::{Ended, SeenAlerts};
-pub use ticket::{AlertKey, Options, Ticket, Trigger};
+pub use ticket::{AlertKey, Options, Over, Ticket, Trigger};
 
 /// Passes that can wait at the same time. Only triggers with different options wait apart.
 pub const QUEUE_MAX: usize = 8;
@@ -35,7 +35,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 pub struct Brakes {
     /// Time between the end of a pass over a target and the next one.
     pub cooldown: Duration,
-    /// Passes that may start within an hour; `None`: any number.
+    /// Passes of a target within an hour, of those that tried something; `None`: any number.
     pub max_passes_per_hour: Option<u32>,
     /// Nothing is removed, but by force; a dry run still plans.
     pub pause: bool,
@@ -61,9 +61,7 @@ pub enum Admission {
 pub enum Brake {
     /// `brakes.pause` is set.
     Pause,
-    /// Every target asked for was collected less than `brakes.cooldown` ago; time left.
-    CoolDown(Duration),
-    /// `brakes.max_passes_per_hour` is reached.
+    /// `brakes.max_passes_per_hour` is reached for every target asked for.
     PassesPerHour,
 }
 
@@ -71,10 +69,6 @@ impl fmt::Display for Brake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pause => f.write_str("garbage collection is paused (brakes.pause)"),
-            Self::CoolDown(left) => {
-                let seconds = left.as_secs().max(1);
-                write!(f, "cooling down for another {seconds} s (brakes.cooldown)")
-            }
             Self::PassesPerHour => {
                 f.write_str("enough passes in the last hour (brakes.max_passes_per_hour)")
             }
@@ -87,10 +81,21 @@ impl fmt::Display for Brake {
 pub struct Gate {
     brakes: Brakes,
     queue: VecDeque<Ticket>,
-    running: Option<Ticket>,
-    starts: VecDeque<Duration>,
+    running: Option<Running>,
+    /// When the last passes began that tried something of a target.
+    tried: BTreeMap<Target, VecDeque<Duration>>,
+    /// When a target's last pass ended.
     finished: BTreeMap<Target, Duration>,
     seen: SeenAlerts,
+}
+
+/// The pass under way.
+#[derive(Debug)]
+struct Running {
+    ticket: Ticket,
+    since: Duration,
+    /// The targets that it has looked at, or is about to: what comes later may not be on that look.
+    begun: BTreeSet<Target>,
 }
 
 impl Gate {
@@ -100,7 +105,7 @@ impl Gate {
             brakes,
             queue: VecDeque::new(),
             running: None,
-            starts: VecDeque::new(),
+            tried: BTreeMap::new(),
             finished: BTreeMap::new(),
             seen: SeenAlerts::default(),
         }
@@ -128,8 +133,11 @@ impl Gate {
             if let Some(joined) = self.join_running(&trigger, now) {
                 return Admission::Merged(joined);
             }
-            if let Err(brake) = self.brake(&mut trigger.targets, now) {
-                return Admission::Braked(brake);
+            trigger
+                .targets
+                .retain(|target| !self.is_spent(*target, now));
+            if trigger.targets.is_empty() {
+                return Admission::Braked(Brake::PassesPerHour);
             }
         }
         self.enqueue(trigger, id, now)
@@ -137,11 +145,7 @@ impl Gate {
 
     fn enqueue(&mut self, trigger: Trigger, id: &str, now: Duration) -> Admission {
         let full = self.queue.len() >= QUEUE_MAX;
-        let waiting = self
-            .queue
-            .iter_mut()
-            .find(|ticket| ticket.options == trigger.options);
-        let (pass, admission) = match waiting {
+        let (pass, admission) = match self.waiting_with(&trigger.options) {
             Some(ticket) => {
                 ticket.join(&trigger);
                 (ticket.id.clone(), Admission::Merged(ticket.id.clone()))
@@ -158,6 +162,11 @@ impl Gate {
         admission
     }
 
+    fn waiting_with(&mut self, options: &Options) -> Option<&mut Ticket> {
+        let mut queue = self.queue.iter_mut();
+        queue.find(|ticket| ticket.options == *options)
+    }
+
     /// The same alert again: its pass waits, runs, or has answered it a short while ago.
     fn known_alert(&mut self, trigger: &Trigger, now: Duration) -> Option<Admission> {
         let seen = self.seen.get(trigger.alert.as_ref()?)?;
@@ -171,135 +180,114 @@ impl Gate {
         }
     }
 
-    /// A pass over all that the alert asks for, run as it asks, is under way: it measures for itself.
+    /// A pass over all that the alert asks for, run as it asks, is under way and has all of it still
+    /// before it: it measures for itself.
     fn join_running(&mut self, trigger: &Trigger, now: Duration) -> Option<String> {
-        let running = self.running.as_mut()?;
+        let Running { ticket, begun, .. } = self.running.as_mut()?;
         let options = Options {
             force: trigger.options.force,
-            ..running.options.clone()
+            ..ticket.options.clone()
         };
-        if options != trigger.options || !running.targets.is_superset(&trigger.targets) {
+        let ahead = ticket.targets.difference(begun).copied().collect();
+        if options != trigger.options || !trigger.targets.is_subset(&ahead) {
             return None;
         }
-        let id = running.id.clone();
+        let id = ticket.id.clone();
+        ticket.automatic.get_or_insert(trigger.cause);
         if let Some(key) = &trigger.alert {
-            running.name(key);
+            ticket.name(key);
             self.seen.remember(key.clone(), id.clone(), now);
         }
         Some(id)
     }
 
-    /// Takes the targets away that are still cooling down; an error if a brake stops the trigger.
-    fn brake(&mut self, targets: &mut BTreeSet<Target>, now: Duration) -> Result<(), Brake> {
-        let left = self.cool_down_left(targets, now);
-        targets.retain(|target| !self.is_cooling(*target, now));
-        if targets.is_empty() {
-            return Err(Brake::CoolDown(left));
-        }
-        while self
-            .starts
-            .front()
-            .is_some_and(|start| now.saturating_sub(*start) >= HOUR)
-        {
-            self.starts.pop_front();
-        }
-        match self.brakes.max_passes_per_hour {
-            Some(max) if self.starts.len() >= max as usize => Err(Brake::PassesPerHour),
-            Some(_) | None => Ok(()),
+    /// Notes which targets the running pass has begun.
+    pub fn begun(&mut self, targets: BTreeSet<Target>) {
+        if let Some(running) = &mut self.running {
+            running.begun = targets;
         }
     }
 
-    fn is_cooling(&self, target: Target, now: Duration) -> bool {
-        self.finished
-            .get(&target)
-            .is_some_and(|end| now.saturating_sub(*end) < self.brakes.cooldown)
-    }
-
-    fn cool_down_left(&self, targets: &BTreeSet<Target>, now: Duration) -> Duration {
-        let ends = targets
-            .iter()
-            .filter_map(|target| self.finished.get(target));
-        ends.map(|end| end.saturating_add(self.brakes.cooldown).saturating_sub(now))
-            .min()
-            .unwrap_or_default()
-    }
-
-    /// Hands out the next pass to run, if none runs. While `pause` is set, only what passes it.
-    pub fn next(&mut self, now: Duration) -> Option<Ticket> {
+    /// Hands out the next pass to run, if none runs: the first that has a target which may begin. Those
+    /// of its targets that may not yet wait on in a pass of their own, under the id that `free_id` gives.
+    pub fn next(
+        &mut self,
+        now: Duration,
+        free_id: impl FnOnce() -> String,
+    ) -> Option<(Ticket, Option<Ticket>)> {
         if self.running.is_some() {
             return None;
         }
-        let pause = self.brakes.pause;
-        let ready = |ticket: &Ticket| !pause || ticket.options.force || ticket.options.dry_run;
-        let position = self.queue.iter().position(ready)?;
+        let is_ready = |ticket: &Ticket| !self.ready(ticket, now).is_empty();
+        let position = self.queue.iter().position(is_ready)?;
         let mut ticket = self.queue.remove(position)?;
-        self.brake_again(&mut ticket, now);
-        if !ticket.options.dry_run && !ticket.targets.is_empty() {
-            self.starts.push_back(now);
-            // Passes by hand are counted too but never bound: keep no more than the brake can ask for.
-            let bound = self
-                .brakes
-                .max_passes_per_hour
-                .map_or(0, |max| max as usize);
-            while self.starts.len() > bound {
-                self.starts.pop_front();
-            }
+        let ready = self.ready(&ticket, now);
+        let rest = ticket.split_off(&ready, free_id);
+        if let Some(rest) = &rest {
+            self.seen.moved(&rest.alerts, &rest.id);
+            self.queue.insert(position, rest.clone());
         }
-        self.running = Some(ticket.clone());
-        Some(ticket)
+        self.running = Some(Running {
+            ticket: ticket.clone(),
+            since: now,
+            begun: BTreeSet::new(),
+        });
+        Some((ticket, rest))
     }
 
-    /// Since a trigger was admitted, another pass may have ended: what alerts alone asked for is
-    /// taken away if it was collected just now.
-    fn brake_again(&mut self, ticket: &mut Ticket, now: Duration) {
-        let mut automatic: BTreeSet<Target> = ticket
-            .targets
-            .difference(&ticket.by_hand)
-            .copied()
-            .collect();
-        if automatic.is_empty() {
-            return;
-        }
-        let asked = automatic.len();
-        let cooling = Brake::CoolDown(self.cool_down_left(&automatic, now));
-        match self.brake(&mut automatic, now) {
-            // A pass that a person wants runs anyway: taking its company away would spare nothing.
-            Err(Brake::PassesPerHour) if !ticket.by_hand.is_empty() => {}
-            Err(brake) => {
-                automatic.clear();
-                ticket.braked = Some(brake);
-            }
-            Ok(()) if automatic.len() < asked => ticket.braked = Some(cooling),
-            Ok(()) => {}
-        }
-        ticket.targets = ticket.by_hand.union(&automatic).copied().collect();
-    }
-
-    /// Notes that the running pass is over.
-    pub fn finished(&mut self, outcome: Outcome, now: Duration) {
-        let Some(ticket) = self.running.take() else {
-            return;
-        };
-        // Where brakes took all away, nobody looked at what the alert is about.
-        let looked = !ticket.targets.is_empty();
-        let ended = match outcome {
-            Outcome::Completed | Outcome::Planned | Outcome::NothingToDo if looked => {
-                Ended::Answered
-            }
-            Outcome::Completed
-            | Outcome::Planned
-            | Outcome::NothingToDo
-            | Outcome::Partial
-            | Outcome::Aborted
-            | Outcome::Interrupted => Ended::Unanswered,
-        };
+    /// Notes that the running pass is over. What it left for a later time waits for it: returns that
+    /// pass if it is a new one, under the id that `free_id` gives.
+    pub fn finished(
+        &mut self,
+        over: &Over,
+        now: Duration,
+        free_id: impl FnOnce() -> String,
+    ) -> Option<Ticket> {
+        let Running { ticket, since, .. } = self.running.take()?;
+        let ended = over.answers();
         for key in &ticket.alerts {
-            self.seen.end(key, ended, Some(now));
+            let waits = self.queue.iter().any(|other| other.alerts.contains(key));
+            if !(waits && ended == Ended::Answered) {
+                self.seen.end(key, ended, Some(now));
+            }
         }
         if !ticket.options.dry_run {
-            self.finished
-                .extend(ticket.targets.into_iter().map(|target| (target, now)));
+            let ends = ticket.targets.iter().map(|target| (*target, now));
+            self.finished.extend(ends);
+            self.count_tries(over, since);
         }
+        self.follow_up(&ticket, over, now, free_id)
+    }
+
+    /// A pass that came by itself may ask once for another, over what it had to leave for a time.
+    fn follow_up(
+        &mut self,
+        before: &Ticket,
+        over: &Over,
+        now: Duration,
+        free_id: impl FnOnce() -> String,
+    ) -> Option<Ticket> {
+        let asks = before.automatic.is_some() && !before.is_follow_up && !over.dry_run;
+        if !asks || over.due_again.is_empty() {
+            return None;
+        }
+        let full = self.queue.len() >= QUEUE_MAX;
+        let options = Options::default();
+        if let Some(waiting) = self.waiting_with(&options) {
+            waiting.follow(before, &over.due_again, now);
+            let waiting = waiting.id.clone();
+            self.seen.moved(&before.alerts, &waiting);
+            return None;
+        }
+        if full {
+            return None;
+        }
+        let mut ticket = Ticket::empty(&free_id(), options);
+        ticket.is_follow_up = true;
+        ticket.follow(before, &over.due_again, now);
+        self.seen.moved(&before.alerts, &ticket.id);
+        self.queue.push_back(ticket.clone());
+        Some(ticket)
     }
 
     /// Takes back what a resolved alert had asked for. Returns the waiting pass that nobody else
@@ -330,9 +318,9 @@ impl Gate {
         Some(ticket)
     }
 
-    /// Returns the ticket of a pass that waits.
-    pub fn waiting(&self, id: &str) -> Option<&Ticket> {
-        self.queue.iter().find(|ticket| ticket.id == id)
+    /// Returns the passes that wait, in their order.
+    pub fn waiting(&self) -> impl Iterator<Item = &Ticket> {
+        self.queue.iter()
     }
 
     /// Empties the queue, for the end of the service.

@@ -157,7 +157,11 @@ fn handle(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Handled> {
 fn outcome(answer: Answer) -> (AlertResult, Option<String>, Option<String>) {
     let result = answer.alert_result();
     let (pass, why) = match answer {
-        Answer::Queued(record) | Answer::Merged(record) => (Some(record.id().to_owned()), None),
+        Answer::Queued(record) | Answer::Merged(record) => {
+            let not_before = record.read(|pass| pass.not_before);
+            let why = not_before.map(|at| format!("it waits until {at} (brakes.cooldown)"));
+            (Some(record.id().to_owned()), why)
+        }
         Answer::Duplicate(id) => (Some(id), None),
         Answer::Braked(brake) => (None, Some(brake.to_string())),
         Answer::QueueFull => (None, Some("too many passes are waiting".to_owned())),

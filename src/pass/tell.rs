@@ -43,6 +43,7 @@ pub(super) fn plan(record: &Record, plan: &Plan, target: Target) {
     record.update(|pass| {
         let report = pass.targets.entry(target).or_default();
         *report = TargetReport {
+            begun: report.begun,
             planned,
             remaining: planned,
             reasons,

@@ -41,6 +41,7 @@ fn pass(number: i64) -> Pass {
         },
         runtime: String::new(),
         merged_triggers: 0,
+        not_before: None,
         queued_at: began,
         started_at: Some(began),
         finished_at: None,

@@ -91,6 +91,7 @@ mod tests {
             },
             runtime: String::new(),
             merged_triggers: 0,
+            not_before: None,
             queued_at: time,
             started_at: started.then_some(time),
             finished_at: None,

@@ -76,6 +76,7 @@ fn record() -> Record {
         },
         runtime: String::new(),
         merged_triggers: 0,
+        not_before: None,
         queued_at: jiff::Timestamp::now(),
         started_at: None,
         finished_at: None,
@@ -122,9 +123,9 @@ async fn a_runtime_that_is_away_at_a_later_look_is_waited_for() {
         sim.set_fault(Rpc::ListPodSandbox, away);
         sim.clear_fault(Rpc::RemoveContainer);
     };
-    let (outcome, ()) = tokio::join!(pass, meddle);
+    let (ran, ()) = tokio::join!(pass, meddle);
     let pass = record.pass();
-    assert_eq!(outcome, Outcome::Completed, "{:?}", pass.errors);
+    assert_eq!(ran.outcome, Outcome::Completed, "{:?}", pass.errors);
     let removed: BTreeMap<Target, u64> =
         pass.targets.iter().map(|(t, r)| (*t, r.removed)).collect();
     assert_eq!(

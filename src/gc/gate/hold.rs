@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Gate, HOUR};
+use super::Gate;
 use crate::gc::Target;
 
 /// A brake, as a name alone.
@@ -12,7 +12,7 @@ pub enum Hold {
     Pause,
     /// A target was collected less than `brakes.cooldown` ago.
     CoolDown,
-    /// `brakes.max_passes_per_hour` is reached.
+    /// `brakes.max_passes_per_hour` is reached for a target.
     PassesPerHour,
 }
 
@@ -31,19 +31,13 @@ impl Hold {
 }
 
 impl Gate {
-    /// Says whether a brake would hold an alert now; the cool-down, one about some target.
+    /// Says whether a brake would hold an alert now; the two that are per target, one about some target.
     pub fn holds(&self, hold: Hold, now: Duration) -> bool {
+        let mut targets = Target::ALL.into_iter();
         match hold {
             Hold::Pause => self.brakes.pause,
-            Hold::CoolDown => Target::ALL
-                .into_iter()
-                .any(|target| self.is_cooling(target, now)),
-            Hold::PassesPerHour => {
-                let young = |start: &&Duration| now.saturating_sub(**start) < HOUR;
-                let starts = self.starts.iter().filter(young).count();
-                let max = self.brakes.max_passes_per_hour;
-                max.is_some_and(|max| starts >= max as usize)
-            }
+            Hold::CoolDown => targets.any(|target| self.is_cooling(target, now)),
+            Hold::PassesPerHour => targets.any(|target| self.is_spent(target, now)),
         }
     }
 }

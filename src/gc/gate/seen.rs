@@ -57,14 +57,29 @@ impl SeenAlerts {
         self.by_key.insert(key, seen);
     }
 
-    /// Notes that an alert's pass has ended, and when; `None`: it never began.
+    /// Notes that alerts wait for another pass now.
+    pub(super) fn moved(&mut self, keys: &BTreeSet<AlertKey>, pass: &str) {
+        for key in keys {
+            if let Some((key, mut seen)) = self.by_key.remove_entry(key) {
+                self.over.remove(&(seen.at, key.clone()));
+                (seen.pass, seen.ended) = (pass.to_owned(), None);
+                self.by_key.insert(key, seen);
+            }
+        }
+    }
+
+    /// Notes that an alert's pass has ended, and when; `None`: it never began. Where a part of what the alert
+    /// asked for was left unanswered, another part does not answer it.
     pub(super) fn end(&mut self, key: &AlertKey, ended: Ended, at: Option<Duration>) {
         let Some(seen) = self.by_key.get_mut(key) else {
             return;
         };
         let before = (seen.at, key.clone());
         self.over.remove(&before);
-        (seen.at, seen.ended) = (at.unwrap_or(seen.at), Some(ended));
+        seen.at = at.unwrap_or(seen.at);
+        if seen.ended != Some(Ended::Unanswered) {
+            seen.ended = Some(ended);
+        }
         self.over.insert((seen.at, before.1));
     }
 

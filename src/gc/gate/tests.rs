@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::Cause;
+use crate::report::{Cause, Outcome};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -51,6 +51,34 @@ const CONTAINERS: &[Target] = &[Target::Containers];
 const SANDBOXES: &[Target] = &[Target::Sandboxes];
 const BOTH: &[Target] = &[Target::Containers, Target::Sandboxes];
 
+/// A real pass that tried something of both targets.
+fn over(outcome: Outcome) -> Over {
+    Over {
+        outcome,
+        dry_run: false,
+        tried: BOTH.iter().copied().collect(),
+        due_again: BTreeMap::new(),
+    }
+}
+
+fn next(gate: &mut Gate, now: Duration) -> Option<Ticket> {
+    let next = gate.next(now, || "rest".to_owned());
+    next.map(|(ticket, _)| ticket)
+}
+
+fn finish(gate: &mut Gate, outcome: Outcome, now: Duration) {
+    let follow_up = gate.finished(&over(outcome), now, || "follow-up".to_owned());
+    assert_eq!(follow_up, None);
+}
+
+fn waiting<'a>(gate: &'a Gate, id: &str) -> Option<&'a Ticket> {
+    gate.waiting().find(|ticket| ticket.id == id)
+}
+
+fn set(targets: &[Target]) -> BTreeSet<Target> {
+    targets.iter().copied().collect()
+}
+
 fn merged(id: &str) -> Admission {
     Admission::Merged(id.to_owned())
 }
@@ -66,12 +94,12 @@ fn runs_one_pass_at_a_time_in_order() {
         gate.admit(by_hand(BOTH, dry()), "b", at(0)),
         Admission::Queued
     );
-    assert_eq!(gate.next(at(0)).unwrap().id, "a");
-    assert_eq!(gate.next(at(0)), None);
-    gate.finished(Outcome::Completed, at(1));
-    assert_eq!(gate.next(at(1)).unwrap().id, "b");
-    gate.finished(Outcome::Completed, at(2));
-    assert_eq!(gate.next(at(2)), None);
+    assert_eq!(next(&mut gate, at(0)).unwrap().id, "a");
+    assert_eq!(next(&mut gate, at(0)), None);
+    finish(&mut gate, Outcome::Completed, at(1));
+    assert_eq!(next(&mut gate, at(1)).unwrap().id, "b");
+    finish(&mut gate, Outcome::Completed, at(2));
+    assert_eq!(next(&mut gate, at(2)), None);
 }
 
 #[test]
@@ -99,10 +127,10 @@ fn joins_only_a_waiting_pass_with_the_same_options() {
         merged("dry")
     );
     assert_eq!(
-        gate.waiting("real").unwrap().targets,
+        waiting(&gate, "real").unwrap().targets,
         BOTH.iter().copied().collect()
     );
-    assert!(gate.waiting("dry").unwrap().options.dry_run);
+    assert!(waiting(&gate, "dry").unwrap().options.dry_run);
 }
 
 #[test]
@@ -138,7 +166,7 @@ fn an_alert_joins_the_running_pass_only_if_that_does_all_it_asks_for() {
     ] {
         let mut gate = gate();
         gate.admit(by_hand(targets, options.clone()), "a", at(0));
-        gate.next(at(0)).unwrap();
+        next(&mut gate, at(0)).unwrap();
         let expected = if joins {
             merged("a")
         } else {
@@ -156,7 +184,7 @@ fn an_alert_joins_the_running_pass_only_if_that_does_all_it_asks_for() {
 fn a_person_never_joins_the_running_pass() {
     let mut gate = gate();
     gate.admit(by_hand(BOTH, Options::default()), "a", at(0));
-    gate.next(at(0)).unwrap();
+    next(&mut gate, at(0)).unwrap();
     assert_eq!(
         gate.admit(by_hand(BOTH, Options::default()), "b", at(1)),
         Admission::Queued
@@ -168,9 +196,9 @@ fn recognises_duplicates_until_their_window_ends() {
     let mut gate = gate();
     gate.admit(alert(1, BOTH), "a", at(0));
     assert_eq!(gate.admit(alert(1, BOTH), "b", at(1)), merged("a"));
-    gate.next(at(2)).unwrap();
+    next(&mut gate, at(2)).unwrap();
     assert_eq!(gate.admit(alert(1, BOTH), "b", at(3)), merged("a"));
-    gate.finished(Outcome::Completed, at(10));
+    finish(&mut gate, Outcome::Completed, at(10));
     assert_eq!(
         gate.admit(alert(1, BOTH), "b", at(309)),
         Admission::Duplicate("a".into())
@@ -183,8 +211,8 @@ fn an_alert_whose_pass_did_not_do_the_job_is_no_duplicate() {
     for outcome in [Outcome::Partial, Outcome::Aborted] {
         let mut gate = gate();
         gate.admit(alert(1, BOTH), "a", at(0));
-        gate.next(at(0)).unwrap();
-        gate.finished(outcome, at(10));
+        next(&mut gate, at(0)).unwrap();
+        finish(&mut gate, outcome, at(10));
         assert_eq!(
             gate.admit(alert(1, BOTH), "b", at(70)),
             Admission::Queued,
@@ -208,16 +236,16 @@ fn withdraws_a_waiting_pass_only_if_nobody_else_wants_it() {
     assert_eq!(gate.withdraw(&key(1)), None);
     gate.admit(by_hand(BOTH, Options::default()), "x", at(1));
     assert_eq!(gate.withdraw(&key(2)), None);
-    assert_eq!(gate.next(at(2)).unwrap().id, "b");
+    assert_eq!(next(&mut gate, at(2)).unwrap().id, "b");
 }
 
 #[test]
 fn withdraws_nothing_that_runs() {
     let mut gate = gate();
     gate.admit(alert(1, BOTH), "a", at(0));
-    gate.next(at(0)).unwrap();
+    next(&mut gate, at(0)).unwrap();
     assert_eq!(gate.withdraw(&key(1)), None);
-    assert_eq!(gate.next(at(0)), None);
+    assert_eq!(next(&mut gate, at(0)), None);
 }
 
 #[test]
@@ -247,18 +275,18 @@ fn the_queue_is_bounded() {
 fn what_it_remembers_of_alerts_is_bounded() {
     let mut gate = gate();
     gate.admit(by_hand(SANDBOXES, dry()), "dry", at(0));
-    gate.next(at(0)).unwrap();
+    next(&mut gate, at(0)).unwrap();
     for n in 0..=SEEN_MAX {
         gate.admit(alert(n, BOTH), "a", at(0));
     }
     assert_eq!(gate.seen.len(), SEEN_MAX);
-    assert_eq!(gate.waiting("a").unwrap().alerts.len(), SEEN_MAX);
+    assert_eq!(waiting(&gate, "a").unwrap().alerts.len(), SEEN_MAX);
     // One of them is not remembered, so that all others together cannot take the pass back.
     for n in 0..=SEEN_MAX {
         assert_eq!(gate.withdraw(&key(n)), None, "{n}");
     }
-    gate.finished(Outcome::Completed, at(0));
-    assert_eq!(gate.next(at(0)).unwrap().id, "a");
+    finish(&mut gate, Outcome::Completed, at(0));
+    assert_eq!(next(&mut gate, at(0)).unwrap().id, "a");
 }
 
 #[test]
@@ -269,14 +297,20 @@ fn extreme_times_do_not_overflow() {
         pause: false,
     });
     gate.admit(alert(1, BOTH), "a", at(5));
-    gate.next(at(5)).unwrap();
-    gate.finished(Outcome::Partial, at(9));
+    next(&mut gate, at(5)).unwrap();
+    finish(&mut gate, Outcome::Partial, at(9));
+    let braked = Admission::Braked(Brake::PassesPerHour);
+    assert_eq!(gate.admit(alert(2, BOTH), "b", at(3)), braked);
+    gate.set_brakes(Brakes {
+        max_passes_per_hour: None,
+        ..gate.brakes()
+    });
     let admission = gate.admit(alert(2, BOTH), "b", at(3));
-    assert!(
-        matches!(admission, Admission::Braked(Brake::CoolDown(_))),
-        "{admission:?}"
-    );
+    assert_eq!(admission, Admission::Queued);
+    assert_eq!(next(&mut gate, at(u64::MAX)), None);
+    assert_eq!(gate.due(at(3)), Some(Duration::MAX));
 }
 
 mod any_sequence;
 mod brakes;
+mod pending;

@@ -223,6 +223,7 @@ pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {
         },
         runtime: String::new(),
         merged_triggers: 0,
+        not_before: None,
         queued_at: now(),
         started_at: Some(now()),
         finished_at: Some(now() + SignedDuration::from_millis(1_250)),

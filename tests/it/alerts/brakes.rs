@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::hook::{asks, counted, pass_of, sent};
+use super::hook::{asks, counted, pass_of, resolved, sent};
+use crate::support::wait::until;
 use crate::support::{Rig, nodes};
 
 /// The same alert, but it began at another time.
@@ -11,42 +12,132 @@ fn anew(mut alert: Value, second: u32) -> Value {
     alert
 }
 
-#[tokio::test]
-async fn a_cool_down_holds_the_targets_that_were_just_cleaned() {
+const COOLING: &str = "brakes.cooldown";
+
+/// Starts a node whose containers were cleaned a moment ago, and cool down for an hour.
+async fn cooling() -> Rig {
     let rig = Rig::start(nodes::litter(2), json!({ "brakes": { "cooldown": "1h" } })).await;
     let body = sent(&rig, asks("containers"), 202, "accepted").await;
     rig.finished(&pass_of(&body)).await;
-    let body = sent(&rig, anew(asks("containers"), 1), 200, "braked").await;
-    assert!(
-        body["alerts"][0]["why"]
-            .to_string()
-            .contains("brakes.cooldown"),
-        "{body}"
-    );
-    counted(&rig, "braked", 1.0).await;
-    // What was not cleaned does not cool down.
-    let body = sent(&rig, anew(asks("all"), 2), 202, "accepted").await;
-    let pass = rig.finished(&pass_of(&body)).await;
-    let targets: Vec<&String> = pass["targets"].as_object().unwrap().keys().collect();
-    assert_eq!(targets, ["sandboxes", "logs", "images"]);
-    assert_eq!(rig.dead_sandboxes(), 0);
+    rig
+}
+
+fn targets(pass: &Value) -> Vec<&String> {
+    pass["targets"].as_object().unwrap().keys().collect()
 }
 
 #[tokio::test]
-async fn passes_per_hour_are_bounded() {
-    let rig = Rig::start(
-        nodes::litter(1),
-        json!({ "brakes": { "max_passes_per_hour": 2 } }),
-    )
+async fn an_alert_in_the_cool_down_waits_until_it_is_over() {
+    let mut rig = cooling().await;
+    let body = sent(&rig, anew(asks("containers"), 1), 202, "accepted").await;
+    assert!(
+        body["alerts"][0]["why"].to_string().contains(COOLING),
+        "{body}"
+    );
+    let waiting = pass_of(&body);
+    let pass = rig.pass(&waiting).await;
+    assert_eq!(pass["state"], "queued");
+    assert!(pass["not_before"].is_string(), "{pass}");
+    // Later ones join it.
+    let body = sent(&rig, anew(asks("containers"), 2), 202, "merged").await;
+    assert_eq!(pass_of(&body), waiting);
+    assert_eq!(
+        rig.get("/api/v1/status").await.json()["waiting"],
+        json!([waiting])
+    );
+    counted(&rig, "accepted", 2.0).await;
+    rig.configure(&json!({ "brakes": { "cooldown": "0s" } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let pass = rig.finished(&waiting).await;
+    assert_eq!(pass["outcome"], "nothing-to-do");
+    assert_eq!(
+        (&pass["not_before"], &pass["merged_triggers"]),
+        (&json!(null), &json!(1))
+    );
+}
+
+#[tokio::test]
+async fn a_cool_down_that_ends_lets_the_waiting_pass_begin() {
+    let changes = json!({ "brakes": { "cooldown": "1s" } });
+    let rig = Rig::start(nodes::litter(2), changes).await;
+    let ids = [
+        pass_of(&sent(&rig, asks("containers"), 202, "accepted").await),
+        pass_of(&sent(&rig, anew(asks("all"), 1), 202, "accepted").await),
+    ];
+    for id in &ids {
+        assert_eq!(rig.finished(id).await["outcome"], "completed", "{ids:?}");
+    }
+    until("all of it is done", || async {
+        let passes = rig.passes().await;
+        passes
+            .iter()
+            .all(|pass| pass["state"] == "done")
+            .then_some(())
+    })
     .await;
-    for second in 0..2 {
-        let body = sent(&rig, anew(asks("all"), second), 202, "accepted").await;
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+}
+
+#[tokio::test]
+async fn what_does_not_cool_down_does_not_wait() {
+    let rig = cooling().await;
+    let body = sent(&rig, anew(asks("all"), 1), 202, "accepted").await;
+    let pass = rig.finished(&pass_of(&body)).await;
+    assert_eq!(targets(&pass), ["sandboxes", "logs", "images"]);
+    assert_eq!(rig.dead_sandboxes(), 0);
+    let passes = rig.passes().await;
+    let rest: Vec<&Value> = passes
+        .iter()
+        .filter(|pass| pass["state"] == "queued")
+        .collect();
+    assert_eq!(rest.len(), 1, "{passes:#?}");
+    assert_eq!(targets(rest[0]), ["containers"]);
+    assert_eq!(rest[0]["trigger"]["cause"], "alert");
+}
+
+#[tokio::test]
+async fn an_alert_that_resolves_in_the_cool_down_takes_its_pass_back() {
+    let rig = cooling().await;
+    let alert = || anew(asks("containers"), 1);
+    let body = sent(&rig, alert(), 202, "accepted").await;
+    sent(&rig, resolved(alert()), 200, "withdrawn").await;
+    let pass = rig.pass(&pass_of(&body)).await;
+    assert_eq!(
+        (&pass["state"], &pass["outcome"]),
+        (&json!("done"), &json!("aborted"))
+    );
+}
+
+#[tokio::test]
+async fn a_person_passes_the_cool_down_for_those_who_wait() {
+    let rig = cooling().await;
+    let body = sent(&rig, anew(asks("containers"), 1), 202, "accepted").await;
+    assert_eq!(
+        rig.gc("target=containers").await["id"],
+        json!(pass_of(&body))
+    );
+}
+
+#[tokio::test]
+async fn passes_per_hour_are_bounded_for_each_target() {
+    let changes = json!({ "brakes": { "max_passes_per_hour": 1 } });
+    let rig = Rig::start(nodes::litter(1), changes).await;
+    // Passes that try nothing do not count.
+    for second in 0..3 {
+        let body = sent(&rig, anew(asks("images"), second), 202, "accepted").await;
         rig.finished(&pass_of(&body)).await;
     }
-    let body = sent(&rig, anew(asks("all"), 30), 200, "braked").await;
+    let body = sent(&rig, anew(asks("containers"), 10), 202, "accepted").await;
+    rig.finished(&pass_of(&body)).await;
+    let body = sent(&rig, anew(asks("containers"), 11), 200, "braked").await;
     let why = body["alerts"][0]["why"].to_string();
     assert!(why.contains("brakes.max_passes_per_hour"), "{why}");
-    assert_eq!(rig.passes().await.len(), 2);
+    assert_eq!(rig.dead_sandboxes(), 1);
+    let body = sent(&rig, anew(asks("all"), 12), 202, "accepted").await;
+    let pass = rig.finished(&pass_of(&body)).await;
+    assert_eq!(targets(&pass), ["sandboxes", "logs", "images"]);
+    assert_eq!(rig.dead_sandboxes(), 0);
+    assert_eq!(rig.passes().await.len(), 5);
 }
 
 #[tokio::test]
@@ -68,10 +159,16 @@ async fn pause_holds_every_alert_until_it_is_lifted() {
 
 #[tokio::test]
 async fn in_mode_observe_an_alert_leads_to_a_report_only() {
-    let rig = Rig::start(nodes::litter(2), json!({ "mode": "observe" })).await;
+    let mut rig = Rig::start(nodes::litter(2), json!({ "mode": "observe" })).await;
     let body = sent(&rig, asks("all"), 202, "accepted").await;
     let pass = rig.finished(&pass_of(&body)).await;
     assert_eq!(pass["dry_run"], true);
     assert_eq!(pass["targets"]["containers"]["planned"], 2);
     rig.nothing_was_touched();
+    // A report does not answer it: once passes remove again, its repeat must not be a duplicate.
+    rig.configure(&json!({ "mode": "enforce" }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    rig.finished(&pass_of(&body)).await;
+    assert_eq!(rig.exited_containers(), 0);
 }

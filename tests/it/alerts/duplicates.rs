@@ -4,6 +4,7 @@ use crisweep::sim::{Fault, Rpc};
 use serde_json::{Value, json};
 
 use super::hook::{PATH, alert, asks, call, counted, pass_of, resolved, send, sent};
+use crate::support::wait::until_true;
 use crate::support::{Answer, Rig, nodes};
 
 #[tokio::test]
@@ -55,15 +56,42 @@ async fn busy(rig: &Rig) -> String {
 }
 
 #[tokio::test]
-async fn an_alert_joins_the_running_pass_that_covers_it() {
+async fn an_alert_joins_the_running_pass_that_comes_to_its_target_later() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
-    let running = busy(&rig).await;
-    let body = sent(&rig, asks("containers"), 202, "merged").await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let running = rig.begin_gc("target=containers&target=sandboxes").await;
+    rig.removing().await;
+    let body = sent(&rig, asks("sandboxes"), 202, "merged").await;
     assert_eq!(pass_of(&body), running);
     rig.sim.clear_faults();
     rig.finished(&running).await;
-    sent(&rig, asks("containers"), 200, "duplicate").await;
+    sent(&rig, asks("sandboxes"), 200, "duplicate").await;
     assert_eq!(rig.passes().await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_alert_does_not_join_a_pass_that_is_past_its_target() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    rig.sim.set_fault(Rpc::RemovePodSandbox, Fault::hang());
+    let running = rig.begin_gc("target=containers&target=sandboxes").await;
+    until_true("the pass is at the sandboxes", || {
+        rig.exited_containers() == 0
+    })
+    .await;
+    rig.removing().await;
+    // What is there now came after the pass had cleaned the containers.
+    for number in 0..5 {
+        rig.sim.add_pod(&nodes::deleted(number, 5));
+    }
+    let body = sent(&rig, asks("containers"), 202, "accepted").await;
+    let waiting = pass_of(&body);
+    sent(&rig, asks("containers"), 202, "merged").await;
+    rig.sim.clear_faults();
+    rig.finished(&running).await;
+    let pass = rig.finished(&waiting).await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 5, "{pass:#}");
+    assert_eq!(rig.exited_containers(), 0);
+    sent(&rig, asks("containers"), 200, "duplicate").await;
 }
 
 #[tokio::test]

@@ -1,100 +1,15 @@
-//! Cool-down, pause, passes per hour.
+//! Pause, and passes per hour.
 
 use super::*;
-
-#[test]
-fn the_cool_down_ends_exactly_when_it_is_over() {
-    let mut gate = gate();
-    gate.admit(alert(1, CONTAINERS), "a", at(0));
-    gate.next(at(0)).unwrap();
-    gate.finished(Outcome::Completed, at(10));
-    let left = Admission::Braked(Brake::CoolDown(at(1)));
-    assert_eq!(gate.admit(alert(2, CONTAINERS), "b", at(69)), left);
-    assert_eq!(
-        gate.admit(alert(2, CONTAINERS), "b", at(70)),
-        Admission::Queued
-    );
-}
-
-#[test]
-fn the_cool_down_takes_only_its_target_away_and_never_binds_people() {
-    let mut gate = gate();
-    gate.admit(alert(1, CONTAINERS), "a", at(0));
-    gate.next(at(0)).unwrap();
-    gate.finished(Outcome::Completed, at(10));
-    assert_eq!(gate.admit(alert(2, BOTH), "b", at(11)), Admission::Queued);
-    assert_eq!(
-        gate.waiting("b").unwrap().targets,
-        SANDBOXES.iter().copied().collect()
-    );
-    assert_eq!(
-        gate.admit(by_hand(CONTAINERS, Options::default()), "c", at(11)),
-        merged("b")
-    );
-    assert_eq!(
-        gate.next(at(12)).unwrap().targets,
-        BOTH.iter().copied().collect()
-    );
-}
-
-#[test]
-fn a_pass_that_ends_while_an_alert_waits_cools_it_down_too() {
-    let mut gate = gate();
-    gate.admit(by_hand(CONTAINERS, Options::default()), "a", at(0));
-    gate.next(at(0)).unwrap();
-    assert_eq!(gate.admit(alert(1, BOTH), "b", at(1)), Admission::Queued);
-    gate.finished(Outcome::Completed, at(10));
-    let ticket = gate.next(at(11)).unwrap();
-    assert_eq!(ticket.targets, SANDBOXES.iter().copied().collect());
-    assert_eq!(ticket.braked, Some(Brake::CoolDown(at(59))));
-}
-
-#[test]
-fn an_alert_whose_pass_was_braked_away_may_ask_again() {
-    let mut gate = gate();
-    gate.admit(
-        by_hand(
-            CONTAINERS,
-            Options {
-                force: true,
-                ..dry()
-            },
-        ),
-        "dry",
-        at(0),
-    );
-    gate.next(at(0)).unwrap();
-    gate.finished(Outcome::Completed, at(1));
-    let few = Options {
-        max_removals: Some(1),
-        ..Options::default()
-    };
-    gate.admit(by_hand(CONTAINERS, few), "few", at(2));
-    gate.next(at(2)).unwrap();
-    assert_eq!(
-        gate.admit(alert(1, CONTAINERS), "b", at(3)),
-        Admission::Queued
-    );
-    gate.finished(Outcome::Partial, at(4));
-    assert_eq!(gate.next(at(5)).unwrap().targets, BTreeSet::new());
-    gate.finished(Outcome::NothingToDo, at(5));
-    assert_eq!(
-        gate.admit(alert(1, CONTAINERS), "c", at(64)),
-        Admission::Queued
-    );
-    assert_eq!(
-        gate.next(at(64)).unwrap().targets,
-        CONTAINERS.iter().copied().collect()
-    );
-}
 
 #[test]
 fn a_dry_run_cools_nothing_down() {
     let mut gate = gate();
     gate.admit(by_hand(BOTH, dry()), "a", at(0));
-    gate.next(at(0)).unwrap();
-    gate.finished(Outcome::Completed, at(1));
-    assert_eq!(gate.admit(alert(1, BOTH), "b", at(1)), Admission::Queued);
+    next(&mut gate, at(0)).unwrap();
+    finish(&mut gate, Outcome::Completed, at(1));
+    gate.admit(alert(1, BOTH), "b", at(1));
+    assert_eq!(next(&mut gate, at(1)).unwrap().id, "b");
 }
 
 #[test]
@@ -111,7 +26,8 @@ fn pause_stops_all_but_force_and_dry_runs() {
         gate.admit(by_hand(BOTH, Options::default()), "b", at(0)),
         paused
     );
-    assert_eq!(gate.next(at(0)), None, "what waits keeps waiting");
+    assert_eq!(next(&mut gate, at(0)), None, "what waits keeps waiting");
+    assert_eq!(gate.due(at(0)), None);
     let force = Options {
         force: true,
         ..Options::default()
@@ -124,29 +40,36 @@ fn pause_stops_all_but_force_and_dry_runs() {
         gate.admit(by_hand(BOTH, dry()), "dry", at(0)),
         Admission::Queued
     );
-    assert_eq!(gate.next(at(0)).unwrap().id, "forced");
-    gate.finished(Outcome::Completed, at(1));
-    assert_eq!(gate.next(at(1)).unwrap().id, "dry");
-    gate.finished(Outcome::Completed, at(2));
-    assert_eq!(gate.next(at(100)), None);
+    assert_eq!(next(&mut gate, at(0)).unwrap().id, "forced");
+    finish(&mut gate, Outcome::Completed, at(1));
+    assert_eq!(next(&mut gate, at(1)).unwrap().id, "dry");
+    finish(&mut gate, Outcome::Completed, at(2));
+    assert_eq!(next(&mut gate, at(100)), None);
     gate.set_brakes(Brakes {
         pause: false,
         ..gate.brakes()
     });
-    assert_eq!(gate.next(at(100)).unwrap().id, "before");
+    assert_eq!(next(&mut gate, at(100)).unwrap().id, "before");
 }
 
-#[test]
-fn counts_passes_per_hour_for_alerts_and_lets_people_through() {
-    let mut gate = Gate::new(Brakes {
+/// No cool-down, and so many passes per hour.
+fn two_per_hour() -> Gate {
+    Gate::new(Brakes {
         cooldown: Duration::ZERO,
         max_passes_per_hour: Some(2),
         pause: false,
-    });
+    })
+}
+
+const BRAKED: Admission = Admission::Braked(Brake::PassesPerHour);
+
+#[test]
+fn counts_passes_per_hour_for_alerts_and_lets_people_through() {
+    let mut gate = two_per_hour();
     let run = |gate: &mut Gate, trigger: Trigger, now: u64| {
         let admission = gate.admit(trigger, "id", at(now));
-        if gate.next(at(now)).is_some() {
-            gate.finished(Outcome::Partial, at(now));
+        if next(gate, at(now)).is_some() {
+            finish(gate, Outcome::Partial, at(now));
         }
         admission
     };
@@ -156,12 +79,46 @@ fn counts_passes_per_hour_for_alerts_and_lets_people_through() {
         run(&mut gate, by_hand(BOTH, Options::default()), 1),
         Admission::Queued
     );
-    let braked = Admission::Braked(Brake::PassesPerHour);
-    assert_eq!(run(&mut gate, alert(2, BOTH), 3599), braked);
+    assert_eq!(run(&mut gate, alert(2, BOTH), 3599), BRAKED);
     assert_eq!(
         run(&mut gate, by_hand(BOTH, Options::default()), 3599),
         Admission::Queued
     );
-    assert_eq!(run(&mut gate, alert(2, BOTH), 3600), braked);
+    assert_eq!(run(&mut gate, alert(2, BOTH), 3600), BRAKED);
     assert_eq!(run(&mut gate, alert(2, BOTH), 3601), Admission::Queued);
+}
+
+#[test]
+fn only_passes_that_tried_something_of_a_target_count_for_it() {
+    let mut gate = two_per_hour();
+    for number in 0..10 {
+        gate.admit(alert(number, BOTH), "a", at(0));
+        next(&mut gate, at(0)).unwrap();
+        let tried = if number < 2 { CONTAINERS } else { &[] };
+        let over = Over {
+            tried: set(tried),
+            ..over(Outcome::Partial)
+        };
+        gate.finished(&over, at(0), String::new);
+    }
+    assert_eq!(gate.admit(alert(20, CONTAINERS), "b", at(1)), BRAKED);
+    assert!(gate.holds(Hold::PassesPerHour, at(1)));
+    assert_eq!(gate.admit(alert(20, BOTH), "b", at(1)), Admission::Queued);
+    assert_eq!(next(&mut gate, at(1)).unwrap().targets, set(SANDBOXES));
+}
+
+#[test]
+fn what_waits_while_the_passes_of_the_hour_are_used_up_waits_on() {
+    let mut gate = Gate::new(Brakes {
+        max_passes_per_hour: Some(1),
+        ..two_per_hour().brakes()
+    });
+    gate.admit(by_hand(BOTH, Options::default()), "a", at(0));
+    next(&mut gate, at(0)).unwrap();
+    gate.begun(set(BOTH));
+    assert_eq!(gate.admit(alert(1, BOTH), "b", at(1)), Admission::Queued);
+    finish(&mut gate, Outcome::Completed, at(10));
+    assert_eq!(gate.admit(alert(2, BOTH), "x", at(11)), BRAKED);
+    assert_eq!(next(&mut gate, at(3599)), None);
+    assert_eq!(next(&mut gate, at(3600)).unwrap().id, "b");
 }
