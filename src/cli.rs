@@ -27,6 +27,7 @@ Environment:
   CRISWEEP__SECTION__KEY       any key of the configuration, e.g. CRISWEEP__GC__BATCH_SIZE=20
   NODE_NAME                    this node's name, unless node.name is set
   CONTAINER_RUNTIME_ENDPOINT   the CRI socket, unless a flag or the configuration names it
+  NO_COLOR                     no colours in the log, even on a terminal
 
 Examples:
   crisweep demo                              the service on a simulated node
@@ -93,7 +94,7 @@ pub struct PlanArgs {
     /// What and how to show.
     #[command(flatten)]
     pub pass: PassArgs,
-    /// Show what stays, too
+    /// Show every row, what stays too, and what each verdict rests on [default: the first 20 that would go]
     #[arg(long)]
     pub all: bool,
 }

@@ -3,12 +3,11 @@
 
 mod text;
 
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +20,7 @@ use crate::model::Pods;
 use crate::observe::Look;
 use crate::pass::Runner;
 use crate::record::Record;
-use crate::report::{Cause, Outcome, Pass, PastFailure};
+use crate::report::{Cause, Outcome, PastFailure};
 use crate::state::{self, Journal};
 use crate::worker::{Answer, Request, Worker};
 use text::{pass_text, plan_text};
@@ -47,6 +46,7 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
         eprintln!("the runtime's lists could not be read whole; only what is certain goes");
     }
     let mut plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
+    plan.tell_details(&snapshot, &rules.policy);
     plan.tell_quarantine(|id| runner.quarantined(id));
     match args.pass.output {
         Output::Json => print_plan(&plan)?,
@@ -155,7 +155,7 @@ async fn read_ages(config: &Config, runner: &Runner) {
     match tokio::time::timeout(AGES_PATIENCE, read).await {
         Ok(Ok(ages)) => runner.observer.remember(ages, Journal::none()),
         Ok(Err(_)) | Err(_) => {
-            tracing::warn!("the image ages could not be read in time; every image is young");
+            eprintln!("the image ages could not be read in time; every image is young");
         }
     }
 }
@@ -169,7 +169,6 @@ async fn stop_asked(interrupts: &mut Signal, terminates: &mut Signal) {
 
 /// Shows a pass's progress until it is done; Ctrl-C or SIGTERM cancels it.
 async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
-    let mut progress = Progress::new(output);
     let mut watch = record.watch();
     // Made once, so that no Ctrl-C between two waits gets lost.
     let mut interrupts = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
@@ -179,9 +178,13 @@ async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
         let pass = watch.borrow_and_update().clone();
         let lines = record.lines_from(sent);
         sent += lines.len();
-        progress.show(&pass, &lines);
+        // Lines, not a bar: they stand beside a warning, in a file, and in a narrow terminal.
+        if output == Output::Table {
+            for line in &lines {
+                eprintln!("{line}");
+            }
+        }
         if pass.is_done() {
-            progress.end();
             return Ok(());
         }
         tokio::select! {
@@ -189,11 +192,11 @@ async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
             () = stop_asked(&mut interrupts, &mut terminates) => {
                 anyhow::ensure!(
                     !record.cancelled().is_cancelled(),
-                    "interrupted again; nobody knows how what was under way ended"
+                    "interrupted again; what was under way may still end, and is not reported"
                 );
-                progress.say(
+                eprintln!(
                     "stopping: nothing more is tried, what is under way ends; Ctrl-C again does not \
-                     wait for it",
+                     wait for it"
                 );
                 record.cancel();
             }
@@ -212,75 +215,12 @@ async fn settled_look(runner: &Runner) -> anyhow::Result<Arc<Look>> {
     if wait.is_zero() || failed {
         return Ok(look);
     }
-    tracing::info!(
-        seconds = wait.as_secs_f64(),
-        "waiting for the pod source to settle (pods.settle)"
+    eprintln!(
+        "waiting {:.0} s for the pod list to settle (pods.settle); until then no pod counts as deleted",
+        wait.as_secs_f64().ceil()
     );
     tokio::time::sleep(wait).await;
     Ok(runner.observer.fresh().await?)
-}
-
-/// Progress on standard error: a bar on a terminal, lines elsewhere.
-struct Progress {
-    bar: Option<ProgressBar>,
-    quiet: bool,
-}
-
-impl Progress {
-    fn new(output: Output) -> Self {
-        let bar = io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-            // The message last, cut at the terminal's width.
-            let style = "[{bar:30}] {pos}/{len} {per_sec} {eta} left  {wide_msg}";
-            if let Ok(style) = ProgressStyle::with_template(style) {
-                bar.set_style(style.progress_chars("=> "));
-            }
-            bar
-        });
-        Self {
-            bar,
-            quiet: output == Output::Json,
-        }
-    }
-
-    fn show(&mut self, pass: &Pass, lines: &[String]) {
-        let Some(bar) = &self.bar else {
-            if !self.quiet {
-                for line in lines {
-                    eprintln!("{line}");
-                }
-            }
-            return;
-        };
-        let planned: u64 = pass.targets.values().map(|report| report.planned).sum();
-        let ended: u64 = pass
-            .targets
-            .values()
-            .map(|report| report.removed + report.already_gone + report.failed + report.skipped)
-            .sum();
-        if planned == 0 {
-            return;
-        }
-        bar.set_length(planned);
-        bar.set_position(ended);
-        if let Some(line) = lines.last() {
-            bar.set_message(line.clone());
-        }
-    }
-
-    /// Says something beside the progress.
-    fn say(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
-        }
-    }
-
-    fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 /// Writes a plan as JSON, without a second copy of it as text.

@@ -17,6 +17,7 @@
 
 pub mod check;
 pub mod containers;
+mod detail;
 pub mod gate;
 pub mod images;
 pub mod knowledge;
@@ -169,6 +170,9 @@ pub struct Removal {
     pub subject: Subject,
     /// Why.
     pub reason: RemoveReason,
+    /// What that rests on, in words, where it was told.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub detail: String,
     /// What it was planned as; it must still be that right before it goes.
     #[serde(skip)]
     pub expected: Expected,
@@ -211,6 +215,9 @@ pub struct Kept {
     pub subject: Subject,
     /// Why.
     pub reason: KeepReason,
+    /// What holds it, in words, where it was told.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub detail: String,
     /// A sandbox that is left alone because it failed to go: what is known of that, where it was told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Quarantined>,

@@ -309,7 +309,9 @@ impl Service {
     /// Plans what a pass would do, on a look that is at hand.
     pub(crate) fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, NoSnapshot> {
         let snapshot = self.snapshot(look)?;
-        let mut plan = gc::plan(&snapshot, &self.worker.rules().policy, targets);
+        let policy = self.worker.rules().policy;
+        let mut plan = gc::plan(&snapshot, &policy, targets);
+        plan.tell_details(&snapshot, &policy);
         let quarantine = self.lock_quarantine();
         plan.tell_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
         Ok(plan)

@@ -41,10 +41,14 @@ async fn run(cli: Cli) -> ExitCode {
             &overrides,
         ));
     }
-    if matches!(cli.command, Some(Command::Plan(_) | Command::Gc(_))) {
-        // Their answer is on standard output; a log of the same would only stand in between.
-        overrides.log_level.get_or_insert_with(|| "warn".to_owned());
-    }
+    // Their answer is on standard output; a log of the same would only stand in between. What a pass
+    // warns of is among its errors.
+    let level = match &cli.command {
+        Some(Command::Plan(_)) => Some("warn"),
+        Some(Command::Gc(_)) => Some("error"),
+        Some(Command::Serve | Command::Demo | Command::Config(_)) | None => None,
+    };
+    overrides.log_level = overrides.log_level.or(level.map(str::to_owned));
     let (config, reload) = match app::set_up(cli.global.config_file, overrides) {
         Ok(set_up) => set_up,
         Err(error) => {

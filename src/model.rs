@@ -8,6 +8,7 @@ mod image_names;
 mod images;
 mod logs;
 mod pods;
+mod span;
 mod text;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ pub use logs::{
 pub use pods::{
     ConfigSource, PodHistory, PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown, SourcePod,
 };
+pub use span::short_span;
 pub use text::Text;
 
 macro_rules! id {

@@ -3,6 +3,7 @@
 mod line_limit;
 
 use std::error::Error as StdError;
+use std::ffi::OsStr;
 use std::io::IsTerminal;
 
 use tracing::Subscriber;
@@ -37,8 +38,15 @@ pub enum Error {
 /// If the level is no filter, or logging is set up already.
 pub fn init(log: &Log) -> Result<(), Error> {
     let stderr = std::io::stderr;
-    let subscriber = subscriber(log, stderr, stderr().is_terminal())?;
+    let no_color = std::env::var_os("NO_COLOR");
+    let colours = colours(stderr().is_terminal(), no_color.as_deref());
+    let subscriber = subscriber(log, stderr, colours)?;
     tracing::subscriber::set_global_default(subscriber).map_err(Error::Taken)
+}
+
+/// <https://no-color.org>: set and not empty, whatever to, means none.
+fn colours(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
 }
 
 fn subscriber<W>(
@@ -109,6 +117,12 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_and_never_with_no_color() {
+        assert!(colours(true, None) && colours(true, Some("".as_ref())));
+        assert!(!colours(false, None) && !colours(true, Some("1".as_ref())));
+    }
 
     #[derive(Clone, Default)]
     struct Page(Arc<Mutex<Vec<u8>>>);

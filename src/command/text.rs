@@ -1,41 +1,22 @@
-//! Plans and passes as tables.
+//! Plans and passes as text that fits a terminal of 80 columns.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use comfy_table::{ContentArrangement, Table, presets};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::gc::{Kept, Plan, Subject, Target};
-use crate::model::{Images, Pods};
+use crate::model::{Images, Pods, short_span};
 use crate::observe::Look;
 use crate::report::{Outcome, Pass};
 
-/// Rows of a table for people; the rest is counted. JSON has all.
-const ROWS_MAX: usize = 200;
-
-const HEADER: [&str; 9] = [
-    "VERDICT",
-    "REASON",
-    "TARGET",
-    "NAMESPACE/POD",
-    "NAME",
-    "#",
-    "AGE",
-    "POD IS",
-    "ID",
-];
-
-const IMAGES_HEADER: [&str; 8] = [
-    "VERDICT",
-    "REASON",
-    "TARGET",
-    "NAME",
-    "SIZE",
-    "LAST USED",
-    "FIRST SEEN",
-    "ID",
-];
+/// Rows that are shown unless all are asked for.
+const ROWS: usize = 20;
+/// The narrowest terminal that is still usual.
+const COLUMNS: usize = 80;
+/// What a row leaves for the object's name.
+const NAME_COLUMNS: usize = 28;
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
@@ -46,63 +27,155 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Shows a plan to a person: what goes, with `all` also what stays, and the counts of both.
+/// Shows a plan to a person: the counts, then what goes, pod by pod; with `all` every row, what stays
+/// too, and what each verdict rests on.
 pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
-    let mut text = String::new();
-    let removed = plan
-        .removals
-        .iter()
-        .map(|r| (&r.subject, "remove", r.reason.label().to_owned()));
-    let kept = plan
-        .kept
-        .iter()
-        .map(|k| (&k.subject, "keep", keep_reason(k, plan.taken_at)));
-    let shown = removed.chain(kept.take(if all { usize::MAX } else { 0 }));
-    let mut rows = table(&HEADER);
-    let mut images = table(&IMAGES_HEADER);
-    let mut count = 0;
-    for (subject, verdict, reason) in shown {
-        count += 1;
-        if count > ROWS_MAX {
-            continue;
-        }
-        match subject.target {
-            Target::Images => images.add_row(image_row(plan, subject, verdict, reason)),
-            Target::Containers | Target::Sandboxes | Target::Logs => {
-                rows.add_row(row(subject, verdict, reason))
-            }
-        };
-    }
-    for table in [rows, images].into_iter().filter(|table| !table.is_empty()) {
-        text.push_str(&table.trim_fmt());
-        text.push('\n');
-    }
-    if count > ROWS_MAX {
-        text.push_str(&format!(
-            "... and {} more; --output json has all\n",
-            count - ROWS_MAX
-        ));
-    }
+    let mut text = counts(plan);
     for line in unknown(plan, look) {
         text.push_str(&format!("\n{line}\n"));
     }
-    if plan.summary.contains_key(&Target::Logs) {
-        for why in &look.logs.unread {
-            text.push_str(&format!("\nlogs could not be read: {why}\n"));
+    let removed = plan.removals.iter().map(|removal| Row {
+        subject: &removal.subject,
+        verdict: "remove",
+        reason: removal.reason.label(),
+        detail: removal.detail.clone(),
+    });
+    let kept = plan.kept.iter().map(|kept| Row {
+        subject: &kept.subject,
+        verdict: "keep",
+        reason: kept.reason.label(),
+        detail: quarantine(kept, plan.taken_at).unwrap_or_else(|| kept.detail.clone()),
+    });
+    let shown: Vec<Row<'_>> = if all {
+        removed.chain(kept).collect()
+    } else {
+        removed.take(ROWS).collect()
+    };
+    if shown.is_empty() {
+        return text;
+    }
+    text.push_str(&format!(
+        "\n  {:<7} {:<15} {:<NAME_COLUMNS$} {:<9} ID\n",
+        "VERDICT", "REASON", "WHAT", "AGE"
+    ));
+    for (title, rows) in by_pod(&shown) {
+        text.push_str(&format!("{title}\n"));
+        for row in rows {
+            row.write(plan.taken_at, all, &mut text);
         }
     }
-    text.push('\n');
+    let left_out = plan.removals.len().saturating_sub(ROWS);
+    if !all && left_out > 0 {
+        text.push_str(&format!(
+            "\n... and {left_out} more that would go: --all shows them, and what stays and why\n"
+        ));
+    }
+    text
+}
+
+/// One object of a plan.
+struct Row<'a> {
+    subject: &'a Subject,
+    verdict: &'static str,
+    reason: &'static str,
+    detail: String,
+}
+
+impl Row<'_> {
+    fn write(&self, now: Timestamp, with_detail: bool, text: &mut String) {
+        let (subject, kind) = (self.subject, self.kind());
+        let name = match subject.target {
+            Target::Containers => format!("{kind} {} #{}", subject.name, subject.attempt),
+            Target::Sandboxes => format!("{kind} #{}", subject.attempt),
+            Target::Logs => format!("{kind} {}", subject.name),
+            Target::Images => subject.name.to_string(),
+        };
+        let line = format!(
+            "  {:<7} {:<15} {:<NAME_COLUMNS$} {:<9} {}",
+            self.verdict,
+            self.reason,
+            clipped(&name, NAME_COLUMNS),
+            short_span(SignedDuration::from_secs(subject.age_seconds)),
+            self.short_id(),
+        );
+        text.push_str(line.trim_end());
+        text.push('\n');
+        if subject.target == Target::Logs {
+            // A path says nothing by its beginning.
+            text.push_str(&format!("      {}\n", subject.id));
+        }
+        if subject.target == Target::Images {
+            text.push_str(&format!("      {}\n", image_words(subject, now)));
+        }
+        if with_detail && !self.detail.is_empty() {
+            text.push_str(&wrapped(&self.detail, ' ', 6));
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.subject.target {
+            Target::Containers => "container",
+            Target::Sandboxes => "sandbox",
+            Target::Logs => "log",
+            Target::Images => "image",
+        }
+    }
+
+    fn short_id(&self) -> String {
+        let id = &self.subject.id;
+        match self.subject.target {
+            Target::Logs => String::new(),
+            Target::Containers | Target::Sandboxes | Target::Images => id
+                .strip_prefix("sha256:")
+                .unwrap_or(id)
+                .chars()
+                .take(12)
+                .collect(),
+        }
+    }
+
+    fn title(&self) -> String {
+        let Some(pod) = &self.subject.pod else {
+            return match self.subject.target {
+                Target::Images => "images".to_owned(),
+                Target::Logs => "logs".to_owned(),
+                Target::Containers | Target::Sandboxes => "not of the kubelet".to_owned(),
+            };
+        };
+        let state = serde_json::to_string(&self.subject.pod_state).unwrap_or_default();
+        let state = state.trim_matches('"');
+        let name = clipped(
+            &format!("{}/{}", pod.namespace, pod.name),
+            COLUMNS - state.len() - 3,
+        );
+        format!("{name} ({state})")
+    }
+}
+
+/// Groups rows by their pods, in the order in which pods come first.
+fn by_pod<'a>(rows: &'a [Row<'a>]) -> Vec<(String, Vec<&'a Row<'a>>)> {
+    let mut places = BTreeMap::new();
+    let mut groups: Vec<(String, Vec<&Row<'_>>)> = Vec::new();
+    for row in rows {
+        let title = row.title();
+        let key = (row.subject.pod.as_ref().map(|pod| &pod.uid), title.clone());
+        let place = *places.entry(key).or_insert_with(|| {
+            groups.push((title, Vec::new()));
+            groups.len() - 1
+        });
+        if let Some((_, group)) = groups.get_mut(place) {
+            group.push(row);
+        }
+    }
+    groups
+}
+
+/// Says for each target how many go and stay, and for which reasons.
+fn counts(plan: &Plan) -> String {
+    let mut text = String::new();
     for (target, summary) in &plan.summary {
-        let remove: Vec<String> = summary
-            .remove
-            .iter()
-            .map(|(why, n)| format!("{} {n}", why.label()))
-            .collect();
-        let keep: Vec<String> = summary
-            .keep
-            .iter()
-            .map(|(why, n)| format!("{} {n}", why.label()))
-            .collect();
+        let remove = reasons(summary.remove.iter().map(|(why, n)| (why.label(), n)));
+        let keep = reasons(summary.keep.iter().map(|(why, n)| (why.label(), n)));
         text.push_str(&line(
             *target,
             "remove",
@@ -112,6 +185,37 @@ pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
         text.push_str(&line(*target, "keep", summary.keep.values().sum(), &keep));
     }
     text
+}
+
+fn reasons<'a>(counts: impl Iterator<Item = (&'a str, impl Display)>) -> Vec<String> {
+    counts.map(|(why, n)| format!("{why} {n}")).collect()
+}
+
+/// Breaks a text into lines after `mark`s, each indented.
+fn wrapped(text: &str, mark: char, indent: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for part in text.split_inclusive(mark) {
+        match lines.last_mut() {
+            Some(line)
+                if indent + line.chars().count() + part.trim_end().chars().count() <= COLUMNS =>
+            {
+                line.push_str(part);
+            }
+            _ => lines.push(part.to_owned()),
+        }
+    }
+    let indented = lines
+        .iter()
+        .map(|line| format!("{:indent$}{}\n", "", line.trim_end()));
+    indented.collect()
+}
+
+fn clipped(text: &str, columns: usize) -> String {
+    if text.chars().count() <= columns {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(columns - 1).collect();
+    format!("{start}…")
 }
 
 /// Says what the look behind a plan did not see: it may be why things stay.
@@ -144,73 +248,42 @@ fn line(target: Target, verdict: &str, count: usize, reasons: &[String]) -> Stri
     } else {
         format!(" ({})", reasons.join(", "))
     };
-    format!("{target}: {verdict} {count}{reasons}\n")
+    let text = format!("{target}: {verdict} {count}{reasons}");
+    if text.len() <= COLUMNS {
+        return format!("{text}\n");
+    }
+    let (first, rest) = text.split_once('(').unwrap_or((&text, ""));
+    format!(
+        "{}\n{}",
+        first.trim_end(),
+        wrapped(&format!("({rest}"), ' ', 4)
+    )
 }
 
-/// Returns the reason, and of what failed to go also how and when it is tried again.
-fn keep_reason(kept: &Kept, now: Timestamp) -> String {
-    let reason = kept.reason.label();
-    let Some(known) = &kept.quarantine else {
-        return reason.to_owned();
-    };
-    let left = Duration::try_from(known.next_try.duration_since(now)).unwrap_or_default();
-    let left = Duration::from_secs(left.as_secs());
-    let (class, left) = (known.class.label(), short_age(left));
-    format!("{reason} ({class}, next try in {left})")
+/// Returns of what failed to go how it failed and when it is tried again.
+fn quarantine(kept: &Kept, now: Timestamp) -> Option<String> {
+    let known = kept.quarantine.as_ref()?;
+    let (class, left) = (
+        known.class.label(),
+        short_span(known.next_try.duration_since(now)),
+    );
+    Some(format!(
+        "{} ({class}, next try in {left})",
+        kept.reason.label()
+    ))
 }
 
-fn row(subject: &Subject, verdict: &str, reason: String) -> Vec<String> {
-    let pod = subject.pod.as_ref();
-    let id = match subject.target {
-        // A path says nothing by its beginning.
-        Target::Logs => subject.id.to_string(),
-        Target::Containers | Target::Sandboxes | Target::Images => {
-            subject.id.chars().take(13).collect()
-        }
-    };
-    let age = Duration::from_secs(u64::try_from(subject.age_seconds).unwrap_or(0));
-    let state = serde_json::to_string(&subject.pod_state).unwrap_or_default();
-    vec![
-        verdict.to_owned(),
-        reason,
-        subject.target.label().to_owned(),
-        pod.map_or_else(
-            || "-".to_owned(),
-            |pod| format!("{}/{}", pod.namespace, pod.name),
-        ),
-        if subject.name.is_empty() {
-            "-".to_owned()
-        } else {
-            subject.name.to_string()
-        },
-        subject.attempt.to_string(),
-        short_age(age),
-        state.trim_matches('"').to_owned(),
-        id,
-    ]
-}
-
-/// An image's age and use tell more than a pod would: the least recently used goes first.
-fn image_row(plan: &Plan, subject: &Subject, verdict: &str, reason: String) -> Vec<String> {
-    let ago = |then: Timestamp| {
-        let seconds = plan.taken_at.duration_since(then).as_secs().max(0);
-        let ago = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        format!("{} ago", short_age(ago))
-    };
-    let bare = subject.id.strip_prefix("sha256:").unwrap_or(&subject.id);
-    let name = Some(subject.name.as_str()).filter(|name| !name.is_empty());
-    vec![
-        verdict.to_owned(),
-        reason,
-        subject.target.label().to_owned(),
-        name.unwrap_or("-").to_owned(),
-        subject
-            .size_bytes
-            .map_or_else(|| "-".to_owned(), short_size),
-        subject.last_used_at.map_or_else(|| "never".to_owned(), ago),
-        ago(subject.created_at),
-        bare.chars().take(13).collect(),
-    ]
+/// The least recently used goes first: its use tells more than its age.
+fn image_words(subject: &Subject, now: Timestamp) -> String {
+    let ago = |then: Timestamp| format!("{} ago", short_span(now.duration_since(then)));
+    let size = subject
+        .size_bytes
+        .map_or_else(|| "-".to_owned(), short_size);
+    let used = subject.last_used_at.map_or_else(|| "never".to_owned(), ago);
+    format!(
+        "{size}, last used {used}, first seen {}",
+        ago(subject.created_at)
+    )
 }
 
 /// A size as `docker images` writes it, but in binary units.
@@ -232,12 +305,6 @@ fn short_size(bytes: u64) -> String {
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 
-/// The two largest units, as kubectl writes ages.
-fn short_age(age: Duration) -> String {
-    let text = humantime::format_duration(age).to_string();
-    text.split(' ').take(2).collect::<Vec<_>>().join("")
-}
-
 /// Shows a pass that is over.
 pub(super) fn pass_text(pass: &Pass) -> String {
     let header = [
@@ -248,15 +315,9 @@ pub(super) fn pass_text(pass: &Pass) -> String {
         "FAILED",
         "SKIPPED",
         "REMAINING",
-        "KEPT",
     ];
     let mut rows = table(&header);
     for (target, report) in &pass.targets {
-        let kept: Vec<String> = report
-            .kept
-            .iter()
-            .map(|(why, n)| format!("{} {n}", why.label()))
-            .collect();
         rows.add_row(vec![
             target.label().to_owned(),
             report.planned.to_string(),
@@ -265,7 +326,6 @@ pub(super) fn pass_text(pass: &Pass) -> String {
             report.failed.to_string(),
             report.skipped.to_string(),
             report.remaining.to_string(),
-            kept.join(", "),
         ]);
     }
     let outcome = pass.outcome.map_or("unfinished", Outcome::label);
@@ -274,7 +334,18 @@ pub(super) fn pass_text(pass: &Pass) -> String {
     } else {
         ""
     };
-    let mut text = format!("{}\n\n{outcome}{dry}\n", rows.trim_fmt());
+    let mut text = format!("{}\n", rows.trim_fmt());
+    for (target, report) in &pass.targets {
+        let kept = reasons(report.kept.iter().map(|(why, n)| (why.label(), n)));
+        let count: u64 = report.kept.values().sum();
+        text.push_str(&line(
+            *target,
+            "kept",
+            usize::try_from(count).unwrap_or(usize::MAX),
+            &kept,
+        ));
+    }
+    text.push_str(&format!("\n{outcome}{dry}\n"));
     let distinct: BTreeSet<&String> = pass.errors.iter().collect();
     for error in distinct {
         text.push_str(&format!("  {error}\n"));
@@ -285,6 +356,21 @@ pub(super) fn pass_text(pass: &Pass) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_breaks_between_reasons() {
+        let reasons: Vec<String> = (0..12).map(|n| format!("within-limits {n}")).collect();
+        let text = line(Target::Containers, "keep", 78, &reasons);
+        assert!(
+            text.starts_with("containers: keep 78\n    (within-limits 0, "),
+            "{text}"
+        );
+        assert!(
+            text.lines().all(|line| line.chars().count() <= COLUMNS),
+            "{text}"
+        );
+        assert!(text.ends_with("within-limits 11)\n"), "{text}");
+    }
 
     #[test]
     fn sizes_are_rounded_down_to_a_tenth() {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::detail::Details;
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
 use super::{
@@ -173,6 +174,7 @@ impl Plan {
             (Verdict::Remove(reason), Some(expected)) => self.removals.push(Removal {
                 subject,
                 reason,
+                detail: String::new(),
                 expected,
             }),
             // Nothing goes of which nobody knows what it is; no verdict says so.
@@ -180,6 +182,7 @@ impl Plan {
             (Verdict::Keep(reason), _) => self.kept.push(Kept {
                 subject,
                 reason,
+                detail: String::new(),
                 quarantine: None,
             }),
         }
@@ -191,6 +194,18 @@ impl Plan {
             if kept.reason == KeepReason::Quarantined {
                 kept.quarantine = known(&kept.subject.id);
             }
+        }
+    }
+
+    /// Tells of each object what its verdict rests on; the plan was made of this snapshot. For people: a
+    /// pass and a scrape have no use for it.
+    pub fn tell_details(&mut self, snapshot: &Snapshot, policy: &Policy) {
+        let details = Details::of(snapshot, policy, self);
+        for removal in &mut self.removals {
+            removal.detail = details.detail(&removal.subject, Verdict::Remove(removal.reason));
+        }
+        for kept in &mut self.kept {
+            kept.detail = details.detail(&kept.subject, Verdict::Keep(kept.reason));
         }
     }
 

@@ -22,7 +22,7 @@ pub enum KeepReason {
     Unmanaged,
     /// Its namespace or a label is protected.
     Protected,
-    /// It died less than `min_age` ago, or nobody knows when.
+    /// It died less than `min_age` ago, or its end is not known for long enough.
     TooYoung,
     /// It is the newest of a pod that may exist.
     Newest,
@@ -38,7 +38,7 @@ pub enum KeepReason {
     SandboxImage,
     /// A tag or digest of the image matches one of `policy.images.keep`.
     Keep,
-    /// Nobody needs the room that the image takes.
+    /// The file system needs no room, or other images make it.
     BelowThreshold,
     /// The log's pod exists.
     PodExists,

@@ -45,7 +45,7 @@ pub(super) async fn get(State(service): State<Service>, Id(id): Id) -> Response 
 fn explain(service: &Service, look: &Arc<Look>, plan: &Plan, id: &str) -> Result<Value, Problem> {
     let hit =
         |candidate: &str| candidate == id || (id.len() >= PREFIX_MIN && candidate.starts_with(id));
-    let judged: Vec<(&Subject, Verdict)> = judged(plan).collect();
+    let judged: Vec<Judged<'_>> = judged(plan).collect();
     let images = images(look);
     let is_hit = |subject: &Subject| match subject.target {
         Target::Images => {
@@ -58,12 +58,12 @@ fn explain(service: &Service, look: &Arc<Look>, plan: &Plan, id: &str) -> Result
     };
     let mut found: Vec<Value> = judged
         .iter()
-        .filter(|(subject, _)| is_hit(subject))
-        .map(|(subject, verdict)| object(service, look, subject, *verdict))
+        .filter(|(subject, _, _)| is_hit(subject))
+        .map(|judged| object(service, look, *judged))
         .collect();
     let mut uids: Vec<&str> = judged
         .iter()
-        .filter_map(|(subject, _)| subject.pod.as_ref())
+        .filter_map(|(subject, _, _)| subject.pod.as_ref())
         .map(|pod| pod.uid.as_str())
         .filter(|uid| hit(uid))
         .collect();
@@ -86,19 +86,17 @@ fn explain(service: &Service, look: &Arc<Look>, plan: &Plan, id: &str) -> Result
     }
 }
 
-fn judged(plan: &Plan) -> impl Iterator<Item = (&Subject, Verdict)> {
-    let removed = plan
-        .removals
-        .iter()
-        .map(|r| (&r.subject, Verdict::Remove(r.reason)));
-    removed.chain(
-        plan.kept
-            .iter()
-            .map(|k| (&k.subject, Verdict::Keep(k.reason))),
-    )
+/// An object, the verdict on it, and what that rests on.
+type Judged<'a> = (&'a Subject, Verdict, &'a str);
+
+fn judged(plan: &Plan) -> impl Iterator<Item = Judged<'_>> {
+    let removals = plan.removals.iter();
+    let removed = removals.map(|r| (&r.subject, Verdict::Remove(r.reason), r.detail.as_str()));
+    let kept = plan.kept.iter();
+    removed.chain(kept.map(|k| (&k.subject, Verdict::Keep(k.reason), k.detail.as_str())))
 }
 
-fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -> Value {
+fn object(service: &Service, look: &Look, (subject, verdict, detail): Judged<'_>) -> Value {
     let kind = match subject.target {
         Target::Containers => "container",
         Target::Sandboxes => "sandbox",
@@ -125,6 +123,7 @@ fn object(service: &Service, look: &Look, subject: &Subject, verdict: Verdict) -
         "verdict": word,
         "reason": reason,
         "explanation": explanation,
+        "detail": detail,
         "pod_explanation": has_pod.then(|| pod_text(subject.pod_state, look)),
         "object": subject,
         "quarantine": quarantine,
@@ -157,17 +156,20 @@ fn image(image: &Image) -> Value {
     })
 }
 
-fn pod(service: &Service, look: &Look, judged: &[(&Subject, Verdict)], uid: &str) -> Value {
-    let of_pod = judged.iter().filter(|(subject, _)| {
+fn pod(service: &Service, look: &Look, judged: &[Judged<'_>], uid: &str) -> Value {
+    let of_pod = judged.iter().filter(|(subject, _, _)| {
         subject
             .pod
             .as_ref()
             .is_some_and(|pod| pod.uid.as_str() == uid)
     });
-    let state = of_pod.clone().map(|(subject, _)| subject.pod_state).next();
+    let state = of_pod
+        .clone()
+        .map(|(subject, _, _)| subject.pod_state)
+        .next();
     let objects: Vec<Value> = of_pod
         .take(OBJECTS_MAX)
-        .map(|(subject, verdict)| object(service, look, subject, *verdict))
+        .map(|judged| object(service, look, *judged))
         .collect();
     value!({
         "kind": "pod",
@@ -214,23 +216,23 @@ fn keep_text(reason: KeepReason) -> &'static str {
         KeepReason::Unmanaged => "it has none of the kubelet's labels: another tool made it",
         KeepReason::Protected => "its namespace or a label of it is protected (policy.protect)",
         KeepReason::TooYoung => {
-            "it is younger than min_age (a log: than grace), or nobody knows how old it is"
+            "it is younger than min_age (a log: than grace), or its age is not known yet"
         }
         KeepReason::Newest => {
             "it is the newest of its pod and name: without it the kubelet would run it again"
         }
         KeepReason::WithinLimits => "no limit of the policy asks for it",
         KeepReason::Quarantined => "it failed to go and is left alone until its next try",
-        KeepReason::InUse => {
-            "a container, in whatever state, or a volume uses the image, or nobody knows"
-        }
+        KeepReason::InUse => "a container, in whatever state, uses the image, or may use it",
         KeepReason::Pinned => "the runtime wants the image kept",
-        KeepReason::SandboxImage => "sandboxes are made from the image, or nobody knows",
+        KeepReason::SandboxImage => "sandboxes are made from the image, or may be",
         KeepReason::Keep => "a tag or digest of the image matches policy.images.keep",
-        KeepReason::BelowThreshold => "nobody needs the room that the image takes",
+        KeepReason::BelowThreshold => {
+            "the image file system needs no more room than it has or gets"
+        }
         KeepReason::PodExists => "its pod exists",
         KeepReason::ForeignName => "its name does not have the kubelet's shape",
-        KeepReason::TargetExists => "what the link names is there, or nobody knows",
+        KeepReason::TargetExists => "the log that the link names exists, or cannot be checked",
         KeepReason::NotAsked => {
             "the runtime was not asked about the link's container, or did not answer; or logs are \
              switched off"

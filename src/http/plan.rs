@@ -103,11 +103,13 @@ mod tests {
         let removal = |number| Removal {
             subject: subject(number),
             reason: RemoveReason::PodDeleted,
+            detail: String::new(),
             expected: Expected::Sandbox,
         };
         let stays = |number| Kept {
             subject: subject(number),
             reason: KeepReason::TooYoung,
+            detail: "created 1s ago".to_owned(),
             quarantine: None,
         };
         let mut summary = Summary::default();

@@ -72,7 +72,7 @@ pub fn dead_link(roots: &Roots, name: &str) -> Result<Done, Error> {
     match scan::target(roots, pods_root.as_ref(), &root, &c_name) {
         LinkTarget::Missing => {}
         LinkTarget::Exists | LinkTarget::Unknown => {
-            return Ok(Done::Changed("what it names is there, or nobody knows"));
+            return Ok(Done::Changed("what it names exists, or cannot be checked"));
         }
     }
     unlink(&root, &c_name, AtFlags::empty(), &path)?;

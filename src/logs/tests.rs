@@ -357,7 +357,7 @@ fn a_dead_link_goes_and_a_live_one_stays() {
         assert_eq!(dead_link(&host.roots, &name).unwrap(), Done::AlreadyGone);
         host.link(&name, &format!("{DIR}/app/0.log"));
         host.write(&format!("pods/{DIR}/app/0.log"), 1);
-        let there = Done::Changed("what it names is there, or nobody knows");
+        let there = Done::Changed("what it names exists, or cannot be checked");
         assert_eq!(dead_link(&host.roots, &name).unwrap(), there);
         fs::remove_file(host.at(&format!("pods/{DIR}/app/0.log"))).unwrap();
         assert_eq!(freed(&dead_link(&host.roots, &name).unwrap()), 0);

@@ -86,6 +86,7 @@ fn removal(number: u64) -> Removal {
     Removal {
         subject,
         reason: RemoveReason::PodDeleted,
+        detail: String::new(),
         expected: crate::gc::Expected::Sandbox,
     }
 }

@@ -21,6 +21,7 @@ fn removal(id: &str) -> Removal {
             size_bytes: None,
         },
         reason: RemoveReason::PodDeleted,
+        detail: String::new(),
         expected: Expected::Sandbox,
     }
 }

@@ -100,6 +100,59 @@ async fn plan_shows_a_table_and_removes_nothing() {
 }
 
 #[tokio::test]
+async fn a_long_plan_begins_with_its_counts_and_fits_80_columns() {
+    let node = Bare::start(nodes::litter(30), &json!({}));
+    let args = ["plan", "--target", "containers", "--target", "sandboxes"];
+    let output = node.run(&args).await;
+    let shown = text(&output.stdout);
+    let rows = |shown: &str| {
+        shown
+            .lines()
+            .filter(|line| line.starts_with("  remove "))
+            .count()
+    };
+    assert!(
+        shown.starts_with("containers: remove 30 (pod-deleted 30)\n"),
+        "{shown}"
+    );
+    assert_eq!(rows(&shown), 20, "{shown}");
+    assert!(
+        shown.contains("... and 40 more that would go: --all shows them"),
+        "{shown}"
+    );
+    // Each pod stands once, above what is its own.
+    assert_eq!(
+        shown.matches("default/old-0 (deleted)\n").count(),
+        1,
+        "{shown}"
+    );
+    let all = text(&node.run(&[&args[..], &["--all"]].concat()).await.stdout);
+    assert_eq!(rows(&all), 60, "{all}");
+    assert!(all.contains("the runtime says that it runs"), "{all}");
+    for line in shown.lines().chain(all.lines()) {
+        assert!(
+            line.chars().count() <= 80 && !line.contains('\x1b'),
+            "{line}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_command_says_what_it_waits_for() {
+    let node = Bare::start(nodes::litter(1), &json!({ "pods": { "settle": "1s" } }));
+    for args in [&["plan"][..], &["gc"]] {
+        let output = node.run(args).await;
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("waiting 1 s for the pod list to settle (pods.settle)"),
+            "{said}"
+        );
+        assert!(text(&output.stdout).contains("pod-deleted") || args == ["gc"]);
+    }
+    assert_eq!(node.sim.calls().len(), 2);
+}
+
+#[tokio::test]
 async fn plan_as_json_is_what_the_api_answers() {
     let node = Bare::start(nodes::litter(2), &json!({}));
     let output = node

@@ -1,6 +1,6 @@
 //! `GET /api/v1/explain/{id}`.
 
-use crisweep::sim::{PodSpec, hours};
+use crisweep::sim::{PodSpec, hours, seconds};
 use serde_json::{Value, json};
 
 use crate::support::{Rig, nodes};
@@ -118,6 +118,102 @@ async fn a_beginning_is_enough_unless_it_is_short_or_ambiguous() {
     rig.get("/api/v1/explain/aaaaaaaa-0000")
         .await
         .refused(400, "ambiguous: 2 ids");
+}
+
+/// One of each that a detail tells apart.
+async fn holders() -> Rig {
+    let crash = PodSpec::new("crash")
+        .exited("app", 0, hours(3))
+        .exited("app", 1, hours(2))
+        .running("app", 2);
+    let node = nodes::litter(1)
+        .pod(crash)
+        .pod(PodSpec::new("waits").exited("app", 0, hours(1)))
+        .pod(
+            PodSpec::new("done")
+                .exited("app", 0, hours(1))
+                .not_ready()
+                .succeeded(),
+        )
+        .pod(PodSpec::new("fresh").exited("app", 0, seconds(30)));
+    let policy = json!({ "policy": { "containers": { "min_age": "10m" } } });
+    Rig::start(node, policy).await
+}
+
+#[tokio::test]
+async fn a_detail_names_what_holds_an_object_or_why_it_goes() {
+    let rig = holders().await;
+    let container = |name: &str| rig.sim.container_id(name).unwrap();
+    let short = |id: &str| id[..12].to_owned();
+    let (newer, dead) = (
+        container("default/crash/app#2"),
+        container("default/done/app#0"),
+    );
+    let newer = format!(
+        "container {} (app attempt 2, running) is a newer record of it",
+        short(&newer)
+    );
+    let holder = format!(
+        "container {} (app attempt 0, exited) is in it",
+        short(&dead)
+    );
+    let sandbox = rig.sim.sandbox_id("default/done#0").unwrap();
+    for (id, reason, words) in [
+        (
+            container("default/crash/app#0"),
+            "superseded",
+            newer.as_str(),
+        ),
+        (
+            container("default/crash/app#1"),
+            "within-limits",
+            "max_per_container keeps 1",
+        ),
+        (
+            container("default/waits/app#0"),
+            "newest",
+            "the kubelet would run it again; its pod is active",
+        ),
+        (dead, "newest", "the pod finished, and max_dead keeps 200"),
+        (
+            container("default/fresh/app#0"),
+            "too-young",
+            "ago; policy.containers.min_age is 10m",
+        ),
+        (
+            container("default/old-0/app#0"),
+            "pod-deleted",
+            "its pod is deleted",
+        ),
+        (sandbox, "has-containers", holder.as_str()),
+    ] {
+        let value = explain(&rig, &id).await;
+        assert_eq!(value["reason"], reason, "{value:#}");
+        assert!(
+            value["detail"].as_str().unwrap().contains(words),
+            "{value:#}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_object_of_a_plan_has_a_detail() {
+    let rig = holders().await;
+    let plan = rig.get("/api/v1/plan").await.json();
+    let rows = ["removals", "kept"].map(|list| plan[list].as_array().unwrap().clone());
+    let used = rows[1]
+        .iter()
+        .find(|row| row["reason"] == "in-use")
+        .unwrap();
+    assert!(
+        used["detail"].as_str().unwrap().contains("uses it"),
+        "{used}"
+    );
+    for row in rows.iter().flatten() {
+        let detail = row["detail"].as_str().unwrap();
+        assert!(!detail.is_empty() && detail.len() < 310, "{row}");
+        assert!(!detail.contains("nobody"), "{row}");
+    }
 }
 
 #[tokio::test]

@@ -132,7 +132,7 @@ async fn the_command_knows_the_services_ages_and_writes_none() {
     let table = run(&[&args[..5], &["--all"]].concat()).await;
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(
-        table.contains("LAST USED") && table.contains(&tag(0)),
+        table.contains("last used") && table.contains(&tag(0)),
         "{table}"
     );
     assert!(

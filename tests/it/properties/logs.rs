@@ -276,6 +276,7 @@ fn forgeries(snapshot: &Snapshot, kept: &Kept) -> Vec<Removal> {
         .map(|reason| Removal {
             subject: kept.subject.clone(),
             reason: *reason,
+            detail: String::new(),
             expected: expected.clone(),
         })
         .collect()

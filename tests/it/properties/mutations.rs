@@ -27,6 +27,7 @@ pub(super) fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
     Removal {
         subject: kept.subject.clone(),
         reason,
+        detail: String::new(),
         expected,
     }
 }

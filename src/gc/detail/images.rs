@@ -1,0 +1,208 @@
+//! What holds an image, or why it goes, in words.
+
+use std::collections::BTreeMap;
+
+use super::super::{KeepReason, RemoveReason, Subject};
+use super::{Details, and_more, record, span};
+use crate::model::{
+    Container, ContainerImage, Coverage, Image, ImageAge, ImageMatcher, ImageNames, ImageStore,
+    Images, short_span,
+};
+
+/// Which containers use which images. Most containers share theirs with others.
+#[derive(Debug)]
+pub(super) struct Users<'a>(BTreeMap<&'a ContainerImage, User<'a>>);
+
+#[derive(Debug)]
+struct User<'a> {
+    container: &'a Container,
+    /// How many more use the same image.
+    others: usize,
+    matcher: ImageMatcher,
+}
+
+impl<'a> Users<'a> {
+    pub(super) fn of(containers: impl Iterator<Item = &'a Container>) -> Self {
+        let mut users: BTreeMap<&ContainerImage, User<'_>> = BTreeMap::new();
+        for container in containers {
+            let image = &*container.image;
+            if let Some(user) = users.get_mut(image) {
+                user.others += 1;
+                continue;
+            }
+            let user = User {
+                container,
+                others: 0,
+                matcher: ImageMatcher::new(image.names.iter().map(String::as_str)),
+            };
+            users.insert(image, user);
+        }
+        Self(users)
+    }
+
+    fn of_image(&self, image: &Image) -> Option<String> {
+        let mut users = self.0.values().filter(|user| user.matcher.matches(image));
+        let first = users.next()?;
+        let others = first.others + users.map(|user| 1 + user.others).sum::<usize>();
+        let more = and_more(others);
+        Some(format!("{} uses it{more}", record(first.container)))
+    }
+
+    fn silent(&self) -> Option<String> {
+        let (_, user) = self.0.iter().find(|(image, _)| image.names.is_empty())?;
+        let (container, more) = (record(user.container), and_more(user.others));
+        Some(format!(
+            "{container}{more} has not told which image it uses"
+        ))
+    }
+}
+
+impl Details<'_> {
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "only the reasons of this target come here"
+    )]
+    pub(super) fn kept_image(&self, subject: &Subject, reason: KeepReason) -> String {
+        let (Some(image), Images::Known(store)) =
+            (self.images.get(subject.id.as_str()), &self.snapshot.images)
+        else {
+            return reason.label().to_owned();
+        };
+        match reason {
+            KeepReason::InUse => self.user_of(image, store),
+            KeepReason::Pinned => {
+                "the runtime lists it, or a record of the same id, as pinned".to_owned()
+            }
+            KeepReason::SandboxImage => self.sandbox_image(image, store),
+            KeepReason::Keep => self.keep_pattern(image),
+            KeepReason::TooYoung => self.young_image(subject, store),
+            KeepReason::BelowThreshold => self.no_room_wanted(store),
+            other => other.label().to_owned(),
+        }
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "only the reasons of this target come here"
+    )]
+    pub(super) fn removed_image(&self, subject: &Subject, reason: RemoveReason) -> String {
+        let rules = &self.policy.images;
+        let unused = match subject.last_used_at {
+            Some(at) => format!("last used {} ago", short_span(self.snapshot.age(at))),
+            None => format!(
+                "not used since it was first seen {} ago",
+                short_span(self.snapshot.age(subject.created_at))
+            ),
+        };
+        let limit = match reason {
+            RemoveReason::Age => rules.max_age.map(|age| ("policy.images.max_age", age)),
+            RemoveReason::Unused => rules
+                .prune_unused_after
+                .map(|age| ("policy.images.prune_unused_after", age)),
+            _ => None,
+        };
+        match limit {
+            Some((key, age)) => format!("{unused}; {key} is {}", span(age)),
+            None => format!(
+                "{unused}; the image file system is above its high mark ({} %)",
+                rules.high_threshold_percent
+            ),
+        }
+    }
+
+    fn user_of(&self, image: &Image, store: &ImageStore) -> String {
+        if let Some(user) = self.users.of_image(image) {
+            return user;
+        }
+        match &store.volume_images {
+            ImageNames::Known(names)
+                if ImageMatcher::new(names.iter().map(String::as_str)).matches(image) =>
+            {
+                "a container has it mounted as a volume".to_owned()
+            }
+            ImageNames::Unknown(why) => {
+                format!("which images containers have mounted is not known: {why}")
+            }
+            ImageNames::Known(_) if self.snapshot.seen.containers != Coverage::Whole => {
+                "the list of containers is incomplete: an unseen one may use it".to_owned()
+            }
+            ImageNames::Known(_) => self
+                .users
+                .silent()
+                .unwrap_or_else(|| "another record of the same image id is in use".to_owned()),
+        }
+    }
+
+    fn sandbox_image(&self, image: &Image, store: &ImageStore) -> String {
+        match &store.sandbox_images {
+            ImageNames::Unknown(why) => format!("what sandboxes are made from is not known: {why}"),
+            ImageNames::Known(names)
+                if ImageMatcher::new(names.iter().map(String::as_str)).matches(image) =>
+            {
+                "the runtime's configuration or a sandbox names it".to_owned()
+            }
+            ImageNames::Known(_) if self.snapshot.seen.sandboxes < Coverage::Living => {
+                "the list of sandboxes is incomplete: an unseen one may be made from it".to_owned()
+            }
+            ImageNames::Known(_) => {
+                "it is called pause, and the runtime does not say what sandboxes are made from"
+                    .to_owned()
+            }
+        }
+    }
+
+    fn keep_pattern(&self, image: &Image) -> String {
+        let patterns = || self.policy.images.keep.iter();
+        let names = image.repo_tags.iter().chain(&image.repo_digests);
+        let hit = names.flat_map(|name| patterns().map(move |pattern| (name, pattern)));
+        hit.clone()
+            .find(|(name, pattern)| pattern.matches(name))
+            .map_or_else(
+                || "another record of the same image id matches policy.images.keep".to_owned(),
+                |(name, pattern)| {
+                    format!("{name} matches policy.images.keep: {}", pattern.as_str())
+                },
+            )
+    }
+
+    fn young_image(&self, subject: &Subject, store: &ImageStore) -> String {
+        let unseen = ImageAge {
+            first_seen: self.snapshot.taken_at,
+            last_used: None,
+        };
+        let age = store
+            .ages
+            .get(subject.id.as_str())
+            .copied()
+            .unwrap_or(unseen);
+        if age.last_used.is_some_and(|at| at > self.snapshot.taken_at) {
+            return "it was used after this look, or a clock was set back".to_owned();
+        }
+        let minimum = self.policy.images.min_age;
+        self.young(
+            "first seen",
+            age.first_seen,
+            "policy.images.min_age",
+            minimum,
+        )
+    }
+
+    fn no_room_wanted(&self, store: &ImageStore) -> String {
+        let rules = &self.policy.images;
+        let Some(usage) = store.filesystem else {
+            return "the image file system could not be measured, so that no room is made"
+                .to_owned();
+        };
+        if !rules.enabled {
+            return "policy.images.enabled is off".to_owned();
+        }
+        let used = 100.0 * usage.used_ratio();
+        let (high, low) = (rules.high_threshold_percent, rules.low_threshold_percent);
+        if used < f64::from(high) {
+            return format!(
+                "the image file system is {used:.0} % full; room is made from {high} % on"
+            );
+        }
+        format!("images that were unused for longer make the room down to {low} %")
+    }
+}
