@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Deserialize;
 
 use crate::gc::{Target, Targets};
+use crate::metrics::Metrics;
 use crate::report::{AlertInfo, AlertResult};
 
 /// A fingerprint or start may be this long: Alertmanager's have 16 and some 30 characters. They are
@@ -50,10 +51,13 @@ pub fn judge(
         None | Some("") => {}
         Some(other) if other == node => {}
         Some(other) => {
-            return Err((
-                AlertResult::OtherNode,
-                Some(format!("it is about node \"{other}\"")),
-            ));
+            let mut why = format!("it is about node \"{other}\"");
+            if is_similar(node, other) {
+                why.push_str(&format!(
+                    "; this node is \"{node}\" (node.name): give both the same name"
+                ));
+            }
+            return Err((AlertResult::OtherNode, Some(why)));
         }
     }
     if !routes.is_empty() {
@@ -83,6 +87,27 @@ pub fn judge(
             AlertResult::BadTarget,
             Some(format!("label `crisweep`: {error}")),
         )),
+    }
+}
+
+/// Says whether two different names have the same host, one of them without its domain.
+fn is_similar(node: &str, other: &str) -> bool {
+    let host = |name: &str| name.split('.').next().unwrap_or_default().to_lowercase();
+    let is_short = |name: &str| !name.contains('.');
+    node != other && host(node) == host(other) && is_short(node) != is_short(other)
+}
+
+/// Counts an alert about a node of nearly this one's name, and says so once.
+pub fn note_similar(metrics: &Metrics, node: &str, alert: &Alert) {
+    let Some(other) = alert.labels.get("node").filter(|it| is_similar(node, it)) else {
+        return;
+    };
+    if metrics.similar_node() == 0 {
+        tracing::warn!(
+            node,
+            alert.node = other.as_str(),
+            "alerts name this node with another domain, and are not obeyed: give both the same name (node.name)"
+        );
     }
 }
 
@@ -165,6 +190,21 @@ mod tests {
         assert!(of_node("node-1").is_ok());
         assert!(of_node("").is_ok());
         assert_eq!(of_node("node-10"), Err(AlertResult::OtherNode));
+        assert_eq!(of_node("node-1.example.com"), Err(AlertResult::OtherNode));
+    }
+
+    #[test]
+    fn names_that_differ_by_a_domain_are_similar() {
+        let pairs = [("n1", "n1.example.com"), ("n1.example.com", "N1")];
+        assert!(pairs.iter().all(|(node, other)| is_similar(node, other)));
+        for (node, other) in [
+            ("n1", "n10.example.com"),
+            ("n1", "n1"),
+            ("n1.a", "n1.b"),
+            ("n1", ""),
+        ] {
+            assert!(!is_similar(node, other), "{node} {other}");
+        }
     }
 
     #[test]

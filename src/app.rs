@@ -1,6 +1,8 @@
 //! Builds each part once, binds, spawns, drains. Holds no logic of its own.
 
 mod pod_source;
+mod settings;
+mod triggers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,24 +12,21 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use crate::alert::Route;
 use crate::config::{Config, Mode};
 use crate::cri::discover::{Places, discover};
 use crate::gc::gate::Brakes;
 use crate::http::serve::Stop;
-use crate::http::{self, Fixed, Live, Service};
+use crate::http::{self, Fixed, Service};
 use crate::metrics::Metrics;
 use crate::observe::Observer;
 use crate::pass::{Rules, Runner};
 use crate::pods::PodSource;
-use crate::poll::{self, Desk, Poll};
 use crate::quarantine::{BackOff, Quarantine};
 use crate::state::{History, Journal, Opened};
-use crate::thresholds::{Marks, Watch};
 use crate::worker::Worker;
 use crate::{cri, logs, telemetry};
 
@@ -73,7 +72,8 @@ pub async fn serve(
     let brakes = gate_brakes(&config);
     let worker = Worker::new(runner.clone(), rules(&config), brakes, shutdown.clone());
     worker.restore(history);
-    let service = service(&config, &runner, worker.clone(), reload);
+    let (settings, changes) = watch::channel(Arc::new(config.clone()));
+    let service = service(&config, &runner, worker.clone(), reload, settings);
     let router = http::router(service.clone());
     let permits = http::serve::permits();
     let mut tasks = JoinSet::new();
@@ -90,7 +90,7 @@ pub async fn serve(
     tasks.spawn(async move {
         until.run_until_cancelled(looking).await;
     });
-    spawn_triggers(&mut tasks, &config, &service, &shutdown);
+    tasks.spawn(triggers::run(changes, service.clone(), shutdown.clone()));
     let working = tokio::spawn(async move { worker.run().await });
     let name = stop_asked(signals, &service).await;
     tracing::info!(
@@ -128,48 +128,6 @@ async fn remember(config: &Config, runner: &mut Runner) -> anyhow::Result<Histor
     Ok(opened.history)
 }
 
-/// Starts what asks for passes by itself, as far as it is configured.
-fn spawn_triggers(
-    tasks: &mut JoinSet<()>,
-    config: &Config,
-    service: &Service,
-    shutdown: &CancellationToken,
-) {
-    if config.thresholds.enabled {
-        let watch = Watch {
-            marks: marks(config),
-            interval: config.thresholds.interval,
-            observer: service.observer.clone(),
-            worker: service.worker.clone(),
-        };
-        tasks.spawn(watch.run(shutdown.clone()));
-    }
-    if !config.alertmanager.poll.is_empty() {
-        let poll = Poll {
-            urls: config.alertmanager.poll.clone(),
-            interval: config.alertmanager.interval,
-            node: config.node_name.clone(),
-        };
-        let of_live = service.clone();
-        let desk = Desk {
-            routes: Arc::new(move || of_live.live().routes),
-            worker: service.worker.clone(),
-            metrics: service.metrics.clone(),
-        };
-        tasks.spawn(poll::run(poll, desk, shutdown.clone()));
-    }
-}
-
-fn marks(config: &Config) -> Marks {
-    let thresholds = &config.thresholds;
-    Marks {
-        exited_containers: thresholds.exited_containers,
-        not_ready_sandboxes: thresholds.not_ready_sandboxes,
-        list_limit_ratio: thresholds.list_limit_ratio,
-        image_fs_used_percent: thresholds.image_fs_used_percent,
-    }
-}
-
 /// Finds the runtime and builds what passes work with.
 ///
 /// # Errors
@@ -199,13 +157,8 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
         }
         .under(&config.runtime.host_root),
     });
-    let pods = PodSource::new(
-        pod_source::of(config),
-        config.policy.pods.settle,
-        config.runtime.timeout,
-    );
     let host_root = config.runtime.host_root.clone();
-    let observer = Observer::new(client.clone(), pods, host_root);
+    let observer = Observer::new(client.clone(), pods(config), host_root);
     observer.set_log_roots(log_roots(config));
     let metrics = Metrics::new(&config.node_name);
     let quarantine = Arc::new(Mutex::new(Quarantine::default()));
@@ -216,6 +169,15 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
         quarantine,
         journal: Journal::none(),
     })
+}
+
+/// Returns a pod source that has not answered yet.
+fn pods(config: &Config) -> PodSource {
+    PodSource::new(
+        pod_source::of(config),
+        config.policy.pods.settle,
+        config.runtime.timeout,
+    )
 }
 
 /// Opens the state directory, if there is to be one.
@@ -284,51 +246,25 @@ fn gate_brakes(config: &Config) -> Brakes {
     }
 }
 
-fn live(config: &Config) -> Live {
-    let routes = config.alerts.iter().map(|route| Route {
-        matches: route.matches.clone(),
-        targets: route.targets.clone(),
-    });
-    let mode = match config.mode {
-        Mode::Enforce => "enforce",
-        Mode::Observe => "observe",
-    };
-    Live {
-        routes: routes.collect(),
-        mode,
-    }
-}
-
-fn service(config: &Config, runner: &Runner, worker: Worker, reload: Reload) -> Service {
-    let host_root = config.runtime.host_root.clone();
-    let reload = move |service: &Service| {
-        let mut config = reload()?;
-        // Not reloaded: what looks measure and what passes remove must lie on the same host.
-        config.runtime.host_root.clone_from(&host_root);
-        service
-            .worker
-            .set_rules(rules(&config), gate_brakes(&config));
-        service.observer.set_log_roots(log_roots(&config));
-        *service
-            .live
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = live(&config);
-        Ok(())
-    };
+fn service(
+    config: &Config,
+    runner: &Runner,
+    worker: Worker,
+    read: Reload,
+    settings: watch::Sender<Arc<Config>>,
+) -> Service {
+    let live = settings::live(config, Vec::new(), &runner.metrics);
     Service {
         worker,
         observer: runner.observer.clone(),
         metrics: runner.metrics.clone(),
         quarantine: Arc::clone(&runner.quarantine),
-        live: Arc::new(RwLock::new(live(config))),
+        live: Arc::new(RwLock::new(Arc::new(live))),
+        refused: Arc::default(),
         fixed: Arc::new(Fixed {
             node: config.node_name.clone(),
             endpoint: runner.client.endpoint().display().to_string(),
-            pod_source: pod_source::word(&config.pods.source),
-            trusted_hosts: config.web.trusted_hosts.clone(),
-            max_age: config.collect.max_age,
-            marks: marks(config),
-            reload: Box::new(reload),
+            reload: settings::reload(read, settings),
             started: Instant::now(),
             refusals: Fixed::refusals(),
             heavy: Fixed::heavy(),
@@ -422,12 +358,8 @@ async fn stop_asked(mut signals: Signals, service: &Service) -> &'static str {
         tokio::select! {
             _ = signals.terminate.recv() => return "SIGTERM",
             _ = signals.interrupt.recv() => return "SIGINT",
-            _ = signals.hangup.recv() => match (service.fixed.reload)(service) {
-                Ok(()) => tracing::info!("configuration reloaded"),
-                Err(error) => {
-                    tracing::error!(error, "the configuration was not reloaded; the old one stays");
-                }
-            },
+            // Told in log and metrics.
+            _ = signals.hangup.recv() => drop(service.reload()),
         }
     }
 }
@@ -446,5 +378,11 @@ pub fn set_up(
     };
     let config = load().map_err(anyhow::Error::msg)?;
     telemetry::init(&config.log).map_err(|error| anyhow::Error::msg(telemetry::chain(&error)))?;
+    for variable in &config.strange {
+        tracing::warn!(
+            variable,
+            "sets nothing: settings' variables begin with CRISWEEP__"
+        );
+    }
     Ok((config, Box::new(load)))
 }

@@ -9,6 +9,7 @@ mod keys;
 mod parse;
 mod pods;
 mod reader;
+mod reload;
 #[cfg(test)]
 mod tests;
 mod unfold;
@@ -28,6 +29,7 @@ use file::FILE_MAX;
 use given::Given;
 pub use parse::parse_duration;
 use reader::Reader;
+pub use reload::FIXED;
 
 /// The whole effective configuration. Keys, defaults and ranges: `docs/configuration.md`.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +64,8 @@ pub struct Config {
     pub web: Web,
     /// Logging.
     pub log: Log,
+    /// Environment variables that look like settings and are none.
+    pub strange: Vec<String>,
     /// Each key's value as it was written, for [`Config::effective_yaml`].
     effective: Vec<(&'static str, Given)>,
 }
@@ -411,17 +415,20 @@ impl Config {
 
     /// Returns the whole configuration in the file's shape; it loads again to the same.
     pub fn effective_yaml(&self) -> String {
-        let entries: Vec<_> = self
-            .effective
-            .iter()
-            .map(|(key, value)| (*key, value.to_yaml()))
-            .collect();
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _written = YamlEmitter::new(&mut text).dump(&reader::nest(&entries));
-        let body = text.strip_prefix("---\n").unwrap_or(&text);
-        format!("{body}\n")
+        yaml(&self.effective)
     }
+}
+
+fn yaml<'a>(entries: impl IntoIterator<Item = &'a (&'static str, Given)>) -> String {
+    let entries = entries.into_iter();
+    let entries: Vec<_> = entries
+        .map(|(key, value)| (*key, value.to_yaml()))
+        .collect();
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _written = YamlEmitter::new(&mut text).dump(&reader::nest(&entries));
+    let body = text.strip_prefix("---\n").unwrap_or(&text);
+    format!("{body}\n")
 }
 
 /// The process's environment, for [`Config::load`]. Names that are not UTF-8 are nobody's.

@@ -14,7 +14,7 @@ mod quarantine;
 pub mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -24,6 +24,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -56,6 +57,20 @@ pub struct Live {
     pub routes: Arc<[Route]>,
     /// The mode's name.
     pub mode: &'static str,
+    /// What the configuration says of where pod knowledge comes from.
+    pub pod_source: &'static str,
+    /// Host names that a request may be addressed to, besides addresses, `localhost` and the node.
+    pub trusted_hosts: Vec<String>,
+    /// How old a shared look may be.
+    pub max_age: Duration,
+    /// Where the marks of `thresholds` are.
+    pub marks: Marks,
+    /// The configuration's fingerprint.
+    pub hash: String,
+    /// When it was read.
+    pub loaded_at: Timestamp,
+    /// Keys whose new values wait for a restart.
+    pub needs_restart: Vec<&'static str>,
 }
 
 /// What a request handler works with.
@@ -70,13 +85,16 @@ pub struct Service {
     /// Sandboxes that are left alone.
     pub quarantine: Arc<Mutex<Quarantine>>,
     /// What a reload changes.
-    pub live: Arc<std::sync::RwLock<Live>>,
+    pub live: Arc<std::sync::RwLock<Arc<Live>>>,
+    /// Why the last reload was refused, if it was.
+    pub refused: Arc<Mutex<Option<String>>>,
     /// What does not change.
     pub fixed: Arc<Fixed>,
 }
 
-/// Reads the configuration again and puts it to work; the error names the key.
-pub type Reload = Box<dyn Fn(&Service) -> Result<(), String> + Send + Sync>;
+/// Reads the configuration again and puts it to work; returns the keys whose new values wait for a
+/// restart. The error names the key.
+pub type Reload = Box<dyn Fn(&Service) -> Result<Vec<&'static str>, String> + Send + Sync>;
 
 /// What stays as it was at the start.
 pub struct Fixed {
@@ -84,14 +102,6 @@ pub struct Fixed {
     pub node: String,
     /// The runtime's socket.
     pub endpoint: String,
-    /// What the configuration says of where pod knowledge comes from.
-    pub pod_source: &'static str,
-    /// Host names that a request may be addressed to, besides addresses, `localhost` and the node.
-    pub trusted_hosts: Vec<String>,
-    /// How old a shared look may be.
-    pub max_age: Duration,
-    /// Where the marks of `thresholds` are.
-    pub marks: Marks,
     /// Reads the configuration again.
     pub reload: Reload,
     /// When the service started.
@@ -224,7 +234,7 @@ async fn healthy() -> &'static str {
 async fn ready(State(service): State<Service>) -> Response {
     /// A probe must not hang with the runtime.
     const PATIENCE: Duration = Duration::from_millis(900);
-    let max_age = service.fixed.max_age.max(Duration::from_secs(1));
+    let max_age = service.live().max_age.max(Duration::from_secs(1));
     let look = tokio::time::timeout(PATIENCE, service.observer.shared(max_age)).await;
     let look = look.ok().and_then(Result::ok);
     let why = match look.or_else(|| service.observer.latest()) {
@@ -241,18 +251,15 @@ async fn ready(State(service): State<Service>) -> Response {
 }
 
 async fn reload(State(service): State<Service>) -> Response {
-    match (service.fixed.reload)(&service) {
-        Ok(()) => {
-            tracing::info!("configuration reloaded");
+    match service.reload() {
+        Ok(needs_restart) if needs_restart.is_empty() => {
             json(StatusCode::OK, &serde_json::json!({ "reloaded": true }))
         }
-        Err(error) => {
-            tracing::error!(
-                error,
-                "the configuration was not reloaded; the old one stays"
-            );
-            Problem::bad(error).into_response()
+        Ok(needs_restart) => {
+            let answer = serde_json::json!({ "reloaded": true, "needs_restart": needs_restart });
+            json(StatusCode::OK, &answer)
         }
+        Err(error) => Problem::bad(error).into_response(),
     }
 }
 
@@ -261,7 +268,7 @@ async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response
     let format = scrape::Format::from_accept(text("accept"));
     let timeout = scrape::timeout_from_header(text("x-prometheus-scrape-timeout-seconds"));
     let deadline = Instant::now() + timeout;
-    let look = service.observer.shared(service.fixed.max_age);
+    let look = service.observer.shared(service.live().max_age);
     let look = tokio::time::timeout_at(deadline, look)
         .await
         .ok()
@@ -291,7 +298,7 @@ async fn render(
             look: look.as_deref(),
             plan: plan.as_ref(),
             quarantined: &quarantined,
-            marks: &service.fixed.marks,
+            marks: &service.live().marks,
             metrics: &service.metrics,
         };
         let page = scrape::render(&input, format);
@@ -329,16 +336,46 @@ impl Service {
         look.snapshot(self.lock_quarantine().next_tries(look.taken_at))
     }
 
-    pub(crate) fn live(&self) -> Live {
-        self.live
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone()
+    /// Reads the configuration again and puts it to work.
+    ///
+    /// # Errors
+    /// What the configuration refuses; the old one stays.
+    pub fn reload(&self) -> Result<Vec<&'static str>, String> {
+        let result = (self.fixed.reload)(self);
+        let refused = result.as_ref().err().cloned();
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        match &result {
+            Ok(needs_restart) if needs_restart.is_empty() => {
+                tracing::info!("configuration reloaded");
+            }
+            Ok(needs_restart) => {
+                let keys = needs_restart.join(", ");
+                tracing::warn!(needs_restart = keys, "configuration reloaded");
+            }
+            Err(error) => {
+                self.metrics.reload_failed();
+                tracing::error!(
+                    error,
+                    "the configuration was not reloaded; the old one stays"
+                );
+            }
+        }
+        result
+    }
+
+    /// Replaces what a reload changes.
+    pub fn set_live(&self, live: Live) {
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+    }
+
+    /// Returns what a reload changes.
+    pub fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the shared look, as a handler needs it; never hangs with the runtime.
     async fn look(&self) -> Result<Arc<Look>, Problem> {
-        let look = self.observer.shared(self.fixed.max_age);
+        let look = self.observer.shared(self.live().max_age);
         match tokio::time::timeout(LOOK_PATIENCE, look).await {
             Ok(Ok(look)) => Ok(look),
             Ok(Err(error)) => Err(Problem::new(

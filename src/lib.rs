@@ -21,7 +21,7 @@
 //! | [`record`] | report | a pass as others see it |
 //! | [`pass`] | gc, logs, model, observe, cri, metrics, quarantine, record, report, state | one pass |
 //! | [`worker`] | pass, gc, record, report, state, telemetry | who may have a pass, one at a time |
-//! | [`alert`] | gc, report | what an alert asks of this node |
+//! | [`alert`] | gc, metrics, report | what an alert asks of this node |
 //! | [`poll`] | alert, gc, metrics, report, telemetry, worker | alerts asked for at Alertmanagers |
 //! | [`thresholds`] | gc, observe, report, worker | marks at which a pass comes by itself |
 //! | [`http`] | alert, config, memory, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report, telemetry, thresholds | the HTTP side |

@@ -4,6 +4,7 @@
 //! where few are worth a 0.
 
 mod labels;
+mod shown;
 mod stamp;
 mod table;
 
@@ -11,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -22,6 +24,7 @@ use crate::gc::gate::Hold;
 use crate::gc::{RemoveReason, Target};
 use crate::report::{AlertResult, Cause, FailureClass, Outcome, Pass, PollResult};
 use labels::Removed;
+use shown::Shown;
 use stamp::Stamp;
 use table::Table;
 
@@ -146,6 +149,12 @@ struct Series {
     state_write_failures: Counter,
     brakes: Table<Hold, Gauge>,
     breaker_trips: Counter,
+    similar_nodes: Counter,
+    mode: Shown,
+    config: Shown,
+    needs_restart: Shown,
+    reloaded_well: Gauge,
+    reloaded_at: Stamp,
 }
 
 impl Metrics {
@@ -169,6 +178,12 @@ impl Metrics {
             state_write_failures: Counter::default(),
             brakes: Table::showing(|_| true, Gauge::default),
             breaker_trips: Counter::default(),
+            similar_nodes: Counter::default(),
+            mode: Shown::new("mode"),
+            config: Shown::new("hash"),
+            needs_restart: Shown::new("key"),
+            reloaded_well: Gauge::default(),
+            reloaded_at: Stamp::default(),
         };
         let mut registry = Registry::with_prefix("crisweep");
         register_infos(&mut registry, node);
@@ -282,7 +297,36 @@ impl Metrics {
         }
     }
 
-    /// Counts a target that the circuit breaker ended in mid-pass.
+    /// Shows the configuration in force: which of the modes is, its fingerprint, the keys whose values wait
+    /// for a restart, and since when.
+    pub fn configured(
+        &self,
+        modes: &[(&str, bool)],
+        hash: &str,
+        needs_restart: &[&str],
+        at: Timestamp,
+    ) {
+        let series = &self.inner.series;
+        series.mode.set(modes.iter().copied());
+        series.config.set([(hash, true)]);
+        series
+            .needs_restart
+            .set(needs_restart.iter().map(|key| (*key, true)));
+        series.reloaded_well.set(1);
+        series.reloaded_at.set(at);
+    }
+
+    /// Shows that a reload failed; what was in force still is.
+    pub fn reload_failed(&self) {
+        self.inner.series.reloaded_well.set(0);
+    }
+
+    /// Counts an alert whose node has this node's name, but for a domain; returns how many there were.
+    pub fn similar_node(&self) -> u64 {
+        self.inner.series.similar_nodes.inc()
+    }
+
+    /// Counts a target that the circuit breaker ended.
     pub fn breaker_tripped(&self) {
         self.inner.series.breaker_trips.inc();
     }
@@ -357,6 +401,22 @@ impl Series {
         registry.register("brake_engaged", brakes, self.brakes);
         let trips = "Targets that the circuit breaker (gc.failure_ratio) ended in mid-pass";
         registry.register("circuit_breaker_trips", trips, self.breaker_trips);
+        let similar = "Alerts whose node is this one's name but for a domain; they are not obeyed";
+        registry.register("node_name_mismatches", similar, self.similar_nodes);
+        registry.register(
+            "mode",
+            "Whether passes remove (enforce) or only plan (observe)",
+            self.mode,
+        );
+        let hash = "Fingerprint of the configuration in force, without the node's name";
+        registry.register("config_info", hash, self.config);
+        let waiting = "Changed settings that a reload could not put in force";
+        registry.register("config_needs_restart", waiting, self.needs_restart);
+        let well = "Whether the last reload of the configuration was accepted";
+        registry.register("config_last_reload_successful", well, self.reloaded_well);
+        let at = "When the configuration in force was read";
+        let name = "config_last_reload_success_timestamp";
+        registry.register_with_unit(name, at, Unit::Seconds, self.reloaded_at);
     }
 }
 

@@ -10,6 +10,7 @@ mod filesystems;
 mod images;
 mod logs;
 mod pod_history;
+mod reload;
 mod sandbox_images;
 mod statuses;
 mod timings;
@@ -237,6 +238,8 @@ struct Inner {
     scanner: Scanner,
     flight: Mutex<Flight>,
     memory: tokio::sync::Mutex<Memory>,
+    /// The pod source that the next look takes over.
+    next_pods: Mutex<Option<PodSource>>,
     ages: Mutex<AgeBook>,
 }
 
@@ -277,6 +280,7 @@ impl Observer {
                 scanner: Scanner::new(),
                 flight,
                 memory,
+                next_pods: Mutex::default(),
                 ages,
             }),
         }
@@ -423,7 +427,7 @@ async fn arrival(mut receiver: watch::Receiver<Option<Arc<Look>>>) -> Result<Arc
 }
 
 async fn look(inner: &Inner, status_budget: Duration) -> Look {
-    let mut memory = inner.memory.lock().await;
+    let mut memory = inner.memory().await;
     let client = &inner.client;
     // Both clocks are read before the first call, so that ages err towards young.
     #[expect(

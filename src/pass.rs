@@ -39,6 +39,7 @@ use crate::state::Journal;
 use batch::{Executor, Until};
 use breaker::Share;
 use end::End;
+pub use end::Ran;
 use pressure::Gauge;
 use queue::{Next, Queue};
 use remove::{Gone, Hands};
@@ -51,6 +52,9 @@ const RUNTIME_LOSSES_MAX: u32 = 5;
 const RUNTIME_BACK_EVERY: Duration = Duration::from_millis(250);
 /// Removals that were given up at the end of a pass and are named in its report and in the log.
 const NAMED_MAX: usize = 10;
+
+/// How long a pass waits for the disk to say whether another crisweep works here.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a batch waits for the disk to have its intents, and a pass to have its end.
 pub const JOURNAL_PATIENCE: Duration = Duration::from_millis(250);
@@ -103,26 +107,6 @@ pub struct Runner {
     pub journal: Journal,
 }
 
-/// How a pass ran.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ran {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// The targets of which it kept due things only for a time, and how long that lasts from now on. A
-    /// pass that came by itself is followed by another one over them, once.
-    pub due_again: BTreeMap<Target, Duration>,
-}
-
-impl Ran {
-    /// Returns that of a pass that kept nothing only for a time.
-    pub fn ended(outcome: Outcome) -> Self {
-        Self {
-            outcome,
-            due_again: BTreeMap::new(),
-        }
-    }
-}
-
 impl Runner {
     /// Runs a pass to its end and returns how it ended. The record follows it all the way.
     pub async fn run(
@@ -145,9 +129,20 @@ impl Runner {
         }
         let dry_run = options.dry_run || rules.observe_only;
         record.update(|pass| pass.dry_run = dry_run);
+        let locked = if dry_run {
+            Ok(())
+        } else {
+            self.journal.locked(LOCK_PATIENCE).await
+        };
         self.journal.begun(&record.pass());
         let mut run = Run::new(self, record, &rules, shutdown);
-        let end = run.all(dry_run).await.err();
+        let end = match locked {
+            Ok(()) => run.all(dry_run).await.err(),
+            Err(held) => Some(End::NotAlone(held.to_string())),
+        };
+        if let Some(End::NoLook(_)) = end {
+            record.saw_nothing();
+        }
         Ran::ended(run.finish(end, dry_run).await)
     }
 }

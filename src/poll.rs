@@ -13,7 +13,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::alert::{Alert, Route, judge};
+use crate::alert::{Alert, Route, judge, note_similar};
 use crate::gc::gate::Options;
 use crate::metrics::Metrics;
 use crate::report::{AlertInfo, AlertResult, Cause, PollResult};
@@ -26,6 +26,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_MAX_BYTES: usize = 4 << 20;
 /// Alerts of one answer that are looked at; a node has a few.
 const ALERTS_MAX: usize = 1000;
+/// One in so many answers is followed by a question for this node's name with or without a domain.
+const SIMILAR_EVERY: u64 = 100;
 
 /// Whom to ask, and for what.
 #[derive(Clone, Debug)]
@@ -71,6 +73,8 @@ struct Peer {
     url: Url,
     asking: Asking,
     failing: bool,
+    /// Good ones, so far.
+    answers: u64,
 }
 
 /// What questions need beside the Alertmanagers.
@@ -111,10 +115,20 @@ pub async fn run(poll: Poll, desk: Desk, shutdown: CancellationToken) {
             let Some(peer) = peers.get_mut(index) else {
                 continue;
             };
+            let filter = format!("node=\"{}\"", poll.node);
             let answer = tokio::select! {
-                answer = ask(&client, &peer.url, &poll.node) => answer,
+                answer = ask(&client, &peer.url, &filter) => answer,
                 () = shutdown.cancelled() => return,
             };
+            if answer.is_ok() && peer.answers.is_multiple_of(SIMILAR_EVERY) {
+                let similar = tokio::select! {
+                    similar = ask_similar(&client, &peer.url, &poll.node) => similar,
+                    () = shutdown.cancelled() => return,
+                };
+                let few = similar.iter().take(ALERTS_MAX);
+                few.for_each(|alert| note_similar(&desk.metrics, &poll.node, alert));
+            }
+            peer.answers += u64::from(answer.is_ok());
             let resolved = peer.note(answer, &poll.node, &desk);
             for (key, alert) in resolved {
                 // The other half of an HA pair may still have it.
@@ -145,7 +159,15 @@ fn client(urls: &[String]) -> Result<reqwest::Client, reqwest::Error> {
     builder.tls_backend_preconfigured(none).build()
 }
 
-async fn ask(client: &reqwest::Client, url: &Url, node: &str) -> Result<Vec<Alert>, Error> {
+/// Asks for the alerts of a node whose name is this one's with or without a domain. They are not obeyed,
+/// but an operator must hear of them: nothing else would come.
+async fn ask_similar(client: &reqwest::Client, url: &Url, node: &str) -> Vec<Alert> {
+    let host = node.split('.').next().unwrap_or(node);
+    let filter = format!("node=~\"{host}([.].+)?\"");
+    ask(client, url, &filter).await.unwrap_or_default()
+}
+
+async fn ask(client: &reqwest::Client, url: &Url, filter: &str) -> Result<Vec<Alert>, Error> {
     let mut url = url.clone();
     url.path_segments_mut()
         .map_err(|()| Error::Url)?
@@ -153,7 +175,7 @@ async fn ask(client: &reqwest::Client, url: &Url, node: &str) -> Result<Vec<Aler
         .extend(["api", "v2", "alerts"]);
     url.query_pairs_mut()
         .clear()
-        .append_pair("filter", &format!("node=\"{node}\""))
+        .append_pair("filter", filter)
         .append_pair("active", "true")
         .append_pair("silenced", "false")
         .append_pair("inhibited", "false");
@@ -201,6 +223,7 @@ impl Peer {
             url: url.ok()?,
             asking: Asking::new(),
             failing: false,
+            answers: 0,
         })
     }
 
@@ -264,7 +287,10 @@ fn submit(alerts: &[Alert], node: &str, desk: &Desk) -> Asking {
                     alert: Some(info),
                 });
             }
-            Err(result) => desk.metrics.alert(result),
+            Err(result) => {
+                note_similar(&desk.metrics, node, alert);
+                desk.metrics.alert(result);
+            }
         }
     }
     for answer in desk.worker.submit(requests) {

@@ -1,6 +1,7 @@
 //! One pass as others see it, from the queue to its end: its state, its progress in lines, and the
 //! way to stop it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
@@ -20,6 +21,7 @@ pub struct Record {
     pass: watch::Sender<Pass>,
     lines: Mutex<Vec<String>>,
     cancel: CancellationToken,
+    saw_nothing: AtomicBool,
 }
 
 impl Record {
@@ -30,6 +32,7 @@ impl Record {
             pass: watch::Sender::new(pass),
             lines: Mutex::default(),
             cancel: CancellationToken::new(),
+            saw_nothing: AtomicBool::new(false),
         }
     }
 
@@ -91,6 +94,16 @@ impl Record {
     /// Asks the pass to stop: nothing more is tried, what is under way ends.
     pub fn cancel(&self) {
         self.cancel.cancel();
+    }
+
+    /// Notes that the pass ended because no look at the node was possible.
+    pub fn saw_nothing(&self) {
+        self.saw_nothing.store(true, Ordering::Relaxed);
+    }
+
+    /// Says whether the pass ended because no look at the node was possible.
+    pub fn has_seen_nothing(&self) -> bool {
+        self.saw_nothing.load(Ordering::Relaxed)
     }
 
     /// Returns the token that [`Self::cancel`] cancels.

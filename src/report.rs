@@ -200,11 +200,13 @@ pub enum AlertResult {
     Malformed,
     /// The queue is full or the service is going down.
     Unavailable,
+    /// Who brought it may not act. Counts calls: nothing of such a call is read.
+    Refused,
 }
 
 impl AlertResult {
     /// Every result.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Accepted,
         Self::Merged,
         Self::Duplicate,
@@ -216,6 +218,7 @@ impl AlertResult {
         Self::Braked,
         Self::Malformed,
         Self::Unavailable,
+        Self::Refused,
     ];
 
     /// Returns the result as metrics and the API write it.
@@ -232,6 +235,7 @@ impl AlertResult {
             Self::Braked => "braked",
             Self::Malformed => "malformed",
             Self::Unavailable => "unavailable",
+            Self::Refused => "refused",
         }
     }
 }

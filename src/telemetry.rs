@@ -5,12 +5,14 @@ mod line_limit;
 use std::error::Error as StdError;
 use std::ffi::OsStr;
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::reload::Handle;
 
 use crate::config::{Log, LogFormat};
 pub use line_limit::LineLimit;
@@ -40,8 +42,25 @@ pub fn init(log: &Log) -> Result<(), Error> {
     let stderr = std::io::stderr;
     let no_color = std::env::var_os("NO_COLOR");
     let colours = colours(stderr().is_terminal(), no_color.as_deref());
-    let subscriber = subscriber(log, stderr, colours)?;
-    tracing::subscriber::set_global_default(subscriber).map_err(Error::Taken)
+    let (subscriber, set) = subscriber(log, stderr, colours)?;
+    tracing::subscriber::set_global_default(subscriber).map_err(Error::Taken)?;
+    // The subscriber was set once, so this is too.
+    let _first = SET_LEVEL.set(set);
+    Ok(())
+}
+
+/// Changes the level of the log that was set up.
+type SetLevel = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
+
+/// Changes what is logged from now on.
+///
+/// # Errors
+/// If the level is no filter.
+pub fn set_level(level: &str) -> Result<(), String> {
+    let filter = EnvFilter::builder().parse(level);
+    let filter = filter.map_err(|error| format!("log.level {level:?}: {error}"))?;
+    SET_LEVEL.get().map_or(Ok(()), |set| set(filter))
 }
 
 /// <https://no-color.org>: set and not empty, whatever to, means none.
@@ -53,7 +72,7 @@ fn subscriber<W>(
     log: &Log,
     writer: W,
     colours: bool,
-) -> Result<Box<dyn Subscriber + Send + Sync>, Error>
+) -> Result<(Box<dyn Subscriber + Send + Sync>, SetLevel), Error>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
@@ -67,17 +86,23 @@ where
         .with_env_filter(filter)
         .with_writer(writer);
     Ok(match log.format {
-        LogFormat::Text => Box::new(builder.with_ansi(colours).finish()),
+        LogFormat::Text => {
+            let builder = builder.with_ansi(colours).with_filter_reloading();
+            let handle = builder.reload_handle();
+            (Box::new(builder.finish()), setter(handle))
+        }
         // Without the module's path: `target` is what a removal is of, and a key must not come twice.
-        LogFormat::Json => Box::new(
-            builder
-                .json()
-                .flatten_event(true)
-                .with_ansi(false)
-                .with_target(false)
-                .finish(),
-        ),
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true).with_ansi(false);
+            let builder = builder.with_target(false).with_filter_reloading();
+            let handle = builder.reload_handle();
+            (Box::new(builder.finish()), setter(handle))
+        }
     })
+}
+
+fn setter<S: 'static>(handle: Handle<EnvFilter, S>) -> SetLevel {
+    Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
 }
 
 /// Says whether `text` is a level or a list of directives. A lone word must be a level: the filter
@@ -144,7 +169,7 @@ mod tests {
             level: level.to_owned(),
             format,
         };
-        let subscriber = subscriber(&log, move || writer.clone(), false).unwrap();
+        let (subscriber, _set) = subscriber(&log, move || writer.clone(), false).unwrap();
         tracing::subscriber::with_default(subscriber, || {
             tracing::info!(reason = "newest", "kept");
             tracing::debug!("whispered");

@@ -21,7 +21,14 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Given>, Error> {
     let format = match ending.as_deref() {
         Some("yaml" | "yml") => FileFormat::Yaml,
         Some("toml") => FileFormat::Toml,
-        _ => return Err(Error::Ending(path.to_owned())),
+        _ => {
+            // That there is none matters more than its name.
+            std::fs::metadata(path).map_err(|source| Error::Read {
+                path: path.to_owned(),
+                source,
+            })?;
+            return Err(Error::Ending(path.to_owned()));
+        }
     };
     let text = read_text(path)?;
     // A file with nothing but comments, or with a bare document mark, says nothing.

@@ -46,11 +46,13 @@ pub(super) fn read(reader: &mut Reader, hints: &super::NodeHints) -> Config {
         web: web(reader),
         log: log(reader),
         effective: Vec::new(),
+        strange: Vec::new(),
     };
     super::unserved::read(reader);
     reader.refuse_unknown();
     Config {
         effective: std::mem::take(&mut reader.effective),
+        strange: std::mem::take(&mut reader.strange),
         ..config
     }
 }

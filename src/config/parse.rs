@@ -218,7 +218,8 @@ const SOCKET_PATH_MAX: usize = 107;
 pub(super) fn endpoint(given: &Given) -> Parsed<String> {
     let be = "a unix socket such as unix:///run/containerd/containerd.sock (path up to 107 bytes)";
     text(given, be, |text| {
-        let path = text.strip_prefix("unix://").unwrap_or(text);
+        let path = text.strip_prefix("unix:").unwrap_or(text);
+        let path = path.strip_prefix("//").unwrap_or(path);
         Path::new(path).is_absolute() && (2..=SOCKET_PATH_MAX).contains(&path.len())
     })
 }

@@ -18,8 +18,12 @@ pub(super) struct Reader {
     flags: BTreeMap<&'static str, (&'static str, Given)>,
     env: BTreeMap<String, Given>,
     file: BTreeMap<String, Given>,
+    /// Names that are near ours, with one underscore where ours have two.
+    near: Vec<String>,
     known: BTreeSet<&'static str>,
     pub(super) problems: Vec<Problem>,
+    /// Variables that look like ours and set nothing.
+    pub(super) strange: Vec<String>,
     pub(super) effective: Vec<(&'static str, Given)>,
 }
 
@@ -30,10 +34,11 @@ impl Reader {
         env: HashMap<String, String>,
         flags: BTreeMap<&'static str, (&'static str, Given)>,
     ) -> Result<Self, Error> {
-        let ours = env
+        let (ours, others): (HashMap<_, _>, HashMap<_, _>) = env
             .into_iter()
-            .filter(|(name, _)| name.starts_with(PREFIX))
-            .collect();
+            .partition(|(name, _)| name.starts_with(PREFIX));
+        let mut near: Vec<String> = others.into_keys().filter(|name| is_near(name)).collect();
+        near.sort();
         let env = Environment::with_prefix("CRISWEEP")
             .prefix_separator("__")
             .separator("__")
@@ -46,12 +51,15 @@ impl Reader {
             .map(|(key, value)| (key, Given::from(value).untyped()))
             .collect();
         let (known, problems, effective) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let strange = Vec::new();
         Ok(Self {
             flags,
             env,
             file,
+            near,
             known,
             problems,
+            strange,
             effective,
         })
     }
@@ -190,6 +198,27 @@ impl Reader {
             });
         }
         self.problems.append(&mut unknown);
+        self.refuse_near();
+    }
+
+    /// Refuses variables that would be a key's but for an underscore. Returns nothing of the others: they
+    /// may be anybody's.
+    fn refuse_near(&mut self) {
+        let single = |name: &str| name.replace("__", "_").to_uppercase();
+        for name in std::mem::take(&mut self.near) {
+            let meant = self.known.iter().map(|key| variable(key));
+            let meant = meant
+                .into_iter()
+                .find(|meant| single(meant) == single(&name));
+            if let Some(meant) = meant {
+                self.problem(
+                    &name,
+                    format!("is no variable of crisweep; did you mean {meant}?"),
+                );
+            } else {
+                self.strange.push(name);
+            }
+        }
     }
 
     fn walk(&self, table: &BTreeMap<String, Given>, above: &str, unknown: &mut Vec<Problem>) {
@@ -263,6 +292,21 @@ fn unknown_key(near: Option<&str>) -> String {
         Some(near) => format!("is not a known key; did you mean {near}?"),
         None => "is not a known key".to_owned(),
     }
+}
+
+/// Says whether a variable that is not ours looks as if it was meant to be. Not what Kubernetes sets for a
+/// Service of our name (`CRISWEEP_SERVICE_HOST`, `CRISWEEP_PORT_20950_TCP_ADDR`).
+fn is_near(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix("CRISWEEP_") else {
+        return false;
+    };
+    let of_service = ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter().any(|word| {
+        let found = rest.match_indices(word);
+        found
+            .into_iter()
+            .any(|(at, _)| at == 0 || rest[..at].ends_with('_'))
+    });
+    !of_service
 }
 
 /// Returns the name of the variable that sets a key.

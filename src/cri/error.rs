@@ -309,6 +309,10 @@ fn root_cause(status: &tonic::Status) -> String {
 /// Rewrites an operating system's error text the way ours are: lower case, without the number.
 pub(crate) fn plain(text: &str) -> String {
     let text = text.split(" (os error").next().unwrap_or(text);
+    if text.eq_ignore_ascii_case("permission denied") {
+        return "permission denied: run crisweep as root, or in the group that owns the socket"
+            .to_owned();
+    }
     let mut letters = text.chars();
     letters
         .next()

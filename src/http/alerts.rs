@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::{Problem, Service, body, json};
-use crate::alert::{Alert, KEY_MAX_BYTES, judge};
+use crate::alert::{Alert, KEY_MAX_BYTES, judge, note_similar};
 use crate::gc::gate::Options;
 use crate::report::{AlertResult, Cause};
 use crate::worker::{Answer, Request as PassRequest};
@@ -115,7 +115,7 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
 }
 
 fn handle(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Handled> {
-    let routes = service.live().routes;
+    let live = service.live();
     let mut handled = Vec::with_capacity(alerts.len());
     let (mut asking, mut requests) = (Vec::new(), Vec::new());
     // Resolved ones first: what they take back shall not swallow what fires now.
@@ -123,8 +123,11 @@ fn handle(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Handled> {
         .into_iter()
         .partition(|(status, _)| *status == Status::Resolved);
     for (status, alert) in resolved.iter().chain(&firing) {
-        match judge(&routes, &service.fixed.node, alert) {
-            Err((result, why)) => handled.push(Handled::new(alert, result, None, why)),
+        match judge(&live.routes, &service.fixed.node, alert) {
+            Err((result, why)) => {
+                note_similar(&service.metrics, &service.fixed.node, alert);
+                handled.push(Handled::new(alert, result, None, why));
+            }
             Ok(_) if *status == Status::Resolved => {
                 let withdrawn = service.worker.withdraw(&alert.info());
                 let pass = withdrawn.map(|record| record.id().to_owned());

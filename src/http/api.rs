@@ -52,6 +52,7 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
         "uptime_seconds": service.fixed.started.elapsed().as_secs(),
         "mode": service.live().mode,
         "paused": brakes.pause,
+        "config": config_part(&service),
         "look_error": error,
     });
     let tail = object!({
@@ -78,6 +79,19 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
         }
     }
     json(StatusCode::OK, &answer)
+}
+
+/// The configuration in force, and what came of the last reload.
+fn config_part(service: &Service) -> Value {
+    let live = service.live();
+    let refused = service.refused.lock();
+    let refused = refused.unwrap_or_else(std::sync::PoisonError::into_inner);
+    object!({
+        "hash": live.hash,
+        "loaded_at": live.loaded_at,
+        "last_reload_error": *refused,
+        "needs_restart": live.needs_restart,
+    })
 }
 
 /// All that is known of a node that was never looked at.
@@ -127,7 +141,7 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
         "figures": look.figures(),
         "lists": lists(look),
         "pods": {
-            "configured": service.fixed.pod_source,
+            "configured": service.live().pod_source,
             "source": look.pod_origin.source.label(),
             "chosen": look.pod_origin.why,
             "known": known,

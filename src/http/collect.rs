@@ -76,14 +76,19 @@ fn submit(service: &Service, ask: &Ask) -> Result<Arc<Record>, Problem> {
     }
 }
 
-/// 202 and where to look; with `wait`, 200 and the finished pass if it ends in time.
+/// 202 and where to look; with `wait`, 200 and the finished pass if it ends in time, 503 if no look at
+/// the node was possible.
 async fn answer(record: Arc<Record>, wait: Option<Duration>) -> Response {
     let mut status = StatusCode::ACCEPTED;
     if let Some(wait) = wait {
         let mut watch = record.watch();
         let done = tokio::time::timeout(wait, watch.wait_for(crate::report::Pass::is_done)).await;
         if matches!(done, Ok(Ok(_))) {
-            status = StatusCode::OK;
+            status = if record.has_seen_nothing() {
+                StatusCode::SERVICE_UNAVAILABLE
+            } else {
+                StatusCode::OK
+            };
         }
     }
     let pass = record.pass();

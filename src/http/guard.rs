@@ -11,6 +11,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::{Fixed, Problem, Service};
+use crate::metrics::Endpoint;
+use crate::report::AlertResult;
 use crate::telemetry::LineLimit;
 
 impl Fixed {
@@ -28,14 +30,18 @@ pub(super) async fn act(
     request: Request,
     next: Next,
 ) -> Response {
+    let live = service.live();
     let names = Names {
         node: &service.fixed.node,
-        trusted: &service.fixed.trusted_hosts,
+        trusted: &live.trusted_hosts,
     };
     match allowed(peer.ip(), request.headers(), request.uri(), &names) {
         Ok(()) => next.run(request).await,
         Err(why) => {
             let fixed = &service.fixed;
+            if Endpoint::of_path(request.uri().path()) == Endpoint::Webhook {
+                service.metrics.alert(AlertResult::Refused);
+            }
             if let Some(left_out) = fixed.refusals.admit(fixed.started.elapsed()) {
                 let (path, left_out) = (request.uri().path(), NonZeroU64::new(left_out));
                 tracing::warn!(%peer, path, why, left_out, "refused to act");

@@ -11,7 +11,8 @@ use super::quarantine::SHOWN_MAX;
 pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> Html<String> {
     let node = escape(&service.fixed.node);
     let version = env!("CARGO_PKG_VERSION");
-    let mode = service.live().mode;
+    let live = service.live();
+    let (mode, hash) = (live.mode, &live.hash);
     // Act is for loopback peers: the name that the reader used would not do.
     let port = headers
         .get(header::HOST)
@@ -25,7 +26,7 @@ pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> H
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>crisweep on {node}</title>\n\
          <style>td {{ overflow-wrap: anywhere; vertical-align: top }}</style>\n\
-         <h1>crisweep {version} on {node}</h1>\n<p>Mode: {mode}</p>\n<ul>\n\
+         <h1>crisweep {version} on {node}</h1>\n<p>Mode: {mode}. Configuration: {hash}</p>\n<ul>\n\
          <li><a href=\"/metrics\">Metrics</a></li>\n\
          <li><a href=\"/api/v1/status\">Status</a></li>\n\
          <li><a href=\"/api/v1/plan\">Plan: what a pass would remove, and why the rest stays</a></li>\n\

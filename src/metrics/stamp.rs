@@ -1,6 +1,7 @@
 //! A moment that may not have come yet. Never shows 0: that would be the year 1970.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::Timestamp;
@@ -8,10 +9,10 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
 /// A gauge of when something last happened, absent until it has.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Stamp {
     /// Milliseconds since the epoch, or [`NEVER`].
-    millis: AtomicI64,
+    millis: Arc<AtomicI64>,
 }
 
 const NEVER: i64 = i64::MIN;
@@ -19,7 +20,7 @@ const NEVER: i64 = i64::MIN;
 impl Default for Stamp {
     fn default() -> Self {
         Self {
-            millis: AtomicI64::new(NEVER),
+            millis: Arc::new(AtomicI64::new(NEVER)),
         }
     }
 }

@@ -1,10 +1,31 @@
 //! How passes end, and why some end before their plan does.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::Run;
 use crate::gc::Target;
 use crate::report::{Outcome, TargetReport};
+
+/// How a pass ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The targets of which it kept due things only for a time, and how long that lasts from now on. A
+    /// pass that came by itself is followed by another one over them, once.
+    pub due_again: BTreeMap<Target, Duration>,
+}
+
+impl Ran {
+    /// Returns that of a pass that kept nothing only for a time.
+    pub fn ended(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            due_again: BTreeMap::new(),
+        }
+    }
+}
 
 /// Why a pass ends before its plan does.
 #[derive(Clone, Debug)]
@@ -16,14 +37,17 @@ pub(super) enum End {
     RuntimeGone,
     NoLook(String),
     BadPlan(String),
+    NotAlone(String),
 }
 
 impl End {
     fn outcome(&self) -> Outcome {
         match self {
-            Self::Cancelled | Self::Shutdown | Self::NoLook(_) | Self::BadPlan(_) => {
-                Outcome::Aborted
-            }
+            Self::Cancelled
+            | Self::Shutdown
+            | Self::NoLook(_)
+            | Self::BadPlan(_)
+            | Self::NotAlone(_) => Outcome::Aborted,
             Self::Deadline | Self::MaxRemovals | Self::RuntimeGone => Outcome::Partial,
         }
     }
@@ -37,6 +61,9 @@ impl End {
             Self::MaxRemovals => "max_removals is reached".to_owned(),
             Self::RuntimeGone => "the runtime went away and did not come back in time".to_owned(),
             Self::NoLook(why) => format!("no look at the node was possible: {why}"),
+            Self::NotAlone(why) => {
+                format!("the lock in state.dir was lost, nothing was removed: {why}")
+            }
             Self::BadPlan(why) => format!("the plan broke a rule, nothing was removed: {why}"),
         }
     }

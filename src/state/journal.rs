@@ -154,6 +154,25 @@ impl Journal {
         }
     }
 
+    /// Makes sure, as far as the disk says so in time, that no other crisweep works on this node. Takes the lock
+    /// again where it was lost and is free.
+    ///
+    /// # Errors
+    /// If another crisweep holds the lock.
+    pub async fn locked(&self, at_most: Duration) -> Result<(), Held> {
+        let Some(inner) = self.inner.as_deref().filter(|inner| !inner.owes()) else {
+            return Ok(());
+        };
+        let (to, answer) = oneshot::channel();
+        if inner.queue.try_send(Job::Lock(to)).is_err() {
+            return Ok(());
+        }
+        match tokio::time::timeout(at_most, answer).await {
+            Ok(Ok(Some(held))) => Err(held),
+            Ok(Ok(None) | Err(_)) | Err(_) => Ok(()),
+        }
+    }
+
     /// Waits until all of it is written, though not longer than `at_most`, and not at all while an
     /// earlier answer is still due.
     pub async fn settled(&self, at_most: Duration) {
@@ -254,7 +273,7 @@ mod tests {
         // The disk answers: then it is waited for again.
         let answer = jobs.try_iter().find_map(|job| match job {
             Job::Answer(to) => Some(to),
-            Job::Entries(..) | Job::Ages => None,
+            Job::Entries(..) | Job::Ages | Job::Lock(_) => None,
         });
         answer.unwrap().send(()).unwrap();
         let again = tokio::time::timeout(patience, journal.settled(hour)).await;

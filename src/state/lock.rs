@@ -110,7 +110,8 @@ pub(super) enum NoLock {
 /// The lock, held for as long as this lives.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+    path: PathBuf,
 }
 
 impl Lock {
@@ -130,7 +131,24 @@ impl Lock {
         if let Err(error) = file.write_all_at(line(runtime).as_bytes(), 0) {
             tracing::debug!(%error, path = %path.display(), "the lock does not say who holds it");
         }
-        Ok(Self { _file: file })
+        Ok(Self { file, path })
+    }
+
+    /// Says whether the file that others would lock is still this one: a directory that was emptied or
+    /// replaced lets a second crisweep in beside us.
+    pub(super) fn is_in_place(&self) -> io::Result<bool> {
+        let ours = self.file.metadata()?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
+            Err(error) => {
+                let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+                if gone.contains(&error.kind()) {
+                    Ok(false)
+                } else {
+                    Err(error)
+                }
+            }
+        }
     }
 }
 
@@ -217,6 +235,17 @@ mod tests {
         drop(lock);
         assert_eq!(super::held(dir.path()), None);
         assert!(Lock::take(dir.path(), "/run/cri.sock").is_ok(), "let go");
+    }
+
+    #[test]
+    fn a_lock_whose_file_went_or_was_replaced_is_not_in_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
+        assert!(lock.is_in_place().unwrap());
+        fs::remove_file(dir.path().join(NAME)).unwrap();
+        assert!(!lock.is_in_place().unwrap());
+        let second = Lock::take(dir.path(), "/run/cri.sock").unwrap();
+        assert!(second.is_in_place().unwrap() && !lock.is_in_place().unwrap());
     }
 
     #[test]

@@ -78,6 +78,22 @@ impl Store {
         self.slots.is_some()
     }
 
+    /// Lets go of everything if the lock's file is not the one in the directory any more; says whether it
+    /// did. What cannot be looked at counts as in place: the lock itself is still held.
+    pub(super) fn let_go_if_lost(&mut self) -> bool {
+        let in_place = |lock: &Lock| lock.is_in_place().unwrap_or(true);
+        let lost = self.lock.as_ref().is_some_and(|lock| !in_place(lock));
+        if lost {
+            (self.lock, self.ring, self.slots) = (None, None, None);
+        }
+        lost
+    }
+
+    /// Says whether who holds the lock works on another runtime.
+    pub(super) fn is_elsewhere(&self, held: &Held) -> bool {
+        held.holder.works_elsewhere(&self.runtime)
+    }
+
     /// Opens all that is not open yet. May be asked again after a failure.
     pub(super) fn open(&mut self) -> Result<Found, Unusable> {
         let at = |what: &str, path: &Path, error: io::Error| {

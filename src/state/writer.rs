@@ -22,6 +22,8 @@ pub(super) enum Job {
     Ages,
     /// Say when all before it is done.
     Answer(oneshot::Sender<()>),
+    /// Say whether another crisweep holds the lock; take it again if it was lost.
+    Lock(oneshot::Sender<Option<Held>>),
 }
 
 /// Whether a write is waited for until it is on the disk.
@@ -148,6 +150,7 @@ pub(super) fn run(
             Job::Entries(entries, sync) => write(&mut store, &entries, sync, health),
             Job::Ages => write_ages(&mut store, health),
             Job::Answer(to) => drop(to.send(())),
+            Job::Lock(to) => drop(to.send(lock(&mut store, health))),
         }
     }
 }
@@ -176,6 +179,25 @@ fn open(store: &mut Store, health: &Arc<Health>) -> Result<Found, Held> {
             Ok(Found::default())
         }
     }
+}
+
+/// Takes the lock if it is not held, or not any more. Where that fails for another reason than another
+/// holder, passes go on without lock and state, as they do when a start finds no usable directory.
+fn lock(store: &mut Store, health: &Arc<Health>) -> Option<Held> {
+    let lost = store.let_go_if_lost();
+    if lost {
+        let error = "the state directory was emptied or replaced".to_owned();
+        health.failed(Part::Journal, 1, error);
+    }
+    if store.is_locked() {
+        return None;
+    }
+    let held = open(store, health).err()?;
+    if store.is_elsewhere(&held) {
+        return None;
+    }
+    health.failed(Part::Journal, 1, held.to_string());
+    Some(held)
 }
 
 fn write_ages(store: &mut Store, health: &Health) {

@@ -93,7 +93,34 @@ fn wrong_variables_and_flags_are_named() {
     ] {
         assert!(error.contains(words), "{error}");
     }
-    assert!(env("CRISWEEP_SERVICE_HOST", "10.0.0.1").is_ok());
+}
+
+#[test]
+fn a_variable_with_one_underscore_too_few_is_refused_with_the_right_name() {
+    let of = |name: &str| load_all("", &[(name, "7")], &Overrides::default());
+    for (name, meant) in [
+        ("CRISWEEP_GC_BATCH_SIZE", "CRISWEEP__GC__BATCH_SIZE"),
+        ("CRISWEEP_GC__BATCH_SIZE", "CRISWEEP__GC__BATCH_SIZE"),
+        ("CRISWEEP_MODE", "CRISWEEP__MODE"),
+    ] {
+        let error = of(name).unwrap_err();
+        assert!(error.contains(name) && error.contains(meant), "{error}");
+    }
+    // What Kubernetes sets for Services of such names.
+    for name in [
+        "CRISWEEP_SERVICE_HOST",
+        "CRISWEEP_SERVICE_PORT",
+        "CRISWEEP_SERVICE_PORT_HTTP",
+        "CRISWEEP_PORT",
+        "CRISWEEP_PORT_20950_TCP",
+        "CRISWEEP_PORT_20950_TCP_ADDR",
+        "CRISWEEP_METRICS_SERVICE_HOST",
+        "CRISWEEP_METRICS_PORT_20950_TCP_PROTO",
+    ] {
+        assert!(of(name).unwrap().strange.is_empty(), "{name}");
+    }
+    let strange = of("CRISWEEP_BATCH").unwrap().strange;
+    assert_eq!(strange, ["CRISWEEP_BATCH"]);
 }
 
 #[test]

@@ -60,12 +60,9 @@ async fn an_alert_in_the_cool_down_waits_until_it_is_over() {
 async fn a_cool_down_that_ends_lets_the_waiting_pass_begin() {
     let changes = json!({ "brakes": { "cooldown": "1s" } });
     let rig = Rig::start(nodes::litter(2), changes).await;
-    let ids = [
-        pass_of(&sent(&rig, asks("containers"), 202, "accepted").await),
-        pass_of(&sent(&rig, anew(asks("all"), 1), 202, "accepted").await),
-    ];
-    for id in &ids {
-        assert_eq!(rig.finished(id).await["outcome"], "completed", "{ids:?}");
+    for alert in [asks("containers"), anew(asks("all"), 1)] {
+        let id = pass_of(&sent(&rig, alert, 202, "accepted").await);
+        assert_eq!(rig.finished(&id).await["outcome"], "completed");
     }
     until("all of it is done", || async {
         let passes = rig.passes().await;

@@ -71,3 +71,22 @@ async fn every_result_is_counted_from_the_start() {
         page.is(&sample, 0.0);
     }
 }
+
+#[tokio::test]
+async fn calls_of_who_may_not_act_are_refused_and_counted() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    for _ in 0..3 {
+        let request = rig
+            .request("POST", PATH)
+            .header("origin", "http://evil.example");
+        let body = call(vec![asks("all"), asks("containers")]);
+        Answer::of(request.json(&body)).await.refused(403, "origin");
+    }
+    // Another path is nobody's alert.
+    let request = rig
+        .request("POST", "/gc")
+        .header("origin", "http://evil.example");
+    Answer::of(request).await.refused(403, "origin");
+    counted(&rig, "refused", 3.0).await;
+    rig.nothing_was_touched();
+}

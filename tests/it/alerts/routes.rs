@@ -121,3 +121,23 @@ async fn an_unknown_target_is_refused_unless_another_alert_is_fine() {
         json!({ "accepted": 1, "bad-target": 1 })
     );
 }
+
+#[tokio::test]
+async fn a_node_whose_name_differs_by_a_domain_is_another_one_and_said_once() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let about = |node: &str| alert(&json!({ "crisweep": "all", "node": node }));
+    for _ in 0..2 {
+        let body = sent(&rig, about("node-1.example.com"), 200, "other-node").await;
+        let why = body["alerts"][0]["why"].to_string();
+        assert!(why.contains("node.name"), "{why}");
+    }
+    sent(&rig, about("node-2.example.com"), 200, "other-node").await;
+    counted(&rig, "other-node", 3.0).await;
+    rig.metrics()
+        .await
+        .is("crisweep_node_name_mismatches_total", 2.0);
+    let mut lines = rig.log();
+    lines.retain(|line| line["alert.node"] == "node-1.example.com");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    rig.nothing_was_touched();
+}

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::wait::until_true;
-use crate::support::{Rig, nodes};
+use crate::support::{Answer, Rig, nodes};
 
 #[tokio::test]
 async fn a_reload_changes_policy_mode_and_pause() {
@@ -68,4 +68,125 @@ async fn a_bad_file_leaves_everything_as_it_was_and_says_why() {
     assert_eq!(rig.get("/api/v1/status").await.json()["mode"], "observe");
     assert_eq!(rig.gc("").await["dry_run"], true);
     rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn a_reload_takes_the_pod_source_away_and_gives_it_back() {
+    let mut rig = Rig::start(nodes::litter(3), json!({})).await;
+    rig.configure(&json!({ "pods": { "source": "none", "file": null } }));
+    assert_eq!(
+        rig.post("/-/reload").await.json(),
+        json!({ "reloaded": true })
+    );
+    rig.gc("").await;
+    let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(
+        (&status["pods"]["configured"], &status["pods"]["known"]),
+        (&json!("none"), &json!(false))
+    );
+    // Without a source nothing may go as a deleted pod's.
+    assert_eq!(rig.exited_containers(), 3);
+    let file = rig.pods_file();
+    rig.configure(&json!({ "pods": { "source": "file", "file": file } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    assert_eq!(rig.exited_containers(), 0);
+}
+
+#[tokio::test]
+async fn a_reload_changes_what_asks_for_passes_and_who_may() {
+    let mut rig = Rig::start(nodes::litter(3), json!({})).await;
+    let ask = |rig: &Rig| {
+        let request = rig.request("POST", "/gc?dry_run=true");
+        Answer::of(request.header("host", "gc.example"))
+    };
+    ask(&rig).await.refused(403, "Host");
+    rig.configure(&json!({
+        "web": { "trusted_hosts": ["gc.example"] },
+        "thresholds": { "enabled": true, "interval": "50ms", "exited_containers": 2 },
+    }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    assert_eq!(ask(&rig).await.status, 202);
+    until_true("a threshold's pass cleans the node", || {
+        rig.exited_containers() == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_takes_a_restart_is_named_until_it_is_put_back() {
+    let mut rig = Rig::start(nodes::litter(1), json!({})).await;
+    let before = rig.get("/api/v1/status").await.json()["config"]["hash"].clone();
+    rig.configure(&json!({ "state": { "journal_bytes": "128KiB" }, "gc": { "batch_size": 7 } }));
+    let keys = json!(["state.journal_bytes"]);
+    for _ in 0..2 {
+        let answer = rig.post("/-/reload").await.json();
+        assert_eq!(answer, json!({ "reloaded": true, "needs_restart": keys }));
+    }
+    let config = rig.get("/api/v1/status").await.json()["config"].clone();
+    assert_eq!(config["needs_restart"], keys);
+    assert_ne!(config["hash"], before);
+    let page = rig.metrics().await;
+    page.is(
+        "crisweep_config_needs_restart{key=\"state.journal_bytes\"}",
+        1.0,
+    );
+    page.is(
+        &format!("crisweep_config_info{{hash={}}}", config["hash"]),
+        1.0,
+    );
+    rig.configure(&json!({ "state": { "journal_bytes": "64KiB" }, "gc": { "batch_size": null } }));
+    assert_eq!(
+        rig.post("/-/reload").await.json(),
+        json!({ "reloaded": true })
+    );
+    let config = rig.get("/api/v1/status").await.json()["config"].clone();
+    assert_eq!(
+        (&config["hash"], &config["needs_restart"]),
+        (&before, &json!([]))
+    );
+}
+
+#[tokio::test]
+async fn mode_and_the_last_reload_are_shown() {
+    let mut rig = Rig::start(nodes::litter(1), json!({})).await;
+    let shown = async |rig: &Rig, enforce: f64, well: f64| {
+        let page = rig.metrics().await;
+        page.is("crisweep_mode{mode=\"enforce\"}", enforce);
+        page.is("crisweep_mode{mode=\"observe\"}", 1.0 - enforce);
+        page.is("crisweep_config_last_reload_successful", well);
+        page.get("crisweep_config_last_reload_success_timestamp_seconds")
+            .unwrap()
+    };
+    let started = shown(&rig, 1.0, 1.0).await;
+    rig.configure(&json!({ "mode": "careful" }));
+    rig.post("/-/reload").await.refused(400, "mode");
+    let failed = shown(&rig, 1.0, 0.0).await;
+    assert!((failed - started).abs() < f64::EPSILON);
+    let status = rig.get("/api/v1/status").await.json();
+    assert!(
+        status["config"]["last_reload_error"]
+            .to_string()
+            .contains("mode"),
+        "{status:#}"
+    );
+    rig.configure(&json!({ "mode": "observe" }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    assert!(shown(&rig, 0.0, 1.0).await > started);
+    let lines = rig.logged("configuration in force");
+    assert_eq!(
+        (&lines[0]["mode"], &lines[1]["mode"]),
+        (&json!("enforce"), &json!("observe"))
+    );
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_log_level() {
+    let mut rig = Rig::start(nodes::litter(1), json!({})).await;
+    for (level, lines) in [("error", 0), ("info", 1), ("warn", 1)] {
+        rig.configure(&json!({ "log": { "level": level } }));
+        assert_eq!(rig.post("/-/reload").await.status, 200);
+        rig.gc("dry_run=true").await;
+        assert_eq!(rig.logged("pass queued").len(), lines, "{level}");
+    }
 }

@@ -116,3 +116,15 @@ async fn unknown_flags_commands_and_targets_are_refused_with_2() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_file_that_is_missing_is_said_to_be_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["crisweep.yaml", "crisweep", "crisweep.conf"] {
+        let path = dir.path().join(name);
+        let output = run(&["config", path.to_str().unwrap()]).await;
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        let said = text(&output.stderr);
+        assert!(said.contains("No such file"), "{name}: {said}");
+    }
+}

@@ -152,3 +152,16 @@ async fn more_passes_than_can_wait_are_refused_with_503() {
     rig.sim.clear_faults();
     rig.finished(&last).await;
 }
+
+#[tokio::test]
+async fn while_the_runtime_is_down_who_waits_is_told_that_nothing_can_be_done() {
+    let rig = Rig::without_runtime(nodes::litter(1), json!({})).await;
+    let answer = rig.post("/gc?wait=60s").await;
+    assert_eq!(answer.status, 503, "{}", answer.text);
+    let pass = answer.json();
+    assert_eq!(
+        (&pass["state"], &pass["outcome"]),
+        (&json!("done"), &json!("aborted"))
+    );
+    assert!(pass["errors"].to_string().contains("no look"), "{pass:#}");
+}

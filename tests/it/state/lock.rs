@@ -87,3 +87,70 @@ async fn passes_over_another_runtime_are_not_told_as_ones_of_this() {
     );
     one.begin().await;
 }
+
+/// Empties the state directory under whoever uses it.
+fn empty(rig: &Rig) {
+    for entry in std::fs::read_dir(rig.state_dir()).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_was_lost_to_another_one_stops_every_pass() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    empty(&rig);
+    let other = crate::support::service::Service::start_beside(&rig).await;
+    let pass = rig.post("/gc?wait=60s").await.json();
+    assert_eq!(pass["outcome"], "aborted", "{pass:#}");
+    let why = pass["errors"].to_string();
+    let pid = format!("pid {} ", other.pid());
+    assert!(
+        why.contains("state.dir was lost") && why.contains(&pid),
+        "{why}"
+    );
+    rig.nothing_was_touched();
+    let failures = rig
+        .metrics()
+        .await
+        .get("crisweep_state_write_failures_total");
+    assert!(failures > Some(0.0), "{failures:?}");
+    assert_eq!(
+        rig.get("/api/v1/status").await.json()["state"]["locked"],
+        false
+    );
+    // A plan harms nobody.
+    assert_eq!(rig.gc("dry_run=true").await["outcome"], "planned");
+    // Once the other one is gone, the lock is free again.
+    other.stop().await;
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    assert_eq!(rig.exited_containers(), 0);
+}
+
+#[tokio::test]
+async fn a_lock_that_was_lost_and_is_free_is_taken_again() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    empty(&rig);
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    let state = rig.get("/api/v1/status").await.json()["state"].clone();
+    assert_eq!(state["locked"], true, "{state}");
+    let config = format!("--config.file={}", rig.config_file().display());
+    let output = run(&[&config, "gc"]).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    // The journal was made anew with the lock.
+    let id = rig.passes().await[0]["id"].clone();
+    let mut rig = rig;
+    rig.crash().await;
+    assert_eq!(rig.passes().await[0]["id"], id);
+}
+
+#[tokio::test]
+async fn without_a_state_directory_that_can_be_made_passes_go_on() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    std::fs::remove_dir_all(rig.state_dir()).unwrap();
+    std::fs::write(rig.state_dir(), "in the way").unwrap();
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    assert_eq!(
+        rig.get("/api/v1/status").await.json()["state"]["locked"],
+        false
+    );
+}

@@ -103,6 +103,21 @@ impl Service {
         }
     }
 
+    /// Starts a second one with the configuration of a rig, and waits until it is ready.
+    pub(crate) async fn start_beside(rig: &super::Rig) -> Self {
+        let config = rig.config_file().with_file_name("second.yaml");
+        fs::copy(rig.config_file(), &config).unwrap();
+        let second = Self::start(&config).await;
+        second.ready().await;
+        second
+    }
+
+    /// Stops it, and waits until it is gone.
+    pub(crate) async fn stop(mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        self.exited().await;
+    }
+
     /// Returns a request to a path.
     pub(crate) fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = method.parse().unwrap();

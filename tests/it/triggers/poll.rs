@@ -165,3 +165,21 @@ async fn an_alert_that_is_gone_before_its_pass_began_takes_it_back() {
     rig.sim.clear_fault(crisweep::sim::Rpc::RemoveContainer);
     rig.finished(&first).await;
 }
+
+#[tokio::test]
+async fn alerts_about_this_node_with_a_domain_are_asked_for_and_said_not_obeyed() {
+    let alertmanager = PodServer::plain().await;
+    alertmanager.reply(reply(&json!([asks("node-1.example.com")])));
+    let rig = rig(&[&alertmanager]).await;
+    let series = "crisweep_node_name_mismatches_total";
+    until("the other name is noticed", || async {
+        (rig.metrics().await.get(series) >= Some(1.0)).then_some(())
+    })
+    .await;
+    let asked = alertmanager.asked().remove(1).line;
+    assert!(
+        asked.contains("filter=node%3D%7E%22node-1%28%5B.%5D.%2B%29%3F%22"),
+        "{asked}"
+    );
+    rig.nothing_was_touched();
+}

@@ -1,0 +1,78 @@
+//! What asks for passes by itself: the threshold watcher and the Alertmanager poller, started anew when
+//! a reload changes their settings.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::http::Service;
+use crate::poll::{self, Desk, Poll};
+use crate::thresholds::{Marks, Watch};
+
+/// Keeps both running, as far as they are configured, until the service goes down.
+pub(super) async fn run(
+    mut settings: watch::Receiver<Arc<Config>>,
+    service: Service,
+    shutdown: CancellationToken,
+) {
+    while !shutdown.is_cancelled() {
+        let config = Arc::clone(&settings.borrow_and_update());
+        let stop = shutdown.child_token();
+        let mut tasks = JoinSet::new();
+        spawn(&mut tasks, &config, &service, &stop);
+        let is_other = |new: &Arc<Config>| {
+            (&new.thresholds, &new.alertmanager) != (&config.thresholds, &config.alertmanager)
+        };
+        tokio::select! {
+            changed = async { settings.wait_for(is_other).await.map(drop) } => {
+                // Whoever reloads is gone: the service goes down.
+                if changed.is_err() {
+                    shutdown.cancelled().await;
+                }
+            }
+            () = shutdown.cancelled() => {}
+        }
+        stop.cancel();
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+fn spawn(tasks: &mut JoinSet<()>, config: &Config, service: &Service, stop: &CancellationToken) {
+    if config.thresholds.enabled {
+        let watch = Watch {
+            marks: marks(config),
+            interval: config.thresholds.interval,
+            observer: service.observer.clone(),
+            worker: service.worker.clone(),
+        };
+        tasks.spawn(watch.run(stop.clone()));
+    }
+    if !config.alertmanager.poll.is_empty() {
+        let poll = Poll {
+            urls: config.alertmanager.poll.clone(),
+            interval: config.alertmanager.interval,
+            node: config.node_name.clone(),
+        };
+        let of_live = service.clone();
+        let desk = Desk {
+            routes: Arc::new(move || Arc::clone(&of_live.live().routes)),
+            worker: service.worker.clone(),
+            metrics: service.metrics.clone(),
+        };
+        tasks.spawn(poll::run(poll, desk, stop.clone()));
+    }
+}
+
+/// Returns where the marks are.
+pub(super) fn marks(config: &Config) -> Marks {
+    let thresholds = &config.thresholds;
+    Marks {
+        exited_containers: thresholds.exited_containers,
+        not_ready_sandboxes: thresholds.not_ready_sandboxes,
+        list_limit_ratio: thresholds.list_limit_ratio,
+        image_fs_used_percent: thresholds.image_fs_used_percent,
+    }
+}

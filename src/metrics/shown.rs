@@ -1,0 +1,57 @@
+//! Words that change while the service runs, one series each: 1 for what is, 0 for what could be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::{MetricType, TypedMetric};
+
+/// A gauge with one label.
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
+    label: &'static str,
+    values: Arc<Mutex<BTreeMap<String, bool>>>,
+}
+
+impl Shown {
+    pub(super) fn new(label: &'static str) -> Self {
+        Self {
+            label,
+            values: Arc::default(),
+        }
+    }
+
+    /// Replaces all of them.
+    pub(super) fn set<'a>(&self, values: impl IntoIterator<Item = (&'a str, bool)>) {
+        let values = values.into_iter();
+        *self.lock() = values.map(|(word, is)| (word.to_owned(), is)).collect();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, bool>> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TypedMetric for Shown {
+    const TYPE: MetricType = MetricType::Gauge;
+}
+
+impl EncodeMetric for Shown {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        for (word, is) in self.lock().iter() {
+            let labels = [(self.label, word.as_str())];
+            let mut series = encoder.encode_family(&labels)?;
+            series.encode_gauge(&i64::from(*is))?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+}
