@@ -10,6 +10,7 @@ mod error;
 #[cfg(test)]
 mod testing;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::{Coverage, Rows};
@@ -94,9 +95,9 @@ pub enum ListMode {
     Unary,
     /// In one answer for each state.
     PerState,
-    /// In one answer for each pod, and for each sandbox that none of them covers.
+    /// In one answer for each pod that a name is known of, and for each sandbox that none of them covers.
     PerPod,
-    /// The same, for pods that only containerd's own container service knew of.
+    /// In one answer for each pod, of those that containerd's own container service names.
     Containerd,
     /// One by one, by id.
     Status,
@@ -133,6 +134,8 @@ pub struct Listed<T> {
     pub rows: Rows<T>,
     /// Rows that lack what must be there (an id) and so are missing from `rows`.
     pub malformed: usize,
+    /// The images that containers have mounted, by id, as far as reading the list told it: no list does.
+    pub mounted: BTreeMap<Box<str>, Vec<String>>,
     /// How much of the list `rows` is.
     pub coverage: Coverage,
     /// What the unfiltered unary answer weighs on the wire.

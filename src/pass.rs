@@ -84,7 +84,7 @@ pub struct Rules {
     pub back_off: BackOff,
     /// How long a runtime that went away is waited for, and a removal in flight at the end.
     pub removal_timeout: Duration,
-    /// The look that a batch rests on is at most this old.
+    /// How long after its end a batch may rest on a look; longer where a look takes longer than this.
     pub max_age: Duration,
     /// Where the host's file system is; put before the log roots.
     pub host_root: PathBuf,
@@ -264,7 +264,7 @@ impl<'a> Run<'a> {
         loop {
             if !queue.is_empty() {
                 self.bounds()?;
-                if look.started.elapsed() > self.rules.max_age {
+                if self.is_stale(look) {
                     *look = self.look_again().await?;
                     self.still_due(look, target, &mut queue)?;
                 }

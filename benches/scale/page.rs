@@ -78,6 +78,7 @@ fn listed<T>(rows: Rows<T>, response_bytes: usize) -> Listed<T> {
     Listed {
         rows,
         malformed: 0,
+        mounted: BTreeMap::new(),
         coverage: Coverage::Whole,
         limit_bytes: None,
         response_bytes: response_bytes as u64,

@@ -8,6 +8,7 @@ mod link;
 mod lists;
 mod pieces;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -162,6 +163,7 @@ impl Client {
         Ok(Listed {
             rows: page.rows.into(),
             malformed: page.malformed,
+            mounted: BTreeMap::new(),
             coverage: Coverage::Whole,
             response_bytes: page.bytes,
             limit_bytes: None,
@@ -223,18 +225,23 @@ impl Client {
             .ok_or_else(|| not_about(METHOD, id.as_str()))
     }
 
-    /// Asks for one container's record by its id, as a list would have it; `None` if it is gone.
-    async fn container_record(&self, id: &ContainerId) -> Result<Option<Container>, Error> {
+    /// Asks for one container's record by its id, as a list would have it, and for the images that it has
+    /// mounted; `None` if it is gone.
+    async fn container_record(
+        &self,
+        id: &ContainerId,
+        sandbox: Option<PodSandboxId>,
+    ) -> Result<Option<(Container, Vec<String>)>, Error> {
         const METHOD: &str = "ContainerStatus";
         let message = proto::ContainerStatusRequest {
             container_id: id.to_string(),
-            // The sandbox's id is only in the runtime's own words.
-            verbose: true,
+            // The sandbox's id is only in the runtime's own words, which take it long to write.
+            verbose: sandbox.is_none(),
         };
         let (mut rpc, deadline) = self.question();
         let call = rpc.container_status(request(message, deadline));
         let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
-        let record = |answer| convert::container_record(id, answer);
+        let record = |answer| convert::container_record(id, sandbox, answer);
         answer
             .map(|answer| record(answer).map_err(|_malformed| not_about(METHOD, id.as_str())))
             .transpose()

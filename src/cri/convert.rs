@@ -229,24 +229,24 @@ pub(crate) fn sandbox_status(
     })
 }
 
-/// Makes of the answer to a verbose `ContainerStatus` the row that a list would have, and when it exited. Without the id of its
-/// sandbox there is none: containerd and CRI-O tell it in words of their own.
+/// Makes of the answer to `ContainerStatus` the row that a list would have, and when it exited; returns
+/// also the images that it has mounted. Without the id of its sandbox there is no row: where it is not
+/// known, containerd and CRI-O tell it in a verbose answer in words of their own.
 pub(crate) fn container_record(
     id: &ContainerId,
+    sandbox: Option<PodSandboxId>,
     raw: proto::ContainerStatusResponse,
-) -> Result<Container, Malformed> {
+) -> Result<(Container, Vec<String>), Malformed> {
     let status = raw
         .status
         .filter(|status| status.id == id.as_str())
         .ok_or(Malformed)?;
     let finished_at = moment(status.finished_at);
+    let told = || raw.info.get("info").and_then(|info| sandbox_id(info));
+    let sandbox = sandbox.map(|id| id.to_string()).or_else(told);
     let row = proto::ContainerRow {
         id: status.id,
-        pod_sandbox_id: raw
-            .info
-            .get("info")
-            .and_then(|info| sandbox_id(info))
-            .ok_or(Malformed)?,
+        pod_sandbox_id: sandbox.ok_or(Malformed)?,
         metadata: status.metadata,
         image: status.image.map(|spec| proto::ImageSpecRow {
             image: spec.image,
@@ -261,7 +261,7 @@ pub(crate) fn container_record(
     };
     let mut record = row.into_model()?;
     record.finished_at = finished_at.filter(|_| record.state == ContainerState::Exited);
-    Ok(record)
+    Ok((record, volume_images(status.mounts)))
 }
 
 fn sandbox_id(info: &str) -> Option<String> {

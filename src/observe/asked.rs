@@ -36,7 +36,7 @@ impl Memory {
                     volume_images: unlisted("containers"),
                 };
             };
-            let filled = self.statuses.fill(client, &mut listed.rows, now, until);
+            let filled = self.statuses.fill(client, listed, now, until);
             let filled = filled.await;
             // What an incomplete list lacks may be there all the same.
             if let Ok(holders) = sandboxes

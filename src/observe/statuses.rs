@@ -44,13 +44,15 @@ impl Statuses {
     pub(super) async fn fill(
         &mut self,
         client: &cri::Client,
-        rows: &mut [Container],
+        containers: &mut cri::Listed<Container>,
         now: Timestamp,
         until: Instant,
     ) -> Filled {
+        let rows: &mut [Container] = &mut containers.rows;
         let listed: BTreeSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
         self.known.retain(|id, _| listed.contains(id));
         self.volumes.retain(|id, _| listed.contains(id));
+        self.note_told(rows, std::mem::take(&mut containers.mounted));
         let gone = self.ask(client, rows, until).await;
         let mut exits_unknown = 0;
         for row in rows
@@ -78,6 +80,33 @@ impl Statuses {
         }
     }
 
+    /// Notes what reading the list told already, because rows were read one by one.
+    fn note_told(&mut self, rows: &[Container], mut mounted: BTreeMap<Box<str>, Vec<String>>) {
+        for row in rows {
+            let Some(images) = mounted.remove(row.id.as_str()) else {
+                continue;
+            };
+            self.note(&row.id, row.state, row.finished_at, images);
+        }
+    }
+
+    fn note(
+        &mut self,
+        id: &ContainerId,
+        state: ContainerState,
+        finished_at: Option<Timestamp>,
+        volume_images: Vec<String>,
+    ) {
+        if !volume_images.is_empty() {
+            self.volumes.insert(id.clone(), volume_images);
+        }
+        let told = match (state, finished_at) {
+            (ContainerState::Exited, Some(at)) => Told::Exit(at),
+            _ => Told::NoExit,
+        };
+        self.known.insert(id.clone(), told);
+    }
+
     /// Asks those who have not told all; returns those who are gone by now.
     async fn ask(
         &mut self,
@@ -103,14 +132,13 @@ impl Statuses {
                 gone.insert(id);
                 return;
             };
-            if !status.volume_images.is_empty() {
-                self.volumes.insert(id.clone(), status.volume_images);
-            }
-            let told = match (status.state, status.finished_at) {
-                (ContainerState::Exited, Some(at)) => Told::Exit(at),
-                _ => Told::NoExit,
-            };
-            self.known.insert(id, told);
+            let cri::ContainerStatus {
+                state,
+                finished_at,
+                volume_images,
+                ..
+            } = status;
+            self.note(&id, state, finished_at, volume_images);
         })
         .await;
         gone

@@ -1,6 +1,7 @@
 //! What is to go, and what of it still is on a later look.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use super::Run;
 use super::end::End;
@@ -9,7 +10,30 @@ use crate::gc::{self, KeepReason, Plan, Policy, Removal, RemoveReason, Target};
 use crate::model::Text;
 use crate::observe::Look;
 
+/// A look that takes longer than `collect.max_age` and this long serves several batches.
+const LONG_LOOK: Duration = Duration::from_secs(1);
+/// For how many times as long as a long look took the pass works on it: at most a third of the pass is spent
+/// looking.
+const WORK_PER_LOOK: u32 = 2;
+
+/// Returns how long after its end a look that took so long is worked on.
+fn holds_for(took: Duration, max_age: Duration) -> Duration {
+    // 0 asks for a look before each batch, whatever it costs.
+    let is_long = !max_age.is_zero() && took > max_age.max(LONG_LOOK);
+    if is_long {
+        took.saturating_mul(WORK_PER_LOOK)
+    } else {
+        max_age
+    }
+}
+
 impl Run<'_> {
+    /// Says whether the node is to be looked at again before the next batch.
+    pub(super) fn is_stale(&self, look: &Look) -> bool {
+        let since_end = look.started.elapsed().saturating_sub(look.duration);
+        since_end > holds_for(look.duration, self.rules.max_age)
+    }
+
     /// Plans, and has the plan checked.
     pub(super) fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, End> {
         self.plan_under(look, targets, &self.rules.policy)
@@ -88,5 +112,22 @@ impl Run<'_> {
             report.count_remaining();
         });
         Ok(due.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_look_that_takes_longer_than_its_own_age_may_serves_many_batches() {
+        let seconds = Duration::from_secs;
+        assert_eq!(holds_for(Duration::ZERO, seconds(10)), seconds(10));
+        assert_eq!(holds_for(seconds(10), seconds(10)), seconds(10));
+        assert_eq!(holds_for(seconds(11), seconds(10)), seconds(22));
+        let short = Duration::from_millis(1);
+        assert_eq!(holds_for(LONG_LOOK, short), short);
+        assert_eq!(holds_for(seconds(2), short), seconds(4));
+        assert_eq!(holds_for(seconds(2), Duration::ZERO), Duration::ZERO);
     }
 }

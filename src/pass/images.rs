@@ -19,7 +19,7 @@ use crate::observe::Look;
 impl Run<'_> {
     /// Cleans the images; says whether anything was tried.
     pub(super) async fn clean_images(&mut self, look: &mut Arc<Look>) -> Result<bool, End> {
-        if look.started.elapsed() > self.rules.max_age {
+        if self.is_stale(look) {
             *look = self.look_again().await?;
         }
         if !self.images_are_known(look) {

@@ -1,11 +1,13 @@
 //! Lists over the runtime's message limit: the kubelet is blind then, and crisweep must not be.
 
-use crisweep::cri::proto::{ContainerState, ListContainersResponse, ListPodSandboxResponse};
-use crisweep::sim::{NodeBuilder, Options, PodSpec, Sim, hours};
-use prost::Message;
-use serde_json::json;
+use std::time::Duration;
 
-use crate::support::{Rig, nodes};
+use crisweep::cri::proto::{ContainerState, ListContainersResponse, ListPodSandboxResponse};
+use crisweep::sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
+use prost::Message;
+use serde_json::{Value, json};
+
+use crate::support::{Rig, nodes, until};
 
 const DELETED: usize = 60;
 const STARTING: usize = 8;
@@ -96,17 +98,10 @@ async fn over_the_limit_in_total_the_node_is_swept_and_lists_work_again() {
 async fn exited_ones_over_the_limit_by_themselves_are_swept() {
     let rig = start(node(), Options::containerd_1_6()).await;
     rig.sim.set_send_limit(weigh(&rig.sim, exited) - 1);
-    // The dead sandboxes are heavier and do not fit either: nothing but containerd names their pods.
+    // The dead sandboxes are heavier and do not fit either: nothing but containerd has their ids.
     let bytes = weigh(&rig.sim, |_| true);
-    assert_list(&rig, "containers", "containerd", true, bytes).await;
-    assert_list(
-        &rig,
-        "sandboxes",
-        "containerd",
-        true,
-        weigh_sandboxes(&rig.sim),
-    )
-    .await;
+    assert_list(&rig, "containers", "status", true, bytes).await;
+    assert_list(&rig, "sandboxes", "status", true, weigh_sandboxes(&rig.sim)).await;
     sweep(&rig).await;
 }
 
@@ -115,7 +110,7 @@ async fn with_streams_of_fat_rows_too() {
     let rig = start(node(), Options::containerd_2_4()).await;
     rig.sim.set_send_limit(weigh(&rig.sim, exited) - 1);
     let bytes = weigh(&rig.sim, |_| true);
-    assert_list(&rig, "containers", "containerd", true, bytes).await;
+    assert_list(&rig, "containers", "status", true, bytes).await;
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["sandboxes"]["removed"], DELETED, "{pass}");
     rig.metrics().await;
@@ -130,7 +125,7 @@ async fn created_ones_over_the_limit_by_themselves_are_left_alone() {
     let created = |state| state == ContainerState::ContainerCreated;
     rig.sim.set_send_limit(weigh(&rig.sim, created) - 1);
     let bytes = weigh(&rig.sim, |_| true);
-    assert_list(&rig, "containers", "containerd", true, bytes).await;
+    assert_list(&rig, "containers", "status", true, bytes).await;
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "completed", "{pass}");
     assert_eq!(pass["targets"]["containers"]["removed"], 10, "{pass}");
@@ -179,4 +174,100 @@ async fn where_nobody_proves_that_all_was_seen_only_what_is_certain_goes() {
     assert_eq!(rig.dead_sandboxes(), 0);
     let page = rig.metrics().await;
     page.is("cri_list_complete{list=\"containers\"}", 1.0);
+}
+
+/// Sets a limit that the dead of neither list come through by themselves.
+fn forbid_the_dead(rig: &Rig) {
+    let limit = weigh(&rig.sim, exited).min(weigh_sandboxes(&rig.sim) / 2);
+    rig.sim.set_send_limit(limit / 2);
+}
+
+/// Writes the names that the kubelet gives to the pods' log directories.
+fn write_log_directories(rig: &Rig) {
+    let root = rig.config_file().with_file_name("log").join("pods");
+    for record in rig.sim.sandboxes() {
+        let pod = record.row.metadata.unwrap();
+        let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+}
+
+/// Runs a pass to its end, however long it takes on a busy machine, as long as it asks or removes anything.
+async fn gc(rig: &Rig, query: &str) -> Value {
+    let calls = || -> u64 { Rpc::ALL.iter().map(|rpc| rig.sim.call_count(*rpc)).sum() };
+    let id = rig.begin_gc(query).await;
+    loop {
+        let before = calls();
+        let done = until("the pass goes on", || async {
+            let pass = rig.pass(&id).await;
+            let is_done = pass["state"] == "done";
+            (is_done || calls() > before).then_some((is_done, pass))
+        });
+        if let (true, pass) = done.await {
+            return pass;
+        }
+    }
+}
+
+/// Returns how many looks were taken; each asks for the runtime's configuration once.
+fn looks(rig: &Rig) -> u64 {
+    rig.sim.call_count(Rpc::Status)
+}
+
+#[tokio::test]
+async fn a_thousand_dead_go_in_one_pass_on_the_lowest_rung_and_each_is_read_once() {
+    const DEAD: u64 = 1_010;
+    let node = nodes::litter(1_010).build();
+    // A look before each batch; a question may take its time on a busy machine.
+    let patient = json!({ "runtime": { "timeout": "60s" } });
+    let rig = Rig::with(node, Options::default(), patient).await;
+    forbid_the_dead(&rig);
+    rig.sim.clear_record();
+    let pass = gc(&rig, "target=containers").await;
+    assert_eq!(pass["outcome"], "completed", "{pass}");
+    assert_eq!(pass["targets"]["containers"]["removed"], DEAD, "{pass}");
+    let looks = looks(&rig);
+    assert!(looks >= DEAD / 50, "{looks} looks");
+    // Each once because no list shows it, and a container once more right before it goes.
+    let asked = rig.sim.call_count(Rpc::ContainerStatus);
+    assert!(asked <= 2 * DEAD + 100, "{asked} containers");
+    let asked = rig.sim.call_count(Rpc::PodSandboxStatus);
+    assert!(asked <= DEAD + 100, "{asked} sandboxes");
+    // What a look asks else does not grow with the node.
+    for (rpc, of_look) in [
+        (Rpc::ListContainers, 6),
+        (Rpc::ListPodSandbox, 4),
+        (Rpc::ContainersListStream, 2),
+    ] {
+        let asked = rig.sim.call_count(rpc);
+        assert!(asked <= of_look * looks, "{asked} {rpc:?} in {looks} looks");
+    }
+}
+
+#[tokio::test]
+async fn what_is_certain_goes_on_going_where_a_look_takes_long_and_shows_only_a_part() {
+    let crash = |number| {
+        let pod = PodSpec::new(&format!("crash-{number}"));
+        (0..12).fold(pod, |pod, attempt| pod.exited("app", attempt, hours(3)))
+    };
+    let changes = json!({
+        "collect": { "max_age": "10ms" },
+        "runtime": { "timeout": "60s" },
+        // Nothing is to be known but what lists tell.
+        "policy": { "containers": { "age_from": "created" } },
+    });
+    let node = NodeBuilder::new().pods(100, crash).build();
+    let rig = Rig::with(node, Options::not_containerd(), changes).await;
+    write_log_directories(&rig);
+    forbid_the_dead(&rig);
+    // Nobody has all ids, and a list for each pod takes its time.
+    let slow = Fault::slow(Duration::from_millis(60));
+    rig.sim.set_fault(Rpc::ListContainers, slow);
+    rig.sim.clear_record();
+    let pass = gc(&rig, "target=containers").await;
+    // Of each twelve attempts eleven.
+    let removed = 1_100;
+    assert_eq!(pass["targets"]["containers"]["removed"], removed, "{pass}");
+    let looks = looks(&rig);
+    assert!(looks < removed / 50, "{looks} looks");
 }

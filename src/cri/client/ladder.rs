@@ -3,14 +3,17 @@
 //! - the streaming RPC,
 //! - one unfiltered answer,
 //! - one answer for each state, and for the states whose answer is over the limit too (`named`):
-//! - one for each pod and sandbox that is known by name,
-//! - the ids that containerd's own container service has,
+//! - one for each pod, where containerd's own container service names it and it is worth a list; without
+//!   that service one for each pod and sandbox that another name is known of,
 //! - one question for each id that is left.
 //!
 //! Where a list stands is remembered for its connection, so that not every look pays for the rungs that
-//! fail; a higher one is tried again as soon as what was found would fit, and from time to time. No
-//! answer is remembered, half of one is never used, and one of nothing is not believed alone (`nothing`).
+//! fail; a higher one is tried again as soon as what was found would fit, and from time to time. On the
+//! lower rungs also rows are remembered that never change again, and used as long as their ids are there
+//! (`carried`). Half an answer is never used, and one of nothing is not believed alone (`nothing`).
 
+mod asking;
+mod carried;
 mod containerd;
 mod disk;
 mod found;
@@ -20,7 +23,7 @@ mod nothing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +31,7 @@ use super::Client;
 use crate::cri::codec::Page;
 use crate::cri::{Error, ListMode, Listed, proto};
 use crate::model::{Container, Coverage, PodSandbox};
+use carried::Carried;
 use found::Found;
 use kind::{Held, Kind, Question};
 
@@ -41,15 +45,27 @@ const DEADLINES: u32 = 3;
 /// Where both lists stand.
 #[derive(Debug, Default)]
 pub(super) struct Stands {
-    containers: Stand,
-    sandboxes: Stand,
+    containers: Stand<Container>,
+    sandboxes: Stand<PodSandbox>,
     /// The number of the connection on which containerd's own service was found missing.
     service_missing: std::sync::atomic::AtomicU64,
 }
 
 /// Where one list stands.
-#[derive(Debug, Default)]
-pub(super) struct Stand(Mutex<Memory>);
+#[derive(Debug)]
+pub(super) struct Stand<M> {
+    memory: Mutex<Memory>,
+    carried: Mutex<Carried<M>>,
+}
+
+impl<M> Default for Stand<M> {
+    fn default() -> Self {
+        Self {
+            memory: Mutex::default(),
+            carried: Mutex::default(),
+        }
+    }
+}
 
 /// What holds for one connection: a runtime that was restarted may have been upgraded.
 #[derive(Clone, Debug, Default)]
@@ -73,11 +89,31 @@ struct Told {
     bytes: u64,
     /// The smallest limit that it was over.
     limit: u64,
+    /// What rows of that list weigh, if all were found.
+    rows: Option<RowsThen>,
 }
 
-impl Stand {
+/// The rows of a list when the runtime told what it weighs.
+#[derive(Clone, Copy, Debug)]
+struct RowsThen {
+    count: usize,
+    /// What one weighed, on average, of those that were in no list.
+    mean: u64,
+}
+
+impl<M> Stand<M> {
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what earlier looks on the client's present connection carry to this one.
+    fn carried(&self, client: &Client) -> MutexGuard<'_, Carried<M>>
+    where
+        M: Held + Clone,
+    {
+        let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        carried.forget_unless_from(client.runtime().connection());
+        carried
     }
 
     /// Returns where this look begins.
@@ -182,6 +218,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
             Ok((mode, page)) => {
                 let limit_bytes = memory.told.map(|told| told.limit);
                 stand.end(K::NAME, memory);
+                *stand.carried(client) = Carried::default();
                 return Ok(at_once(mode, page, limit_bytes, clock));
             }
             Err(error) => memory.refused(error)?,
@@ -189,7 +226,9 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
     }
     let (mut found, tight) = by_state::<K>(client, &memory, clock).await?;
     let (mut mode, mut coverage) = (ListMode::PerState, Coverage::Whole);
-    if !tight.is_empty() {
+    if tight.is_empty() {
+        *stand.carried(client) = Carried::default();
+    } else {
         let named = named::read::<K>(client, &mut found, clock).await?;
         mode = named.mode;
         coverage = match named.is_whole {
@@ -198,7 +237,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
             false => Coverage::Living,
         };
     }
-    if let Some(Told { bytes, limit }) = memory.told
+    if let Some(Told { bytes, limit, .. }) = memory.told
         && found.is_empty()
         && coverage != Coverage::Whole
     {
@@ -213,10 +252,11 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
     let limit_bytes = memory.told.map(|told| told.limit);
     let response_bytes = memory.weigh(&found, coverage);
     stand.end(K::NAME, memory);
-    let (rows, malformed) = found.into_rows();
+    let (rows, malformed, mounted) = found.into_parts();
     Ok(Listed {
         rows: rows.into(),
         malformed,
+        mounted,
         coverage,
         response_bytes,
         limit_bytes,
@@ -229,6 +269,7 @@ fn at_once<M>(mode: ListMode, page: Page<M>, limit_bytes: Option<u64>, clock: Cl
     Listed {
         rows: page.rows.into(),
         malformed: page.malformed,
+        mounted: BTreeMap::new(),
         coverage: Coverage::Whole,
         response_bytes: page.bytes,
         limit_bytes,
@@ -290,7 +331,8 @@ impl Memory {
             return Err(error);
         };
         let limit = self.told.map_or(limit, |told| told.limit.min(limit));
-        self.told = Some(Told { bytes, limit });
+        let rows = None;
+        self.told = Some(Told { bytes, limit, rows });
         self.below = true;
         Ok(())
     }
@@ -301,13 +343,19 @@ impl Memory {
         M: Held,
     {
         self.tight = tight;
-        let Some(told) = self.told else { return };
-        let weighs = found.weigh(told.bytes, |_| true);
-        let fits = weighs <= told.limit;
+        let Some(told) = &mut self.told else { return };
+        if coverage == Coverage::Whole {
+            let count = found.count();
+            let mean = found.mean(told.bytes);
+            told.rows.get_or_insert(RowsThen { count, mean });
+        }
+        let (limit, mean) = (told.limit, told.mean(found));
+        let weighs = found.weigh(mean, |_| true);
+        let fits = weighs <= limit;
         if coverage == Coverage::Whole {
             self.below = !fits;
             self.tight
-                .retain(|state| found.weigh(told.bytes, |row| row.state() == *state) > told.limit);
+                .retain(|state| found.weigh(mean, |row| row.state() == *state) > limit);
             return;
         }
         // What an incomplete list weighs nobody knows. It is worth a try each time that it has shrunk.
@@ -318,11 +366,32 @@ impl Memory {
         self.tried = weighs;
     }
 
-    /// Returns what the unfiltered list weighs: exactly, if each row of it was in a list; else at least.
+    /// Returns what the unfiltered list weighs: exactly, if each row of it was in a list, or if no row has
+    /// come or gone since the runtime told; else as the rows weighed then on average, or at least.
     fn weigh<M>(&self, found: &Found<M>, coverage: Coverage) -> u64 {
         let weighed = found.weighed();
-        let exact = coverage == Coverage::Whole && found.is_all_weighed();
-        let told = self.told.map_or(0, |told| told.bytes);
-        if exact { weighed } else { weighed.max(told) }
+        let Some(told) = self.told else {
+            return weighed;
+        };
+        if coverage != Coverage::Whole {
+            return weighed.max(told.bytes);
+        }
+        if found.is_all_weighed() {
+            return weighed;
+        }
+        match told.rows {
+            Some(rows) if rows.count == found.count() => told.bytes,
+            _ => found.weigh(told.mean(found), |_| true),
+        }
+    }
+}
+
+impl Told {
+    /// Returns what a row weighs on average that was in no list. While nobody knows all rows, all weigh
+    /// together what the runtime told.
+    fn mean<M>(&self, found: &Found<M>) -> u64 {
+        let count = u64::try_from(found.count()).unwrap_or(u64::MAX).max(1);
+        let mean = || self.bytes.div_ceil(count);
+        self.rows.map_or_else(mean, |rows| rows.mean)
     }
 }

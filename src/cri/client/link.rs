@@ -11,9 +11,9 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Response};
 use tower::service_fn;
 
-use super::lists::Missing;
+use super::lists::Streams;
 use super::{Error, Settings};
-use crate::cri::convert::Shared;
+use crate::cri::convert::{Row, Shared};
 
 /// What the runtime may send ahead on one answer, which is in memory until it is read: the default of
 /// 64 KiB makes it wait 256 times for an answer of 16 MiB.
@@ -34,8 +34,8 @@ pub(super) struct Link {
     connections: Arc<AtomicU64>,
     connect_timeout: Duration,
     pub(super) max_message_bytes: usize,
-    /// The streaming RPCs that the server behind the present connection does not have.
-    pub(super) missing: Missing,
+    /// What is known of the streaming RPCs.
+    pub(super) streams: Streams,
     /// What rows have in common.
     pub(super) shared: Arc<Mutex<Shared>>,
 }
@@ -48,7 +48,7 @@ impl Link {
             connections: Arc::default(),
             connect_timeout: settings.timeout,
             max_message_bytes: settings.max_message_bytes,
-            missing: Missing::default(),
+            streams: Streams::default(),
             shared: Arc::default(),
         }
     }
@@ -66,6 +66,12 @@ impl Link {
     pub(super) fn forget_unused(&self) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.forget_unused();
+    }
+
+    /// Makes a row share what is equal in it with all other rows.
+    pub(super) fn share<R: Row>(&self, row: &mut R::Model) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        R::share(row, &mut shared);
     }
 
     /// Waits for an answer, at most until the deadline.

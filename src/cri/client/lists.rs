@@ -1,7 +1,6 @@
 //! The two RPCs that each list has: streamed where the runtime can, in one answer where it cannot.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prost::Message;
@@ -28,7 +27,7 @@ pub(super) struct Rpc {
 pub(super) struct ListRpc {
     streaming: Rpc,
     pub(super) unary: Rpc,
-    missing: fn(&Missing) -> &AtomicU64,
+    stream: fn(&Streams) -> &Mutex<Stream>,
 }
 
 pub(super) const CONTAINERS: ListRpc = ListRpc {
@@ -40,7 +39,7 @@ pub(super) const CONTAINERS: ListRpc = ListRpc {
         name: "ListContainers",
         path: "/runtime.v1.RuntimeService/ListContainers",
     },
-    missing: |missing| &missing.containers,
+    stream: |streams| &streams.containers,
 };
 
 pub(super) const SANDBOXES: ListRpc = ListRpc {
@@ -52,7 +51,7 @@ pub(super) const SANDBOXES: ListRpc = ListRpc {
         name: "ListPodSandbox",
         path: "/runtime.v1.RuntimeService/ListPodSandbox",
     },
-    missing: |missing| &missing.sandboxes,
+    stream: |streams| &streams.sandboxes,
 };
 
 pub(super) const IMAGES: ListRpc = ListRpc {
@@ -64,34 +63,100 @@ pub(super) const IMAGES: ListRpc = ListRpc {
         name: "ListImages",
         path: "/runtime.v1.ImageService/ListImages",
     },
-    missing: |missing| &missing.images,
+    stream: |streams| &streams.images,
 };
 
-/// For each list the number of the connection on which its streaming RPC was found missing. It holds
-/// for that connection alone: a restarted runtime may have been upgraded.
+/// How many times in a row a stream must break before the list is read in one answer instead. The first
+/// times it may be the runtime that goes away.
+pub(super) const BREAKS_MAX: u32 = 3;
+/// How many lists are read without a stream that keeps breaking before it is tried again.
+pub(super) const LISTS_WITHOUT: u32 = 10;
+
+/// What is known of each list's streaming RPC.
 #[derive(Debug, Default)]
-pub(super) struct Missing {
-    containers: AtomicU64,
-    sandboxes: AtomicU64,
-    images: AtomicU64,
+pub(super) struct Streams {
+    containers: Mutex<Stream>,
+    sandboxes: Mutex<Stream>,
+    images: Mutex<Stream>,
+}
+
+/// What is known of one streaming RPC. What was learned holds for its connection alone: a restarted
+/// runtime may have been upgraded. How often it broke outlives the connection, which may break with it.
+#[derive(Debug, Default)]
+struct Stream {
+    /// The number of the connection on which it is not to be tried.
+    useless_on: u64,
+    /// How many lists to read without it there; `None`: all, because it is missing.
+    lists_left: Option<u32>,
+    /// How many times it broke since it last worked.
+    breaks: u32,
+}
+
+impl Stream {
+    /// Says whether this list is to be tried as a stream.
+    fn is_worth_a_try(&mut self, connection: u64) -> bool {
+        if connection == 0 || self.useless_on != connection {
+            return true;
+        }
+        match &mut self.lists_left {
+            None => false,
+            Some(0) => true,
+            Some(left) => {
+                *left -= 1;
+                false
+            }
+        }
+    }
+
+    /// Notes that it broke; says whether it does so all the time.
+    fn broke(&mut self) -> bool {
+        self.breaks = self.breaks.saturating_add(1);
+        self.breaks >= BREAKS_MAX
+    }
 }
 
 impl Link {
     /// Reads a whole list over its streaming RPC, or in one answer. Where a message of the stream is over
-    /// the limit, the one answer is too, but its error says what all of it weighs.
+    /// the limit, the one answer is too, but its error says what all of it weighs. A stream that breaks fails
+    /// the list, unless it always does.
     pub(super) async fn list<R: Row>(
         &self,
         rpc: &ListRpc,
         deadline: Duration,
     ) -> Result<(ListMode, Page<R::Model>), Error> {
-        match self.streamed::<R>(rpc, deadline).await {
-            Ok(Some(page)) => return Ok((ListMode::Streaming, page)),
-            Ok(None) | Err(Error::TooLarge { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        let breaks = match self.streamed::<R>(rpc, deadline).await {
+            Ok(Some(page)) => {
+                self.stream(rpc).breaks = 0;
+                return Ok((ListMode::Streaming, page));
+            }
+            Ok(None) | Err(Error::TooLarge { .. }) => false,
+            // One that hangs does so in one answer too, as far as anybody knows.
+            Err(error) if error.is_timeout() || !self.stream(rpc).broke() => return Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "a stream keeps breaking; its list is read in one answer");
+                true
+            }
+        };
         // An unfiltered request has no fields, so `()` encodes as any of them.
-        let page = self.page::<(), R>(rpc.unary, (), deadline).await?;
-        Ok((ListMode::Unary, page))
+        let page = self.page::<(), R>(rpc.unary, (), deadline).await;
+        let answered = !matches!(&page, Err(error) if error.is_lost());
+        if breaks && answered {
+            // The stream may have taken the connection before this one with it.
+            self.leave_stream(rpc, self.connection(), Some(LISTS_WITHOUT));
+        }
+        Ok((ListMode::Unary, page?))
+    }
+
+    fn stream(&self, rpc: &ListRpc) -> MutexGuard<'_, Stream> {
+        let stream = (rpc.stream)(&self.streams);
+        stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads so many lists without a stream on a connection; `None`: all.
+    fn leave_stream(&self, rpc: &ListRpc, useless_on: u64, lists: Option<u32>) {
+        let mut stream = self.stream(rpc);
+        stream.useless_on = useless_on;
+        stream.lists_left = lists;
     }
 
     /// Reads one answer.
@@ -119,16 +184,15 @@ impl Link {
         rpc: &ListRpc,
         deadline: Duration,
     ) -> Result<Option<Page<R::Model>>, Error> {
-        let missing_on = (rpc.missing)(&self.missing);
         let connection = self.connection();
-        if connection > 0 && missing_on.load(Ordering::Relaxed) == connection {
+        if !self.stream(rpc).is_worth_a_try(connection) {
             return Ok(None);
         }
         let answer = self.read_stream::<R>(rpc.streaming.path, deadline);
         match self.call(rpc.streaming.name, deadline, answer).await {
             Err(error) if error.is_unimplemented() => {
                 // If it was another connection that answered, the next list asks again.
-                missing_on.store(connection, Ordering::Relaxed);
+                self.leave_stream(rpc, connection, None);
                 Ok(None)
             }
             answer => answer.map(Some),

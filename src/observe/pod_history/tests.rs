@@ -112,6 +112,7 @@ fn listed<T>(rows: Vec<T>, coverage: Coverage) -> cri::Listed<T> {
     cri::Listed {
         rows: Rows::from(rows),
         malformed: 0,
+        mounted: BTreeMap::new(),
         coverage,
         response_bytes: 0,
         limit_bytes: None,

@@ -112,6 +112,7 @@ pub(super) fn listed<T>(rows: Vec<T>, mode: ListMode) -> Listed<T> {
     Listed {
         rows: rows.into(),
         malformed: 0,
+        mounted: BTreeMap::new(),
         coverage: Coverage::Whole,
         limit_bytes: None,
         response_bytes,

@@ -111,6 +111,19 @@ impl Cri {
             .ok_or_else(|| Status::internal("an answer without a status"))
     }
 
+    /// Asks about a container, for more than it needs if `verbose`.
+    pub(crate) async fn ask(&self, id: &str, verbose: bool) {
+        let request = ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose,
+        };
+        self.runtime
+            .clone()
+            .container_status(request)
+            .await
+            .unwrap();
+    }
+
     /// Asks what the service asks right before it removes a sandbox.
     pub(crate) async fn ask_about_sandbox(&self, id: &str) {
         let status = PodSandboxStatusRequest {

@@ -90,6 +90,29 @@ impl Crisweep {
         (answer.status(), answer.json().await.unwrap())
     }
 
+    /// Asks for a pass and returns it when it is done, however long that takes, as long as it goes on.
+    ///
+    /// # Panics
+    ///
+    /// When nothing changes in it for [`PATIENCE`].
+    pub(crate) async fn pass(&self, query: &str) -> Value {
+        let (status, mut pass) = self.post(&format!("/gc?{query}")).await;
+        assert_eq!(status.as_u16(), 202, "{pass}\n{}", self.log_tail());
+        let path = format!("/api/v1/passes/{}", pass["id"].as_str().unwrap());
+        while pass["state"] != "done" {
+            pass = wait_for("the pass to go on", PATIENCE, || async {
+                let now = self.get(&path).await?;
+                if now == pass {
+                    Err(format!("{now}\n{}", self.log_tail()))
+                } else {
+                    Ok(now)
+                }
+            })
+            .await;
+        }
+        pass
+    }
+
     /// Returns the end of its log, for messages.
     pub(crate) fn log_tail(&self) -> String {
         self.daemon.log_tail()

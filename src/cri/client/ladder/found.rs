@@ -11,11 +11,14 @@ pub(super) struct Found<M> {
     malformed: usize,
 }
 
-#[derive(Debug)]
-struct Entry<M> {
-    row: M,
+/// A row.
+#[derive(Clone, Debug)]
+pub(super) struct Entry<M> {
+    pub(super) row: M,
     /// What it weighs in a list's answer; `None` if it was in none.
-    weight: Option<u64>,
+    pub(super) weight: Option<u64>,
+    /// The images that it has mounted; `None` if it was not asked by itself.
+    pub(super) mounted: Option<Vec<String>>,
 }
 
 impl<M> Default for Found<M> {
@@ -33,14 +36,12 @@ impl<M> Found<M> {
     pub(super) fn add(&mut self, page: Page<M>, id: fn(&M) -> &str) {
         self.malformed += page.malformed;
         for (row, weight) in page.rows.into_iter().zip(page.weights) {
-            let weight = Some(weight);
-            self.rows.insert(id(&row).into(), Entry { row, weight });
+            self.add_entry(id(&row).into(), Entry::listed(row, weight));
         }
     }
 
-    /// Adds a row that no list had.
-    pub(super) fn add_one(&mut self, id: &str, row: M) {
-        self.rows.insert(id.into(), Entry { row, weight: None });
+    pub(super) fn add_entry(&mut self, id: Box<str>, entry: Entry<M>) {
+        self.rows.insert(id, entry);
     }
 
     /// Forgets a row whose object is gone.
@@ -54,6 +55,10 @@ impl<M> Found<M> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.rows.len()
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
@@ -73,18 +78,50 @@ impl<M> Found<M> {
         self.rows.values().all(|entry| entry.weight.is_some())
     }
 
-    /// Weighs the rows that are wanted. One that was in no list counts as the mean of all: `list_bytes` is
-    /// what the list weighed, or more.
-    pub(super) fn weigh(&self, list_bytes: u64, wanted: impl Fn(&M) -> bool) -> u64 {
-        let count = u64::try_from(self.rows.len()).unwrap_or(u64::MAX).max(1);
-        let mean = list_bytes.div_ceil(count);
+    /// Returns what a row weighs that was in no list, on average, if all rows weigh `list_bytes`.
+    pub(super) fn mean(&self, list_bytes: u64) -> u64 {
+        let unweighed = self.rows.values().filter(|entry| entry.weight.is_none());
+        let count = u64::try_from(unweighed.count()).unwrap_or(u64::MAX).max(1);
+        list_bytes.saturating_sub(self.weighed()).div_ceil(count)
+    }
+
+    /// Weighs the rows that are wanted; one that was in no list counts as `mean`.
+    pub(super) fn weigh(&self, mean: u64, wanted: impl Fn(&M) -> bool) -> u64 {
         let wanted = self.rows.values().filter(|entry| wanted(&entry.row));
         wanted.map(|entry| entry.weight.unwrap_or(mean)).sum()
     }
 
-    /// Returns the rows by id, and how many more there were that lack one.
-    pub(super) fn into_rows(self) -> (Vec<M>, usize) {
-        let rows = self.rows.into_values().map(|entry| entry.row);
-        (rows.collect(), self.malformed)
+    /// Returns the rows by id, how many more there were that lack one, and what those have mounted that
+    /// were read one by one.
+    pub(super) fn into_parts(self) -> (Vec<M>, usize, BTreeMap<Box<str>, Vec<String>>) {
+        let mut mounted = BTreeMap::new();
+        let take = |(id, entry): (Box<str>, Entry<M>)| {
+            if let Some(images) = entry.mounted {
+                mounted.insert(id, images);
+            }
+            entry.row
+        };
+        let rows = self.rows.into_iter().map(take).collect();
+        (rows, self.malformed, mounted)
+    }
+}
+
+impl<M> Entry<M> {
+    /// Returns a row that a list had.
+    pub(super) fn listed(row: M, weight: u64) -> Self {
+        Self {
+            row,
+            weight: Some(weight),
+            mounted: None,
+        }
+    }
+
+    /// Returns a row that no list had, with the images that it has mounted.
+    pub(super) fn asked(row: M, mounted: Vec<String>) -> Self {
+        Self {
+            row,
+            weight: None,
+            mounted: Some(mounted),
+        }
     }
 }

@@ -32,10 +32,20 @@ pub(super) trait Held {
     fn pod(&self) -> Option<&PodUid>;
     /// The sandbox that it names; itself, if it is one.
     fn sandbox(&self) -> &PodSandboxId;
+    /// Its state is the last that there is: it never changes again.
+    fn is_over(&self) -> bool;
+}
+
+/// A record that was asked for by its id.
+#[derive(Debug)]
+pub(super) struct Record<M> {
+    pub(super) row: M,
+    /// The images that it has mounted.
+    pub(super) mounted: Vec<String>,
 }
 
 /// A list.
-pub(super) trait Kind: Row<Model: Held> {
+pub(super) trait Kind: Row<Model: Held + Clone> {
     /// What its unary RPC is asked with.
     type Request: Message + 'static;
     /// The list that tells of the same pods.
@@ -51,14 +61,16 @@ pub(super) trait Kind: Row<Model: Held> {
     /// The state that shows that a pod lives.
     const LIVING: i32;
 
-    fn stand(stands: &Stands) -> &Stand;
+    fn stand(stands: &Stands) -> &Stand<Self::Model>;
     fn request(question: Question) -> Self::Request;
     fn id(row: &Self::Model) -> &str;
-    /// Asks for one record by its id; `None` if it is gone.
+    /// Asks for one record by its id; `None` if it is gone. It costs less if the sandbox that it names is
+    /// known.
     fn record(
         client: &Client,
         id: &str,
-    ) -> impl Future<Output = Result<Option<Self::Model>, Error>> + Send;
+        sandbox: Option<PodSandboxId>,
+    ) -> impl Future<Output = Result<Option<Record<Self::Model>>, Error>> + Send;
 }
 
 impl Held for Container {
@@ -79,6 +91,10 @@ impl Held for Container {
     fn sandbox(&self) -> &PodSandboxId {
         &self.sandbox_id
     }
+
+    fn is_over(&self) -> bool {
+        self.state == ContainerState::Exited
+    }
 }
 
 impl Held for PodSandbox {
@@ -97,6 +113,10 @@ impl Held for PodSandbox {
     fn sandbox(&self) -> &PodSandboxId {
         &self.id
     }
+
+    fn is_over(&self) -> bool {
+        self.state == PodSandboxState::NotReady
+    }
 }
 
 impl Kind for proto::ContainerRow {
@@ -113,7 +133,7 @@ impl Kind for proto::ContainerRow {
     ];
     const LIVING: i32 = State::ContainerRunning as i32;
 
-    fn stand(stands: &Stands) -> &Stand {
+    fn stand(stands: &Stands) -> &Stand<Container> {
         &stands.containers
     }
 
@@ -132,11 +152,16 @@ impl Kind for proto::ContainerRow {
         row.id.as_str()
     }
 
-    async fn record(client: &Client, id: &str) -> Result<Option<Container>, Error> {
-        match ContainerId::new(id) {
-            Some(id) => client.container_record(&id).await,
-            None => Ok(None),
-        }
+    async fn record(
+        client: &Client,
+        id: &str,
+        sandbox: Option<PodSandboxId>,
+    ) -> Result<Option<Record<Container>>, Error> {
+        let Some(id) = ContainerId::new(id) else {
+            return Ok(None);
+        };
+        let record = client.container_record(&id, sandbox).await?;
+        Ok(record.map(|(row, mounted)| Record { row, mounted }))
     }
 }
 
@@ -152,7 +177,7 @@ impl Kind for proto::PodSandboxRow {
     ];
     const LIVING: i32 = SandboxState::SandboxReady as i32;
 
-    fn stand(stands: &Stands) -> &Stand {
+    fn stand(stands: &Stands) -> &Stand<PodSandbox> {
         &stands.sandboxes
     }
 
@@ -171,11 +196,17 @@ impl Kind for proto::PodSandboxRow {
         row.id.as_str()
     }
 
-    async fn record(client: &Client, id: &str) -> Result<Option<PodSandbox>, Error> {
-        match PodSandboxId::new(id) {
-            Some(id) => client.sandbox_record(&id).await,
-            None => Ok(None),
-        }
+    async fn record(
+        client: &Client,
+        id: &str,
+        _sandbox: Option<PodSandboxId>,
+    ) -> Result<Option<Record<PodSandbox>>, Error> {
+        let Some(id) = PodSandboxId::new(id) else {
+            return Ok(None);
+        };
+        let row = client.sandbox_record(&id).await?;
+        let mounted = Vec::new();
+        Ok(row.map(|row| Record { row, mounted }))
     }
 }
 

@@ -196,10 +196,10 @@ async fn where_it_stands_is_remembered_until_it_fits() {
 async fn a_limit_that_was_raised_is_noticed_after_some_looks() {
     let rig = Rig::new(Options::default());
     rig.forbid_exited();
-    assert_eq!(rig.containers().await.mode, ListMode::PerPod);
+    assert_eq!(rig.containers().await.mode, ListMode::Status);
     rig.sim.set_send_limit(64 << 20);
     for _ in 1..RETRY_EVERY {
-        assert_eq!(rig.containers().await.mode, ListMode::PerPod);
+        assert_eq!(rig.containers().await.mode, ListMode::Status);
     }
     assert_eq!(rig.containers().await.mode, ListMode::Unary);
     assert_eq!(rig.containers().await.mode, ListMode::Unary);
@@ -209,7 +209,7 @@ async fn a_limit_that_was_raised_is_noticed_after_some_looks() {
 async fn what_was_learned_holds_for_its_connection_alone() {
     let rig = Rig::new(Options::default());
     rig.forbid_exited();
-    assert_eq!(rig.containers().await.mode, ListMode::PerPod);
+    assert_eq!(rig.containers().await.mode, ListMode::Status);
     rig.sim.set_send_limit(64 << 20);
     rig.sim.restart().await.unwrap();
     let back = async {
@@ -224,23 +224,106 @@ async fn what_was_learned_holds_for_its_connection_alone() {
 }
 
 #[tokio::test]
-async fn exited_ones_over_the_limit_are_read_pod_by_pod() {
+async fn exited_ones_over_the_limit_are_read_pod_by_pod_and_one_by_one_and_only_once() {
     let rig = Rig::new(Options::default());
     let bytes = rig.weigh_all();
     rig.forbid_exited();
     let listed = rig.containers().await;
     assert_eq!(
         (listed.mode, listed.coverage),
-        (ListMode::PerPod, Coverage::Whole)
+        (ListMode::Status, Coverage::Whole)
     );
     assert_eq!(listed.response_bytes, bytes as u64);
-    // Known as a pod that was asked about, none is asked for by itself.
-    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 0);
+    // One unfiltered, four states, and the thirty pods that have two each; ten pods have only one.
+    assert_eq!(rig.sim.call_count(Rpc::ListContainers), 1 + 4 + 30);
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 10);
     rig.sim.clear_record();
-    rig.containers().await;
-    // Three states, the sandboxes' names, and a question for each pod; the state that fails is left out.
-    assert_eq!(rig.sim.call_count(Rpc::ListContainers), 3 + 45);
+    let again = rig.containers().await;
+    assert_eq!((again.mode, again.coverage), (listed.mode, listed.coverage));
+    assert_eq!(again.response_bytes, bytes as u64);
+    // Three states; what has exited does not change, and its ids are there.
+    assert_eq!(rig.sim.call_count(Rpc::ListContainers), 3);
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 0);
+    assert_eq!(rig.sim.call_count(Rpc::ContainersListStream), 1);
+    rig.assert_all(&again).await;
+}
+
+#[tokio::test]
+async fn what_was_read_before_goes_with_its_id_and_what_is_new_is_read() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    let bytes = rig.containers().await.response_bytes;
+    let gone = rig.sim.container_id("default/old-3/a#0").unwrap();
+    let gone = ContainerId::new(gone).unwrap();
+    rig.client.remove_container(&gone).await.unwrap();
+    let left = rig.weigh_all() as u64;
+    rig.sim
+        .set_send_limit(rig.weigh(&[ContainerState::Exited]) - 1);
+    let listed = rig.containers().await;
+    assert!(!listed.rows.iter().any(|row| row.id == gone));
+    assert_eq!(listed.coverage, Coverage::Whole);
+    // What was in no list weighs as much as on average.
+    assert!(listed.response_bytes < bytes && listed.response_bytes.abs_diff(left) < left / 50);
+    let fresh = PodSpec::new("fresh").exited("app", 0, hours(1));
+    rig.sim.add_pod(&fresh);
+    rig.sim.clear_record();
+    let listed = rig.containers().await;
+    assert_eq!(listed.coverage, Coverage::Whole);
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 1);
     rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn what_may_still_change_is_asked_about_at_each_look() {
+    let living = |n| PodSpec::new(&format!("up-{n}")).running("app", 0);
+    let rig = Rig::of(
+        node().pods(100, living),
+        Options::default(),
+        Duration::from_secs(30),
+    );
+    rig.sim
+        .set_send_limit(rig.weigh(&[ContainerState::Running]) - 1);
+    let listed = rig.containers().await;
+    assert_eq!(count(&listed, ContainerState::Running), 110);
+    let id = rig.sim.container_id("default/up-7/app#0").unwrap();
+    assert!(rig.sim.change(|node| node.exit_container(&id, 3)));
+    rig.sim
+        .set_send_limit(rig.weigh(&[ContainerState::Running]) - 1);
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, count(&listed, ContainerState::Running)),
+        (ListMode::Status, 109)
+    );
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn a_look_that_ran_out_of_time_is_gone_on_with_by_the_next() {
+    let job = |n| {
+        let pod = PodSpec::new(&format!("job-{n}"));
+        pod.exited("a", 0, hours(3)).deleted()
+    };
+    let node = NodeBuilder::new().pods(160, job);
+    let rig = Rig::of(node, Options::default(), Duration::from_secs(1));
+    rig.forbid_exited();
+    let mut seen = BTreeSet::new();
+    rig.sim.set_fault(
+        Rpc::ContainerStatus,
+        Fault::slow(Duration::from_millis(500)),
+    );
+    rig.client.version().await.unwrap();
+    let mut looks = 0;
+    while seen.len() < 160 {
+        looks += 1;
+        assert!(looks < 50, "{} of 160 after {looks} looks", seen.len());
+        // The first ones have no row at all to show; each later one has all that were read before.
+        if let Ok(listed) = rig.client.list_containers().await {
+            let rows: BTreeSet<_> = listed.rows.iter().map(|row| row.id.clone()).collect();
+            assert!(rows.is_superset(&seen));
+            seen = rows;
+        }
+    }
+    assert!(looks > 1, "one look was enough");
 }
 
 #[tokio::test]
@@ -264,9 +347,13 @@ async fn without_proof_a_list_read_by_name_is_not_whole() {
 
 #[tokio::test]
 async fn created_ones_over_the_limit_are_read_and_the_running_are_all_there() {
-    for (options, coverage) in [
-        (Options::default(), Coverage::Whole),
-        (Options::not_containerd(), Coverage::Living),
+    for (options, mode, coverage) in [
+        (Options::default(), ListMode::Status, Coverage::Whole),
+        (
+            Options::not_containerd(),
+            ListMode::PerPod,
+            Coverage::Living,
+        ),
     ] {
         let starting = |n| PodSpec::new(&format!("new-{n}")).created("app", 0, hours(2));
         let node = node().pods(100, starting);
@@ -276,7 +363,7 @@ async fn created_ones_over_the_limit_are_read_and_the_running_are_all_there() {
             .set_send_limit(rig.weigh(&[ContainerState::Created]) - 1);
         assert!(rig.weigh(&[ContainerState::Exited]) < rig.weigh(&[ContainerState::Created]));
         let listed = rig.containers().await;
-        assert_eq!((listed.mode, listed.coverage), (ListMode::PerPod, coverage));
+        assert_eq!((listed.mode, listed.coverage), (mode, coverage));
         assert_eq!(count(&listed, ContainerState::Running), 10);
         rig.assert_all(&listed).await;
     }
@@ -284,7 +371,14 @@ async fn created_ones_over_the_limit_are_read_and_the_running_are_all_there() {
 
 #[tokio::test]
 async fn where_no_list_names_the_pods_containerd_does() {
-    let rig = Rig::new(Options::default());
+    let dead = |n| {
+        let pod = PodSpec::new(&format!("old-{n}"));
+        (0..4)
+            .fold(pod, |pod, attempt| pod.exited("a", attempt, hours(3)))
+            .deleted()
+    };
+    let node = NodeBuilder::new().pods(40, dead);
+    let rig = Rig::of(node, Options::default(), Duration::from_secs(30));
     rig.forbid_the_dead();
     let listed = rig.containers().await;
     assert_eq!(
@@ -352,9 +446,10 @@ async fn links_without_a_container_are_not_asked_about_where_all_ids_are_known()
     let listed = rig.containers().await;
     assert_eq!(
         (listed.mode, listed.coverage),
-        (ListMode::PerPod, Coverage::Whole)
+        (ListMode::Status, Coverage::Whole)
     );
-    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 0);
+    // The nine pods that have only one that has exited.
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 9);
 }
 
 #[tokio::test]
@@ -510,7 +605,8 @@ async fn a_list_of_ids_that_lacks_what_is_there_proves_nothing() {
     let found = |rows: &Listed<Container>| {
         let mut found = Found::default();
         for row in &rows.rows {
-            found.add_one(row.id.as_str(), row.clone());
+            let entry = found::Entry::asked(row.clone(), Vec::new());
+            found.add_entry(row.id.as_str().into(), entry);
         }
         found
     };
@@ -545,14 +641,15 @@ async fn containers_of_a_sandbox_that_no_pod_names_are_asked_for_by_its_id() {
     let foreign = PodSpec::new("tool").unmanaged().exited("job", 0, hours(3));
     let rig = Rig::of(
         node().pod(foreign),
-        Options::default(),
+        Options::not_containerd(),
         Duration::from_secs(30),
     );
     rig.forbid_exited();
+    rig.write_names();
     let listed = rig.containers().await;
     assert_eq!(
         (listed.mode, listed.coverage),
-        (ListMode::PerPod, Coverage::Whole)
+        (ListMode::PerPod, Coverage::Living)
     );
     rig.assert_all(&listed).await;
 }
@@ -570,14 +667,17 @@ fn a_row_seen_twice_is_seen_in_its_later_state() {
     found.add(page(1, 10), id);
     found.add(page(2, 12), id);
     assert_eq!((found.weighed(), found.is_all_weighed()), (12, true));
-    found.add_one("b", ("b", 2));
+    let entry = found::Entry::asked(("b", 2), vec!["model".to_owned()]);
+    found.add_entry("b".into(), entry);
     assert!(!found.is_all_weighed());
+    assert_eq!(found.mean(100), 88);
     assert_eq!(
-        found.weigh(100, |_| true),
+        found.weigh(50, |_| true),
         12 + 50,
         "unweighed, it counts as the mean"
     );
-    assert_eq!(found.into_rows(), (vec![("a", 2), ("b", 2)], 2));
+    let mounted = [("b".into(), vec!["model".to_owned()])].into();
+    assert_eq!(found.into_parts(), (vec![("a", 2), ("b", 2)], 2, mounted));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Lists: whole, exactly weighed, by the best way that the runtime has.
 
 use super::*;
+use crate::cri::client::lists::{BREAKS_MAX, LISTS_WITHOUT};
 
 /// Reads the three lists, checks that they are whole and exactly weighed, returns how they were read.
 async fn read_lists(client: &Client, fake: &Fake) -> [ListMode; 3] {
@@ -207,5 +208,28 @@ async fn a_stream_that_ends_without_a_status_is_an_error_and_not_a_list() {
         let _server = Server::start(&path, without_status(&messages));
         let list = Client::new(settings.clone()).list_containers().await;
         assert!(list.is_err(), "{list:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_always_breaks_is_left_alone_for_some_lists() {
+    let (_dir, path, settings) = place();
+    let fake = Fake {
+        rows_per_message: Some(4),
+        breaks_streams: true,
+        ..full_fake()
+    };
+    let _server = fake.serve(&path);
+    let client = Client::new(settings);
+    for _ in 1..BREAKS_MAX {
+        client.list_containers().await.unwrap_err();
+    }
+    for streams in [BREAKS_MAX, BREAKS_MAX + 1] {
+        // The one with the last try, and those without one.
+        for _ in 0..=LISTS_WITHOUT {
+            let listed = client.list_containers().await.unwrap();
+            assert_eq!((listed.mode, listed.rows.len()), (ListMode::Unary, 25));
+            assert_eq!(fake.called("StreamContainers"), streams as usize);
+        }
     }
 }

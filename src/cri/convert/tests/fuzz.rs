@@ -68,7 +68,7 @@ proptest! {
         }
         let Ok(raw) = proto::ContainerStatusResponse::decode(bytes.as_slice()) else { return Ok(()) };
         let id = ContainerId::new("c1").unwrap();
-        if let Ok(row) = container_record(&id, raw.clone()) {
+        if let Ok((row, _)) = container_record(&id, None, raw.clone()) {
             prop_assert_eq!(row.id.as_str(), "c1");
             prop_assert!(!row.sandbox_id.as_str().is_empty());
         }

@@ -1,0 +1,148 @@
+//! What looking and removing cost while both lists are over the runtime's limit and nothing streams: the real
+//! program beside a simulated runtime. Prints calls and seconds; what they mean is in
+//! `docs/performance.md`. `cargo bench --bench big_lists -- 10000:8` is one size, with its limit in MiB.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crisweep::sim::{NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// Dead pods with a container each, and the limit in MiB that both lists are over, also the dead alone.
+const SIZES: [(usize, usize); 2] = [(10_000, 8), (17_000, 16)];
+const LIVING_PODS: usize = 100;
+/// What one pass removes here, of containers and sandboxes together.
+const REMOVALS: usize = 1_000;
+
+#[tokio::main]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let asked = arguments.iter().filter_map(|argument| {
+        let (pods, limit) = argument.split_once(':')?;
+        Some((pods.parse().ok()?, limit.parse().ok()?))
+    });
+    let mut sizes: Vec<(usize, usize)> = asked.collect();
+    if sizes.is_empty() {
+        sizes = SIZES.to_vec();
+    }
+    println!("containers | ids told | what            | seconds | calls | of them");
+    for (pods, limit_mib) in sizes {
+        for ids_told in [true, false] {
+            measure(pods, limit_mib, ids_told).await;
+        }
+    }
+}
+
+async fn measure(pods: usize, limit_mib: usize, ids_told: bool) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path();
+    let pods_file = root.join("pods.json");
+    let options = Options {
+        send_limit_bytes: limit_mib << 20,
+        containers_service: ids_told,
+        pods_file: Some(pods_file.clone()),
+        ..Options::default()
+    };
+    let dead = |number| {
+        let pod = PodSpec::new(&format!("nightly-report-6d4cf56db6-{number:05}"));
+        pod.exited("report", 0, hours(3)).deleted()
+    };
+    let living = |number| PodSpec::new(&format!("web-{number:03}")).running("app", 0);
+    let node = NodeBuilder::new()
+        .pods(LIVING_PODS, living)
+        .pods(pods, dead);
+    let sim = Sim::start(root.join("cri.sock"), node.build(), options).expect("a runtime");
+    if !ids_told {
+        write_names(&sim, root);
+    }
+    let mut service = Service::start(&sim.endpoint(), root).await;
+    for what in ["first look", "second look", "third look"] {
+        sim.clear_record();
+        let (took, _) = service.post("/gc?dry_run=true&wait=30m").await;
+        print(pods, ids_told, what, took, &sim);
+    }
+    sim.clear_record();
+    let path = format!("/gc?target=containers&max_removals={REMOVALS}&wait=30m");
+    let (took, pass) = service.post(&path).await;
+    let removed = pass.pointer("/targets/containers/removed");
+    let removed = removed.and_then(Value::as_u64).unwrap_or_default();
+    print(pods, ids_told, &format!("{removed} removals"), took, &sim);
+    service.child.kill().await.expect("the service ended");
+    sim.shutdown().await;
+}
+
+/// Writes the names that the kubelet gives to the pods' log directories.
+fn write_names(sim: &Sim, root: &std::path::Path) {
+    for record in sim.sandboxes() {
+        let pod = record.row.metadata.expect("metadata");
+        let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+        std::fs::create_dir_all(root.join("var/log/pods").join(name)).expect("a directory");
+    }
+}
+
+fn print(pods: usize, ids_told: bool, what: &str, took: Duration, sim: &Sim) {
+    let counts = Rpc::ALL.iter().map(|rpc| (*rpc, sim.call_count(*rpc)));
+    let counts: Vec<(Rpc, u64)> = counts.filter(|(_, count)| *count > 0).collect();
+    let calls: u64 = counts.iter().map(|(_, count)| count).sum();
+    let many = counts.iter().filter(|(_, count)| *count > 9);
+    let many: Vec<String> = many
+        .map(|(rpc, count)| format!("{rpc:?} {count}"))
+        .collect();
+    let (ids, seconds) = (if ids_told { "yes" } else { "no" }, took.as_secs_f64());
+    let many = many.join(", ");
+    println!("{pods:>10} | {ids:<8} | {what:<15} | {seconds:>7.1} | {calls:>5} | {many}");
+}
+
+struct Service {
+    child: Child,
+    address: String,
+    http: reqwest::Client,
+}
+
+impl Service {
+    async fn start(endpoint: &str, root: &std::path::Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_crisweep"))
+            .args(["--web.listen-address", "127.0.0.1:0"])
+            .args(["--log.format", "json", "--runtime-endpoint", endpoint])
+            .env("CRISWEEP__RUNTIME__HOST_ROOT", root)
+            .env("CRISWEEP__PODS__SOURCE", "file")
+            .env("CRISWEEP__PODS__FILE", root.join("pods.json"))
+            .env("CRISWEEP__PODS__SETTLE", "0s")
+            .env("CRISWEEP__POLICY__LOGS__ENABLED", "false")
+            .env("CRISWEEP__STATE__DIR", root.join("state"))
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the service");
+        let log = child.stderr.take().expect("its log");
+        let mut lines = BufReader::new(log).lines();
+        let address = loop {
+            let line = lines.next_line().await.expect("a log").expect("a line");
+            let line: Value = serde_json::from_str(&line).unwrap_or_default();
+            if let Some(address) = line.get("address").and_then(Value::as_str) {
+                break address.to_owned();
+            }
+        };
+        // Read on, or the service would wait for its log.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        // The client makes itself ready for TLS, though nothing here uses it; the second time fails.
+        let _done = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::new();
+        Self {
+            child,
+            address,
+            http,
+        }
+    }
+
+    /// Posts, and returns how long the answer took, and the answer.
+    async fn post(&mut self, path: &str) -> (Duration, Value) {
+        let url = format!("http://{}{path}", self.address);
+        let began = Instant::now();
+        let answer = self.http.post(url).send().await.expect("an answer");
+        let pass = answer.json().await.expect("JSON");
+        (began.elapsed(), pass)
+    }
+}

@@ -1,0 +1,222 @@
+//! Asks for parts of a list, and for single records, a few at a time.
+
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+use std::sync::MutexGuard;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::carried::Carried;
+use super::found::{Entry, Found};
+use super::kind::{Held, Question, Record};
+use super::{Client, Clock, Error, Kind, ask};
+use crate::cri::codec::Page;
+use crate::model::PodUid;
+
+/// Questions about single ids in flight: enough to hide the round trip, too few to burden a sick runtime.
+const IDS_IN_FLIGHT: usize = 16;
+/// Filtered lists in flight: the runtime walks through all its records for each.
+const LISTS_IN_FLIGHT: usize = 4;
+/// Questions without an answer in time, after which no more are asked.
+const TIMEOUTS_MAX: usize = 4;
+/// Answers over the limit without a single one below it, after which it is clear that the runtime does
+/// not apply the filter.
+const OVER_LIMIT_MAX: usize = 3;
+
+/// How asking for ids ended.
+pub(super) struct Ended {
+    /// Each one was found or is gone.
+    pub(super) all: bool,
+    /// One was found.
+    pub(super) any: bool,
+    /// The first that there was no time for.
+    next: Option<Box<str>>,
+}
+
+/// Questions about one list.
+pub(super) struct Asking<'a, K> {
+    client: &'a Client,
+    clock: Clock,
+    /// The pods that were asked about as a whole, with an answer.
+    asked: BTreeSet<PodUid>,
+    answers: usize,
+    over_limit: usize,
+    timeouts: usize,
+    /// Whether what is read is worth keeping for the next look.
+    keeps: bool,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<'a, K: Kind> Asking<'a, K> {
+    pub(super) fn new(client: &'a Client, clock: Clock) -> Self {
+        Self {
+            client,
+            clock,
+            asked: BTreeSet::new(),
+            answers: 0,
+            over_limit: 0,
+            timeouts: 0,
+            keeps: false,
+            kind: PhantomData,
+        }
+    }
+
+    /// Returns one that keeps what it reads for the next look.
+    pub(super) fn keeping(client: &'a Client, clock: Clock) -> Self {
+        Self {
+            keeps: true,
+            ..Self::new(client, clock)
+        }
+    }
+
+    pub(super) fn has(&self, uid: Option<&PodUid>) -> bool {
+        uid.is_some_and(|uid| self.asked.contains(uid))
+    }
+
+    /// There is no point in asking for more.
+    fn is_over(&self) -> bool {
+        self.clock.is_up() || self.timeouts >= TIMEOUTS_MAX
+    }
+
+    /// The runtime applies filters, as far as it is known.
+    fn has_filters(&self) -> bool {
+        self.answers > 0 || self.over_limit < OVER_LIMIT_MAX
+    }
+
+    fn carried(&self) -> MutexGuard<'a, Carried<K::Model>> {
+        K::stand(&self.client.shared.stands).carried(self.client)
+    }
+
+    /// Asks for parts of the list, beginning where the last look ran out of time. Says whether it got to each.
+    pub(super) async fn parts(
+        &mut self,
+        parts: BTreeSet<Question>,
+        found: &mut Found<K::Model>,
+    ) -> Result<bool, Error> {
+        let (client, clock) = (self.client, self.clock);
+        let mut queue = self.carried().parts_in_turn(parts).into_iter();
+        let mut calls = FuturesUnordered::new();
+        loop {
+            while self.has_filters() && !self.is_over() && calls.len() < LISTS_IN_FLIGHT {
+                let Some(part) = queue.next() else { break };
+                calls.push(async move {
+                    let answer = ask::<K>(client, part.clone(), clock).await;
+                    (part, answer)
+                });
+            }
+            let Some((part, answer)) = calls.next().await else {
+                break;
+            };
+            self.take(part, answer, found)?;
+        }
+        if self.keeps && !self.has_filters() {
+            let mut carried = self.carried();
+            queue.by_ref().for_each(|part| carried.refuse(part));
+        }
+        let next = queue.next();
+        let got_to_each = next.is_none();
+        self.carried().go_on_at_part(next);
+        Ok(got_to_each)
+    }
+
+    /// Takes an answer in. Whatever fails but for the runtime being away leaves a gap, no more.
+    fn take(
+        &mut self,
+        part: Question,
+        answer: Result<Page<K::Model>, Error>,
+        found: &mut Found<K::Model>,
+    ) -> Result<(), Error> {
+        match answer {
+            Ok(page) => {
+                self.answers += 1;
+                if self.keeps {
+                    self.carried().keep_page(&page, K::id);
+                }
+                found.add(page, K::id);
+                if let Question::Pod(uid) = part {
+                    self.asked.insert(uid);
+                }
+            }
+            Err(error) if error.is_lost() => return Err(error),
+            Err(Error::TooLarge { .. }) => {
+                self.over_limit += 1;
+                if self.keeps {
+                    self.carried().refuse(part);
+                }
+            }
+            Err(error) => {
+                self.timeouts += usize::from(error.is_timeout());
+                tracing::debug!(%error, ?part, "a part of a list cannot be read");
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks id by id, beginning where the last look ran out of time. Says whether each one was found or is gone.
+    pub(super) async fn one_by_one(
+        &mut self,
+        ids: BTreeSet<Box<str>>,
+        found: &mut Found<K::Model>,
+    ) -> Result<bool, Error> {
+        let ids = self.carried().ids_in_turn(ids);
+        let ended = self.ids(ids, found).await?;
+        self.carried().go_on_at_id(ended.next);
+        Ok(ended.all)
+    }
+
+    /// Asks id by id.
+    pub(super) async fn ids(
+        &mut self,
+        ids: Vec<Box<str>>,
+        found: &mut Found<K::Model>,
+    ) -> Result<Ended, Error> {
+        let (client, clock) = (self.client, self.clock);
+        let (mut all, mut any) = (true, false);
+        let mut queue = ids.into_iter();
+        let mut calls = FuturesUnordered::new();
+        loop {
+            while !self.is_over() && calls.len() < IDS_IN_FLIGHT {
+                let Some(id) = queue.next() else { break };
+                let sandbox = self.carried().row(&id).map(Held::sandbox).cloned();
+                calls.push(async move {
+                    let record = K::record(client, &id, sandbox);
+                    let record = tokio::time::timeout(clock.next(), record).await;
+                    (id, record)
+                });
+            }
+            let Some((id, record)) = calls.next().await else {
+                break;
+            };
+            match record {
+                Ok(Ok(Some(record))) => {
+                    any = true;
+                    self.add(&id, record, found);
+                }
+                Ok(Ok(None)) => found.remove(&id),
+                Ok(Err(error)) if error.is_lost() => return Err(error),
+                Ok(Err(error)) => {
+                    all = false;
+                    self.timeouts += usize::from(error.is_timeout());
+                    tracing::debug!(%error, %id, "a record cannot be read");
+                }
+                Err(_elapsed) => {
+                    all = false;
+                    self.timeouts += 1;
+                }
+            }
+        }
+        let next = queue.next();
+        all &= next.is_none();
+        Ok(Ended { all, any, next })
+    }
+
+    fn add(&self, id: &str, record: Record<K::Model>, found: &mut Found<K::Model>) {
+        let Record { mut row, mounted } = record;
+        self.client.runtime().share::<K>(&mut row);
+        let entry = Entry::asked(row, mounted);
+        if self.keeps {
+            self.carried().keep(id, entry.clone());
+        }
+        found.add_entry(id.into(), entry);
+    }
+}
