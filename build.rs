@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(protos, ["proto"])?;
     tonic_prost_build::configure()
         .btree_map(".")
+        .bytes(".runtime.v1.AnnotationRow")
         // A fake runtime writes only the RPCs it needs; the rest answer UNIMPLEMENTED, as an old runtime's do.
         .generate_default_stubs(true)
         .compile_fds(descriptors)?;

@@ -175,6 +175,7 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
 fn pods(config: &Config) -> PodSource {
     PodSource::new(
         pod_source::of(config),
+        &config.node_name,
         config.policy.pods.settle,
         config.runtime.timeout,
     )

@@ -122,8 +122,10 @@ pub enum PodKnowledge {
     Terminated,
     /// Nobody answered for it, but it counts as finished under `assume_finished_after`.
     Assumed,
-    /// A complete list does not have it.
+    /// Complete lists do not have it, for `pods.settle` now.
     Deleted,
+    /// A complete list does not have it, but not for `pods.settle` yet.
+    Absent,
     /// No complete list.
     Unknown,
 }

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -288,6 +289,8 @@ pub struct PodSandbox {
     pub state: PodSandboxState,
     /// When it was created.
     pub created_at: Timestamp,
+    /// Where the kubelet has its pod from; `None` if the sandbox does not say.
+    pub config_source: Option<ConfigSource>,
     /// Its labels other than the kubelet's own: the pod's labels.
     pub labels: Labels,
 }
@@ -335,7 +338,8 @@ impl FilesystemUsage {
 pub enum Coverage {
     /// Any record may be missing.
     Partial,
-    /// Every running container, every ready sandbox. Others may be missing.
+    /// Every running container and every one in state unknown, every ready sandbox. Others may be
+    /// missing.
     Living,
     /// Every record.
     #[default]
@@ -368,6 +372,8 @@ impl Seen {
 pub struct Snapshot {
     /// Read before the first call, so that ages err towards young. Planning's only "now".
     pub taken_at: Timestamp,
+    /// How long the machine was up then.
+    pub uptime: Duration,
     /// The container records; shared with the look that found them.
     pub containers: Rows<Container>,
     /// The pod sandbox records.
@@ -396,6 +402,7 @@ impl Snapshot {
     pub fn empty(taken_at: Timestamp) -> Self {
         Self {
             taken_at,
+            uptime: Duration::MAX,
             containers: Rows::default(),
             sandboxes: Rows::default(),
             seen: Seen::default(),

@@ -14,6 +14,7 @@ mod reload;
 mod sandbox_images;
 mod statuses;
 mod timings;
+mod uptime;
 mod weights;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +59,8 @@ const FRESH_STATUS_BUDGET: Duration = Duration::from_secs(60);
 pub struct Look {
     /// Wall clock before the first call.
     pub taken_at: Timestamp,
+    /// How long the machine was up then.
+    pub uptime: Duration,
     /// Monotonic clock before the first call.
     pub started: Instant,
     /// How long the look took.
@@ -142,6 +145,7 @@ impl Look {
         let sandboxes = whole("sandboxes", &self.sandboxes, |row| &row.id)?;
         Ok(Snapshot {
             taken_at: self.taken_at,
+            uptime: self.uptime,
             containers: containers.clone(),
             sandboxes: sandboxes.clone(),
             seen: self.seen(),
@@ -234,6 +238,7 @@ pub struct Observer {
 #[derive(Debug)]
 struct Inner {
     client: cri::Client,
+    host_root: PathBuf,
     statvfs: Statvfs,
     scanner: Scanner,
     flight: Mutex<Flight>,
@@ -260,8 +265,8 @@ struct Flight {
 }
 
 impl Observer {
-    /// Returns an observer that has not looked yet. `host_root` is put before the mount points that
-    /// the runtime names.
+    /// Returns an observer that has not looked yet. `host_root` is put before `/proc/uptime` and the
+    /// mount points that the runtime names.
     pub fn new(client: cri::Client, pods: PodSource, host_root: PathBuf) -> Self {
         let memory = tokio::sync::Mutex::new(Memory {
             pods,
@@ -271,11 +276,12 @@ impl Observer {
             logs: logs::Known::default(),
         });
         let ages = Mutex::new(AgeBook::new(Ages::default(), Journal::none()));
-        let statvfs = Statvfs::new(host_root);
+        let statvfs = Statvfs::new(host_root.clone());
         let flight = Mutex::default();
         Self {
             inner: Arc::new(Inner {
                 client,
+                host_root,
                 statvfs,
                 scanner: Scanner::new(),
                 flight,
@@ -482,6 +488,7 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
     filling.await;
     Look {
         taken_at,
+        uptime: uptime::uptime(&inner.host_root),
         started,
         duration: started.elapsed(),
         runtime,

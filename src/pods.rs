@@ -27,7 +27,8 @@ pub use auto::Auto;
 pub use error::Error;
 use http::Http;
 pub use http::Server;
-pub use kubelet_socket::PATH as KUBELET_SOCKET;
+use kubelet_socket::Confirmed;
+pub use kubelet_socket::PATHS as KUBELET_SOCKETS;
 pub use parse::{ParseError, parse};
 
 /// Generated from `proto/pods/pods.proto`.
@@ -56,7 +57,12 @@ pub enum Source {
     /// A JSON file.
     File(PathBuf),
     /// The kubelet's pods socket.
-    KubeletSocket(PathBuf),
+    KubeletSocket {
+        /// Where it may be; the first that is there is asked.
+        paths: Vec<PathBuf>,
+        /// Who confirms that a pod finished, and the node's name there.
+        api_server: Option<(Server, String)>,
+    },
     /// The kubelet's `/pods`.
     Kubelet(Server),
     /// The API server's list of the pods of one node.
@@ -104,32 +110,28 @@ pub struct PodSource {
     auto: Option<Auto>,
     chosen: Source,
     peer: Peer,
+    /// This node's name: an answer that holds a pod of another one is none.
+    node: String,
     origin: PodOrigin,
     settle: Duration,
     timeout: Duration,
     good_since: Option<Instant>,
-    /// Since when each answer has named an API pod: a kubelet whose API server was down adds its pods
-    /// one by one when it comes back, and no failure tells of it.
-    api_since: Option<Instant>,
-    /// The same of static pods.
-    static_since: Option<Instant>,
     /// What was logged last: that it answers, or how it failed.
     said: Option<Result<(), String>>,
 }
 
 impl PodSource {
-    /// Returns a source that has not answered yet. `timeout` bounds each answer.
-    pub fn new(source: Source, settle: Duration, timeout: Duration) -> Self {
+    /// Returns a source of the pods of `node` that has not answered yet. `timeout` bounds each answer.
+    pub fn new(source: Source, node: &str, settle: Duration, timeout: Duration) -> Self {
         let mut new = Self {
             auto: None,
             chosen: Source::None,
             peer: Peer::None,
+            node: node.to_owned(),
             origin: PodOrigin::default(),
             settle,
             timeout,
             good_since: None,
-            api_since: None,
-            static_since: None,
             said: None,
         };
         if let Source::Auto(auto) = source {
@@ -158,7 +160,8 @@ impl PodSource {
                 self.choose(source, why);
             }
         }
-        let answer = match tokio::time::timeout(self.timeout, self.peer.ask(looked_at)).await {
+        let asked = self.peer.ask(&self.node, looked_at);
+        let answer = match tokio::time::timeout(self.timeout, asked).await {
             Ok(answer) => answer,
             Err(_elapsed) => Some(Err(Error::Timeout {
                 what: self.origin.source.words(),
@@ -189,7 +192,7 @@ impl PodSource {
             why,
         };
         self.chosen = source;
-        self.begin_anew();
+        self.good_since = None;
         self.said = None;
         tracing::info!(
             source = self.origin.source.label(),
@@ -205,30 +208,22 @@ impl PodSource {
     ) -> (Pods, Option<PodList>) {
         match answer {
             None => (Pods::Unknown(PodsUnknown::NoSource), None),
-            Some(Ok(mut list)) => {
+            Some(Ok(list)) => {
                 self.say(Ok(()));
-                let names = |is_static| list.pods.values().any(|pod| pod.is_static == is_static);
-                let (names_api, names_static) = (names(false), names(true));
-                list.api_is_new = is_new(&mut self.api_since, names_api, at, self.settle);
-                list.static_is_new = is_new(&mut self.static_since, names_static, at, self.settle);
-                if is_new(&mut self.good_since, true, at, self.settle) {
+                let good_since = *self.good_since.get_or_insert(at);
+                if at.saturating_duration_since(good_since) < self.settle {
                     (Pods::Unknown(PodsUnknown::Settling), Some(list))
                 } else {
                     (Pods::Known(list), None)
                 }
             }
             Some(Err(error)) => {
-                self.begin_anew();
+                self.good_since = None;
                 let text = error.text();
                 self.say(Err(text.clone()));
                 (Pods::Unknown(PodsUnknown::Failed(text)), None)
             }
         }
-    }
-
-    /// No answer so far counts any more.
-    fn begin_anew(&mut self) {
-        (self.good_since, self.api_since, self.static_since) = (None, None, None);
     }
 
     /// Logs what changed since the last answer.
@@ -245,23 +240,20 @@ impl PodSource {
     }
 }
 
-/// Notes whether something is there, and says whether it has not been for as long as `settle`.
-fn is_new(since: &mut Option<Instant>, is_there: bool, at: Instant, settle: Duration) -> bool {
-    if !is_there {
-        *since = None;
-        return true;
-    }
-    at.saturating_duration_since(*since.get_or_insert(at)) < settle
-}
-
 /// Who is asked, and what is kept between two answers.
 #[derive(Debug)]
 enum Peer {
     None,
     File(PathBuf),
-    KubeletSocket(PathBuf),
+    KubeletSocket {
+        paths: Vec<PathBuf>,
+        confirmed: Confirmed,
+    },
     Kubelet(Http),
-    ApiServer { http: Http, node: String },
+    ApiServer {
+        http: Http,
+        node: String,
+    },
 }
 
 impl Peer {
@@ -270,7 +262,10 @@ impl Peer {
             // What `auto` chooses from is never `auto`.
             Source::None | Source::Auto(_) => Self::None,
             Source::File(path) => Self::File(path.clone()),
-            Source::KubeletSocket(path) => Self::KubeletSocket(path.clone()),
+            Source::KubeletSocket { paths, api_server } => Self::KubeletSocket {
+                paths: paths.clone(),
+                confirmed: Confirmed::by(api_server.clone()),
+            },
             Source::Kubelet(server) => Self::Kubelet(Http::new(server.clone())),
             Source::ApiServer { server, node } => Self::ApiServer {
                 http: Http::new(server.clone()),
@@ -280,12 +275,18 @@ impl Peer {
     }
 
     /// Asks for the pods; `None` if there is nobody to ask.
-    async fn ask(&mut self, looked_at: Timestamp) -> Option<Result<PodList, Error>> {
+    async fn ask(
+        &mut self,
+        this_node: &str,
+        looked_at: Timestamp,
+    ) -> Option<Result<PodList, Error>> {
         Some(match self {
             Self::None => return None,
-            Self::File(path) => file::list(path, looked_at).await,
-            Self::KubeletSocket(path) => kubelet_socket::list(path).await,
-            Self::Kubelet(http) => kubelet::list(http).await,
+            Self::File(path) => file::list(path, this_node, looked_at).await,
+            Self::KubeletSocket { paths, confirmed } => {
+                kubelet_socket::list(paths, this_node, confirmed).await
+            }
+            Self::Kubelet(http) => kubelet::list(http, this_node).await,
             Self::ApiServer { http, node } => api_server::list(http, node).await,
         })
     }
@@ -296,7 +297,7 @@ impl Source {
         match self {
             Self::None | Self::Auto(_) => PodSourceKind::None,
             Self::File(_) => PodSourceKind::File,
-            Self::KubeletSocket(_) => PodSourceKind::KubeletSocket,
+            Self::KubeletSocket { .. } => PodSourceKind::KubeletSocket,
             Self::Kubelet(_) => PodSourceKind::Kubelet,
             Self::ApiServer { .. } => PodSourceKind::ApiServer,
         }

@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use crisweep::cri::{codec, proto};
 use crisweep::model::{
-    Container, ContainerState, PodList, PodSandbox, PodUid, Pods, Seen, Snapshot, SourcePod,
+    ConfigSource, Container, ContainerState, PodList, PodSandbox, PodUid, Pods, Seen, Snapshot,
+    SourcePod,
 };
 use crisweep::sim::{Handle, Phase};
 use jiff::SignedDuration;
@@ -56,12 +57,16 @@ fn snapshot(sim: &Handle) -> Snapshot {
     }
     let pods = sim.pods().into_iter().filter_map(|pod| {
         let finished = matches!(pod.phase, Phase::Succeeded | Phase::Failed);
-        let is_static = pod.is_static;
+        let config_source = if pod.is_static {
+            ConfigSource::File
+        } else {
+            ConfigSource::Api
+        };
         Some((
             PodUid::new(pod.uid)?,
             SourcePod {
                 finished,
-                is_static,
+                config_source,
             },
         ))
     });

@@ -46,6 +46,7 @@ fn look(fixture: &Fixture) -> Look {
     let snapshot = &fixture.snapshot;
     let millis = Duration::from_millis(10);
     Look {
+        uptime: Duration::MAX,
         pod_history: BTreeMap::new(),
         taken_at: snapshot.taken_at,
         started: tokio::time::Instant::now(),

@@ -105,7 +105,7 @@ async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
         max_message_bytes: 16 << 20,
         log_roots: cri::LogRoots::default(),
     });
-    let pods = PodSource::new(Source::None, Duration::ZERO, TIMEOUT);
+    let pods = PodSource::new(Source::None, "node", Duration::ZERO, TIMEOUT);
     let runner = Runner {
         observer: Observer::new(client.clone(), pods, "/".into()),
         client,

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use crate::config::{ApiServer, Config, Kubelet, PodSource};
-use crate::pods::{Auto, KUBELET_SOCKET, Server, Source};
+use crate::pods::{Auto, KUBELET_SOCKETS, Server, Source};
 
 const KUBELET_PORT: u16 = 10250;
 
@@ -13,7 +13,11 @@ pub(super) fn of(config: &Config) -> Source {
     match &config.pods.source {
         PodSource::None => Source::None,
         PodSource::File(path) => Source::File(path.clone()),
-        PodSource::KubeletSocket(path) => Source::KubeletSocket(socket(path.as_deref())),
+        PodSource::KubeletSocket(path) => Source::KubeletSocket {
+            paths: sockets(path.as_deref()),
+            // Who names the socket alone wants nobody else to be asked.
+            api_server: None,
+        },
         PodSource::Kubelet(given) => Source::Kubelet(kubelet(given, &config.node_name)),
         PodSource::ApiServer(given) => Source::ApiServer {
             server: api_server(given),
@@ -23,7 +27,7 @@ pub(super) fn of(config: &Config) -> Source {
             kubelet_socket,
             api_server: given,
         } => Source::Auto(Auto {
-            kubelet_socket: socket(kubelet_socket.as_deref()),
+            kubelet_sockets: sockets(kubelet_socket.as_deref()),
             api_server: given
                 .as_ref()
                 .map(|given| (api_server(given), config.node_name.clone())),
@@ -43,8 +47,11 @@ pub(super) fn word(source: &PodSource) -> &'static str {
     }
 }
 
-fn socket(given: Option<&Path>) -> PathBuf {
-    given.unwrap_or(Path::new(KUBELET_SOCKET)).to_owned()
+fn sockets(given: Option<&Path>) -> Vec<PathBuf> {
+    match given {
+        Some(path) => vec![path.to_owned()],
+        None => KUBELET_SOCKETS.map(PathBuf::from).to_vec(),
+    }
 }
 
 fn api_server(given: &ApiServer) -> Server {

@@ -12,8 +12,8 @@ use prost::Message;
 
 use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version, proto};
 use crate::model::{
-    Container, ContainerId, ContainerImage, ContainerState, Image, ImageId, Labels, PodRef,
-    PodSandbox, PodSandboxId, PodSandboxState, PodUid, Text,
+    ConfigSource, Container, ContainerId, ContainerImage, ContainerState, Image, ImageId, Labels,
+    PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Text,
 };
 
 /// Where the runtime's configuration names the image of sandboxes.
@@ -162,6 +162,7 @@ impl Row for proto::PodSandboxRow {
             pod: sandbox_pod(metadata, &self.labels),
             state: sandbox_state(self.state),
             created_at: created_at(self.created_at),
+            config_source: config_source(&self.annotations),
             labels: foreign_labels(self.labels),
         })
     }
@@ -173,6 +174,19 @@ impl Row for proto::PodSandboxRow {
             shared.pod(pod);
         }
     }
+}
+
+fn annotation((key, value): (String, String)) -> proto::AnnotationRow {
+    proto::AnnotationRow {
+        key: key.into(),
+        value: value.into(),
+    }
+}
+
+fn config_source(annotations: &[proto::AnnotationRow]) -> Option<ConfigSource> {
+    let mut annotations = annotations.iter();
+    let found = annotations.find(|it| it.key == ConfigSource::ANNOTATION.as_bytes());
+    found.and_then(|it| ConfigSource::of_annotation(&it.value))
 }
 
 impl Row for proto::ImageRow {
@@ -290,6 +304,7 @@ pub(crate) fn sandbox_record(
         state: status.state,
         created_at: status.created_at,
         labels: status.labels,
+        annotations: status.annotations.into_iter().map(annotation).collect(),
     };
     row.into_model()
 }

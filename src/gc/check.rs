@@ -4,6 +4,7 @@
 
 mod images;
 mod logs;
+mod pods;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,8 +14,7 @@ use jiff::Timestamp;
 
 use super::{AgeFrom, Expected, Limit, Policy, Removal, RemoveReason, Target};
 use crate::model::{
-    Container, ContainerState, Coverage, PodRef, PodSandbox, PodSandboxState, PodUid, Pods,
-    PodsUnknown, Snapshot,
+    Container, ContainerState, Coverage, PodRef, PodSandbox, PodSandboxState, PodUid, Snapshot,
 };
 
 /// A rule that a plan broke.
@@ -34,7 +34,7 @@ impl fmt::Display for Violation {
 
 /// Returns every rule that `removals` would break on this node; empty means that they may go.
 pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<Violation> {
-    let node = Node::index(snapshot);
+    let node = Node::index(snapshot, policy);
     let going: BTreeSet<&str> = removals
         .iter()
         .filter(|removal| removal.subject.target == Target::Containers)
@@ -72,12 +72,15 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
 /// The snapshot, indexed the plain way.
 struct Node<'a> {
     snapshot: &'a Snapshot,
+    policy: &'a Policy,
     containers: BTreeMap<&'a str, &'a Container>,
     sandboxes: BTreeMap<&'a str, &'a PodSandbox>,
     by_pod: BTreeMap<&'a PodUid, (Vec<&'a Container>, Vec<&'a PodSandbox>)>,
     by_sandbox: BTreeMap<&'a str, Vec<&'a Container>>,
     images: images::Index<'a>,
     alive: BTreeSet<&'a PodUid>,
+    /// Pods with a container in state unknown: it may run.
+    doubtful: BTreeSet<&'a PodUid>,
     logs: logs::Index<'a>,
     /// How many of each target do not run. Counted once: there may be a removal for each.
     dead: BTreeMap<Target, usize>,
@@ -86,15 +89,17 @@ struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    fn index(snapshot: &'a Snapshot) -> Self {
+    fn index(snapshot: &'a Snapshot, policy: &'a Policy) -> Self {
         let mut node = Self {
             snapshot,
+            policy,
             containers: BTreeMap::new(),
             sandboxes: BTreeMap::new(),
             by_pod: BTreeMap::new(),
             by_sandbox: BTreeMap::new(),
             images: images::Index::of(snapshot),
             alive: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
             logs: logs::Index::of(snapshot),
             dead: BTreeMap::new(),
             whole: false,
@@ -107,9 +112,11 @@ impl<'a> Node<'a> {
                 .push(container);
             if let Some(pod) = &container.pod {
                 node.by_pod.entry(&pod.uid).or_default().0.push(container);
-                if container.state == ContainerState::Running {
-                    node.alive.insert(&pod.uid);
-                }
+                match container.state {
+                    ContainerState::Running => node.alive.insert(&pod.uid),
+                    ContainerState::Unknown => node.doubtful.insert(&pod.uid),
+                    ContainerState::Created | ContainerState::Exited => false,
+                };
             }
             let dead = container.state != ContainerState::Running;
             *node.dead.entry(Target::Containers).or_default() += usize::from(dead);
@@ -125,10 +132,7 @@ impl<'a> Node<'a> {
             let dead = sandbox.state == PodSandboxState::NotReady;
             *node.dead.entry(Target::Sandboxes).or_default() += usize::from(dead);
         }
-        if let Pods::Known(list) = &snapshot.pods {
-            let seen = snapshot.seen.is_all_that_lives();
-            node.whole = seen && node.alive.iter().all(|alive| list.pods.contains_key(alive));
-        }
+        node.whole = node.list_is_whole();
         node
     }
 
@@ -150,75 +154,6 @@ impl<'a> Node<'a> {
     fn older_than(&self, then: Timestamp, minimum: Duration) -> bool {
         let age = self.snapshot.taken_at.as_nanosecond() - then.as_nanosecond();
         u128::try_from(age).is_ok_and(|age| age >= minimum.as_nanos())
-    }
-
-    /// The list has every living pod, and somebody of the same source as `uid`, but not `uid`.
-    fn is_deleted(&self, uid: &PodUid) -> bool {
-        let Pods::Known(list) = &self.snapshot.pods else {
-            return false;
-        };
-        let is_static = uid.is_static_shaped();
-        let peer = list.pods.values().any(|pod| pod.is_static == is_static);
-        // Of a static pod's manifest a list of mirrors knows nothing.
-        let of_node = !list.by_mirrors && !list.static_is_new;
-        let vouches = of_node && is_static || !list.api_is_new && !is_static;
-        let all = self.snapshot.seen.is_all() || list.as_of.is_none();
-        let in_time = all
-            && self.by_pod.get(uid).is_none_or(|(containers, sandboxes)| {
-                let in_time = |at: Timestamp| list.as_of.is_none_or(|as_of| at < as_of);
-                containers.iter().all(|c| in_time(c.created_at))
-                    && sandboxes.iter().all(|s| in_time(s.created_at))
-            });
-        let absent = !list.pods.contains_key(uid) && !self.alive.contains(uid);
-        self.whole && peer && vouches && in_time && absent
-    }
-
-    /// The source says finished, or nobody knows and the operator's lever covers it.
-    fn is_finished(&self, uid: &PodUid, policy: &Policy) -> bool {
-        let records = self
-            .by_pod
-            .get(uid)
-            .map(|pod| pod.0.as_slice())
-            .unwrap_or_default();
-        let may_run = records
-            .iter()
-            .any(|container| container.state == ContainerState::Unknown);
-        let unseen = !self.snapshot.seen.is_all();
-        if uid.is_static_shaped() || self.alive.contains(uid) || may_run || unseen {
-            return false;
-        }
-        if let Pods::Known(list) = &self.snapshot.pods {
-            match list.pods.get(uid) {
-                Some(pod) if pod.is_static || !pod.finished => return false,
-                Some(_) if self.whole => return true,
-                Some(_) | None => {}
-            }
-        }
-        let Some(after) = policy.assume_finished_after else {
-            return false;
-        };
-        if self.snapshot.pods == Pods::Unknown(PodsUnknown::Settling) {
-            return false;
-        }
-        // Longer ago than that: not just as long.
-        let after = after.saturating_add(Duration::from_nanos(1));
-        let mut exits: Vec<Option<Timestamp>> = self
-            .snapshot
-            .last_exits
-            .get(uid)
-            .map(|at| Some(*at))
-            .into_iter()
-            .collect();
-        for container in records {
-            if container.state != ContainerState::Exited {
-                return false;
-            }
-            exits.push(container.finished_at);
-        }
-        !exits.is_empty()
-            && exits
-                .iter()
-                .all(|at| at.is_some_and(|at| self.older_than(at, after)))
     }
 }
 

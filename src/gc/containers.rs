@@ -243,11 +243,15 @@ impl Limits {
         if self.over_cap.contains(&index) && (!is_newest || lifted) {
             return Verdict::Remove(RemoveReason::OverCap);
         }
-        Verdict::Keep(if is_newest {
-            KeepReason::Newest
-        } else {
-            KeepReason::WithinLimits
-        })
+        Verdict::Keep(
+            if is_newest && knowledge_of(knowledge, pod) == PodKnowledge::Absent {
+                KeepReason::TooYoung
+            } else if is_newest {
+                KeepReason::Newest
+            } else {
+                KeepReason::WithinLimits
+            },
+        )
     }
 }
 

@@ -343,6 +343,9 @@ impl<'a> Details<'a> {
             (PodKnowledge::Deleted, _) => {
                 "its pod is deleted: a complete pod list does not have it".to_owned()
             }
+            (PodKnowledge::Absent, _) => {
+                "its pod is absent from the pod list, but not for pods.settle yet".to_owned()
+            }
             (PodKnowledge::Unknown, Pods::Unknown(why)) => {
                 format!("nothing is known of its pod: {why}")
             }
@@ -370,8 +373,8 @@ impl<'a> Details<'a> {
 }
 
 /// Old enough, and yet it must wait.
-const NOT_QUIET: &str =
-    "its pod may have ended only just now, as far as crisweep has seen (pods.quiet)";
+const NOT_QUIET: &str = "its pod may have ended only just now, as far as crisweep has seen \
+                         (pods.settle, pods.quiet)";
 
 fn record(container: &Container) -> String {
     format!(

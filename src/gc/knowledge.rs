@@ -4,18 +4,25 @@
 //! lever for it (`assume_finished_after`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::containers::at_least;
 use super::{PodKnowledge, Policy};
-use crate::model::{ContainerState, PodList, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot};
+use crate::model::{
+    ConfigSource, ContainerState, Coverage, PodList, PodSandboxState, PodUid, Pods, PodsUnknown,
+    Snapshot,
+};
+
+/// For so long after the machine's start a list alone makes no pod deleted while no sandbox is ready yet:
+/// the kubelet is just beginning to bring its pods back.
+const AFTER_REBOOT: Duration = Duration::from_secs(15 * 60);
 
 /// What is known of each pod that the runtime has something of.
 #[derive(Debug)]
 pub struct Knowledge<'a> {
-    snapshot: &'a Snapshot,
-    /// The list may lack a pod that lives.
-    unproven: bool,
+    node: Node<'a>,
     states: BTreeMap<&'a PodUid, PodKnowledge>,
     incomplete: Option<&'a PodUid>,
 }
@@ -24,16 +31,20 @@ impl<'a> Knowledge<'a> {
     /// Judges every pod of the snapshot.
     pub fn of(snapshot: &'a Snapshot, policy: &Policy) -> Self {
         let signs = signs_of_life(snapshot);
-        let incomplete = missing_live_pod(snapshot, &signs);
-        // A pod that lives unseen could be the one that the source's list lacks.
-        let unproven = incomplete.is_some() || !snapshot.seen.is_all_that_lives();
+        let incomplete = missing_live_pod(snapshot, policy, &signs);
+        let node = Node {
+            snapshot,
+            settle: policy.pods.settle,
+            // A pod that lives unseen could be the one that the source's list lacks.
+            unproven: incomplete.is_some() || !snapshot.seen.is_all_that_lives(),
+            rebooted: snapshot.uptime < AFTER_REBOOT && !signs.values().any(|it| it.ready_sandbox),
+        };
         let states = signs
             .iter()
-            .map(|(uid, sign)| (*uid, judge(snapshot, policy, uid, sign, unproven)))
+            .map(|(uid, sign)| (*uid, node.judge(policy, uid, sign)))
             .collect();
         Self {
-            snapshot,
-            unproven,
+            node,
             states,
             incomplete,
         }
@@ -57,11 +68,7 @@ impl<'a> Knowledge<'a> {
             youngest: Some(youngest),
             ..Signs::default()
         };
-        let told = match &self.snapshot.pods {
-            Pods::Known(list) => told(self.snapshot, list, uid, &signs, self.unproven),
-            Pods::Unknown(_) => None,
-        };
-        told.unwrap_or(PodKnowledge::Unknown)
+        self.node.told(uid, &signs).unwrap_or(PodKnowledge::Unknown)
     }
 
     /// Returns a pod that lives here although the source's list lacks it: proof that the list is
@@ -74,7 +81,10 @@ impl<'a> Knowledge<'a> {
 /// What the runtime shows of one pod.
 #[derive(Debug, Default)]
 struct Signs {
+    has_sandbox: bool,
     ready_sandbox: bool,
+    /// Where its sandboxes say that the kubelet has it from.
+    config_sources: BTreeSet<ConfigSource>,
     /// Of its containers; one that nobody knows may be running.
     states: BTreeSet<ContainerState>,
     /// Exited at a time that nobody knows.
@@ -100,7 +110,9 @@ fn signs_of_life(snapshot: &Snapshot) -> BTreeMap<&PodUid, Signs> {
     for sandbox in &snapshot.sandboxes {
         let Some(pod) = &sandbox.pod else { continue };
         let sign = signs.entry(&pod.uid).or_default();
+        sign.has_sandbox = true;
         sign.ready_sandbox |= sandbox.state == PodSandboxState::Ready;
+        sign.config_sources.extend(sandbox.config_source);
         sign.youngest = sign.youngest.max(Some(sandbox.created_at));
     }
     for container in &snapshot.containers {
@@ -121,74 +133,133 @@ fn signs_of_life(snapshot: &Snapshot) -> BTreeMap<&PodUid, Signs> {
     signs
 }
 
-/// A pod with a ready sandbox or a running container that the list does not have: the list was
-/// partial, so absence from it means nothing for any pod.
+/// A pod with a ready sandbox, a running container or one in state unknown that the list does not have:
+/// the list was partial, so absence from it means nothing for any pod.
 fn missing_live_pod<'a>(
     snapshot: &Snapshot,
+    policy: &Policy,
     signs: &BTreeMap<&'a PodUid, Signs>,
 ) -> Option<&'a PodUid> {
     let Pods::Known(list) = &snapshot.pods else {
         return None;
     };
+    // The operator's word is that a container in state unknown is dead.
+    let unknown_is_dead = policy.containers.include_unknown;
+    let may_live = |sign: &Signs| sign.lives() || !sign.is_quiet() && !unknown_is_dead;
     signs
         .iter()
-        .find(|(uid, sign)| sign.lives() && !list.pods.contains_key(**uid))
+        .find(|(uid, sign)| may_live(sign) && !list.pods.contains_key(**uid))
         .map(|(uid, _)| *uid)
 }
 
-fn judge(
-    snapshot: &Snapshot,
-    policy: &Policy,
-    uid: &PodUid,
-    signs: &Signs,
+/// What holds for every pod of a node.
+#[derive(Debug)]
+struct Node<'a> {
+    snapshot: &'a Snapshot,
+    settle: Duration,
+    /// The list may lack a pod that lives.
     unproven: bool,
-) -> PodKnowledge {
-    let told = match &snapshot.pods {
-        Pods::Known(list) => told(snapshot, list, uid, signs, unproven),
-        Pods::Unknown(_) => None,
-    };
-    match told {
-        Some(state) => state,
-        None if may_assume_finished(snapshot, policy, uid, signs) => PodKnowledge::Assumed,
-        None => PodKnowledge::Unknown,
-    }
+    /// The machine started a short while ago, and no pod is up yet.
+    rebooted: bool,
 }
 
-/// What the list tells of a pod; `None` if nothing that can be built on.
-fn told(
-    snapshot: &Snapshot,
-    list: &PodList,
-    uid: &PodUid,
-    signs: &Signs,
-    unproven: bool,
-) -> Option<PodKnowledge> {
-    match list.pods.get(uid) {
-        // The kubelet runs a finished static pod again at its next start.
-        Some(pod) if pod.is_static || uid.is_static_shaped() => Some(PodKnowledge::Active),
-        // Even a partial list is right about what it names.
-        Some(pod) if !pod.finished => Some(PodKnowledge::Active),
-        Some(_) if !signs.is_quiet() && !unproven => Some(PodKnowledge::Active),
-        // Quiet only if nothing of it is missing.
-        Some(_) if snapshot.seen.is_all() && !unproven => Some(PodKnowledge::Terminated),
-        None if !unproven && names_same_source(list, uid) && !outlives(snapshot, signs, list) => {
-            Some(PodKnowledge::Deleted)
+impl Node<'_> {
+    fn judge(&self, policy: &Policy, uid: &PodUid, signs: &Signs) -> PodKnowledge {
+        match self.told(uid, signs) {
+            Some(PodKnowledge::Absent) | None if self.may_assume_finished(policy, uid, signs) => {
+                PodKnowledge::Assumed
+            }
+            Some(state) => state,
+            None => PodKnowledge::Unknown,
         }
-        Some(_) | None => None,
     }
-}
 
-/// A kubelet that started while the API server was down shows its static pods only, for ever: the
-/// absence of an API pod counts only beside another API pod, of a static pod beside a static one.
-/// Of static pods only the node itself can say that they are gone: the API server has mirrors alone.
-fn names_same_source(list: &PodList, uid: &PodUid) -> bool {
-    let is_static = uid.is_static_shaped();
-    let peers = list.pods.values().any(|pod| pod.is_static == is_static);
-    let is_new = if is_static {
-        list.static_is_new
-    } else {
-        list.api_is_new
-    };
-    peers && !is_new && !(is_static && list.by_mirrors)
+    /// What the list tells of a pod; `None` if nothing that can be built on.
+    fn told(&self, uid: &PodUid, signs: &Signs) -> Option<PodKnowledge> {
+        let Pods::Known(list) = &self.snapshot.pods else {
+            return None;
+        };
+        match list.pods.get(uid) {
+            // The kubelet runs a finished static pod again at its next start.
+            Some(pod) if pod.is_static() || self.is_static(uid, signs) => {
+                Some(PodKnowledge::Active)
+            }
+            // Even a partial list is right about what it names.
+            Some(pod) if !pod.finished => Some(PodKnowledge::Active),
+            Some(_) if signs.lives() && !self.unproven => Some(PodKnowledge::Active),
+            // Quiet only if nothing of it is missing.
+            Some(_) if signs.is_quiet() && self.snapshot.seen.is_all() && !self.unproven => {
+                Some(PodKnowledge::Terminated)
+            }
+            None if self.proves_absence(list, uid, signs) => Some(self.by_absence(uid)),
+            Some(_) | None => None,
+        }
+    }
+
+    /// The list would have the pod if it existed.
+    fn proves_absence(&self, list: &PodList, uid: &PodUid, signs: &Signs) -> bool {
+        let vouches = match self.config_sources(uid, signs).as_slice() {
+            [source] => list.vouches_for(*source),
+            // Its sandboxes contradict each other, or were not seen.
+            _ => false,
+        };
+        vouches && !self.unproven && !self.rebooted && !outlives(self.snapshot, signs, list)
+    }
+
+    /// One answer can be short: a kubelet that has just started adds its pods one by one.
+    fn by_absence(&self, uid: &PodUid) -> PodKnowledge {
+        let history = self.snapshot.pod_history.get(uid);
+        let since = history.and_then(|history| history.absent_since);
+        let is_old = |since| at_least(self.snapshot.age(since), self.settle);
+        if self.settle.is_zero() || since.is_some_and(is_old) {
+            PodKnowledge::Deleted
+        } else {
+            PodKnowledge::Absent
+        }
+    }
+
+    /// Where the kubelet has the pod from: as its sandboxes say, now or earlier; by the UID's shape only
+    /// if none was ever seen to say it. A manifest may set the UID of its pod.
+    fn config_sources(&self, uid: &PodUid, signs: &Signs) -> Vec<ConfigSource> {
+        let remembered = self.snapshot.pod_history.get(uid);
+        let remembered = remembered.and_then(|history| history.config_source);
+        let mut sources = signs.config_sources.clone();
+        sources.extend(remembered);
+        // A sandbox that was not seen may say otherwise.
+        let seen = self.snapshot.seen.sandboxes == Coverage::Whole || signs.has_sandbox;
+        if sources.is_empty() && seen {
+            sources.insert(ConfigSource::of_shape(uid));
+        }
+        sources.into_iter().collect()
+    }
+
+    fn is_static(&self, uid: &PodUid, signs: &Signs) -> bool {
+        match self.config_sources(uid, signs).as_slice() {
+            [] => uid.is_static_shaped(),
+            sources => sources != [ConfigSource::Api],
+        }
+    }
+
+    fn may_assume_finished(&self, policy: &Policy, uid: &PodUid, signs: &Signs) -> bool {
+        let snapshot = self.snapshot;
+        let Some(after) = policy.assume_finished_after else {
+            return false;
+        };
+        // What is missing of it may be alive, or have exited just now.
+        if !snapshot.seen.is_all() {
+            return false;
+        }
+        // A source that is about to answer is better than an assumption.
+        if snapshot.pods == Pods::Unknown(PodsUnknown::Settling) || self.is_static(uid, signs) {
+            return false;
+        }
+        let starting = signs.states.contains(&ContainerState::Created);
+        let quiet = signs.is_quiet() && !starting && !signs.unknown_exit;
+        let Ok(after) = SignedDuration::try_from(after) else {
+            return false;
+        };
+        quiet && signs.last_exit.is_some_and(|at| snapshot.age(at) > after)
+    }
 }
 
 /// Something of the pod is younger than the list, or may be: the pod may have been born since, or, if
@@ -197,24 +268,4 @@ fn outlives(snapshot: &Snapshot, signs: &Signs, list: &PodList) -> bool {
     list.as_of.is_some_and(|as_of| {
         !snapshot.seen.is_all() || signs.youngest.is_none_or(|youngest| youngest >= as_of)
     })
-}
-
-fn may_assume_finished(snapshot: &Snapshot, policy: &Policy, uid: &PodUid, signs: &Signs) -> bool {
-    let Some(after) = policy.assume_finished_after else {
-        return false;
-    };
-    // What is missing of it may be alive, or have exited just now.
-    if !snapshot.seen.is_all() {
-        return false;
-    }
-    // A source that is about to answer is better than an assumption.
-    if snapshot.pods == Pods::Unknown(PodsUnknown::Settling) || uid.is_static_shaped() {
-        return false;
-    }
-    let starting = signs.states.contains(&ContainerState::Created);
-    let quiet = signs.is_quiet() && !starting && !signs.unknown_exit;
-    let Ok(after) = SignedDuration::try_from(after) else {
-        return false;
-    };
-    quiet && signs.last_exit.is_some_and(|at| snapshot.age(at) > after)
 }

@@ -142,6 +142,7 @@ fn dir_verdict(
     match knowledge.get_or_absent(&pod.uid, dir.modified_at) {
         PodKnowledge::Active | PodKnowledge::Terminated => Verdict::Keep(KeepReason::PodExists),
         PodKnowledge::Assumed | PodKnowledge::Unknown => Verdict::Keep(KeepReason::PodsUnknown),
+        PodKnowledge::Absent => Verdict::Keep(KeepReason::TooYoung),
         PodKnowledge::Deleted => {
             let old = |since| at_least(node.snapshot.age(since), policy.logs.grace);
             if old(dir.modified_at) && dir.orphan_since.is_some_and(old) {
@@ -212,8 +213,11 @@ fn container_verdict(
     }
     match knowledge.get_or_absent(&pod.uid, container.created_at) {
         PodKnowledge::Active => Verdict::Keep(KeepReason::PodExists),
-        PodKnowledge::Unknown if !container.assumed => Verdict::Keep(KeepReason::PodsUnknown),
+        PodKnowledge::Unknown | PodKnowledge::Absent if !container.assumed => {
+            Verdict::Keep(KeepReason::PodsUnknown)
+        }
         PodKnowledge::Unknown
+        | PodKnowledge::Absent
         | PodKnowledge::Assumed
         | PodKnowledge::Terminated
         | PodKnowledge::Deleted => Verdict::Remove(RemoveReason::ContainerRemoved),

@@ -104,14 +104,21 @@ fn by_pod(pod: PodKnowledge, is_newest: bool) -> Option<Verdict> {
 
 /// The kubelet has no cap on sandboxes: ours takes only those of pods that are known to be over.
 fn by_cap(sandbox: &PodSandbox, knowledge: &Knowledge<'_>, over_cap: bool) -> Verdict {
-    let finished = sandbox
+    let state = sandbox
         .pod
         .as_ref()
-        .is_some_and(|pod| knowledge.get(&pod.uid).is_finished());
-    match (finished, over_cap) {
-        (true, true) => Verdict::Remove(RemoveReason::OverCap),
-        (true, false) => Verdict::Keep(KeepReason::WithinLimits),
-        (false, _) => Verdict::Keep(KeepReason::Newest),
+        .map_or(PodKnowledge::Unknown, |pod| knowledge.get(&pod.uid));
+    match (state, over_cap) {
+        (PodKnowledge::Terminated | PodKnowledge::Assumed, true) => {
+            Verdict::Remove(RemoveReason::OverCap)
+        }
+        (PodKnowledge::Terminated | PodKnowledge::Assumed, false) => {
+            Verdict::Keep(KeepReason::WithinLimits)
+        }
+        (PodKnowledge::Absent, _) => Verdict::Keep(KeepReason::TooYoung),
+        (PodKnowledge::Active | PodKnowledge::Deleted | PodKnowledge::Unknown, _) => {
+            Verdict::Keep(KeepReason::Newest)
+        }
     }
 }
 

@@ -193,13 +193,18 @@ fn pod_text(state: PodKnowledge, look: &Look) -> String {
              assume_finished_after"
         ),
         (PodKnowledge::Deleted, _) => format!("a complete list of {source} does not have it"),
+        (PodKnowledge::Absent, _) => format!(
+            "the list of {source} does not have it, but not for long: it counts as deleted after \
+             pods.settle"
+        ),
         (PodKnowledge::Unknown, Pods::Unknown(why)) => {
             format!("nothing is known of the pod ({source}): {why}")
         }
         (PodKnowledge::Unknown, Pods::Known(_)) => format!(
             "nothing is known of the pod: it is not the kubelet's, or the list of {source} is \
-             incomplete (it lacks a pod that lives here, holds no pod of the same source or has not \
-             for long, has static pods by their mirrors alone, or is older than something of the pod)"
+             incomplete (it lacks a pod that lives here, holds no pod of the same source, was read \
+             right after the machine's start, has static pods by their mirrors alone, or is older than \
+             something of the pod)"
         ),
     }
 }

@@ -10,10 +10,17 @@ use super::PodUid;
 /// One pod of a source's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourcePod {
-    /// Its phase is Succeeded or Failed.
+    /// Its phase is Succeeded or Failed, and the API server knows that.
     pub finished: bool,
-    /// It is a static pod (from a file or URL on the node, not from the API).
-    pub is_static: bool,
+    /// Where the kubelet has it from.
+    pub config_source: ConfigSource,
+}
+
+impl SourcePod {
+    /// Says whether the pod is from a manifest on the node, not from the API.
+    pub fn is_static(&self) -> bool {
+        self.config_source != ConfigSource::Api
+    }
 }
 
 /// What a pod source answered: every pod it knows of on this node, by the UID that the runtime
@@ -25,24 +32,25 @@ pub struct PodList {
     /// Static pods are in it by their mirror pods, as the API server has them. A static pod that
     /// has none (it was deleted, or the API server refused it) is missing and yet exists.
     pub by_mirrors: bool,
-    /// API pods are new in it: they have not been named, one or another, for `pods.settle`. A source
-    /// that has just begun to name them may not be through: who is missing may yet come.
-    pub api_is_new: bool,
-    /// The same of static pods.
-    pub static_is_new: bool,
     /// When the list was true, for one that was not made on asking (a file): what is younger cannot
     /// be in it. `None`: when it was read, after the runtime was listed.
     pub as_of: Option<Timestamp>,
 }
 
 impl PodList {
-    /// Says whether the list can tell that a static pod, or one of the API's, is absent. A kubelet that
-    /// started while the API server was down shows its static pods only, for ever: the absence of an API
-    /// pod counts only beside another API pod, of a static pod beside a static one. Of static pods only
-    /// the node itself can say that they are gone: the API server has mirrors alone.
-    pub fn vouches_for(&self, is_static: bool) -> bool {
-        let names_peer = self.pods.values().any(|pod| pod.is_static == is_static);
-        names_peer && !(is_static && self.by_mirrors)
+    /// Says whether the list can tell that a pod of this source is absent. A kubelet that started while
+    /// the API server was down shows its static pods only, for ever: absence counts only beside another
+    /// pod of the same source. Of static pods only the node itself can say that they are gone: the API
+    /// server has mirrors alone.
+    pub fn vouches_for(&self, source: ConfigSource) -> bool {
+        let mut pods = self.pods.values();
+        match source {
+            ConfigSource::Api => {}
+            ConfigSource::File | ConfigSource::Http if !self.by_mirrors => {}
+            // Two pods from sources that we do not know need not be from the same one.
+            ConfigSource::File | ConfigSource::Http | ConfigSource::Other => return false,
+        }
+        pods.any(|pod| pod.config_source == source)
     }
 }
 
@@ -139,7 +147,7 @@ pub struct PodHistory {
     pub config_source: Option<ConfigSource>,
 }
 
-/// Where the kubelet has a pod from (the annotation `kubernetes.io/config.source`).
+/// Where the kubelet has a pod from (the annotation `kubernetes.io/config.source`, which it sets itself).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConfigSource {
     /// The API server.
@@ -148,6 +156,31 @@ pub enum ConfigSource {
     File,
     /// A manifest behind a URL.
     Http,
-    /// A word that we do not know.
+    /// One that we do not know.
     Other,
+}
+
+impl ConfigSource {
+    /// The annotation that says it, on the kubelet's pods and on their sandboxes.
+    pub const ANNOTATION: &str = "kubernetes.io/config.source";
+
+    /// Reads the annotation's value; `None` if it is empty.
+    pub fn of_annotation(value: &[u8]) -> Option<Self> {
+        Some(match value {
+            b"" => return None,
+            b"api" => Self::Api,
+            b"file" => Self::File,
+            b"http" => Self::Http,
+            _ => Self::Other,
+        })
+    }
+
+    /// Guesses it by a UID's shape, where neither a sandbox nor the pod source says it.
+    pub fn of_shape(uid: &PodUid) -> Self {
+        if uid.is_static_shaped() {
+            Self::File
+        } else {
+            Self::Api
+        }
+    }
 }

@@ -205,7 +205,7 @@ async fn answers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{PodList, PodLogDir, PodsUnknown, SourcePod};
+    use crate::model::{ConfigSource, PodList, PodLogDir, PodsUnknown, SourcePod};
 
     const UID: &str = "0d5f6a2c-1111-4222-8333-0123456789ab";
 
@@ -216,7 +216,7 @@ mod tests {
     fn list(named: bool) -> Pods {
         let pod = SourcePod {
             finished: true,
-            is_static: false,
+            config_source: ConfigSource::Api,
         };
         let pods = named.then(|| (PodUid::new(UID).unwrap(), pod));
         Pods::Known(PodList {

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::Part;
 use crate::cri;
 use crate::model::{
-    Container, ContainerState, Coverage, Logs, PodHistory, PodList, PodSandbox, PodSandboxState,
-    PodUid, pod_uid_of,
+    ConfigSource, Container, ContainerState, Coverage, Logs, PodHistory, PodList, PodSandbox,
+    PodSandboxState, PodUid, pod_uid_of,
 };
 use crate::pods::Answer;
 
@@ -26,6 +26,7 @@ pub(super) struct PodHistories(BTreeMap<PodUid, Entry>);
 struct Entry {
     absent_since: Option<Instant>,
     over_since: Option<Instant>,
+    config_source: Option<ConfigSource>,
 }
 
 /// What one look found on the node.
@@ -49,25 +50,41 @@ enum Word {
 impl PodHistories {
     /// Notes what an answer says of the pods that the look found.
     pub(super) fn note(&mut self, found: &Found<'_>, answer: &Answer) {
-        let (Some(good_since), Some(list)) = (answer.good_since, answer.list()) else {
-            // The source may have begun anew since.
-            self.0.clear();
-            return;
-        };
-        let mut uids = found.uids();
+        let shown = found.uids();
         if found.is_whole() {
-            self.0.retain(|uid, _| uids.contains(uid));
+            self.0.retain(|uid, _| shown.contains(uid));
         }
-        uids.extend(self.0.keys().cloned());
-        let trust = Trust::of(found, list);
-        for uid in uids {
-            let mut entry = self.0.remove(&uid).unwrap_or_default();
-            // Another source's, or from before a failure.
-            entry.absent_since = entry.absent_since.filter(|since| *since >= good_since);
-            entry.over_since = entry.over_since.filter(|since| *since >= good_since);
-            entry.note(trust.word(&uid), answer.at);
-            if entry.over_since.is_some() {
-                self.0.insert(uid, entry);
+        for uid in shown {
+            self.0.entry(uid).or_default();
+        }
+        self.note_sources(found);
+        let trust = answer.list().map(|list| Trust::of(found, list));
+        for (uid, entry) in &mut self.0 {
+            match (answer.good_since, &trust) {
+                (Some(good_since), Some(trust)) => {
+                    // Another source's, or from before a failure.
+                    entry.absent_since = entry.absent_since.filter(|since| *since >= good_since);
+                    entry.over_since = entry.over_since.filter(|since| *since >= good_since);
+                    entry.note(trust.word(uid, entry.config_source), answer.at);
+                }
+                // The source may have begun anew since.
+                _ => entry.note(Word::Exists, answer.at),
+            }
+        }
+        self.0
+            .retain(|_, entry| entry.over_since.is_some() || entry.config_source.is_some());
+    }
+
+    /// Remembers where sandboxes say that the kubelet has their pod from: the last one may go before
+    /// its pod's containers. Of two words the one that keeps more counts.
+    fn note_sources(&mut self, found: &Found<'_>) {
+        for sandbox in found.sandboxes.iter().flat_map(|list| list.rows.iter()) {
+            let entry = sandbox
+                .pod
+                .as_ref()
+                .and_then(|pod| self.0.get_mut(&pod.uid));
+            if let Some(entry) = entry {
+                entry.config_source = entry.config_source.max(sandbox.config_source);
             }
         }
     }
@@ -79,7 +96,7 @@ impl PodHistories {
         let told = |entry: &Entry| PodHistory {
             absent_since: entry.absent_since.map(then),
             over_since: entry.over_since.map(then),
-            config_source: None,
+            config_source: entry.config_source,
         };
         let pods = self.0.iter();
         pods.map(|(uid, entry)| (uid.clone(), told(entry)))
@@ -97,7 +114,7 @@ impl PodHistories {
 impl Entry {
     fn note(&mut self, word: Word, at: Instant) {
         match word {
-            Word::Exists => *self = Self::default(),
+            Word::Exists => (self.absent_since, self.over_since) = (None, None),
             Word::Finished => {
                 self.absent_since = None;
                 self.over_since.get_or_insert(at);
@@ -140,13 +157,15 @@ impl<'a> Trust<'a> {
         }
     }
 
-    fn word(&self, uid: &PodUid) -> Word {
+    fn word(&self, uid: &PodUid, source: Option<ConfigSource>) -> Word {
+        let source = source.unwrap_or_else(|| ConfigSource::of_shape(uid));
         match self.list.pods.get(uid) {
-            Some(pod) if !pod.finished || pod.is_static => Word::Exists,
+            Some(pod) if !pod.finished || pod.is_static() => Word::Exists,
+            Some(_) if source != ConfigSource::Api => Word::Exists,
             Some(_) if self.living.contains(uid) => Word::Exists,
             Some(_) => Word::Finished,
             None if self.lacks_living => Word::Exists,
-            None if !self.list.vouches_for(uid.is_static_shaped()) => Word::Exists,
+            None if !self.list.vouches_for(source) => Word::Exists,
             None if self.blind => Word::Nothing,
             None => Word::Absent,
         }

@@ -4,6 +4,7 @@
 use reqwest::StatusCode;
 
 use super::http::{Http, Server};
+use super::parse::Author;
 use super::{Error, parse};
 use crate::model::PodList;
 
@@ -11,7 +12,7 @@ use crate::model::PodList;
 pub(super) async fn list(http: &mut Http, node: &str) -> Result<PodList, Error> {
     // Without `resourceVersion` the answer is read from a quorum; without `limit` it has one page.
     let body = http.get(&path(node), advice).await?;
-    parse::parse_answer(&body.bytes, Some(node)).map_err(|source| Error::NotPods {
+    parse::parse_answer(&body.bytes, Author::ApiServer, node).map_err(|source| Error::NotPods {
         what: body.what,
         source,
     })

@@ -2,15 +2,16 @@
 //! upgrades. What is there and fails is not passed over: two sources that disagree in turn would
 //! be worse than one that is silent.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use super::kubelet_socket::is_socket;
 use super::{Server, Source};
 
 /// What `auto` chooses from, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auto {
-    /// Where the kubelet's pods socket would be.
-    pub kubelet_socket: PathBuf,
+    /// Where the kubelet's pods socket may be.
+    pub kubelet_sockets: Vec<PathBuf>,
     /// The API server, if this is a pod or the configuration names it, and the node's name.
     pub api_server: Option<(Server, String)>,
 }
@@ -18,12 +19,17 @@ pub struct Auto {
 impl Auto {
     /// Returns what is there, and why it was chosen.
     pub(super) async fn choose(&self) -> (Source, String) {
-        let socket = &self.kubelet_socket;
-        if is_socket(socket).await {
-            let why = format!("auto: {} is there", socket.display());
-            return (Source::KubeletSocket(socket.clone()), why);
+        for socket in &self.kubelet_sockets {
+            if is_socket(socket).await {
+                let why = format!("auto: {} is there", socket.display());
+                let paths = vec![socket.clone()];
+                let api_server = self.api_server.clone();
+                return (Source::KubeletSocket { paths, api_server }, why);
+            }
         }
-        let no_socket = format!("auto: no kubelet socket at {}", socket.display());
+        let sockets = self.kubelet_sockets.iter();
+        let sockets: Vec<String> = sockets.map(|path| path.display().to_string()).collect();
+        let no_socket = format!("auto: no kubelet socket at {}", sockets.join(" or "));
         let Some((server, node)) = &self.api_server else {
             let why = format!("{no_socket}, and no API server (KUBERNETES_SERVICE_HOST)");
             return (Source::None, why);
@@ -38,10 +44,4 @@ impl Auto {
         let why = format!("{no_socket}; the API server is at {}", server.url);
         (Source::ApiServer { server, node }, why)
     }
-}
-
-async fn is_socket(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    let metadata = tokio::fs::metadata(path).await;
-    metadata.is_ok_and(|metadata| metadata.file_type().is_socket())
 }

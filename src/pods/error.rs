@@ -115,6 +115,12 @@ impl Error {
             }
             cause = error.source();
         }
+        if text.contains("CaUsedAsEndEntity") {
+            text.push_str(
+                ": the server's certificate is its own CA, as `openssl req -x509` makes it. Make it with \
+                 `-addext basicConstraints=critical,CA:FALSE`, or let a CA of your own sign it",
+            );
+        }
         text
     }
 }

@@ -15,7 +15,7 @@ use crate::model::PodList;
 const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// Reads the pods that a file holds, as of when it was written.
-pub(super) async fn list(path: &Path, looked_at: Timestamp) -> Result<PodList, Error> {
+pub(super) async fn list(path: &Path, node: &str, looked_at: Timestamp) -> Result<PodList, Error> {
     let mut file = open(path).await?;
     let written = modified(&file, path).await?;
     let text = bounded(&mut file, path, ANSWER_MAX_BYTES).await?;
@@ -25,7 +25,7 @@ pub(super) async fn list(path: &Path, looked_at: Timestamp) -> Result<PodList, E
     if written.duration_since(looked_at) > AHEAD_MAX {
         return Err(Error::Ahead(path.to_owned()));
     }
-    let list = parse(&text).map_err(|source| Error::NotPods {
+    let list = parse(&text, node).map_err(|source| Error::NotPods {
         what: path.display().to_string(),
         source,
     })?;

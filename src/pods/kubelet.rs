@@ -3,13 +3,14 @@
 use reqwest::StatusCode;
 
 use super::http::{Http, Server};
+use super::parse::Author;
 use super::{Error, parse};
 use crate::model::PodList;
 
 /// Reads the kubelet's pods.
-pub(super) async fn list(http: &mut Http) -> Result<PodList, Error> {
+pub(super) async fn list(http: &mut Http, node: &str) -> Result<PodList, Error> {
     let body = http.get("/pods", advice).await?;
-    parse::parse_answer(&body.bytes, None).map_err(|source| Error::NotPods {
+    parse::parse_answer(&body.bytes, Author::Kubelet, node).map_err(|source| Error::NotPods {
         what: body.what,
         source,
     })
@@ -19,7 +20,11 @@ fn advice(server: &Server, status: StatusCode) -> String {
     let token = server.token();
     match status {
         StatusCode::UNAUTHORIZED => {
-            format!("the kubelet does not take {token} (pods.kubelet_token_file)")
+            format!(
+                "the kubelet refuses {token} (pods.kubelet_token_file). It asks the API server about \
+                 each token, and remembers the answer for two minutes: while the API server is down \
+                 it refuses every token"
+            )
         }
         StatusCode::FORBIDDEN => format!(
             "{token} lacks a right: grant its account get on nodes/pods, never nodes/proxy \

@@ -1,24 +1,126 @@
 //! The kubelet's pods API on its unix socket. Connects anew for each answer: the kubelet makes a new
 //! socket at each start, and an old connection would hide that.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
+use super::http::Http;
+use super::parse::{Author, Reading, Told};
 use super::proto::pods_client::PodsClient;
-use super::proto::{ListPodsRequest, ListPodsResponse, Pod};
-use super::{ANSWER_MAX_BYTES, Error, ParseError, parse};
-use crate::model::PodList;
+use super::proto::{ListPodsRequest, ListPodsResponse};
+use super::{ANSWER_MAX_BYTES, Error, ParseError, Server, api_server};
+use crate::model::{PodList, PodUid, SourcePod};
 
-/// Where the kubelet makes its socket.
-pub const PATH: &str = "/var/lib/kubelet/pods/kubelet.sock";
+/// Where the kubelet makes its socket: since Kubernetes 1.36, and as older texts have it.
+pub const PATHS: [&str; 2] = [
+    "/var/lib/kubelet/pods-api/pods-api.sock",
+    "/var/lib/kubelet/pods/kubelet.sock",
+];
+/// How long the API server is waited for. Whose end it does not confirm counts as active until it does.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long an API server that failed is left alone.
+const CONFIRM_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// Reads the kubelet's pods.
-pub(super) async fn list(path: &Path) -> Result<PodList, Error> {
+/// The pods that the API server, too, says have finished. What the kubelet serves is its own word: a
+/// kubelet that starts anew before the API server has it would run the pod again.
+#[derive(Debug)]
+pub(super) struct Confirmed {
+    api_server: Option<(Http, String)>,
+    finished: BTreeSet<PodUid>,
+    failed_at: Option<Instant>,
+}
+
+impl Confirmed {
+    pub(super) fn by(api_server: Option<(Server, String)>) -> Self {
+        Self {
+            api_server: api_server.map(|(server, node)| (Http::new(server), node)),
+            finished: BTreeSet::new(),
+            failed_at: None,
+        }
+    }
+
+    /// Leaves finished in `list` only what the API server confirms. A pod never runs again after its
+    /// end is there, so that each is asked about until it is confirmed, and not again.
+    async fn confirm(&mut self, list: &mut PodList) {
+        let finished = |uid: &PodUid| list.pods.get(uid).is_some_and(|pod| pod.finished);
+        self.finished.retain(finished);
+        let is_open = |(uid, pod): (&PodUid, &SourcePod)| {
+            pod.finished && !pod.is_static() && !self.finished.contains(uid)
+        };
+        if list.pods.iter().any(is_open) {
+            self.ask(list).await;
+        }
+        for (uid, pod) in &mut list.pods {
+            pod.finished &= self.finished.contains(uid);
+        }
+    }
+
+    async fn ask(&mut self, list: &PodList) {
+        let Some((http, node)) = &mut self.api_server else {
+            return;
+        };
+        let failed_at = self.failed_at.take();
+        if failed_at.is_some_and(|at| at.elapsed() < CONFIRM_AGAIN_AFTER) {
+            self.failed_at = failed_at;
+            return;
+        }
+        let answer = tokio::time::timeout(CONFIRM_TIMEOUT, api_server::list(http, node)).await;
+        let error = match answer {
+            Ok(Ok(told)) => {
+                let told = told.pods.into_iter().filter(|(_, pod)| pod.finished);
+                let both = told.filter(|(uid, _)| list.pods.get(uid).is_some_and(|it| it.finished));
+                self.finished.extend(both.map(|(uid, _)| uid));
+                return;
+            }
+            Ok(Err(error)) => error.text(),
+            Err(_elapsed) => "it gave no answer in time".to_owned(),
+        };
+        self.failed_at = Some(Instant::now());
+        tracing::warn!(
+            error,
+            "the API server does not confirm which pods have finished: they count as active"
+        );
+    }
+}
+
+/// Reads the kubelet's pods from the first of these sockets that is there.
+pub(super) async fn list(
+    paths: &[PathBuf],
+    node: &str,
+    confirmed: &mut Confirmed,
+) -> Result<PodList, Error> {
+    let path = first_there(paths).await.unwrap_or_default();
+    let mut list = ask(&path, node).await?;
+    confirmed.confirm(&mut list).await;
+    Ok(list)
+}
+
+/// Returns the first of these that is a socket, else the first.
+async fn first_there(paths: &[PathBuf]) -> Option<PathBuf> {
+    for path in paths {
+        if is_socket(path).await {
+            return Some(path.clone());
+        }
+    }
+    paths.first().cloned()
+}
+
+/// Says whether there is a socket.
+pub(super) async fn is_socket(path: &Path) -> bool {
+    let metadata = tokio::fs::metadata(path).await;
+    metadata.is_ok_and(|metadata| metadata.file_type().is_socket())
+}
+
+async fn ask(path: &Path, node: &str) -> Result<PodList, Error> {
     let max = usize::try_from(ANSWER_MAX_BYTES).unwrap_or(usize::MAX);
     let mut client = PodsClient::new(connect(path).await?).max_decoding_message_size(max);
     let answer = client.list_pods(ListPodsRequest {}).await;
@@ -26,7 +128,7 @@ pub(super) async fn list(path: &Path) -> Result<PodList, Error> {
         path: path.to_owned(),
         advice: advice(&status),
     })?;
-    read(answer.into_inner()).map_err(|source| Error::NotPods {
+    read(answer.into_inner(), node).map_err(|source| Error::NotPods {
         what: format!("ListPods on {}", path.display()),
         source,
     })
@@ -47,15 +149,20 @@ async fn connect(path: &Path) -> Result<Channel, Error> {
     })
 }
 
-fn read(answer: ListPodsResponse) -> Result<PodList, ParseError> {
-    let mut list = PodList::default();
-    for (index, Pod { metadata, status }) in answer.pods.into_iter().enumerate() {
-        let metadata = metadata.unwrap_or_default();
-        let phase = status.unwrap_or_default().phase;
-        parse::add(&mut list, &metadata.uid, &metadata.annotations, &phase)
-            .ok_or(ParseError::NoUid(index))?;
+fn read(answer: ListPodsResponse, node: &str) -> Result<PodList, ParseError> {
+    let mut reading = Reading::new(Author::Kubelet, node);
+    for pod in answer.pods {
+        let metadata = pod.metadata.unwrap_or_default();
+        reading.add(&Told {
+            uid: &metadata.uid,
+            node: &pod.spec.unwrap_or_default().node_name,
+            annotations: &metadata.annotations,
+            // The kubelet keeps mirror pods to itself.
+            is_nodes: false,
+            phase: &pod.status.unwrap_or_default().phase,
+        })?;
     }
-    Ok(list)
+    Ok(reading.end())
 }
 
 fn advice(status: &tonic::Status) -> String {

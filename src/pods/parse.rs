@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::model::{PodList, PodUid, SourcePod};
+use crate::model::{ConfigSource, PodList, PodUid, SourcePod};
 
-const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Why a source's answer is not a whole pod list.
+/// Why a source's answer is not a whole pod list of this node.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
     /// Not JSON, or not of the shape.
@@ -25,34 +24,56 @@ pub enum ParseError {
     /// A pod without UID.
     #[error("not a pod list: items[{0}] has no metadata.uid")]
     NoUid(usize),
-    /// The question was about one node, the answer is about another too.
-    #[error("a pod list of another node: items[{index}] is on {node:?}")]
+    /// A pod of another node.
+    #[error(
+        "a pod list of another node: items[{index}] is on {there:?}, and this node is {here:?}; if \
+         both are this machine, set node.name (or NODE_NAME) to {there:?}"
+    )]
     OtherNode {
         /// Which pod.
         index: usize,
         /// Where it is.
-        node: String,
+        there: String,
+        /// This node's name.
+        here: String,
     },
+}
+
+/// Who wrote an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Author {
+    /// The kubelet: it sets the annotation `kubernetes.io/config.source` of every pod itself.
+    Kubelet,
+    /// The API server: what annotations say is their author's word, not the node's.
+    ApiServer,
+    /// A file, of either's shape.
+    File,
 }
 
 /// Reads what somebody wrote into a file: the kubelet's shape, the API server's, or `kubectl`'s.
 /// Mirror pods are mapped to the UID that the runtime knows.
 ///
 /// # Errors
-/// Anything that is not a whole pod list; half an answer is none.
-pub fn parse(text: &[u8]) -> Result<PodList, ParseError> {
-    read(text, &[None, Some("PodList"), Some("List")], None)
+/// Anything that is not a whole list of the pods of `node`; half an answer is none.
+pub fn parse(text: &[u8], node: &str) -> Result<PodList, ParseError> {
+    let kinds = [None, Some("PodList"), Some("List")];
+    read(text, &kinds, Author::File, node)
 }
 
-/// Reads what a server answered, which says its kind; of one node's pods alone if `node` names it.
+/// Reads what a server answered, which says its kind.
 ///
 /// # Errors
 /// The same as [`parse`].
-pub(super) fn parse_answer(text: &[u8], node: Option<&str>) -> Result<PodList, ParseError> {
-    read(text, &[Some("PodList")], node)
+pub(super) fn parse_answer(text: &[u8], author: Author, node: &str) -> Result<PodList, ParseError> {
+    read(text, &[Some("PodList")], author, node)
 }
 
-fn read(text: &[u8], kinds: &[Option<&str>], node: Option<&str>) -> Result<PodList, ParseError> {
+fn read(
+    text: &[u8],
+    kinds: &[Option<&str>],
+    author: Author,
+    node: &str,
+) -> Result<PodList, ParseError> {
     let raw: RawList = serde_json::from_slice(text)?;
     if !kinds.contains(&raw.kind.as_deref()) {
         return Err(ParseError::Kind(raw.kind.unwrap_or_default()));
@@ -63,54 +84,129 @@ fn read(text: &[u8], kinds: &[Option<&str>], node: Option<&str>) -> Result<PodLi
     if raw.metadata.is_some_and(is_page) {
         return Err(ParseError::Partial);
     }
-    let mut list = PodList {
-        // Who answers for one node is the API server, though no mirror be among its pods: what an
-        // API pod's annotations say of a manifest is its author's word, not the node's.
-        by_mirrors: node.is_some(),
-        ..PodList::default()
-    };
-    for (index, item) in raw.items.unwrap_or_default().into_iter().enumerate() {
+    let mut reading = Reading::new(author, node);
+    for item in raw.items.unwrap_or_default() {
         if let Some(kind) = item
             .kind
             .filter(|kind| !matches!(kind.as_str(), "" | "Pod"))
         {
             return Err(ParseError::Kind(kind));
         }
-        let elsewhere = |name: &String| !name.is_empty() && node.is_some_and(|node| node != name);
-        if let Some(node) = Some(item.spec.node_name).filter(elsewhere) {
-            return Err(ParseError::OtherNode { index, node });
-        }
-        let RawMetadata { uid, annotations } = item.metadata;
-        add(&mut list, &uid, &annotations, &item.status.phase).ok_or(ParseError::NoUid(index))?;
+        let metadata = item.metadata;
+        reading.add(&Told {
+            uid: &metadata.uid,
+            node: &item.spec.node_name,
+            annotations: &metadata.annotations,
+            is_nodes: metadata.owners.iter().any(RawOwner::is_node),
+            phase: &item.status.phase,
+        })?;
     }
-    Ok(list)
+    Ok(reading.end())
 }
 
-/// Adds a pod as a source tells of it; `None` if it has no UID.
-pub(super) fn add(
-    list: &mut PodList,
-    uid: &str,
-    annotations: &BTreeMap<String, String>,
-    phase: &str,
-) -> Option<()> {
-    let mirror = annotations
-        .get(CONFIG_MIRROR)
-        .filter(|hash| !hash.is_empty());
-    let from_node = annotations
-        .get(CONFIG_SOURCE)
-        .is_some_and(|source| source != "api");
-    let uid = PodUid::new(mirror.map_or(uid, String::as_str))?;
-    let is_static = mirror.is_some() || from_node || uid.is_static_shaped();
-    let finished = matches!(phase, "Succeeded" | "Failed");
-    list.by_mirrors |= mirror.is_some();
-    // Told twice, the word that keeps more counts.
-    let pod = list.pods.entry(uid).or_insert(SourcePod {
-        finished,
-        is_static,
-    });
-    pod.finished &= finished;
-    pod.is_static |= is_static;
-    Some(())
+/// A pod as an answer tells of it.
+pub(super) struct Told<'a> {
+    pub(super) uid: &'a str,
+    /// Where it is; empty if the answer does not say.
+    pub(super) node: &'a str,
+    pub(super) annotations: &'a BTreeMap<String, String>,
+    /// Its owner is a node: the kubelet makes mirror pods so.
+    pub(super) is_nodes: bool,
+    pub(super) phase: &'a str,
+}
+
+/// An answer that is being read, pod by pod.
+pub(super) struct Reading<'a> {
+    author: Author,
+    node: &'a str,
+    index: usize,
+    list: PodList,
+    /// UIDs of static shape that are called mirrored by pods which no node owns.
+    claims: Vec<PodUid>,
+    /// A pod does not say its source, and another of a UUID says that it is static: the answer is not
+    /// the kubelet's own.
+    unsaid: bool,
+    odd: bool,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(author: Author, node: &'a str) -> Self {
+        Self {
+            author,
+            node,
+            index: 0,
+            list: PodList {
+                by_mirrors: author == Author::ApiServer,
+                ..PodList::default()
+            },
+            claims: Vec::new(),
+            unsaid: false,
+            odd: false,
+        }
+    }
+
+    /// Adds a pod.
+    pub(super) fn add(&mut self, pod: &Told<'_>) -> Result<(), ParseError> {
+        let index = self.index;
+        self.index += 1;
+        // The API server's names of nodes are lower case; a host's name need not be.
+        if !pod.node.is_empty() && !pod.node.eq_ignore_ascii_case(self.node) {
+            return Err(ParseError::OtherNode {
+                index,
+                there: pod.node.to_owned(),
+                here: self.node.to_owned(),
+            });
+        }
+        let uid = PodUid::new(pod.uid).ok_or(ParseError::NoUid(index))?;
+        let finished = matches!(pod.phase, "Succeeded" | "Failed");
+        let said = pod.annotations.get(ConfigSource::ANNOTATION);
+        let said = said.and_then(|value| ConfigSource::of_annotation(value.as_bytes()));
+        let mirrored = pod.annotations.get(CONFIG_MIRROR);
+        let mirrored = mirrored.and_then(|uid| PodUid::new(uid.as_str()));
+        self.list.by_mirrors |= mirrored.is_some();
+        let config_source = match (mirrored, said) {
+            (Some(mirrored), said) if pod.is_nodes => {
+                let of_manifest = said.filter(|source| *source != ConfigSource::Api);
+                let of_manifest = of_manifest.unwrap_or(ConfigSource::File);
+                self.name(mirrored, finished, of_manifest);
+                of_manifest
+            }
+            (Some(mirrored), _) => {
+                // Anybody can write an annotation: it may keep a static pod, and hide none.
+                self.claims
+                    .extend(Some(mirrored).filter(PodUid::is_static_shaped));
+                ConfigSource::of_shape(&uid)
+            }
+            (None, Some(said)) if self.author != Author::ApiServer => said,
+            (None, _) => ConfigSource::of_shape(&uid),
+        };
+        self.unsaid |= said.is_none();
+        self.odd |= config_source != ConfigSource::of_shape(&uid);
+        self.name(uid, finished, config_source);
+        Ok(())
+    }
+
+    /// Names a pod. Of one told twice the word that keeps more counts.
+    fn name(&mut self, uid: PodUid, finished: bool, config_source: ConfigSource) {
+        let pod = self.list.pods.entry(uid).or_insert(SourcePod {
+            finished,
+            config_source,
+        });
+        pod.finished &= finished;
+        pod.config_source = pod.config_source.max(config_source);
+    }
+
+    pub(super) fn end(mut self) -> PodList {
+        for uid in self.claims {
+            self.list.pods.entry(uid).or_insert(SourcePod {
+                finished: false,
+                config_source: ConfigSource::File,
+            });
+        }
+        // A tenant's annotation in the API server's list must not vouch for the node's manifests.
+        self.list.by_mirrors |= self.author == Author::File && self.unsaid && self.odd;
+        self.list
+    }
 }
 
 #[derive(Deserialize)]
@@ -146,6 +242,26 @@ struct RawMetadata {
     uid: String,
     #[serde(default, deserialize_with = "null_is_default")]
     annotations: BTreeMap<String, String>,
+    #[serde(
+        default,
+        rename = "ownerReferences",
+        deserialize_with = "null_is_default"
+    )]
+    owners: Vec<RawOwner>,
+}
+
+#[derive(Deserialize)]
+struct RawOwner {
+    #[serde(default, rename = "apiVersion")]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+}
+
+impl RawOwner {
+    fn is_node(&self) -> bool {
+        self.api_version == "v1" && self.kind == "Node"
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -176,7 +292,7 @@ mod tests {
     const HASH: &str = "0123456789abcdef0123456789abcdef";
 
     fn one(json: &str) -> (String, SourcePod) {
-        let list = parse(json.as_bytes()).unwrap();
+        let list = parse(json.as_bytes(), "n1").unwrap();
         let (uid, pod) = list.pods.iter().next().unwrap();
         (uid.to_string(), *pod)
     }
@@ -194,7 +310,7 @@ mod tests {
                 UUID.into(),
                 SourcePod {
                     finished: true,
-                    is_static: false
+                    config_source: ConfigSource::Api
                 }
             )
         );
@@ -212,28 +328,74 @@ mod tests {
                 HASH.into(),
                 SourcePod {
                     finished: true,
-                    is_static: true
+                    config_source: ConfigSource::File
                 }
             )
         );
     }
 
+    const OWNED: &str = r#""ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n1"}]"#;
+
+    /// A list with one pod that calls itself the mirror of `mirrored`.
+    fn mirror(mirrored: &str, more: &str) -> String {
+        format!(
+            r#"{{"kind":"PodList","items":[{{"metadata":{{"uid":"{UUID}","annotations":
+              {{"kubernetes.io/config.mirror":"{mirrored}","kubernetes.io/config.source":"file"}}
+              {more}}},"status":{{"phase":"Succeeded"}}}}]}}"#
+        )
+    }
+
+    fn sources(list: &PodList) -> Vec<(&str, ConfigSource)> {
+        let pods = list.pods.iter();
+        pods.map(|(uid, pod)| (uid.as_str(), pod.config_source))
+            .collect()
+    }
+
     #[test]
     fn a_mirror_pod_is_mapped_to_the_runtimes_uid() {
+        for mirrored in [HASH, "99999999-89ab-cdef-0123-456789abcdef"] {
+            let json = mirror(mirrored, &format!(",{OWNED}"));
+            for author in [Author::ApiServer, Author::File] {
+                let list = parse_answer(json.as_bytes(), author, "n1").unwrap();
+                assert!(list.by_mirrors);
+                let both = [(UUID, ConfigSource::File), (mirrored, ConfigSource::File)];
+                assert_eq!(sources(&list), both, "{author:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tenants_annotations_make_no_static_pod() {
+        let victim = "99999999-89ab-cdef-0123-456789abcdef";
+        for owner in [
+            "",
+            r#","ownerReferences":[{"apiVersion":"v1","kind":"Job"}]"#,
+        ] {
+            let json = mirror(victim, owner);
+            let list = parse_answer(json.as_bytes(), Author::ApiServer, "n1").unwrap();
+            assert_eq!(sources(&list), [(UUID, ConfigSource::Api)]);
+            // It may keep a pod that has a hash for its UID: that is a static one anyway.
+            let list = parse_answer(mirror(HASH, owner).as_bytes(), Author::ApiServer, "n1");
+            let both = [(UUID, ConfigSource::Api), (HASH, ConfigSource::File)];
+            assert_eq!(sources(&list.unwrap()), both);
+        }
+    }
+
+    #[test]
+    fn a_pods_word_on_its_source_is_the_kubelets_alone() {
         let json = format!(
-            r#"{{"items":[{{"metadata":{{"uid":"{UUID}","annotations":
-              {{"kubernetes.io/config.mirror":"{HASH}","kubernetes.io/config.source":"file"}}}}}}]}}"#
+            r#"{{"kind":"PodList","items":[{{"metadata":{{"uid":"{UUID}","annotations":
+              {{"kubernetes.io/config.source":"http"}}}}}},{{"metadata":{{"uid":"a-b"}}}}]}}"#
         );
-        assert_eq!(
-            one(&json),
-            (
-                HASH.into(),
-                SourcePod {
-                    finished: false,
-                    is_static: true
-                }
-            )
-        );
+        let source = |author| {
+            let list = parse_answer(json.as_bytes(), author, "n1").unwrap();
+            let pod = list.pods.get(&PodUid::new(UUID).unwrap()).copied().unwrap();
+            (pod.config_source, list.by_mirrors)
+        };
+        assert_eq!(source(Author::Kubelet), (ConfigSource::Http, false));
+        assert_eq!(source(Author::ApiServer), (ConfigSource::Api, true));
+        // A file with it and a pod that does not say its source: it may be the API server's.
+        assert_eq!(source(Author::File), (ConfigSource::Http, true));
     }
 
     #[test]
@@ -251,8 +413,8 @@ mod tests {
 
     #[test]
     fn null_items_are_an_empty_list_and_missing_items_are_none() {
-        assert_eq!(parse(br#"{"items":null}"#).unwrap().pods.len(), 0);
-        assert!(parse(b"{}").is_err());
+        assert_eq!(parse(br#"{"items":null}"#, "n1").unwrap().pods.len(), 0);
+        assert!(parse(b"{}", "n1").is_err());
     }
 
     #[test]
@@ -272,7 +434,7 @@ mod tests {
             (r#"{"items":[{"status":{}}]}"#, "not a pod list"),
             ("[]", "not a pod list"),
         ] {
-            let error = parse(json.as_bytes()).unwrap_err().to_string();
+            let error = parse(json.as_bytes(), "n1").unwrap_err().to_string();
             assert!(error.contains(wanted), "{json}: {error}");
         }
     }
@@ -283,7 +445,7 @@ mod tests {
             format!(r#"{{"metadata":{{"uid":"{UUID}"}},"spec":{{"nodeName":"{node}"}}}}"#)
         };
         let answer = |items: &str| format!(r#"{{"kind":"PodList","items":[{items}]}}"#);
-        let read = |text: &str| parse_answer(text.as_bytes(), Some("n1"));
+        let read = |text: &str| parse_answer(text.as_bytes(), Author::ApiServer, "n1");
         let list = read(&answer(&pod("n1"))).unwrap();
         assert_eq!((list.pods.len(), list.by_mirrors), (1, true));
         for (text, wanted) in [

@@ -14,7 +14,7 @@ async fn settles_from_the_first_good_answer_and_anew_after_a_failure() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pods.json");
     let settle = Duration::from_secs(10);
-    let mut source = PodSource::new(Source::File(path.clone()), settle, settle);
+    let mut source = PodSource::new(Source::File(path.clone()), "n1", settle, settle);
     assert!(matches!(
         source.read(now()).await.pods,
         Pods::Unknown(PodsUnknown::Failed(_))
@@ -45,7 +45,7 @@ async fn what_settled_for_one_source_does_not_count_for_the_next() {
     std::fs::write(&one, br#"{"items":[]}"#).unwrap();
     std::fs::write(&two, br#"{"items":[]}"#).unwrap();
     let settle = Duration::from_secs(10);
-    let mut source = PodSource::new(Source::File(one), settle, settle);
+    let mut source = PodSource::new(Source::File(one), "n1", settle, settle);
     source.read(now()).await;
     tokio::time::advance(settle).await;
     assert!(matches!(source.read(now()).await.pods, Pods::Known(_)));
@@ -65,7 +65,7 @@ fn auto(socket: &std::path::Path, token: Option<&std::path::Path>) -> Auto {
         ca_file: Some("/nowhere/ca.crt".into()),
     };
     Auto {
-        kubelet_socket: socket.to_owned(),
+        kubelet_sockets: vec!["/nowhere/kubelet.sock".into(), socket.to_owned()],
         api_server: token.map(|token| (server(token), "n1".to_owned())),
     }
 }
@@ -104,7 +104,12 @@ async fn a_file_says_nothing_of_what_came_after_it() {
     let path = dir.path().join("pods.json");
     std::fs::write(&path, br#"{"items":[]}"#).unwrap();
     let file = std::fs::File::options().write(true).open(&path).unwrap();
-    let mut source = PodSource::new(Source::File(path), Duration::ZERO, Duration::from_secs(10));
+    let mut source = PodSource::new(
+        Source::File(path),
+        "n1",
+        Duration::ZERO,
+        Duration::from_secs(10),
+    );
     let mut read_written_at = async |written: Timestamp| {
         file.set_modified(written.into()).unwrap();
         source.read(now()).await.pods
@@ -127,7 +132,12 @@ async fn a_pipe_is_no_file_and_holds_nobody() {
     let path = dir.path().join("pods.json");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    let mut source = PodSource::new(Source::File(path), Duration::ZERO, Duration::from_secs(60));
+    let mut source = PodSource::new(
+        Source::File(path),
+        "n1",
+        Duration::ZERO,
+        Duration::from_secs(60),
+    );
     let answer = source.read(now()).await.pods;
     let Pods::Unknown(PodsUnknown::Failed(why)) = answer else {
         panic!("{answer:?}")
@@ -135,30 +145,32 @@ async fn a_pipe_is_no_file_and_holds_nobody() {
     assert!(why.contains("not a regular file"), "{why}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_source_that_begins_to_name_api_pods_settles_for_them() {
+#[tokio::test]
+async fn an_answer_about_another_node_is_none_whoever_gave_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pods.json");
-    let of_manifest = r#"{"metadata":{"uid":"0123456789abcdef0123456789abcdef"}}"#;
-    let of_api = r#"{"metadata":{"uid":"01234567-89ab-cdef-0123-456789abcdef"}}"#;
-    let static_only = format!(r#"{{"items":[{of_manifest}]}}"#);
-    let both = format!(r#"{{"items":[{of_manifest},{of_api}]}}"#);
-    let settle = Duration::from_secs(10);
-    let mut source = PodSource::new(Source::File(path.clone()), settle, settle);
-    let mut news = async |text: &str| {
-        std::fs::write(&path, text).unwrap();
-        match source.read(now()).await.pods {
-            Pods::Known(list) => Some((list.api_is_new, list.static_is_new)),
-            Pods::Unknown(_) => None,
-        }
+    let pod = |uid: &str, node: &str| {
+        format!(r#"{{"metadata":{{"uid":"{uid}"}},"spec":{{"nodeName":"{node}"}}}}"#)
     };
-    assert_eq!(news(&static_only).await, None);
-    tokio::time::advance(settle).await;
-    assert_eq!(news(&static_only).await, Some((true, false)));
-    assert_eq!(news(&both).await, Some((true, false)));
-    tokio::time::advance(settle).await;
-    assert_eq!(news(&both).await, Some((false, false)));
-    // The kubelet was restarted, and its API server is down again.
-    assert_eq!(news(&static_only).await, Some((true, false)));
-    assert_eq!(news(&both).await, Some((true, false)));
+    let long = Duration::from_secs(60);
+    let mut source = PodSource::new(Source::File(path.clone()), "n1", Duration::ZERO, long);
+    let mut told = async |pods: [String; 2]| {
+        std::fs::write(&path, format!(r#"{{"items":[{}]}}"#, pods.join(","))).unwrap();
+        source.read(now()).await.pods
+    };
+    let here = told([pod("a", "n1"), pod("b", "")]).await;
+    assert!(matches!(here, Pods::Known(_)), "{here:?}");
+    let here = told([pod("a", "N1"), pod("b", "n1")]).await;
+    assert!(matches!(here, Pods::Known(_)), "{here:?}");
+    for other in ["n2", "n1.example.com"] {
+        let there = told([pod("a", "n1"), pod("b", other)]).await;
+        let Pods::Unknown(PodsUnknown::Failed(why)) = there else {
+            panic!("{there:?}")
+        };
+        let advice = format!("items[1] is on \"{other}\", and this node is \"n1\"");
+        assert!(
+            why.contains(&advice) && why.contains("set node.name"),
+            "{why}"
+        );
+    }
 }

@@ -77,7 +77,7 @@ impl KubeletPod {
                 "creationTimestamp": self.created_at.to_string(),
                 "annotations": annotations,
             },
-            "spec": { "nodeName": "simulated" },
+            "spec": {},
             "status": { "phase": self.phase.label() },
         })
     }

@@ -218,6 +218,7 @@ impl RuntimeService for Service {
             state: row.state,
             created_at: row.created_at,
             labels: row.labels.clone(),
+            annotations: row.annotations.clone(),
         });
         let mut info = std::collections::BTreeMap::new();
         if let Some(record) = record.filter(|_| request.get_ref().verbose) {

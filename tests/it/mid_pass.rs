@@ -31,7 +31,7 @@ fn runner(socket: &Path) -> Runner {
         max_message_bytes: 16 << 20,
         log_roots: cri::LogRoots::default(),
     });
-    let pods = PodSource::new(Source::None, Duration::ZERO, PATIENCE);
+    let pods = PodSource::new(Source::None, "node", Duration::ZERO, PATIENCE);
     Runner {
         observer: Observer::new(client.clone(), pods, "/".into()),
         client,

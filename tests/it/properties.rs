@@ -61,7 +61,7 @@ proptest! {
                 prop_assert!(is_older(snapshot, container.finished_at.unwrap(), rules.min_age));
             }
             let pod = container.pod.as_ref().expect("managed");
-            let over = is_deleted(snapshot, &pod.uid)
+            let over = is_deleted(snapshot, policy, &pod.uid)
                 || reason == RemoveReason::OverCap && is_finished(snapshot, policy, &pod.uid);
             prop_assert!(over || !is_newest_container(snapshot, container), "{container:?}");
             let sandbox = snapshot.sandboxes.iter().find(|it| it.id == container.sandbox_id);
@@ -83,7 +83,7 @@ proptest! {
             let mut inside = snapshot.containers.iter().filter(|it| it.sandbox_id == sandbox.id);
             prop_assert!(inside.all(|it| gone.contains(it.id.as_str())), "{sandbox:?}");
             let pod = sandbox.pod.as_ref().expect("managed");
-            let over = is_deleted(snapshot, &pod.uid)
+            let over = is_deleted(snapshot, policy, &pod.uid)
                 || reason == RemoveReason::OverCap && is_finished(snapshot, policy, &pod.uid);
             prop_assert!(over || !is_newest_sandbox(snapshot, sandbox), "{sandbox:?}");
             prop_assert!(!is_protected(policy, &pod.namespace, Some(&sandbox.labels)));
@@ -113,7 +113,7 @@ proptest! {
         containers.retain(|id| {
             let it = snapshot.containers.iter().find(|it| it.id.as_str() == id).unwrap();
             let uid = &it.pod.as_ref().unwrap().uid;
-            let over = is_deleted(snapshot, uid) || is_finished(snapshot, policy, uid);
+            let over = is_deleted(snapshot, policy, uid) || is_finished(snapshot, policy, uid);
             over || !is_newest_container(snapshot, it)
         });
         let ours: BTreeSet<String> = ids(&plan, Target::Containers).map(str::to_owned).collect();
@@ -312,7 +312,7 @@ fn with_kubelet<T>(node: &Node, synced: bool, ask: impl FnOnce(&Kubelet<'_>) -> 
         Limit::AtMost(limit) => i64::try_from(limit).unwrap(),
     };
     let is_deleted = |uid: &str| match PodUid::new(uid) {
-        Some(uid) => is_deleted(&node.snapshot, &uid),
+        Some(uid) => is_deleted(&node.snapshot, &node.policy, &uid),
         None => synced,
     };
     ask(&Kubelet {

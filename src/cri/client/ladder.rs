@@ -233,7 +233,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
         mode = named.mode;
         coverage = match named.is_whole {
             true => Coverage::Whole,
-            false if tight.contains(&K::LIVING) => Coverage::Partial,
+            false if K::MAY_LIVE.iter().any(|state| tight.contains(state)) => Coverage::Partial,
             false => Coverage::Living,
         };
     }

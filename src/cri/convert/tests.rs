@@ -54,6 +54,7 @@ fn sandbox_row() -> proto::PodSandboxRow {
         state: proto::PodSandboxState::SandboxNotready.into(),
         created_at: 1_700_000_000_000_000_000,
         labels: kubelet_labels(),
+        annotations: Vec::new(),
     }
 }
 
@@ -381,4 +382,29 @@ fn file_systems_without_a_mount_point_are_left_out() {
         }],
     };
     assert_eq!(fs_info(raw), expected);
+}
+
+#[test]
+fn a_sandbox_says_where_the_kubelet_has_its_pod_from() {
+    let of = |annotations: &[(&'static str, &'static str)]| {
+        let annotations = annotations.iter().map(|(key, value)| proto::AnnotationRow {
+            key: (*key).into(),
+            value: (*value).into(),
+        });
+        let row = proto::PodSandboxRow {
+            annotations: annotations.collect(),
+            ..sandbox_row()
+        };
+        row.into_model().unwrap().config_source
+    };
+    let source = ConfigSource::ANNOTATION;
+    assert_eq!(of(&[]), None);
+    assert_eq!(of(&[(source, "")]), None);
+    assert_eq!(
+        of(&[("a", "file"), (source, "api")]),
+        Some(ConfigSource::Api)
+    );
+    assert_eq!(of(&[(source, "file")]), Some(ConfigSource::File));
+    assert_eq!(of(&[(source, "http")]), Some(ConfigSource::Http));
+    assert_eq!(of(&[(source, "moon")]), Some(ConfigSource::Other));
 }

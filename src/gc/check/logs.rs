@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use super::{Node, is_protected};
 use crate::gc::{Expected, Policy, Removal, RemoveReason};
 use crate::model::{
-    ContainerState, Coverage, LinkTarget, LinkedContainer, LogLink, PodLogDir, PodRef, PodUid,
-    Pods, RemovedContainer, Snapshot,
+    ConfigSource, ContainerState, Coverage, LinkTarget, LinkedContainer, LogLink, PodLogDir,
+    PodRef, PodUid, Pods, RemovedContainer, Snapshot,
 };
 
 /// What lies below the log roots, by path, and the containers that went.
@@ -203,7 +203,10 @@ fn told_over(node: &Node<'_>, policy: &Policy, container: &RemovedContainer) -> 
     };
     let uid = &container.pod.uid;
     match list.pods.get(uid) {
-        Some(pod) if pod.is_static || !pod.finished => Some(false),
+        Some(pod) if pod.config_source != ConfigSource::Api || !pod.finished => Some(false),
+        Some(_) if node.is_static(uid) => Some(false),
+        // One of its containers may run, or not.
+        Some(_) if node.doubtful.contains(uid) && !node.alive.contains(uid) => None,
         Some(_) => node.whole.then(|| node.is_finished(uid, policy)),
         None => deleted(node, uid, container.created_at).then_some(true),
     }

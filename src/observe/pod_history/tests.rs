@@ -35,7 +35,7 @@ impl Observer {
         let pods = pods.chars().map(|name| {
             let pod = SourcePod {
                 finished: name.is_uppercase(),
-                is_static: false,
+                config_source: ConfigSource::Api,
             };
             (uid(&name.to_lowercase().to_string()), pod)
         });
@@ -104,6 +104,7 @@ fn sandbox(name: char) -> PodSandbox {
         attempt: 0,
         state,
         created_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+        config_source: None,
         labels: Labels::default(),
     }
 }

@@ -77,6 +77,7 @@ pub(super) fn sandbox(number: usize, state: PodSandboxState) -> PodSandbox {
         attempt: 0,
         state,
         created_at: hours_ago(9),
+        config_source: None,
         labels: Labels::default(),
     }
 }
@@ -161,6 +162,7 @@ pub(super) fn look() -> Look {
         version: "1.7.24".to_owned(),
     };
     Look {
+        uptime: Duration::MAX,
         pod_history: BTreeMap::new(),
         taken_at: now(),
         started: Instant::now(),

@@ -10,6 +10,7 @@ use crisweep::cri::proto::{
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
     NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, PodSandboxState,
 };
+use crisweep::model::ConfigSource;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
 
@@ -148,10 +149,9 @@ fn sandbox_state(sandbox: &MadeSandbox) -> PodSandboxState {
 }
 
 fn pod_json(pod: &MadePod) -> Option<serde_json::Value> {
-    let (phase, source) = match pod.plan.known {
-        Known::Active => ("Running", "api"),
-        Known::Succeeded => ("Succeeded", "api"),
-        Known::StaticSucceeded => ("Succeeded", "file"),
+    let phase = match pod.plan.known {
+        Known::Active => "Running",
+        Known::Succeeded | Known::StaticSucceeded => "Succeeded",
         Known::Absent | Known::Unmanaged => return None,
     };
     Some(json!({
@@ -159,11 +159,18 @@ fn pod_json(pod: &MadePod) -> Option<serde_json::Value> {
             "uid": pod.plan.uid,
             "name": pod.plan.name,
             "namespace": pod.plan.namespace,
-            "annotations": { "kubernetes.io/config.source": source },
+            "annotations": { ConfigSource::ANNOTATION: source_of(&pod.plan) },
         },
-        "spec": { "nodeName": "e2e-node" },
         "status": { "phase": phase },
     }))
+}
+
+/// Where the kubelet would have the pod from.
+fn source_of(pod: &PodPlan) -> &'static str {
+    match pod.known {
+        Known::StaticSucceeded => "file",
+        Known::Active | Known::Succeeded | Known::Absent | Known::Unmanaged => "api",
+    }
 }
 
 async fn make_pod(node: &Node, cri: &Cri, plan: PodPlan) -> MadePod {
@@ -269,7 +276,11 @@ fn sandbox_config(node: &Node, pod: &PodPlan, plan: &SandboxPlan) -> PodSandboxC
             .to_string_lossy()
             .into_owned(),
         labels: pod_labels(pod),
-        annotations: [("kubernetes.io/config.source".to_owned(), "api".to_owned())].into(),
+        annotations: [(
+            ConfigSource::ANNOTATION.to_owned(),
+            source_of(pod).to_owned(),
+        )]
+        .into(),
         linux: Some(LinuxPodSandboxConfig {
             cgroup_parent: node.cgroups().path(),
             security_context: Some(LinuxSandboxSecurityContext {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use crisweep::gc::{PodKnowledge, Policy, Target, Targets, UnknownTarget, Verdict};
 use crisweep::model::{
-    Container, ContainerId, ContainerState, Coverage, Images, Labels, PodHistory, PodList, PodRef,
-    PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
+    ConfigSource, Container, ContainerId, ContainerState, Coverage, Images, Labels, PodHistory,
+    PodList, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
+    Snapshot, SourcePod,
 };
 use jiff::Timestamp;
 
@@ -64,6 +65,7 @@ pub(crate) fn cases(file: &str, text: &str) -> Result<Vec<Case>, String> {
                 "pods",
                 "pod",
                 "targets",
+                "uptime",
                 "fs",
                 "volumes",
                 "sandbox_images",
@@ -137,6 +139,13 @@ impl Case {
                 Ok(())
             }
             "list" => self.read_coverage(rest),
+            "uptime" => {
+                let [age] = rest else {
+                    return Err("say: uptime AGE".into());
+                };
+                self.snapshot.uptime = words::age(age)?.unsigned_abs();
+                Ok(())
+            }
             "pods" => self.read_pods(rest),
             "pod" => self.read_pod(line, rest, expectation),
             "last_exit" => {
@@ -197,14 +206,6 @@ impl Case {
                 by_mirrors: true,
                 ..PodList::default()
             }),
-            ["known", "new=api"] => Pods::Known(PodList {
-                api_is_new: true,
-                ..PodList::default()
-            }),
-            ["known", "new=static"] => Pods::Known(PodList {
-                static_is_new: true,
-                ..PodList::default()
-            }),
             ["known", word] => match word.split_once('=') {
                 Some(("as_of", age)) => Pods::Known(PodList {
                     as_of: Some(self.ago(age)?),
@@ -224,7 +225,7 @@ impl Case {
         let (name, words) = words.split_first().ok_or("a pod needs a name")?;
         let (mut is_static, mut finished, mut absent) = (false, None, false);
         let (mut uid_is_static, mut namespace) = (None, "default");
-        let mut history = PodHistory::default();
+        let (mut history, mut in_list) = (PodHistory::default(), None);
         for word in words {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("active", "") => finished = Some(false),
@@ -233,6 +234,7 @@ impl Case {
                 ("static", "") => is_static = true,
                 ("since", age) => history.over_since = Some(self.ago(age)?),
                 ("source", word) => history.config_source = Some(words::config_source(word)?),
+                ("listed", word) => in_list = Some(words::config_source(word)?),
                 ("uid", "hash") => uid_is_static = Some(true),
                 ("uid", "uuid") => uid_is_static = Some(false),
                 ("ns", "?") => namespace = "",
@@ -247,7 +249,11 @@ impl Case {
                     uid.clone(),
                     SourcePod {
                         finished,
-                        is_static,
+                        config_source: in_list.unwrap_or(if is_static {
+                            ConfigSource::File
+                        } else {
+                            ConfigSource::Api
+                        }),
                     },
                 );
             }
@@ -361,6 +367,7 @@ impl Case {
                 .map_err(|_error| format!("\"{attempt}\" is no attempt"))?,
             state,
             created_at: self.ago(age)?,
+            config_source: None,
             labels: Labels::default(),
         };
         let mut quarantined = None;
@@ -368,6 +375,7 @@ impl Case {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("id", value) => sandbox.id = PodSandboxId::new(value).ok_or("empty id")?,
                 ("label", value) => sandbox.labels = [label(value)?].into_iter().collect(),
+                ("source", word) => sandbox.config_source = Some(words::config_source(word)?),
                 ("quarantined_for", value) => quarantined = Some(words::age(value)?),
                 _ => return Err(unknown(word.split('=').next().unwrap_or_default())),
             }

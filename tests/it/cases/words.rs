@@ -88,11 +88,12 @@ pub(crate) fn verdict(target: Target, text: &str) -> Result<Verdict, String> {
     found.ok_or_else(|| format!("\"{text}\" is no verdict on {target}"))
 }
 
-const STATES: [(PodKnowledge, &str); 5] = [
+const STATES: [(PodKnowledge, &str); 6] = [
     (PodKnowledge::Active, "active"),
     (PodKnowledge::Terminated, "terminated"),
     (PodKnowledge::Assumed, "assumed"),
     (PodKnowledge::Deleted, "deleted"),
+    (PodKnowledge::Absent, "absent"),
     (PodKnowledge::Unknown, "unknown"),
 ];
 

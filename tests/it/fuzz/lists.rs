@@ -167,14 +167,14 @@ fn any_text_is_a_list_of_pods_or_none() {
         .pod(PodSpec::new("proxy").static_pod().running("app", 0));
     let sim = Sim::start(dir.path().join("s"), node.build(), Options::default()).unwrap();
     let sound = sim.pods_json();
-    let whole = parse(sound.as_bytes()).unwrap();
+    let whole = parse(sound.as_bytes(), "n1").unwrap();
     asked(&edits(JSON), |edits| {
         let bytes = edited(sound.clone().into_bytes(), &edits);
-        match parse(&bytes) {
+        match parse(&bytes, "n1") {
             Ok(_) => prop_assert!(serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok()),
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
         Ok(())
     });
-    assert_eq!(parse(sound.as_bytes()).unwrap(), whole);
+    assert_eq!(parse(sound.as_bytes(), "n1").unwrap(), whole);
 }

@@ -150,3 +150,71 @@ async fn finished_pods_go_only_as_far_as_the_cap_asks() {
     assert!(rig.sim.container_id("default/job-9/app#0").is_some());
     assert!(rig.sim.container_id("default/job-5/app#0").is_none());
 }
+
+/// A kubelet that was restarted adds its pods one by one; a look may fall in between.
+#[tokio::test]
+async fn a_pod_that_one_answer_lacks_stays_and_one_that_is_lacking_for_long_goes() {
+    let node = nodes::healthy().pod(PodSpec::new("cron").exited("app", 0, hours(3)).succeeded());
+    let rig = Rig::start(node, json!({ "pods": { "settle": "2s" } })).await;
+    let known = async || {
+        let status = rig.get("/api/v1/status").await.json();
+        (status["pods"]["known"] == true).then_some(())
+    };
+    until("the source has settled", known).await;
+    let whole = fs::read_to_string(rig.pods_file()).unwrap();
+    let mut short: Value = serde_json::from_str(&whole).unwrap();
+    let pods = short["items"].as_array_mut().unwrap();
+    pods.retain(|pod| pod["metadata"]["name"] != "cron");
+    fs::write(rig.pods_file(), short.to_string()).unwrap();
+    rig.gc("").await;
+    // Seen again: what was absent is forgotten.
+    fs::write(rig.pods_file(), &whole).unwrap();
+    rig.gc("").await;
+    fs::write(rig.pods_file(), short.to_string()).unwrap();
+    rig.gc("").await;
+    rig.nothing_was_touched();
+    // Scrapes look at the node, and their looks count.
+    until("the pod counts as deleted", || async {
+        let page = rig.metrics().await;
+        let sample = r#"crisweep_removable{target="containers",reason="pod-deleted"}"#;
+        page.get(sample)
+            .is_some_and(|count| count > 0.0)
+            .then_some(())
+    })
+    .await;
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    assert!(rig.sim.container_id("default/cron/app#0").is_none());
+}
+
+#[tokio::test]
+async fn a_file_of_another_node_removes_nothing() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    let whole = fs::read_to_string(rig.pods_file()).unwrap();
+    let mut other: Value = serde_json::from_str(&whole).unwrap();
+    other["items"][0]["spec"]["nodeName"] = json!("node-1.example.com");
+    fs::write(rig.pods_file(), other.to_string()).unwrap();
+    rig.gc("").await;
+    rig.nothing_was_touched();
+    let status = rig.get("/api/v1/status").await.json();
+    let why = status["pods"]["why"].as_str().unwrap();
+    assert!(why.contains("set node.name"), "{why}");
+}
+
+#[tokio::test]
+async fn after_a_reboot_nothing_goes_until_the_node_has_come_up() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join("proc")).unwrap();
+    let uptime = root.path().join("proc/uptime");
+    fs::write(&uptime, "61.50 100.00\n").unwrap();
+    // The machine's start ended all that ran; the kubelet has not begun anew yet.
+    let web = PodSpec::new("web").exited("app", 0, hours(1)).not_ready();
+    let node = NodeBuilder::new().pod(web).pod(nodes::deleted(0, 1));
+    let changes = json!({ "runtime": { "host_root": root.path() } });
+    let rig = Rig::start(node, changes).await;
+    rig.gc("").await;
+    rig.nothing_was_touched();
+    fs::write(&uptime, "900.00 1500.00\n").unwrap();
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 1, "{pass:#}");
+    assert_eq!(rig.subjects(Rpc::RemoveContainer), ["default/old-0/app#0"]);
+}

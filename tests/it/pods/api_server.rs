@@ -54,6 +54,8 @@ pub(crate) fn answer(sim: &Sim) -> Value {
             let own = metadata["uid"].clone();
             metadata["annotations"]["kubernetes.io/config.mirror"] = own;
             metadata["uid"] = json!(format!("00000000-0000-4000-8000-{number:012}"));
+            metadata["ownerReferences"] =
+                json!([{ "apiVersion": "v1", "kind": "Node", "name": NODE_NAME }]);
         }
     }
     list
@@ -67,6 +69,14 @@ async fn deleted_pods_go_and_static_ones_are_known_by_their_mirrors() {
         .pod(
             PodSpec::new("unmirrored")
                 .static_pod()
+                .exited("app", 0, hours(3))
+                .deleted(),
+        )
+        // Its manifest sets its UID, as those of some distributions do.
+        .pod(
+            PodSpec::new("named")
+                .static_pod()
+                .uid("5a17fb5e-0000-4000-8000-000000000001")
                 .exited("app", 0, hours(3))
                 .deleted(),
         )
@@ -86,6 +96,7 @@ async fn deleted_pods_go_and_static_ones_are_known_by_their_mirrors() {
     assert!(words.starts_with("the API server lists the pod"), "{words}");
     // The API server cannot know whether its manifest is still there.
     assert!(rig.sim.container_id("default/unmirrored/app#0").is_some());
+    assert!(rig.sim.container_id("default/named/app#0").is_some());
     // A list without a resource version is read from a quorum, one without a limit has one page.
     let line = format!("GET /api/v1/pods?fieldSelector=spec.nodeName%3D{NODE_NAME}");
     for asked in api_server.server.asked() {

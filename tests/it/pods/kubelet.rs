@@ -240,7 +240,7 @@ async fn a_rotated_token_is_taken_from_its_file() {
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
     kubelet.tell(&rig.sim.pods_json());
     kubelet.server.expect_token("second-secret");
-    fails(&rig, "the kubelet does not take the token in").await;
+    fails(&rig, "the kubelet refuses the token in").await;
     for (text, words) in [("", "holds no token"), ("a\nb", "holds no token")] {
         std::fs::write(kubelet.file("token"), text).unwrap();
         fails(&rig, words).await;
@@ -270,6 +270,8 @@ async fn only_a_certificate_of_that_name_from_the_ca_in_the_file_is_believed() {
     std::fs::write(kubelet.file("ca.crt"), "rotating").unwrap();
     fails(&rig, "holds no CA certificate in PEM").await;
     next.write(&kubelet.file("ca.crt"));
+    kubelet.server.show_itself(&next);
+    fails(&rig, "basicConstraints=critical,CA:FALSE").await;
     kubelet.server.show(&next, "another.example");
     fails(&rig, "certificate").await;
     kubelet.server.show(&next, "localhost");
@@ -295,7 +297,7 @@ async fn a_pinned_name_is_asked_for_on_its_address_and_verified() {
             token_file: None,
             ca_file: Some(files.path().join("ca.crt")),
         });
-        let mut source = PodSource::new(source, Duration::ZERO, PATIENCE);
+        let mut source = PodSource::new(source, "node-1", Duration::ZERO, PATIENCE);
         source.read(jiff::Timestamp::UNIX_EPOCH).await.pods
     };
     assert!(matches!(ask("node-1.example").await, Pods::Known(_)));

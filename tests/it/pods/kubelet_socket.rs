@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crisweep::pods::proto::{ListPodsResponse, ObjectMeta, Pod, PodStatus};
-use crisweep::sim::Sim;
-use serde_json::json;
+use crisweep::pods::proto::{ListPodsResponse, ObjectMeta, Pod, PodSpec, PodStatus};
+use crisweep::sim::{self, NodeBuilder, Sim, hours};
+use serde_json::{Value, json};
 use tonic::Status;
 
-use super::{LITTER, cleans, fails, keeps_all};
+use super::api_server::{self, ApiServer};
+use super::{LITTER, cleans, fails, keeps_all, status};
 use crate::support::kubelet::{PodsSocket, silent_socket};
+use crate::support::rig::NODE_NAME;
 use crate::support::{Rig, nodes};
 
 /// What the kubelet of a simulated node says.
@@ -25,6 +27,9 @@ pub(super) fn answer(sim: &Sim) -> ListPodsResponse {
             }),
             status: Some(PodStatus {
                 phase: pod.phase.label().to_owned(),
+            }),
+            spec: Some(PodSpec {
+                node_name: NODE_NAME.to_owned(),
             }),
         }
     });
@@ -54,6 +59,11 @@ async fn deleted_pods_go_once_the_kubelet_is_in_sync() {
     nameless.pods.push(Pod::default());
     kubelet.tell(nameless);
     fails(&rig, "has no metadata.uid").await;
+    let mut another_nodes = answer(&rig.sim);
+    let spec = &mut another_nodes.pods.last_mut().unwrap().spec;
+    spec.as_mut().unwrap().node_name = "node-2".to_owned();
+    kubelet.tell(another_nodes);
+    fails(&rig, "is on \"node-2\"").await;
     for (status, words) in [
         (
             Status::unimplemented("no such service"),
@@ -99,4 +109,54 @@ async fn out_of_sync_settling_begins_anew() {
     fails(&rig, "FAILED_PRECONDITION").await;
     kubelet.tell(answer(&rig.sim));
     keeps_all(&rig, "pods.settle").await;
+}
+
+/// A finished pod and one that lives, and a cap that leaves none.
+fn finished() -> (NodeBuilder, Value) {
+    let job = sim::PodSpec::new("job");
+    let node = nodes::healthy().pod(job.succeeded().exited("app", 0, hours(3)));
+    let changes = json!({
+        "policy": { "containers": { "max_dead": 0 }, "sandboxes": { "max_dead": 0 } },
+    });
+    (node, changes)
+}
+
+#[tokio::test]
+async fn a_pod_is_finished_only_if_the_api_server_says_so_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kubelet.sock");
+    let kubelet = PodsSocket::start(&path);
+    let api_server = ApiServer::start().await;
+    let (node, mut changes) = finished();
+    changes["pods"] = api_server.config("auto")["pods"].clone();
+    changes["pods"]["kubelet_socket"] = json!(path);
+    let rig = Rig::start(node, changes).await;
+    kubelet.tell(answer(&rig.sim));
+    let mut running = api_server::answer(&rig.sim);
+    for pod in running["items"].as_array_mut().unwrap() {
+        pod["status"]["phase"] = json!("Running");
+    }
+    // The kubelet knows of an end that it may have to forget.
+    api_server.tell(&running);
+    rig.gc("").await;
+    assert_eq!(status(&rig).await["source"], "kubelet-socket");
+    rig.nothing_was_touched();
+    api_server.tell(&api_server::answer(&rig.sim));
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 1, "{pass:#}");
+    assert_eq!(pass["targets"]["sandboxes"]["removed"], 1, "{pass:#}");
+}
+
+#[tokio::test]
+async fn without_an_api_server_no_pod_of_the_socket_is_finished() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kubelet.sock");
+    let kubelet = PodsSocket::start(&path);
+    let (node, mut changes) = finished();
+    changes["pods"] = json!({ "source": "kubelet-socket", "file": null, "kubelet_socket": path });
+    let rig = Rig::start(node, changes).await;
+    kubelet.tell(answer(&rig.sim));
+    rig.gc("").await;
+    assert_eq!(status(&rig).await["known"], true);
+    rig.nothing_was_touched();
 }

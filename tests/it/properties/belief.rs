@@ -3,7 +3,8 @@
 
 use crisweep::gc::Policy;
 use crisweep::model::{
-    Container, ContainerState, PodSandbox, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot,
+    ConfigSource, Container, ContainerState, PodSandbox, PodSandboxState, PodUid, Pods,
+    PodsUnknown, Snapshot,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -26,41 +27,70 @@ fn lives(snapshot: &Snapshot, uid: &PodUid) -> bool {
         || sandboxes(snapshot, uid).any(|sandbox| sandbox.state == PodSandboxState::Ready)
 }
 
-/// The list has every pod that lives.
-fn is_complete(snapshot: &Snapshot) -> bool {
+/// The list has every pod that lives, or that may.
+fn is_complete(snapshot: &Snapshot, policy: &Policy) -> bool {
     let Pods::Known(list) = &snapshot.pods else {
         return false;
+    };
+    let may_run = |uid: &PodUid| {
+        !policy.containers.include_unknown
+            && containers(snapshot, uid).any(|it| it.state == ContainerState::Unknown)
     };
     let of_containers = snapshot.containers.iter().filter_map(|it| it.pod.as_ref());
     let of_sandboxes = snapshot.sandboxes.iter().filter_map(|it| it.pod.as_ref());
-    of_containers
-        .chain(of_sandboxes)
-        .all(|pod| list.pods.contains_key(&pod.uid) || !lives(snapshot, &pod.uid))
+    of_containers.chain(of_sandboxes).all(|pod| {
+        list.pods.contains_key(&pod.uid) || !lives(snapshot, &pod.uid) && !may_run(&pod.uid)
+    })
 }
 
-pub(crate) fn is_deleted(snapshot: &Snapshot, uid: &PodUid) -> bool {
+/// Where the kubelet has the pod from; `None` if the words on it differ.
+fn config_source(snapshot: &Snapshot, uid: &PodUid) -> Option<ConfigSource> {
+    let history = snapshot.pod_history.get(uid);
+    let mut said: Vec<ConfigSource> = sandboxes(snapshot, uid)
+        .filter_map(|sandbox| sandbox.config_source)
+        .chain(history.and_then(|history| history.config_source))
+        .collect();
+    said.dedup();
+    match said[..] {
+        [] if uid.as_str().contains('-') => Some(ConfigSource::Api),
+        [] => Some(ConfigSource::File),
+        [source] => Some(source),
+        _ => None,
+    }
+}
+
+pub(crate) fn is_deleted(snapshot: &Snapshot, policy: &Policy, uid: &PodUid) -> bool {
     let Pods::Known(list) = &snapshot.pods else {
         return false;
     };
-    let peers = list
-        .pods
-        .values()
-        .filter(|pod| pod.is_static == uid.is_static_shaped());
-    if uid.is_static_shaped() && list.by_mirrors {
+    let Some(source) = config_source(snapshot, uid) else {
+        return false;
+    };
+    let peers = list.pods.values().filter(|pod| pod.config_source == source);
+    if source != ConfigSource::Api && (list.by_mirrors || source == ConfigSource::Other) {
         return false;
     }
-    !list.pods.contains_key(uid) && is_complete(snapshot) && peers.count() > 0
+    let ready = |it: &PodSandbox| it.pod.is_some() && it.state == PodSandboxState::Ready;
+    let booted = snapshot.uptime.as_secs() < 900 && !snapshot.sandboxes.iter().any(ready);
+    let history = snapshot.pod_history.get(uid);
+    let absent_for = history
+        .and_then(|history| history.absent_since)
+        .map(|since| snapshot.taken_at.duration_since(since));
+    let settle = SignedDuration::try_from(policy.pods.settle).unwrap();
+    let long_absent = settle.is_zero() || absent_for.is_some_and(|age| age >= settle);
+    let absent = !list.pods.contains_key(uid) && long_absent && !booted;
+    absent && is_complete(snapshot, policy) && peers.count() > 0
 }
 
 /// The pod is known, or under the operator's lever assumed, to be over though not deleted.
 pub(crate) fn is_finished(snapshot: &Snapshot, policy: &Policy, uid: &PodUid) -> bool {
-    if lives(snapshot, uid) || uid.is_static_shaped() {
+    if lives(snapshot, uid) || config_source(snapshot, uid) != Some(ConfigSource::Api) {
         return false;
     }
     if let Pods::Known(list) = &snapshot.pods {
         match list.pods.get(uid) {
-            Some(pod) if pod.is_static || !pod.finished => return false,
-            Some(_) if is_complete(snapshot) => return true,
+            Some(pod) if pod.is_static() || !pod.finished => return false,
+            Some(_) if is_complete(snapshot, policy) => return true,
             _ => {}
         }
     }

@@ -51,8 +51,6 @@ pub(crate) fn log_nodes() -> impl Strategy<Value = Node> {
                 ..node.policy.logs
             };
             if let Pods::Known(known) = &mut node.snapshot.pods {
-                known.api_is_new = list == 0;
-                known.static_is_new = list == 1;
                 known.as_of = (list == 2).then(|| ago(400));
             }
             for container in node.snapshot.containers.iter_mut() {

@@ -27,18 +27,14 @@ fn is_shown(snapshot: &Snapshot, uid: &PodUid) -> bool {
     of_containers.chain(of_sandboxes).any(|pod| pod.uid == *uid)
 }
 
-/// The list is deaf for no kind of pods, and not older than what is known of this one.
-fn is_surely_deleted(snapshot: &Snapshot, uid: &PodUid, youngest: Timestamp) -> bool {
+/// The list is not older than what is known of the pod.
+fn is_surely_deleted(node: &Node, uid: &PodUid, youngest: Timestamp) -> bool {
+    let Node { snapshot, policy } = node;
     let Pods::Known(list) = &snapshot.pods else {
         return false;
     };
-    let is_new = if uid.is_static_shaped() {
-        list.static_is_new
-    } else {
-        list.api_is_new
-    };
     let outlives = list.as_of.is_some_and(|as_of| youngest >= as_of);
-    is_deleted(snapshot, uid) && !is_new && !outlives
+    is_deleted(snapshot, policy, uid) && !outlives
 }
 
 fn dir_may_go(node: &Node, path: &str) -> Result<(), TestCaseError> {
@@ -56,10 +52,7 @@ fn dir_may_go(node: &Node, path: &str) -> Result<(), TestCaseError> {
     prop_assert!(dir.is_dir && !name.is_empty() && [32, 36].contains(&uid.as_str().len()));
     prop_assert!(!policy.protect.namespaces.contains(namespace));
     prop_assert!(!is_shown(snapshot, &uid), "{dir:?}");
-    prop_assert!(
-        is_surely_deleted(snapshot, &uid, dir.modified_at),
-        "{dir:?}"
-    );
+    prop_assert!(is_surely_deleted(node, &uid, dir.modified_at), "{dir:?}");
     prop_assert!(is_older(snapshot, dir.modified_at, policy.logs.grace));
     prop_assert!(is_older(
         snapshot,
@@ -121,10 +114,10 @@ fn container_log_may_go(node: &Node, it: &RemovedContainer) -> Result<(), TestCa
         Pods::Unknown(_) => None,
     };
     prop_assert!(
-        listed.is_none_or(|pod| pod.finished && !pod.is_static),
+        listed.is_none_or(|pod| pod.finished && !pod.is_static()),
         "{it:?}"
     );
-    let over = is_surely_deleted(snapshot, uid, it.created_at)
+    let over = is_surely_deleted(node, uid, it.created_at)
         || is_finished(snapshot, policy, uid)
         || listed.is_some()
         || it.assumed;
@@ -156,7 +149,9 @@ proptest! {
     #[test]
     fn the_kubelet_would_remove_it_too(node in log_nodes()) {
         let snapshot = &node.snapshot;
-        let is_deleted = |uid: &str| PodUid::new(uid).is_none_or(|uid| is_deleted(snapshot, &uid));
+        let is_deleted = |uid: &str| {
+            PodUid::new(uid).is_none_or(|uid| is_deleted(snapshot, &node.policy, &uid))
+        };
         for removal in plan_of(&node).removals {
             let path = removal.subject.id.as_str();
             let name = removal.subject.name.as_str();

@@ -8,8 +8,8 @@ use crisweep::gc::{
     AgeFrom, ContainerPolicy, Limit, LogPolicy, PodPolicy, Policy, Protect, SandboxPolicy,
 };
 use crisweep::model::{
-    Container, ContainerId, ContainerState, Labels, PodList, PodRef, PodSandbox, PodSandboxId,
-    PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
+    ConfigSource, Container, ContainerId, ContainerState, Labels, PodHistory, PodList, PodRef,
+    PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -40,6 +40,8 @@ type Attempt = (i64, i64, u32);
 #[derive(Clone, Debug)]
 struct PodSpec {
     listed: u32,
+    /// Draws what is known of it beside the list.
+    known: u32,
     namespace: u32,
     labelled: bool,
     start: i64,
@@ -60,23 +62,28 @@ pub(crate) fn nodes(oddity: Oddity) -> impl Strategy<Value = Node> {
     (
         pods,
         others,
-        0..10_u32,
+        (0..10_u32, 0..8_u32),
         any::<bool>(),
         policies(oddity),
         images,
     )
-        .prop_map(move |(pods, others, source, peers, policy, images)| {
-            let mut snapshot = Snapshot::empty(now());
-            snapshot.pods = source_of(source, peers, oddity);
-            for (index, pod) in pods.iter().enumerate() {
-                add_pod(&mut snapshot, index, pod, oddity);
-            }
-            for index in 0..others {
-                add_foreign(&mut snapshot, index);
-            }
-            store::fill(&mut snapshot, &images, oddity);
-            Node { snapshot, policy }
-        })
+        .prop_map(
+            move |(pods, others, (source, booted), peers, policy, images)| {
+                let mut snapshot = Snapshot::empty(now());
+                snapshot.pods = source_of(source, peers, oddity);
+                if booted == 0 && oddity == Oddity::Any {
+                    snapshot.uptime = Duration::from_secs(899);
+                }
+                for (index, pod) in pods.iter().enumerate() {
+                    add_pod(&mut snapshot, index, pod, oddity);
+                }
+                for index in 0..others {
+                    add_foreign(&mut snapshot, index);
+                }
+                store::fill(&mut snapshot, &images, oddity);
+                Node { snapshot, policy }
+            },
+        )
 }
 
 pub(crate) fn now() -> Timestamp {
@@ -102,7 +109,7 @@ fn pod(oddity: Oddity) -> impl Strategy<Value = PodSpec> {
     let containers = prop::collection::vec(prop::collection::vec(attempt(), 0..6), 0..4);
     let sandboxes = prop::collection::vec(attempt(), 0..4);
     (
-        0..12_u32,
+        (0..12_u32, 0..30_u32),
         0..6_u32,
         any::<bool>(),
         start,
@@ -111,14 +118,17 @@ fn pod(oddity: Oddity) -> impl Strategy<Value = PodSpec> {
         containers,
     )
         .prop_map(
-            |(listed, namespace, labelled, start, clock_step, sandboxes, containers)| PodSpec {
-                listed,
-                namespace,
-                labelled,
-                start,
-                clock_step,
-                sandboxes,
-                containers,
+            |((listed, known), namespace, labelled, start, clock_step, sandboxes, containers)| {
+                PodSpec {
+                    listed,
+                    known,
+                    namespace,
+                    labelled,
+                    start,
+                    clock_step,
+                    sandboxes,
+                    containers,
+                }
             },
         )
 }
@@ -136,13 +146,13 @@ fn source_of(source: u32, peers: bool, oddity: Oddity) -> Pods {
             if peers || oddity == Oddity::None {
                 let peer = SourcePod {
                     finished: false,
-                    is_static: false,
+                    config_source: ConfigSource::Api,
                 };
                 list.pods.insert(uid(98, false), peer);
                 list.pods.insert(
                     uid(99, true),
                     SourcePod {
-                        is_static: true,
+                        config_source: ConfigSource::File,
                         ..peer
                     },
                 );
@@ -161,6 +171,10 @@ pub(crate) fn uid(index: usize, is_static: bool) -> PodUid {
     PodUid::new(uid).unwrap()
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one draw after another, none of them deep"
+)]
 fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity) {
     let is_static = spec.listed >= 9;
     let uid = uid(index, is_static);
@@ -176,14 +190,26 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
         None if partial && (oddity == Oddity::None || spec.namespace > 0) => Some(false),
         listed => listed,
     };
+    let said = said_source(spec, &uid, oddity);
     if let (Pods::Known(list), Some(finished)) = (&mut snapshot.pods, listed) {
         list.pods.insert(
             uid.clone(),
             SourcePod {
                 finished,
-                is_static,
+                config_source: said.unwrap_or_else(|| ConfigSource::of_shape(&uid)),
             },
         );
+    }
+    if oddity == Oddity::Any {
+        let absent_since = [None, Some(0), Some(9), Some(10), Some(3600)][spec.known as usize % 5];
+        let absent_since = absent_since.filter(|_| listed.is_none()).map(ago);
+        let history = PodHistory {
+            absent_since,
+            over_since: absent_since,
+            // It is remembered, or nobody looked while its sandbox was there.
+            config_source: said.filter(|_| spec.known.is_multiple_of(2)),
+        };
+        snapshot.pod_history.insert(uid.clone(), history);
     }
     let namespace = match spec.namespace {
         0 => "",
@@ -212,6 +238,7 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
                 PodSandboxState::NotReady
             },
             created_at: clock.tick(*gap),
+            config_source: said,
             labels: labels.clone().into(),
         };
         if oddity == Oddity::Any && *draw > 90 {
@@ -232,6 +259,19 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
     }
     if oddity == Oddity::Any && spec.labelled {
         snapshot.last_exits.insert(uid, ago(spec.start / 2));
+    }
+}
+
+/// What the pod's sandboxes say of where the kubelet has it from.
+fn said_source(spec: &PodSpec, uid: &PodUid, oddity: Oddity) -> Option<ConfigSource> {
+    match spec.known {
+        _ if oddity == Oddity::None => Some(ConfigSource::of_shape(uid)),
+        0..6 => None,
+        6..9 => Some(ConfigSource::File),
+        9 => Some(ConfigSource::Http),
+        10 => Some(ConfigSource::Other),
+        11 => Some(ConfigSource::Api),
+        _ => Some(ConfigSource::of_shape(uid)),
     }
 }
 
@@ -321,17 +361,22 @@ fn add_foreign(snapshot: &mut Snapshot, index: usize) {
         attempt: 0,
         state: PodSandboxState::NotReady,
         created_at,
+        config_source: None,
         labels: Labels::default(),
     });
 }
 
-fn believed_at_once() -> PodPolicy {
+fn believed_after(settle: u64) -> PodPolicy {
     PodPolicy {
-        settle: Duration::ZERO,
+        settle: Duration::from_secs(settle),
         quiet: Duration::ZERO,
     }
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one draw after another, none of them deep"
+)]
 fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
     let ages = || select(vec![0, 60, 600, 3600]).prop_map(Duration::from_secs);
     let per_name = if oddity == Oddity::None {
@@ -353,54 +398,67 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
     } else {
         0..8_u32
     };
+    let settle = if oddity == Oddity::None {
+        vec![0]
+    } else {
+        vec![0, 0, 10]
+    };
     let lever = if oddity == Oddity::None {
         vec![None]
     } else {
         vec![None, None, Some(60), Some(7200)]
     };
     let images = store::policies(oddity);
-    (containers, ages(), caps(), protect, select(lever), images).prop_map(
-        move |(containers, sandbox_age, sandbox_cap, protect, lever, images)| {
-            let (min_age, per_name, max_dead, grace, [created, unknown], on) = containers;
-            let plain = oddity == Oddity::None;
-            let namespaces = (protect & 1 > 0)
-                .then(|| "vault".to_owned())
-                .into_iter()
-                .collect();
-            let labels = match protect {
-                2 | 3 => vec![("keep".to_owned(), None)],
-                4 => vec![("keep".to_owned(), Some("yes".to_owned()))],
-                _ => Vec::new(),
-            };
-            Policy {
-                containers: ContainerPolicy {
-                    enabled: plain || on > 0,
-                    min_age,
-                    max_per_container: Limit::from_config(per_name),
-                    max_dead,
-                    created_grace: grace,
-                    age_from: if plain || created {
-                        AgeFrom::Created
-                    } else {
-                        AgeFrom::Finished
-                    },
-                    include_unknown: unknown,
-                },
-                sandboxes: SandboxPolicy {
-                    enabled: plain || on > 1,
-                    min_age: if plain { Duration::ZERO } else { sandbox_age },
-                    max_dead: if plain { Limit::None } else { sandbox_cap },
-                },
-                images,
-                protect: Protect { namespaces, labels },
-                pods: believed_at_once(),
-                assume_finished_after: lever.map(Duration::from_secs),
-                // Logs have nodes of their own.
-                logs: LogPolicy {
-                    enabled: false,
-                    ..Policy::default().logs
-                },
-            }
-        },
+    (
+        containers,
+        ages(),
+        caps(),
+        protect,
+        (select(lever), select(settle)),
+        images,
     )
+        .prop_map(
+            move |(containers, sandbox_age, sandbox_cap, protect, (lever, settle), images)| {
+                let (min_age, per_name, max_dead, grace, [created, unknown], on) = containers;
+                let plain = oddity == Oddity::None;
+                let namespaces = (protect & 1 > 0)
+                    .then(|| "vault".to_owned())
+                    .into_iter()
+                    .collect();
+                let labels = match protect {
+                    2 | 3 => vec![("keep".to_owned(), None)],
+                    4 => vec![("keep".to_owned(), Some("yes".to_owned()))],
+                    _ => Vec::new(),
+                };
+                Policy {
+                    containers: ContainerPolicy {
+                        enabled: plain || on > 0,
+                        min_age,
+                        max_per_container: Limit::from_config(per_name),
+                        max_dead,
+                        created_grace: grace,
+                        age_from: if plain || created {
+                            AgeFrom::Created
+                        } else {
+                            AgeFrom::Finished
+                        },
+                        include_unknown: unknown,
+                    },
+                    sandboxes: SandboxPolicy {
+                        enabled: plain || on > 1,
+                        min_age: if plain { Duration::ZERO } else { sandbox_age },
+                        max_dead: if plain { Limit::None } else { sandbox_cap },
+                    },
+                    images,
+                    protect: Protect { namespaces, labels },
+                    pods: believed_after(settle),
+                    assume_finished_after: lever.map(Duration::from_secs),
+                    // Logs have nodes of their own.
+                    logs: LogPolicy {
+                        enabled: false,
+                        ..Policy::default().logs
+                    },
+                }
+            },
+        )
 }

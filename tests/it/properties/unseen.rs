@@ -13,6 +13,10 @@ use super::mutations::{forge, may_go};
 use super::node::{Node, Oddity, nodes};
 use super::{config, ids, plan_of};
 
+fn may_live(state: ContainerState) -> bool {
+    matches!(state, ContainerState::Running | ContainerState::Unknown)
+}
+
 /// A node, and the same with some records unseen.
 fn nodes_half_seen() -> impl Strategy<Value = (Node, Node)> {
     let coverage = || select(vec![Coverage::Partial, Coverage::Living, Coverage::Whole]);
@@ -28,7 +32,7 @@ fn nodes_half_seen() -> impl Strategy<Value = (Node, Node)> {
             let snapshot = &mut part.snapshot;
             snapshot
                 .containers
-                .retain(|it| stays(containers, it.state == ContainerState::Running));
+                .retain(|it| stays(containers, may_live(it.state)));
             snapshot
                 .sandboxes
                 .retain(|it| stays(sandboxes, it.state == PodSandboxState::Ready));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crisweep::pods::proto::pods_server::{Pods, PodsServer};
 use crisweep::pods::proto::{ListPodsRequest, ListPodsResponse};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -167,6 +167,12 @@ impl PodServer {
         }
     }
 
+    /// Shows the CA's own certificate from now on.
+    pub(crate) fn show_itself(&self, ca: &Ca) {
+        let certificate = ca.params.self_signed(&ca.key).unwrap();
+        self.state.lock().unwrap().tls = Some(serving(&certificate, &ca.key));
+    }
+
     /// Answers so from now on.
     pub(crate) fn reply(&self, reply: Reply) {
         self.state.lock().unwrap().reply = reply;
@@ -251,17 +257,20 @@ impl Ca {
         let key = KeyPair::generate().unwrap();
         let issuer = Issuer::from_params(&self.params, &self.key);
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &issuer).unwrap();
-        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key)
-            .unwrap();
-        Arc::new(config)
+        serving(&params.signed_by(&key, &issuer).unwrap(), &key)
     }
+}
+
+fn serving(certificate: &Certificate, key: &KeyPair) -> Arc<ServerConfig> {
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    Arc::new(config)
 }
 
 type Told = Arc<Mutex<Result<ListPodsResponse, tonic::Status>>>;

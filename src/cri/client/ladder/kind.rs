@@ -60,6 +60,8 @@ pub(super) trait Kind: Row<Model: Held + Clone> {
     const STATES: &'static [i32];
     /// The state that shows that a pod lives.
     const LIVING: i32;
+    /// The same, and those of objects that may live.
+    const MAY_LIVE: &'static [i32];
 
     fn stand(stands: &Stands) -> &Stand<Self::Model>;
     fn request(question: Question) -> Self::Request;
@@ -132,6 +134,7 @@ impl Kind for proto::ContainerRow {
         State::ContainerExited as i32,
     ];
     const LIVING: i32 = State::ContainerRunning as i32;
+    const MAY_LIVE: &'static [i32] = &[Self::LIVING, State::ContainerUnknown as i32];
 
     fn stand(stands: &Stands) -> &Stand<Container> {
         &stands.containers
@@ -176,6 +179,7 @@ impl Kind for proto::PodSandboxRow {
         SandboxState::SandboxNotready as i32,
     ];
     const LIVING: i32 = SandboxState::SandboxReady as i32;
+    const MAY_LIVE: &'static [i32] = &[Self::LIVING];
 
     fn stand(stands: &Stands) -> &Stand<PodSandbox> {
         &stands.sandboxes
