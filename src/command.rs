@@ -45,6 +45,13 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     if !snapshot.seen.is_all() {
         eprintln!("the runtime's lists could not be read whole; only what is certain goes");
     }
+    if let Some(wait) = gc::kept_for_quiet(&snapshot, &rules.policy, &args.pass.targets()) {
+        let seconds = wait.as_secs_f64();
+        eprintln!(
+            "more would go in {seconds:.0} s: pods that are over must have been seen so for pods.quiet; \
+             crisweep gc waits for that"
+        );
+    }
     let mut plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
     plan.tell_details(&snapshot, &rules.policy);
     plan.tell_quarantine(|id| runner.quarantined(id));
@@ -179,10 +186,10 @@ async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
         let lines = record.lines_from(sent);
         sent += lines.len();
         // Lines, not a bar: they stand beside a warning, in a file, and in a narrow terminal.
-        if output == Output::Table {
-            for line in &lines {
-                eprintln!("{line}");
-            }
+        // Who waits for nothing to happen is told why, whatever the output.
+        let told = |line: &&String| output == Output::Table || line.contains("waiting ");
+        for line in lines.iter().filter(told) {
+            eprintln!("{line}");
         }
         if pass.is_done() {
             return Ok(());

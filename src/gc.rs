@@ -24,8 +24,11 @@ pub mod knowledge;
 pub mod logs;
 pub mod plan;
 mod policy;
+mod quiet;
 mod reasons;
 pub mod sandboxes;
+mod wait;
+mod want;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,6 +46,8 @@ pub use policy::{
     Protect, SandboxPolicy,
 };
 pub use reasons::{KeepReason, RemoveReason};
+pub use wait::{kept_for_a_time, kept_for_quiet};
+pub use want::kept_for_want;
 
 /// A kind of object that is collected, in the order in which a pass takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -178,6 +183,10 @@ pub struct Removal {
     /// What it was planned as; it must still be that right before it goes.
     #[serde(skip)]
     pub expected: Expected,
+    /// The ids of the records that outdo it, of the same name or pod: by attempt, by creation, or both.
+    /// It may only go while they are there. Empty where its pod is over: then it needs no other.
+    #[serde(skip)]
+    pub outdone_by: Vec<Text>,
 }
 
 /// What an object was when it was planned to go.

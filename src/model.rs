@@ -7,6 +7,7 @@
 mod image_names;
 mod images;
 mod logs;
+mod outage;
 mod pods;
 mod span;
 mod text;
@@ -26,6 +27,7 @@ pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
     link_name, log_dir_name, pod_uid_of,
 };
+pub use outage::Outage;
 pub use pods::{
     ConfigSource, PodHistory, PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown, SourcePod,
 };
@@ -385,6 +387,8 @@ pub struct Snapshot {
     /// What crisweep itself saw of each pod, look after look. A pod that has no entry was seen to be
     /// neither absent nor over.
     pub pod_history: BTreeMap<PodUid, PodHistory>,
+    /// When looks last saw a list over the kubelet's limit; `None`: never.
+    pub outage: Option<Outage>,
     /// When a pod's last container was seen to exit, also where that record has since been removed.
     pub last_exits: BTreeMap<PodUid, Timestamp>,
     /// Sandboxes that failed to go, and when they may be tried again.
@@ -408,6 +412,7 @@ impl Snapshot {
             seen: Seen::default(),
             pods: Pods::Unknown(PodsUnknown::NoSource),
             pod_history: BTreeMap::new(),
+            outage: None,
             last_exits: BTreeMap::new(),
             quarantine: BTreeMap::new(),
             images: Images::default(),

@@ -9,6 +9,7 @@ mod asked;
 mod filesystems;
 mod images;
 mod logs;
+mod outage;
 mod pod_history;
 mod reload;
 mod sandbox_images;
@@ -30,8 +31,8 @@ use crate::cri;
 use crate::logs::Roots;
 use crate::memory;
 use crate::model::{
-    Container, Coverage, Filesystem, Image, Images, Logs, PodHistory, PodOrigin, PodSandbox,
-    PodSandboxId, PodSandboxState, PodUid, Pods, Rows, Seen, Snapshot,
+    Container, Coverage, Filesystem, Image, Images, Logs, Outage, PodHistory, PodOrigin,
+    PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows, Seen, Snapshot,
 };
 use crate::pods::PodSource;
 use crate::report::NodeFigures;
@@ -39,6 +40,7 @@ use crate::state::{Ages, Journal};
 use ages::AgeBook;
 use filesystems::Statvfs;
 use logs::Scanner;
+use outage::Outages;
 use pod_history::{Found, PodHistories};
 use sandbox_images::SandboxImages;
 use statuses::Statuses;
@@ -85,6 +87,8 @@ pub struct Look {
     pub pod_origin: PodOrigin,
     /// What looks saw of each pod up to this one.
     pub pod_history: BTreeMap<PodUid, PodHistory>,
+    /// When looks up to this one last saw a list over the kubelet's limit.
+    pub outage: Option<Outage>,
     /// How many exited containers have no known exit time yet.
     pub exits_unknown: usize,
     /// When each pod's last container was seen to exit.
@@ -151,6 +155,7 @@ impl Look {
             seen: self.seen(),
             pods: self.pods.clone(),
             pod_history: self.pod_history.clone(),
+            outage: self.outage,
             last_exits: self.last_exits.clone(),
             quarantine,
             images: self.store.clone(),
@@ -253,6 +258,7 @@ struct Inner {
 struct Memory {
     pods: PodSource,
     pod_histories: PodHistories,
+    outages: Outages,
     statuses: Statuses,
     sandbox_images: SandboxImages,
     logs: logs::Known,
@@ -271,6 +277,7 @@ impl Observer {
         let memory = tokio::sync::Mutex::new(Memory {
             pods,
             pod_histories: PodHistories::default(),
+            outages: Outages::default(),
             statuses: Statuses::default(),
             sandbox_images: SandboxImages::default(),
             logs: logs::Known::default(),
@@ -458,13 +465,10 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
         Ok(()) => timed(&mut timings.sandboxes, client.list_pod_sandboxes()).await,
         Err(error) => Err(error.clone()),
     };
-    let mut images = match &alive {
-        Ok(()) => timed(&mut timings.images, client.list_images()).await,
+    let images = match &alive {
+        Ok(()) => timed(&mut timings.images, images::list(client)).await,
         Err(error) => Err(error.clone()),
     };
-    if let Ok(listed) = &mut images {
-        images::merge(&mut listed.rows);
-    }
     let filesystems = match &alive {
         Ok(()) => timed(&mut timings.filesystems, inner.statvfs.ask(client)).await,
         Err(error) => Err(error.clone()),
@@ -480,7 +484,7 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
         sandboxes: &sandboxes,
         logs: &logs,
     };
-    memory.pod_histories.note(&found, &told);
+    memory.note(&found, &told, &runtime, started);
     let lists = (&containers, &sandboxes);
     let filling = memory
         .logs
@@ -501,6 +505,7 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
         pods: told.pods,
         pod_origin: told.origin,
         pod_history: memory.pod_histories.at(started, taken_at),
+        outage: memory.outages.at(started, taken_at),
         exits_unknown: asked.exits_unknown,
         last_exits: memory.statuses.last_exits().clone(),
         timings,

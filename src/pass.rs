@@ -6,13 +6,16 @@ mod batch;
 mod breaker;
 mod due;
 mod end;
+mod finish;
 mod images;
+mod knowledge;
 mod left_alone;
 mod logs;
 pub mod pace;
 pub mod pressure;
 mod queue;
 mod remove;
+mod rescue;
 mod stops;
 mod tally;
 mod tell;
@@ -30,11 +33,10 @@ use crate::cri;
 use crate::gc::gate::Options;
 use crate::gc::{Policy, Target};
 use crate::metrics::Metrics;
-use crate::model::{Coverage, PodSandboxId, Seen};
+use crate::model::{Coverage, PodSandboxId, PodUid, Seen};
 use crate::observe::{Look, Observer};
 use crate::quarantine::{BackOff, Quarantine};
 use crate::record::Record;
-use crate::report::Outcome;
 use crate::state::Journal;
 use batch::{Executor, Until};
 use breaker::Share;
@@ -50,8 +52,6 @@ use tally::Tally;
 const RUNTIME_LOSSES_MAX: u32 = 5;
 /// How often a runtime that went away is asked whether it is back.
 const RUNTIME_BACK_EVERY: Duration = Duration::from_millis(250);
-/// Removals that were given up at the end of a pass and are named in its report and in the log.
-const NAMED_MAX: usize = 10;
 
 /// How long a pass waits for the disk to say whether another crisweep works here.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -143,7 +143,7 @@ impl Runner {
         if let Some(End::NoLook(_)) = end {
             record.saw_nothing();
         }
-        Ran::ended(run.finish(end, dry_run).await)
+        run.finish(end, dry_run).await
     }
 }
 
@@ -152,6 +152,10 @@ struct Run<'a> {
     runner: &'a Runner,
     record: &'a Record,
     rules: &'a Rules,
+    /// The rules' policy, changed for a while where a list would not fit otherwise.
+    policy: Policy,
+    /// The only pods that lose anything; `None`: any may.
+    scope: Option<BTreeSet<PodUid>>,
     stops: Stops,
     executor: Executor,
     batches: u64,
@@ -167,6 +171,8 @@ struct Run<'a> {
     gone: Gone,
     /// Something that the pass should have looked after could not be read or written.
     blind: bool,
+    /// Something stays because too little is known of its pod.
+    ignorant: bool,
 }
 
 impl<'a> Run<'a> {
@@ -186,6 +192,8 @@ impl<'a> Run<'a> {
             runner,
             record,
             rules,
+            policy: rules.policy.clone(),
+            scope: None,
             stops,
             executor,
             batches: 0,
@@ -196,6 +204,7 @@ impl<'a> Run<'a> {
             stayed: BTreeSet::new(),
             gone,
             blind: false,
+            ignorant: false,
         }
     }
 
@@ -203,7 +212,7 @@ impl<'a> Run<'a> {
         let targets = self.record.pass().target_set();
         // Who asks for it from now on asks for another look.
         let mut joined = targets.first().map_or(0, |first| self.begin(*first));
-        let mut look = self.look().await?;
+        let mut look = self.first_look(&targets).await?;
         self.record
             .update(|pass| pass.before = Some(look.figures()));
         if dry_run {
@@ -212,6 +221,8 @@ impl<'a> Run<'a> {
             }
             let plan = self.plan(&look, &targets)?;
             self.tell_if_incomplete(look.seen());
+            self.tell_knowledge(&look, &targets);
+            self.tell_quiet_wait(&look, &targets);
             if targets.contains(&Target::Logs) {
                 self.complain_of_logs(&look);
             }
@@ -221,7 +232,13 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let mut touched = false;
+        let fits = self.rescue(&targets, &mut look).await?;
+        self.wait_for_quiet(&targets, &mut look).await?;
         for target in targets {
+            // Until the lists fit, what may go of them is gone.
+            if !fits && matches!(target, Target::Containers | Target::Sandboxes) {
+                continue;
+            }
             let joined_before = std::mem::replace(&mut joined, self.begin(target));
             // So that a pod's containers and its sandbox go in one pass, and so that who joined gets a
             // look that began after that.
@@ -253,6 +270,7 @@ impl<'a> Run<'a> {
     async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<bool, End> {
         let plan = self.plan(look, &[target].into())?;
         self.tell_if_incomplete(look.seen());
+        self.tell_knowledge(look, &[target].into());
         tell::plan(self.record, &plan, target);
         if target == Target::Logs && !self.can_reach_logs(look, &plan) {
             return Ok(false);
@@ -422,65 +440,6 @@ impl<'a> Run<'a> {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = self.stops.wait() => {}
-        }
-    }
-
-    /// Waits for what is in flight, looks once more, and says how it ended.
-    async fn finish(mut self, end: Option<End>, dry_run: bool) -> Outcome {
-        let given_up = self.drain().await;
-        // What was given up was planned: a stop that came so late still decides how the pass ended.
-        let late = self.stops.reached().filter(|_| given_up).map(End::from);
-        let end = end.or(late);
-        if let Some(end) = &end {
-            self.record.error(end.text());
-        }
-        if dry_run {
-            self.record
-                .update(|pass| pass.after.clone_from(&pass.before));
-        } else if !matches!(end, Some(End::Shutdown | End::NoLook(_))) {
-            self.last_look().await;
-        }
-        self.tell_quarantined();
-        self.outcome(end.as_ref(), dry_run)
-    }
-
-    /// Waits for what is in flight; says whether some of it was given up.
-    async fn drain(&mut self) -> bool {
-        let mut tally = Tally::default();
-        let (runner, record, rules) = (self.runner, self.record, self.rules);
-        let until = Instant::now() + rules.removal_timeout;
-        let on_done = |done| tally.note(runner, record, rules, done);
-        let left = self.executor.drain(until, on_done).await;
-        self.take(&mut tally);
-        if left.is_empty() {
-            return false;
-        }
-        let named = left.iter().take(NAMED_MAX);
-        let named: Vec<String> = named.map(|(target, id)| format!("{target} {id}")).collect();
-        let more = if left.len() > NAMED_MAX { ", ..." } else { "" };
-        let (count, named) = (left.len(), named.join(", "));
-        tracing::warn!(
-            pass.id = %record.id(),
-            count,
-            "removals were still under way when the pass ended: {named}{more}"
-        );
-        record.error(format!(
-            "{count} removals were still under way when the pass ended: {named}{more}"
-        ));
-        true
-    }
-
-    /// Looks at what the pass left, unless the pass has to end first.
-    async fn last_look(&self) {
-        let look = tokio::select! {
-            look = self.runner.observer.fresh() => look.map_err(|error| error.to_string()),
-            () = self.stops.last_look_over() => Err("no time was left for it".to_owned()),
-        };
-        match look {
-            Ok(look) => self.record.update(|pass| pass.after = Some(look.figures())),
-            Err(why) => self
-                .record
-                .error(format!("no look at the node after the pass: {why}")),
         }
     }
 }

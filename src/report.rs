@@ -276,6 +276,9 @@ pub struct TriggerInfo {
     /// The alert, where one asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alert: Option<AlertInfo>,
+    /// It follows a pass that was asked for so and had to leave something for a time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow_up: bool,
 }
 
 /// The alert that asked for a pass.
@@ -303,6 +306,18 @@ pub struct NodeFigures {
     pub sandboxes_list_bytes: Option<u64>,
     /// The image file system's used share, 0 to 1.
     pub image_fs_used_ratio: Option<f64>,
+}
+
+/// The pod knowledge that a pass worked with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodsReport {
+    /// The source: `none`, `file`, `kubelet-socket`, `kubelet`, `api-server`.
+    pub source: String,
+    /// How far it was believed: `none`, `settling`, `failed`, `incomplete`, `known`.
+    pub state: String,
+    /// Why it was not believed, in words.
+    pub detail: Option<String>,
 }
 
 /// What a pass did to one target.
@@ -374,6 +389,9 @@ pub struct Pass {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+    /// What was known of the node's pods; `null` before the first look.
+    #[serde(default)]
+    pub pods: Option<PodsReport>,
     /// The node before it.
     pub before: Option<NodeFigures>,
     /// The node after it.

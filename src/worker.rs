@@ -230,6 +230,7 @@ impl Worker {
                 let trigger = TriggerInfo {
                     cause: request.cause,
                     alert: request.alert.clone(),
+                    follow_up: false,
                 };
                 Answer::Queued(self.enlist(state, &ticket, trigger, now))
             }
@@ -344,8 +345,9 @@ impl Worker {
     fn enlist_after(&self, state: &mut State, before: &Record, ticket: &Ticket, now: Duration) {
         let mut trigger = before.read(|pass| pass.trigger.clone());
         if let Some(cause) = ticket.automatic.filter(|_| !trigger.cause.is_automatic()) {
-            trigger = TriggerInfo { cause, alert: None };
+            (trigger.cause, trigger.alert) = (cause, None);
         }
+        trigger.follow_up = ticket.is_follow_up;
         self.enlist(state, ticket, trigger, now);
     }
 

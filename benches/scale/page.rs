@@ -48,6 +48,7 @@ fn look(fixture: &Fixture) -> Look {
     Look {
         uptime: Duration::MAX,
         pod_history: BTreeMap::new(),
+        outage: None,
         taken_at: snapshot.taken_at,
         started: tokio::time::Instant::now(),
         duration: millis,

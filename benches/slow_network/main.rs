@@ -170,6 +170,7 @@ fn pass() -> Pass {
         trigger: TriggerInfo {
             cause: Cause::Manual,
             alert: None,
+            follow_up: false,
         },
         runtime: String::new(),
         merged_triggers: 0,
@@ -177,6 +178,7 @@ fn pass() -> Pass {
         queued_at: Timestamp::UNIX_EPOCH,
         started_at: None,
         finished_at: None,
+        pods: None,
         before: None,
         after: None,
         targets: [(Target::Sandboxes, TargetReport::default())].into(),

@@ -5,6 +5,7 @@
 mod images;
 mod logs;
 mod pods;
+mod quiet;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -60,7 +61,10 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
         }));
     }
     violations.extend(images::room_rule(&node, policy, removals));
-    violations.extend(order_rule(removals));
+    violations.extend(quiet::violations(removals, snapshot, policy));
+    if !snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) {
+        violations.extend(order_rule(removals));
+    }
     violations.extend(
         removals
             .iter()

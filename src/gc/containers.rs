@@ -8,14 +8,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::knowledge::Knowledge;
+use super::quiet::Quiet;
 use super::{
     AgeFrom, ContainerPolicy, KeepReason, Limit, PodKnowledge, Policy, Protect, RemoveReason,
     Verdict,
 };
-use crate::model::{Container, ContainerState, PodRef, PodSandbox, PodSandboxId, PodUid, Snapshot};
+use crate::model::{
+    Container, ContainerId, ContainerState, PodRef, PodSandbox, PodSandboxId, PodUid, Snapshot,
+};
 
 /// Judges every container; the answer has one verdict for each, in the snapshot's order.
 pub(super) fn judge(
@@ -23,8 +26,9 @@ pub(super) fn judge(
     policy: &Policy,
     knowledge: &Knowledge<'_>,
 ) -> Vec<Verdict> {
-    let newest = newest(&snapshot.containers);
+    let newest = Newest::of(&snapshot.containers).indexes();
     let shielded = Shields::new(snapshot, &policy.protect);
+    let quiet = Quiet::of(snapshot, policy);
     let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.containers.len());
     let mut counted: BTreeMap<GroupKey<'_>, Vec<usize>> = BTreeMap::new();
     for (index, container) in snapshot.containers.iter().enumerate() {
@@ -38,6 +42,9 @@ pub(super) fn judge(
             (Err(keep), shield) => Some(Verdict::Keep(shield.unwrap_or(keep))),
             (Ok(()), shield) if state == PodKnowledge::Deleted => Some(match shield {
                 Some(keep) => Verdict::Keep(keep),
+                None if newest.contains(&index) && !quiet.allows_of(container, state) => {
+                    Verdict::Keep(KeepReason::TooYoung)
+                }
                 None => Verdict::Remove(RemoveReason::PodDeleted),
             }),
             // The kubelet takes what has no pod first of all, so that it never counts for the limits.
@@ -53,7 +60,7 @@ pub(super) fn judge(
         .into_iter()
         .enumerate()
         .map(|(index, verdict)| {
-            verdict.unwrap_or_else(|| limits.verdict(index, snapshot, knowledge, &newest))
+            verdict.unwrap_or_else(|| limits.verdict(index, snapshot, knowledge, &newest, &quiet))
         })
         .collect()
 }
@@ -108,25 +115,46 @@ pub(super) fn at_least(age: SignedDuration, minimum: Duration) -> bool {
     !age.is_negative() && SignedDuration::try_from(minimum).is_ok_and(|minimum| age >= minimum)
 }
 
-/// Finds the records that the kubelet may need to know that a container has run: for each
-/// (pod UID, name), whatever the state, the highest attempt and the latest creation.
-fn newest(containers: &[Container]) -> BTreeSet<usize> {
-    let mut by_attempt = BTreeMap::new();
-    let mut by_creation = BTreeMap::new();
-    for (index, container) in containers.iter().enumerate() {
-        let key = group_key(container);
-        let (attempt, created_at, id) = (container.attempt, container.created_at, &container.id);
-        let this = (attempt, created_at, id, index);
-        let best = by_attempt.entry(key).or_insert(this);
-        *best = this.max(*best);
-        let this = (created_at, attempt, id, index);
-        let best = by_creation.entry(key).or_insert(this);
-        *best = this.max(*best);
+/// The records that the kubelet may need to know that a container has run: for each (pod UID, name),
+/// whatever the state, the highest attempt and the latest creation.
+pub(super) struct Newest<'a> {
+    by_attempt: BTreeMap<GroupKey<'a>, (u32, Timestamp, &'a ContainerId, usize)>,
+    by_creation: BTreeMap<GroupKey<'a>, (Timestamp, u32, &'a ContainerId, usize)>,
+}
+
+impl<'a> Newest<'a> {
+    pub(super) fn of(containers: &'a [Container]) -> Self {
+        let (mut by_attempt, mut by_creation) = (BTreeMap::new(), BTreeMap::new());
+        for (index, container) in containers.iter().enumerate() {
+            let key = group_key(container);
+            let (attempt, created_at, id) =
+                (container.attempt, container.created_at, &container.id);
+            let this = (attempt, created_at, id, index);
+            let best = by_attempt.entry(key).or_insert(this);
+            *best = this.max(*best);
+            let this = (created_at, attempt, id, index);
+            let best = by_creation.entry(key).or_insert(this);
+            *best = this.max(*best);
+        }
+        Self {
+            by_attempt,
+            by_creation,
+        }
     }
-    let by_attempt = by_attempt.into_values().map(|best| best.3);
-    by_attempt
-        .chain(by_creation.into_values().map(|best| best.3))
-        .collect()
+
+    /// Returns the newest of the container's name: one record, or two.
+    pub(super) fn beside(&self, container: &Container) -> BTreeSet<&'a str> {
+        let key = group_key(container);
+        let by_attempt = self.by_attempt.get(&key).map(|best| best.2.as_str());
+        let by_creation = self.by_creation.get(&key).map(|best| best.2.as_str());
+        by_attempt.into_iter().chain(by_creation).collect()
+    }
+
+    fn indexes(&self) -> BTreeSet<usize> {
+        let by_attempt = self.by_attempt.values().map(|best| best.3);
+        let by_creation = self.by_creation.values().map(|best| best.3);
+        by_attempt.chain(by_creation).collect()
+    }
 }
 
 /// What keeps a container whatever the limits ask.
@@ -179,13 +207,15 @@ pub(super) fn protects_pod(protect: &Protect, pod: &PodRef) -> bool {
 }
 
 /// What the kubelet's two limits would take.
-struct Limits {
+struct Limits<'a> {
     superseded: BTreeSet<usize>,
     over_cap: BTreeSet<usize>,
+    /// The names of which the cap takes something.
+    capped: BTreeSet<GroupKey<'a>>,
 }
 
-impl Limits {
-    fn of<'a>(
+impl<'a> Limits<'a> {
+    fn of(
         snapshot: &'a Snapshot,
         mut groups: BTreeMap<GroupKey<'a>, Vec<usize>>,
         rules: &ContainerPolicy,
@@ -218,7 +248,9 @@ impl Limits {
             // What nobody has seen cannot be counted, nor what of it belongs to deleted pods.
             Limit::AtMost(_) | Limit::None => BTreeSet::new(),
         };
+        let taken = over_cap.iter().filter_map(|&index| containers.get(index));
         Self {
+            capped: taken.map(group_key).collect(),
             superseded,
             over_cap,
         }
@@ -230,17 +262,24 @@ impl Limits {
         snapshot: &Snapshot,
         knowledge: &Knowledge<'_>,
         newest: &BTreeSet<usize>,
+        quiet: &Quiet<'_>,
     ) -> Verdict {
         let is_newest = newest.contains(&index);
-        let pod = snapshot
-            .containers
-            .get(index)
-            .and_then(|container| container.pod.as_deref());
-        if self.superseded.contains(&index) && !is_newest {
+        let superseded = self.superseded.contains(&index);
+        if superseded && !is_newest {
             return Verdict::Remove(RemoveReason::Superseded);
         }
-        let lifted = knowledge_of(knowledge, pod).is_finished();
-        if self.over_cap.contains(&index) && (!is_newest || lifted) {
+        let container = snapshot.containers.get(index);
+        let pod = container.and_then(|container| container.pod.as_deref());
+        let state = knowledge_of(knowledge, pod);
+        // After a clock step one that is newest by its attempt can lie beyond `max_per_container`. It
+        // would be within it, and count, as soon as the cap has taken later ones: it goes with them.
+        let goes_along =
+            superseded && container.is_some_and(|it| self.capped.contains(&group_key(it)));
+        if (self.over_cap.contains(&index) || goes_along) && (!is_newest || state.is_finished()) {
+            if is_newest && container.is_some_and(|it| !quiet.allows_of(it, state)) {
+                return Verdict::Keep(KeepReason::TooYoung);
+            }
             return Verdict::Remove(RemoveReason::OverCap);
         }
         Verdict::Keep(

@@ -27,6 +27,44 @@ pub struct Knowledge<'a> {
     incomplete: Option<&'a PodUid>,
 }
 
+/// How far the pod source is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceState {
+    /// There is none.
+    None,
+    /// It has not answered for long enough.
+    Settling,
+    /// It failed.
+    Failed,
+    /// Its list lacks a pod that lives here: nothing is concluded from it.
+    Incomplete,
+    /// Its list is believed.
+    Known,
+}
+
+impl From<&PodsUnknown> for SourceState {
+    fn from(why: &PodsUnknown) -> Self {
+        match why {
+            PodsUnknown::NoSource => Self::None,
+            PodsUnknown::Settling => Self::Settling,
+            PodsUnknown::Failed(_) => Self::Failed,
+        }
+    }
+}
+
+impl SourceState {
+    /// Returns its name as metrics and the API write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Settling => "settling",
+            Self::Failed => "failed",
+            Self::Incomplete => "incomplete",
+            Self::Known => "known",
+        }
+    }
+}
+
 impl<'a> Knowledge<'a> {
     /// Judges every pod of the snapshot.
     pub fn of(snapshot: &'a Snapshot, policy: &Policy) -> Self {
@@ -50,6 +88,41 @@ impl<'a> Knowledge<'a> {
         }
     }
 
+    /// Takes for deleted what is unknown and shows no sign of life, as an answer might show it to be.
+    pub(super) fn with_the_quiet_unknown_deleted(mut self) -> Self {
+        let signs = signs_of_life(self.node.snapshot);
+        for (uid, state) in &mut self.states {
+            let quiet = signs.get(uid).is_some_and(|signs| {
+                signs.is_quiet() && !signs.states.contains(&ContainerState::Created)
+            });
+            let told = !is_never_told(self.node.snapshot, uid);
+            if *state == PodKnowledge::Unknown && quiet && told {
+                *state = PodKnowledge::Deleted;
+            }
+        }
+        self
+    }
+
+    /// Returns how far the pod source is believed.
+    pub fn source_state(&self) -> SourceState {
+        match &self.node.snapshot.pods {
+            Pods::Known(_) if self.incomplete.is_some() => SourceState::Incomplete,
+            Pods::Known(_) => SourceState::Known,
+            Pods::Unknown(why) => why.into(),
+        }
+    }
+
+    /// Returns why the pod source is not believed; `None` if it is.
+    pub fn source_doubt(&self) -> Option<String> {
+        match (&self.node.snapshot.pods, self.incomplete) {
+            (Pods::Unknown(why), _) => Some(why.to_string()),
+            (Pods::Known(_), Some(uid)) => Some(format!(
+                "the list is incomplete: pod {uid} lives here and is not in it"
+            )),
+            (Pods::Known(_), None) => None,
+        }
+    }
+
     /// Returns what is known of a pod; unknown if the runtime has nothing of it.
     pub fn get(&self, uid: &PodUid) -> PodKnowledge {
         self.states
@@ -70,12 +143,12 @@ impl<'a> Knowledge<'a> {
         };
         self.node.told(uid, &signs).unwrap_or(PodKnowledge::Unknown)
     }
+}
 
-    /// Returns a pod that lives here although the source's list lacks it: proof that the list is
-    /// incomplete.
-    pub fn missing_from_list(&self) -> Option<&'a PodUid> {
-        self.incomplete
-    }
+/// Of a static pod's end a list of mirrors never tells: nothing is missing that could come.
+pub(super) fn is_never_told(snapshot: &Snapshot, uid: &PodUid) -> bool {
+    let by_mirrors = matches!(&snapshot.pods, Pods::Known(list) if list.by_mirrors);
+    by_mirrors && uid.is_static_shaped()
 }
 
 /// What the runtime shows of one pod.

@@ -1,5 +1,6 @@
 //! Verdicts -> an ordered plan; and what of a plan is still due on a fresh look.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::detail::Details;
@@ -9,11 +10,12 @@ use super::{
     Expected, KeepReason, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Target,
     Verdict, containers, images, logs, sandboxes,
 };
-use crate::model::{Container, ContainerId, Image, PodRef, PodSandbox, Snapshot, Text};
+use crate::model::{Container, ContainerId, Image, PodRef, PodSandbox, PodUid, Snapshot, Text};
 use crate::report::Quarantined;
 
 /// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals target
-/// by target, oldest creation first, images least recently used first. What comes later is judged as
+/// by target, oldest creation first, images least recently used first; containers oldest exit first while
+/// a list is over its limit. What comes later is judged as
 /// if what comes earlier were gone: that is what one pass does.
 pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) -> Plan {
     let knowledge = Knowledge::of(snapshot, policy);
@@ -23,11 +25,29 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) ->
         kept: Vec::new(),
         summary: no_counts(targets),
     };
+    let newest = (
+        containers::Newest::of(&snapshot.containers),
+        sandboxes::Newest::of(&snapshot.sandboxes),
+    );
     judge(snapshot, policy, &knowledge, targets, |object, verdict| {
-        plan.push(snapshot, &knowledge, object, verdict);
+        let outdone_by = match (&object, verdict) {
+            (Object::Container(container), Verdict::Remove(_)) => newest.0.beside(container),
+            (Object::Sandbox(sandbox), Verdict::Remove(_)) => newest.1.beside(sandbox),
+            _ => BTreeSet::new(),
+        };
+        plan.push(snapshot, &knowledge, object, verdict, &outdone_by);
     });
-    plan.removals
-        .sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
+    plan.need_only_what_stays();
+    if snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) {
+        let order = |it: &Subject| (it.target, Reverse(exited_for(it)));
+        plan.removals.sort_by(|a, b| {
+            let by_exit = order(&a.subject).cmp(&order(&b.subject));
+            by_exit.then_with(|| self::order(&a.subject).cmp(&self::order(&b.subject)))
+        });
+    } else {
+        plan.removals
+            .sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
+    }
     plan.kept
         .sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
     plan
@@ -43,6 +63,29 @@ pub fn summarize(
     let mut counts = no_counts(targets);
     judge(snapshot, policy, &knowledge, targets, |object, verdict| {
         counts.entry(object.target()).or_default().count(verdict);
+    });
+    counts
+}
+
+/// Counts what would go under `knowledge` of pods that `known` says to be unknown.
+pub(super) fn removable_of_unknown(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    knowledge: &Knowledge<'_>,
+    known: &Knowledge<'_>,
+    targets: &BTreeSet<Target>,
+) -> BTreeMap<Target, usize> {
+    let mut counts = BTreeMap::new();
+    judge(snapshot, policy, knowledge, targets, |object, verdict| {
+        let pod = match &object {
+            Object::Container(it) => it.pod.as_deref(),
+            Object::Sandbox(it) => it.pod.as_deref(),
+            Object::Log(_) | Object::Image(_) => return,
+        };
+        let unknown = pod_state(known, pod) == PodKnowledge::Unknown;
+        if unknown && matches!(verdict, Verdict::Remove(_)) {
+            *counts.entry(object.target()).or_default() += 1;
+        }
     });
     counts
 }
@@ -125,11 +168,11 @@ pub fn still_due(due: Vec<Removal>, fresh: &Plan) -> Vec<Removal> {
         })
         .collect();
     due.into_iter()
-        .filter(|removal| {
+        .filter_map(|mut removal| {
             let key = (removal.subject.target, removal.subject.id.as_str());
-            wanted
-                .get(&key)
-                .is_some_and(|fresh| fresh.expected == removal.expected)
+            let fresh = wanted.get(&key)?;
+            removal.outdone_by.clone_from(&fresh.outdone_by);
+            (fresh.expected == removal.expected).then_some(removal)
         })
         .collect()
 }
@@ -150,6 +193,7 @@ impl Plan {
         knowledge: &Knowledge<'_>,
         object: Object<'_>,
         verdict: Verdict,
+        outdone_by: &BTreeSet<&str>,
     ) {
         self.summary
             .entry(object.target())
@@ -176,6 +220,7 @@ impl Plan {
                 reason,
                 detail: String::new(),
                 expected,
+                outdone_by: outdone_by.iter().map(|id| (*id).into()).collect(),
             }),
             // Nothing goes of which nobody knows what it is; no verdict says so.
             (Verdict::Remove(_), None) => {}
@@ -185,6 +230,48 @@ impl Plan {
                 detail: String::new(),
                 quarantine: None,
             }),
+        }
+    }
+
+    /// Where the newest goes too, its pod is over: what it outdoes does not need it.
+    fn need_only_what_stays(&mut self) {
+        let going = |removal: &Removal| (removal.subject.target, removal.subject.id.clone());
+        let going: BTreeSet<(Target, Text)> = self.removals.iter().map(going).collect();
+        for removal in &mut self.removals {
+            let target = removal.subject.target;
+            let stays = |id: &Text| !going.contains(&(target, id.clone()));
+            removal.outdone_by.retain(stays);
+        }
+    }
+
+    /// Leaves only removals of these pods.
+    pub fn narrow(&mut self, pods: &BTreeSet<PodUid>) {
+        let of_them = |it: &Removal| {
+            it.subject
+                .pod
+                .as_ref()
+                .is_some_and(|it| pods.contains(&it.uid))
+        };
+        let all = std::mem::take(&mut self.removals).into_iter();
+        let (stay, go): (Vec<Removal>, Vec<Removal>) = all.partition(of_them);
+        self.removals = stay;
+        for Removal {
+            subject, reason, ..
+        } in go
+        {
+            let counts = self.summary.entry(subject.target).or_default();
+            let planned = counts.remove.entry(reason).or_default();
+            *planned = planned.saturating_sub(1);
+            counts.count(Verdict::Keep(KeepReason::TooYoung));
+            self.kept.push(Kept {
+                subject,
+                reason: KeepReason::TooYoung,
+                detail: String::new(),
+                quarantine: None,
+            });
+        }
+        for counts in self.summary.values_mut() {
+            counts.remove.retain(|_, count| *count > 0);
         }
     }
 
@@ -227,6 +314,14 @@ fn if_enabled(enabled: bool, verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::Remove(_) if !enabled => Verdict::Keep(KeepReason::WithinLimits),
         Verdict::Remove(_) | Verdict::Keep(_) => verdict,
+    }
+}
+
+/// Seconds since a container's exit. Of all else the exit is not known; it keeps its own order.
+fn exited_for(subject: &Subject) -> i64 {
+    match subject.target {
+        Target::Containers => subject.age_seconds,
+        Target::Sandboxes | Target::Logs | Target::Images => 0,
     }
 }
 

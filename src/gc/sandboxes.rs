@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+
 use super::containers::{at_least, protects_pod};
 use super::knowledge::Knowledge;
+use super::quiet::Quiet;
 use super::{KeepReason, Limit, PodKnowledge, Policy, RemoveReason, Verdict};
 use crate::model::{
     ContainerId, Coverage, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Snapshot,
@@ -23,13 +26,14 @@ pub(super) fn judge(
         .filter(|container| !gone.contains(&container.id))
         .map(|container| &container.sandbox_id)
         .collect();
-    let newest = newest(&snapshot.sandboxes);
+    let newest = Newest::of(&snapshot.sandboxes).indexes();
+    let quiet = Quiet::of(snapshot, policy);
     let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.sandboxes.len());
     let mut counted = Vec::new();
     for (index, sandbox) in snapshot.sandboxes.iter().enumerate() {
         let verdict = match considered(snapshot, policy, sandbox, &named) {
             Err(keep) => Some(Verdict::Keep(keep)),
-            Ok(pod) => by_pod(knowledge.get(pod), newest.contains(&index)),
+            Ok(pod) => by_pod(pod, knowledge, newest.contains(&index), &quiet),
         };
         // What stays protected counts for the cap and is not made up for by another.
         let shielded = verdict == Some(Verdict::Keep(KeepReason::Protected));
@@ -48,8 +52,8 @@ pub(super) fn judge(
     let judged = snapshot.sandboxes.iter().enumerate().zip(first);
     judged
         .map(|((index, sandbox), verdict)| {
-            let verdict =
-                verdict.unwrap_or_else(|| by_cap(sandbox, knowledge, over_cap.contains(&index)));
+            let verdict = verdict
+                .unwrap_or_else(|| by_cap(sandbox, knowledge, over_cap.contains(&index), &quiet));
             unless_quarantined(snapshot, sandbox, verdict)
         })
         .collect()
@@ -94,8 +98,17 @@ fn is_dead(
 }
 
 /// What the pod alone decides; `None` leaves it to the cap.
-fn by_pod(pod: PodKnowledge, is_newest: bool) -> Option<Verdict> {
-    match (pod, is_newest) {
+fn by_pod(
+    pod: &PodUid,
+    knowledge: &Knowledge<'_>,
+    is_newest: bool,
+    quiet: &Quiet<'_>,
+) -> Option<Verdict> {
+    let state = knowledge.get(pod);
+    match (state, is_newest) {
+        (PodKnowledge::Deleted, true) if !quiet.allows(pod, state) => {
+            Some(Verdict::Keep(KeepReason::TooYoung))
+        }
         (PodKnowledge::Deleted, _) => Some(Verdict::Remove(RemoveReason::PodDeleted)),
         (_, false) => Some(Verdict::Remove(RemoveReason::Superseded)),
         (_, true) => None,
@@ -103,14 +116,21 @@ fn by_pod(pod: PodKnowledge, is_newest: bool) -> Option<Verdict> {
 }
 
 /// The kubelet has no cap on sandboxes: ours takes only those of pods that are known to be over.
-fn by_cap(sandbox: &PodSandbox, knowledge: &Knowledge<'_>, over_cap: bool) -> Verdict {
-    let state = sandbox
-        .pod
-        .as_ref()
-        .map_or(PodKnowledge::Unknown, |pod| knowledge.get(&pod.uid));
+fn by_cap(
+    sandbox: &PodSandbox,
+    knowledge: &Knowledge<'_>,
+    over_cap: bool,
+    quiet: &Quiet<'_>,
+) -> Verdict {
+    let pod = sandbox.pod.as_ref().map(|pod| &pod.uid);
+    let state = pod.map_or(PodKnowledge::Unknown, |pod| knowledge.get(pod));
     match (state, over_cap) {
         (PodKnowledge::Terminated | PodKnowledge::Assumed, true) => {
-            Verdict::Remove(RemoveReason::OverCap)
+            if pod.is_some_and(|pod| quiet.allows(pod, state)) {
+                Verdict::Remove(RemoveReason::OverCap)
+            } else {
+                Verdict::Keep(KeepReason::TooYoung)
+            }
         }
         (PodKnowledge::Terminated | PodKnowledge::Assumed, false) => {
             Verdict::Keep(KeepReason::WithinLimits)
@@ -132,27 +152,47 @@ fn unless_quarantined(snapshot: &Snapshot, sandbox: &PodSandbox, verdict: Verdic
     }
 }
 
-/// Finds, for each pod, the sandbox of the highest attempt and the one created last: after a clock
-/// step they differ, and the kubelet may mean either.
-fn newest(sandboxes: &[PodSandbox]) -> BTreeSet<usize> {
-    let mut by_attempt = BTreeMap::new();
-    let mut by_creation = BTreeMap::new();
-    for (index, sandbox) in sandboxes.iter().enumerate() {
-        let Some(pod) = &sandbox.pod else { continue };
-        let (attempt, created_at, id) = (sandbox.attempt, sandbox.created_at, &sandbox.id);
-        let best = by_attempt
-            .entry(&pod.uid)
-            .or_insert((attempt, created_at, id, index));
-        *best = (*best).max((attempt, created_at, id, index));
-        let best = by_creation
-            .entry(&pod.uid)
-            .or_insert((created_at, attempt, id, index));
-        *best = (*best).max((created_at, attempt, id, index));
+/// For each pod, the sandbox of the highest attempt and the one created last: after a clock step they
+/// differ, and the kubelet may mean either.
+pub(super) struct Newest<'a> {
+    by_attempt: BTreeMap<&'a PodUid, (u32, Timestamp, &'a PodSandboxId, usize)>,
+    by_creation: BTreeMap<&'a PodUid, (Timestamp, u32, &'a PodSandboxId, usize)>,
+}
+
+impl<'a> Newest<'a> {
+    pub(super) fn of(sandboxes: &'a [PodSandbox]) -> Self {
+        let (mut by_attempt, mut by_creation) = (BTreeMap::new(), BTreeMap::new());
+        for (index, sandbox) in sandboxes.iter().enumerate() {
+            let Some(pod) = &sandbox.pod else { continue };
+            let (attempt, created_at, id) = (sandbox.attempt, sandbox.created_at, &sandbox.id);
+            let this = (attempt, created_at, id, index);
+            let best = by_attempt.entry(&pod.uid).or_insert(this);
+            *best = this.max(*best);
+            let this = (created_at, attempt, id, index);
+            let best = by_creation.entry(&pod.uid).or_insert(this);
+            *best = this.max(*best);
+        }
+        Self {
+            by_attempt,
+            by_creation,
+        }
     }
-    let by_attempt = by_attempt.into_values().map(|best| best.3);
-    by_attempt
-        .chain(by_creation.into_values().map(|best| best.3))
-        .collect()
+
+    /// Returns the newest of the sandbox's pod: one record, or two; none without a pod.
+    pub(super) fn beside(&self, sandbox: &PodSandbox) -> BTreeSet<&'a str> {
+        let Some(pod) = &sandbox.pod else {
+            return BTreeSet::new();
+        };
+        let by_attempt = self.by_attempt.get(&pod.uid).map(|best| best.2.as_str());
+        let by_creation = self.by_creation.get(&pod.uid).map(|best| best.2.as_str());
+        by_attempt.into_iter().chain(by_creation).collect()
+    }
+
+    fn indexes(&self) -> BTreeSet<usize> {
+        let by_attempt = self.by_attempt.values().map(|best| best.3);
+        let by_creation = self.by_creation.values().map(|best| best.3);
+        by_attempt.chain(by_creation).collect()
+    }
 }
 
 fn over_cap(sandboxes: &[PodSandbox], mut counted: Vec<usize>, max_dead: Limit) -> BTreeSet<usize> {

@@ -13,7 +13,7 @@ use serde_json::{Value, json as object};
 use super::{Problem, Service, json, targets};
 use crate::cri::Listed;
 use crate::gc::gate::Hold;
-use crate::gc::knowledge::Knowledge;
+use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::gc::{self, Target};
 use crate::model::{Coverage, Pods};
 use crate::observe::{Look, Part, Weight};
@@ -107,21 +107,11 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
     };
     let judged = judged.ok().flatten();
     let runtime = look.runtime.as_ref();
-    let (known, why) = match (&look.pods, &judged) {
-        (Pods::Unknown(why), _) => (false, Some(why.to_string())),
-        (
-            Pods::Known(_),
-            Some(Judged {
-                missing_pod: Some(uid),
-                ..
-            }),
-        ) => (
-            false,
-            Some(format!(
-                "the list is incomplete: pod {uid} lives here and is not in it"
-            )),
-        ),
-        (Pods::Known(_), _) => (true, None),
+    // Without a judgement (the lists could not be read) an answer is not held against anything.
+    let (state, why) = match (&look.pods, &judged) {
+        (_, Some(judged)) => (judged.pods, judged.pods_doubt.clone()),
+        (Pods::Unknown(why), None) => (why.into(), Some(why.to_string())),
+        (Pods::Known(_), None) => (SourceState::Known, None),
     };
     object!({
         "look": {
@@ -144,7 +134,8 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
             "configured": service.live().pod_source,
             "source": look.pod_origin.source.label(),
             "chosen": look.pod_origin.why,
-            "known": known,
+            "known": state == SourceState::Known,
+            "state": state.label(),
             "why": why,
         },
         "removable": judged.map(|judged| judged.removable),
@@ -198,7 +189,8 @@ fn errors(look: &Look) -> BTreeMap<&'static str, String> {
 
 struct Judged {
     removable: BTreeMap<Target, usize>,
-    missing_pod: Option<String>,
+    pods: SourceState,
+    pods_doubt: Option<String>,
 }
 
 fn judge(service: &Service, look: &Look) -> Option<Judged> {
@@ -210,7 +202,8 @@ fn judge(service: &Service, look: &Look) -> Option<Judged> {
         removable: counts
             .map(|(target, summary)| (target, summary.remove.values().sum()))
             .collect(),
-        missing_pod: knowledge.missing_from_list().map(ToString::to_string),
+        pods: knowledge.source_state(),
+        pods_doubt: knowledge.source_doubt(),
     })
 }
 

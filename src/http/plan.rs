@@ -105,6 +105,7 @@ mod tests {
             reason: RemoveReason::PodDeleted,
             detail: String::new(),
             expected: Expected::Sandbox,
+            outdone_by: Vec::new(),
         };
         let stays = |number| Kept {
             subject: subject(number),

@@ -11,9 +11,16 @@ use crate::model::{
     Container, ContainerImage, Coverage, Image, ImageMatcher, ImageNames, ImageStore, Images, Rows,
 };
 
+/// Lists the images, one row for each key.
+pub(super) async fn list(client: &cri::Client) -> Part<cri::Listed<Image>> {
+    let mut listed = client.list_images().await?;
+    merge(&mut listed.rows);
+    Ok(listed)
+}
+
 /// Leaves one row for each key. Where a runtime lists an image once for each of its names, the one row
 /// has all names, and is pinned if any of them was.
-pub(super) fn merge(rows: &mut Rows<Image>) {
+fn merge(rows: &mut Rows<Image>) {
     let keys: BTreeSet<String> = rows.iter().map(Image::key).collect();
     if keys.len() == rows.len() {
         return;

@@ -14,9 +14,9 @@ use crate::model::{Container, ContainerId, ContainerState, ImageNames, PodSandbo
 /// What a container told.
 #[derive(Clone, Copy, Debug)]
 enum Told {
-    /// It had not exited, or did not say when.
+    /// It had not exited.
     NoExit,
-    /// It exited then.
+    /// It exited then; where it does not say when, that is when we first saw it so.
     Exit(Timestamp),
 }
 
@@ -53,7 +53,7 @@ impl Statuses {
         self.known.retain(|id, _| listed.contains(id));
         self.volumes.retain(|id, _| listed.contains(id));
         self.note_told(rows, std::mem::take(&mut containers.mounted));
-        let gone = self.ask(client, rows, until).await;
+        let gone = self.ask(client, rows, now, until).await;
         let mut exits_unknown = 0;
         for row in rows
             .iter_mut()
@@ -100,8 +100,10 @@ impl Statuses {
         if !volume_images.is_empty() {
             self.volumes.insert(id.clone(), volume_images);
         }
-        let told = match (state, finished_at) {
-            (ContainerState::Exited, Some(at)) => Told::Exit(at),
+        let told = match (state, finished_at, self.known.get(id)) {
+            (ContainerState::Exited, Some(at), _) => Told::Exit(at),
+            // Our first sight of it stays.
+            (ContainerState::Exited, None, Some(Told::Exit(at))) => Told::Exit(*at),
             _ => Told::NoExit,
         };
         self.known.insert(id.clone(), told);
@@ -112,6 +114,7 @@ impl Statuses {
         &mut self,
         client: &cri::Client,
         rows: &[Container],
+        now: Timestamp,
         until: Instant,
     ) -> BTreeSet<ContainerId> {
         let is_due = |row: &&Container| match self.known.get(&row.id) {
@@ -138,7 +141,7 @@ impl Statuses {
                 volume_images,
                 ..
             } = status;
-            self.note(&id, state, finished_at, volume_images);
+            self.note(&id, state, finished_at.or(Some(now)), volume_images);
         })
         .await;
         gone

@@ -2,6 +2,7 @@
 
 use super::{Look, Part};
 use crate::cri::{self, Listed};
+use crate::model::{Container, PodSandbox};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -40,6 +41,11 @@ impl Weight {
         }
     }
 
+    /// Says whether the list is over its limit; `None` if its weight is not known.
+    pub fn is_over(self) -> Option<bool> {
+        Some(self.bytes? > self.limit_bytes)
+    }
+
     /// Returns the share of the limit that is taken, 1 at the limit.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for marks")]
     pub fn ratio(self) -> Option<f64> {
@@ -68,6 +74,25 @@ pub struct Weights {
 }
 
 impl Weights {
+    /// Says whether a list that the kubelet needs is over its limit; `None` if that is not known.
+    pub(super) fn over_limit(
+        runtime: &Part<cri::Version>,
+        containers: &Part<Listed<Container>>,
+        sandboxes: &Part<Listed<PodSandbox>>,
+    ) -> Option<bool> {
+        let runtime = runtime
+            .as_ref()
+            .ok()
+            .map(|version| version.runtime.as_str());
+        let containers = Weight::new(containers, runtime).is_over();
+        let sandboxes = Weight::new(sandboxes, runtime).is_over();
+        match (containers, sandboxes) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (Some(false), Some(false)) => Some(false),
+            (None, _) | (_, None) => None,
+        }
+    }
+
     pub(super) fn of(look: &Look) -> Self {
         let runtime = look.runtime.as_ref().ok();
         let runtime = runtime.map(|version| version.runtime.as_str());

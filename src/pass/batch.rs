@@ -316,7 +316,7 @@ impl Executor {
         self.started.insert(number, started);
         let (hands, look) = (Arc::clone(&self.hands), look.cloned());
         self.running.spawn(async move {
-            let outcome = remove(&hands, look.as_ref(), &removal).await;
+            let outcome = remove(&hands, look.as_ref(), &removal, batch).await;
             (number, removal, outcome, at.elapsed())
         });
         number

@@ -36,7 +36,7 @@ impl Run<'_> {
 
     /// Plans, and has the plan checked.
     pub(super) fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, End> {
-        self.plan_under(look, targets, &self.rules.policy)
+        self.plan_under(look, targets, &self.policy)
     }
 
     fn plan_under(
@@ -53,7 +53,10 @@ impl Run<'_> {
         if targets.contains(&Target::Logs) {
             snapshot.removed = self.gone.all();
         }
-        let plan = gc::plan(&snapshot, policy, targets);
+        let mut plan = gc::plan(&snapshot, policy, targets);
+        if let Some(pods) = &self.scope {
+            plan.narrow(pods);
+        }
         let violations = gc::check::check(&plan.removals, &snapshot, policy);
         for violation in &violations {
             tracing::error!(%violation, "the plan breaks a rule; this is a bug in crisweep");
@@ -72,7 +75,7 @@ impl Run<'_> {
         queue: &mut Queue,
     ) -> Result<(), End> {
         let before = queue.take();
-        let due = self.still_due_under(look, target, before.into(), &self.rules.policy)?;
+        let due = self.still_due_under(look, target, before.into(), &self.policy)?;
         queue.put(due.into());
         Ok(())
     }

@@ -127,9 +127,10 @@ impl Run<'_> {
         }
     }
 
-    /// Nothing is completed while something is out of reach.
+    /// Nothing is completed while something is out of reach, or stays for want of knowledge.
     fn unless_blind(&self, outcome: Outcome) -> Outcome {
         match outcome {
+            Outcome::Completed | Outcome::NothingToDo if self.ignorant => Outcome::Partial,
             Outcome::Completed | Outcome::Planned | Outcome::NothingToDo if self.blind => {
                 Outcome::Partial
             }

@@ -3,6 +3,7 @@
 
 mod image;
 mod logs;
+mod outdone;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState, R
 use crate::observe::Look;
 use crate::report::FailureClass;
 use logs::LogHands;
+use outdone::Outdone;
 
 /// What a container in state unknown is given to stop by itself: the kubelet's least.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -65,16 +67,20 @@ pub(super) struct Hands {
     gone: Gone,
     /// What ends the pass; after it no removal starts.
     stops: Stops,
+    /// Whether the records are there that outdo others.
+    outdone: Outdone,
 }
 
 impl Hands {
     pub(super) fn new(client: cri::Client, rules: &Rules, gone: Gone, stops: Stops) -> Self {
         let logs = LogHands::new(rules.log_roots(), rules.removal_timeout, stops.clone());
+        let outdone = Outdone::default();
         Self {
             client,
             logs,
             gone,
             stops,
+            outdone,
         }
     }
 }
@@ -106,9 +112,20 @@ pub(super) enum Outcome {
     Lost(String),
 }
 
-/// Asks, and removes what is still as planned. `look` is the one that the plan rests on.
-pub(super) async fn remove(hands: &Hands, look: Option<&Arc<Look>>, removal: &Removal) -> Outcome {
+/// Asks, and removes what is still as planned. `look` is the one that the plan rests on; `batch` is
+/// the number of the batch that the removal belongs to.
+pub(super) async fn remove(
+    hands: &Hands,
+    look: Option<&Arc<Look>>,
+    removal: &Removal,
+    batch: u64,
+) -> Outcome {
     let client = &hands.client;
+    match hands.outdone.is_certain(client, removal, batch).await {
+        Ok(true) => {}
+        Ok(false) => return Outcome::Skipped("the newer record is gone: it may be needed now"),
+        Err(error) => return failure(&error),
+    }
     let id = removal.subject.id.as_str();
     let result = match removal.subject.target {
         Target::Containers => match ContainerId::new(id) {

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::gc::{Plan, Removal, Summary, Target};
 use crate::record::Record;
-use crate::report::TargetReport;
 
 /// Notes what the plan wants of a target, in the report and in a line.
 pub(super) fn plan(record: &Record, plan: &Plan, target: Target) {
@@ -22,7 +21,7 @@ pub(super) fn plan(record: &Record, plan: &Plan, target: Target) {
         .iter()
         .map(|(reason, n)| (*reason, count(n)))
         .collect();
-    let planned = reasons.values().sum();
+    let planned: u64 = reasons.values().sum();
     let why = |counts: Vec<(&str, u64)>| {
         let words: Vec<String> = counts.iter().map(|(why, n)| format!("{why} {n}")).collect();
         if words.is_empty() {
@@ -42,14 +41,14 @@ pub(super) fn plan(record: &Record, plan: &Plan, target: Target) {
     let stay: u64 = kept.values().sum();
     record.update(|pass| {
         let report = pass.targets.entry(target).or_default();
-        *report = TargetReport {
-            begun: report.begun,
-            planned,
-            remaining: planned,
-            reasons,
-            kept,
-            ..TargetReport::default()
-        };
+        // An earlier plan of the same pass: what it left is planned anew here.
+        report.planned -= report.planned.min(report.remaining);
+        report.planned += planned;
+        for (reason, count) in reasons {
+            *report.reasons.entry(reason).or_default() += count;
+        }
+        report.kept = kept;
+        report.count_remaining();
     });
     record.line(format!(
         "{target}: {planned} to remove{remove}; {stay} stay{keep}"

@@ -1,11 +1,14 @@
 //! Which parts of the look could be read, and how long each took. An alert on a part that is
 //! missing hangs on this: the figures themselves are then absent.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::filesystems;
 use super::page::{Page, plain, sample, seconds};
-use crate::model::{Pods, PodsUnknown};
+use crate::gc::Policy;
+use crate::gc::knowledge::{Knowledge, SourceState};
+use crate::model::Pods;
 use crate::observe::Look;
 
 /// A part of a look, as a label.
@@ -44,17 +47,19 @@ impl Collector {
     }
 
     /// Returns whether the part could be read; `None` where there is nothing to read.
-    fn success(self, look: &Look) -> Option<bool> {
+    fn success(self, look: &Look, pods: SourceState) -> Option<bool> {
         match self {
             Self::Runtime => Some(look.runtime.is_ok()),
             Self::Containers => Some(look.containers.is_ok()),
             Self::Sandboxes => Some(look.sandboxes.is_ok()),
             Self::Images => Some(look.images.is_ok()),
             Self::Filesystems => Some(look.filesystems.as_ref().is_ok_and(filesystems::all_read)),
-            Self::Pods => match look.pods {
-                Pods::Known(_) => Some(true),
-                Pods::Unknown(PodsUnknown::NoSource) => None,
-                Pods::Unknown(PodsUnknown::Settling | PodsUnknown::Failed(_)) => Some(false),
+            Self::Pods => match pods {
+                SourceState::Known => Some(true),
+                SourceState::None => None,
+                SourceState::Settling | SourceState::Failed | SourceState::Incomplete => {
+                    Some(false)
+                }
             },
             Self::Logs => self.duration(look).map(|_| look.logs.unread.is_empty()),
         }
@@ -78,8 +83,9 @@ impl Collector {
 /// Adds the parts of a look; without one every part failed.
 pub(super) fn encode(look: Option<&Look>, page: &mut Page) {
     let label = |collector: Collector| [("collector", collector.label())];
+    let pods = look.map(|look| (look, source_state(look)));
     let success = Collector::ALL.into_iter().filter_map(|collector| {
-        let success = look.map_or(Some(false), |look| collector.success(look))?;
+        let success = pods.map_or(Some(false), |(look, pods)| collector.success(look, pods))?;
         Some(sample(label(collector), success))
     });
     page.gauge(
@@ -96,21 +102,28 @@ pub(super) fn encode(look: Option<&Look>, page: &mut Page) {
         help,
         duration.collect(),
     );
-    if let Some(look) = look {
-        pod_source(look, page);
+    if let Some((look, state)) = pods {
+        pod_source(look, state, page);
+    }
+}
+
+/// Says how far the pod source is believed. A list that lacks a pod which lives here is not.
+fn source_state(look: &Look) -> SourceState {
+    match (&look.pods, look.snapshot(BTreeMap::new())) {
+        (_, Ok(snapshot)) => Knowledge::of(&snapshot, &Policy::default()).source_state(),
+        // Without the runtime's lists it is held against nothing.
+        (Pods::Known(_), Err(_)) => SourceState::Known,
+        (Pods::Unknown(why), Err(_)) => why.into(),
     }
 }
 
 /// Adds which source spoke for the pods, and how far it is believed.
-fn pod_source(look: &Look, page: &mut Page) {
-    let state = match &look.pods {
-        Pods::Known(_) => "known",
-        Pods::Unknown(PodsUnknown::NoSource) => "none",
-        Pods::Unknown(PodsUnknown::Settling) => "settling",
-        Pods::Unknown(PodsUnknown::Failed(_)) => "failed",
-    };
+fn pod_source(look: &Look, state: SourceState, page: &mut Page) {
     let source = look.pod_origin.source.label();
-    let labels = vec![("source", source.to_owned()), ("state", state.to_owned())];
+    let labels = vec![
+        ("source", source.to_owned()),
+        ("state", state.label().to_owned()),
+    ];
     let help = "The source that was asked for the pods, and what came of it";
     page.info("crisweep_pod_source", help, labels);
 }

@@ -178,6 +178,9 @@ impl Node {
             };
             self.pods.insert(uid.clone(), pod);
         }
+        if spec.unsynced {
+            self.unsynced.insert(uid.clone());
+        }
         let mut ids = PodIds {
             uid: uid.clone(),
             ..PodIds::default()

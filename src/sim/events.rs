@@ -39,6 +39,12 @@ impl Node {
         record.map(|c| c.row.id.clear()).is_some()
     }
 
+    /// Makes the runtime forget when a container exited.
+    pub fn forget_exit_time(&mut self, id: &str) -> bool {
+        let record = self.containers.get_mut(id);
+        record.map(|c| c.finished_at = 0).is_some()
+    }
+
     /// Removes a container as someone else would: nobody is asked, nothing is recorded.
     pub fn vanish_container(&mut self, id: &str) -> bool {
         self.remove_container(id).is_some()
@@ -88,6 +94,7 @@ impl Node {
             return false;
         };
         self.end_pod(&uid, exit_code);
+        self.unsynced.insert(uid.clone());
         if let Some(pod) = self.pods.get_mut(&uid) {
             pod.phase = if exit_code == 0 {
                 Phase::Succeeded
@@ -105,6 +112,7 @@ impl Node {
             return false;
         };
         self.end_pod(&uid, EXIT_KILLED);
+        self.unsynced.insert(uid.clone());
         self.pods.remove(&uid).is_some()
     }
 

@@ -91,10 +91,15 @@ pub(super) fn images<'a>(
     }
 }
 
+/// Returns what an answer with these rows weighs.
+pub(super) fn weight<T: Message>(rows: &[&T]) -> usize {
+    let weigh = |row: &&T| prost::encoding::message::encoded_len(ROWS_TAG, *row);
+    rows.iter().map(weigh).sum()
+}
+
 /// Copies rows into one answer, unless it would weigh more than the server sends.
 pub(super) fn answer<T: Message + Clone>(rows: &[&T], limit: usize) -> Result<Vec<T>, Status> {
-    let weigh = |row: &&T| prost::encoding::message::encoded_len(ROWS_TAG, *row);
-    let size: usize = rows.iter().map(weigh).sum();
+    let size = weight(rows);
     if size > limit {
         return Err(Status::resource_exhausted(format!(
             "grpc: trying to send message larger than max ({size} vs. {limit})"

@@ -72,6 +72,8 @@ pub struct Node {
     pub(super) sandboxes: BTreeMap<String, SandboxRecord>,
     pub(super) images: BTreeMap<String, proto::Image>,
     pub(super) pods: BTreeMap<String, KubeletPod>,
+    /// The pods, by UID, whose end the kubelet has not synced a second time.
+    pub(super) unsynced: BTreeSet<String>,
     /// What the network plugin is to do for sandboxes that were just added.
     pub(super) cni: BTreeMap<String, Cni>,
     by_sandbox: BTreeMap<String, BTreeSet<String>>,
@@ -88,6 +90,7 @@ impl Node {
             sandboxes: BTreeMap::new(),
             images: BTreeMap::new(),
             pods: BTreeMap::new(),
+            unsynced: BTreeSet::new(),
             cni: BTreeMap::new(),
             by_sandbox: BTreeMap::new(),
             by_pod: BTreeMap::new(),
@@ -232,6 +235,25 @@ impl Node {
             }
         }
         newer != (true, true)
+    }
+
+    /// Says whether a kubelet that has yet to sync this container's end would find no record of its name
+    /// if this one went, and so would run it again.
+    pub(super) fn is_last_before_sync(&self, id: &str) -> bool {
+        let Some(row) = self.containers.get(id).map(|c| &c.row) else {
+            return false;
+        };
+        let Some(uid) = row.labels.get(LABEL_POD_UID) else {
+            return false;
+        };
+        let siblings = self.by_pod.get(uid).into_iter().flatten();
+        let mut others = siblings
+            .filter(|other| *other != id)
+            .filter_map(|other| self.containers.get(other));
+        let stays = |other: &ContainerRecord| {
+            !other.removing && name_and_attempt(&other.row).0 == name_and_attempt(row).0
+        };
+        self.unsynced.contains(uid) && !others.any(stays)
     }
 
     /// Ends a running container; a created one is ended too, as a kill does.

@@ -92,7 +92,9 @@ async fn remove_one(shared: &Arc<Shared>, call: &InFlight, id: &str) -> Result<(
         return Ok(());
     };
     shared.suffer_removal(id).await?;
-    shared.node().remove_container(id);
+    let mut node = shared.node();
+    node.remove_container(id);
+    shared.note_weight(&mut node);
     Ok(())
 }
 
@@ -105,8 +107,10 @@ struct Removing {
 impl Removing {
     fn begin(shared: &Arc<Shared>, call: &InFlight, id: &str) -> Result<Option<Self>, Status> {
         let mut node = shared.node();
+        shared.note_weight(&mut node);
         kill(&mut node, call, id);
         let newest = node.is_newest_of_living_pod(id);
+        let early = shared.options.late_kubelet.is_some() && node.is_last_before_sync(id);
         let Some(record) = node.containers.get_mut(id) else {
             return Ok(None);
         };
@@ -119,6 +123,9 @@ impl Removing {
         record.removing = true;
         if newest {
             call.harm(Harm::RemovedNewestOfLivingPod);
+        }
+        if early {
+            call.harm(Harm::RemovedBeforeSync);
         }
         Ok(Some(Self {
             shared: Arc::clone(shared),
@@ -180,7 +187,9 @@ pub(super) async fn remove_pod_sandbox(
         remove_one(shared, call, &container).await?;
     }
     shared.suffer_removal(&id).await?;
-    shared.node().sandboxes.remove(&id);
+    let mut node = shared.node();
+    node.sandboxes.remove(&id);
+    shared.note_weight(&mut node);
     Ok(proto::RemovePodSandboxResponse {})
 }
 

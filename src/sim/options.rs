@@ -6,6 +6,7 @@ use std::time::Duration;
 use tonic::Code;
 
 use super::conduct::Disk;
+use super::late::LateKubelet;
 
 /// What containerd sends at most.
 pub const SEND_LIMIT_BYTES: usize = 16 << 20;
@@ -38,6 +39,8 @@ pub struct Options {
     /// Where to keep what the kubelet's `/pods` would answer, as a file that is replaced at each
     /// change, before the change shows in the runtime's lists.
     pub pods_file: Option<PathBuf>,
+    /// How late the kubelet learns of what ended; `None`: at once.
+    pub late_kubelet: Option<LateKubelet>,
 }
 
 impl Default for Options {
@@ -55,6 +58,7 @@ impl Default for Options {
             mountpoint: None,
             image_files: None,
             pods_file: None,
+            late_kubelet: None,
         }
     }
 }

@@ -94,6 +94,8 @@ pub enum Harm {
     StoppedReadySandbox,
     /// The newest record of a container whose pod lives went: the kubelet runs it again.
     RemovedNewestOfLivingPod,
+    /// The only record of a container went before the kubelet had synced its end: it runs again.
+    RemovedBeforeSync,
     /// An image went that a container or sandbox uses.
     RemovedImageInUse,
     /// An image went that the runtime had pinned.

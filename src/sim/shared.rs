@@ -11,6 +11,7 @@ use tonic::{Code, Response, Status};
 
 use super::Options;
 use super::conduct::{Cni, Conduct, Del, Effect, FaultKey};
+use super::late::FitsSince;
 use super::node::{BadId, Node};
 use super::record::{Call, Ended, Harm, Record, Rpc};
 use super::server::Lifecycle;
@@ -26,6 +27,7 @@ pub(super) struct Shared {
     node: Mutex<Node>,
     record: Mutex<Record>,
     initialized_at: Mutex<Instant>,
+    fits_since: FitsSince,
 }
 
 impl Shared {
@@ -49,6 +51,7 @@ impl Shared {
             node: Mutex::new(node),
             record: Mutex::new(Record::default()),
             initialized_at: Mutex::new(Instant::now()),
+            fits_since: FitsSince::default(),
         }
     }
 
@@ -84,6 +87,7 @@ impl Shared {
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Node) -> T) -> T {
         let mut node = self.node();
         let result = change(&mut node);
+        self.note_weight(&mut node);
         let added = std::mem::take(&mut node.cni);
         if !added.is_empty() {
             self.conduct
@@ -92,6 +96,11 @@ impl Shared {
         self.write_pods(&node);
         self.write_images(&node);
         result
+    }
+
+    /// Notes whether the kubelet can list, and since when.
+    pub(super) fn note_weight(&self, node: &mut Node) {
+        self.fits_since.note(self.options.late_kubelet, node);
     }
 
     pub(super) fn write_pods(&self, node: &Node) {

@@ -176,6 +176,7 @@ pub struct PodSpec {
     pub(super) further: Vec<SandboxSpec>,
     pub(super) leaked: Vec<SandboxSpec>,
     pub(super) has_sandbox: bool,
+    pub(super) unsynced: bool,
 }
 
 impl PodSpec {
@@ -196,6 +197,7 @@ impl PodSpec {
             further: Vec::new(),
             leaked: Vec::new(),
             has_sandbox: true,
+            unsynced: false,
         }
     }
 
@@ -239,6 +241,13 @@ impl PodSpec {
     pub fn deleted(mut self) -> Self {
         self.at_kubelet = false;
         self.not_ready()
+    }
+
+    /// Leaves its end to be synced by a late kubelet (`Options::late_kubelet`).
+    #[must_use]
+    pub fn unsynced(mut self) -> Self {
+        self.unsynced = true;
+        self
     }
 
     /// Hides it from the kubelet only: the runtime's side stays as it is, ready or not.

@@ -16,7 +16,8 @@ use super::store::{Found, Store};
 use crate::gc::{Removal, RemoveReason, Subject, Target};
 use crate::model::{PodRef, PodUid};
 use crate::report::{
-    Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, TargetReport, TriggerInfo,
+    Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodsReport, TargetReport,
+    TriggerInfo,
 };
 
 const START: i64 = 1_790_000_000;
@@ -38,6 +39,7 @@ fn pass(number: i64) -> Pass {
         trigger: TriggerInfo {
             cause: Cause::Manual,
             alert: None,
+            follow_up: false,
         },
         runtime: String::new(),
         merged_triggers: 0,
@@ -45,6 +47,11 @@ fn pass(number: i64) -> Pass {
         queued_at: began,
         started_at: Some(began),
         finished_at: None,
+        pods: Some(PodsReport {
+            source: "kubelet".to_owned(),
+            state: "failed".to_owned(),
+            detail: Some("no answer".to_owned()),
+        }),
         before: Some(NodeFigures {
             exited_containers: Some(9),
             image_fs_used_ratio: Some(0.123_456_789),
@@ -88,6 +95,7 @@ fn removal(number: u64) -> Removal {
         reason: RemoveReason::PodDeleted,
         detail: String::new(),
         expected: crate::gc::Expected::Sandbox,
+        outdone_by: Vec::new(),
     }
 }
 

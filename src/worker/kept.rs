@@ -88,6 +88,7 @@ mod tests {
             trigger: TriggerInfo {
                 cause: Cause::Alert,
                 alert: None,
+                follow_up: false,
             },
             runtime: String::new(),
             merged_triggers: 0,
@@ -95,6 +96,7 @@ mod tests {
             queued_at: time,
             started_at: started.then_some(time),
             finished_at: None,
+            pods: None,
             before: None,
             after: None,
             targets: std::collections::BTreeMap::new(),

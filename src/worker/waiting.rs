@@ -38,6 +38,7 @@ impl Worker {
             not_before: not_before.map(|at| wall(at, now)),
             started_at: None,
             finished_at: None,
+            pods: None,
             before: None,
             after: None,
             targets: ticket

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crisweep::gc::knowledge::Knowledge;
+use crisweep::gc::knowledge::{Knowledge, SourceState};
 use crisweep::gc::{self, KeepReason, Limit, Plan, PodKnowledge, RemoveReason, Target, Verdict};
-use crisweep::model::{Container, ContainerId, ImageNames, Images, Pods, Snapshot};
+use crisweep::model::{Container, ContainerId, ImageNames, Images, Snapshot};
 use jiff::SignedDuration;
 
 use crate::kubelet_model::{Gain, ImageCollector, Kubelet};
@@ -320,8 +320,7 @@ fn kubelets_removals(case: &Case, knowledge: &Knowledge<'_>) -> BTreeSet<(Target
         taken_at,
         ..
     } = &case.snapshot;
-    let synced =
-        matches!(case.snapshot.pods, Pods::Known(_)) && knowledge.missing_from_list().is_none();
+    let synced = knowledge.source_state() == SourceState::Known;
     let is_deleted = |uid: &str| match case.uid(uid) {
         Some(uid) => knowledge.get(&uid) == PodKnowledge::Deleted,
         None => synced,

@@ -6,6 +6,7 @@ mod order;
 mod pods;
 mod probes;
 mod quarantine;
+mod quiet;
 mod races;
 mod runtime;
 mod scale;

@@ -73,6 +73,7 @@ fn record() -> Record {
         trigger: TriggerInfo {
             cause: Cause::Manual,
             alert: None,
+            follow_up: false,
         },
         runtime: String::new(),
         merged_triggers: 0,
@@ -80,6 +81,7 @@ fn record() -> Record {
         queued_at: jiff::Timestamp::now(),
         started_at: None,
         finished_at: None,
+        pods: None,
         before: None,
         after: None,
         targets: Target::ALL

@@ -79,7 +79,7 @@ pub struct Ticket {
     /// Targets that another pass left for a time: not before that is over.
     pub(super) not_before: BTreeMap<Target, Duration>,
     /// Only another pass asked for it: it asks for no further one.
-    pub(super) is_follow_up: bool,
+    pub is_follow_up: bool,
     pub(super) alerts: BTreeSet<AlertKey>,
     /// The targets that a person asked for: brakes do not bind them.
     pub(super) by_hand: BTreeSet<Target>,

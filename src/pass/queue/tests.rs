@@ -23,6 +23,7 @@ fn removal(id: &str) -> Removal {
         reason: RemoveReason::PodDeleted,
         detail: String::new(),
         expected: Expected::Sandbox,
+        outdone_by: Vec::new(),
     }
 }
 

@@ -164,6 +164,7 @@ pub(super) fn look() -> Look {
     Look {
         uptime: Duration::MAX,
         pod_history: BTreeMap::new(),
+        outage: None,
         taken_at: now(),
         started: Instant::now(),
         duration: millis(40),
@@ -223,6 +224,7 @@ pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {
         trigger: TriggerInfo {
             cause: Cause::Alert,
             alert: None,
+            follow_up: false,
         },
         runtime: String::new(),
         merged_triggers: 0,
@@ -230,6 +232,7 @@ pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {
         queued_at: now(),
         started_at: Some(now()),
         finished_at: Some(now() + SignedDuration::from_millis(1_250)),
+        pods: None,
         before: None,
         after: None,
         targets: [

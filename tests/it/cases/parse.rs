@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crisweep::gc::{PodKnowledge, Policy, Target, Targets, UnknownTarget, Verdict};
 use crisweep::model::{
-    ConfigSource, Container, ContainerId, ContainerState, Coverage, Images, Labels, PodHistory,
-    PodList, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
-    Snapshot, SourcePod,
+    ConfigSource, Container, ContainerId, ContainerState, Coverage, Images, Labels, Outage,
+    PodHistory, PodList, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
+    PodsUnknown, Snapshot, SourcePod,
 };
 use jiff::Timestamp;
 
@@ -158,6 +158,7 @@ impl Case {
                 Ok(())
             }
             "sandbox" => self.read_sandbox(line, rest, expectation),
+            "outage" => self.read_outage(rest),
             "dir" => self.read_dir(line, rest, expectation),
             "link" => self.read_link(line, rest, expectation),
             "removed" => self.read_removed(line, rest, expectation),
@@ -196,6 +197,21 @@ impl Case {
             "living" => Coverage::Living,
             word => return Err(unknown(word)),
         };
+        Ok(())
+    }
+
+    fn read_outage(&mut self, words: &[&str]) -> Result<(), String> {
+        let [first, last] = words else {
+            return Err("say since when, and until when or lasts".into());
+        };
+        let last_seen = match *last {
+            "lasts" => self.snapshot.taken_at,
+            age => self.ago(age)?,
+        };
+        self.snapshot.outage = Some(Outage {
+            first_seen: self.ago(first)?,
+            last_seen,
+        });
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
-use crisweep::sim::{Cni, NodeBuilder, Options, Sim};
+use crisweep::sim::{Cni, NodeBuilder, Options, PodSpec, Sim, seconds};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -46,6 +46,42 @@ impl Bare {
     fn with_config<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
         [&["--config.file", self.config.to_str().unwrap()], args].concat()
     }
+}
+
+fn ended_just_now() -> NodeBuilder {
+    let gone = |n| {
+        PodSpec::new(&format!("gone-{n}"))
+            .exited("app", 0, seconds(5))
+            .deleted()
+    };
+    nodes::healthy().pods(3, gone)
+}
+
+fn quiet() -> Value {
+    json!({
+        "pods": { "quiet": "2s" },
+        "policy": { "containers": { "min_age": "0s" }, "sandboxes": { "min_age": "0s" } },
+    })
+}
+
+#[tokio::test]
+async fn gc_waits_until_pods_were_seen_over_for_long_enough_and_says_so() {
+    let node = Bare::start(ended_just_now(), &quiet());
+    for output in ["table", "json"] {
+        let plan = node.run(&["plan", "--output", output]).await;
+        let told = text(&plan.stderr);
+        assert!(
+            told.contains("pods.quiet") && told.contains("crisweep gc waits"),
+            "{told}"
+        );
+    }
+    assert_eq!(node.sim.calls(), []);
+    let output = node.run(&["gc", "--output", "json"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told = text(&output.stderr);
+    let waits = told.contains("waiting ") && told.contains("pods that are over");
+    assert!(waits, "{told}");
+    assert_eq!(node.sim.calls().len(), 6);
 }
 
 impl Drop for Bare {

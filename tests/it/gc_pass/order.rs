@@ -23,6 +23,22 @@ async fn containers_and_then_their_sandbox_go_in_one_pass() {
 }
 
 #[tokio::test]
+async fn an_exit_that_the_runtime_does_not_date_counts_from_our_first_sight_of_it() {
+    let changes = json!({ "policy": { "containers": { "min_age": "1h" } } });
+    let mut rig = Rig::start(nodes::healthy(), changes).await;
+    rig.sim.add_pod(&nodes::deleted(0, 1));
+    let id = rig.sim.container_id("default/old-0/app#0").unwrap();
+    assert!(rig.sim.change(|node| node.forget_exit_time(&id)));
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
+    assert_eq!(pass["targets"]["containers"]["kept"]["too-young"], 1);
+    rig.configure(&json!({ "policy": { "containers": { "min_age": "0s" } } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 1, "{pass:#}");
+}
+
+#[tokio::test]
 async fn the_oldest_goes_first() {
     let changes = json!({ "gc": { "max_concurrency": 1, "batch_size": 7 } });
     let rig = Rig::start(nodes::litter(20), changes).await;

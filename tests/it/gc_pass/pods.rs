@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use crisweep::sim::{NodeBuilder, PodSpec, Rpc, hours, minutes};
+use crisweep::sim::{NodeBuilder, PodSpec, Rpc, hours, minutes, seconds};
 use serde_json::{Value, json};
 
+use crate::alerts::hook::{asks, pass_of, sent};
 use crate::support::{Rig, nodes, until};
 
 fn without_source(max_dead: i64) -> Value {
@@ -36,19 +37,57 @@ fn unknown_pods() -> NodeBuilder {
 #[tokio::test]
 async fn without_a_source_only_surplus_goes() {
     let rig = Rig::start(unknown_pods(), without_source(0)).await;
-    assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(
+        (&pass["pods"]["source"], &pass["pods"]["state"]),
+        (&json!("none"), &json!("none"))
+    );
+    let error = pass["errors"][0].as_str().unwrap();
+    assert!(error.starts_with("containers: 3 stay"), "{error}");
+    assert!(
+        error.contains("pods.source") && error.contains("assume_finished_after"),
+        "{error}"
+    );
     rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn a_pass_without_pod_knowledge_leaves_its_alert_unanswered() {
+    let rig = Rig::start(unknown_pods(), without_source(0)).await;
+    for passes in 1..=2 {
+        let body = sent(&rig, asks("all"), 202, "accepted").await;
+        assert_eq!(rig.finished(&pass_of(&body)).await["outcome"], "partial");
+        assert_eq!(rig.passes().await.len(), passes);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_missed_of_pods_that_live_or_are_young() {
+    let young = PodSpec::new("young").exited("app", 0, seconds(5)).deleted();
+    let lives = PodSpec::new("lives")
+        .exited("init", 0, hours(3))
+        .running("app", 0);
+    let rig = Rig::start(nodes::healthy().pod(young).pod(lives), without_source(0)).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
+    assert_eq!(pass["errors"], json!([]));
 }
 
 #[tokio::test]
 async fn assume_finished_after_lets_container_and_sandbox_go_in_one_pass() {
     let rig = Rig::start(unknown_pods(), without_source(0)).await;
     let pass = rig.gc("assume_finished_after=1h").await;
-    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    // The static pod is never assumed to be over, the other one not yet.
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert!(
+        pass["errors"].to_string().contains("containers: 2 stay"),
+        "{pass:#}"
+    );
     assert_eq!(rig.subjects(Rpc::RemoveContainer), ["default/over/app#0"]);
     assert_eq!(rig.subjects(Rpc::RemovePodSandbox), ["default/over#0"]);
     // It held for that one pass.
-    assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+    assert_eq!(rig.gc("").await["targets"]["containers"]["planned"], 0);
 }
 
 #[tokio::test]
@@ -65,29 +104,53 @@ async fn assume_finished_after_in_the_configuration_holds_for_every_pass() {
     let mut changes = without_source(0);
     changes["pods"]["assume_finished_after"] = json!("1h");
     let rig = Rig::start(unknown_pods(), changes).await;
-    assert_eq!(
-        rig.gc("assume_finished_after=0&dry_run=true").await["outcome"],
-        "nothing-to-do"
+    let without = rig.gc("assume_finished_after=0&dry_run=true").await;
+    assert_eq!(without["outcome"], "partial", "{without:#}");
+    assert!(
+        without["errors"].to_string().contains("containers: 3 stay"),
+        "{without:#}"
     );
-    assert_eq!(rig.gc("").await["outcome"], "completed");
+    rig.gc("").await;
     assert_eq!(rig.removals().len(), 2);
 }
 
 #[tokio::test]
-async fn a_source_is_believed_only_once_it_has_settled() {
-    let rig = Rig::start(nodes::litter(2), json!({ "pods": { "settle": "5s" } })).await;
-    let status = rig.get("/api/v1/status").await.json();
-    assert_eq!(status["pods"]["known"], false);
-    assert!(status["pods"]["why"].to_string().contains("pods.settle"));
-    assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+async fn a_pass_waits_for_a_source_that_settles_and_then_cleans() {
+    let rig = Rig::start(nodes::litter(2), json!({ "pods": { "settle": "3s" } })).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(pass["pods"]["state"], "known");
+    assert_eq!(rig.removals().len(), 4);
+}
+
+#[tokio::test]
+async fn a_pass_waits_no_longer_for_a_source_than_it_may_take() {
+    let changes = json!({ "pods": { "settle": "1h" }, "gc": { "deadline": "5s" } });
+    let rig = Rig::start(nodes::litter(2), changes).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(pass["pods"]["state"], "settling");
+    assert!(
+        pass["errors"].to_string().contains("pods.settle"),
+        "{pass:#}"
+    );
     rig.nothing_was_touched();
-    until("the source has settled", || async {
-        let status = rig.get("/api/v1/status").await.json();
-        (status["pods"]["known"] == true).then_some(())
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_wait_for_a_source() {
+    let rig = Rig::start(nodes::litter(2), json!({ "pods": { "settle": "1h" } })).await;
+    let id = rig.begin_gc("").await;
+    until("the pass waits", || async {
+        rig.logged("waiting for the pod source to settle").pop()
     })
     .await;
-    assert_eq!(rig.gc("").await["outcome"], "completed");
-    assert_eq!(rig.removals().len(), 4);
+    assert_eq!(
+        rig.delete(&format!("/api/v1/passes/{id}")).await.status,
+        202
+    );
+    assert_eq!(rig.finished(&id).await["outcome"], "aborted");
+    rig.nothing_was_touched();
 }
 
 #[tokio::test]
@@ -117,10 +180,18 @@ async fn a_source_that_fails_or_tells_half_makes_nothing_deleted() {
     for (what, answer) in answers {
         fs::write(rig.pods_file(), answer).unwrap();
         let pass = rig.gc("").await;
-        assert_eq!(pass["outcome"], "nothing-to-do", "{what}: {pass:#}");
+        assert_eq!(pass["outcome"], "partial", "{what}: {pass:#}");
+        assert!(
+            pass["errors"].to_string().contains("containers: 2 stay"),
+            "{what}: {pass:#}"
+        );
     }
     fs::remove_file(rig.pods_file()).unwrap();
-    assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+    let pass = rig.gc("").await;
+    assert_eq!(
+        (&pass["outcome"], &pass["pods"]["state"]),
+        (&json!("partial"), &json!("failed"))
+    );
     rig.metrics()
         .await
         .is("crisweep_collector_success{collector=\"pods\"}", 0.0);

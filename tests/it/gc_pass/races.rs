@@ -2,7 +2,7 @@
 
 use crisweep::cri::proto::runtime_service_client::RuntimeServiceClient;
 use crisweep::cri::proto::{ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec};
-use crisweep::sim::{DEFAULT_IMAGE, Fault, PodSpec, Rpc, hours, kubelet_labels};
+use crisweep::sim::{DEFAULT_IMAGE, Fault, PodSpec, Rpc, hours, kubelet_labels, minutes};
 use serde_json::json;
 use tonic::transport::Endpoint;
 
@@ -48,6 +48,54 @@ async fn what_was_gone_before_we_came_is_counted_apart() {
         "crisweep_removals_already_gone_total{target=\"containers\"}",
         2.0,
     );
+}
+
+#[tokio::test]
+async fn the_older_records_stay_when_the_newest_is_gone_by_the_time_they_would_go() {
+    let loops = (0..39).fold(PodSpec::new("loops"), |pod, attempt| {
+        pod.exited("app", attempt, hours(2) + minutes(u64::from(60 - attempt)))
+    });
+    let rig = Rig::start(
+        nodes::healthy().pod(loops.exited("app", 39, hours(1))),
+        json!({}),
+    )
+    .await;
+    let newest = rig.sim.container_id("default/loops/app#39").unwrap();
+    let pass = change_before_the_removal(&rig, Rpc::ContainerStatus, async || {
+        assert!(rig.sim.change(|node| node.vanish_container(&newest)));
+    })
+    .await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert_eq!(pass["targets"]["containers"]["skipped"], 39);
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn the_newest_is_asked_about_once_in_a_batch_and_not_for_each_older_record() {
+    let loops = (0..51).fold(PodSpec::new("loops"), |pod, attempt| {
+        pod.exited("app", attempt, hours(2) + minutes(u64::from(60 - attempt)))
+    });
+    let rig = Rig::start(nodes::healthy().pod(loops.running("app", 51)), json!({})).await;
+    let asked = rig.sim.call_count(Rpc::ContainerStatus);
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 50, "{pass:#}");
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), asked + 51);
+}
+
+#[tokio::test]
+async fn an_older_sandbox_stays_when_the_newest_is_gone_by_the_time_it_would_go() {
+    let pod = PodSpec::new("again")
+        .without_sandbox()
+        .leaked_sandbox(0, hours(3))
+        .leaked_sandbox(1, hours(2));
+    let rig = Rig::start(nodes::healthy().pod(pod), json!({})).await;
+    let newest = rig.sim.sandbox_id("default/again#1").unwrap();
+    let pass = change_before_the_removal(&rig, Rpc::PodSandboxStatus, async || {
+        assert!(rig.sim.change(|node| node.vanish_sandbox(&newest)));
+    })
+    .await;
+    assert_eq!(pass["targets"]["sandboxes"]["skipped"], 1, "{pass:#}");
+    rig.nothing_was_touched();
 }
 
 #[tokio::test]

@@ -76,7 +76,11 @@ async fn a_pass_says_what_it_did_to_what() {
     let pass = rig.gc("").await;
     has_keys(
         &pass,
-        "id state outcome dry_run trigger queued_at started_at finished_at before after targets errors",
+        "id state outcome dry_run trigger queued_at started_at finished_at pods before after targets errors",
+    );
+    assert_eq!(
+        pass["pods"],
+        json!({ "source": "file", "state": "known", "detail": null })
     );
     assert_eq!(
         (&pass["state"], &pass["outcome"]),

@@ -47,6 +47,7 @@ async fn another_source_has_to_settle_anew() {
     let mut changes = api_server.config("auto");
     changes["pods"]["kubelet_socket"] = json!(path);
     changes["pods"]["settle"] = json!("1h");
+    changes["gc"] = json!({ "deadline": "4s" });
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
     kubelet.tell(kubelet_socket::answer(&rig.sim));
     api_server.tell(&api_server::answer(&rig.sim));

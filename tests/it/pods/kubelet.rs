@@ -159,7 +159,7 @@ async fn an_empty_list_is_no_proof_of_deletion() {
     let only_litter = NodeBuilder::new().pods(LITTER, |n| nodes::deleted(n, LITTER));
     let rig = Rig::start(only_litter, kubelet.config()).await;
     kubelet.tell(r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":null}"#);
-    assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+    assert_eq!(rig.gc("").await["outcome"], "partial");
     rig.nothing_was_touched();
     let id = rig.sim.container_id("default/old-0/app#0").unwrap();
     let why = rig.get(&format!("/api/v1/explain/{id}")).await.json();
@@ -175,7 +175,7 @@ async fn a_kubelet_that_shows_only_its_static_pods_proves_nothing_of_the_others(
         .pods(LITTER, |number| nodes::deleted(number, LITTER));
     let rig = Rig::start(node, kubelet.config()).await;
     kubelet.tell(&rig.sim.pods_json());
-    assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+    assert_eq!(rig.gc("").await["outcome"], "partial");
     rig.nothing_was_touched();
     assert_eq!(status(&rig).await["known"], true);
 }
@@ -192,6 +192,12 @@ async fn a_list_that_lacks_a_pod_which_lives_here_removes_nothing() {
     assert_eq!(items.len(), 1);
     kubelet.tell(&partial.to_string());
     keeps_all(&rig, "the list is incomplete").await;
+    let page = rig.metrics().await;
+    page.is(r#"crisweep_collector_success{collector="pods"}"#, 0.0);
+    page.is(
+        r#"crisweep_pod_source_info{source="kubelet",state="incomplete"}"#,
+        1.0,
+    );
     kubelet.tell(&whole.to_string());
     cleans(&rig, "kubelet").await;
 }
@@ -212,7 +218,7 @@ async fn after_a_restart_of_the_kubelet_settling_begins_anew() {
     fails(&rig, "the kubelet cannot answer").await;
     // As kubelets do: at first nothing, then everything.
     kubelet.tell(r#"{"kind":"PodList","metadata":{},"items":[]}"#);
-    assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+    assert_eq!(rig.gc("").await["outcome"], "partial");
     rig.nothing_was_touched();
     kubelet.tell(&pods);
     // The empty list is believed sooner than what names API pods anew.

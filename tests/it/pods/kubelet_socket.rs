@@ -97,6 +97,7 @@ async fn out_of_sync_settling_begins_anew() {
             "kubelet_socket": path,
             "settle": "1h",
         },
+        "gc": { "deadline": "4s" },
     });
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
     kubelet.tell(answer(&rig.sim));

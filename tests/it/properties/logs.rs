@@ -273,6 +273,7 @@ fn forgeries(snapshot: &Snapshot, kept: &Kept) -> Vec<Removal> {
             reason: *reason,
             detail: String::new(),
             expected: expected.clone(),
+            outdone_by: Vec::new(),
         })
         .collect()
 }

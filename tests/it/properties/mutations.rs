@@ -29,6 +29,7 @@ pub(super) fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
         reason,
         detail: String::new(),
         expected,
+        outdone_by: Vec::new(),
     }
 }
 

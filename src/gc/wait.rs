@@ -1,0 +1,102 @@
+//! What stays only for a time: after how long it goes. Finds it by planning on the same node, later.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::plan::summarize;
+use super::{Policy, Target};
+use crate::model::Snapshot;
+
+/// How exactly the time is found, as a share of the longest that there is to wait.
+const STEPS: u32 = 64;
+
+/// Returns after how long everything of a target goes that `pods.quiet`, `pods.settle` or a `min_age`
+/// keeps now; `None` if they keep nothing.
+pub fn kept_for_a_time(snapshot: &Snapshot, policy: &Policy, target: Target) -> Option<Duration> {
+    let of_pods = policy.pods.quiet.max(policy.pods.settle);
+    let longest = match target {
+        Target::Containers => of_pods.max(policy.containers.min_age),
+        Target::Sandboxes => of_pods.max(policy.sandboxes.min_age),
+        // Logs and images follow what they belong to; their own ages are no reason to come back.
+        Target::Logs | Target::Images => return None,
+    };
+    // A pod's containers hold its sandbox.
+    let targets = match target {
+        Target::Sandboxes => [Target::Containers, target].into(),
+        Target::Containers | Target::Logs | Target::Images => [target].into(),
+    };
+    soonest(snapshot, policy, &targets, longest)
+}
+
+/// Returns after how long everything goes that `pods.quiet` keeps now; `None` if it keeps nothing, or
+/// if time alone does not help.
+pub fn kept_for_quiet(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    targets: &BTreeSet<Target>,
+) -> Option<Duration> {
+    let mut loud = policy.clone();
+    loud.pods.quiet = Duration::ZERO;
+    let quiet = policy.pods.quiet;
+    if removable(snapshot, &loud, targets, quiet)
+        <= removable(snapshot, policy, targets, Duration::ZERO)
+    {
+        return None;
+    }
+    soonest(snapshot, policy, targets, quiet)
+}
+
+fn soonest(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    targets: &BTreeSet<Target>,
+    longest: Duration,
+) -> Option<Duration> {
+    let all = removable(snapshot, policy, targets, longest);
+    if longest.is_zero() || all <= removable(snapshot, policy, targets, Duration::ZERO) {
+        return None;
+    }
+    let step = longest / STEPS;
+    let (mut too_soon, mut enough) = (Duration::ZERO, longest);
+    while enough.saturating_sub(too_soon) > step {
+        let between = too_soon.saturating_add(enough.saturating_sub(too_soon) / 2);
+        if removable(snapshot, policy, targets, between) >= all {
+            enough = between;
+        } else {
+            too_soon = between;
+        }
+    }
+    Some(enough)
+}
+
+/// Counts what would go from the same node so much later.
+fn removable(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    targets: &BTreeSet<Target>,
+    later: Duration,
+) -> usize {
+    let mut snapshot = snapshot.clone();
+    let now = snapshot.taken_at;
+    snapshot.taken_at = now.saturating_add(later).unwrap_or(now);
+    // What a list over its limit keeps, it keeps then too; so does quarantine.
+    if let Some(outage) = snapshot
+        .outage
+        .as_mut()
+        .filter(|outage| outage.last_seen >= now)
+    {
+        outage.last_seen = snapshot.taken_at;
+    }
+    for until in snapshot
+        .quarantine
+        .values_mut()
+        .filter(|until| **until > now)
+    {
+        *until = Timestamp::MAX;
+    }
+    let summary = summarize(&snapshot, policy, targets);
+    let counts = summary.values().flat_map(|summary| summary.remove.values());
+    counts.sum()
+}

@@ -1,0 +1,53 @@
+//! What stays for want of pod knowledge alone: objects of unknown pods that would go if their pods were
+//! known to be over. A pass that leaves such behind has not done what it was asked for, and says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::containers::at_least;
+use super::knowledge::{Knowledge, is_never_told};
+use super::logs::{self, LogObject};
+use super::plan::removable_of_unknown;
+use super::{KeepReason, Policy, Target, Verdict};
+use crate::model::{Snapshot, pod_uid_of};
+
+/// Counts, by target, what goes as soon as its pod is known to be over.
+pub fn kept_for_want(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    targets: &BTreeSet<Target>,
+) -> BTreeMap<Target, usize> {
+    let known = Knowledge::of(snapshot, policy);
+    // They would be quiet in time.
+    let mut supposed = policy.clone();
+    supposed.pods.quiet = Duration::ZERO;
+    let supposition = Knowledge::of(snapshot, policy).with_the_quiet_unknown_deleted();
+    let now = removable_of_unknown(snapshot, &supposed, &known, &known, targets);
+    let then = removable_of_unknown(snapshot, &supposed, &supposition, &known, targets);
+    let more = then.into_iter().filter_map(|(target, count)| {
+        let more = count.saturating_sub(now.get(&target).copied().unwrap_or_default());
+        (more > 0).then_some((target, more))
+    });
+    let dirs = targets
+        .contains(&Target::Logs)
+        .then(|| dirs(snapshot, policy, &known));
+    let dirs = dirs.filter(|count| *count > 0);
+    more.chain(dirs.map(|count| (Target::Logs, count)))
+        .collect()
+}
+
+/// Counts the log directories, old enough, of pods of which the runtime has nothing.
+fn dirs(snapshot: &Snapshot, policy: &Policy, known: &Knowledge<'_>) -> usize {
+    if !policy.logs.enabled || !snapshot.seen.is_all() {
+        return 0;
+    }
+    let mut count = 0;
+    logs::judge(snapshot, policy, known, &BTreeSet::new(), |log, verdict| {
+        let LogObject::Dir(dir) = log else { return };
+        let told = pod_uid_of(&dir.name).is_some_and(|uid| !is_never_told(snapshot, &uid));
+        let old = at_least(snapshot.age(dir.modified_at), policy.logs.grace);
+        let unknown = verdict == Verdict::Keep(KeepReason::PodsUnknown);
+        count += usize::from(told && old && unknown);
+    });
+    count
+}

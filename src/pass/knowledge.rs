@@ -1,0 +1,143 @@
+//! What a pass knows of the pods: it waits for a source that settles, names what it knew, and says what
+//! it had to leave because it did not know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Run;
+use super::end::End;
+use crate::gc::knowledge::{Knowledge, SourceState};
+use crate::gc::{self, Target};
+use crate::model::{Pods, PodsUnknown};
+use crate::observe::Look;
+use crate::report::{Cause, PodsReport};
+
+/// How often a pass waits for a source that settles anew each time, because it fails in between.
+const SETTLING_WAITS_MAX: usize = 3;
+
+impl Run<'_> {
+    /// Looks; where the pod source has not settled, waits until it may have and looks anew.
+    pub(super) async fn first_look(
+        &mut self,
+        targets: &BTreeSet<Target>,
+    ) -> Result<Arc<Look>, End> {
+        let mut look = self.look().await?;
+        let asks_for_pods = targets.iter().any(|target| *target != Target::Images);
+        for _ in 0..SETTLING_WAITS_MAX {
+            let settling = look.pods == Pods::Unknown(PodsUnknown::Settling);
+            if !asks_for_pods || !settling {
+                break;
+            }
+            let wait = self.runner.observer.unsettled_for().await;
+            let seconds = wait.as_secs_f64();
+            let line = format!("waiting {seconds:.0} s for the pod source to settle (pods.settle)");
+            tracing::info!(pass.id = %self.record.id(), seconds, "waiting for the pod source to settle");
+            self.record.line(line);
+            self.rest(wait).await;
+            if let Err(end) = self.not_stopped() {
+                self.tell_knowledge(&look, targets);
+                return Err(end);
+            }
+            look = self.look().await?;
+        }
+        Ok(look)
+    }
+
+    /// Waits for the pods that are over and have not been so for long enough: who types the command wants it
+    /// done in one go.
+    pub(super) async fn wait_for_quiet(
+        &mut self,
+        targets: &BTreeSet<Target>,
+        look: &mut Arc<Look>,
+    ) -> Result<(), End> {
+        if self.record.pass().trigger.cause != Cause::Command {
+            return Ok(());
+        }
+        let Some(wait) = self.quiet_wait(look, targets) else {
+            return Ok(());
+        };
+        let seconds = wait.as_secs_f64();
+        tracing::info!(pass.id = %self.record.id(), seconds, "waiting for pods to be quiet");
+        self.record.line(format!(
+            "waiting {seconds:.0} s until pods that are over have been seen so for pods.quiet"
+        ));
+        self.rest(wait).await;
+        self.not_stopped()?;
+        *look = self.look_again().await?;
+        Ok(())
+    }
+
+    /// Tells a dry run how long a pass would wait.
+    pub(super) fn tell_quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) {
+        if let Some(wait) = self.quiet_wait(look, targets) {
+            let seconds = wait.as_secs_f64();
+            self.record.line(format!(
+                "more would go in {seconds:.0} s: pods that are over must have been seen so for pods.quiet"
+            ));
+        }
+    }
+
+    /// Says after how long another pass, if this one came by itself, would find more to take: what `quiet`,
+    /// `settle` and `min_age` keep goes then.
+    pub(super) fn due_again(&self, look: &Look) -> BTreeMap<Target, Duration> {
+        let pass = self.record.pass();
+        let snapshot = look.snapshot(self.runner.next_tries(look.taken_at));
+        let Ok(snapshot) = snapshot else {
+            return BTreeMap::new();
+        };
+        let targets = pass.target_set().into_iter();
+        targets
+            .filter(|_| pass.trigger.cause.is_automatic() && !pass.trigger.follow_up)
+            .filter_map(|it| Some((it, gc::kept_for_a_time(&snapshot, &self.policy, it)?)))
+            .collect()
+    }
+
+    fn quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) -> Option<Duration> {
+        let snapshot = look.snapshot(self.runner.next_tries(look.taken_at)).ok()?;
+        gc::kept_for_quiet(&snapshot, &self.policy, targets)
+    }
+
+    /// Names what is known of the pods, and what stays only because not enough is.
+    pub(super) fn tell_knowledge(&mut self, look: &Look, targets: &BTreeSet<Target>) {
+        let Ok(snapshot) = look.snapshot(self.runner.next_tries(look.taken_at)) else {
+            return;
+        };
+        let policy = &self.policy;
+        let knowledge = Knowledge::of(&snapshot, policy);
+        let (state, doubt) = (knowledge.source_state(), knowledge.source_doubt());
+        self.record.update(|pass| {
+            pass.pods = Some(PodsReport {
+                source: look.pod_origin.source.label().to_owned(),
+                state: state.label().to_owned(),
+                detail: doubt.clone(),
+            });
+        });
+        let why = doubt
+            .as_deref()
+            .unwrap_or("the pod source does not vouch for pods of their kind");
+        let remedy = remedy(state);
+        for (target, count) in gc::kept_for_want(&snapshot, policy, targets) {
+            let text = format!("{count} stay because their pods may not be over: {why}; {remedy}");
+            self.ignorant = true;
+            let error = format!("{target}: {text}");
+            if !self.record.pass().errors.contains(&error) {
+                tracing::warn!(pass.id = %self.record.id(), target = target.label(), count, why, "pods unknown");
+                self.record.error(error);
+            }
+        }
+    }
+}
+
+/// What the person on call can do about it.
+fn remedy(state: SourceState) -> &'static str {
+    match state {
+        SourceState::None => {
+            "name a source (pods.source, docs/pods.md), or pass assume_finished_after to POST /gc"
+        }
+        SourceState::Settling => "ask for another pass when it has",
+        SourceState::Failed => "mend it, or pass assume_finished_after to POST /gc",
+        SourceState::Incomplete => "ask the source why it does not list that pod",
+        SourceState::Known => "another source may (docs/pods.md)",
+    }
+}

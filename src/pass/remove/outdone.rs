@@ -1,0 +1,68 @@
+//! Whether a record that newer ones outdo is still outdone: somebody else may have removed those since
+//! the look, and then it is the only one that the kubelet finds.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::OnceCell;
+
+use crate::cri;
+use crate::gc::{Removal, Target};
+use crate::model::{ContainerId, PodSandboxId, Text};
+
+/// What the runtime said of the newer records: each is asked about once in a batch, however many
+/// others it outdoes.
+#[derive(Debug, Default)]
+pub(super) struct Outdone(Mutex<BTreeMap<Text, Asked>>);
+
+#[derive(Clone, Debug)]
+struct Asked {
+    batch: u64,
+    is_there: Arc<OnceCell<bool>>,
+}
+
+impl Outdone {
+    /// Asks whether every record that outdoes this one is there.
+    pub(super) async fn is_certain(
+        &self,
+        client: &cri::Client,
+        removal: &Removal,
+        batch: u64,
+    ) -> Result<bool, cri::Error> {
+        for id in &removal.outdone_by {
+            let answer = self.answer(id, batch);
+            let ask = || is_there(client, removal.subject.target, id);
+            let is_there: bool = *answer.get_or_try_init(ask).await?;
+            if !is_there {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn answer(&self, id: &Text, batch: u64) -> Arc<OnceCell<bool>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What batches before this one were told is old.
+        all.retain(|_, asked| asked.batch == batch);
+        let asked = all.entry(id.clone()).or_insert_with(|| Asked {
+            batch,
+            is_there: Arc::default(),
+        });
+        Arc::clone(&asked.is_there)
+    }
+}
+
+async fn is_there(client: &cri::Client, target: Target, id: &Text) -> Result<bool, cri::Error> {
+    match target {
+        Target::Containers => match ContainerId::new(id.clone()) {
+            Some(id) => Ok(client.container_status(&id).await?.is_some()),
+            None => Ok(false),
+        },
+        Target::Sandboxes => match PodSandboxId::new(id.clone()) {
+            Some(id) => Ok(client.sandbox_status(&id).await?.is_some()),
+            None => Ok(false),
+        },
+        // Nothing outdoes a log or an image.
+        Target::Logs | Target::Images => Ok(true),
+    }
+}

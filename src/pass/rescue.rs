@@ -1,0 +1,234 @@
+//! Rescue before cleaning. While a list is over its limit the kubelet is blind, and it wakes in the second
+//! in which the list fits: with ends of pods that it has not synced. So first goes what it surely knows
+//! of, then the pass rests while the kubelet catches up, and only then it cleans by the normal rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Run;
+use super::end::End;
+use crate::gc::{PodKnowledge, Target};
+use crate::model::{PodSourceKind, PodUid};
+use crate::observe::{Look, Weight};
+
+/// How long the kubelet has to relist and to sync once the lists fit; with a shorter `pods.quiet`, that.
+const REST: Duration = Duration::from_secs(15);
+/// A list fits well below its limit, so that the next pods do not fill it at once.
+const FITS_PERCENT: u64 = 90;
+/// How often pods are chosen whose removal is a risk.
+const RISKS_MAX: usize = 10;
+
+impl Run<'_> {
+    /// Makes the kubelet's lists fit, if they do not. Says whether they do.
+    pub(super) async fn rescue(
+        &mut self,
+        targets: &BTreeSet<Target>,
+        look: &mut Arc<Look>,
+    ) -> Result<bool, End> {
+        let lists = [Target::Containers, Target::Sandboxes];
+        let lists: BTreeSet<Target> = lists
+            .into_iter()
+            .filter(|it| targets.contains(it))
+            .collect();
+        let quiet = self.policy.pods.quiet;
+        if lists.is_empty() || quiet.is_zero() || !is_over(look) {
+            return Ok(true);
+        }
+        let line =
+            "a list is over the kubelet's limit: what the kubelet surely knows of goes first";
+        tracing::warn!(pass.id = %self.record.id(), "{line}");
+        self.record.line(line.to_owned());
+        self.clean_lists(&lists, look).await?;
+        if is_over(look) {
+            self.risk(&lists, look).await?;
+        }
+        if is_over(look) {
+            self.complain_of_lists(&lists, look);
+            return Ok(false);
+        }
+        self.let_the_kubelet_sync(REST.min(quiet)).await?;
+        *look = self.look_again().await?;
+        Ok(true)
+    }
+
+    async fn clean_lists(
+        &mut self,
+        lists: &BTreeSet<Target>,
+        look: &mut Arc<Look>,
+    ) -> Result<(), End> {
+        for target in lists {
+            self.begin(*target);
+            if self.clean(*target, look).await? {
+                *look = self.look_again().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn let_the_kubelet_sync(&mut self, rest: Duration) -> Result<(), End> {
+        let seconds = rest.as_secs_f64();
+        self.record.line(format!(
+            "the lists fit; waiting {seconds:.0} s for the kubelet to list and to sync its pods"
+        ));
+        tracing::info!(pass.id = %self.record.id(), seconds, "the lists fit; the kubelet may sync");
+        self.rest(rest).await;
+        self.not_stopped()
+    }
+
+    /// Takes pods that the API server says are over, oldest exit first, until the lists fit: a kubelet that
+    /// has not synced their end runs them again, but one that stays blind loses the node.
+    async fn risk(&mut self, lists: &BTreeSet<Target>, look: &mut Arc<Look>) -> Result<(), End> {
+        let mut risked: BTreeSet<PodUid> = BTreeSet::new();
+        let quiet = self.policy.pods.quiet;
+        let mut result = Ok(());
+        for _ in 0..RISKS_MAX {
+            self.policy.pods.quiet = Duration::ZERO;
+            let pods = match self.oldest_until_it_fits(lists, look) {
+                Ok(pods) => pods,
+                Err(end) => {
+                    result = Err(end);
+                    break;
+                }
+            };
+            if pods.is_subset(&risked) {
+                break;
+            }
+            risked.extend(pods.iter().cloned());
+            self.scope = Some(pods);
+            result = self.clean_lists(lists, look).await;
+            self.scope = None;
+            if result.is_err() {
+                break;
+            }
+        }
+        self.policy.pods.quiet = quiet;
+        if !risked.is_empty() {
+            let count = risked.len();
+            tracing::warn!(pass.id = %self.record.id(), count, "pods went whose end the kubelet may not know");
+            self.record.error(format!(
+                "risked: nothing else made the lists fit, so the records of {count} finished or deleted pods went \
+                 whose end the kubelet may not have synced; it may have run them again"
+            ));
+        }
+        result
+    }
+
+    /// Returns the pods, oldest exit first, whose records are enough for the lists to fit.
+    fn oldest_until_it_fits(
+        &self,
+        lists: &BTreeSet<Target>,
+        look: &Look,
+    ) -> Result<BTreeSet<PodUid>, End> {
+        if look.pod_origin.source != PodSourceKind::ApiServer {
+            return Ok(BTreeSet::new());
+        }
+        let plan = self.plan(look, lists)?;
+        let mut pods: BTreeMap<&PodUid, (u64, u64)> = BTreeMap::new();
+        for removal in &plan.removals {
+            let subject = &removal.subject;
+            let over = matches!(
+                subject.pod_state,
+                PodKnowledge::Deleted | PodKnowledge::Terminated
+            );
+            let Some(pod) = subject.pod.as_ref().filter(|_| over) else {
+                continue;
+            };
+            let (containers, sandboxes) = pods.entry(&pod.uid).or_default();
+            match subject.target {
+                Target::Containers => *containers += 1,
+                Target::Sandboxes => *sandboxes += 1,
+                Target::Logs | Target::Images => {}
+            }
+        }
+        let exits = last_exits(look);
+        let mut pods: Vec<(&PodUid, (u64, u64))> = pods.into_iter().collect();
+        pods.sort_by_key(|(uid, _)| exits.get(uid).copied().unwrap_or(Timestamp::MAX));
+        let weights = look.weights();
+        let rows = |count: Option<usize>| count.and_then(|it| u64::try_from(it).ok()).unwrap_or(0);
+        let of_containers = rows(look.containers.as_ref().ok().map(|it| it.rows.len()));
+        let of_sandboxes = rows(look.sandboxes.as_ref().ok().map(|it| it.rows.len()));
+        let mut wanted = (
+            surplus(weights.containers, of_containers),
+            surplus(weights.sandboxes, of_sandboxes),
+        );
+        let mut chosen = BTreeSet::new();
+        for (uid, (containers, sandboxes)) in pods {
+            let helps = wanted.0 > 0 && containers > 0 || wanted.1 > 0 && sandboxes > 0;
+            if helps {
+                wanted.0 = wanted.0.saturating_sub(containers);
+                wanted.1 = wanted.1.saturating_sub(sandboxes);
+                chosen.insert(uid.clone());
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn complain_of_lists(&mut self, lists: &BTreeSet<Target>, look: &Look) {
+        let weights = look.weights();
+        for (target, weight) in [
+            (Target::Containers, weights.containers),
+            (Target::Sandboxes, weights.sandboxes),
+        ] {
+            if lists.contains(&target) && weight.is_over() == Some(true) {
+                let bytes = weight.bytes.unwrap_or(0);
+                let limit = weight.limit_bytes;
+                self.complain(
+                    target,
+                    &format!(
+                        "the list is still over its limit ({bytes} of {limit} bytes): the rest stays until the kubelet \
+                         can list, or until the API server confirms which pods are over (pods.source)"
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// A list that the kubelet needs is over its limit.
+fn is_over(look: &Look) -> bool {
+    let weights = look.weights();
+    [weights.containers, weights.sandboxes]
+        .iter()
+        .any(|weight| weight.is_over() == Some(true))
+}
+
+/// How many of a list's rows are too many, by their mean weight.
+fn surplus(weight: Weight, rows: u64) -> u64 {
+    let bytes = weight.bytes.unwrap_or(0);
+    let fits = weight.limit_bytes / 100 * FITS_PERCENT;
+    let mean = (bytes / rows.max(1)).max(1);
+    bytes.saturating_sub(fits).div_ceil(mean)
+}
+
+fn last_exits(look: &Look) -> BTreeMap<&PodUid, Timestamp> {
+    let mut exits: BTreeMap<&PodUid, Timestamp> =
+        look.last_exits.iter().map(|(uid, at)| (uid, *at)).collect();
+    let containers = look.containers.iter().flat_map(|list| list.rows.iter());
+    for container in containers {
+        if let (Some(pod), Some(at)) = (&container.pod, container.finished_at) {
+            let last = exits.entry(&pod.uid).or_insert(at);
+            *last = at.max(*last);
+        }
+    }
+    exits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_rows_go_that_a_list_is_below_nine_tenths_of_its_limit() {
+        let weight = |bytes| Weight {
+            bytes: Some(bytes),
+            limit_bytes: 1_000,
+        };
+        assert_eq!(surplus(weight(900), 9), 0);
+        assert_eq!(surplus(weight(901), 9), 1);
+        assert_eq!(surplus(weight(1_500), 15), 6);
+        assert_eq!(surplus(weight(0), 0), 0);
+    }
+}

@@ -1,0 +1,197 @@
+//! A kubelet that learns late of what ended: the newest records of a pod wait until it surely knows.
+
+use crisweep::sim::{LateKubelet, Node, NodeBuilder, Options, PodSpec, hours, seconds};
+use serde_json::{Value, json};
+
+use crate::alerts::hook::{asks, pass_of, sent};
+use crate::pods::api_server::{ApiServer, answer};
+use crate::support::{Rig, nodes, until};
+
+/// What a list of the node may weigh: about thirty containers, or twenty sandboxes.
+const LIMIT_BYTES: usize = 30_000;
+
+/// A runtime whose kubelet takes so long after the lists fit to sync what ended.
+fn late(relist_seconds: u64) -> Options {
+    Options {
+        send_limit_bytes: LIMIT_BYTES,
+        late_kubelet: Some(LateKubelet {
+            list_limit_bytes: LIMIT_BYTES,
+            relist: seconds(relist_seconds),
+        }),
+        ..Options::default()
+    }
+}
+
+/// Ended just now, as far as a kubelet that syncs late does not know.
+fn ended(name: &str) -> PodSpec {
+    PodSpec::new(name).exited("app", 0, seconds(5)).unsynced()
+}
+
+/// A deleted pod whose ten containers ended long ago.
+fn old(number: usize) -> PodSpec {
+    (0..10).fold(
+        PodSpec::new(&format!("old-{number}")).deleted(),
+        |pod, name| pod.exited(&format!("c{name}"), 0, hours(3)),
+    )
+}
+
+/// Lists over the limit, by what ended long ago; beside it finished and deleted pods of just now.
+fn over_the_limit() -> Node {
+    nodes::healthy()
+        .pods(6, old)
+        .pods(3, |n| ended(&format!("job-{n}")).succeeded())
+        .pods(3, |n| ended(&format!("gone-{n}")).deleted())
+        .build()
+}
+
+fn changes(quiet: &str) -> Value {
+    json!({
+        "pods": { "quiet": quiet },
+        "policy": {
+            "containers": { "min_age": "0s", "max_dead": 0 },
+            "sandboxes": { "min_age": "0s", "max_dead": 0 },
+        },
+    })
+}
+
+fn merged(mut base: Value, other: &Value) -> Value {
+    for (section, values) in other.as_object().unwrap() {
+        for (key, value) in values.as_object().unwrap() {
+            base[section][key] = value.clone();
+        }
+    }
+    base
+}
+
+#[tokio::test]
+async fn a_pod_whose_end_the_kubelet_has_yet_to_sync_does_not_run_again() {
+    let rig = Rig::with(over_the_limit(), late(1), changes("3s")).await;
+    let pass = rig.gc("").await;
+    // The rig asserts that nothing ran a second time.
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(
+        (rig.exited_containers(), rig.dead_sandboxes()),
+        (0, 0),
+        "{pass:#}"
+    );
+    let report = &pass["targets"]["containers"];
+    assert_eq!(
+        (&report["planned"], &report["removed"]),
+        (&json!(66), &json!(66))
+    );
+    assert_eq!(rig.logged("the lists fit; the kubelet may sync").len(), 1);
+}
+
+#[tokio::test]
+async fn on_lists_that_fit_the_newest_record_waits_until_the_pod_was_seen_over() {
+    let node = nodes::healthy()
+        .pods(3, |n| {
+            ended(&format!("job-{n}"))
+                .exited("app", 1, seconds(5))
+                .succeeded()
+        })
+        .pods(3, |n| {
+            ended(&format!("gone-{n}"))
+                .exited("app", 1, seconds(5))
+                .deleted()
+        });
+    let rig = Rig::with(node.build(), late(1), changes("8s")).await;
+    let pass = rig.gc("").await;
+    let report = &pass["targets"]["containers"];
+    assert_eq!(
+        (&report["removed"], &report["kept"]["too-young"]),
+        (&json!(6), &json!(6)),
+        "{pass:#}"
+    );
+    until("the rest was seen over for long enough", || async {
+        rig.gc("").await;
+        (rig.exited_containers() + rig.dead_sandboxes() == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_alert_whose_pass_kept_something_for_a_time_gets_one_pass_more() {
+    let node = nodes::healthy().pods(3, |n| ended(&format!("gone-{n}")).deleted());
+    let rig = Rig::with(node.build(), late(1), changes("8s")).await;
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let first = rig.finished(&pass_of(&body)).await;
+    assert_eq!(
+        first["targets"]["containers"]["kept"]["too-young"], 3,
+        "{first:#}"
+    );
+    until("the pass that follows has cleaned", || async {
+        (rig.exited_containers() + rig.dead_sandboxes() == 0).then_some(())
+    })
+    .await;
+    let passes = rig.passes().await;
+    assert_eq!(passes.len(), 2);
+    let follow_up = rig.finished(passes[0]["id"].as_str().unwrap()).await;
+    assert_eq!(follow_up["trigger"]["cause"], "alert", "{follow_up:#}");
+    assert_eq!(follow_up["trigger"]["follow_up"], true);
+}
+
+#[tokio::test]
+async fn what_ended_long_ago_goes_at_once() {
+    let rig = Rig::start(nodes::litter(3), changes("1m")).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_rest_after_the_rescue() {
+    let node = nodes::healthy().pods(6, old).build();
+    let rig = Rig::with(node, late(1), changes("10m")).await;
+    let id = rig.begin_gc("").await;
+    until("the pass rests", || async {
+        rig.logged("the lists fit; the kubelet may sync").pop()
+    })
+    .await;
+    rig.delete(&format!("/api/v1/passes/{id}")).await;
+    assert_eq!(rig.finished(&id).await["outcome"], "aborted");
+}
+
+/// Nothing on the node ended long ago.
+fn all_of_just_now() -> Node {
+    NodeBuilder::new()
+        .pod(PodSpec::new("web").running("app", 0))
+        .pods(40, |n| ended(&format!("gone-{n:02}")).deleted())
+        .build()
+}
+
+#[tokio::test]
+async fn what_the_kubelet_may_not_know_stays_where_no_api_server_confirms_it() {
+    let rig = Rig::with(all_of_just_now(), late(1), changes("1m")).await;
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    assert!(
+        pass["errors"].to_string().contains("still over its limit"),
+        "{pass:#}"
+    );
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn what_the_api_server_confirms_goes_until_the_lists_fit_and_the_report_says_so() {
+    let api_server = ApiServer::start().await;
+    let settings = merged(api_server.config("api-server"), &changes("1h"));
+    let options = Options {
+        // Nothing else helps, so the kubelet is not modelled here: it runs some of them again.
+        late_kubelet: None,
+        ..late(1)
+    };
+    let rig = Rig::with(all_of_just_now(), options, settings).await;
+    api_server.tell(&answer(&rig.sim));
+    let id = rig.begin_gc("target=containers&target=sandboxes").await;
+    until("the pass rests", || async {
+        rig.logged("the lists fit; the kubelet may sync").pop()
+    })
+    .await;
+    let left = rig.exited_containers();
+    assert!((10..30).contains(&left), "{left}");
+    rig.delete(&format!("/api/v1/passes/{id}")).await;
+    let pass = rig.finished(&id).await;
+    assert!(pass["errors"].to_string().contains("risked"), "{pass:#}");
+    assert_eq!(pass["pods"]["source"], "api-server");
+}
