@@ -46,7 +46,7 @@ async fn a_removal_that_was_lost_with_the_runtime_counts_for_max_removals() {
 }
 
 #[tokio::test]
-async fn the_deadline_ends_a_pass_between_batches() {
+async fn the_deadline_ends_a_pass_in_the_middle_of_a_batch_too() {
     let changes = json!({ "gc": { "deadline": "2s", "batch_size": 2, "max_concurrency": 1 } });
     let rig = Rig::start(nodes::litter(60), changes).await;
     rig.sim.set_disk(Disk {
@@ -57,7 +57,7 @@ async fn the_deadline_ends_a_pass_between_batches() {
     assert_eq!(pass["outcome"], "partial");
     assert!(pass["errors"].to_string().contains("gc.deadline"), "{pass}");
     let removed = pass["targets"]["containers"]["removed"].as_u64().unwrap();
-    assert!((1..60).contains(&removed) && removed % 2 == 0, "{removed}");
+    assert!((1..60).contains(&removed), "{removed}");
 }
 
 #[tokio::test]
