@@ -452,7 +452,7 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
     let mut timings = Timings::default();
     // The log roots before the runtime: a directory made in between must not look like an orphan's.
     let (runtime, mut logs) = tokio::join!(
-        timed(&mut timings.runtime, version(client)),
+        timed(&mut timings.runtime, ask::version(client)),
         inner.scanner.scan(&mut timings.logs),
     );
     // A runtime that does not even say who it is would make every further call wait its deadline.
@@ -509,14 +509,5 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
         exits_unknown: asked.exits_unknown,
         last_exits: memory.statuses.last_exits().clone(),
         timings,
-    }
-}
-
-/// Asks twice where the first call only finds out that the old connection is dead: a runtime that
-/// was restarted long ago must not look down to the first who asks.
-async fn version(client: &cri::Client) -> Part<cri::Version> {
-    match client.version().await {
-        Err(cri::Error::Unreachable { .. }) => client.version().await,
-        answer => answer,
     }
 }

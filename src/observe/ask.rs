@@ -3,6 +3,7 @@
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
+use super::Part;
 use crate::cri;
 
 /// Status calls in flight: enough to hide the round trip, too few to burden a sick runtime.
@@ -46,5 +47,14 @@ pub(super) async fn each<Id, T, F>(
             }
             Err(_refused) => {}
         }
+    }
+}
+
+/// Asks twice where the first call only finds out that the old connection is dead: a runtime that
+/// was restarted long ago must not look down to the first who asks.
+pub(super) async fn version(client: &cri::Client) -> Part<cri::Version> {
+    match client.version().await {
+        Err(cri::Error::Unreachable { .. }) => client.version().await,
+        answer => answer,
     }
 }
