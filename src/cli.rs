@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Overrides, parse_duration};
-use crate::gc::{Target, Targets};
+use crate::gc::gate::Options;
+use crate::gc::{Limit, Target, Targets};
 
 /// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused
 /// images), safely, and says why each goes or stays.
@@ -126,9 +127,22 @@ pub struct PassArgs {
     /// than this; 0 is never [default: `pods.assume_finished_after`]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub assume_finished_after: Option<Duration>,
+    /// Dead containers, and dead sandboxes, that stay on the node; below 0 is no limit
+    /// [default: `policy.containers.max_dead`, `policy.sandboxes.max_dead`]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub max_dead: Option<i64>,
 }
 
 impl PassArgs {
+    /// Returns what they ask for. Only the service's caller can pass the circuit breaker (`force`).
+    pub fn options(&self) -> Options {
+        Options {
+            assume_finished_after: self.assume_finished_after,
+            max_dead: self.max_dead.map(Limit::from_config),
+            ..Options::default()
+        }
+    }
+
     /// Returns the targets asked for; all if none was named.
     pub fn targets(&self) -> BTreeSet<Target> {
         if self.targets.is_empty() {
@@ -218,7 +232,8 @@ mod tests {
 
     #[test]
     fn gc_takes_its_bounds() {
-        let line = "gc --dry-run --max-removals 7 --assume-finished-after 1h --output json";
+        let line =
+            "gc --dry-run --max-removals 7 --assume-finished-after 1h --max-dead -1 --output json";
         let Some(Command::Gc(args)) = parse(line).unwrap().command else {
             panic!("{line}")
         };
@@ -228,6 +243,7 @@ mod tests {
             args.pass.assume_finished_after,
             Some(Duration::from_secs(3600))
         );
+        assert_eq!(args.pass.options().max_dead, Some(Limit::None));
         assert_eq!(args.pass.output, Output::Json);
     }
 

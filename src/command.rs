@@ -34,9 +34,7 @@ const AGES_PATIENCE: Duration = Duration::from_secs(2);
 /// If the runtime is not found or does not answer.
 pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyhow::Result<bool> {
     let mut rules = app::rules(&config);
-    if let Some(after) = args.pass.assume_finished_after {
-        rules.policy.assume_finished_after = (!after.is_zero()).then_some(after);
-    }
+    args.pass.options().apply_to(&mut rules.policy);
     let runner = app::runner(&config, flag).await?;
     read_ages(&config, &runner).await;
     let look = settled_look(&runner).await?;
@@ -91,9 +89,7 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
         options: Options {
             dry_run: args.dry_run,
             max_removals: args.max_removals,
-            assume_finished_after: args.pass.assume_finished_after,
-            // Only what the service's caller says in so many words passes the circuit breaker.
-            force: false,
+            ..args.pass.options()
         },
         alert: None,
     };

@@ -22,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 pub use image_names::{ImageMatcher, repository_leaf};
-pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images};
+pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};
 pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
     link_name, log_dir_name, pod_uid_of,

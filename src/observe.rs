@@ -6,6 +6,7 @@
 mod ages;
 mod ask;
 mod asked;
+mod claims;
 mod filesystems;
 mod images;
 mod logs;
@@ -31,13 +32,14 @@ use crate::cri;
 use crate::logs::Roots;
 use crate::memory;
 use crate::model::{
-    Container, Coverage, Filesystem, Image, Images, Logs, Outage, PodHistory, PodOrigin,
-    PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows, Seen, Snapshot,
+    Container, Coverage, Filesystem, FilesystemUsage, Image, Images, Logs, Outage, PodHistory,
+    PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows, Seen, Snapshot,
 };
 use crate::pods::PodSource;
 use crate::report::NodeFigures;
 use crate::state::{Ages, Journal};
 use ages::AgeBook;
+use claims::Claims;
 use filesystems::Statvfs;
 use logs::Scanner;
 use outage::Outages;
@@ -251,6 +253,7 @@ struct Inner {
     /// The pod source that the next look takes over.
     next_pods: Mutex<Option<PodSource>>,
     ages: Mutex<AgeBook>,
+    claims: Claims,
 }
 
 /// What one look hands to the next; locked while a look is under way.
@@ -295,6 +298,7 @@ impl Observer {
                 memory,
                 next_pods: Mutex::default(),
                 ages,
+                claims: Claims::default(),
             }),
         }
     }
@@ -313,6 +317,12 @@ impl Observer {
     /// Saves the image ages that are not saved yet; to be called at the end.
     pub fn save_ages(&self) {
         self.inner.ages().save();
+    }
+
+    /// Measures the images' file system, without a whole look.
+    pub async fn image_filesystem(&self) -> Option<FilesystemUsage> {
+        let measured = self.inner.statvfs.ask(&self.inner.client).await;
+        measured.ok()?.image.first()?.usage
     }
 
     /// Returns the latest look, whatever its age.

@@ -16,6 +16,7 @@ pub mod pressure;
 mod queue;
 mod remove;
 mod rescue;
+mod room;
 mod stops;
 mod tally;
 mod tell;
@@ -116,9 +117,7 @@ impl Runner {
         mut rules: Rules,
         shutdown: &CancellationToken,
     ) -> Ran {
-        if let Some(after) = options.assume_finished_after {
-            rules.policy.assume_finished_after = (!after.is_zero()).then_some(after);
-        }
+        options.apply_to(&mut rules.policy);
         rules.max_removals = match (options.max_removals, rules.max_removals) {
             (Some(asked), Some(configured)) => Some(asked.min(configured)),
             (asked, configured) => asked.or(configured),
@@ -223,6 +222,9 @@ impl<'a> Run<'a> {
             self.tell_if_incomplete(look.seen());
             self.tell_knowledge(&look, &targets);
             self.tell_quiet_wait(&look, &targets);
+            if targets.contains(&Target::Images) {
+                self.complain_of_images(&look, &plan);
+            }
             if targets.contains(&Target::Logs) {
                 self.complain_of_logs(&look);
             }

@@ -47,14 +47,16 @@ const PLUGIN_TEXTS: [&str; 3] = [
     "CNI configuration file in",
 ];
 
-/// What a runtime says while it is at the object already, or while another holds it.
-const BUSY_TEXTS: [&str; 5] = [
+/// What a runtime says while it removes the object already, for another client.
+const REMOVING_TEXTS: [&str; 4] = [
     "already in removing state",
-    "in starting state",
+    "is in removing state",
     "is being removed",
-    "is in use",
-    "device or resource busy",
+    "is already in progress",
 ];
+
+/// What a runtime says while another holds the object.
+const BUSY_TEXTS: [&str; 3] = ["in starting state", "is in use", "device or resource busy"];
 
 /// Why the runtime could not be asked, or what it refused.
 ///
@@ -191,26 +193,36 @@ impl Error {
 
     /// Returns the class of failure that this is when a removal ends with it.
     pub fn class(&self) -> FailureClass {
-        let says = |texts: &[&str]| match self {
-            Self::Status { status, .. } => texts.iter().any(|text| status.message().contains(text)),
-            Self::Unreachable { .. }
-            | Self::Timeout { .. }
-            | Self::NotReady { .. }
-            | Self::TooLarge { .. }
-            | Self::Malformed { .. } => false,
-        };
+        let says = |texts: &[&str]| self.says(texts);
         // The missing plugin is a failed teardown too, and says more. Then the network: a teardown that
         // runs out of time is the network's fault.
         if says(&PLUGIN_TEXTS) {
             FailureClass::PluginMissing
         } else if says(&NETWORK_TEXTS) {
             FailureClass::NetworkTeardown
-        } else if says(&BUSY_TEXTS) {
+        } else if says(&REMOVING_TEXTS) || says(&BUSY_TEXTS) {
             FailureClass::Busy
         } else if self.is_timeout() {
             FailureClass::Timeout
         } else {
             FailureClass::Other
+        }
+    }
+
+    /// Says whether the runtime already removes the object, for another client.
+    pub(crate) fn is_being_removed(&self) -> bool {
+        self.says(&REMOVING_TEXTS)
+    }
+
+    /// Says whether the runtime answered with one of these texts.
+    fn says(&self, texts: &[&str]) -> bool {
+        match self {
+            Self::Status { status, .. } => texts.iter().any(|text| status.message().contains(text)),
+            Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::NotReady { .. }
+            | Self::TooLarge { .. }
+            | Self::Malformed { .. } => false,
         }
     }
 

@@ -18,8 +18,8 @@ use super::{
     Expected, ImagePolicy, KeepReason, PodKnowledge, Policy, RemoveReason, Subject, Target, Verdict,
 };
 use crate::model::{
-    ContainerId, ContainerImage, Coverage, Image, ImageAge, ImageId, ImageMatcher, ImageNames,
-    ImageStore, Images, Snapshot, repository_leaf,
+    Container, ContainerId, ContainerImage, Coverage, FilesystemUsage, Image, ImageAge, ImageId,
+    ImageMatcher, ImageNames, ImageStore, Images, Snapshot, repository_leaf,
 };
 
 /// Judges every image, one verdict for each [`Image::key`]; containers in `gone` are taken for removed
@@ -223,14 +223,45 @@ fn by_room(image: &Image, wanted: u128, sum: &mut u128) -> Verdict {
     Verdict::Remove(RemoveReason::Space)
 }
 
-/// What would go stays where somebody could not be asked, and where images are switched off.
+/// What would go stays where images are switched off, and where a container or sandbox may use it that
+/// did not tell.
 fn unless_in_doubt(rules: &ImagePolicy, needs: &Needs, verdict: Verdict) -> Verdict {
+    let unknown = needs.users_unknown || needs.sandboxes_unknown;
     match verdict {
-        Verdict::Remove(_) if needs.users_unknown => Verdict::Keep(KeepReason::InUse),
-        Verdict::Remove(_) if needs.sandboxes_unknown => Verdict::Keep(KeepReason::SandboxImage),
         Verdict::Remove(_) if !rules.enabled => Verdict::Keep(KeepReason::BelowThreshold),
+        Verdict::Remove(_) if unknown => Verdict::Keep(KeepReason::UnknownUser),
         Verdict::Remove(_) | Verdict::Keep(_) => verdict,
     }
+}
+
+/// Says which containers or sandboxes did not tell what they use; `None` if all did.
+pub fn unknown_users(snapshot: &Snapshot) -> Option<String> {
+    let Images::Known(store) = &snapshot.images else {
+        return None;
+    };
+    let mut users = Vec::new();
+    if snapshot.seen.containers != Coverage::Whole {
+        users.push("the list of containers is incomplete".to_owned());
+    }
+    let nameless = |container: &&Container| container.image.names.is_empty();
+    if let Some(first) = snapshot.containers.iter().find(nameless) {
+        users.push(format!("container {} does not name its image", first.id));
+    }
+    if snapshot.seen.sandboxes < Coverage::Living {
+        users.push("the list of sandboxes is incomplete".to_owned());
+    }
+    for names in [&store.volume_images, &store.sandbox_images] {
+        if let ImageNames::Unknown(why) = names {
+            users.push(why.clone());
+        }
+    }
+    (!users.is_empty()).then(|| users.join("; "))
+}
+
+/// Returns how many bytes the space rule wants freed on this file system; 0 below its mark.
+pub fn space_wanted(rules: &ImagePolicy, usage: FilesystemUsage) -> u64 {
+    let wanted = room::wanted(rules, Some(usage), 0);
+    u64::try_from(wanted).unwrap_or(u64::MAX)
 }
 
 /// Returns an image as plans show it.

@@ -32,6 +32,8 @@ pub enum KeepReason {
     Quarantined,
     /// A container, in whatever state, or somebody's volume uses the image.
     InUse,
+    /// A container or sandbox did not tell which images it uses: it may be this one.
+    UnknownUser,
     /// The runtime wants the image kept.
     Pinned,
     /// Sandboxes are made from the image.
@@ -68,6 +70,7 @@ impl KeepReason {
             Self::WithinLimits => "within-limits",
             Self::Quarantined => "quarantined",
             Self::InUse => "in-use",
+            Self::UnknownUser => "unknown-user",
             Self::Pinned => "pinned",
             Self::SandboxImage => "sandbox-image",
             Self::Keep => "keep",
@@ -116,6 +119,7 @@ impl KeepReason {
             ],
             Target::Images => &[
                 Self::InUse,
+                Self::UnknownUser,
                 Self::Pinned,
                 Self::SandboxImage,
                 Self::Keep,

@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use super::{Problem, Service, body, json, targets};
 use crate::config::parse_duration;
-use crate::gc::Target;
 use crate::gc::gate::{Brake, Options};
+use crate::gc::{Limit, Target};
 use crate::record::Record;
 use crate::report::Cause;
 use crate::worker::{Answer, Request as PassRequest};
@@ -151,11 +151,12 @@ fn read(query: Vec<(String, String)>, body: &[u8]) -> Result<Ask, Problem> {
             "assume_finished_after" => {
                 ask.options.assume_finished_after = Some(duration(key, value)?);
             }
+            "max_dead" => ask.options.max_dead = Some(max_dead(key, value)?),
             "wait" => ask.wait = Some(wait(key, value)?),
             _ => {
                 return Err(Problem::bad(format!(
                     "unknown parameter \"{key}\"; parameters are target, dry_run, max_removals, \
-                     assume_finished_after, wait, follow, force"
+                     assume_finished_after, max_dead, wait, follow, force"
                 )));
             }
         }
@@ -252,6 +253,14 @@ fn count(key: &str, value: &str) -> Result<u64, Problem> {
         })
 }
 
+fn max_dead(key: &str, value: &str) -> Result<Limit, Problem> {
+    let number = value.parse().map_err(|_error| {
+        let hint = "must be a whole number; below 0 means no limit";
+        Problem::bad(format!("parameter \"{key}\" {hint}, not \"{value}\""))
+    })?;
+    Ok(Limit::from_config(number))
+}
+
 fn duration(key: &str, value: &str) -> Result<Duration, Problem> {
     parse_duration(value).map_err(|wanted| {
         Problem::bad(format!(
@@ -293,7 +302,7 @@ mod tests {
     fn query_and_body_add_up() {
         let asked = ask(
             &[("target", "containers"), ("wait", "60s"), ("follow", "")],
-            r#"{"dry_run": true, "max_removals": 7, "assume_finished_after": "1h", "force": false}"#,
+            r#"{"dry_run": true, "max_removals": 7, "assume_finished_after": "1h", "force": false, "max_dead": 0}"#,
         )
         .unwrap();
         assert_eq!(asked.targets, [Target::Containers].into());
@@ -303,6 +312,7 @@ mod tests {
             asked.options.assume_finished_after,
             Some(Duration::from_secs(3600))
         );
+        assert_eq!(asked.options.max_dead, Some(Limit::AtMost(0)));
         assert_eq!(asked.wait, Some(Duration::from_secs(60)));
         let both = ask(&[], r#"{"target": ["containers", "sandboxes"]}"#).unwrap();
         assert_eq!(both.targets.len(), 2);
@@ -330,6 +340,8 @@ mod tests {
             ),
             (vec![("max_removals", "0")], "", "from 1"),
             (vec![("max_removals", "-1")], "", "from 1"),
+            (vec![("max_dead", "few")], "", "below 0 means no limit"),
+            (vec![("max_dead", "1.5")], "", "whole number"),
             (vec![("wait", "soon")], "", "\"wait\" must be a duration"),
             (vec![("wait", "2h")], "", "at most 1h"),
             (vec![], "dry_run=true", "not JSON"),

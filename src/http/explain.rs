@@ -228,9 +228,12 @@ fn keep_text(reason: KeepReason) -> &'static str {
         }
         KeepReason::WithinLimits => "no limit of the policy asks for it",
         KeepReason::Quarantined => "it failed to go and is left alone until its next try",
-        KeepReason::InUse => "a container, in whatever state, uses the image, or may use it",
+        KeepReason::InUse => "a container, in whatever state, uses the image, or has it mounted",
+        KeepReason::UnknownUser => {
+            "a container or sandbox that may use the image did not tell which images it uses"
+        }
         KeepReason::Pinned => "the runtime wants the image kept",
-        KeepReason::SandboxImage => "sandboxes are made from the image, or may be",
+        KeepReason::SandboxImage => "sandboxes are made from the image",
         KeepReason::Keep => "a tag or digest of the image matches policy.images.keep",
         KeepReason::BelowThreshold => {
             "the image file system needs no more room than it has or gets"

@@ -88,6 +88,17 @@ pub struct ImageStore {
     pub volume_images: ImageNames,
     /// The file system that images are on; `None`: it could not be measured.
     pub filesystem: Option<FilesystemUsage>,
+    /// What was measured instead, where that cannot be the images' file system.
+    pub other_mount: Option<OtherMount>,
+}
+
+/// A file system that cannot be the one that images are on: the runtime claims more of it than is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherMount {
+    /// What was measured.
+    pub usage: FilesystemUsage,
+    /// The figures, in words.
+    pub why: String,
 }
 
 /// What is known of the node's images.

@@ -107,12 +107,15 @@ impl Inner {
             ages.note(&uses(rows, &users.rows, &asked.volume_images), now);
         }
         let filesystem = filesystems.as_ref().ok().and_then(|fs| fs.image.first());
+        let other_mount = filesystem.and_then(|fs| self.claims.contradict(fs));
+        let filesystem = filesystem.filter(|_| other_mount.is_none());
         Images::Known(ImageStore {
             rows: rows.clone(),
             ages: ages.all(now),
             sandbox_images: asked.sandbox_images.clone(),
             volume_images: asked.volume_images.clone(),
             filesystem: filesystem.and_then(|fs| fs.usage),
+            other_mount,
         })
     }
 }

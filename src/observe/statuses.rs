@@ -150,11 +150,24 @@ impl Statuses {
     /// One that is gone by now uses nothing; one that did not answer may use anything.
     fn volume_images(&self, rows: &[Container], gone: &BTreeSet<ContainerId>) -> ImageNames {
         let told = |id: &ContainerId| self.known.contains_key(id) || gone.contains(id);
-        let silent = rows.iter().filter(|row| !told(&row.id)).count();
-        if silent > 0 {
-            return ImageNames::Unknown(format!(
-                "{silent} containers have not said yet which images they have mounted"
-            ));
+        let silent: Vec<&ContainerId> = rows
+            .iter()
+            .map(|row| &row.id)
+            .filter(|id| !told(id))
+            .collect();
+        match silent.as_slice() {
+            [] => {}
+            [one] => {
+                return ImageNames::Unknown(format!(
+                    "container {one} has not said yet which images it has mounted"
+                ));
+            }
+            [first, others @ ..] => {
+                let others = others.len();
+                return ImageNames::Unknown(format!(
+                    "container {first} and {others} more have not said yet which images they have mounted"
+                ));
+            }
         }
         ImageNames::Known(self.volumes.values().flatten().cloned().collect())
     }

@@ -39,7 +39,7 @@ impl Run<'_> {
         self.plan_under(look, targets, &self.policy)
     }
 
-    fn plan_under(
+    pub(super) fn plan_under(
         &self,
         look: &Look,
         targets: &BTreeSet<Target>,

@@ -2,17 +2,18 @@
 //! what each of them frees.
 //!
 //! One round is what the kubelet does in one run: a plan by listed sizes, from the high mark down to the
-//! low one. After each batch the room is measured again, and what is no longer needed stays. If the
-//! file system is still above the high mark at the end, another round begins, as the kubelet's next
-//! run would five minutes later.
+//! low one. After each batch the room is measured again, and what is no longer needed stays. Sizes overstate
+//! what goes, so a further round begins where the low mark is not reached: as long as each batch gains a
+//! share of its sizes, and images go.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::batch::Until;
 use super::end::End;
+use super::room::{Batch, Goal};
 use super::{Run, tell};
-use crate::gc::{Removal, Target};
+use crate::gc::{Removal, RemoveReason, Target};
 use crate::model::{Image, ImageId, Images, Rows, Snapshot};
 use crate::observe::Look;
 
@@ -27,28 +28,41 @@ impl Run<'_> {
         }
         let plan = self.plan(look, &[Target::Images].into())?;
         tell::plan(self.record, &plan, Target::Images);
-        let mut due: VecDeque<Removal> = plan.removals.into();
+        self.complain_of_images(look, &plan);
+        let goal = Goal::of(&self.rules.policy, look);
+        let mut policy = self.rules.policy.clone();
+        if goal.is_some() {
+            policy.images = policy.images.freeing_on();
+        }
+        let mut due: VecDeque<Removal> = plan.into_removals().into();
         let tried = !due.is_empty();
+        // Where no image may go for room, the pass has nothing to do about it.
+        let makes_room = due.iter().any(|it| it.reason == RemoveReason::Space);
         while !due.is_empty() {
             let removed = self.removed_images();
-            self.images_round(look, due).await?;
-            let goes_on = !self.given_up && self.removed_images() > removed;
+            let gains = self.images_round(look, due).await?;
+            let goes_on = gains && !self.given_up && self.removed_images() > removed;
             if !goes_on || !self.images_are_known(look) {
                 break;
             }
-            let plan = self.plan(look, &[Target::Images].into())?;
-            due = plan.removals.into();
-            tell::further(self.record, &plan.summary, Target::Images, &due);
+            let plan = self.plan_under(look, &[Target::Images].into(), &policy)?;
+            tell::further(self.record, &plan, Target::Images);
+            due = plan.into_removals().into();
+        }
+        if let Some(goal) = goal.filter(|_| makes_room) {
+            self.complain_of_room(look, &goal);
         }
         Ok(tried)
     }
 
-    /// Removes what is due, batch by batch, until it is gone or no longer needed.
+    /// Removes what is due, batch by batch, until it is gone or no longer needed. Says whether a further
+    /// round can make room.
     async fn images_round(
         &mut self,
         look: &mut Arc<Look>,
         mut due: VecDeque<Removal>,
-    ) -> Result<(), End> {
+    ) -> Result<bool, End> {
+        let mut gains = true;
         let mut policy = self.rules.policy.clone();
         policy.images = policy.images.freeing_on();
         let planned = self
@@ -65,18 +79,23 @@ impl Run<'_> {
             let size = self.batch_size(due.len());
             let batch: Vec<Removal> = due.drain(..size).collect();
             let number = self.next_number(Target::Images);
+            let before = Batch::begins(self.freed_images(), look, &batch);
             let until = Until::OnlySlow;
             let ran = self.batch(Target::Images, number, batch, look, until).await;
             let open = ran.open;
             tell::progress(self.record, Target::Images, number, planned);
             if self.breaks(Target::Images) {
-                return Ok(());
+                return Ok(false);
             }
             if open.is_empty() {
                 if !due.is_empty() && !self.rules.batch_pause.is_zero() {
                     self.rest(self.rules.batch_pause).await;
                 }
                 *look = self.look_again().await?;
+                if !self.has_gained(&before, look).await? {
+                    gains = false;
+                    due.retain(|removal| removal.reason != RemoveReason::Space);
+                }
             } else {
                 // Not started because of a cancel or the deadline, or lost with the runtime.
                 self.bounds()?;
@@ -87,11 +106,11 @@ impl Run<'_> {
                 *look = self.runtime_back().await?;
             }
             if !self.images_are_known(look) {
-                return Ok(());
+                return Ok(false);
             }
             due = self.still_due_under(look, Target::Images, due, &policy)?;
         }
-        Ok(())
+        Ok(gains)
     }
 
     /// Says whether the images are known, and writes down once why not: then the pass is not complete.
@@ -115,6 +134,12 @@ impl Run<'_> {
         if let Images::Known(store) = &mut snapshot.images {
             pass_over(&mut store.rows, &self.stayed);
         }
+    }
+
+    pub(super) fn freed_images(&self) -> u64 {
+        let pass = self.record.pass();
+        let report = pass.targets.get(&Target::Images);
+        report.and_then(|report| report.freed_bytes).unwrap_or(0)
     }
 
     fn removed_images(&self) -> u64 {

@@ -8,6 +8,8 @@ mod outdone;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::Rules;
 use super::stops::Stops;
 use crate::cri;
@@ -20,6 +22,9 @@ use outdone::Outdone;
 
 /// What a container in state unknown is given to stop by itself: the kubelet's least.
 const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// How soon an object that another client removes is asked about again, at first and at most.
+const REMOVED_BY_ANOTHER_EVERY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 
 /// Containers of one pass whose logs are thought of; of any more the logs stay.
 const GONE_MAX: usize = 1 << 16;
@@ -69,18 +74,22 @@ pub(super) struct Hands {
     stops: Stops,
     /// Whether the records are there that outdo others.
     outdone: Outdone,
+    /// How long one removal may take, another client's too.
+    patience: Duration,
 }
 
 impl Hands {
     pub(super) fn new(client: cri::Client, rules: &Rules, gone: Gone, stops: Stops) -> Self {
         let logs = LogHands::new(rules.log_roots(), rules.removal_timeout, stops.clone());
         let outdone = Outdone::default();
+        let patience = rules.removal_timeout;
         Self {
             client,
             logs,
             gone,
             stops,
             outdone,
+            patience,
         }
     }
 }
@@ -191,11 +200,37 @@ async fn container(
             Ok(Outcome::Removed)
         }
         Err(error) if error.is_lost() || error.is_timeout() => Err(error),
-        // Someone else (the kubelet) may have been at it: gone is success.
+        Err(error) if error.is_being_removed() => {
+            until_gone(hands.patience, || client.container_status(id)).await
+        }
+        // The kubelet may have been quicker: gone is success.
         Err(error) => match client.container_status(id).await {
             Ok(None) => Ok(Outcome::AlreadyGone),
             Ok(Some(_)) | Err(_) => Err(error),
         },
+    }
+}
+
+/// Waits for the end of another client's removal.
+async fn until_gone<T, F>(patience: Duration, status: impl Fn() -> F) -> Result<Outcome, cri::Error>
+where
+    F: Future<Output = Result<Option<T>, cri::Error>>,
+{
+    let until = Instant::now() + patience;
+    let [mut pause, longest] = REMOVED_BY_ANOTHER_EVERY;
+    loop {
+        match status().await {
+            Ok(None) => return Ok(Outcome::AlreadyGone),
+            Err(error) if error.is_lost() => return Err(error),
+            Ok(Some(_)) | Err(_) => {}
+        }
+        if Instant::now() >= until {
+            return Ok(Outcome::Skipped(
+                "another client removes it and was not done within runtime.removal_timeout",
+            ));
+        }
+        tokio::time::sleep_until(until.min(Instant::now() + pause)).await;
+        pause = (2 * pause).min(longest);
     }
 }
 
@@ -225,6 +260,9 @@ async fn sandbox(
     match result {
         Ok(()) => Ok(Outcome::Removed),
         Err(error) if error.is_lost() || error.is_timeout() => Err(error),
+        Err(error) if error.is_being_removed() => {
+            until_gone(hands.patience, || client.sandbox_status(id)).await
+        }
         Err(error) => match client.sandbox_status(id).await {
             Ok(None) => Ok(Outcome::AlreadyGone),
             Ok(Some(_)) | Err(_) => Err(error),

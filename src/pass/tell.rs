@@ -1,8 +1,8 @@
 //! Tells those who follow a pass what it plans and how far it is.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use crate::gc::{Plan, Removal, Summary, Target};
+use crate::gc::{Plan, Target};
 use crate::record::Record;
 
 /// Notes what the plan wants of a target, in the report and in a line.
@@ -56,14 +56,10 @@ pub(super) fn plan(record: &Record, plan: &Plan, target: Target) {
 }
 
 /// Notes what a further round takes beyond what was planned before, if anything.
-pub(super) fn further(
-    record: &Record,
-    summary: &BTreeMap<Target, Summary>,
-    target: Target,
-    due: &VecDeque<Removal>,
-) {
+pub(super) fn further(record: &Record, plan: &Plan, target: Target) {
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-    let kept = summary.get(&target).map(|summary| &summary.keep);
+    let kept = plan.summary.get(&target).map(|summary| &summary.keep);
+    let due = &plan.removals;
     record.update(|pass| {
         let report = pass.targets.entry(target).or_default();
         report.planned += count(due.len());

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::super::images::unknown_users;
 use super::super::{KeepReason, RemoveReason, Subject};
 use super::{Details, and_more, record, span};
 use crate::model::{
-    Container, ContainerImage, Coverage, Image, ImageAge, ImageMatcher, ImageNames, ImageStore,
-    Images, short_span,
+    Container, ContainerImage, Image, ImageAge, ImageMatcher, ImageNames, ImageStore, Images,
+    short_span,
 };
 
 /// Which containers use which images. Most containers share theirs with others.
@@ -47,14 +48,6 @@ impl<'a> Users<'a> {
         let more = and_more(others);
         Some(format!("{} uses it{more}", record(first.container)))
     }
-
-    fn silent(&self) -> Option<String> {
-        let (_, user) = self.0.iter().find(|(image, _)| image.names.is_empty())?;
-        let (container, more) = (record(user.container), and_more(user.others));
-        Some(format!(
-            "{container}{more} has not told which image it uses"
-        ))
-    }
 }
 
 impl Details<'_> {
@@ -70,6 +63,7 @@ impl Details<'_> {
         };
         match reason {
             KeepReason::InUse => self.user_of(image, store),
+            KeepReason::UnknownUser => unknown_users(self.snapshot).unwrap_or_default(),
             KeepReason::Pinned => {
                 "the runtime lists it, or a record of the same id, as pinned".to_owned()
             }
@@ -120,31 +114,20 @@ impl Details<'_> {
             {
                 "a container has it mounted as a volume".to_owned()
             }
-            ImageNames::Unknown(why) => {
-                format!("which images containers have mounted is not known: {why}")
+            ImageNames::Known(_) | ImageNames::Unknown(_) => {
+                "another record of the same image id is in use".to_owned()
             }
-            ImageNames::Known(_) if self.snapshot.seen.containers != Coverage::Whole => {
-                "the list of containers is incomplete: an unseen one may use it".to_owned()
-            }
-            ImageNames::Known(_) => self
-                .users
-                .silent()
-                .unwrap_or_else(|| "another record of the same image id is in use".to_owned()),
         }
     }
 
     fn sandbox_image(&self, image: &Image, store: &ImageStore) -> String {
         match &store.sandbox_images {
-            ImageNames::Unknown(why) => format!("what sandboxes are made from is not known: {why}"),
             ImageNames::Known(names)
                 if ImageMatcher::new(names.iter().map(String::as_str)).matches(image) =>
             {
                 "the runtime's configuration or a sandbox names it".to_owned()
             }
-            ImageNames::Known(_) if self.snapshot.seen.sandboxes < Coverage::Living => {
-                "the list of sandboxes is incomplete: an unseen one may be made from it".to_owned()
-            }
-            ImageNames::Known(_) => {
+            ImageNames::Known(_) | ImageNames::Unknown(_) => {
                 "it is called pause, and the runtime does not say what sandboxes are made from"
                     .to_owned()
             }
@@ -189,6 +172,9 @@ impl Details<'_> {
 
     fn no_room_wanted(&self, store: &ImageStore) -> String {
         let rules = &self.policy.images;
+        if let Some(other) = &store.other_mount {
+            return other.why.clone();
+        }
         let Some(usage) = store.filesystem else {
             return "the image file system could not be measured, so that no room is made"
                 .to_owned();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::gc::Limit;
 use crate::report::{Cause, Outcome};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -150,6 +151,14 @@ fn an_alert_joins_the_running_pass_only_if_that_does_all_it_asks_for() {
         (
             Options {
                 max_removals: Some(1),
+                ..Options::default()
+            },
+            BOTH,
+            false,
+        ),
+        (
+            Options {
+                max_dead: Some(Limit::None),
                 ..Options::default()
             },
             BOTH,

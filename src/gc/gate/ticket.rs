@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::SEEN_MAX;
 use super::seen::Ended;
-use crate::gc::Target;
+use crate::gc::{Limit, Policy, Target};
 use crate::report::{Cause, Outcome};
 
 /// How a pass is to run. Triggers join only where these are equal.
@@ -17,8 +17,23 @@ pub struct Options {
     pub max_removals: Option<u64>,
     /// Overrides the policy's `assume_finished_after`.
     pub assume_finished_after: Option<Duration>,
+    /// Overrides the policy's `max_dead` of containers and sandboxes.
+    pub max_dead: Option<Limit>,
     /// Run although `brakes.pause` is set, and past the circuit breaker (`gc.failure_ratio`).
     pub force: bool,
+}
+
+impl Options {
+    /// Sets what one pass asks for instead of what the configuration says.
+    pub fn apply_to(&self, policy: &mut Policy) {
+        if let Some(after) = self.assume_finished_after {
+            policy.assume_finished_after = (!after.is_zero()).then_some(after);
+        }
+        if let Some(max_dead) = self.max_dead {
+            policy.containers.max_dead = max_dead;
+            policy.sandboxes.max_dead = max_dead;
+        }
+    }
 }
 
 /// An alert's identity: fingerprint and start.

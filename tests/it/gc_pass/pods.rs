@@ -91,6 +91,29 @@ async fn assume_finished_after_lets_container_and_sandbox_go_in_one_pass() {
 }
 
 #[tokio::test]
+async fn one_pass_may_have_a_max_dead_of_its_own() {
+    let dead = (0..9).map(|n| {
+        PodSpec::new(&format!("over-{n}"))
+            .exited("app", 0, hours(3))
+            .deleted()
+    });
+    let node = dead.fold(nodes::healthy(), NodeBuilder::pod);
+    let rig = Rig::start(node, without_source(200)).await;
+    let lever = "assume_finished_after=1h";
+    assert_eq!(rig.gc(lever).await["outcome"], "nothing-to-do");
+    let dry = rig.gc(&format!("{lever}&max_dead=4&dry_run=true")).await;
+    assert_eq!(dry["targets"]["containers"]["planned"], 5, "{dry:#}");
+    assert_eq!(dry["targets"]["sandboxes"]["planned"], 1, "{dry:#}");
+    rig.nothing_was_touched();
+    let pass = rig.gc(&format!("{lever}&max_dead=0")).await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (0, 0));
+    rig.post("/gc?max_dead=none")
+        .await
+        .refused(400, "\"max_dead\" must be a whole number");
+}
+
+#[tokio::test]
 async fn assume_finished_after_still_holds_for_the_sandbox_in_a_later_pass() {
     let rig = Rig::start(unknown_pods(), without_source(0)).await;
     rig.gc("assume_finished_after=1h&target=containers").await;

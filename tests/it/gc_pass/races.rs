@@ -1,9 +1,12 @@
 //! What changes between the plan and the removal.
 
 use crisweep::cri::proto::runtime_service_client::RuntimeServiceClient;
-use crisweep::cri::proto::{ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec};
+use crisweep::cri::proto::{
+    ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, RemoveContainerRequest,
+};
 use crisweep::sim::{DEFAULT_IMAGE, Fault, PodSpec, Rpc, hours, kubelet_labels, minutes};
 use serde_json::json;
+use tonic::Code;
 use tonic::transport::Endpoint;
 
 use crate::support::wait::until_true;
@@ -96,6 +99,59 @@ async fn an_older_sandbox_stays_when_the_newest_is_gone_by_the_time_it_would_go(
     .await;
     assert_eq!(pass["targets"]["sandboxes"]["skipped"], 1, "{pass:#}");
     rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn what_another_client_removes_is_waited_for_and_counts_as_already_gone() {
+    let rig = Rig::start(nodes::litter(8), json!({})).await;
+    let channel = Endpoint::try_from(rig.sim.endpoint()).unwrap();
+    let other = RuntimeServiceClient::new(channel.connect_lazy());
+    for number in 0..8 {
+        let name = format!("default/old-{number}/app#0");
+        let container_id = rig.sim.container_id(&name).unwrap();
+        rig.sim.set_removal_fault(&container_id, Fault::hang());
+        let mut other = other.clone();
+        tokio::spawn(async move {
+            let request = RemoveContainerRequest { container_id };
+            other.remove_container(request).await.unwrap();
+        });
+    }
+    let calls = |count| rig.sim.call_count(Rpc::RemoveContainer) >= count;
+    until_true("the other client is at all of them", || calls(8)).await;
+    let id = rig.begin_gc("target=containers").await;
+    until_true("the pass came to each of them", || calls(16)).await;
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    let report = &pass["targets"]["containers"];
+    assert_eq!(
+        (&report["already_gone"], &report["failed"]),
+        (&json!(8), &json!(0))
+    );
+    assert_eq!(pass["errors"], json!([]));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_another_client_removes_is_waited_for_and_never_quarantined() {
+    let changes = json!({ "runtime": { "removal_timeout": "2s" } });
+    let rig = Rig::start(nodes::leaks(2), changes).await;
+    let [goes, stays] = [0, 1].map(|n| rig.sim.sandbox_id(&format!("default/leak-{n}#0")).unwrap());
+    let busy = || Fault::fail(Code::Unknown, "sandbox is already in removing state");
+    rig.sim.set_removal_fault(&goes, busy());
+    rig.sim.set_removal_fault(&stays, busy());
+    let id = rig.begin_gc("target=sandboxes").await;
+    until_true("both were tried", || {
+        rig.sim.call_count(Rpc::RemovePodSandbox) == 2
+    })
+    .await;
+    assert!(rig.sim.change(|node| node.vanish_sandbox(&goes)));
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let report = &pass["targets"]["sandboxes"];
+    let counts = ["already_gone", "skipped", "failed"].map(|count| &report[count]);
+    assert_eq!(counts, [&json!(1), &json!(1), &json!(0)]);
+    let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(status["quarantined_sandboxes"], json!({}));
 }
 
 #[tokio::test]

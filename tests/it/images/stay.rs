@@ -51,10 +51,29 @@ async fn while_a_container_does_not_tell_what_it_has_mounted_every_image_stays()
     rig.ready().await;
     rig.sim
         .set_fault(Rpc::ContainerStatus, Fault::fail(Code::Unknown, "broken"));
-    rig.sim.add_pod(&PodSpec::new("silent").running("app", 0));
-    let pass = rig.gc("target=images").await;
-    assert_eq!(pass["outcome"], "nothing-to-do", "{pass}");
+    let silent = rig.sim.add_pod(&PodSpec::new("silent").running("app", 0));
+    let silent = silent.containers[0].as_str();
+    for dry_run in [true, false] {
+        let pass = rig.gc(&format!("target=images&dry_run={dry_run}")).await;
+        assert_eq!(pass["outcome"], "partial", "{pass}");
+        assert_eq!(pass["targets"]["images"]["kept"]["unknown-user"], 2);
+        let error = pass["errors"][0].as_str().unwrap();
+        assert!(error.starts_with("images: 2 images stay: "), "{error}");
+        assert!(error.contains(silent), "{error}");
+    }
     rig.nothing_was_touched();
+    // Plan and explanation name it too.
+    let (list, reason, row) = judged(&plan(&rig).await, &tag(0));
+    assert_eq!((list, reason.as_str()), ("kept", "unknown-user"));
+    assert!(row["detail"].as_str().unwrap().contains(silent), "{row}");
+    let path = format!("/api/v1/explain/{}", rig.sim.image_id(&tag(0)).unwrap());
+    let why = rig.get(&path).await.json();
+    assert!(why["detail"].as_str().unwrap().contains(silent), "{why}");
+    let page = rig.metrics().await;
+    page.is(
+        "crisweep_kept{target=\"images\",reason=\"unknown-user\"}",
+        2.0,
+    );
     rig.sim.clear_faults();
     assert_eq!(
         rig.gc("target=images").await["targets"]["images"]["removed"],
@@ -70,7 +89,7 @@ async fn while_nobody_says_what_sandboxes_are_made_from_every_image_stays() {
             .set_fault(question, Fault::fail(Code::Unknown, "broken"));
         rig.sim.add_pod(&PodSpec::new("silent").running("app", 0));
         let pass = rig.gc("target=images").await;
-        assert_eq!(pass["outcome"], "nothing-to-do", "{question:?}: {pass}");
+        assert_eq!(pass["outcome"], "partial", "{question:?}: {pass}");
         rig.nothing_was_touched();
         rig.sim.clear_faults();
         assert_eq!(

@@ -28,7 +28,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             dry_run,
             force,
             max_removals: (max > 1).then_some(max),
-            assume_finished_after: None,
+            ..Options::default()
         });
     let brakes = (
         select(vec![0, 60, 600]),

@@ -1,0 +1,72 @@
+//! Whether the file system that was measured can be the one that images are on: the runtime must not claim
+//! more of it than is in use.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::model::{Filesystem, OtherMount};
+
+/// How old a runtime's figure may be: containerd works it out every 10 s, on a slow disk later.
+const FIGURE_AGE: Duration = Duration::from_secs(30);
+
+/// What was in use lately. The runtime's figure still counts what went since.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    recent: Mutex<VecDeque<(Instant, u64)>>,
+}
+
+impl Claims {
+    /// Returns what speaks against the file system, if anything does.
+    pub(super) fn contradict(&self, filesystem: &Filesystem) -> Option<OtherMount> {
+        let usage = filesystem.usage?;
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.retain(|(at, _)| at.elapsed() < FIGURE_AGE);
+        recent.push_back((Instant::now(), usage.used_bytes));
+        let in_use = recent.iter().map(|(_, used)| *used).max()?;
+        let claimed = filesystem.runtime_used_bytes;
+        (claimed > in_use).then(|| OtherMount {
+            usage,
+            why: format!(
+                "the runtime says that images take {claimed} bytes at {}, but only {in_use} bytes of that mount \
+                 are in use: it is another file system",
+                filesystem.mountpoint
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::FilesystemUsage;
+
+    fn filesystem(claimed: u64, used: u64) -> Filesystem {
+        Filesystem {
+            mountpoint: "/images".to_owned(),
+            runtime_used_bytes: claimed,
+            usage: Some(FilesystemUsage {
+                capacity_bytes: 100,
+                available_bytes: 100 - used,
+                used_bytes: used,
+                inodes: 0,
+                inodes_free: 0,
+            }),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_lags_behind_is_no_contradiction() {
+        let claims = Claims::default();
+        assert_eq!(claims.contradict(&filesystem(80, 80)), None);
+        let other = claims.contradict(&filesystem(81, 80)).unwrap();
+        assert!(other.why.contains("81 bytes at /images"), "{}", other.why);
+        // Images went a moment ago, and the runtime still counts them.
+        tokio::time::advance(Duration::from_secs(29)).await;
+        assert_eq!(claims.contradict(&filesystem(80, 40)), None);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(claims.contradict(&filesystem(80, 40)).is_some());
+    }
+}
