@@ -160,6 +160,9 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
     let host_root = config.runtime.host_root.clone();
     let observer = Observer::new(client.clone(), pods(config), host_root);
     observer.set_log_roots(log_roots(config));
+    if let Some(bytes) = config.runtime.simulated_disk_bytes {
+        observer.simulate_disk(bytes);
+    }
     let metrics = Metrics::new(&config.node_name);
     let quarantine = Arc::new(Mutex::new(Quarantine::default()));
     Ok(Runner {

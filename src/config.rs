@@ -85,6 +85,8 @@ pub struct Runtime {
     pub max_message_bytes: usize,
     /// Where the host's file system is mounted.
     pub host_root: PathBuf,
+    /// Size of the demo's simulated disk. Only the demo sets it: there is no key for it.
+    pub simulated_disk_bytes: Option<u64>,
 }
 
 /// `collect:` - looks at the node.

@@ -136,6 +136,8 @@ pub struct Listed<T> {
     pub malformed: usize,
     /// The images that containers have mounted, by id, as far as reading the list told it: no list does.
     pub mounted: BTreeMap<Box<str>, Vec<String>>,
+    /// Rows that were there twice, or lack an id and yet say what they concern.
+    pub odd: usize,
     /// How much of the list `rows` is.
     pub coverage: Coverage,
     /// What the unfiltered unary answer weighs on the wire.

@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::app;
 use crate::config::{Config, PodSource};
-use crate::sim::demo::{Demo, DemoOptions, EXITED, LogRoots, NOT_READY};
+use crate::sim::demo::{DISK_BYTES, Demo, DemoOptions, EXITED, LogRoots, NOT_READY};
 
 /// How long the demo's pod source must answer before it is believed; a newcomer does not wait long.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -58,6 +58,7 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
     config.runtime.image_endpoint = None;
     config.state.dir = Some(directory.join("state"));
     config.runtime.host_root = "/".into();
+    config.runtime.simulated_disk_bytes = Some(DISK_BYTES);
     config.runtime.endpoint = Some(socket.display().to_string());
     set_policy(config, log_roots);
     greet(address);

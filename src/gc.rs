@@ -159,7 +159,11 @@ pub struct Subject {
     pub attempt: u32,
     /// When it was created; an image: when crisweep first saw it; a log: when it last changed.
     pub created_at: Timestamp,
-    /// Seconds since it exited (containers, where known), else since it was created.
+    /// When crisweep first saw an image; `None` for all else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_seen_at: Option<Timestamp>,
+    /// Seconds since what `min_age` counts from: a container's exit (where known) or, with
+    /// `age_from: created`, its creation; an image's last use; else the creation.
     pub age_seconds: i64,
     /// When an image was last used; `None` for one that never was, and for all else.
     #[serde(skip_serializing_if = "Option::is_none")]

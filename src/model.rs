@@ -34,6 +34,9 @@ pub use pods::{
 pub use span::short_span;
 pub use text::Text;
 
+/// What an id begins with that the runtime did not tell. No real one does.
+const NO_ID: &str = "(no id)";
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -77,6 +80,16 @@ id!(
 );
 
 impl ContainerId {
+    /// Names a container of which the runtime told no id: it can be counted, and never asked about.
+    pub(crate) fn stand_in(what: fmt::Arguments<'_>) -> Self {
+        Self(format!("{NO_ID}{what}").into())
+    }
+
+    /// Says whether the runtime told no id.
+    pub fn is_stand_in(&self) -> bool {
+        self.0.starts_with(NO_ID)
+    }
+
     /// Returns the id's text, for another copy of the same to be put in its place.
     pub(crate) fn text_mut(&mut self) -> &mut Text {
         &mut self.0
@@ -84,6 +97,16 @@ impl ContainerId {
 }
 
 impl PodSandboxId {
+    /// Names the sandbox of a container that does not say which one it is in.
+    pub(crate) fn stand_in() -> Self {
+        Self(NO_ID.into())
+    }
+
+    /// Says whether the runtime told no id.
+    pub fn is_stand_in(&self) -> bool {
+        self.0.starts_with(NO_ID)
+    }
+
     /// Returns the id's text, for another copy of the same to be put in its place.
     pub(crate) fn text_mut(&mut self) -> &mut Text {
         &mut self.0

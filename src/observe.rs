@@ -13,13 +13,14 @@ mod logs;
 mod outage;
 mod pod_history;
 mod reload;
+mod rows;
 mod sandbox_images;
 mod statuses;
 mod timings;
 mod uptime;
 mod weights;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -125,14 +126,6 @@ pub enum NoSnapshot {
         /// Why.
         error: cri::Error,
     },
-    /// A list has rows of which nobody knows what they are.
-    #[error("the list of {list} has {count} rows without an id of their own")]
-    Malformed {
-        /// Which.
-        list: &'static str,
-        /// How many.
-        count: usize,
-    },
 }
 
 impl Look {
@@ -147,8 +140,8 @@ impl Look {
         if let Err(error) = &self.runtime {
             return Err(NoSnapshot::Runtime(error.clone()));
         }
-        let containers = whole("containers", &self.containers, |row| &row.id)?;
-        let sandboxes = whole("sandboxes", &self.sandboxes, |row| &row.id)?;
+        let containers = rows_of("containers", &self.containers)?;
+        let sandboxes = rows_of("sandboxes", &self.sandboxes)?;
         Ok(Snapshot {
             taken_at: self.taken_at,
             uptime: self.uptime,
@@ -210,24 +203,19 @@ impl Look {
                 let usage = filesystems.image.first()?.usage?;
                 Some(usage.used_ratio())
             }),
+            complete: self.seen().is_all(),
         }
     }
 }
 
-fn whole<'a, T, Id: Ord + 'a>(
+fn rows_of<'a, T>(
     list: &'static str,
     part: &'a Part<cri::Listed<T>>,
-    id: impl Fn(&'a T) -> &'a Id,
 ) -> Result<&'a Rows<T>, NoSnapshot> {
     let listed = part.as_ref().map_err(|error| NoSnapshot::List {
         list,
         error: error.clone(),
     })?;
-    let ids: BTreeSet<&Id> = listed.rows.iter().map(id).collect();
-    let count = listed.malformed + listed.rows.len() - ids.len();
-    if count > 0 {
-        return Err(NoSnapshot::Malformed { list, count });
-    }
     Ok(&listed.rows)
 }
 
@@ -317,6 +305,11 @@ impl Observer {
     /// Saves the image ages that are not saved yet; to be called at the end.
     pub fn save_ages(&self) {
         self.inner.ages().save();
+    }
+
+    /// Takes the runtime's file systems for simulated ones of this size: the demo's disk is in no kernel.
+    pub fn simulate_disk(&self, bytes: u64) {
+        self.inner.statvfs.simulate(bytes);
     }
 
     /// Measures the images' file system, without a whole look.
@@ -471,10 +464,11 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
         Ok(()) => timed(&mut timings.containers, client.list_containers()).await,
         Err(error) => Err(error.clone()),
     };
-    let sandboxes = match &alive {
+    let mut sandboxes = match &alive {
         Ok(()) => timed(&mut timings.sandboxes, client.list_pod_sandboxes()).await,
         Err(error) => Err(error.clone()),
     };
+    rows::judge(&mut containers, &mut sandboxes);
     let images = match &alive {
         Ok(()) => timed(&mut timings.images, images::list(client)).await,
         Err(error) => Err(error.clone()),
@@ -495,10 +489,8 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
         logs: &logs,
     };
     memory.note(&found, &told, &runtime, started);
-    let lists = (&containers, &sandboxes);
-    let filling = memory
-        .logs
-        .fill(client, &mut logs, lists, &told.pods, taken_at);
+    let (lists, of_logs) = ((&containers, &sandboxes), &mut memory.logs);
+    let filling = of_logs.fill(client, &mut logs, lists, &told.pods, taken_at);
     filling.await;
     Look {
         taken_at,

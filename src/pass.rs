@@ -34,7 +34,7 @@ use crate::cri;
 use crate::gc::gate::Options;
 use crate::gc::{Policy, Target};
 use crate::metrics::Metrics;
-use crate::model::{Coverage, PodSandboxId, PodUid, Seen};
+use crate::model::{Coverage, PodSandboxId, PodUid};
 use crate::observe::{Look, Observer};
 use crate::quarantine::{BackOff, Quarantine};
 use crate::record::Record;
@@ -214,6 +214,7 @@ impl<'a> Run<'a> {
         let mut look = self.first_look(&targets).await?;
         self.record
             .update(|pass| pass.before = Some(look.figures()));
+        self.complain_of_rows(&look);
         if dry_run {
             if targets.contains(&Target::Images) {
                 self.images_are_known(&look);
@@ -289,7 +290,7 @@ impl<'a> Run<'a> {
                     self.still_due(look, target, &mut queue)?;
                 }
             }
-            let ran = match queue.next(self.batch_size(usize::MAX)) {
+            let mut ran = match queue.next(self.batch_size(usize::MAX)) {
                 Next::Batch(batch) => {
                     let number = self.next_number(target);
                     let until = self.next_batch_begins(target, &queue);
@@ -307,6 +308,9 @@ impl<'a> Run<'a> {
                 }
                 Next::Wait | Next::Done => break,
             };
+            let mut followed = self.logs_follow(look).await;
+            ran.ended.append(&mut followed.ended);
+            ran.open.append(&mut followed.open);
             self.conclude(target, &ran.ended, &mut queue);
             let mut open = ran.open;
             if self.breaks(target) {
@@ -383,14 +387,6 @@ impl<'a> Run<'a> {
             return self.runtime_back().await;
         }
         Ok(look)
-    }
-
-    fn tell_if_incomplete(&self, seen: Seen) {
-        if !seen.is_all() {
-            let line = "the runtime's lists could not be read whole; only what is certain goes";
-            tracing::warn!(pass.id = %self.record.id(), ?seen, "{line}");
-            self.record.line(line.to_owned());
-        }
     }
 
     /// Between batches: may the pass go on?

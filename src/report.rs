@@ -293,7 +293,7 @@ pub struct AlertInfo {
 }
 
 /// The node's figures around a pass; `null` where one could not be read.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeFigures {
     /// Containers in state exited.
@@ -306,6 +306,22 @@ pub struct NodeFigures {
     pub sandboxes_list_bytes: Option<u64>,
     /// The image file system's used share, 0 to 1.
     pub image_fs_used_ratio: Option<f64>,
+    /// Both lists were read whole; else the counts are the least that there is.
+    pub complete: bool,
+}
+
+impl Default for NodeFigures {
+    /// Those that an earlier version wrote down did not say whether they were complete.
+    fn default() -> Self {
+        Self {
+            exited_containers: None,
+            not_ready_sandboxes: None,
+            containers_list_bytes: None,
+            sandboxes_list_bytes: None,
+            image_fs_used_ratio: None,
+            complete: true,
+        }
+    }
 }
 
 /// The pod knowledge that a pass worked with.

@@ -81,6 +81,7 @@ fn listed<T>(rows: Rows<T>, response_bytes: usize) -> Listed<T> {
         rows,
         malformed: 0,
         mounted: BTreeMap::new(),
+        odd: 0,
         coverage: Coverage::Whole,
         limit_bytes: None,
         response_bytes: response_bytes as u64,

@@ -72,6 +72,7 @@ fn runtime(r: &mut Reader) -> Runtime {
             usize::try_from(bytes).or_else(|_too_big| must(given, "a size that memory can hold"))
         }),
         host_root: r.get("runtime.host_root", "/", parse::path),
+        simulated_disk_bytes: None,
     }
 }
 

@@ -164,6 +164,7 @@ impl Client {
             rows: page.rows.into(),
             malformed: page.malformed,
             mounted: BTreeMap::new(),
+            odd: 0,
             coverage: Coverage::Whole,
             response_bytes: page.bytes,
             limit_bytes: None,
@@ -295,6 +296,8 @@ impl Client {
         let rows = self
             .whole_page::<_, proto::ContainerRow>(lists::CONTAINERS.unary, message)
             .await?;
+        let astray = rows.iter().filter(|it| it.sandbox_id.is_stand_in());
+        none_lacks_an_id(lists::CONTAINERS.unary, astray.count())?;
         // Not every server knows every filter, and one that ignores it sends them all.
         Ok(rows
             .into_iter()
@@ -316,6 +319,8 @@ impl Client {
         let rows = self
             .whole_page::<_, proto::ContainerRow>(lists::CONTAINERS.unary, message)
             .await?;
+        let nameless = rows.iter().filter(|it| it.id.is_stand_in());
+        none_lacks_an_id(lists::CONTAINERS.unary, nameless.count())?;
         // Not every server knows every filter, and one that ignores it sends them all.
         let is_its = |row: &Container| row.pod.as_ref().is_some_and(|pod| pod.uid == *uid);
         Ok(rows.into_iter().filter(is_its).collect())
@@ -352,13 +357,7 @@ impl Client {
             .runtime()
             .page::<_, R>(rpc, message, self.timeout())
             .await?;
-        if page.malformed > 0 {
-            let what = format!("{} rows lack an id", page.malformed);
-            return Err(Error::Malformed {
-                method: rpc.name,
-                what,
-            });
-        }
+        none_lacks_an_id(rpc, page.malformed)?;
         Ok(page.rows)
     }
 
@@ -489,6 +488,17 @@ fn whole_seconds(grace: Duration) -> i64 {
         .as_secs()
         .saturating_add(u64::from(grace.subsec_nanos() > 0));
     i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+/// Says of what a filter should have left whether a row in it could be any other's.
+fn none_lacks_an_id(rpc: lists::Rpc, count: usize) -> Result<(), Error> {
+    if count == 0 {
+        return Ok(());
+    }
+    Err(Error::Malformed {
+        method: rpc.name,
+        what: format!("{count} rows lack an id"),
+    })
 }
 
 #[cfg(test)]

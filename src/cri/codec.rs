@@ -180,17 +180,19 @@ mod tests {
     #[test]
     fn weighs_the_whole_message_and_counts_rows_without_ids() {
         let message = proto::ListContainersResponse {
-            containers: vec![container("a", "s"), container("", "s"), container("b", "")],
+            containers: vec![container("a", "s"), container("", ""), container("b", "")],
         };
         let page = read_containers(message.encode_to_vec()).unwrap();
         assert_eq!(page.bytes, message.encoded_len() as u64);
-        assert_eq!(page.rows.len(), 1);
+        assert_eq!(page.rows.len(), 2);
         assert_eq!(page.rows[0].id.as_str(), "a");
-        assert_eq!(page.malformed, 2);
-        let alone = proto::ListContainersResponse {
-            containers: vec![container("a", "s")],
+        assert_eq!(page.malformed, 1);
+        let weighs = |container| {
+            let containers = vec![container];
+            proto::ListContainersResponse { containers }.encoded_len() as u64
         };
-        assert_eq!(page.weights, [alone.encoded_len() as u64]);
+        let alone = [container("a", "s"), container("b", "")].map(weighs);
+        assert_eq!(page.weights, alone);
     }
 
     #[test]

@@ -117,20 +117,36 @@ fn is_known<T: Clone + Eq + Hash>(known: &HashSet<T>, value: &mut T) -> bool {
 impl Row for proto::ContainerRow {
     type Model = Container;
 
-    /// Without metadata a row stays, nameless and without a pod: it still holds its sandbox.
+    /// Without metadata a row stays, nameless and without a pod: it still holds its sandbox. So does one
+    /// without an id: it is nobody's if it has exited, and else counts as running.
     fn into_model(self) -> Result<Container, Malformed> {
-        let pod = if self.metadata.is_some() {
+        let mut pod = if self.metadata.is_some() {
             container_pod(&self.labels)
         } else {
             None
         };
         let metadata = self.metadata.unwrap_or_default();
+        let mut state = container_state(self.state);
+        let sandbox_id = PodSandboxId::new(self.pod_sandbox_id);
+        let id = match (ContainerId::new(self.id), &sandbox_id) {
+            (Some(id), _) => id,
+            (None, None) => return Err(Malformed),
+            (None, Some(sandbox)) => {
+                let (name, attempt) = (&metadata.name, metadata.attempt);
+                if state == ContainerState::Exited {
+                    pod = None;
+                } else {
+                    state = ContainerState::Running;
+                }
+                ContainerId::stand_in(format_args!(" {name}#{attempt} in sandbox {sandbox}"))
+            }
+        };
         Ok(Container {
-            id: ContainerId::new(self.id).ok_or(Malformed)?,
-            sandbox_id: PodSandboxId::new(self.pod_sandbox_id).ok_or(Malformed)?,
+            id,
+            sandbox_id: sandbox_id.unwrap_or_else(PodSandboxId::stand_in),
             name: metadata.name.into(),
             attempt: metadata.attempt,
-            state: container_state(self.state),
+            state,
             created_at: created_at(self.created_at),
             finished_at: None,
             pod,

@@ -245,6 +245,14 @@ fn sandbox_rule(
     if holds.any(|container| !going.contains(container.id.as_str())) {
         return Some("still has a container");
     }
+    let pod = sandbox.pod.as_ref().map(|pod| &pod.uid);
+    let mut astray = node.snapshot.containers.iter().filter(|it| {
+        let of = it.pod.as_ref().map(|pod| &pod.uid);
+        it.sandbox_id.is_stand_in() && (of.is_none() || of == pod)
+    });
+    if astray.any(|container| !going.contains(container.id.as_str())) {
+        return Some("may have a container that does not say which sandbox it is in");
+    }
     if node.snapshot.seen.containers < Coverage::Whole {
         return Some("may have a container that was not listed");
     }

@@ -286,6 +286,7 @@ pub(super) fn subject(snapshot: &Snapshot, image: &Image) -> (Subject, Expected)
         pod_state: PodKnowledge::Unknown,
         attempt: 0,
         created_at: age.first_seen,
+        first_seen_at: Some(age.first_seen),
         age_seconds: last_used_for.as_secs().max(0),
         last_used_at: age.last_used,
         size_bytes: Some(image.size_bytes),

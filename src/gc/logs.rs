@@ -53,13 +53,14 @@ pub(super) fn judge<'a>(
         .containers
         .iter()
         .partition(|container| gone.contains(&container.id));
+    let dirs = snapshot.logs.dir_names();
     let planned = going
         .into_iter()
-        .filter_map(|container| foreseen(policy, knowledge, container));
+        .filter_map(|container| foreseen(&dirs, policy, container));
     let writers = Writers::of(snapshot, &staying);
     for container in snapshot.removed.iter().cloned().chain(planned) {
         if seen.insert(container.log_path.clone()) {
-            let verdict = container_verdict(&writers, policy, knowledge, &container);
+            let verdict = container_verdict(&writers, policy, &container);
             each(LogObject::Container(container), verdict);
         }
     }
@@ -195,33 +196,22 @@ fn protects_link(policy: &Policy, name: &str) -> bool {
     }
 }
 
+/// As for the kubelet, the log goes with its container, whatever becomes of the pod.
 fn container_verdict(
     writers: &Writers<'_>,
     policy: &Policy,
-    knowledge: &Knowledge<'_>,
     container: &RemovedContainer,
 ) -> Verdict {
-    let pod = &container.pod;
     if !lies_in_pods_dir(policy, container) {
         return Verdict::Keep(KeepReason::ForeignName);
     }
-    if protects_pod(&policy.protect, pod) {
+    if protects_pod(&policy.protect, &container.pod) {
         return Verdict::Keep(KeepReason::Protected);
     }
     if writers.include(container) {
         return Verdict::Keep(KeepReason::HasContainers);
     }
-    match knowledge.get_or_absent(&pod.uid, container.created_at) {
-        PodKnowledge::Active => Verdict::Keep(KeepReason::PodExists),
-        PodKnowledge::Unknown | PodKnowledge::Absent if !container.assumed => {
-            Verdict::Keep(KeepReason::PodsUnknown)
-        }
-        PodKnowledge::Unknown
-        | PodKnowledge::Absent
-        | PodKnowledge::Assumed
-        | PodKnowledge::Terminated
-        | PodKnowledge::Deleted => Verdict::Remove(RemoveReason::ContainerRemoved),
-    }
+    Verdict::Remove(RemoveReason::ContainerRemoved)
 }
 
 /// Only what lies in the directory of that very pod is its log: whatever path a runtime names.
@@ -240,21 +230,22 @@ fn lies_in_pods_dir(policy: &Policy, container: &RemovedContainer) -> bool {
 }
 
 /// Says where the log of a container that is about to go would be. The runtime is asked for it right
-/// before the container goes; until then the kubelet's naming stands in.
+/// before the container goes; until then the kubelet's naming stands in. Where its pod has no directory
+/// there is no log.
 fn foreseen(
+    dirs: &BTreeSet<&str>,
     policy: &Policy,
-    knowledge: &Knowledge<'_>,
     container: &Container,
 ) -> Option<RemovedContainer> {
     let pod = container.pod.clone()?;
     let root = policy.logs.pods_root.to_str()?.trim_end_matches('/');
     let (name, attempt) = (&container.name, container.attempt);
-    let log_path = format!("{root}/{}/{name}/{attempt}.log", log_dir_name(&pod)?);
+    let dir = log_dir_name(&pod).filter(|dir| dirs.contains(dir.as_str()))?;
+    let log_path = format!("{root}/{dir}/{name}/{attempt}.log");
     Some(RemovedContainer {
         id: container.id.clone(),
         name: container.name.clone(),
         attempt: container.attempt,
-        assumed: knowledge.get(&pod.uid) == PodKnowledge::Assumed,
         pod,
         created_at: container.created_at,
         log_path: log_path.into(),
@@ -305,6 +296,7 @@ pub(super) fn subject(
         pod,
         attempt: 0,
         created_at,
+        first_seen_at: None,
         age_seconds: snapshot.age(created_at).as_secs().max(0),
         last_used_at: None,
         size_bytes: None,

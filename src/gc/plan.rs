@@ -7,8 +7,8 @@ use super::detail::Details;
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
 use super::{
-    Expected, KeepReason, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Target,
-    Verdict, containers, images, logs, sandboxes,
+    AgeFrom, Expected, KeepReason, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary,
+    Target, Verdict, containers, images, logs, sandboxes,
 };
 use crate::model::{Container, ContainerId, Image, PodRef, PodSandbox, PodUid, Snapshot, Text};
 use crate::report::Quarantined;
@@ -35,7 +35,7 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) ->
             (Object::Sandbox(sandbox), Verdict::Remove(_)) => newest.1.beside(sandbox),
             _ => BTreeSet::new(),
         };
-        plan.push(snapshot, &knowledge, object, verdict, &outdone_by);
+        plan.push((snapshot, policy), &knowledge, object, verdict, &outdone_by);
     });
     plan.need_only_what_stays();
     if snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) {
@@ -189,7 +189,7 @@ impl Summary {
 impl Plan {
     fn push(
         &mut self,
-        snapshot: &Snapshot,
+        (snapshot, policy): (&Snapshot, &Policy),
         knowledge: &Knowledge<'_>,
         object: Object<'_>,
         verdict: Verdict,
@@ -201,7 +201,7 @@ impl Plan {
             .count(verdict);
         let (subject, expected) = match object {
             Object::Container(container) => (
-                container_subject(snapshot, knowledge, container),
+                container_subject(snapshot, policy, knowledge, container),
                 Some(Expected::Container(container.state)),
             ),
             Object::Sandbox(sandbox) => (
@@ -342,9 +342,14 @@ fn pod_state(knowledge: &Knowledge<'_>, pod: Option<&PodRef>) -> PodKnowledge {
 
 fn container_subject(
     snapshot: &Snapshot,
+    policy: &Policy,
     knowledge: &Knowledge<'_>,
     container: &Container,
 ) -> Subject {
+    let counts_from = match policy.containers.age_from {
+        AgeFrom::Finished => container.finished_at.unwrap_or(container.created_at),
+        AgeFrom::Created => container.created_at,
+    };
     Subject {
         target: Target::Containers,
         id: container.id.text().clone(),
@@ -353,10 +358,8 @@ fn container_subject(
         pod_state: pod_state(knowledge, container.pod.as_deref()),
         attempt: container.attempt,
         created_at: container.created_at,
-        age_seconds: snapshot
-            .age(container.finished_at.unwrap_or(container.created_at))
-            .as_secs()
-            .max(0),
+        first_seen_at: None,
+        age_seconds: snapshot.age(counts_from).as_secs().max(0),
         last_used_at: None,
         size_bytes: None,
     }
@@ -378,6 +381,7 @@ fn sandbox_subject(
         pod_state: pod_state(knowledge, sandbox.pod.as_deref()),
         attempt: sandbox.attempt,
         created_at: sandbox.created_at,
+        first_seen_at: None,
         age_seconds: snapshot.age(sandbox.created_at).as_secs().max(0),
         last_used_at: None,
         size_bytes: None,

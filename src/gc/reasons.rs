@@ -142,7 +142,7 @@ pub enum RemoveReason {
     OverCap,
     /// The link names a log that is gone.
     DeadLink,
-    /// The log's container was removed.
+    /// The log's container went, or goes in the same pass.
     ContainerRemoved,
     /// The image has not been used for longer than `max_age`.
     Age,

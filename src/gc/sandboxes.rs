@@ -9,7 +9,7 @@ use super::knowledge::Knowledge;
 use super::quiet::Quiet;
 use super::{KeepReason, Limit, PodKnowledge, Policy, RemoveReason, Verdict};
 use crate::model::{
-    ContainerId, Coverage, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Snapshot,
+    Container, ContainerId, Coverage, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Snapshot,
 };
 
 /// Judges every sandbox; the answer has one verdict for each, in the snapshot's order. Containers in
@@ -20,12 +20,7 @@ pub(super) fn judge(
     knowledge: &Knowledge<'_>,
     gone: &BTreeSet<&ContainerId>,
 ) -> Vec<Verdict> {
-    let named: BTreeSet<&PodSandboxId> = snapshot
-        .containers
-        .iter()
-        .filter(|container| !gone.contains(&container.id))
-        .map(|container| &container.sandbox_id)
-        .collect();
+    let named = named(snapshot, gone);
     let newest = Newest::of(&snapshot.sandboxes).indexes();
     let quiet = Quiet::of(snapshot, policy);
     let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.sandboxes.len());
@@ -57,6 +52,26 @@ pub(super) fn judge(
             unless_quarantined(snapshot, sandbox, verdict)
         })
         .collect()
+}
+
+/// Finds the sandboxes that containers name. One that names none may be in any sandbox of its pod; without
+/// a pod, in any at all.
+fn named<'a>(snapshot: &'a Snapshot, gone: &BTreeSet<&ContainerId>) -> BTreeSet<&'a PodSandboxId> {
+    let stays = |it: &&Container| !gone.contains(&it.id);
+    let mut named = BTreeSet::new();
+    for container in snapshot.containers.iter().filter(stays) {
+        if !container.sandbox_id.is_stand_in() {
+            named.insert(&container.sandbox_id);
+            continue;
+        }
+        let may_hold = |sandbox: &&PodSandbox| match (&container.pod, &sandbox.pod) {
+            (Some(pod), Some(of)) => pod.uid == of.uid,
+            (None, _) | (_, None) => true,
+        };
+        let sandboxes = snapshot.sandboxes.iter().filter(may_hold);
+        named.extend(sandboxes.map(|sandbox| &sandbox.id));
+    }
+    named
 }
 
 /// Says whether a sandbox is one that could go at all, and of which pod; if not, why.

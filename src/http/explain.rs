@@ -257,7 +257,7 @@ fn remove_text(reason: RemoveReason) -> &'static str {
         }
         RemoveReason::OverCap => "the node holds more dead ones than max_dead",
         RemoveReason::DeadLink => "the link names a log that is gone, and its container ended",
-        RemoveReason::ContainerRemoved => "its container was removed, and its pod is over",
+        RemoveReason::ContainerRemoved => "its container went, or goes in the same pass",
         RemoveReason::Age => "it has not been used for longer than policy.images.max_age",
         RemoveReason::Unused => {
             "it has not been used for longer than policy.images.prune_unused_after"

@@ -93,6 +93,7 @@ mod tests {
             pod_state: PodKnowledge::Deleted,
             attempt: 0,
             created_at: Timestamp::UNIX_EPOCH,
+            first_seen_at: None,
             age_seconds: 1,
             last_used_at: None,
             size_bytes: None,

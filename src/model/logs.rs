@@ -1,5 +1,6 @@
 //! What lies below the log roots.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -86,6 +87,14 @@ pub struct Logs {
     pub unwritable: Vec<String>,
 }
 
+impl Logs {
+    /// Returns the names of the directories in the pods' log root.
+    pub fn dir_names(&self) -> BTreeSet<&str> {
+        let dirs = self.dirs.iter().filter(|dir| dir.is_dir);
+        dirs.map(|dir| dir.name.as_str()).collect()
+    }
+}
+
 /// A container that went, whose logs may go after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovedContainer {
@@ -101,8 +110,6 @@ pub struct RemovedContainer {
     pub created_at: Timestamp,
     /// Its log file, as the runtime named it before the container went.
     pub log_path: Text,
-    /// Its pod counted as over under `assume_finished_after` when it went.
-    pub assumed: bool,
 }
 
 /// Reads the pod's UID from a log directory's name; `None` unless it has the kubelet's shape: a

@@ -1,6 +1,7 @@
 //! The file systems that the runtime names, and what the kernel says of them.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::Filesystems;
@@ -17,6 +18,8 @@ pub(super) struct Statvfs {
     host_root: PathBuf,
     /// At most one thread is ever lost to a call that hangs.
     aside: Aside,
+    /// The demo's disk: no kernel knows it.
+    simulated_bytes: OnceLock<u64>,
 }
 
 impl Statvfs {
@@ -24,7 +27,13 @@ impl Statvfs {
         Self {
             host_root,
             aside: Aside::new(1),
+            simulated_bytes: OnceLock::new(),
         }
+    }
+
+    /// Takes every file system for a simulated one of this size, which holds what the runtime says.
+    pub(super) fn simulate(&self, bytes: u64) {
+        self.simulated_bytes.get_or_init(|| bytes);
     }
 
     /// Asks the runtime for its file systems, and the kernel for their figures. The runtime's own
@@ -40,7 +49,10 @@ impl Statvfs {
     async fn measure(&self, named: Vec<cri::FsUsage>) -> Vec<Filesystem> {
         let mut filesystems = Vec::with_capacity(named.len());
         for fs in named {
-            let usage = self.usage(&fs.mountpoint).await;
+            let usage = match self.simulated_bytes.get() {
+                Some(capacity) => Some(simulated(*capacity, fs.used_bytes)),
+                None => self.usage(&fs.mountpoint).await,
+            };
             let runtime_used_bytes = fs.used_bytes;
             filesystems.push(Filesystem {
                 mountpoint: fs.mountpoint,
@@ -58,6 +70,16 @@ impl Statvfs {
         }
         let measured = self.aside.run(STATVFS_TIMEOUT, move || statvfs(&path));
         measured.await.ok()?
+    }
+}
+
+fn simulated(capacity_bytes: u64, used_bytes: u64) -> FilesystemUsage {
+    FilesystemUsage {
+        capacity_bytes,
+        available_bytes: capacity_bytes.saturating_sub(used_bytes),
+        used_bytes,
+        inodes: 0,
+        inodes_free: 0,
     }
 }
 

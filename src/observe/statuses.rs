@@ -118,6 +118,7 @@ impl Statuses {
         until: Instant,
     ) -> BTreeSet<ContainerId> {
         let is_due = |row: &&Container| match self.known.get(&row.id) {
+            _ if row.id.is_stand_in() => false,
             None => true,
             Some(Told::NoExit) => row.state == ContainerState::Exited,
             Some(Told::Exit(_)) => false,

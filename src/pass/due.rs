@@ -50,9 +50,6 @@ impl Run<'_> {
             .snapshot(quarantine)
             .map_err(|error| End::NoLook(error.to_string()))?;
         self.pass_over_what_stayed(&mut snapshot);
-        if targets.contains(&Target::Logs) {
-            snapshot.removed = self.gone.all();
-        }
         let mut plan = gc::plan(&snapshot, policy, targets);
         if let Some(pods) = &self.scope {
             plan.narrow(pods);

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::Run;
 use crate::gc::Target;
+use crate::model::{Container, Seen};
+use crate::observe::Look;
 use crate::report::{Outcome, TargetReport};
 
 /// How a pass ran.
@@ -115,6 +117,53 @@ impl Run<'_> {
         self.record.line(format!(
             "sandboxes: {count} failed to go and are left alone; the next is tried again from {next_try} on"
         ));
+    }
+
+    pub(super) fn tell_if_incomplete(&self, seen: Seen) {
+        if !seen.is_all() {
+            let line = "the runtime's lists could not be read whole; only what is certain goes";
+            tracing::warn!(pass.id = %self.record.id(), ?seen, "{line}");
+            self.record.line(line.to_owned());
+        }
+    }
+
+    /// Says which rows of the lists keep what they may concern.
+    pub(super) fn complain_of_rows(&mut self, look: &Look) {
+        let lists = [
+            (
+                Target::Containers,
+                look.containers.as_ref().map(|it| it.malformed),
+            ),
+            (
+                Target::Sandboxes,
+                look.sandboxes.as_ref().map(|it| it.malformed),
+            ),
+        ];
+        for (target, malformed) in lists {
+            if let Ok(count @ 1..) = malformed {
+                let why = format!(
+                    "{count} rows of the list have no id or contradict each other; only what is certain without \
+                     them goes"
+                );
+                self.complain(target, &why);
+            }
+        }
+        let Ok(containers) = &look.containers else {
+            return;
+        };
+        let is_odd = |it: &&Container| it.id.is_stand_in() || it.sandbox_id.is_stand_in();
+        let mut odd = containers.rows.iter().filter(is_odd);
+        let Some(first) = odd.next() else { return };
+        let (id, others) = (&first.id, odd.count());
+        let why = if first.id.is_stand_in() {
+            format!("a container has no id ({id}; {others} more are odd); its sandbox stays")
+        } else {
+            format!(
+                "container {id} does not say which sandbox it is in ({others} more are odd); the sandboxes of its \
+                 pod stay"
+            )
+        };
+        self.complain(Target::Containers, &why);
     }
 
     /// Writes down, once, why the pass could not do all that it was asked for.

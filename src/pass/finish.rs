@@ -17,6 +17,9 @@ impl Run<'_> {
     /// Waits for what is in flight, looks once more, and says how it ended.
     pub(super) async fn finish(mut self, end: Option<End>, dry_run: bool) -> Ran {
         let given_up = self.drain().await;
+        if let Some(look) = self.runner.observer.latest() {
+            drop(self.logs_follow(&look).await);
+        }
         // What was given up was planned: a stop that came so late still decides how the pass ended.
         let late = self.stops.reached().filter(|_| given_up).map(End::from);
         let end = end.or(late);

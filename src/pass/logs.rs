@@ -1,8 +1,17 @@
-//! What a pass over logs needs that others do not: where they are, and whether they can be reached.
+//! What a pass needs for logs: where they are, whether they can be reached, and the logs of containers that
+//! went, which follow them batch by batch, as the kubelet has it, whatever targets the pass has.
 
-use super::{Rules, Run};
-use crate::gc::{Plan, Target};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::batch::Until;
+use super::end::End;
+use super::tries::Ran;
+use super::{Rules, Run, tell};
+use crate::gc::{self, Expected, Plan, Target};
 use crate::logs::Roots;
+use crate::model::{RemovedContainer, log_dir_name};
 use crate::observe::Look;
 
 impl Rules {
@@ -28,6 +37,74 @@ impl Run<'_> {
             }
         }
         can_write
+    }
+
+    /// Removes the logs of the containers that went since the last call. They cost nothing of `max_removals`.
+    /// Returns what ended meanwhile of other targets.
+    pub(super) async fn logs_follow(&mut self, look: &Arc<Look>) -> Ran {
+        let gone = self.gone.take();
+        if gone.is_empty() || !self.rules.policy.logs.enabled {
+            return Ran::default();
+        }
+        let plan = match self.plan_logs_of(look, gone) {
+            Ok(plan) => plan,
+            Err(end) => {
+                self.complain(Target::Logs, &end.text());
+                return Ran::default();
+            }
+        };
+        let is_asked = self.record.pass().targets.contains_key(&Target::Logs);
+        if is_asked {
+            tell::logs_of_containers(self.record, &plan);
+        }
+        if plan.removals.is_empty() || !look.logs.unwritable.is_empty() {
+            if is_asked {
+                self.can_reach_logs(look, &plan);
+            }
+            return Ran::default();
+        }
+        let (budget, errors) = (self.budget, self.record.pass().errors.len());
+        let number = self.next_number(Target::Logs);
+        let (removals, until) = (plan.into_removals(), Until::OnlySlow);
+        let ran = self
+            .batch(Target::Logs, number, removals, look, until)
+            .await;
+        self.budget = budget;
+        self.blind |= self.record.pass().errors.len() > errors;
+        ran
+    }
+
+    /// Plans on what the look shows less what went since, and has the plan checked.
+    fn plan_logs_of(&self, look: &Look, gone: Vec<RemovedContainer>) -> Result<Plan, End> {
+        let mut snapshot = look
+            .snapshot(BTreeMap::new())
+            .map_err(|error| End::NoLook(error.to_string()))?;
+        let ids = self.gone.ids();
+        snapshot.containers.retain(|it| !ids.contains(&it.id));
+        snapshot.removed = gone;
+        // Where a pod has no directory its containers have no logs.
+        let (dirs, root) = (snapshot.logs.dir_names(), &self.rules.policy.logs.pods_root);
+        let has_log = |it: &RemovedContainer| {
+            let dir = log_dir_name(&it.pod);
+            dir.is_none_or(|dir| dirs.contains(dir.as_str()))
+                || !Path::new(it.log_path.as_str()).starts_with(root)
+        };
+        snapshot.removed.retain(has_log);
+        let paths: BTreeSet<&str> = snapshot
+            .removed
+            .iter()
+            .map(|it| it.log_path.as_str())
+            .collect();
+        let policy = &self.rules.policy;
+        let mut plan = gc::plan(&snapshot, policy, &[Target::Logs].into());
+        plan.removals
+            .retain(|it| matches!(it.expected, Expected::ContainerLog(_)));
+        plan.kept
+            .retain(|it| paths.contains(it.subject.id.as_str()));
+        match gc::check::check(&plan.removals, &snapshot, policy).first() {
+            None => Ok(plan),
+            Some(first) => Err(End::BadPlan(first.to_string())),
+        }
     }
 
     /// Says what of the logs could not be read.

@@ -5,7 +5,8 @@ mod image;
 mod logs;
 mod outdone;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use super::Rules;
 use super::stops::Stops;
 use crate::cri;
-use crate::gc::{Expected, PodKnowledge, Removal, Target};
+use crate::gc::{Expected, Removal, Target};
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovedContainer};
 use crate::observe::Look;
 use crate::report::FailureClass;
@@ -31,33 +32,52 @@ const GONE_MAX: usize = 1 << 16;
 
 /// The containers that a pass removed, for the sake of their logs. Cloning shares.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gone(Arc<Mutex<Vec<RemovedContainer>>>);
+pub(super) struct Gone(Arc<Mutex<Removed>>);
+
+#[derive(Debug, Default)]
+struct Removed {
+    all: Vec<RemovedContainer>,
+    /// So many of them were handed out.
+    taken: usize,
+}
 
 impl Gone {
-    /// Returns them all.
-    pub(super) fn all(&self) -> Vec<RemovedContainer> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    /// Returns those that were not handed out before.
+    pub(super) fn take(&self) -> Vec<RemovedContainer> {
+        let mut removed = self.lock();
+        let new = removed
+            .all
+            .get(removed.taken..)
+            .unwrap_or_default()
+            .to_vec();
+        removed.taken = removed.all.len();
+        new
+    }
+
+    /// Returns the ids of all.
+    pub(super) fn ids(&self) -> BTreeSet<ContainerId> {
+        self.lock().all.iter().map(|it| it.id.clone()).collect()
     }
 
     fn note(&self, removal: &Removal, status: cri::ContainerStatus) {
         let (Some(pod), subject) = (removal.subject.pod.clone(), &removal.subject) else {
             return;
         };
-        let mut gone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !status.log_path.is_empty() && gone.len() < GONE_MAX {
-            gone.push(RemovedContainer {
+        let mut removed = self.lock();
+        if !status.log_path.is_empty() && removed.all.len() < GONE_MAX {
+            removed.all.push(RemovedContainer {
                 id: status.id,
                 name: subject.name.clone(),
                 attempt: subject.attempt,
                 pod,
                 created_at: subject.created_at,
                 log_path: status.log_path.into(),
-                assumed: subject.pod_state == PodKnowledge::Assumed,
             });
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Removed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -45,7 +45,9 @@ impl Tally {
         let failed = matches!(done.outcome, Outcome::Failed { .. });
         let failed_before = sandbox.as_ref().is_some_and(|id| runner.failed_before(id));
         record.update(|pass| {
-            let report = pass.targets.entry(target).or_default();
+            let Some(report) = pass.targets.get_mut(&target) else {
+                return;
+            };
             report.failed_again += u64::from(failed && failed_before);
             count(report, &done);
         });

@@ -40,6 +40,7 @@ pub(super) fn plan(record: &Record, plan: &Plan, target: Target) {
         .collect());
     let stay: u64 = kept.values().sum();
     record.update(|pass| {
+        // Logs of containers that went may be counted already.
         let report = pass.targets.entry(target).or_default();
         // An earlier plan of the same pass: what it left is planned anew here.
         report.planned -= report.planned.min(report.remaining);
@@ -53,6 +54,18 @@ pub(super) fn plan(record: &Record, plan: &Plan, target: Target) {
     record.line(format!(
         "{target}: {planned} to remove{remove}; {stay} stay{keep}"
     ));
+}
+
+/// Notes which logs go because their containers went.
+pub(super) fn logs_of_containers(record: &Record, plan: &Plan) {
+    record.update(|pass| {
+        let report = pass.targets.entry(Target::Logs).or_default();
+        for removal in &plan.removals {
+            report.planned += 1;
+            *report.reasons.entry(removal.reason).or_default() += 1;
+        }
+        report.count_remaining();
+    });
 }
 
 /// Notes what a further round takes beyond what was planned before, if anything.

@@ -10,6 +10,7 @@ use crate::gc::{Removal, Target};
 use crate::observe::Look;
 
 /// What came of a batch, or of waiting.
+#[derive(Default)]
 pub(super) struct Ran {
     /// What a cancel, the deadline or the runtime's going away left open.
     pub(super) open: Vec<Removal>,
@@ -33,8 +34,12 @@ impl Run<'_> {
         self.budget = self
             .budget
             .saturating_sub(u64::try_from(size).unwrap_or(u64::MAX));
-        self.record
-            .update(|pass| pass.targets.entry(target).or_default().batches += 1);
+        self.record.update(|pass| {
+            // Logs that follow their containers are no target of a pass that was not asked for logs.
+            if let Some(report) = pass.targets.get_mut(&target) {
+                report.batches += 1;
+            }
+        });
         tracing::info!(
             pass.id = %self.record.id(),
             target = target.label(),

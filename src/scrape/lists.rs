@@ -31,7 +31,7 @@ impl List {
         let read = part.as_ref().ok().map(|listed| Read {
             mode: listed.mode,
             took: listed.duration,
-            malformed: listed.malformed,
+            malformed: listed.malformed + listed.odd,
             is_whole: listed.coverage == Coverage::Whole,
         });
         Self { name, weight, read }
@@ -89,7 +89,7 @@ fn encode_lists(lists: &[List], page: &mut Page) {
     );
     page.gauge(
         plain("cri_list_malformed_rows"),
-        "Rows of the list that lack what must be there and are counted nowhere else",
+        "Rows of the list that lack what must be there, contradict another, or are there twice",
         read()
             .map(|(list, read)| list.sample(read.malformed))
             .collect(),

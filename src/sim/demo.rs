@@ -23,6 +23,8 @@ pub const EXITED: usize = 1_400;
 pub const RUNNING_PODS: usize = 60;
 /// Its sandboxes that are not ready.
 pub const NOT_READY: usize = 120;
+/// Size of its disk, which holds its images and nothing else.
+pub const DISK_BYTES: u64 = 16 << 30;
 
 const STATIC_PODS: usize = 2;
 const CRASHING_PODS: usize = 8;

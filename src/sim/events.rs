@@ -45,6 +45,12 @@ impl Node {
         record.map(|c| c.finished_at = 0).is_some()
     }
 
+    /// Takes the sandbox's id out of a container's record.
+    pub fn garble_sandbox_of(&mut self, id: &str) -> bool {
+        let record = self.containers.get_mut(id);
+        record.map(|c| c.row.pod_sandbox_id.clear()).is_some()
+    }
+
     /// Removes a container as someone else would: nobody is asked, nothing is recorded.
     pub fn vanish_container(&mut self, id: &str) -> bool {
         self.remove_container(id).is_some()

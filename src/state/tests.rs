@@ -86,6 +86,7 @@ fn removal(number: u64) -> Removal {
         pod_state: crate::gc::PodKnowledge::Deleted,
         attempt: 0,
         created_at: Timestamp::from_second(START).unwrap(),
+        first_seen_at: None,
         age_seconds: 9,
         last_used_at: None,
         size_bytes: None,

@@ -9,15 +9,14 @@ use serde_json::Value;
 
 use crate::support::crisweep::Crisweep;
 use crate::support::node::Node;
-use crate::support::plan::{self, Known};
+use crate::support::plan;
 use crate::support::population::Population;
 use crate::support::wait::{PATIENCE, wait_for};
 
-/// A container's log and link, and whether its pod is over.
+/// A container's log and link.
 struct Files {
     log: PathBuf,
     link: PathBuf,
-    over: bool,
 }
 
 /// Links every container's log, as the kubelet does when it starts one; by container id.
@@ -35,8 +34,7 @@ async fn link_logs(node: &Node, population: &Population) -> BTreeMap<String, Fil
         );
         let link = node.link_root().join(link);
         symlink(&log, &link).unwrap();
-        let over = matches!(plan.known, Known::Absent | Known::Succeeded);
-        files.insert(container.id.clone(), Files { log, link, over });
+        files.insert(container.id.clone(), Files { log, link });
     }
     files
 }
@@ -83,7 +81,7 @@ async fn logs_and_links_go_with_their_containers() {
         .collect();
     let mut gone = 0;
     for (id, files) in &files {
-        let goes = files.over && !left.contains(id);
+        let goes = !left.contains(id);
         gone += usize::from(goes);
         let is_there = files.link.symlink_metadata().is_ok();
         assert_eq!(is_there, !goes, "{}", files.link.display());

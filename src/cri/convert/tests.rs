@@ -90,15 +90,39 @@ fn a_whole_container_row_is_read_whole() {
 }
 
 #[test]
+fn containers_that_lack_one_id_stand_for_what_they_may_concern() {
+    let homeless = proto::ContainerRow {
+        pod_sandbox_id: String::new(),
+        ..container_row()
+    };
+    assert!(homeless.into_model().unwrap().sandbox_id.is_stand_in());
+    let nameless = |state: proto::ContainerState| {
+        let row = proto::ContainerRow {
+            id: String::new(),
+            state: state.into(),
+            ..container_row()
+        };
+        let container = row.into_model().unwrap();
+        assert!(container.id.is_stand_in() && !container.sandbox_id.is_stand_in());
+        (container.state, container.pod.is_some())
+    };
+    // It holds its sandbox and its image, and never goes.
+    let exited = (ContainerState::Exited, false);
+    assert_eq!(nameless(proto::ContainerState::ContainerExited), exited);
+    let running = (ContainerState::Running, true);
+    assert_eq!(nameless(proto::ContainerState::ContainerCreated), running);
+    assert_eq!(nameless(proto::ContainerState::ContainerRunning), running);
+}
+
+#[test]
 fn rows_without_ids_are_malformed() {
     let nameless = proto::ContainerRow {
         id: String::new(),
         ..container_row()
     };
-    assert_eq!(nameless.into_model().unwrap_err(), Malformed);
     let homeless = proto::ContainerRow {
         pod_sandbox_id: String::new(),
-        ..container_row()
+        ..nameless
     };
     assert_eq!(homeless.into_model().unwrap_err(), Malformed);
     let sandbox = proto::PodSandboxRow {

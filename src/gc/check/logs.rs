@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use super::{Node, is_protected};
 use crate::gc::{Expected, Policy, Removal, RemoveReason};
 use crate::model::{
-    ConfigSource, ContainerState, Coverage, LinkTarget, LinkedContainer, LogLink, PodLogDir,
-    PodRef, PodUid, Pods, RemovedContainer, Snapshot,
+    ContainerState, Coverage, LinkTarget, LinkedContainer, LogLink, PodLogDir, PodRef, PodUid,
+    Pods, RemovedContainer, Snapshot,
 };
 
 /// What lies below the log roots, by path, and the containers that went.
@@ -186,30 +186,8 @@ fn container_rule(
     let writes = staying.any(|it| {
         it.id == container.id || it.name == container.name && it.attempt == container.attempt
     });
-    if writes || node.snapshot.seen.containers != Coverage::Whole {
-        return Some("a container still writes to it, or may");
-    }
-    // It was assumed when the container went, or is now, of what is left.
-    let is_assumed = node.by_pod.contains_key(&pod.uid) && node.is_finished(&pod.uid, policy);
-    let assumed = went && container.assumed || is_assumed;
-    let over = told_over(node, policy, container).unwrap_or(assumed);
-    (!over).then_some("its pod is not known to be over")
-}
-
-/// What the list says of the container's pod: over or not; `None` if it says nothing.
-fn told_over(node: &Node<'_>, policy: &Policy, container: &RemovedContainer) -> Option<bool> {
-    let Pods::Known(list) = &node.snapshot.pods else {
-        return None;
-    };
-    let uid = &container.pod.uid;
-    match list.pods.get(uid) {
-        Some(pod) if pod.config_source != ConfigSource::Api || !pod.finished => Some(false),
-        Some(_) if node.is_static(uid) => Some(false),
-        // One of its containers may run, or not.
-        Some(_) if node.doubtful.contains(uid) && !node.alive.contains(uid) => None,
-        Some(_) => node.whole.then(|| node.is_finished(uid, policy)),
-        None => deleted(node, uid, container.created_at).then_some(true),
-    }
+    (writes || node.snapshot.seen.containers != Coverage::Whole)
+        .then_some("a container still writes to it, or may")
 }
 
 fn lies_in_pods_dir(policy: &Policy, container: &RemovedContainer) -> bool {

@@ -67,7 +67,7 @@ impl Details<'_> {
             KeepReason::Pinned => {
                 "the runtime lists it, or a record of the same id, as pinned".to_owned()
             }
-            KeepReason::SandboxImage => self.sandbox_image(image, store),
+            KeepReason::SandboxImage => Self::sandbox_image(image, store),
             KeepReason::Keep => self.keep_pattern(image),
             KeepReason::TooYoung => self.young_image(subject, store),
             KeepReason::BelowThreshold => self.no_room_wanted(store),
@@ -120,7 +120,7 @@ impl Details<'_> {
         }
     }
 
-    fn sandbox_image(&self, image: &Image, store: &ImageStore) -> String {
+    fn sandbox_image(image: &Image, store: &ImageStore) -> String {
         match &store.sandbox_images {
             ImageNames::Known(names)
                 if ImageMatcher::new(names.iter().map(String::as_str)).matches(image) =>

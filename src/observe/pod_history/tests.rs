@@ -114,6 +114,7 @@ fn listed<T>(rows: Vec<T>, coverage: Coverage) -> cri::Listed<T> {
         rows: Rows::from(rows),
         malformed: 0,
         mounted: BTreeMap::new(),
+        odd: 0,
         coverage,
         response_bytes: 0,
         limit_bytes: None,

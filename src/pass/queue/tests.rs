@@ -16,6 +16,7 @@ fn removal(id: &str) -> Removal {
             pod_state: PodKnowledge::Deleted,
             attempt: 0,
             created_at: Timestamp::UNIX_EPOCH,
+            first_seen_at: None,
             age_seconds: 0,
             last_used_at: None,
             size_bytes: None,

@@ -110,6 +110,11 @@ async fn used(
     let known = look.containers.as_ref().map(|list| list.rows.as_slice());
     let known: BTreeSet<&ContainerId> = known.unwrap_or_default().iter().map(|c| &c.id).collect();
     for container in list.rows.iter().filter(|row| !known.contains(&row.id)) {
+        if container.id.is_stand_in() {
+            return Ok(Some(Outcome::Skipped(
+                "a container without an id may have it mounted",
+            )));
+        }
         let Some(status) = client.container_status(&container.id).await? else {
             continue;
         };

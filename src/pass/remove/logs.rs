@@ -80,12 +80,10 @@ impl LogHands {
         // A pod that comes back (a static one has its old UID again) counts attempts from 0: the file may
         // have a new writer by now.
         let of_pod = client.containers_of_pod(&container.pod.uid).await?;
-        let writes = |it: &Container| {
-            let is_same = it.name == container.name && it.attempt == container.attempt;
-            is_same || it.state == ContainerState::Running
-        };
-        if of_pod.iter().any(writes) {
-            return Ok(Outcome::Skipped("a container may write to it"));
+        for other in of_pod.iter().filter(|it| it.name == container.name) {
+            if writes(client, other, container).await? {
+                return Ok(Outcome::Skipped("a container may write to it"));
+            }
         }
         let path = Path::new(container.log_path.as_str());
         let Ok(below) = path.strip_prefix(&self.roots.pods).map(Path::to_owned) else {
@@ -115,6 +113,23 @@ impl LogHands {
             },
         }
     }
+}
+
+/// Says whether another record of the same name writes to the log: by its attempt, or where it runs by the path
+/// that the runtime names.
+async fn writes(
+    client: &cri::Client,
+    other: &Container,
+    gone: &RemovedContainer,
+) -> Result<bool, cri::Error> {
+    if other.attempt == gone.attempt {
+        return Ok(true);
+    }
+    if other.state == ContainerState::Exited {
+        return Ok(false);
+    }
+    let status = client.container_status(&other.id).await?;
+    Ok(status.is_some_and(|status| status.log_path.as_str() == gone.log_path.as_str()))
 }
 
 async fn lives(client: &cri::Client, id: &ContainerId) -> Result<bool, cri::Error> {

@@ -114,6 +114,7 @@ pub(super) fn listed<T>(rows: Vec<T>, mode: ListMode) -> Listed<T> {
         rows: rows.into(),
         malformed: 0,
         mounted: BTreeMap::new(),
+        odd: 0,
         coverage: Coverage::Whole,
         limit_bytes: None,
         response_bytes,

@@ -108,7 +108,7 @@ impl Case {
         Ok(())
     }
 
-    /// Reads `removed POD/NAME#N AGE [assumed] [log=PATH] [id=ID]`.
+    /// Reads `removed POD/NAME#N AGE [log=PATH] [id=ID]`.
     pub(super) fn read_removed(
         &mut self,
         line: usize,
@@ -127,11 +127,9 @@ impl Case {
             log_path: log_path(&pod, name, attempt).into(),
             pod: pod.into(),
             created_at: self.ago(age)?,
-            assumed: false,
         };
         for word in rest {
             match word.split_once('=').unwrap_or((word, "")) {
-                ("assumed", "") => removed.assumed = true,
                 ("log", path) => {
                     let dir = dir_name(&removed.pod);
                     removed.log_path = path.replace("DIR", &format!("{PODS_ROOT}/{dir}")).into();

@@ -65,3 +65,24 @@ async fn the_demo_has_something_to_collect_of_each_kind() {
     demo.signal(rustix::process::Signal::TERM);
     assert!(demo.exited().await.success());
 }
+
+#[tokio::test]
+async fn the_demos_disk_loses_what_its_images_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let changes =
+        json!({ "policy": { "images": { "min_age": "0s", "prune_unused_after": "1s" } } });
+    let mut demo = Service::demo(&write(dir.path(), &config(dir.path(), &changes))).await;
+    let pass = until("images went", || async {
+        let pass = demo.gc("target=images").await;
+        (pass["targets"]["images"]["freed_bytes"].as_u64() > Some(0)).then_some(pass)
+    })
+    .await;
+    let ratio = |when: &str| pass[when]["image_fs_used_ratio"].as_f64().unwrap();
+    let freed = pass["targets"]["images"]["freed_bytes"].as_f64().unwrap();
+    #[expect(clippy::cast_precision_loss, reason = "a share of some gigabytes")]
+    let wanted = freed / crisweep::sim::demo::DISK_BYTES as f64;
+    let lost = ratio("before") - ratio("after");
+    assert!((lost - wanted).abs() < 1e-9, "{lost} {wanted} {pass:#}");
+    demo.signal(rustix::process::Signal::TERM);
+    assert!(demo.exited().await.success());
+}

@@ -239,20 +239,39 @@ async fn a_container_in_state_unknown_stays_unless_included_and_is_then_stopped_
 }
 
 #[tokio::test]
-async fn rows_without_an_id_stop_a_pass_before_it_removes_anything() {
+async fn a_row_without_an_id_keeps_its_sandbox_and_nothing_else() {
     let rig = Rig::start(nodes::litter(3), json!({})).await;
     let id = rig.sim.container_id("default/old-1/app#0").unwrap();
     assert!(rig.sim.change(|node| node.garble_container(&id)));
     let pass = rig.gc("").await;
-    assert_eq!(pass["outcome"], "aborted");
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
     let errors = pass["errors"].to_string();
-    assert!(
-        errors.contains("the list of containers has 1 rows without"),
-        "{errors}"
-    );
-    rig.get("/api/v1/plan").await.refused(503, "1 rows without");
+    assert!(errors.contains("a container has no id"), "{errors}");
+    let mut gone = rig.subjects(Rpc::RemovePodSandbox);
+    gone.sort();
+    assert_eq!(gone, ["default/old-0#0", "default/old-2#0"]);
+    assert_eq!(rig.removals().len(), 4);
     rig.metrics()
         .await
         .is("cri_list_malformed_rows{list=\"containers\"}", 1.0);
-    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn a_container_that_names_no_sandbox_keeps_those_of_its_pod() {
+    let rig = Rig::start(nodes::litter(3), json!({})).await;
+    let id = rig.sim.container_id("default/old-1/app#0").unwrap();
+    // It cannot go, and no sandbox is its own by the list.
+    rig.sim
+        .set_removal_fault(&id, Fault::fail(Code::Unknown, "no"));
+    assert!(rig.sim.change(|node| node.garble_sandbox_of(&id)));
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let errors = pass["errors"].to_string();
+    assert!(errors.contains(&id), "{errors}");
+    let mut gone = rig.subjects(Rpc::RemovePodSandbox);
+    gone.sort();
+    assert_eq!(gone, ["default/old-0#0", "default/old-2#0"]);
+    rig.metrics()
+        .await
+        .is("cri_list_malformed_rows{list=\"containers\"}", 1.0);
 }

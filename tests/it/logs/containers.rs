@@ -54,34 +54,68 @@ async fn with_a_container_go_its_log_its_rotations_and_its_link() {
 }
 
 #[tokio::test]
-async fn the_log_of_a_pod_that_exists_stays_and_that_of_a_finished_one_goes() {
+async fn the_logs_of_a_crash_looper_go_with_its_superseded_containers() {
     let tree = Tree::plain();
-    let crash = PodSpec::new("crash")
-        .exited("app", 0, hours(4))
-        .exited("app", 1, hours(3));
-    let done = PodSpec::new("done").exited("app", 0, hours(3)).succeeded();
-    let mut changes = tree.config(&json!({}));
-    changes["policy"]["containers"] = json!({ "max_dead": 0, "max_per_container": 0 });
-    let rig = Rig::start(tree.node().pod(crash).pod(done), changes).await;
+    let crash = (0..50).fold(PodSpec::new("crash"), |pod, attempt| {
+        pod.exited("app", attempt, hours(60 - u64::from(attempt)))
+    });
+    let side = PodSpec::new("side")
+        .exited("app", 0, hours(3))
+        .exited("app", 1, hours(2))
+        .running("app", 2)
+        .running("proxy", 0);
+    let rig = Rig::start(tree.node().pod(crash).pod(side), tree.config(&json!({}))).await;
     tree.fill(&rig.sim);
     let log_of = |subject: &str| {
         let id = rig.sim.container_id(subject).unwrap();
         rig.sim.container(&id).unwrap().log_path
     };
-    let (crashed, finished) = (log_of("default/crash/app#0"), log_of("default/done/app#0"));
+    let (old, last) = (
+        log_of("default/crash/app#0"),
+        log_of("default/crash/app#49"),
+    );
     // The preview knows already.
     let plan = rig.get("/api/v1/plan").await.json();
-    assert_eq!(verdict(&plan, &crashed), ("keep", "pod-exists".into()));
-    assert_eq!(
-        verdict(&plan, &finished),
-        ("remove", "container-removed".into())
-    );
+    assert_eq!(verdict(&plan, &old), ("remove", "container-removed".into()));
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
-    assert_eq!(rig.exited_containers(), 1);
-    assert!(tree.has(&crashed) && !tree.has(&finished));
-    let kept = json!({ "has-containers": 2, "pod-exists": 1, "target-exists": 3 });
-    assert_eq!(pass["targets"]["logs"]["kept"], kept);
+    let report = &pass["targets"]["logs"];
+    assert_eq!(report["reasons"], json!({ "container-removed": 50 }));
+    assert_eq!(report["removed"], 50, "{report}");
+    assert!(!tree.has(&old) && tree.has(&last));
+    // Four files each: of the crash-looper's newest, and of three of the other pod.
+    assert_eq!(tree.files().len(), 4 * 4);
+}
+
+#[tokio::test]
+async fn a_pass_over_containers_alone_takes_their_logs_and_tells_of_no_other_target() {
+    let tree = Tree::plain();
+    let crash = (0..5).fold(PodSpec::new("crash"), |pod, attempt| {
+        pod.exited("app", attempt, hours(60 - u64::from(attempt)))
+    });
+    let rig = Rig::start(tree.node().pod(crash), tree.config(&json!({}))).await;
+    tree.fill(&rig.sim);
+    let pass = rig.gc("target=containers&max_removals=3").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 3, "{pass:#}");
+    assert_eq!(pass["targets"].as_object().unwrap().len(), 1, "{pass:#}");
+    assert_eq!(tree.files().len(), 2 * 4);
+    rig.metrics().await.is(
+        "crisweep_removals_total{target=\"logs\",reason=\"container-removed\"}",
+        3.0,
+    );
+}
+
+#[tokio::test]
+async fn logs_that_never_were_are_not_planned() {
+    let tree = Tree::plain();
+    let gone = PodSpec::new("gone").exited("app", 0, hours(3)).deleted();
+    let node = tree.node().pod(PodSpec::new("web").running("app", 0));
+    let rig = Rig::start(node.pod(gone), tree.config(&json!({}))).await;
+    let dry = rig.gc("dry_run=true").await;
+    assert_eq!(dry["targets"]["logs"]["planned"], 0, "{dry:#}");
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 1, "{pass:#}");
+    assert_eq!(pass["targets"]["logs"]["planned"], 0, "{pass:#}");
 }
 
 #[tokio::test]
@@ -100,7 +134,7 @@ async fn without_a_source_the_lever_takes_the_logs_too() {
     assert_eq!(tree.files().len(), 0);
     assert_eq!(
         pass["targets"]["logs"]["kept"],
-        json!({ "pods-unknown": 1, "target-exists": 1 })
+        json!({ "pods-unknown": 1 })
     );
 }
 
@@ -122,15 +156,12 @@ async fn a_log_elsewhere_is_left_alone() {
     let log = rig.sim.container(&id).unwrap().log_path;
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
-    assert_eq!(
-        pass["targets"]["logs"]["kept"]["foreign-name"], 1,
-        "{pass:#}"
-    );
+    assert_eq!(pass["targets"]["logs"]["planned"], 0, "{pass:#}");
     assert!(tree.has(&log));
 }
 
 #[tokio::test]
-async fn only_a_pass_that_was_asked_for_logs_touches_them() {
+async fn only_a_pass_that_was_asked_for_logs_touches_others_than_its_containers() {
     let tree = Tree::plain();
     let gone = PodSpec::new("gone").exited("app", 0, hours(3)).deleted();
     let node = tree
@@ -142,8 +173,12 @@ async fn only_a_pass_that_was_asked_for_logs_touches_them() {
     let dead = tree.dead_link(&format!("x_default_app-{}.log", "a".repeat(64)));
     let before = tree.files();
     rig.gc("dry_run=true").await;
+    assert_eq!(tree.files(), before);
     rig.gc("target=containers&target=sandboxes").await;
     assert_eq!(rig.exited_containers(), 0);
+    assert_eq!(tree.files().len(), before.len() - 4);
+    assert!(tree.has(&dead));
+    let before = tree.files();
     rig.configure(&json!({ "policy": { "logs": { "enabled": false } } }));
     assert_eq!(rig.post("/-/reload").await.status, 200);
     let pass = rig.gc("").await;

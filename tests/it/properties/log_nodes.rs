@@ -133,7 +133,6 @@ fn add(snapshot: &mut Snapshot, dirs: &[Dir], links: &[Link], removed: &[Removed
             pod: pod.into(),
             created_at: ago(i64::from(draw) * 60),
             log_path: log_path.into(),
-            assumed: draw.is_multiple_of(2),
         };
         let twice = |it: &RemovedContainer| it.id == removed.id;
         if !snapshot.removed.iter().any(twice) {

@@ -684,13 +684,13 @@ fn a_row_seen_twice_is_seen_in_its_later_state() {
 async fn rows_without_ids_are_counted_on_lower_rungs_too() {
     use crate::cri::testing::{Fake, place};
     let (_dir, path, settings) = place();
-    let container = |id: &str| proto::Container {
+    let container = |id: &str, sandbox: &str| proto::Container {
         id: id.into(),
-        pod_sandbox_id: "s".into(),
+        pod_sandbox_id: sandbox.into(),
         ..Default::default()
     };
     let fake = Fake {
-        containers: vec![container("a"), container("")],
+        containers: vec![container("a", "s"), container("", "")],
         refusal_of_unfiltered: Some(tonic::Status::resource_exhausted(
             "grpc: trying to send message larger than max (9 vs. 8)",
         )),

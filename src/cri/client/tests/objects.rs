@@ -91,7 +91,7 @@ async fn a_row_that_could_be_the_sandboxes_is_an_error() {
         "ListContainers: answer not understood: 1 rows lack an id"
     );
     let listed = client.list_containers().await.unwrap();
-    assert_eq!((listed.rows.len(), listed.malformed), (0, 1));
+    assert_eq!((listed.rows.len(), listed.malformed), (1, 0));
 }
 
 /// Makes every removal and stop, in the order of their names here.

@@ -1,0 +1,104 @@
+//! Judges the rows of a list one by one: a row that is odd costs what it may concern, and no more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Part;
+use crate::cri;
+use crate::model::{Container, ContainerState, Coverage, PodSandbox, PodSandboxState};
+
+/// A row of a list.
+trait Row: Clone + PartialEq {
+    /// Its id.
+    fn id(&self) -> &str;
+    /// The greater, the more there is to lose.
+    fn liveliness(&self) -> u8;
+    /// The runtime did not tell all of its ids.
+    fn is_odd(&self) -> bool;
+}
+
+impl Row for Container {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    fn liveliness(&self) -> u8 {
+        match self.state {
+            ContainerState::Running => 3,
+            ContainerState::Unknown => 2,
+            ContainerState::Created => 1,
+            ContainerState::Exited => 0,
+        }
+    }
+
+    fn is_odd(&self) -> bool {
+        self.id.is_stand_in() || self.sandbox_id.is_stand_in()
+    }
+}
+
+impl Row for PodSandbox {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    fn liveliness(&self) -> u8 {
+        match self.state {
+            PodSandboxState::Ready => 1,
+            PodSandboxState::NotReady => 0,
+        }
+    }
+
+    fn is_odd(&self) -> bool {
+        false
+    }
+}
+
+/// Judges both lists.
+pub(super) fn judge(
+    containers: &mut Part<cri::Listed<Container>>,
+    sandboxes: &mut Part<cri::Listed<PodSandbox>>,
+) {
+    judge_list(containers);
+    judge_list(sandboxes);
+}
+
+/// Leaves one row for each id. Of rows that contradict each other the liveliest stays, and the list is no
+/// longer whole; nor is it where a row cannot be told from any other.
+fn judge_list<T: Row>(list: &mut Part<cri::Listed<T>>) {
+    let Ok(listed) = list else { return };
+    let ids: BTreeSet<&str> = listed.rows.iter().map(Row::id).collect();
+    if ids.len() < listed.rows.len() {
+        let (rows, repeated, contradictions) = one_for_each_id(&listed.rows);
+        listed.rows = rows.into();
+        listed.odd += repeated;
+        listed.malformed += contradictions;
+    }
+    listed.odd += listed.rows.iter().filter(|row| row.is_odd()).count();
+    if listed.malformed > 0 {
+        listed.coverage = Coverage::Partial;
+    }
+}
+
+/// Returns the rows, how many were there twice, and how many contradicted another.
+fn one_for_each_id<T: Row>(rows: &[T]) -> (Vec<T>, usize, usize) {
+    let mut by_id: BTreeMap<&str, &T> = BTreeMap::new();
+    let (mut repeated, mut contradictions) = (0, 0);
+    for row in rows {
+        let Some(known) = by_id.get_mut(row.id()) else {
+            by_id.insert(row.id(), row);
+            continue;
+        };
+        if **known == *row {
+            repeated += 1;
+            continue;
+        }
+        contradictions += 1;
+        if row.liveliness() > known.liveliness() {
+            *known = row;
+        }
+    }
+    (
+        by_id.into_values().cloned().collect(),
+        repeated,
+        contradictions,
+    )
+}
