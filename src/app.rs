@@ -75,16 +75,11 @@ pub async fn serve(
     let (settings, changes) = watch::channel(Arc::new(config.clone()));
     let service = service(&config, &runner, worker.clone(), reload, settings);
     let router = http::router(service.clone());
-    let permits = http::serve::permits();
+    let seats = http::serve::Seats::default();
     let mut tasks = JoinSet::new();
     for listener in listeners {
         let (router, stop) = (router.clone(), stop.clone());
-        tasks.spawn(http::serve::serve(
-            listener,
-            router,
-            stop,
-            Arc::clone(&permits),
-        ));
+        tasks.spawn(http::serve::serve(listener, router, stop, seats.clone()));
     }
     let (looking, until) = (first_look(service.observer.clone()), shutdown.clone());
     tasks.spawn(async move {
@@ -272,6 +267,8 @@ fn service(
             started: Instant::now(),
             refusals: Fixed::refusals(),
             heavy: Fixed::heavy(),
+            budgets: http::Budgets::default(),
+            plans: http::Plans::default(),
         }),
     }
 }
@@ -280,10 +277,10 @@ fn service(
 ///
 /// # Errors
 /// If an address cannot be listened on.
-pub async fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
+pub fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
     let mut listeners = Vec::with_capacity(addresses.len());
     for address in addresses {
-        let listener = TcpListener::bind(address).await.with_context(|| {
+        let listener = http::serve::listen(*address).with_context(|| {
             format!("cannot listen on {address} (web.listen, --web.listen-address)")
         })?;
         let address = listener.local_addr().context("the address listened on")?;

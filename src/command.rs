@@ -14,11 +14,13 @@ use tokio_util::sync::CancellationToken;
 use crate::app;
 use crate::cli::{GcArgs, Output, PlanArgs};
 use crate::config::{Config, Mode};
+use crate::escape::{self, JsonWriter};
 use crate::gc;
 use crate::gc::gate::Options;
 use crate::model::Pods;
 use crate::observe::Look;
 use crate::pass::Runner;
+use crate::pods::Freshness;
 use crate::record::Record;
 use crate::report::{Cause, Outcome, PastFailure};
 use crate::state::{self, Journal};
@@ -109,7 +111,7 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     journal.settled(app::LAST_WRITES).await;
     let pass = record.pass();
     match args.pass.output {
-        Output::Json => print(&serde_json::to_string_pretty(&pass)?),
+        Output::Json => print(&escape::json(&serde_json::to_string_pretty(&pass)?)),
         Output::Table => print(&pass_text(&pass)),
     }
     Ok(matches!(
@@ -209,7 +211,7 @@ async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
 
 /// Takes a look that the pod source has settled for.
 async fn settled_look(runner: &Runner) -> anyhow::Result<Arc<Look>> {
-    let look = runner.observer.fresh().await?;
+    let look = runner.observer.fresh(Freshness::Cached).await?;
     let wait = runner.observer.unsettled_for().await;
     let failed = matches!(
         look.pods,
@@ -223,12 +225,12 @@ async fn settled_look(runner: &Runner) -> anyhow::Result<Arc<Look>> {
         wait.as_secs_f64().ceil()
     );
     tokio::time::sleep(wait).await;
-    Ok(runner.observer.fresh().await?)
+    Ok(runner.observer.fresh(Freshness::Cached).await?)
 }
 
 /// Writes a plan as JSON, without a second copy of it as text.
 fn print_plan(plan: &gc::Plan) -> anyhow::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = JsonWriter(BufWriter::new(io::stdout().lock()));
     let written = serde_json::to_writer_pretty(&mut out, plan)
         .map_err(io::Error::from)
         .and_then(|()| writeln!(out))
@@ -243,5 +245,6 @@ fn print_plan(plan: &gc::Plan) -> anyhow::Result<()> {
 fn print(text: &str) {
     let mut out = io::stdout().lock();
     // A closed pipe (`| head`) is not worth a word.
-    drop(writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()));
+    let text = escape::lines(text.trim_end());
+    drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }

@@ -39,7 +39,7 @@ pub async fn run(mut config: Config, flag: Option<String>) -> anyhow::Result<()>
 }
 
 async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
-    let listeners = app::bind(&config.web.listen).await?;
+    let listeners = app::bind(&config.web.listen)?;
     let address = listeners.first().context("no address to listen on")?;
     let address = address.local_addr().context("the address listened on")?;
     let socket = directory.join("cri.sock");

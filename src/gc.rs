@@ -252,6 +252,9 @@ pub enum Verdict {
 pub struct Plan {
     /// When the node was looked at.
     pub taken_at: Timestamp,
+    /// What is known of the pods comes from the API server's watch cache: a pass asks anew, and may find more pods.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub pods_from_cache: bool,
     /// What goes, in the order in which it goes.
     pub removals: Vec<Removal>,
     /// What stays.

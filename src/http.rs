@@ -1,16 +1,18 @@
 //! The HTTP side: router, limits, and the one place where statuses are chosen.
 //!
-//! Two scopes: *read* is open to whoever reaches the listen address; *act* (`guard`) is for loopback
-//! peers only, and never for a browser that comes from elsewhere.
+//! Two scopes: *read* is open to whoever reaches the listen address; *act* is for loopback peers only. Neither is
+//! for a browser's page from elsewhere (`guard`).
 
 mod alerts;
 mod api;
+mod budget;
 mod collect;
 mod explain;
 mod guard;
 mod page;
 mod plan;
 mod quarantine;
+mod seats;
 pub mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -30,6 +32,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::alert::Route;
+use crate::escape;
 use crate::gc::{self, Plan, Summary, Target, Targets, UnknownTarget};
 use crate::memory;
 use crate::metrics::{Endpoint, Metrics};
@@ -40,6 +43,8 @@ use crate::scrape;
 use crate::telemetry::LineLimit;
 use crate::thresholds::Marks;
 use crate::worker::Worker;
+pub use budget::Budgets;
+pub use plan::Plans;
 
 /// A request's body may be this long.
 pub const BODY_MAX_BYTES: usize = 1 << 20;
@@ -110,6 +115,10 @@ pub struct Fixed {
     pub refusals: LineLimit,
     /// Bounds what renders the whole node.
     pub heavy: Arc<Semaphore>,
+    /// Bounds how many requests of a kind are answered at a time.
+    pub budgets: Budgets,
+    /// Plans that are being sent.
+    pub plans: Plans,
 }
 
 impl std::fmt::Debug for Fixed {
@@ -156,8 +165,8 @@ impl IntoResponse for Problem {
 /// Answers with JSON that a person can read in a terminal.
 fn json(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_string_pretty(value) {
-        Ok(mut text) => {
-            text.push('\n');
+        Ok(text) => {
+            let text = format!("{}\n", escape::json(&text));
             (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
         }
         Err(error) => {
@@ -189,6 +198,11 @@ pub fn router(service: Service) -> Router {
         .merge(act)
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_such_path)
+        .layer(middleware::from_fn_with_state(
+            service.clone(),
+            budget::within,
+        ))
+        .layer(middleware::from_fn_with_state(service.clone(), guard::ask))
         .layer(middleware::from_fn_with_state(service.clone(), count))
         .with_state(service)
 }
@@ -313,15 +327,21 @@ async fn render(
 }
 
 impl Service {
-    /// Plans what a pass would do, on a look that is at hand.
-    pub(crate) fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, NoSnapshot> {
-        let snapshot = self.snapshot(look)?;
+    /// Plans what a pass would do, on a look that is at hand; one plan for all who ask at the same time.
+    pub(crate) fn plan(
+        &self,
+        look: &Arc<Look>,
+        targets: &BTreeSet<Target>,
+    ) -> Result<Arc<Plan>, NoSnapshot> {
         let policy = self.worker.rules().policy;
-        let mut plan = gc::plan(&snapshot, &policy, targets);
-        plan.tell_details(&snapshot, &policy);
-        let quarantine = self.lock_quarantine();
-        plan.tell_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
-        Ok(plan)
+        self.fixed.plans.shared(look, &policy, targets, || {
+            let snapshot = self.snapshot(look)?;
+            let mut plan = gc::plan(&snapshot, &policy, targets);
+            plan.tell_details(&snapshot, &policy);
+            let quarantine = self.lock_quarantine();
+            plan.tell_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
+            Ok(plan)
+        })
     }
 
     /// Counts what a pass over all targets would do, on a look that is at hand.
@@ -424,11 +444,17 @@ async fn bounded<T: Send + 'static>(
 }
 
 /// Reads a body within its bounds.
-async fn body(body: Body) -> Result<Bytes, Problem> {
+async fn body(budgets: &Budgets, body: Body) -> Result<Bytes, Problem> {
     let too_large = || {
         let error = format!("the body is larger than {BODY_MAX_BYTES} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error)
     };
+    // Before the first byte is read: who waits for "100 Continue" keeps the rest.
+    if body.size_hint().lower() > BODY_MAX_BYTES as u64 {
+        return Err(too_large());
+    }
+    let longest = body.size_hint().upper().unwrap_or(BODY_MAX_BYTES as u64);
+    let _room = budgets.take_body(longest)?;
     let read = axum::body::to_bytes(body, BODY_MAX_BYTES);
     match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(bytes)) => Ok(bytes),

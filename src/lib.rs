@@ -8,23 +8,24 @@
 //! | [`gc`] | model, report | pure: policy, knowledge, plan, check, gate |
 //! | [`report`] | gc | pure: what a pass was asked for, and what came of it |
 //! | [`config`] | gc, state, telemetry | reads files and environment, at start and reload only |
-//! | [`telemetry`] | config | logging set-up, and its bounds |
+//! | [`telemetry`] | config, escape | logging set-up, and its bounds |
 //! | [`cri`] | model, report | the runtime |
 //! | [`pods`] | model | the pod source |
 //! | [`logs`] | model, report | the files below the log roots |
+//! | [`escape`] | - | pure: text from outside, made safe to write |
 //! | [`memory`] | - | gives freed memory back |
 //! | [`metrics`] | gc, report | own counters |
 //! | [`state`] | gc, metrics, model, report | what outlives the process: journal, image ages, lock |
 //! | [`observe`] | cri, logs, memory, pods, model, report, state | one look at the node, shared |
 //! | [`scrape`] | observe, cri, model, gc, report, metrics, thresholds | the metrics page |
 //! | [`quarantine`] | model, report | sandboxes that failed |
-//! | [`record`] | report | a pass as others see it |
+//! | [`record`] | escape, report | a pass as others see it |
 //! | [`pass`] | gc, logs, model, observe, cri, metrics, quarantine, record, report, state | one pass |
 //! | [`worker`] | pass, gc, record, report, state, telemetry | who may have a pass, one at a time |
 //! | [`alert`] | gc, metrics, report | what an alert asks of this node |
 //! | [`poll`] | alert, gc, metrics, report, telemetry, worker | alerts asked for at Alertmanagers |
 //! | [`thresholds`] | gc, observe, report, worker | marks at which a pass comes by itself |
-//! | [`http`] | alert, config, memory, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report, telemetry, thresholds | the HTTP side |
+//! | [`http`] | alert, config, escape, memory, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report, telemetry, thresholds | the HTTP side |
 //! | [`cli`] | config, gc | the command line, as values |
 //! | [`command`] | all | `plan` and `gc` on the command line |
 //! | [`sim`] | cri | a simulated node; the service never uses it |
@@ -38,6 +39,7 @@ pub mod command;
 pub mod config;
 pub mod cri;
 pub mod demo;
+pub mod escape;
 pub mod gc;
 pub mod http;
 pub mod logs;

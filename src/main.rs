@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use crisweep::cli::{Cli, Command};
 use crisweep::config::Config;
-use crisweep::{app, command, config, demo, memory, state, telemetry};
+use crisweep::{app, command, config, demo, escape, memory, state, telemetry};
 
 /// A refused configuration, like clap's wrong arguments.
 const EXIT_USAGE: u8 = 2;
@@ -52,7 +52,7 @@ async fn run(cli: Cli) -> ExitCode {
     let (config, reload) = match app::set_up(cli.global.config_file, overrides) {
         Ok(set_up) => set_up,
         Err(error) => {
-            eprintln!("crisweep: {error}");
+            tell(&error.to_string());
             return ExitCode::from(EXIT_USAGE);
         }
     };
@@ -68,14 +68,14 @@ async fn run(cli: Cli) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("crisweep: {}", telemetry::chain(error.as_ref()));
+            tell(&telemetry::chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }
 }
 
 async fn serve(config: Config, flag: Option<String>, reload: app::Reload) -> anyhow::Result<()> {
-    let listeners = app::bind(&config.web.listen).await.map_err(|error| {
+    let listeners = app::bind(&config.web.listen).map_err(|error| {
         // The usual reason.
         match config.state.dir.as_deref().and_then(state::held) {
             Some(held) => error.context(held),
@@ -92,8 +92,13 @@ fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("crisweep: {}", telemetry::chain(&error));
+            tell(&telemetry::chain(&error));
             ExitCode::from(EXIT_USAGE)
         }
     }
+}
+
+/// Says on standard error what went wrong; the runtime's words may be in it.
+fn tell(error: &str) {
+    eprintln!("crisweep: {}", escape::lines(error));
 }

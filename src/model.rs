@@ -29,7 +29,8 @@ pub use logs::{
 };
 pub use outage::Outage;
 pub use pods::{
-    ConfigSource, PodHistory, PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown, SourcePod,
+    ConfigSource, PodHistory, PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown, ReadFrom,
+    SourcePod,
 };
 pub use span::short_span;
 pub use text::Text;

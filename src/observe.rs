@@ -8,6 +8,7 @@ mod ask;
 mod asked;
 mod claims;
 mod filesystems;
+mod flight;
 mod images;
 mod logs;
 mod outage;
@@ -36,12 +37,14 @@ use crate::model::{
     Container, Coverage, Filesystem, FilesystemUsage, Image, Images, Logs, Outage, PodHistory,
     PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows, Seen, Snapshot,
 };
+pub use crate::pods::Freshness;
 use crate::pods::PodSource;
 use crate::report::NodeFigures;
 use crate::state::{Ages, Journal};
 use ages::AgeBook;
 use claims::Claims;
 use filesystems::Statvfs;
+use flight::{Flight, Landing, UnderWay, arrival};
 use logs::Scanner;
 use outage::Outages;
 use pod_history::{Found, PodHistories};
@@ -190,7 +193,7 @@ impl Look {
         let sandboxes = self.sandboxes.as_ref().ok();
         NodeFigures {
             exited_containers: containers.map(|list| {
-                let exited = |c: &&Container| c.state == crate::model::ContainerState::Exited;
+                let exited = |c: &&Container| c.state == ContainerState::Exited;
                 count(list.rows.iter().filter(exited).count())
             }),
             not_ready_sandboxes: sandboxes.map(|list| {
@@ -253,12 +256,6 @@ struct Memory {
     statuses: Statuses,
     sandbox_images: SandboxImages,
     logs: logs::Known,
-}
-
-#[derive(Debug, Default)]
-struct Flight {
-    latest: Option<Arc<Look>>,
-    under_way: Option<watch::Receiver<Option<Arc<Look>>>>,
 }
 
 impl Observer {
@@ -340,35 +337,47 @@ impl Observer {
                 return Ok(Arc::clone(look));
             }
             match &flight.under_way {
-                Some(receiver) => receiver.clone(),
-                None => self.start(&mut flight, SHARED_STATUS_BUDGET),
+                Some(look) => look.arrival.clone(),
+                None => self.start(&mut flight, SHARED_STATUS_BUDGET, Freshness::Cached),
             }
         };
         arrival(receiver).await
     }
 
-    /// Takes a look that starts after this call.
+    /// Takes a look that starts after this call, with pods at least as fresh as asked for.
     ///
     /// # Errors
     /// As [`Self::shared`].
-    pub async fn fresh(&self) -> Result<Arc<Look>, Vanished> {
+    pub async fn fresh(&self, freshness: Freshness) -> Result<Arc<Look>, Vanished> {
+        // Before the look and not in it: scrapes share looks, and must not wait for this.
+        let brake = self.inner.memory().await.pods.brake(freshness);
+        tokio::time::sleep(brake).await;
         if let Some(earlier) = self.under_way() {
             // It began before us and may have seen the node before what we must see. How it ends
             // does not matter.
-            drop(arrival(earlier).await);
+            drop(arrival(earlier.arrival).await);
         }
-        let receiver = {
-            let mut flight = self.flight();
-            match &flight.under_way {
-                // Somebody was quicker, but began after this call too.
-                Some(receiver) => receiver.clone(),
-                None => self.start(&mut flight, FRESH_STATUS_BUDGET),
+        loop {
+            let look = {
+                let mut flight = self.flight();
+                match &flight.under_way {
+                    // Somebody was quicker, but began after this call too.
+                    Some(look) => look.clone(),
+                    None => UnderWay {
+                        freshness,
+                        arrival: self.start(&mut flight, FRESH_STATUS_BUDGET, freshness),
+                    },
+                }
+            };
+            let arrived = arrival(look.arrival).await?;
+            if look.freshness.suits(freshness) {
+                let is_wrong = arrived.pods.is_cached() && !Freshness::Cached.suits(freshness);
+                return if is_wrong { Err(Vanished) } else { Ok(arrived) };
             }
-        };
-        arrival(receiver).await
+        }
     }
 
-    fn under_way(&self) -> Option<watch::Receiver<Option<Arc<Look>>>> {
+    fn under_way(&self) -> Option<UnderWay> {
         self.flight().under_way.clone()
     }
 
@@ -385,13 +394,17 @@ impl Observer {
         &self,
         flight: &mut Flight,
         status_budget: Duration,
+        freshness: Freshness,
     ) -> watch::Receiver<Option<Arc<Look>>> {
         let (sender, receiver) = watch::channel(None);
-        flight.under_way = Some(receiver.clone());
+        flight.under_way = Some(UnderWay {
+            freshness,
+            arrival: receiver.clone(),
+        });
         let inner = Arc::clone(&self.inner);
         tokio::spawn(async move {
             let landing = Landing { inner: &inner };
-            let look = Arc::new(look(&inner, status_budget).await);
+            let look = Arc::new(look(&inner, status_budget, freshness).await);
             landing
                 .inner
                 .flight
@@ -420,29 +433,7 @@ impl Inner {
     }
 }
 
-/// Ends the flight also when the look's task dies.
-struct Landing<'a> {
-    inner: &'a Inner,
-}
-
-impl Drop for Landing<'_> {
-    fn drop(&mut self) {
-        self.inner
-            .flight
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .under_way = None;
-    }
-}
-
-async fn arrival(mut receiver: watch::Receiver<Option<Arc<Look>>>) -> Result<Arc<Look>, Vanished> {
-    match receiver.wait_for(Option::is_some).await {
-        Ok(look) => look.clone().ok_or(Vanished),
-        Err(_closed) => Err(Vanished),
-    }
-}
-
-async fn look(inner: &Inner, status_budget: Duration) -> Look {
+async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> Look {
     let mut memory = inner.memory().await;
     let client = &inner.client;
     // Both clocks are read before the first call, so that ages err towards young.
@@ -478,16 +469,15 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
         Err(error) => Err(error.clone()),
     };
     // After the runtime: a pod born in between must not look deleted.
-    let told = timed(&mut timings.pods, memory.pods.read(taken_at)).await;
+    let found = Found::new(&containers, &sandboxes, &logs);
+    let fits = |list: &_| found.lives_in(list);
+    let told = memory.pods.read(taken_at, freshness, fits);
+    let told = timed(&mut timings.pods, told).await;
     let until = Instant::now() + status_budget;
     let asked = memory.ask(client, &mut containers, &sandboxes, taken_at, until);
     let asked = timed(&mut timings.statuses, asked).await;
     let store = inner.store(&images, &containers, &filesystems, &asked, taken_at);
-    let found = Found {
-        containers: &containers,
-        sandboxes: &sandboxes,
-        logs: &logs,
-    };
+    let found = Found::new(&containers, &sandboxes, &logs);
     memory.note(&found, &told, &runtime, started);
     let (lists, of_logs) = ((&containers, &sandboxes), &mut memory.logs);
     let filling = of_logs.fill(client, &mut logs, lists, &told.pods, taken_at);
@@ -506,7 +496,7 @@ async fn look(inner: &Inner, status_budget: Duration) -> Look {
         logs,
         pods: told.pods,
         pod_origin: told.origin,
-        pod_history: memory.pod_histories.at(started, taken_at),
+        pod_history: memory.pod_histories.at(started.min(told.at), taken_at),
         outage: memory.outages.at(started, taken_at),
         exits_unknown: asked.exits_unknown,
         last_exits: memory.statuses.last_exits().clone(),

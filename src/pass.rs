@@ -35,7 +35,7 @@ use crate::gc::gate::Options;
 use crate::gc::{Policy, Target};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, PodUid};
-use crate::observe::{Look, Observer};
+use crate::observe::{Freshness, Look, Observer};
 use crate::quarantine::{BackOff, Quarantine};
 use crate::record::Record;
 use crate::state::Journal;
@@ -156,6 +156,8 @@ struct Run<'a> {
     /// The only pods that lose anything; `None`: any may.
     scope: Option<BTreeSet<PodUid>>,
     stops: Stops,
+    /// How fresh an answer about the pods must be.
+    pods: Freshness,
     executor: Executor,
     batches: u64,
     share: Share,
@@ -194,6 +196,7 @@ impl<'a> Run<'a> {
             policy: rules.policy.clone(),
             scope: None,
             stops,
+            pods: Freshness::pass_begins(),
             executor,
             batches: 0,
             share: Share::default(),
@@ -363,7 +366,7 @@ impl<'a> Run<'a> {
 
     async fn look(&mut self) -> Result<Arc<Look>, End> {
         let look = tokio::select! {
-            look = self.runner.observer.fresh() => look,
+            look = self.runner.observer.fresh(self.pods) => look,
             stop = self.stops.wait() => return Err(stop.into()),
         };
         let look = look.map_err(|error| End::NoLook(error.to_string()))?;

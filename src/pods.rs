@@ -49,6 +49,43 @@ pub mod proto {
 /// A source's answer may be this long; 500 pods of a busy node are some 5 MiB.
 pub const ANSWER_MAX_BYTES: u64 = 64 << 20;
 
+/// Time between two quorum reads of the API server for passes: where it cannot answer them from its cache, each
+/// reads all pods of the cluster.
+const QUORUM_EVERY: Duration = Duration::from_secs(10);
+/// A pass waits up to this long before its first quorum read, so that an alert about the whole fleet does not
+/// ask the API server from all nodes at once.
+const QUORUM_SPREAD: Duration = Duration::from_secs(1);
+
+/// How new an answer of the API server must be. Other sources have no cache to answer from.
+#[derive(Clone, Copy, Debug)]
+pub enum Freshness {
+    /// For scrapes and people: as its watch cache has it, which may lack the newest pods. Nothing is removed on it.
+    Cached,
+    /// For a pass that began then: read from a quorum. A quorum answer serves the later looks of its pass for
+    /// [`QUORUM_EVERY`], as one that is as old as it is.
+    Quorum {
+        /// When the pass began.
+        since: Instant,
+    },
+}
+
+impl Freshness {
+    /// Returns what the looks of a pass that begins now need.
+    pub fn pass_begins() -> Self {
+        Self::Quorum {
+            since: Instant::now(),
+        }
+    }
+
+    /// Says whether an answer of this kind does for somebody who needs `other`.
+    pub fn suits(self, other: Self) -> bool {
+        matches!(
+            (self, other),
+            (_, Self::Cached) | (Self::Quorum { .. }, Self::Quorum { .. })
+        )
+    }
+}
+
 /// Where pod knowledge comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -90,6 +127,8 @@ pub struct Answer {
     /// When the first came of the good answers in a row that the same source gave; `None`: this one is
     /// not good.
     pub good_since: Option<Instant>,
+    /// An earlier look had it already.
+    pub is_repeated: bool,
 }
 
 impl Answer {
@@ -118,6 +157,15 @@ pub struct PodSource {
     good_since: Option<Instant>,
     /// What was logged last: that it answers, or how it failed.
     said: Option<Result<(), String>>,
+    quorum: Option<QuorumAnswer>,
+}
+
+/// The last good quorum answer of the API server.
+#[derive(Debug)]
+struct QuorumAnswer {
+    asked: Instant,
+    looked_at: Timestamp,
+    answer: Answer,
 }
 
 impl PodSource {
@@ -133,6 +181,7 @@ impl PodSource {
             timeout,
             good_since: None,
             said: None,
+            quorum: None,
         };
         if let Source::Auto(auto) = source {
             new.auto = Some(auto);
@@ -152,16 +201,40 @@ impl PodSource {
         }
     }
 
-    /// Asks once. Call it after the runtime was listed, with the clock's reading before that.
-    pub async fn read(&mut self, looked_at: Timestamp) -> Answer {
+    /// Returns how long a look of this kind must wait before it may begin, so that the API server is not
+    /// asked too often. Only a pass's first look ever waits.
+    pub fn brake(&self, freshness: Freshness) -> Duration {
+        let (Freshness::Quorum { since }, Peer::ApiServer { .. }) = (freshness, &self.peer) else {
+            return Duration::ZERO;
+        };
+        let spread = QUORUM_SPREAD.mul_f64(fastrand::f64());
+        match &self.quorum {
+            Some(last) if last.asked >= since => Duration::ZERO,
+            Some(last) => QUORUM_EVERY.saturating_sub(last.asked.elapsed()) + spread,
+            None => spread,
+        }
+    }
+
+    /// Asks once. Call it after the runtime was listed, with the clock's reading before that. `fits` says
+    /// whether a list that was read before has every pod that lives now.
+    pub async fn read(
+        &mut self,
+        looked_at: Timestamp,
+        freshness: Freshness,
+        fits: impl FnOnce(&PodList) -> bool,
+    ) -> Answer {
         if let Some(auto) = &self.auto {
             let (source, why) = auto.choose().await;
             if source != self.chosen || self.origin.why.is_empty() {
                 self.choose(source, why);
             }
         }
-        let asked = self.peer.ask(&self.node, looked_at);
-        let answer = match tokio::time::timeout(self.timeout, asked).await {
+        if let Some(answer) = self.answered_before(freshness, fits) {
+            return answer;
+        }
+        let asked = Instant::now();
+        let asking = self.peer.ask(&self.node, looked_at, freshness);
+        let answer = match tokio::time::timeout(self.timeout, asking).await {
             Ok(answer) => answer,
             Err(_elapsed) => Some(Err(Error::Timeout {
                 what: self.origin.source.words(),
@@ -169,13 +242,48 @@ impl PodSource {
             })),
         };
         let at = Instant::now();
+        let is_good = matches!(answer, Some(Ok(_)));
         let (pods, unsettled) = self.believe(answer, at);
-        Answer {
+        let answer = Answer {
             pods,
             unsettled,
             origin: self.origin.clone(),
             at,
             good_since: self.good_since,
+            is_repeated: false,
+        };
+        if let (Freshness::Quorum { .. }, true) = (freshness, is_good) {
+            self.quorum = Some(QuorumAnswer {
+                asked,
+                looked_at,
+                answer: answer.clone(),
+            });
+        }
+        answer
+    }
+
+    /// Returns what a quorum answered to the same pass a short while ago: as of then, so that what was born
+    /// since is not taken for deleted. It is no second answer: it is believed as it was then.
+    fn answered_before(
+        &self,
+        freshness: Freshness,
+        fits: impl FnOnce(&PodList) -> bool,
+    ) -> Option<Answer> {
+        let (Freshness::Quorum { since }, Peer::ApiServer { .. }) = (freshness, &self.peer) else {
+            return None;
+        };
+        let earlier = self.quorum.as_ref()?;
+        let is_young = earlier.asked >= since && earlier.asked.elapsed() < QUORUM_EVERY;
+        match &earlier.answer.pods {
+            Pods::Known(list) if is_young && fits(list) => Some(Answer {
+                pods: Pods::Known(PodList {
+                    as_of: Some(earlier.looked_at),
+                    ..list.clone()
+                }),
+                is_repeated: true,
+                ..earlier.answer.clone()
+            }),
+            Pods::Known(_) | Pods::Unknown(_) => None,
         }
     }
 
@@ -192,7 +300,7 @@ impl PodSource {
             why,
         };
         self.chosen = source;
-        self.good_since = None;
+        (self.good_since, self.quorum) = (None, None);
         self.said = None;
         tracing::info!(
             source = self.origin.source.label(),
@@ -218,7 +326,7 @@ impl PodSource {
                 }
             }
             Some(Err(error)) => {
-                self.good_since = None;
+                (self.good_since, self.quorum) = (None, None);
                 let text = error.text();
                 self.say(Err(text.clone()));
                 (Pods::Unknown(PodsUnknown::Failed(text)), None)
@@ -279,6 +387,7 @@ impl Peer {
         &mut self,
         this_node: &str,
         looked_at: Timestamp,
+        freshness: Freshness,
     ) -> Option<Result<PodList, Error>> {
         Some(match self {
             Self::None => return None,
@@ -287,7 +396,7 @@ impl Peer {
                 kubelet_socket::list(paths, this_node, confirmed).await
             }
             Self::Kubelet(http) => kubelet::list(http, this_node).await,
-            Self::ApiServer { http, node } => api_server::list(http, node).await,
+            Self::ApiServer { http, node } => api_server::list(http, node, freshness).await,
         })
     }
 }

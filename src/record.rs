@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::escape;
 use crate::report::Pass;
 
 /// Progress lines kept for followers; later ones are counted, not kept.
@@ -67,14 +68,14 @@ impl Record {
         });
     }
 
-    /// Adds a line of progress, within bounds, and wakes those who follow.
+    /// Adds a line of progress, within bounds, and wakes those who follow. It is one line whatever is in it.
     pub fn line(&self, text: String) {
         {
             let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
             match lines.len() {
                 LINES_MAX.. => return,
                 len if len + 1 == LINES_MAX => lines.push("...".to_owned()),
-                _ => lines.push(text),
+                _ => lines.push(escape::owned_line(text)),
             }
         }
         self.update(|_| ());

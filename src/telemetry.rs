@@ -4,17 +4,22 @@ mod line_limit;
 
 use std::error::Error as StdError;
 use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
 use tracing::Subscriber;
+use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::reload::Handle;
 
 use crate::config::{Log, LogFormat};
+use crate::escape::{self, JsonWriter};
 pub use line_limit::LineLimit;
 
 /// Why there is no log.
@@ -82,19 +87,20 @@ where
             level: log.level.clone(),
             source,
         })?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(writer);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
     Ok(match log.format {
         LogFormat::Text => {
-            let builder = builder.with_ansi(colours).with_filter_reloading();
+            let builder = builder.fmt_fields(debug_fn(field).delimited(" "));
+            let builder = builder.with_ansi(colours).with_writer(writer);
+            let builder = builder.with_filter_reloading();
             let handle = builder.reload_handle();
             (Box::new(builder.finish()), setter(handle))
         }
         // Without the module's path: `target` is what a removal is of, and a key must not come twice.
         LogFormat::Json => {
             let builder = builder.json().flatten_event(true).with_ansi(false);
-            let builder = builder.with_target(false).with_filter_reloading();
+            let builder = builder.with_target(false).with_writer(Escaping(writer));
+            let builder = builder.with_filter_reloading();
             let handle = builder.reload_handle();
             (Box::new(builder.finish()), setter(handle))
         }
@@ -103,6 +109,27 @@ where
 
 fn setter<S: 'static>(handle: Handle<EnvFilter, S>) -> SetLevel {
     Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
+}
+
+/// Writes the message or a field of a line of text. Whatever is in it, it is a part of that line.
+fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    let text = format!("{value:?}");
+    let text = escape::line(&text);
+    match field.name() {
+        "message" => write!(writer, "{text}"),
+        name => write!(writer, "{name}={text}"),
+    }
+}
+
+/// Makes writers of lines in JSON that a terminal may be shown.
+struct Escaping<W>(W);
+
+impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Escaping<W> {
+    type Writer = JsonWriter<W::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        JsonWriter(self.0.make_writer())
+    }
 }
 
 /// Says whether `text` is a level or a list of directives. A lone word must be a level: the filter
@@ -163,6 +190,13 @@ mod tests {
     }
 
     fn logged(level: &str, format: LogFormat) -> String {
+        written(level, format, || {
+            tracing::info!(reason = "newest", "kept");
+            tracing::debug!("whispered");
+        })
+    }
+
+    fn written(level: &str, format: LogFormat, log_something: impl FnOnce()) -> String {
         let page = Page::default();
         let writer = page.clone();
         let log = Log {
@@ -170,10 +204,7 @@ mod tests {
             format,
         };
         let (subscriber, _set) = subscriber(&log, move || writer.clone(), false).unwrap();
-        tracing::subscriber::with_default(subscriber, || {
-            tracing::info!(reason = "newest", "kept");
-            tracing::debug!("whispered");
-        });
+        tracing::subscriber::with_default(subscriber, log_something);
         let bytes = page.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }
@@ -199,6 +230,20 @@ mod tests {
         let line: serde_json::Value = serde_json::from_str(page.trim()).unwrap();
         assert_eq!(line["message"], "kept");
         assert_eq!(line["reason"], "newest");
+    }
+
+    #[test]
+    fn whatever_is_logged_is_one_line_that_no_terminal_obeys() {
+        let hostile = "a\nFORGED\u{1b}[31m\u{9b}\u{202e}";
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let page = written("info", format, || {
+                tracing::info!(error = %hostile, name = hostile, "{hostile}");
+                tracing::info!(debug = ?hostile, "next");
+            });
+            assert_eq!(page.lines().count(), 2, "{page}");
+            let wild = ['\u{1b}', '\u{9b}', '\u{202e}'];
+            assert!(!page.contains(wild), "{page:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::escape;
 use crate::gc::{Kept, Plan, Subject, Target};
 use crate::model::{Images, Pods, short_span};
 use crate::observe::Look;
@@ -32,7 +33,7 @@ fn table(header: &[&str]) -> Table {
 pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
     let mut text = counts(plan);
     for line in unknown(plan, look) {
-        text.push_str(&format!("\n{line}\n"));
+        text.push_str(&format!("\n{}\n", escape::line(&line)));
     }
     let removed = plan.removals.iter().map(|removal| Row {
         subject: &removal.subject,
@@ -94,7 +95,7 @@ impl Row<'_> {
             "  {:<7} {:<15} {:<NAME_COLUMNS$} {:<9} {}",
             self.verdict,
             self.reason,
-            clipped(&name, NAME_COLUMNS),
+            clipped(&escape::line(&name), NAME_COLUMNS),
             short_span(SignedDuration::from_secs(subject.age_seconds)),
             self.short_id(),
         );
@@ -102,13 +103,13 @@ impl Row<'_> {
         text.push('\n');
         if subject.target == Target::Logs {
             // A path says nothing by its beginning.
-            text.push_str(&format!("      {}\n", subject.id));
+            text.push_str(&format!("      {}\n", escape::line(&subject.id)));
         }
         if subject.target == Target::Images {
             text.push_str(&format!("      {}\n", image_words(subject, now)));
         }
         if with_detail && !self.detail.is_empty() {
-            text.push_str(&wrapped(&self.detail, ' ', 6));
+            text.push_str(&wrapped(&escape::line(&self.detail), ' ', 6));
         }
     }
 
@@ -145,7 +146,7 @@ impl Row<'_> {
         let state = serde_json::to_string(&self.subject.pod_state).unwrap_or_default();
         let state = state.trim_matches('"');
         let name = clipped(
-            &format!("{}/{}", pod.namespace, pod.name),
+            &escape::line(&format!("{}/{}", pod.namespace, pod.name)),
             COLUMNS - state.len() - 3,
         );
         format!("{name} ({state})")
@@ -224,6 +225,12 @@ fn unknown(plan: &Plan, look: &Look) -> Vec<String> {
     if !look.seen().is_all() {
         lines.push(
             "the runtime's lists could not be read whole; only what is certain goes".to_owned(),
+        );
+    }
+    if plan.pods_from_cache {
+        lines.push(
+            "the pods are those of the API server's watch cache; a pass asks the API server itself"
+                .to_owned(),
         );
     }
     if let Pods::Unknown(why) = &look.pods {
@@ -348,7 +355,7 @@ pub(super) fn pass_text(pass: &Pass) -> String {
     text.push_str(&format!("\n{outcome}{dry}\n"));
     let distinct: BTreeSet<&String> = pass.errors.iter().collect();
     for error in distinct {
-        text.push_str(&format!("  {error}\n"));
+        text.push_str(&format!("  {}\n", escape::line(error)));
     }
     text
 }

@@ -21,6 +21,7 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) ->
     let knowledge = Knowledge::of(snapshot, policy);
     let mut plan = Plan {
         taken_at: snapshot.taken_at,
+        pods_from_cache: snapshot.pods.is_cached(),
         removals: Vec::new(),
         kept: Vec::new(),
         summary: no_counts(targets),

@@ -78,7 +78,10 @@ struct Handled {
 
 /// Handles `POST /webhook/alertmanager`.
 pub(super) async fn post(State(service): State<Service>, request: Request) -> Response {
-    let alerts = match body(request.into_body()).await.and_then(|body| read(&body)) {
+    let alerts = match body(&service.fixed.budgets, request.into_body())
+        .await
+        .and_then(|body| read(&body))
+    {
         Ok(alerts) => alerts,
         Err(problem) => {
             service.metrics.alert(AlertResult::Malformed);

@@ -134,6 +134,7 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
             "configured": service.live().pod_source,
             "source": look.pod_origin.source.label(),
             "chosen": look.pod_origin.why,
+            "from_cache": look.pods.is_cached(),
             "known": state == SourceState::Known,
             "state": state.label(),
             "why": why,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
@@ -13,6 +14,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::budget::Class;
+use super::seats::Seat;
 use super::{Problem, Service, body, json, targets};
 use crate::config::parse_duration;
 use crate::gc::gate::{Brake, Options};
@@ -36,19 +39,27 @@ struct Ask {
 /// Handles `POST /gc`.
 pub(super) async fn post(
     State(service): State<Service>,
+    Extension(seat): Extension<Seat>,
     query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
     request: Request,
 ) -> Response {
     let Ok(Query(query)) = query else {
         return Problem::bad("the query could not be read").into_response();
     };
-    let ask = match body(request.into_body())
+    let ask = match body(&service.fixed.budgets, request.into_body())
         .await
         .and_then(|body| read(query, &body))
     {
         Ok(ask) => ask,
         Err(problem) => return problem.into_response(),
     };
+    if ask.follow || ask.wait.is_some() {
+        // Before the pass is asked for: who is sent away shall not have begun one.
+        match service.fixed.budgets.take(Class::Wait) {
+            Some(place) => seat.hold(place),
+            None => return Class::Wait.full(),
+        }
+    }
     match submit(&service, &ask) {
         Ok(record) if ask.follow => follow(&record),
         Ok(record) => answer(record, ask.wait).await,

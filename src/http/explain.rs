@@ -182,7 +182,11 @@ fn pod(service: &Service, look: &Look, judged: &[Judged<'_>], uid: &str) -> Valu
 }
 
 fn pod_text(state: PodKnowledge, look: &Look) -> String {
-    let source = look.pod_origin.source.words();
+    let source = if look.pods.is_cached() {
+        "the API server's watch cache"
+    } else {
+        look.pod_origin.source.words()
+    };
     match (state, &look.pods) {
         (PodKnowledge::Active, _) => format!("{source} lists the pod and it may run again"),
         (PodKnowledge::Terminated, _) => {

@@ -1,12 +1,12 @@
-//! Who may act. Until credentials are configured: loopback peers, addressed by a name that is ours,
-//! and never a browser's page from elsewhere (cross-site request forgery, DNS rebinding).
+//! Who may ask, and who may act. A browser's page from elsewhere may do neither (cross-site request forgery, DNS
+//! rebinding, also through a port-forward). Until credentials are configured only loopback peers act.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -23,8 +23,8 @@ impl Fixed {
     }
 }
 
-/// Refuses whoever may not act, before anything of the request is looked at.
-pub(super) async fn act(
+/// Refuses pages from elsewhere and foreign names, before anything else of the request is looked at.
+pub(super) async fn ask(
     State(service): State<Service>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
@@ -35,20 +35,40 @@ pub(super) async fn act(
         node: &service.fixed.node,
         trusted: &live.trusted_hosts,
     };
-    match allowed(peer.ip(), request.headers(), request.uri(), &names) {
+    match may_ask(peer.ip(), &request, &names) {
         Ok(()) => next.run(request).await,
-        Err(why) => {
-            let fixed = &service.fixed;
-            if Endpoint::of_path(request.uri().path()) == Endpoint::Webhook {
-                service.metrics.alert(AlertResult::Refused);
-            }
-            if let Some(left_out) = fixed.refusals.admit(fixed.started.elapsed()) {
-                let (path, left_out) = (request.uri().path(), NonZeroU64::new(left_out));
-                tracing::warn!(%peer, path, why, left_out, "refused to act");
-            }
-            Problem::new(StatusCode::FORBIDDEN, why).into_response()
-        }
+        Err(why) => refuse(&service, peer, request.uri(), why),
     }
+}
+
+/// Refuses whoever may not act.
+pub(super) async fn act(
+    State(service): State<Service>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if is_loopback(peer.ip()) {
+        return next.run(request).await;
+    }
+    let why = "only loopback peers may act, because no credentials are configured";
+    refuse(&service, peer, request.uri(), why)
+}
+
+fn refuse(service: &Service, peer: SocketAddr, uri: &Uri, why: &'static str) -> Response {
+    let fixed = &service.fixed;
+    if Endpoint::of_path(uri.path()) == Endpoint::Webhook {
+        service.metrics.alert(AlertResult::Refused);
+    }
+    if let Some(left_out) = fixed.refusals.admit(fixed.started.elapsed()) {
+        let (path, left_out) = (uri.path(), NonZeroU64::new(left_out));
+        tracing::warn!(%peer, path, why, left_out, "refused");
+    }
+    Problem::new(StatusCode::FORBIDDEN, why).into_response()
+}
+
+fn is_loopback(peer: IpAddr) -> bool {
+    peer.to_canonical().is_loopback()
 }
 
 /// The names that a request may be addressed to.
@@ -57,50 +77,59 @@ struct Names<'a> {
     trusted: &'a [String],
 }
 
-fn allowed(
+fn may_ask<B>(
     peer: IpAddr,
-    headers: &HeaderMap,
-    uri: &Uri,
+    request: &axum::http::Request<B>,
     names: &Names<'_>,
 ) -> Result<(), &'static str> {
-    if !peer.to_canonical().is_loopback() {
-        return Err("only loopback peers may act, because no credentials are configured");
-    }
-    // A repeated header is somebody's trick: no client of ours sends one.
-    let one = |name: header::HeaderName| -> Result<Option<&str>, &'static str> {
-        let mut values = headers.get_all(&name).iter();
-        let first = values.next().map(|value| value.to_str());
-        match (first, values.next()) {
-            (None, _) => Ok(None),
-            (Some(Ok(value)), None) => Ok(Some(value)),
-            (Some(_), _) => Err("a Host, Origin or Sec-Fetch-Site header is garbled or repeated"),
+    let headers = request.headers();
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let host = host(headers, request.uri())?;
+    // Prometheus and people may call the node as they like; who comes from here may be a browser that was
+    // told a name of somebody else's.
+    if !reads || is_loopback(peer) {
+        let host = host.ok_or("the request has no Host header")?;
+        if !is_ours(host, names) {
+            return Err(
+                "the Host header names neither an address, localhost, this node, nor one of \
+                        web.trusted_hosts",
+            );
         }
-    };
-    let authority = uri.authority().map(axum::http::uri::Authority::as_str);
-    let host = one(header::HOST)?;
-    if authority.is_some() && host.is_some() && authority != host {
-        return Err("the request's address and its Host header differ");
     }
-    let Some(host) = host.or(authority) else {
-        return Err("the request has no Host header");
-    };
-    if !is_ours(host, names) {
-        return Err(
-            "the Host header names neither an address, localhost, this node, nor one of \
-                    web.trusted_hosts",
-        );
-    }
-    if let Some(origin) = one(header::ORIGIN)? {
+    if let Some(origin) = one(headers, "origin")? {
         let from = origin
             .strip_prefix("http://")
             .or_else(|| origin.strip_prefix("https://"));
-        if !from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
+        let same = |from: &str| host.is_some_and(|host| from.eq_ignore_ascii_case(host));
+        if !from.is_some_and(same) {
             return Err("requests from a page of another origin are refused");
         }
     }
-    match one(header::HeaderName::from_static("sec-fetch-site"))? {
+    match one(headers, "sec-fetch-site")? {
         None | Some("same-origin" | "none") => Ok(()),
+        // A link on another page, say a dashboard: its page cannot see where it leads.
+        Some(_) if reads && one(headers, "sec-fetch-mode")? == Some("navigate") => Ok(()),
         Some(_) => Err("requests from a page of another site are refused"),
+    }
+}
+
+fn host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<Option<&'a str>, &'static str> {
+    let authority = uri.authority().map(axum::http::uri::Authority::as_str);
+    let host = one(headers, "host")?;
+    if authority.is_some() && host.is_some() && authority != host {
+        return Err("the request's address and its Host header differ");
+    }
+    Ok(host.or(authority))
+}
+
+/// A repeated header is somebody's trick: no client of ours sends one.
+fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, &'static str> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next().map(|value| value.to_str());
+    match (first, values.next()) {
+        (None, _) => Ok(None),
+        (Some(Ok(value)), None) => Ok(Some(value)),
+        (Some(_), _) => Err("a Host, Origin or Sec-Fetch header is garbled or repeated"),
     }
 }
 
@@ -135,33 +164,66 @@ fn without_port(host: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn verdict(peer: &str, headers: &[(&'static str, &str)]) -> Result<(), &'static str> {
-        let mut map = HeaderMap::new();
-        for (name, value) in headers {
-            map.append(*name, value.parse().unwrap());
-        }
+    fn ask(
+        method: Method,
+        uri: &'static str,
+        peer: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Result<(), &'static str> {
         let trusted = ["gc.example".to_owned()];
         let names = Names {
             node: "node-1",
             trusted: &trusted,
         };
-        allowed(
-            peer.parse().unwrap(),
-            &map,
-            &Uri::from_static("/gc"),
-            &names,
-        )
+        let mut request = axum::http::Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        may_ask(peer.parse().unwrap(), &request.body(()).unwrap(), &names)
+    }
+
+    fn verdict(peer: &str, headers: &[(&'static str, &str)]) -> Result<(), &'static str> {
+        ask(Method::POST, "/gc", peer, headers)
+    }
+
+    fn reads(peer: &str, headers: &[(&'static str, &str)]) -> Result<(), &'static str> {
+        ask(Method::GET, "/api/v1/status", peer, headers)
     }
 
     #[test]
-    fn loopback_peers_act_and_others_do_not() {
-        let host = [("host", "127.0.0.1:20950")];
+    fn loopback_is_known_in_every_shape() {
         for peer in ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"] {
-            assert_eq!(verdict(peer, &host), Ok(()), "{peer}");
+            assert!(is_loopback(peer.parse().unwrap()), "{peer}");
         }
         for peer in ["10.0.0.1", "192.168.1.1", "fe80::1", "::ffff:10.0.0.1"] {
-            assert!(verdict(peer, &host).is_err(), "{peer}");
+            assert!(!is_loopback(peer.parse().unwrap()), "{peer}");
         }
+    }
+
+    #[test]
+    fn who_reads_from_elsewhere_may_use_any_name_and_from_here_only_ours() {
+        let foreign = [("host", "evil.example")];
+        assert_eq!(reads("10.0.0.1", &foreign), Ok(()));
+        assert_eq!(reads("10.0.0.1", &[]), Ok(()));
+        assert!(reads("127.0.0.1", &foreign).is_err());
+        assert!(reads("::ffff:127.0.0.1", &foreign).is_err());
+        assert!(verdict("10.0.0.1", &foreign).is_err());
+        assert_eq!(reads("127.0.0.1", &[("host", "localhost:1")]), Ok(()));
+    }
+
+    #[test]
+    fn a_link_from_elsewhere_may_be_followed_and_nothing_more() {
+        let host = ("host", "localhost:20950");
+        let site = ("sec-fetch-site", "cross-site");
+        let link = ("sec-fetch-mode", "navigate");
+        let origin = ("origin", "http://evil.example");
+        assert_eq!(reads("127.0.0.1", &[host, site, link]), Ok(()));
+        assert!(reads("127.0.0.1", &[host, site]).is_err());
+        assert!(reads("127.0.0.1", &[host, site, ("sec-fetch-mode", "cors")]).is_err());
+        assert!(reads("127.0.0.1", &[host, site, link, origin]).is_err());
+        assert!(reads("10.0.0.1", &[host, origin]).is_err());
+        // A form of another page.
+        assert!(verdict("127.0.0.1", &[host, site, link]).is_err());
     }
 
     #[test]
@@ -196,16 +258,13 @@ mod tests {
 
     #[test]
     fn the_address_in_the_request_line_must_be_the_host() {
-        let mut headers = HeaderMap::new();
-        headers.append("host", "localhost".parse().unwrap());
-        let names = Names {
-            node: "node-1",
-            trusted: &[],
-        };
-        let peer = "127.0.0.1".parse().unwrap();
-        let ask = |uri| allowed(peer, &headers, &Uri::from_static(uri), &names);
-        assert_eq!(ask("http://localhost/gc"), Ok(()));
-        assert!(ask("http://evil.example/gc").is_err());
+        let host = [("host", "localhost")];
+        let peer = "127.0.0.1";
+        assert_eq!(
+            ask(Method::POST, "http://localhost/gc", peer, &host),
+            Ok(())
+        );
+        assert!(ask(Method::POST, "http://evil.example/gc", peer, &host).is_err());
     }
 
     #[test]

@@ -6,10 +6,11 @@ use axum::response::Html;
 
 use super::Service;
 use super::quarantine::SHOWN_MAX;
+use crate::escape;
 
 /// Handles `GET /`.
 pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> Html<String> {
-    let node = escape(&service.fixed.node);
+    let node = escape::html(&service.fixed.node);
     let version = env!("CARGO_PKG_VERSION");
     let live = service.live();
     let (mode, hash) = (live.mode, &live.hash);
@@ -61,7 +62,7 @@ fn quarantine(service: &Service) -> String {
             known.next_try.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
             known.error.clone(),
         ];
-        let cells = cells.map(|cell| format!("<td>{}</td>", escape(&cell)));
+        let cells = cells.map(|cell| format!("<td>{}</td>", escape::html(&cell)));
         rows.push_str(&format!("<tr>{}</tr>\n", cells.concat()));
     }
     format!(
@@ -72,26 +73,4 @@ fn quarantine(service: &Service) -> String {
          <th>The runtime says</th></tr>\n{rows}</table>\n",
         counts.join(", ")
     )
-}
-
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            _ => escaped.push(c),
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_nodes_name_cannot_write_html() {
-        assert_eq!(super::escape("<b>\"&"), "&lt;b&gt;&quot;&amp;");
-    }
 }

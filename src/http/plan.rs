@@ -1,7 +1,10 @@
 //! A plan as JSON, written as it is sent, 64 KiB at a time on the connection's task; the bound on heavy
-//! work covers only the planning. As text a plan of 40,000 objects weighs about 12 MiB.
+//! work covers only the planning. As text a plan of 40,000 objects weighs about 12 MiB. All who ask on one look share
+//! one plan, for as long as it is being sent.
 
+use std::collections::BTreeSet;
 use std::iter;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use axum::body::Body;
 use axum::http::header;
@@ -9,7 +12,9 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Serialize;
 
-use crate::gc::Plan;
+use crate::escape;
+use crate::gc::{Plan, Policy, Target};
+use crate::observe::{Look, NoSnapshot};
 
 /// What is written at a time.
 const PIECE_BYTES: usize = 64 << 10;
@@ -17,21 +22,64 @@ const PIECE_BYTES: usize = 64 << 10;
 /// A part of the text, or why it could not be written.
 type Part = Result<String, serde_json::Error>;
 
+/// The plans that are being sent. Keeps none itself.
+#[derive(Debug, Default)]
+pub struct Plans(Mutex<Vec<Sent>>);
+
+#[derive(Debug)]
+struct Sent {
+    look: Weak<Look>,
+    policy: Policy,
+    targets: BTreeSet<Target>,
+    plan: Weak<Plan>,
+}
+
+impl Plans {
+    /// Returns the plan that is being sent to others on the same question, or else makes one. Those who ask at
+    /// the same time wait for it.
+    pub(super) fn shared(
+        &self,
+        look: &Arc<Look>,
+        policy: &Policy,
+        targets: &BTreeSet<Target>,
+        make: impl FnOnce() -> Result<Plan, NoSnapshot>,
+    ) -> Result<Arc<Plan>, NoSnapshot> {
+        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.retain(|sent| sent.plan.strong_count() > 0);
+        let same = |sent: &&Sent| {
+            sent.look.as_ptr() == Arc::as_ptr(look)
+                && sent.targets == *targets
+                && sent.policy == *policy
+        };
+        if let Some(plan) = sent.iter().find(same).and_then(|sent| sent.plan.upgrade()) {
+            return Ok(plan);
+        }
+        let plan = Arc::new(make()?);
+        sent.push(Sent {
+            look: Arc::downgrade(look),
+            policy: policy.clone(),
+            targets: targets.clone(),
+            plan: Arc::downgrade(&plan),
+        });
+        Ok(plan)
+    }
+}
+
 /// Answers with a plan.
-pub(super) fn answer(plan: Plan) -> Response {
+pub(super) fn answer(plan: Arc<Plan>) -> Response {
     let body = Body::from_stream(stream::iter(pieces(plan)));
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// Returns a plan as JSON that a person can read in a terminal, in pieces. Together they are what
 /// `serde_json` makes of the whole, and a line's end.
-fn pieces(plan: Plan) -> impl Iterator<Item = Part> {
+fn pieces(plan: Arc<Plan>) -> impl Iterator<Item = Part> {
     let mut parts = parts(plan);
     iter::from_fn(move || {
         let mut piece = String::new();
         while piece.len() < PIECE_BYTES {
             match parts.next() {
-                Some(Ok(part)) => piece.push_str(&part),
+                Some(Ok(part)) => piece.push_str(&escape::json(&part)),
                 Some(Err(error)) => return Some(Err(error)),
                 None => break,
             }
@@ -40,27 +88,35 @@ fn pieces(plan: Plan) -> impl Iterator<Item = Part> {
     })
 }
 
-fn parts(plan: Plan) -> impl Iterator<Item = Part> {
-    let Plan {
-        taken_at,
-        removals,
-        kept,
-        summary,
-    } = plan;
+fn parts(plan: Arc<Plan>) -> impl Iterator<Item = Part> {
     let field = |name: &str, value: Part| value.map(|value| format!("  \"{name}\": {value}"));
-    let first = field("taken_at", indented(&taken_at, 1));
-    let last = field("summary", indented(&summary, 1));
-    iter::once(first.map(|first| format!("{{\n{first},\n")))
-        .chain(list("removals", removals))
-        .chain(list("kept", kept))
+    let first = field("taken_at", indented(&plan.taken_at, 1));
+    let last = field("summary", indented(&plan.summary, 1));
+    let cached = if plan.pods_from_cache {
+        "  \"pods_from_cache\": true,\n"
+    } else {
+        ""
+    };
+    let of_kept = Arc::clone(&plan);
+    let (removals, kept) = (plan.removals.len(), plan.kept.len());
+    let removal = move |number: usize| plan.removals.get(number).map(|row| indented(row, 2));
+    let stays = move |number: usize| of_kept.kept.get(number).map(|row| indented(row, 2));
+    iter::once(first.map(|first| format!("{{\n{first},\n{cached}")))
+        .chain(list("removals", removals, removal))
+        .chain(list("kept", kept, stays))
         .chain(iter::once(last.map(|last| format!("{last}\n}}\n"))))
 }
 
-fn list<T: Serialize>(name: &str, rows: Vec<T>) -> impl Iterator<Item = Part> {
-    let end = if rows.is_empty() { "],\n" } else { "\n  ],\n" };
-    let rows = rows.into_iter().enumerate().map(|(number, row)| {
+fn list(
+    name: &str,
+    count: usize,
+    row: impl Fn(usize) -> Option<Part>,
+) -> impl Iterator<Item = Part> {
+    let end = if count == 0 { "],\n" } else { "\n  ],\n" };
+    let rows = (0..count).filter_map(move |number| {
         let comma = if number > 0 { "," } else { "" };
-        indented(&row, 2).map(|row| format!("{comma}\n    {row}"))
+        let row = row(number)?;
+        Some(row.map(|row| format!("{comma}\n    {row}")))
     });
     iter::once(Ok(format!("  \"{name}\": [")))
         .chain(rows)
@@ -118,6 +174,7 @@ mod tests {
         summary.remove.insert(RemoveReason::PodDeleted, removals);
         Plan {
             taken_at: Timestamp::UNIX_EPOCH,
+            pods_from_cache: removals == 1,
             removals: (0..removals).map(removal).collect(),
             kept: (0..kept).map(stays).collect(),
             summary: BTreeMap::from([(Target::Sandboxes, summary)]),
@@ -128,14 +185,16 @@ mod tests {
     fn it_is_what_serde_json_makes_of_the_whole() {
         for plan in [plan(0, 0), plan(1, 0), plan(2, 3)] {
             let whole = serde_json::to_string_pretty(&plan).unwrap() + "\n";
-            let pieces: String = pieces(plan).map(Result::unwrap).collect();
+            let pieces: String = pieces(Arc::new(plan)).map(Result::unwrap).collect();
             assert_eq!(pieces, whole);
         }
     }
 
     #[test]
     fn a_long_one_comes_in_pieces() {
-        let pieces: Vec<String> = pieces(plan(2_000, 0)).map(Result::unwrap).collect();
+        let pieces: Vec<String> = pieces(Arc::new(plan(2_000, 0)))
+            .map(Result::unwrap)
+            .collect();
         assert!(pieces.len() > 5);
         assert!(pieces.iter().all(|piece| piece.len() < 2 * PIECE_BYTES));
     }

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,30 +14,53 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// Connections at a time; later ones wait in the kernel's backlog.
-const CONNECTIONS_MAX: usize = 256;
+use super::seats::Seat;
+pub use super::seats::Seats;
+
+/// Connections of a listener at a time, whatever they do; later ones wait in the kernel's backlog. Above what idle
+/// connections and places for requests come to, so that it is seldom reached and never for long.
+const CONNECTIONS_MAX: usize = 850;
 /// A request's head must have arrived by then, also the next one on a kept connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// From so many connections on, new ones are kept shorter: idle or slow ones must not lock others out.
-const CROWDED: usize = CONNECTIONS_MAX / 2;
-/// [`HEAD_TIMEOUT`] when crowded.
-const HEAD_TIMEOUT_CROWDED: Duration = Duration::from_secs(2);
 /// A request's head may be this long.
 const HEAD_MAX_BYTES: usize = 32 << 10;
 /// Somebody who takes nothing of an answer for so long is gone: the answer is let go, which may be
 /// the whole node as JSON, and the connection with it.
 const STALL_MAX: Duration = Duration::from_secs(30);
+/// How long the rest of a body is read after its answer (413): the kernel would tell the peer of a reset otherwise, and
+/// the answer might be lost.
+const LINGER: Duration = Duration::from_secs(1);
 /// How long open connections are waited for once the last pass is over.
 const DRAIN: Duration = Duration::from_secs(2);
 /// Rest after a failed accept (no descriptors left), so that it does not spin.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// What the kernel holds of an answer that the peer does not take, about. By itself it would hold megabytes.
+const SEND_BUFFER_BYTES: u32 = 256 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1_024;
+
+/// Listens on an address.
+///
+/// # Errors
+/// If somebody else does, or it is not this machine's.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    // Accepted connections have it from here.
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// When a server stops accepting, and from when on it no longer waits for what is open.
 #[derive(Clone, Debug, Default)]
@@ -50,34 +72,27 @@ pub struct Stop {
 }
 
 /// Serves until `stop.shutdown`, then until the open requests are answered.
-pub async fn serve(listener: TcpListener, router: Router, stop: Stop, permits: Arc<Semaphore>) {
+pub async fn serve(listener: TcpListener, router: Router, stop: Stop, seats: Seats) {
     let Stop {
         shutdown,
         passes_over,
     } = stop;
     let mut connections = JoinSet::new();
     loop {
-        let permit = tokio::select! {
-            permit = Arc::clone(&permits).acquire_owned() => permit,
-            () = shutdown.cancelled() => break,
-        };
-        let Ok(permit) = permit else { break };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listener, &mut connections) => accepted,
             () = shutdown.cancelled() => break,
         };
-        while connections.try_join_next().is_some() {}
         match accepted {
             Ok((stream, peer)) => {
                 let (router, shutdown) = (router.clone(), shutdown.clone());
-                let crowded = permits.available_permits() < CONNECTIONS_MAX - CROWDED;
-                connections.spawn(async move {
-                    connection(stream, peer, router, crowded, shutdown).await;
-                    drop(permit);
-                });
+                connections.spawn(connection(stream, peer, router, seats.take(), shutdown));
+                // The new one may have its request with it: it is read before others push it out.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
+                seats.make_room();
                 tokio::time::sleep(ACCEPT_REST).await;
             }
         }
@@ -94,45 +109,50 @@ pub async fn serve(listener: TcpListener, router: Router, stop: Stop, permits: A
     }
 }
 
-/// Returns the bound on connections, shared by all listeners.
-pub fn permits() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(CONNECTIONS_MAX))
+async fn accept(
+    listener: &TcpListener,
+    connections: &mut JoinSet<()>,
+) -> io::Result<(TcpStream, SocketAddr)> {
+    while connections.try_join_next().is_some() {}
+    while connections.len() >= CONNECTIONS_MAX {
+        connections.join_next().await;
+    }
+    listener.accept().await
 }
 
 async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
     router: Router,
-    crowded: bool,
+    seat: Seat,
     shutdown: CancellationToken,
 ) {
-    let head_timeout = if crowded {
-        HEAD_TIMEOUT_CROWDED
-    } else {
-        HEAD_TIMEOUT
-    };
+    let of_requests = seat.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let router = router.clone();
+        let (router, seat) = (router.clone(), of_requests.clone());
         async move {
-            let mut request = request.map(Body::new);
+            let mut request = request.map(|body| seat.request(Body::new(body)));
             request.extensions_mut().insert(ConnectInfo(peer));
-            Ok::<_, Infallible>(
-                router
-                    .oneshot(request)
-                    .await
-                    .unwrap_or_else(|never| match never {}),
-            )
+            request.extensions_mut().insert(seat.clone());
+            let answer = router.oneshot(request).await;
+            let answer = answer.unwrap_or_else(|never| match never {});
+            Ok::<_, Infallible>(answer.map(|body| seat.answer(body)))
         }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(head_timeout)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_MAX_BYTES);
-    let serving = builder.serve_connection(TokioIo::new(Impatient::new(stream)), service);
+    let stream = Courteous::new(stream, seat.clone());
+    let serving = builder.serve_connection(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
     let result = tokio::select! {
         result = serving.as_mut() => result,
+        () = seat.closed() => {
+            tracing::debug!(%peer, "an idle connection made room for others");
+            return;
+        }
         () = shutdown.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
@@ -143,17 +163,21 @@ async fn connection(
     }
 }
 
-/// A stream that fails once its peer has taken nothing for [`STALL_MAX`].
-struct Impatient<S> {
+/// A stream that fails once its peer has taken nothing for [`STALL_MAX`], tells when all is sent, and lingers at its end.
+struct Courteous<S> {
     stream: S,
+    seat: Seat,
     stalled: Option<Pin<Box<Sleep>>>,
+    lingering: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: Unpin> Impatient<S> {
-    fn new(stream: S) -> Self {
+impl<S: Unpin> Courteous<S> {
+    fn new(stream: S, seat: Seat) -> Self {
         Self {
             stream,
+            seat,
             stalled: None,
+            lingering: None,
         }
     }
 
@@ -174,7 +198,26 @@ impl<S: Unpin> Impatient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
+impl<S: AsyncRead + Unpin> Courteous<S> {
+    /// Reads and drops what comes, until the peer ends or its time is over.
+    fn linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut scratch = [0; 4 << 10];
+        loop {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => break,
+            }
+        }
+        match &mut self.lingering {
+            Some(until) => until.as_mut().poll(cx),
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Courteous<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -184,7 +227,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Courteous<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -206,11 +249,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.or_stalled(cx, AsyncWrite::poll_flush)
+        // Nothing is left to write when hyper flushes.
+        ready!(self.or_stalled(cx, AsyncWrite::poll_flush))?;
+        self.seat.sent();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.or_stalled(cx, AsyncWrite::poll_shutdown)
+        if self.lingering.is_none() {
+            ready!(self.or_stalled(cx, AsyncWrite::poll_shutdown))?;
+            if !self.seat.is_unread() {
+                return Poll::Ready(Ok(()));
+            }
+            self.lingering = Some(Box::pin(tokio::time::sleep(LINGER)));
+        }
+        self.linger(cx).map(Ok)
     }
 }
 
@@ -225,7 +278,7 @@ mod tests {
     async fn who_takes_nothing_of_an_answer_is_let_go() {
         let (server, _client) = tokio::io::duplex(8);
         let began = Instant::now();
-        let error = Impatient::new(server)
+        let error = Courteous::new(server, Seats::default().take())
             .write_all(&[0; 64])
             .await
             .unwrap_err();
@@ -244,7 +297,29 @@ mod tests {
             }
             taken
         });
-        Impatient::new(server).write_all(&[0; 64]).await.unwrap();
+        Courteous::new(server, Seats::default().take())
+            .write_all(&[0; 64])
+            .await
+            .unwrap();
         assert_eq!(reading.await.unwrap(), 64);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_still_comes_after_the_end_is_read_for_a_while() {
+        let (server, mut client) = tokio::io::duplex(8);
+        let began = Instant::now();
+        let sending =
+            tokio::spawn(async move { client.write_all(&[0; 1_000]).await.map(|()| client) });
+        let seat = Seats::default().take();
+        // A body that nobody read.
+        drop(seat.request(Body::from("longer")));
+        let mut server = Courteous::new(server, seat);
+        server.shutdown().await.unwrap();
+        let client = sending.await.unwrap().unwrap();
+        assert!(
+            began.elapsed() <= LINGER + Duration::from_millis(1),
+            "{began:?}"
+        );
+        drop(client);
     }
 }

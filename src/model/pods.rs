@@ -35,6 +35,18 @@ pub struct PodList {
     /// When the list was true, for one that was not made on asking (a file): what is younger cannot
     /// be in it. `None`: when it was read, after the runtime was listed.
     pub as_of: Option<Timestamp>,
+    /// Where it was read.
+    pub read_from: ReadFrom,
+}
+
+/// Where a pod list was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// Where the source keeps it.
+    #[default]
+    Origin,
+    /// The API server's watch cache: good enough to look at, never to remove anything on.
+    Cache,
 }
 
 impl PodList {
@@ -62,6 +74,13 @@ pub enum Pods {
     Known(PodList),
     /// No answer to build on, and why.
     Unknown(PodsUnknown),
+}
+
+impl Pods {
+    /// Says whether they are what the API server's watch cache had.
+    pub fn is_cached(&self) -> bool {
+        matches!(self, Self::Known(list) if list.read_from == ReadFrom::Cache)
+    }
 }
 
 /// Why nothing is known of the pods.

@@ -61,6 +61,8 @@ impl PodHistories {
         let trust = answer.list().map(|list| Trust::of(found, list));
         for (uid, entry) in &mut self.0 {
             match (answer.good_since, &trust) {
+                // It said all of this when it came.
+                _ if answer.is_repeated => {}
                 (Some(good_since), Some(trust)) => {
                     // Another source's, or from before a failure.
                     entry.absent_since = entry.absent_since.filter(|since| *since >= good_since);
@@ -89,7 +91,8 @@ impl PodHistories {
         }
     }
 
-    /// Returns what planning may know, for the look that started at `started`, which was `taken_at`.
+    /// Returns what planning may know, for the look that started at `started`, which was `taken_at`. Of a look that
+    /// repeats an earlier answer `started` is when that came: one answer never counts for two.
     pub(super) fn at(&self, started: Instant, taken_at: Timestamp) -> BTreeMap<PodUid, PodHistory> {
         // The look's own answer is younger than the look: saturates.
         let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
@@ -178,6 +181,24 @@ fn before(at: Timestamp, age: Duration) -> Timestamp {
 }
 
 impl<'a> Found<'a> {
+    pub(super) fn new(
+        containers: &'a Part<cri::Listed<Container>>,
+        sandboxes: &'a Part<cri::Listed<PodSandbox>>,
+        logs: &'a Logs,
+    ) -> Self {
+        Self {
+            containers,
+            sandboxes,
+            logs,
+        }
+    }
+
+    /// Says whether a list has every pod that lives here.
+    pub(super) fn lives_in(&self, list: &PodList) -> bool {
+        let mut living = self.living().into_iter();
+        living.all(|uid| list.pods.contains_key(uid))
+    }
+
     fn uids(&self) -> BTreeSet<PodUid> {
         let containers = self.containers.iter().flat_map(|list| list.rows.iter());
         let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());

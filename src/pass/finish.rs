@@ -68,7 +68,7 @@ impl Run<'_> {
     /// Looks at what the pass left, unless the pass has to end first.
     async fn last_look(&self) -> Option<Arc<Look>> {
         let look = tokio::select! {
-            look = self.runner.observer.fresh() => look.map_err(|error| error.to_string()),
+            look = self.runner.observer.fresh(self.pods) => look.map_err(|error| error.to_string()),
             () = self.stops.last_look_over() => Err("no time was left for it".to_owned()),
         };
         match &look {

@@ -1,26 +1,41 @@
-//! The API server's list of this node's pods. Asks for all of it in one answer, and for the present
-//! state: an answer from a stale cache would make new pods look deleted.
+//! The API server's list of this node's pods. Asks for all of it in one answer; for a pass the present state,
+//! because an answer from a stale cache would make new pods look deleted; for scrapes and people what its
+//! watch cache has, because a quorum read may cost it a read of all pods of the cluster.
 
 use reqwest::StatusCode;
 
 use super::http::{Http, Server};
 use super::parse::Author;
-use super::{Error, parse};
-use crate::model::PodList;
+use super::{Error, Freshness, parse};
+use crate::model::{PodList, ReadFrom};
 
 /// Reads the pods that the API server has on the node.
-pub(super) async fn list(http: &mut Http, node: &str) -> Result<PodList, Error> {
-    // Without `resourceVersion` the answer is read from a quorum; without `limit` it has one page.
-    let body = http.get(&path(node), advice).await?;
-    parse::parse_answer(&body.bytes, Author::ApiServer, node).map_err(|source| Error::NotPods {
+pub(super) async fn list(
+    http: &mut Http,
+    node: &str,
+    freshness: Freshness,
+) -> Result<PodList, Error> {
+    let body = http.get(&path(node, freshness), advice).await?;
+    let list = parse::parse_answer(&body.bytes, Author::ApiServer, node);
+    let list = list.map_err(|source| Error::NotPods {
         what: body.what,
         source,
-    })
+    })?;
+    let read_from = match freshness {
+        Freshness::Cached => ReadFrom::Cache,
+        Freshness::Quorum { .. } => ReadFrom::Origin,
+    };
+    Ok(PodList { read_from, ..list })
 }
 
-/// A node's name needs no escaping.
-fn path(node: &str) -> String {
-    format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")
+/// Without `resourceVersion` the answer is read from a quorum, with 0 from the watch cache; without `limit` it has
+/// one page. A node's name needs no escaping.
+fn path(node: &str, freshness: Freshness) -> String {
+    let version = match freshness {
+        Freshness::Cached => "&resourceVersion=0",
+        Freshness::Quorum { .. } => "",
+    };
+    format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}{version}")
 }
 
 fn advice(server: &Server, status: StatusCode) -> String {

@@ -17,7 +17,7 @@ use super::http::Http;
 use super::parse::{Author, Reading, Told};
 use super::proto::pods_client::PodsClient;
 use super::proto::{ListPodsRequest, ListPodsResponse};
-use super::{ANSWER_MAX_BYTES, Error, ParseError, Server, api_server};
+use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, Server, api_server};
 use crate::model::{PodList, PodUid, SourcePod};
 
 /// Where the kubelet makes its socket: since Kubernetes 1.36, and as older texts have it.
@@ -73,7 +73,9 @@ impl Confirmed {
             self.failed_at = failed_at;
             return;
         }
-        let answer = tokio::time::timeout(CONFIRM_TIMEOUT, api_server::list(http, node)).await;
+        // Finished is for ever: what its cache knows is enough.
+        let asking = api_server::list(http, node, Freshness::Cached);
+        let answer = tokio::time::timeout(CONFIRM_TIMEOUT, asking).await;
         let error = match answer {
             Ok(Ok(told)) => {
                 let told = told.pods.into_iter().filter(|(_, pod)| pod.finished);

@@ -16,24 +16,27 @@ async fn settles_from_the_first_good_answer_and_anew_after_a_failure() {
     let settle = Duration::from_secs(10);
     let mut source = PodSource::new(Source::File(path.clone()), "n1", settle, settle);
     assert!(matches!(
-        source.read(now()).await.pods,
+        source.read(now(), Freshness::Cached, |_| true).await.pods,
         Pods::Unknown(PodsUnknown::Failed(_))
     ));
     std::fs::write(&path, br#"{"items":[]}"#).unwrap();
     assert_eq!(
-        source.read(now()).await.pods,
+        source.read(now(), Freshness::Cached, |_| true).await.pods,
         Pods::Unknown(PodsUnknown::Settling)
     );
     tokio::time::advance(settle).await;
-    assert!(matches!(source.read(now()).await.pods, Pods::Known(_)));
+    assert!(matches!(
+        source.read(now(), Freshness::Cached, |_| true).await.pods,
+        Pods::Known(_)
+    ));
     std::fs::write(&path, b"{").unwrap();
     assert!(matches!(
-        source.read(now()).await.pods,
+        source.read(now(), Freshness::Cached, |_| true).await.pods,
         Pods::Unknown(PodsUnknown::Failed(_))
     ));
     std::fs::write(&path, br#"{"items":[]}"#).unwrap();
     assert_eq!(
-        source.read(now()).await.pods,
+        source.read(now(), Freshness::Cached, |_| true).await.pods,
         Pods::Unknown(PodsUnknown::Settling)
     );
 }
@@ -46,13 +49,16 @@ async fn what_settled_for_one_source_does_not_count_for_the_next() {
     std::fs::write(&two, br#"{"items":[]}"#).unwrap();
     let settle = Duration::from_secs(10);
     let mut source = PodSource::new(Source::File(one), "n1", settle, settle);
-    source.read(now()).await;
+    source.read(now(), Freshness::Cached, |_| true).await;
     tokio::time::advance(settle).await;
-    assert!(matches!(source.read(now()).await.pods, Pods::Known(_)));
+    assert!(matches!(
+        source.read(now(), Freshness::Cached, |_| true).await.pods,
+        Pods::Known(_)
+    ));
     source.choose(Source::File(two), "a test".to_owned());
     assert_eq!(source.unsettled_for(), settle);
     assert_eq!(
-        source.read(now()).await.pods,
+        source.read(now(), Freshness::Cached, |_| true).await.pods,
         Pods::Unknown(PodsUnknown::Settling)
     );
 }
@@ -112,7 +118,7 @@ async fn a_file_says_nothing_of_what_came_after_it() {
     );
     let mut read_written_at = async |written: Timestamp| {
         file.set_modified(written.into()).unwrap();
-        source.read(now()).await.pods
+        source.read(now(), Freshness::Cached, |_| true).await.pods
     };
     let an_hour_ago = now() - SignedDuration::from_hours(1);
     let Pods::Known(list) = read_written_at(an_hour_ago).await else {
@@ -138,7 +144,7 @@ async fn a_pipe_is_no_file_and_holds_nobody() {
         Duration::ZERO,
         Duration::from_secs(60),
     );
-    let answer = source.read(now()).await.pods;
+    let answer = source.read(now(), Freshness::Cached, |_| true).await.pods;
     let Pods::Unknown(PodsUnknown::Failed(why)) = answer else {
         panic!("{answer:?}")
     };
@@ -156,7 +162,7 @@ async fn an_answer_about_another_node_is_none_whoever_gave_it() {
     let mut source = PodSource::new(Source::File(path.clone()), "n1", Duration::ZERO, long);
     let mut told = async |pods: [String; 2]| {
         std::fs::write(&path, format!(r#"{{"items":[{}]}}"#, pods.join(","))).unwrap();
-        source.read(now()).await.pods
+        source.read(now(), Freshness::Cached, |_| true).await.pods
     };
     let here = told([pod("a", "n1"), pod("b", "")]).await;
     assert!(matches!(here, Pods::Known(_)), "{here:?}");

@@ -1,6 +1,8 @@
 //! The HTTP side, from outside: every path, every limit, every refusal.
 
 mod cancel;
+mod crowds;
+mod escapes;
 mod explain;
 mod gc;
 mod guard;

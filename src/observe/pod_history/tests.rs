@@ -65,6 +65,7 @@ impl Observer {
             origin: PodOrigin::default(),
             at: started,
             good_since,
+            is_repeated: false,
         };
         let rows: Vec<PodSandbox> = sandboxes.chars().map(sandbox).collect();
         let found = Found {

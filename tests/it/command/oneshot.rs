@@ -4,9 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
-use crisweep::sim::{Cni, NodeBuilder, Options, PodSpec, Sim, seconds};
+use crisweep::sim::{Cni, Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours, seconds};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tonic::Code;
 
 use crate::support::nodes;
 use crate::support::rig::{config, no_harm, write};
@@ -301,5 +302,30 @@ async fn a_runtime_that_is_down_fails_the_command_with_its_reason() {
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         let said = text(&output.stderr) + &text(&output.stdout);
         assert!(said.contains("no connection"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn names_that_a_terminal_would_obey_are_shown() {
+    let name = "app\u{1b}[31m\nFORGED\u{202e}";
+    let pod = PodSpec::new("old").exited(name, 0, hours(3)).deleted();
+    let node = Bare::start(nodes::healthy().pod(pod), &json!({}));
+    let fault = Fault::fail(Code::Internal, "refused\nFORGED \u{1b}[2J");
+    node.sim.set_fault(Rpc::RemoveContainer, fault);
+    for args in [
+        &["plan"][..],
+        &["plan", "--output", "json"],
+        &["gc"],
+        &["gc", "--output", "json"],
+    ] {
+        let output = node.run(args).await;
+        let shown = text(&output.stdout) + &text(&output.stderr);
+        assert!(shown.contains("FORGED"), "{args:?}: {shown}");
+        assert!(
+            !shown.contains(['\u{1b}', '\u{202e}']),
+            "{args:?}: {shown:?}"
+        );
+        let forged = shown.lines().any(|line| line.starts_with("FORGED"));
+        assert!(!forged, "{args:?}: {shown}");
     }
 }

@@ -1,4 +1,4 @@
-//! Who may act: nobody from elsewhere, and no browser's page from elsewhere.
+//! Who may act: nobody from elsewhere, and no browser's page from elsewhere. Nor may such a page read.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -35,6 +35,27 @@ async fn pages_from_elsewhere_may_not_act() {
     }
     assert!(rig.passes().await.is_empty());
     rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn pages_from_elsewhere_may_not_read_through_a_port_forward() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let paths = ["/", "/metrics", "/-/healthy", "/api/v1/status", "/nowhere"];
+    for path in paths {
+        for (header, value) in [
+            ("host", "evil.example"),
+            ("host", "localhost.evil.example"),
+            ("origin", "http://evil.example"),
+            ("origin", "null"),
+            ("sec-fetch-site", "cross-site"),
+        ] {
+            let answer = Answer::of(rig.request("GET", path).header(header, value)).await;
+            answer.refused(403, "");
+            assert!(answer.header("access-control-allow-origin").is_none());
+        }
+        let answer = Answer::of(rig.request("GET", path).header("host", "node-1")).await;
+        assert_ne!(answer.status, 403, "{path}");
+    }
 }
 
 #[tokio::test]
@@ -87,6 +108,8 @@ async fn peers_that_are_not_loopback_may_read_and_not_act() {
     let port = rig.address.rsplit_once(':').unwrap().1.to_owned();
     rig.service.address = format!("{own}:{port}");
     assert_eq!(rig.get("/api/v1/status").await.status, 200);
+    let named = rig.request("GET", "/metrics").header("host", "any.example");
+    assert_eq!(Answer::of(named).await.status, 200);
     for (method, path) in ACTS {
         Answer::of(rig.request(method, path))
             .await

@@ -37,6 +37,20 @@ async fn bodies_over_the_limit_are_refused_with_413() {
 }
 
 #[tokio::test]
+async fn a_body_over_the_limit_is_refused_before_it_is_sent() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let over = format!("content-length: {}", BODY_MAX_BYTES + 1);
+    for path in PATHS {
+        for framing in [&over, &format!("{over}\r\nexpect: 100-continue")] {
+            // Of the body nothing is ever sent.
+            let (status, body) = exchange(&rig.address, head(path, framing).as_bytes()).await;
+            assert_eq!(status, 413, "{framing}: {body}");
+        }
+    }
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
 async fn a_body_of_just_the_limit_is_read() {
     let rig = Rig::start(nodes::litter(1), json!({})).await;
     let mut body = br#"{"dry_run": true}"#.to_vec();

@@ -1,10 +1,12 @@
 //! The API server's list of the node's pods.
 
+use std::time::Duration;
+
 use crisweep::sim::{PodSpec, Sim, hours};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{LITTER, cleans, fails, never_logged};
+use super::{LITTER, cleans, fails, never_logged, status};
 use crate::support::kubelet::{Ca, PodServer, Reply};
 use crate::support::rig::NODE_NAME;
 use crate::support::{Rig, nodes};
@@ -93,14 +95,16 @@ async fn deleted_pods_go_and_static_ones_are_known_by_their_mirrors() {
     let why = rig.get(&format!("/api/v1/explain/{id}")).await.json();
     assert_eq!(why["object"]["pod_state"], "active", "{why:#}");
     let words = why["pod_explanation"].as_str().unwrap();
-    assert!(words.starts_with("the API server lists the pod"), "{words}");
+    let said = "the API server's watch cache lists the pod";
+    assert!(words.starts_with(said), "{words}");
     // The API server cannot know whether its manifest is still there.
     assert!(rig.sim.container_id("default/unmirrored/app#0").is_some());
     assert!(rig.sim.container_id("default/named/app#0").is_some());
     // A list without a resource version is read from a quorum, one without a limit has one page.
     let line = format!("GET /api/v1/pods?fieldSelector=spec.nodeName%3D{NODE_NAME}");
     for asked in api_server.server.asked() {
-        assert_eq!(asked.line, line);
+        let cached = asked.line.strip_suffix("&resourceVersion=0");
+        assert_eq!(cached.unwrap_or(&asked.line), line);
         assert_eq!(
             asked.authorization.as_deref(),
             Some("Bearer account-secret")
@@ -151,4 +155,57 @@ async fn an_answer_that_is_not_the_nodes_pods_removes_nothing_until_a_good_one_c
     api_server.tell(&pods);
     cleans(&rig, "api-server").await;
     never_logged(&rig, "account-secret");
+}
+
+#[tokio::test]
+async fn only_passes_ask_a_quorum_and_one_after_another_not_within_ten_seconds() {
+    let api_server = ApiServer::start().await;
+    let rig = Rig::start(nodes::litter(LITTER), api_server.config("api-server")).await;
+    api_server.tell(&answer(&rig.sim));
+    let quorum_reads = || {
+        let mut asked = api_server.server.asked();
+        asked.retain(|asked| !asked.takes_cached());
+        asked
+    };
+    rig.metrics().await;
+    assert_eq!(status(&rig).await["from_cache"], true);
+    assert_eq!(
+        rig.get("/api/v1/plan").await.json()["pods_from_cache"],
+        true
+    );
+    assert_eq!(quorum_reads().len(), 0);
+    // Containers, sandboxes and the looks between them: one question, if the pass takes no longer.
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    assert!(!quorum_reads().is_empty());
+    let before = quorum_reads().len();
+    assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+    let asked = quorum_reads();
+    assert!(
+        asked.len() > before,
+        "a pass never rests on an earlier one's answer"
+    );
+    for pair in asked.windows(2) {
+        let between = pair[1].at - pair[0].at;
+        assert!(between >= Duration::from_secs(9), "{between:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_cache_that_lags_behind_is_shown_and_removes_nothing() {
+    let api_server = ApiServer::start().await;
+    let node = nodes::healthy().pod(PodSpec::new("new").exited("app", 0, hours(3)).not_ready());
+    let rig = Rig::start(node, api_server.config("api-server")).await;
+    let pods = answer(&rig.sim);
+    api_server.tell(&pods);
+    let mut stale = pods.clone();
+    let items = stale["items"].as_array_mut().unwrap();
+    items.retain(|pod| pod["metadata"]["name"] != "new");
+    assert!(items.len() < pods["items"].as_array().unwrap().len());
+    let stale = Reply::json(&stale.to_string());
+    api_server.server.reply_from_cache(stale);
+    let plan = rig.get("/api/v1/plan?target=containers").await.json();
+    assert_eq!(plan["pods_from_cache"], true, "{plan:#}");
+    assert_eq!(plan["removals"][0]["reason"], "pod-deleted", "{plan:#}");
+    assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
+    rig.nothing_was_touched();
 }

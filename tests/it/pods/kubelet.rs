@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crisweep::model::Pods;
-use crisweep::pods::{PodSource, Server, Source};
+use crisweep::pods::{Freshness, PodSource, Server, Source};
 use crisweep::sim::{NodeBuilder, Phase, PodSpec, hours};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -304,7 +304,8 @@ async fn a_pinned_name_is_asked_for_on_its_address_and_verified() {
             ca_file: Some(files.path().join("ca.crt")),
         });
         let mut source = PodSource::new(source, "node-1", Duration::ZERO, PATIENCE);
-        source.read(jiff::Timestamp::UNIX_EPOCH).await.pods
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        source.read(now, Freshness::Cached, |_| true).await.pods
     };
     assert!(matches!(ask("node-1.example").await, Pods::Known(_)));
     assert_eq!(kubelet.asked().len(), 1);

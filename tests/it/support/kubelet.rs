@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use crisweep::pods::proto::pods_server::{Pods, PodsServer};
 use crisweep::pods::proto::{ListPodsRequest, ListPodsResponse};
@@ -99,10 +100,20 @@ pub(crate) struct Asked {
     /// Method, path and query.
     pub(crate) line: String,
     pub(crate) authorization: Option<String>,
+    pub(crate) at: Instant,
+}
+
+impl Asked {
+    /// Says whether an answer from the watch cache would do.
+    pub(crate) fn takes_cached(&self) -> bool {
+        self.line.ends_with("&resourceVersion=0")
+    }
 }
 
 struct State {
     reply: Reply,
+    /// To questions that the watch cache may answer, if not the same.
+    cached: Option<Reply>,
     /// The token that it takes; `None`: it asks for none.
     token: Option<String>,
     tls: Option<Arc<ServerConfig>>,
@@ -139,6 +150,7 @@ impl PodServer {
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(Mutex::new(State {
             reply: Reply::status("503 Service Unavailable"),
+            cached: None,
             token: None,
             tls,
             asked: Vec::new(),
@@ -178,6 +190,11 @@ impl PodServer {
         self.state.lock().unwrap().reply = reply;
     }
 
+    /// Answers so from the watch cache from now on.
+    pub(crate) fn reply_from_cache(&self, reply: Reply) {
+        self.state.lock().unwrap().cached = Some(reply);
+    }
+
     /// Takes only this token from now on.
     pub(crate) fn expect_token(&self, token: &str) {
         self.state.lock().unwrap().token = Some(token.to_owned());
@@ -214,12 +231,15 @@ where
         let mut state = state.lock().unwrap();
         let bearer = state.token.as_ref().map(|token| format!("Bearer {token}"));
         let is_known = bearer.is_none() || bearer == authorization;
-        state.asked.push(Asked {
+        let asked = Asked {
             line,
             authorization,
-        });
+            at: Instant::now(),
+        };
+        let cached = state.cached.clone().filter(|_| asked.takes_cached());
+        state.asked.push(asked);
         if is_known {
-            state.reply.clone()
+            cached.unwrap_or_else(|| state.reply.clone())
         } else {
             Reply::status("401 Unauthorized")
         }

@@ -218,6 +218,11 @@ impl Service {
         lines(&self.log)
     }
 
+    /// Returns its log as it is written.
+    pub(crate) fn log_text(&self) -> String {
+        text(&self.log)
+    }
+
     /// Returns its log's lines with this message.
     pub(crate) fn logged(&self, message: &str) -> Vec<Value> {
         let mut log = self.log();

@@ -1,0 +1,193 @@
+//! How many requests of a kind are answered at a time. Each holds its place until its answer is sent, so that neither
+//! slow readers nor those who wait keep the others out; beyond it is 503. Probes and scrapes have places of their own.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::seats::Seat;
+use super::{BODY_MAX_BYTES, Problem, Service};
+
+/// What whoever is refused is told to wait.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
+/// All bodies together, as long as they say that they are.
+const BODIES_MAX_BYTES: usize = 32 * BODY_MAX_BYTES;
+
+/// A kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Health and readiness.
+    Probe,
+    /// The metrics page.
+    Scrape,
+    /// A plan, which is the whole node as text.
+    Plan,
+    /// Anything else that is read.
+    Read,
+    /// Anything that acts.
+    Act,
+    /// Waits for a pass or follows it. Such a request comes as one that acts.
+    Wait,
+}
+
+impl Class {
+    const ALL: [Self; 6] = [
+        Self::Probe,
+        Self::Scrape,
+        Self::Plan,
+        Self::Read,
+        Self::Act,
+        Self::Wait,
+    ];
+
+    fn of(method: &Method, path: &str) -> Self {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return Self::Act;
+        }
+        match path {
+            "/-/healthy" | "/-/ready" => Self::Probe,
+            "/metrics" => Self::Scrape,
+            "/api/v1/plan" => Self::Plan,
+            _ => Self::Read,
+        }
+    }
+
+    /// Returns how many are answered at a time. Together with the idle connections they stay well below 1,024 file
+    /// descriptors, which is what a process gets where nobody gave it more.
+    fn most(self) -> usize {
+        match self {
+            Self::Plan => 4,
+            Self::Scrape => 16,
+            Self::Probe | Self::Read => 32,
+            Self::Wait => 64,
+            Self::Act => 128,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Probe => "probes",
+            Self::Scrape => "scrapes",
+            Self::Plan => "plans",
+            Self::Read => "requests that read",
+            Self::Act => "requests that act",
+            Self::Wait => "requests that wait for a pass or follow one",
+        }
+    }
+
+    /// Answers one too many.
+    pub(super) fn full(self) -> Response {
+        let (most, words) = (self.most(), self.words());
+        let error = format!("{most} {words} are being answered already; try again later");
+        busy(error)
+    }
+}
+
+fn busy(error: String) -> Response {
+    let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, error).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS);
+    response
+}
+
+/// The places of each kind. Cloning shares.
+#[derive(Clone, Debug)]
+pub struct Budgets {
+    classes: Arc<[Arc<Semaphore>; 6]>,
+    bodies: Arc<Semaphore>,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self {
+            classes: Arc::new(Class::ALL.map(|class| Arc::new(Semaphore::new(class.most())))),
+            bodies: Arc::new(Semaphore::new(BODIES_MAX_BYTES)),
+        }
+    }
+}
+
+impl Budgets {
+    /// Takes a place, if there is one.
+    pub(super) fn take(&self, class: Class) -> Option<OwnedSemaphorePermit> {
+        let of_class = Class::ALL.iter().zip(self.classes.iter());
+        let (_, places) = of_class.into_iter().find(|(each, _)| **each == class)?;
+        Arc::clone(places).try_acquire_owned().ok()
+    }
+
+    /// Takes room for a body of at most so many bytes, if there is any.
+    pub(super) fn take_body(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Problem> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.bodies).try_acquire_many_owned(bytes).ok();
+        room.ok_or_else(|| {
+            let error = "too many long bodies are being read; try again later";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, error)
+        })
+    }
+}
+
+/// Answers requests that find a place, and refuses the others at once.
+pub(super) async fn within(
+    State(service): State<Service>,
+    Extension(seat): Extension<Seat>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let class = Class::of(request.method(), request.uri().path());
+    match service.fixed.budgets.take(class) {
+        Some(place) => {
+            seat.hold(place);
+            next.run(request).await
+        }
+        None => class.full(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_places_of_its_own() {
+        let budgets = Budgets::default();
+        let held: Vec<_> = (0..Class::Plan.most())
+            .map(|_| budgets.take(Class::Plan).unwrap())
+            .collect();
+        assert!(budgets.take(Class::Plan).is_none());
+        for class in Class::ALL.into_iter().filter(|class| *class != Class::Plan) {
+            assert!(budgets.take(class).is_some(), "{class:?}");
+        }
+        drop(held);
+        assert!(budgets.take(Class::Plan).is_some());
+    }
+
+    #[test]
+    fn the_path_says_the_kind() {
+        for (method, path, class) in [
+            (Method::GET, "/-/ready", Class::Probe),
+            (Method::HEAD, "/-/healthy", Class::Probe),
+            (Method::POST, "/-/reload", Class::Act),
+            (Method::GET, "/metrics", Class::Scrape),
+            (Method::POST, "/metrics", Class::Act),
+            (Method::GET, "/api/v1/plan", Class::Plan),
+            (Method::GET, "/nowhere", Class::Read),
+        ] {
+            assert_eq!(Class::of(&method, path), class, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn short_bodies_find_room_where_long_ones_do_not() {
+        let budgets = Budgets::default();
+        let long = BODY_MAX_BYTES as u64;
+        let held: Vec<_> = (0..32).map(|_| budgets.take_body(long).unwrap()).collect();
+        assert!(budgets.take_body(1).is_err());
+        assert!(budgets.take_body(0).is_ok());
+        drop(held);
+        assert!(budgets.take_body(long).is_ok());
+    }
+}

@@ -1,0 +1,250 @@
+//! Open connections: which are idle and since when, and what each of the others holds. When too many are idle the
+//! one that has been so for longest is closed, so that nobody locks others out by connecting.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+/// Connections that wait for a request, or for the rest of its head.
+const IDLE_MAX: usize = 512;
+/// So many are closed where no file descriptor is left for a new one.
+const CLOSED_AT_ONCE: usize = 16;
+
+/// The open connections of all listeners. Cloning shares.
+#[derive(Clone, Debug, Default)]
+pub struct Seats(Arc<Mutex<Idle>>);
+
+/// The idle ones in the order in which they became so.
+#[derive(Debug, Default)]
+struct Idle {
+    next: u64,
+    since: BTreeMap<u64, CancellationToken>,
+}
+
+impl Seats {
+    /// Seats a new connection, which is idle.
+    pub(super) fn take(&self) -> Seat {
+        let close = CancellationToken::new();
+        let since = self.idle(close.clone());
+        let state = Mutex::new(State {
+            since: Some(since),
+            place: None,
+            is_ended: false,
+            is_unread: false,
+        });
+        let seats = self.clone();
+        Seat(Arc::new(Taken {
+            seats,
+            close,
+            state,
+        }))
+    }
+
+    /// Closes some idle connections, the oldest first.
+    pub(super) fn make_room(&self) {
+        self.lock().close_oldest(CLOSED_AT_ONCE);
+    }
+
+    fn idle(&self, close: CancellationToken) -> u64 {
+        let mut idle = self.lock();
+        let since = idle.next;
+        idle.next += 1;
+        idle.since.insert(since, close);
+        let over = idle.since.len().saturating_sub(IDLE_MAX);
+        idle.close_oldest(over);
+        since
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Idle> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Idle {
+    fn close_oldest(&mut self, count: usize) {
+        for _ in 0..count {
+            if let Some((_, close)) = self.since.pop_first() {
+                close.cancel();
+            }
+        }
+    }
+}
+
+/// An open connection. Cloning shares.
+#[derive(Clone, Debug)]
+pub(super) struct Seat(Arc<Taken>);
+
+#[derive(Debug)]
+struct Taken {
+    seats: Seats,
+    close: CancellationToken,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Since when it is idle, among the others.
+    since: Option<u64>,
+    /// What its request holds.
+    place: Option<OwnedSemaphorePermit>,
+    /// Its answer was handed over; the last of it may not be sent yet.
+    is_ended: bool,
+    /// A request was answered before all of its body had come.
+    is_unread: bool,
+}
+
+impl Seat {
+    /// Holds a place until the answer is sent, in exchange for the one held so far. Not idle until then.
+    pub(super) fn hold(&self, place: OwnedSemaphorePermit) {
+        let mut state = self.state();
+        state.place = Some(place);
+        state.is_ended = false;
+        if let Some(since) = state.since.take() {
+            self.0.seats.lock().since.remove(&since);
+        }
+    }
+
+    /// All that is handed over is sent.
+    pub(super) fn sent(&self) {
+        let mut state = self.state();
+        if state.is_ended && state.place.take().is_some() {
+            state.since = Some(self.0.seats.idle(self.0.close.clone()));
+        }
+    }
+
+    /// Waits until the connection is to be closed for others.
+    pub(super) async fn closed(&self) {
+        self.0.close.cancelled().await;
+    }
+
+    /// Says whether a request was answered before all of its body had come.
+    pub(super) fn is_unread(&self) -> bool {
+        self.state().is_unread
+    }
+
+    /// Returns an answer's body that tells when all of it is handed over.
+    pub(super) fn answer(&self, body: Body) -> Body {
+        self.told(body, |state, _is_whole| state.is_ended = true)
+    }
+
+    /// Returns a request's body that tells whether it was read to its end.
+    pub(super) fn request(&self, body: Body) -> Body {
+        self.told(body, |state, is_whole| state.is_unread |= !is_whole)
+    }
+
+    fn told(&self, body: Body, end: fn(&mut State, bool)) -> Body {
+        let seat = self.clone();
+        Body::new(Told { body, seat, end })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        let state = self.0.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        if let Some(since) = state.since.take() {
+            self.seats.lock().since.remove(&since);
+        }
+    }
+}
+
+/// A body that tells when it is dropped, and whether that was its end.
+struct Told {
+    body: Body,
+    seat: Seat,
+    end: fn(&mut State, bool),
+}
+
+impl HttpBody for Told {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let is_whole = self.body.is_end_stream();
+        (self.end)(&mut self.seat.state(), is_whole);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    fn place(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+        Arc::clone(places).try_acquire_owned().unwrap()
+    }
+
+    #[test]
+    fn the_one_that_is_idle_for_longest_is_closed_first() {
+        let seats = Seats::default();
+        let places = Arc::new(Semaphore::new(1));
+        let taken: Vec<Seat> = (0..IDLE_MAX).map(|_| seats.take()).collect();
+        let is_closed = |seat: &Seat| seat.0.close.is_cancelled();
+        // Busy, then idle again: the youngest now.
+        taken[0].hold(place(&places));
+        drop(taken[0].answer(Body::empty()));
+        taken[0].sent();
+        assert_eq!(places.available_permits(), 1);
+        let one_more = seats.take();
+        assert!(is_closed(&taken[1]));
+        assert!(!is_closed(&taken[0]) && !is_closed(&taken[2]) && !is_closed(&one_more));
+    }
+
+    #[test]
+    fn who_is_answered_is_never_closed_and_holds_its_place_until_all_is_sent() {
+        let seats = Seats::default();
+        let places = Arc::new(Semaphore::new(1));
+        let busy = seats.take();
+        busy.hold(place(&places));
+        let body = busy.answer(Body::from("answer"));
+        let _others: Vec<Seat> = (0..2 * IDLE_MAX).map(|_| seats.take()).collect();
+        seats.make_room();
+        busy.sent();
+        assert_eq!(places.available_permits(), 0, "its body is not handed over");
+        drop(body);
+        assert_eq!(places.available_permits(), 0, "it is not sent");
+        assert!(!busy.0.close.is_cancelled());
+        busy.sent();
+        assert_eq!(places.available_permits(), 1);
+    }
+
+    #[test]
+    fn who_hangs_up_gives_all_back() {
+        let seats = Seats::default();
+        let places = Arc::new(Semaphore::new(1));
+        let (idle, busy) = (seats.take(), seats.take());
+        busy.hold(place(&places));
+        drop((idle, busy));
+        assert_eq!(places.available_permits(), 1);
+        assert!(seats.lock().since.is_empty());
+    }
+}

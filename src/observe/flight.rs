@@ -1,0 +1,43 @@
+//! The look that is under way, shared by all who wait for it.
+
+use std::sync::{Arc, PoisonError};
+
+use tokio::sync::watch;
+
+use super::{Freshness, Inner, Look, Vanished};
+
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    pub(super) latest: Option<Arc<Look>>,
+    pub(super) under_way: Option<UnderWay>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct UnderWay {
+    pub(super) freshness: Freshness,
+    pub(super) arrival: watch::Receiver<Option<Arc<Look>>>,
+}
+
+/// Ends the flight also when the look's task dies.
+pub(super) struct Landing<'a> {
+    pub(super) inner: &'a Inner,
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        self.inner
+            .flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .under_way = None;
+    }
+}
+
+pub(super) async fn arrival(
+    mut receiver: watch::Receiver<Option<Arc<Look>>>,
+) -> Result<Arc<Look>, Vanished> {
+    match receiver.wait_for(Option::is_some).await {
+        Ok(look) => look.clone().ok_or(Vanished),
+        Err(_closed) => Err(Vanished),
+    }
+}

@@ -1,0 +1,159 @@
+//! Crowds: of slow readers, of callers that wait, of connections that say nothing. Each is bounded by itself, and none
+//! keeps probes and scrapes out.
+
+use std::time::{Duration, Instant};
+
+use crisweep::sim::{Fault, Rpc};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::support::raw::{connect, exchange, read_to_end, split};
+use crate::support::wait::PATIENCE;
+use crate::support::{Answer, Rig, nodes, until};
+
+/// Probes promise an answer within 1 s; this machine may be busy.
+const AT_ONCE: Duration = Duration::from_secs(5);
+/// What slow readers may add to the resident memory.
+const GROWTH_MAX_KIB: u64 = 64 << 10;
+
+fn resident_kib(rig: &Rig) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", rig.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    number.unwrap().parse().unwrap()
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+}
+
+/// Asserts that probes and scrapes are answered at once, each on a connection of its own.
+async fn nobody_is_kept_out(rig: &Rig) {
+    for path in ["/-/healthy", "/-/ready", "/metrics"] {
+        let began = Instant::now();
+        let (status, body) = exchange(&rig.address, get(path).as_bytes()).await;
+        assert_eq!(status, 200, "{path}: {body}");
+        assert!(began.elapsed() < AT_ONCE, "{path}: {:?}", began.elapsed());
+    }
+}
+
+/// Reads no more than an answer's status.
+async fn status(stream: &mut TcpStream) -> u16 {
+    let mut head = [0; 12];
+    let read = tokio::time::timeout(PATIENCE, stream.read_exact(&mut head)).await;
+    read.expect("an answer begins").unwrap();
+    let word = String::from_utf8_lossy(&head[9..]).into_owned();
+    word.parse().unwrap()
+}
+
+/// Connects with room for next to nothing, and asks for a plan.
+async fn slow_reader(address: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    let mut stream = socket.connect(address.parse().unwrap()).await.unwrap();
+    let request = get("/api/v1/plan");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn slow_readers_of_plans_share_one_and_keep_nobody_out() {
+    let changes = json!({ "collect": { "max_age": "10m" }, "runtime": { "timeout": "60s" } });
+    let rig = Rig::start(nodes::litter(1_000), changes).await;
+    // A whole one first: what planning takes is no growth.
+    assert_eq!(rig.get("/api/v1/plan").await.status, 200);
+    let before = resident_kib(&rig);
+    let mut readers = Vec::new();
+    for _ in 0..240 {
+        readers.push(slow_reader(&rig.address).await);
+    }
+    let (mut taken, mut refused) = (0, 0);
+    for reader in &mut readers {
+        match status(reader).await {
+            200 => taken += 1,
+            503 => refused += 1,
+            other => panic!("{other}"),
+        }
+    }
+    let after = resident_kib(&rig);
+    println!("{taken} taken, {refused} refused; {before} KiB before, {after} after");
+    assert!((1..=8).contains(&taken), "{taken} plans at a time");
+    assert!(after < before + GROWTH_MAX_KIB, "{before} KiB, {after} KiB");
+    nobody_is_kept_out(&rig).await;
+    let answer = rig.get("/api/v1/plan").await;
+    answer.refused(503, "plans are being answered");
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(rig.get("/api/v1/status").await.status, 200);
+    drop(readers);
+    until("there is room again", || async {
+        (rig.get("/api/v1/plan").await.status == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn callers_that_wait_are_bounded_and_keep_nobody_out() {
+    let changes = json!({ "runtime": { "timeout": "60s", "removal_timeout": "60s" } });
+    let rig = Rig::start(nodes::litter(1), changes).await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let mut callers = JoinSet::new();
+    for _ in 0..300 {
+        let request = rig.request("POST", "/gc?wait=60s");
+        callers.spawn(async move { request.send().await.unwrap().status().as_u16() });
+    }
+    for _ in 0..200 {
+        let ended = tokio::time::timeout(PATIENCE, callers.join_next()).await;
+        let ended = ended.expect("those over the bound are refused at once");
+        assert_eq!(ended.unwrap().unwrap(), 503);
+    }
+    nobody_is_kept_out(&rig).await;
+    // Who does not wait is not refused for those who do.
+    assert_eq!(rig.post("/gc?dry_run=true").await.status, 202);
+    rig.sim.clear_faults();
+    while let Some(status) = callers.join_next().await {
+        assert!([200, 202, 503].contains(&status.unwrap()));
+    }
+    assert_eq!(rig.gc("").await["state"], "done");
+}
+
+#[tokio::test]
+async fn idle_connections_make_room_oldest_first_and_delay_no_probe() {
+    let rig = Rig::start(nodes::healthy(), json!({})).await;
+    let mut idle = Vec::new();
+    for number in 0..700 {
+        let begun: &[u8] = if number % 2 == 0 { b"" } else { b"GET /metr" };
+        idle.push(connect(&rig.address, begun).await);
+    }
+    nobody_is_kept_out(&rig).await;
+    let mut newest = idle.pop().unwrap();
+    newest
+        .write_all(b"ics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    assert_eq!(split(&read_to_end(newest).await).0, 200);
+    let mut oldest = idle.swap_remove(0);
+    let mut rest = Vec::new();
+    let read = tokio::time::timeout(AT_ONCE, oldest.read_to_end(&mut rest)).await;
+    // The end or a reset.
+    drop(read.expect("it was closed"));
+    assert!(rest.is_empty());
+}
+
+#[tokio::test]
+async fn a_kept_connection_serves_many_requests() {
+    let rig = Rig::start(nodes::healthy(), json!({})).await;
+    let mut stream = TcpStream::connect(&rig.address).await.unwrap();
+    for _ in 0..200 {
+        let request = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"healthy\n") {
+            answer.push(stream.read_u8().await.unwrap());
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200"));
+    }
+    let answer = Answer::of(rig.request("GET", "/-/healthy")).await;
+    assert_eq!(answer.status, 200);
+}

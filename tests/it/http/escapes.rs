@@ -1,0 +1,61 @@
+//! Names and error texts from outside, with what a terminal would obey and lines of their own in them: escaped
+//! wherever they are written.
+
+use crisweep::sim::{Fault, PodSpec, Rpc, hours};
+use serde_json::json;
+use tonic::Code;
+
+use crate::support::answer::Follow;
+use crate::support::{Rig, nodes};
+
+/// A colour, a line of its own, turned text, the second set of control characters.
+const NAME: &str = "app\u{1b}[31m\nFORGED\u{202e}\u{9b}2J";
+const ERROR: &str = "<b>refused\nFORGED\u{2028}line \u{1b}[2J";
+
+fn is_tame(text: &str) -> bool {
+    let wild = ['\u{1b}', '\u{202e}', '\u{9b}', '\u{2028}'];
+    !text.contains(wild) && !text.lines().any(|line| line.starts_with("FORGED"))
+}
+
+#[tokio::test]
+async fn what_comes_from_outside_is_escaped_where_it_is_written() {
+    let pod = PodSpec::new(NAME).exited(NAME, 0, hours(3)).deleted();
+    let leak = PodSpec::new("leak").without_sandbox();
+    let leak = leak.leaked_sandbox(0, hours(3)).deleted();
+    let rig = Rig::start(nodes::healthy().pod(pod).pod(leak), json!({})).await;
+    let fault = || Fault::fail(Code::Internal, ERROR);
+    rig.sim.set_fault(Rpc::RemoveContainer, fault());
+    rig.sim.set_fault(Rpc::RemovePodSandbox, fault());
+
+    let plan = rig.get("/api/v1/plan").await;
+    assert!(is_tame(&plan.text), "{}", plan.text);
+    let removals = plan.json()["removals"].clone();
+    let mut names = removals.as_array().unwrap().iter().map(|row| &row["name"]);
+    assert!(names.any(|name| name == NAME), "JSON means the same");
+
+    let lines = Follow::begin(rig.request("POST", "/gc?follow=true")).await;
+    let lines = lines.rest().await;
+    assert!(lines.iter().all(|line| is_tame(line)), "{lines:#?}");
+
+    let passes = rig.get("/api/v1/passes").await;
+    assert!(is_tame(&passes.text), "{}", passes.text);
+    let errors = passes.json()["passes"][0]["errors"].to_string();
+    assert!(errors.contains(r"<b>refused\nFORGED"), "{errors}");
+
+    let page = rig.get("/").await.text;
+    assert!(is_tame(&page) && !page.contains("<b>"), "{page}");
+    assert!(
+        page.contains(r"&lt;b&gt;refused\nFORGED\u{2028}line \u{1b}[2J"),
+        "{page}"
+    );
+
+    let log = rig.log_text();
+    assert!(is_tame(&log), "{log}");
+    let failed = rig.logged("removal failed");
+    assert!(!failed.is_empty());
+    for line in failed {
+        assert!(line["error"].as_str().unwrap().contains(ERROR), "{line}");
+    }
+    let path = rig.get("/nowhere/%1b%0aFORGED").await;
+    assert!(is_tame(&path.text), "{}", path.text);
+}
