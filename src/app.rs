@@ -2,6 +2,7 @@
 
 mod pod_source;
 mod settings;
+mod signals;
 mod triggers;
 
 use std::net::SocketAddr;
@@ -10,12 +11,13 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use anyhow::Context;
+use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::aside::Aside;
 use crate::config::{Config, Mode};
 use crate::cri::discover::{Places, discover};
 use crate::gc::gate::Brakes;
@@ -23,12 +25,13 @@ use crate::http::serve::Stop;
 use crate::http::{self, Fixed, Service};
 use crate::metrics::Metrics;
 use crate::observe::Observer;
-use crate::pass::{Rules, Runner};
+use crate::pass::{DiskThreads, Rules, Runner};
 use crate::pods::PodSource;
 use crate::quarantine::{BackOff, Quarantine};
 use crate::state::{History, Journal, Opened};
 use crate::worker::Worker;
 use crate::{cri, logs, telemetry};
+use signals::{signals, stop_asked};
 
 /// When the process ends after the signal to stop, whatever still hangs. What it waits for in turn (removals
 /// in flight, open requests, the last writes) takes less; systemd and the kubelet kill after 30 s.
@@ -40,8 +43,11 @@ const FIRST_LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long the last writes of state are waited for.
 pub const LAST_WRITES: Duration = Duration::from_secs(1);
 
+/// How long the configuration's file is waited for.
+const CONFIG_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Reads the configuration again.
-pub type Reload = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Config, String>> + Send + Sync>;
 
 /// Runs the service until it is told to stop, on what [`bind`] returned.
 ///
@@ -166,6 +172,7 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
         metrics,
         quarantine,
         journal: Journal::none(),
+        disk: DiskThreads::default(),
     })
 }
 
@@ -269,6 +276,7 @@ fn service(
             heavy: Fixed::heavy(),
             budgets: http::Budgets::default(),
             plans: http::Plans::default(),
+            scrapes: Fixed::scrapes(),
         }),
     }
 }
@@ -328,56 +336,27 @@ async fn first_look(observer: Observer) {
     drop(observer.shared(Duration::ZERO).await);
 }
 
-struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    hangup: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    /// Waits for a signal to stop, and returns its name.
-    async fn stop(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
-}
-
-fn signals() -> anyhow::Result<Signals> {
-    let listen = |kind| signal(kind).context("listening for signals");
-    Ok(Signals {
-        terminate: listen(SignalKind::terminate())?,
-        interrupt: listen(SignalKind::interrupt())?,
-        hangup: listen(SignalKind::hangup())?,
-    })
-}
-
-/// Waits for the signal to stop; SIGHUP reloads, as everywhere.
-async fn stop_asked(mut signals: Signals, service: &Service) -> &'static str {
-    loop {
-        tokio::select! {
-            _ = signals.terminate.recv() => return "SIGTERM",
-            _ = signals.interrupt.recv() => return "SIGINT",
-            // Told in log and metrics.
-            _ = signals.hangup.recv() => drop(service.reload()),
-        }
-    }
-}
-
 /// Reads the configuration and sets the log up.
 ///
 /// # Errors
 /// What the configuration refuses.
-pub fn set_up(
+pub async fn set_up(
     file: Option<PathBuf>,
     overrides: crate::config::Overrides,
 ) -> anyhow::Result<(Config, Reload)> {
-    let load = move || {
+    let disk = Aside::new(1);
+    let load = Arc::new(move || {
         let env = crate::config::environment();
         Config::load(file.as_deref(), env, &overrides).map_err(|error| telemetry::chain(&error))
+    });
+    let load = move || -> BoxFuture<'static, Result<Config, String>> {
+        let (disk, load) = (disk.clone(), Arc::clone(&load));
+        Box::pin(async move {
+            let loaded = disk.run(CONFIG_TIMEOUT, move || load()).await;
+            loaded.map_err(|error| format!("the configuration cannot be read: {error}"))?
+        })
     };
-    let config = load().map_err(anyhow::Error::msg)?;
+    let config = load().await.map_err(anyhow::Error::msg)?;
     telemetry::init(&config.log).map_err(|error| anyhow::Error::msg(telemetry::chain(&error)))?;
     for variable in &config.strange {
         tracing::warn!(
@@ -385,5 +364,5 @@ pub fn set_up(
             "sets nothing: settings' variables begin with CRISWEEP__"
         );
     }
-    Ok((config, Box::new(load)))
+    Ok((config, Arc::new(load)))
 }

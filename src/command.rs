@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::app;
+use crate::aside::Aside;
 use crate::cli::{GcArgs, Output, PlanArgs};
 use crate::config::{Config, Mode};
 use crate::escape::{self, JsonWriter};
@@ -27,8 +28,8 @@ use crate::state::{self, Journal};
 use crate::worker::{Answer, Request, Worker};
 use text::{pass_text, plan_text};
 
-/// How long the image ages are waited for.
-const AGES_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the state directory is waited for.
+const STATE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs `crisweep plan`; returns whether all went well.
 ///
@@ -40,7 +41,7 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     let runner = app::runner(&config, flag).await?;
     read_ages(&config, &runner).await;
     let look = settled_look(&runner).await?;
-    runner.restore(past_failures(&config), &rules, look.taken_at);
+    runner.restore(past_failures(&config).await, &rules, look.taken_at);
     let snapshot = look.snapshot(runner.next_tries(look.taken_at))?;
     if !snapshot.seen.is_all() {
         eprintln!("the runtime's lists could not be read whole; only what is certain goes");
@@ -72,7 +73,7 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
         take_over(&config, &mut runner).await?
     } else {
         read_ages(&config, &runner).await;
-        past_failures(&config)
+        past_failures(&config).await
     };
     let (journal, observer) = (runner.journal.clone(), runner.observer.clone());
     let look = settled_look(&runner).await?;
@@ -139,13 +140,16 @@ async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<P
 
 /// Reads which sandboxes failed before, beside the service that holds the journal. Who may not read
 /// it sees them as due.
-fn past_failures(config: &Config) -> Vec<PastFailure> {
-    let Some(dir) = &config.state.dir else {
+async fn past_failures(config: &Config) -> Vec<PastFailure> {
+    let Some(dir) = config.state.dir.clone() else {
         return Vec::new();
     };
-    state::past_failures(dir).unwrap_or_else(|error| {
-        let dir = dir.display();
-        tracing::info!(%error, %dir, "sandboxes that failed before are not known here");
+    let read =
+        move || state::past_failures(&dir).map_err(|error| format!("{}: {error}", dir.display()));
+    let failures = Aside::new(1).run(STATE_PATIENCE, read).await;
+    let failures = failures.map_err(|error| error.to_string());
+    failures.and_then(|read| read).unwrap_or_else(|error| {
+        tracing::info!(error, "sandboxes that failed before are not known here");
         Vec::new()
     })
 }
@@ -156,11 +160,13 @@ async fn read_ages(config: &Config, runner: &Runner) {
     let Some(dir) = config.state.dir.clone() else {
         return;
     };
-    let read = tokio::task::spawn_blocking(move || state::read_ages(&dir));
-    match tokio::time::timeout(AGES_PATIENCE, read).await {
-        Ok(Ok(ages)) => runner.observer.remember(ages, Journal::none()),
-        Ok(Err(_)) | Err(_) => {
-            eprintln!("the image ages could not be read in time; every image is young");
+    match Aside::new(1)
+        .run(STATE_PATIENCE, move || state::read_ages(&dir))
+        .await
+    {
+        Ok(ages) => runner.observer.remember(ages, Journal::none()),
+        Err(error) => {
+            eprintln!("the image ages could not be read ({error}); every image is young");
         }
     }
 }

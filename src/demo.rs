@@ -3,6 +3,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -62,7 +63,10 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
     config.runtime.endpoint = Some(socket.display().to_string());
     set_policy(config, log_roots);
     greet(address);
-    let reload = Box::new(|| Err("the demo has no configuration to reload".to_owned()));
+    let reload: app::Reload = Arc::new(|| {
+        let error = "the demo has no configuration to reload".to_owned();
+        Box::pin(std::future::ready(Err(error)))
+    });
     let result = app::serve(config.clone(), listeners, None, reload).await;
     node.shutdown().await;
     result

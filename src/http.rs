@@ -26,6 +26,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -54,6 +55,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_PATIENCE: Duration = Duration::from_secs(8);
 /// Requests that clone and render the whole node at the same time; the others wait.
 const HEAVY_MAX: usize = 2;
+/// Scrapes that are rendered at the same time, beside them: a scrape waits for nobody's plan.
+const SCRAPES_MAX: usize = 1;
 
 /// What can change while the service runs (`POST /-/reload`).
 #[derive(Clone, Debug)]
@@ -99,7 +102,8 @@ pub struct Service {
 
 /// Reads the configuration again and puts it to work; returns the keys whose new values wait for a
 /// restart. The error names the key.
-pub type Reload = Box<dyn Fn(&Service) -> Result<Vec<&'static str>, String> + Send + Sync>;
+pub type Reload =
+    Box<dyn Fn(Service) -> BoxFuture<'static, Result<Vec<&'static str>, String>> + Send + Sync>;
 
 /// What stays as it was at the start.
 pub struct Fixed {
@@ -119,6 +123,8 @@ pub struct Fixed {
     pub budgets: Budgets,
     /// Plans that are being sent.
     pub plans: Plans,
+    /// Bounds scrapes.
+    pub scrapes: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Fixed {
@@ -133,6 +139,11 @@ impl Fixed {
     /// Returns the bound on what renders the whole node.
     pub fn heavy() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(HEAVY_MAX))
+    }
+
+    /// Returns the bound on scrapes.
+    pub fn scrapes() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(SCRAPES_MAX))
     }
 }
 
@@ -240,8 +251,17 @@ async fn count(State(service): State<Service>, request: Request, next: Next) -> 
     response
 }
 
-async fn healthy() -> &'static str {
-    "crisweep is healthy\n"
+/// Healthy: a restart would not help. It would where looks do not end, whatever the runtime does.
+async fn healthy(State(service): State<Service>) -> Response {
+    health(service.observer.hangs())
+}
+
+fn health(hangs: bool) -> Response {
+    if hangs {
+        let why = "no look at the node has ended for minutes, and not for the runtime's sake: crisweep hangs";
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    }
+    "crisweep is healthy\n".into_response()
 }
 
 /// Ready: the runtime was reached, and a look at the node was taken.
@@ -265,7 +285,7 @@ async fn ready(State(service): State<Service>) -> Response {
 }
 
 async fn reload(State(service): State<Service>) -> Response {
-    match service.reload() {
+    match service.reload().await {
         Ok(needs_restart) if needs_restart.is_empty() => {
             json(StatusCode::OK, &serde_json::json!({ "reloaded": true }))
         }
@@ -287,7 +307,7 @@ async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response
         .await
         .ok()
         .and_then(Result::ok);
-    let permit = Arc::clone(&service.fixed.heavy).acquire_owned();
+    let permit = Arc::clone(&service.fixed.scrapes).acquire_owned();
     let page = match tokio::time::timeout_at(deadline, permit).await {
         Ok(Ok(permit)) => render(&service, look, format, Some(permit)).await,
         // Too many scrapes at once: the node's part is left out, as when there is no look.
@@ -308,8 +328,10 @@ async fn render(
         let plan = look.as_deref().and_then(|look| service.summary(look).ok());
         let quarantined = service.quarantined_by_class(look.as_deref());
         service.metrics.braked(&service.worker.holding());
+        let greeting = service.observer.greeting();
         let input = scrape::Input {
             look: look.as_deref(),
+            greeting: greeting.as_ref(),
             plan: plan.as_ref(),
             quarantined: &quarantined,
             marks: &service.live().marks,
@@ -360,8 +382,8 @@ impl Service {
     ///
     /// # Errors
     /// What the configuration refuses; the old one stays.
-    pub fn reload(&self) -> Result<Vec<&'static str>, String> {
-        let result = (self.fixed.reload)(self);
+    pub async fn reload(&self) -> Result<Vec<&'static str>, String> {
+        let result = (self.fixed.reload)(self.clone()).await;
         let refused = result.as_ref().err().cloned();
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
         match &result {
@@ -490,6 +512,12 @@ fn targets<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_that_hangs_is_not_healthy() {
+        assert_eq!(health(false).status(), StatusCode::OK);
+        assert_eq!(health(true).status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
 
     #[tokio::test]
     async fn work_keeps_its_place_when_whoever_asked_hangs_up() {

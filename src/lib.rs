@@ -9,18 +9,19 @@
 //! | [`report`] | gc | pure: what a pass was asked for, and what came of it |
 //! | [`config`] | gc, state, telemetry | reads files and environment, at start and reload only |
 //! | [`telemetry`] | config, escape | logging set-up, and its bounds |
-//! | [`cri`] | model, report | the runtime |
-//! | [`pods`] | model | the pod source |
+//! | [`aside`] | - | what a disk may hold for ever, on threads of its own |
+//! | [`cri`] | aside, model, report | the runtime |
+//! | [`pods`] | aside, model | the pod source |
 //! | [`logs`] | model, report | the files below the log roots |
 //! | [`escape`] | - | pure: text from outside, made safe to write |
 //! | [`memory`] | - | gives freed memory back |
 //! | [`metrics`] | gc, report | own counters |
 //! | [`state`] | gc, metrics, model, report | what outlives the process: journal, image ages, lock |
-//! | [`observe`] | cri, logs, memory, pods, model, report, state | one look at the node, shared |
+//! | [`observe`] | aside, cri, logs, memory, pods, model, report, state | one look at the node, shared |
 //! | [`scrape`] | observe, cri, model, gc, report, metrics, thresholds | the metrics page |
 //! | [`quarantine`] | model, report | sandboxes that failed |
 //! | [`record`] | escape, report | a pass as others see it |
-//! | [`pass`] | gc, logs, model, observe, cri, metrics, quarantine, record, report, state | one pass |
+//! | [`pass`] | aside, gc, logs, model, observe, cri, metrics, quarantine, record, report, state | one pass |
 //! | [`worker`] | pass, gc, record, report, state, telemetry | who may have a pass, one at a time |
 //! | [`alert`] | gc, metrics, report | what an alert asks of this node |
 //! | [`poll`] | alert, gc, metrics, report, telemetry, worker | alerts asked for at Alertmanagers |
@@ -34,6 +35,7 @@
 
 pub mod alert;
 pub mod app;
+pub mod aside;
 pub mod cli;
 pub mod command;
 pub mod config;

@@ -2,21 +2,18 @@
 //!
 //! Nothing here follows a link out of a root or crosses a mount: what is removed is reached from a
 //! descriptor of its root with `openat2` (Linux 5.6), which refuses both. Without it nothing goes.
-//! Everything here blocks; [`Aside`] runs it where a hanging disk costs one thread and no answer.
+//! Everything here blocks: run it aside (`crate::aside`).
 
 mod remove;
 mod scan;
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat};
 use rustix::io::Errno;
-use tokio::sync::Semaphore;
 
 use crate::model::LinkTarget;
 use crate::report::FailureClass;
@@ -80,9 +77,6 @@ pub enum Error {
         /// How much is taken.
         limit: usize,
     },
-    /// No answer in time.
-    #[error("the file system of the logs does not answer within {}", humantime::format_duration(*.0))]
-    Timeout(Duration),
 }
 
 impl Error {
@@ -109,54 +103,8 @@ impl Error {
                 Errno::TIMEDOUT => FailureClass::Timeout,
                 _ => FailureClass::Other,
             },
-            Self::Timeout(_) => FailureClass::Timeout,
             Self::NoOpenat2(_) | Self::Mount(_) | Self::TooMuch { .. } => FailureClass::Other,
         }
-    }
-}
-
-/// Runs what blocks on threads of its own, a few at most.
-#[derive(Clone, Debug)]
-pub struct Aside {
-    /// A call that hangs keeps its permit: no more threads than these are ever lost to a dead disk.
-    permits: Arc<Semaphore>,
-}
-
-impl Aside {
-    /// Allows so many calls at a time.
-    pub fn new(calls: usize) -> Self {
-        Self {
-            permits: Arc::new(Semaphore::new(calls)),
-        }
-    }
-
-    /// Runs `work`, and waits for it at most so long. What hangs goes on hanging, and its end is not
-    /// seen.
-    ///
-    /// # Errors
-    /// [`Error::Timeout`], also when all permits are with calls that hang.
-    pub async fn run<T: Send + 'static>(
-        &self,
-        at_most: Duration,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Error> {
-        let permits = Arc::clone(&self.permits);
-        let call = async move {
-            let permit = permits.acquire_owned().await.ok()?;
-            let call = tokio::task::spawn_blocking(move || {
-                let result = work();
-                drop(permit);
-                result
-            });
-            call.await.ok()
-        };
-        let ended = tokio::time::timeout(at_most, call).await;
-        ended.ok().flatten().ok_or(Error::Timeout(at_most))
-    }
-
-    /// Says whether all calls that may run are under way.
-    pub fn is_busy(&self) -> bool {
-        self.permits.available_permits() == 0
     }
 }
 

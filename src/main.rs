@@ -1,11 +1,16 @@
 //! The command: arguments, configuration, logging, run, exit code.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
+use crisweep::aside::Aside;
 use crisweep::cli::{Cli, Command};
 use crisweep::config::Config;
 use crisweep::{app, command, config, demo, escape, memory, state, telemetry};
+
+/// How long the state directory is asked who holds it.
+const HELD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A refused configuration, like clap's wrong arguments.
 const EXIT_USAGE: u8 = 2;
@@ -15,7 +20,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .max_blocking_threads(8)
+        // Plans and pages, a few at a time, and the names that are looked up for the pod source and for
+        // Alertmanagers: a name server that hangs holds a thread for up to half a minute.
+        .max_blocking_threads(16)
         .enable_all()
         .build()
     {
@@ -49,7 +56,7 @@ async fn run(cli: Cli) -> ExitCode {
         Some(Command::Serve | Command::Demo | Command::Config(_)) | None => None,
     };
     overrides.log_level = overrides.log_level.or(level.map(str::to_owned));
-    let (config, reload) = match app::set_up(cli.global.config_file, overrides) {
+    let (config, reload) = match app::set_up(cli.global.config_file, overrides).await {
         Ok(set_up) => set_up,
         Err(error) => {
             tell(&error.to_string());
@@ -75,14 +82,23 @@ async fn run(cli: Cli) -> ExitCode {
 }
 
 async fn serve(config: Config, flag: Option<String>, reload: app::Reload) -> anyhow::Result<()> {
-    let listeners = app::bind(&config.web.listen).map_err(|error| {
-        // The usual reason.
-        match config.state.dir.as_deref().and_then(state::held) {
-            Some(held) => error.context(held),
-            None => error,
-        }
-    })?;
+    let listeners = match app::bind(&config.web.listen).await {
+        Ok(listeners) => listeners,
+        // The usual reason is a crisweep that runs already.
+        Err(error) => match held(&config).await {
+            Some(held) => return Err(error.context(held)),
+            None => return Err(error),
+        },
+    };
     app::serve(config, listeners, flag, reload).await
+}
+
+/// Returns the crisweep that holds the state directory, if there is one and the disk says so.
+async fn held(config: &Config) -> Option<state::Held> {
+    let dir = config.state.dir.clone()?;
+    let disk = Aside::new(1);
+    let held = disk.run(HELD_TIMEOUT, move || state::held(&dir)).await;
+    held.ok().flatten()
 }
 
 fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {

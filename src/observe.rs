@@ -6,9 +6,11 @@
 mod ages;
 mod ask;
 mod asked;
+mod bounds;
 mod claims;
 mod filesystems;
 mod flight;
+mod greeting;
 mod images;
 mod logs;
 mod outage;
@@ -23,7 +25,7 @@ mod weights;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -45,6 +47,7 @@ use ages::AgeBook;
 use claims::Claims;
 use filesystems::Statvfs;
 use flight::{Flight, Landing, UnderWay, arrival};
+use greeting::greeting;
 use logs::Scanner;
 use outage::Outages;
 use pod_history::{Found, PodHistories};
@@ -222,9 +225,11 @@ fn rows_of<'a, T>(
     Ok(&listed.rows)
 }
 
-/// The look's task ended without a look; only a bug can do that.
+/// The look's task ended without a look, or not in time; only a bug can do that.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the look at the node ended early; this is a bug in crisweep, the log says more")]
+#[error(
+    "the look at the node did not end as it should; this is a bug in crisweep, the log says more"
+)]
 pub struct Vanished;
 
 /// Takes looks and shares them. Cloning shares.
@@ -401,16 +406,26 @@ impl Observer {
             freshness,
             arrival: receiver.clone(),
         });
+        flight.lookless_since.get_or_insert_with(Instant::now);
+        flight.greeting = None;
         let inner = Arc::clone(&self.inner);
+        let at_most = self.look_takes_at_most(status_budget);
         tokio::spawn(async move {
             let landing = Landing { inner: &inner };
-            let look = Arc::new(look(&inner, status_budget, freshness).await);
-            landing
-                .inner
-                .flight
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .latest = Some(Arc::clone(&look));
+            let looking = look(&inner, status_budget, freshness);
+            let Ok(look) = tokio::time::timeout(at_most, looking).await else {
+                tracing::error!(
+                    ?at_most,
+                    "a look did not end in time; this is a bug in crisweep"
+                );
+                return;
+            };
+            let look = Arc::new(look);
+            {
+                let mut flight = inner.flight();
+                flight.latest = Some(Arc::clone(&look));
+                flight.lookless_since = None;
+            }
             drop(landing);
             sender.send_replace(Some(look));
             // The look before this one, and the messages that this one came in.
@@ -419,16 +434,17 @@ impl Observer {
         receiver
     }
 
-    fn flight(&self) -> std::sync::MutexGuard<'_, Flight> {
-        self.inner
-            .flight
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn flight(&self) -> MutexGuard<'_, Flight> {
+        self.inner.flight()
     }
 }
 
 impl Inner {
-    fn ages(&self) -> std::sync::MutexGuard<'_, AgeBook> {
+    fn flight(&self) -> MutexGuard<'_, Flight> {
+        self.flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ages(&self) -> MutexGuard<'_, AgeBook> {
         self.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -446,7 +462,7 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
     let mut timings = Timings::default();
     // The log roots before the runtime: a directory made in between must not look like an orphan's.
     let (runtime, mut logs) = tokio::join!(
-        timed(&mut timings.runtime, ask::version(client)),
+        timed(&mut timings.runtime, greeting(inner)),
         inner.scanner.scan(&mut timings.logs),
     );
     // A runtime that does not even say who it is would make every further call wait its deadline.

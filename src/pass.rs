@@ -4,6 +4,7 @@
 
 mod batch;
 mod breaker;
+mod disk;
 mod due;
 mod end;
 mod finish;
@@ -41,6 +42,7 @@ use crate::record::Record;
 use crate::state::Journal;
 use batch::{Executor, Until};
 use breaker::Share;
+pub use disk::DiskThreads;
 use end::End;
 pub use end::Ran;
 use pressure::Gauge;
@@ -106,6 +108,8 @@ pub struct Runner {
     pub quarantine: Arc<Mutex<Quarantine>>,
     /// What passes write down.
     pub journal: Journal,
+    /// Threads for what passes ask of disks.
+    pub disk: DiskThreads,
 }
 
 impl Runner {
@@ -183,11 +187,15 @@ impl<'a> Run<'a> {
         rules: &'a Rules,
         shutdown: &'a CancellationToken,
     ) -> Self {
-        let pressure = Gauge::new(rules.pressure_path.clone(), rules.io_pressure_percent);
+        let pressure = Gauge::new(
+            rules.pressure_path.clone(),
+            rules.io_pressure_percent,
+            runner.disk.pressure.clone(),
+        );
         let deadline = rules.deadline.map(|deadline| Instant::now() + deadline);
         let stops = Stops::new(record.cancelled().clone(), shutdown.clone(), deadline);
         let gone = Gone::default();
-        let hands = Hands::new(runner.client.clone(), rules, gone.clone(), stops.clone());
+        let hands = Hands::new(runner, rules, gone.clone(), stops.clone());
         let executor = Executor::new(hands, rules.max_concurrency, pressure, stops.clone());
         Self {
             runner,

@@ -21,6 +21,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::aside::Aside;
 use crate::model::{PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown};
 
 pub use auto::Auto;
@@ -154,6 +155,8 @@ pub struct PodSource {
     origin: PodOrigin,
     settle: Duration,
     timeout: Duration,
+    /// Looks for files and sockets, and reads them.
+    disk: Aside,
     good_since: Option<Instant>,
     /// What was logged last: that it answers, or how it failed.
     said: Option<Result<(), String>>,
@@ -179,6 +182,7 @@ impl PodSource {
             origin: PodOrigin::default(),
             settle,
             timeout,
+            disk: Aside::new(1),
             good_since: None,
             said: None,
             quorum: None,
@@ -223,23 +227,16 @@ impl PodSource {
         freshness: Freshness,
         fits: impl FnOnce(&PodList) -> bool,
     ) -> Answer {
-        if let Some(auto) = &self.auto {
-            let (source, why) = auto.choose().await;
-            if source != self.chosen || self.origin.why.is_empty() {
-                self.choose(source, why);
-            }
-        }
-        if let Some(answer) = self.answered_before(freshness, fits) {
+        let chosen = self.take_what_is_there().await;
+        if chosen.is_ok()
+            && let Some(answer) = self.answered_before(freshness, fits)
+        {
             return answer;
         }
         let asked = Instant::now();
-        let asking = self.peer.ask(&self.node, looked_at, freshness);
-        let answer = match tokio::time::timeout(self.timeout, asking).await {
-            Ok(answer) => answer,
-            Err(_elapsed) => Some(Err(Error::Timeout {
-                what: self.origin.source.words(),
-                after: self.timeout,
-            })),
+        let answer = match chosen {
+            Ok(()) => self.ask(looked_at, freshness).await,
+            Err(error) => Some(Err(error)),
         };
         let at = Instant::now();
         let is_good = matches!(answer, Some(Ok(_)));
@@ -287,6 +284,33 @@ impl PodSource {
         }
     }
 
+    /// Chooses anew where that is `auto`'s to do.
+    async fn take_what_is_there(&mut self) -> Result<(), Error> {
+        let Some(auto) = &self.auto else {
+            return Ok(());
+        };
+        let (source, why) = auto.choose(&self.disk).await?;
+        if source != self.chosen || self.origin.why.is_empty() {
+            self.choose(source, why);
+        }
+        Ok(())
+    }
+
+    async fn ask(
+        &mut self,
+        looked_at: Timestamp,
+        freshness: Freshness,
+    ) -> Option<Result<PodList, Error>> {
+        let answer = self.peer.ask(&self.disk, &self.node, looked_at, freshness);
+        let answer = tokio::time::timeout(self.timeout, answer).await;
+        answer.unwrap_or_else(|_elapsed| {
+            Some(Err(Error::Timeout {
+                what: self.origin.source.words(),
+                after: self.timeout,
+            }))
+        })
+    }
+
     /// Returns how far apart two answers must be to be believed.
     pub fn settle(&self) -> Duration {
         self.settle
@@ -294,7 +318,7 @@ impl PodSource {
 
     /// Takes another source; nobody's good answers count for another.
     fn choose(&mut self, source: Source, why: String) {
-        self.peer = Peer::of(&source);
+        self.peer = Peer::of(&source, &self.disk);
         self.origin = PodOrigin {
             source: source.kind(),
             why,
@@ -365,18 +389,18 @@ enum Peer {
 }
 
 impl Peer {
-    fn of(source: &Source) -> Self {
+    fn of(source: &Source, disk: &Aside) -> Self {
         match source {
             // What `auto` chooses from is never `auto`.
             Source::None | Source::Auto(_) => Self::None,
             Source::File(path) => Self::File(path.clone()),
             Source::KubeletSocket { paths, api_server } => Self::KubeletSocket {
                 paths: paths.clone(),
-                confirmed: Confirmed::by(api_server.clone()),
+                confirmed: Confirmed::by(api_server.clone(), disk),
             },
-            Source::Kubelet(server) => Self::Kubelet(Http::new(server.clone())),
+            Source::Kubelet(server) => Self::Kubelet(Http::new(server.clone(), disk.clone())),
             Source::ApiServer { server, node } => Self::ApiServer {
-                http: Http::new(server.clone()),
+                http: Http::new(server.clone(), disk.clone()),
                 node: node.clone(),
             },
         }
@@ -385,15 +409,16 @@ impl Peer {
     /// Asks for the pods; `None` if there is nobody to ask.
     async fn ask(
         &mut self,
+        disk: &Aside,
         this_node: &str,
         looked_at: Timestamp,
         freshness: Freshness,
     ) -> Option<Result<PodList, Error>> {
         Some(match self {
             Self::None => return None,
-            Self::File(path) => file::list(path, this_node, looked_at).await,
+            Self::File(path) => file::list(disk, path, this_node, looked_at).await,
             Self::KubeletSocket { paths, confirmed } => {
-                kubelet_socket::list(paths, this_node, confirmed).await
+                kubelet_socket::list(disk, paths, this_node, confirmed).await
             }
             Self::Kubelet(http) => kubelet::list(http, this_node).await,
             Self::ApiServer { http, node } => api_server::list(http, node, freshness).await,

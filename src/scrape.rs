@@ -22,10 +22,11 @@ use std::fmt;
 
 use prometheus_client::encoding::text::encode_eof;
 
+use crate::cri;
 use crate::gc::{Summary, Target};
 use crate::metrics::Metrics;
 use crate::model::Coverage;
-use crate::observe::Look;
+use crate::observe::{Look, Part};
 use crate::report::FailureClass;
 use crate::thresholds::Marks;
 pub use format::{Format, timeout_from_header};
@@ -36,6 +37,8 @@ use page::{Page, plain, sample, seconds};
 pub struct Input<'a> {
     /// The shared look; `None` if there was none within the scrape's deadline.
     pub look: Option<&'a Look>,
+    /// Without a look: what the runtime answered meanwhile to the question who it is.
+    pub greeting: Option<&'a Part<cri::Version>>,
     /// What a pass over all targets would do, planned from that look; `None` if it lacked the
     /// lists for it.
     pub plan: Option<&'a BTreeMap<Target, Summary>>,
@@ -63,15 +66,13 @@ pub fn render(input: &Input<'_>, format: Format) -> String {
 
 fn encode(input: &Input<'_>, text: &mut String) -> fmt::Result {
     let mut page = Page::default();
-    runtime::encode(
-        input.look.and_then(|look| look.runtime.as_ref().ok()),
-        &mut page,
-    );
+    let runtime = input.look.map(|look| &look.runtime).or(input.greeting);
+    runtime::encode(runtime, &mut page);
     if let Some(look) = input.look {
         encode_look(look, &mut page);
         plan::encode_thresholds(&input.marks.crossed(look), &mut page);
     }
-    collectors::encode(input.look, &mut page);
+    collectors::encode(input.look, runtime, &mut page);
     if let Some(plan) = input.plan {
         plan::encode(plan, &mut page);
     }

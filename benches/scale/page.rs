@@ -33,6 +33,7 @@ fn page(bencher: Bencher<'_, '_>, size: usize, format: Format) {
     bencher.bench_local(|| {
         let input = Input {
             look: Some(black_box(&look)),
+            greeting: None,
             plan: Some(&plan.summary),
             quarantined: &BTreeMap::new(),
             marks: &crisweep::thresholds::Marks::default(),

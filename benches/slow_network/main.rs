@@ -11,7 +11,7 @@ use crisweep::gc::gate::Options as PassOptions;
 use crisweep::gc::{Policy, Target};
 use crisweep::metrics::Metrics;
 use crisweep::observe::Observer;
-use crisweep::pass::{Rules, Runner};
+use crisweep::pass::{DiskThreads, Rules, Runner};
 use crisweep::pods::{PodSource, Source};
 use crisweep::quarantine::BackOff;
 use crisweep::record::Record;
@@ -112,6 +112,7 @@ async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
         metrics: Metrics::new("node"),
         journal: Journal::none(),
         quarantine: Arc::default(),
+        disk: DiskThreads::default(),
     };
     let record = Record::new(pass());
     let began = clock();

@@ -1,9 +1,9 @@
 //! The configuration while the service runs: what each part follows, and how a reload hands it on.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::{gate_brakes, log_roots, pod_source, pods, rules, triggers};
 use crate::alert::Route;
@@ -44,25 +44,28 @@ pub(super) fn live(config: &Config, needs_restart: Vec<&'static str>, metrics: &
 /// Returns what reads the configuration again and hands it on. What is refused changes nothing.
 pub(super) fn reload(read: super::Reload, settings: watch::Sender<Arc<Config>>) -> http::Reload {
     // Held throughout: two reloads at a time would mix.
-    let settings = Mutex::new(settings);
-    Box::new(move |service: &Service| {
-        let settings = settings.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut config = read()?;
-        let running = Arc::clone(&settings.borrow());
-        let needs_restart = config.keep_fixed(&running);
-        telemetry::set_level(&config.log.level)?;
-        service
-            .worker
-            .set_rules(rules(&config), gate_brakes(&config));
-        service.observer.set_log_roots(log_roots(&config));
-        let settle = |config: &Config| config.policy.pods.settle;
-        if config.pods != running.pods || settle(&config) != settle(&running) {
-            // It settles anew: nothing that the source before it said counts for it.
-            service.observer.set_pods(pods(&config));
-        }
-        service.set_live(live(&config, needs_restart.clone(), &service.metrics));
-        settings.send_replace(Arc::new(config));
-        Ok(needs_restart)
+    let settings = Arc::new(Mutex::new(settings));
+    Box::new(move |service: Service| {
+        let (read, settings) = (Arc::clone(&read), Arc::clone(&settings));
+        Box::pin(async move {
+            let settings = settings.lock().await;
+            let mut config = read().await?;
+            let running = Arc::clone(&settings.borrow());
+            let needs_restart = config.keep_fixed(&running);
+            telemetry::set_level(&config.log.level)?;
+            service
+                .worker
+                .set_rules(rules(&config), gate_brakes(&config));
+            service.observer.set_log_roots(log_roots(&config));
+            let settle = |config: &Config| config.policy.pods.settle;
+            if config.pods != running.pods || settle(&config) != settle(&running) {
+                // It settles anew: nothing that the source before it said counts for it.
+                service.observer.set_pods(pods(&config));
+            }
+            service.set_live(live(&config, needs_restart.clone(), &service.metrics));
+            settings.send_replace(Arc::new(config));
+            Ok(needs_restart)
+        })
     })
 }
 

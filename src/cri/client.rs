@@ -21,6 +21,7 @@ use super::proto::runtime_service_client::RuntimeServiceClient;
 use super::{
     ContainerStatus, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert, proto,
 };
+use crate::aside::Aside;
 use crate::model::{Container, ContainerId, Coverage, Image, PodSandbox, PodSandboxId, PodUid};
 
 /// What the kubelet sends as its own version of the interface.
@@ -94,6 +95,8 @@ struct Shared {
     runtime: Link,
     /// `None`: the runtime's.
     image: Option<Link>,
+    /// Reads names in the log roots.
+    disk: Aside,
     /// How the runtime's lists were read last.
     stands: ladder::Stands,
 }
@@ -109,6 +112,7 @@ impl Client {
                 settings,
                 runtime,
                 image,
+                disk: Aside::new(1),
                 stands: ladder::Stands::default(),
             }),
         }
@@ -438,7 +442,8 @@ impl Client {
         self.shared.image.as_ref().unwrap_or(&self.shared.runtime)
     }
 
-    fn timeout(&self) -> Duration {
+    /// Returns the deadline of every question.
+    pub fn timeout(&self) -> Duration {
         self.shared.settings.timeout
     }
 

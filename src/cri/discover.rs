@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use super::error::plain;
 use super::{Client, LogRoots, SOCKET_PATH_BYTES_MAX, Settings, Version};
+use crate::aside::Aside;
 
 /// The environment variable that names the endpoint, as for crictl.
 pub const ENVIRONMENT_VARIABLE: &str = "CONTAINER_RUNTIME_ENDPOINT";
@@ -34,6 +35,10 @@ pub const WELL_KNOWN: [&str; 10] = [
     "/var/snap/microk8s/common/run/containerd.sock",
 ];
 
+/// Threads that places may cost on disks that hang.
+const PLACES_HANGING_MAX: usize = 2;
+/// How long a place is looked at.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a socket that nobody named has for its answer to `Version`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const PROBE_MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -128,12 +133,13 @@ pub async fn discover(places: &Places) -> Result<Found, DiscoverError> {
         }
     }
     let crictl = places.crictl_config.display().to_string();
-    match crictl_endpoint(&places.crictl_config) {
+    let disk = Aside::new(PLACES_HANGING_MAX);
+    match crictl_endpoint(&disk, &places.crictl_config).await {
         Ok(value) => return named(&value, &format!("runtime-endpoint in {crictl}")),
         Err(problem) => tried.push(attempt(&crictl, problem)),
     }
     for path in &places.well_known {
-        match probe(path).await {
+        match probe(&disk, path).await {
             Ok(why) => {
                 return Ok(Found {
                     path: path.clone(),
@@ -187,8 +193,8 @@ struct CrictlConfig {
 
 /// Reads the endpoint that crictl would use; the error says why there is none. A file that is of no
 /// use to us is crictl's problem, not ours: the search goes on.
-fn crictl_endpoint(path: &Path) -> Result<String, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| io_problem(&error))?;
+async fn crictl_endpoint(disk: &Aside, path: &Path) -> Result<String, String> {
+    let text = aside(disk, path, std::fs::read_to_string).await?;
     let file = config::File::from_str(&text, config::FileFormat::Yaml);
     let read = config::Config::builder()
         .add_source(file)
@@ -202,8 +208,8 @@ fn crictl_endpoint(path: &Path) -> Result<String, String> {
 }
 
 /// Says why the socket is the runtime's, or what is wrong with it.
-async fn probe(path: &Path) -> Result<String, String> {
-    let file = std::fs::metadata(path).map_err(|error| io_problem(&error))?;
+async fn probe(disk: &Aside, path: &Path) -> Result<String, String> {
+    let file = aside(disk, path, std::fs::metadata).await?;
     if !file.file_type().is_socket() {
         return Err("not a socket".to_owned());
     }
@@ -231,6 +237,17 @@ async fn ask_version(path: &Path) -> Result<Version, super::Error> {
         log_roots: LogRoots::default(),
     };
     Client::new(settings).version().await
+}
+
+async fn aside<T: Send + 'static>(
+    disk: &Aside,
+    path: &Path,
+    work: impl FnOnce(PathBuf) -> io::Result<T> + Send + 'static,
+) -> Result<T, String> {
+    let path = path.to_owned();
+    let done = disk.run(LOOK_TIMEOUT, move || work(path)).await;
+    let done = done.map_err(|error| error.to_string())?;
+    done.map_err(|error| io_problem(&error))
 }
 
 fn attempt(place: &str, problem: impl Into<String>) -> Attempt {

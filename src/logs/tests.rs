@@ -494,24 +494,6 @@ fn failures_have_the_class_that_others_have() {
     assert_eq!(class(Errno::BUSY), FailureClass::Busy);
     assert_eq!(class(Errno::NOTEMPTY), FailureClass::Busy);
     assert_eq!(class(Errno::ACCESS), FailureClass::Other);
-    assert_eq!(
-        Error::Timeout(Duration::ZERO).class(),
-        FailureClass::Timeout
-    );
     let missing = Error::opening("x", Errno::NOSYS);
     assert!(missing.to_string().contains("Linux 5.6"), "{missing}");
-}
-
-#[tokio::test]
-async fn a_disk_that_hangs_costs_its_threads_and_no_answer() {
-    let aside = Aside::new(1);
-    let (release, hangs) = std::sync::mpsc::channel::<()>();
-    let hanging = move || hangs.recv().is_ok();
-    let brief = Duration::from_millis(20);
-    assert_eq!(aside.run(brief, hanging).await, Err(Error::Timeout(brief)));
-    assert!(aside.is_busy());
-    assert_eq!(aside.run(brief, || 1).await, Err(Error::Timeout(brief)));
-    drop(release);
-    assert_eq!(aside.run(Duration::from_secs(60), || 2).await, Ok(2));
-    assert!(!aside.is_busy());
 }

@@ -1,15 +1,21 @@
 //! The look that is under way, shared by all who wait for it.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use super::{Freshness, Inner, Look, Vanished};
+use super::{Freshness, Inner, Look, Part, Vanished};
+use crate::cri;
 
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     pub(super) latest: Option<Arc<Look>>,
     pub(super) under_way: Option<UnderWay>,
+    /// Since when looks are begun and none ends.
+    pub(super) lookless_since: Option<Instant>,
+    /// What the runtime answered in the look under way to the question who it is.
+    pub(super) greeting: Option<Part<cri::Version>>,
 }
 
 #[derive(Clone, Debug)]
@@ -25,11 +31,7 @@ pub(super) struct Landing<'a> {
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
-        self.inner
-            .flight
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .under_way = None;
+        self.inner.flight().under_way = None;
     }
 }
 

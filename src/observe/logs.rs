@@ -8,9 +8,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{Part, ask, timed};
+use super::ask::Asker;
+use super::{Part, timed};
+use crate::aside::Aside;
 use crate::cri;
-use crate::logs::{Aside, Roots, scan};
+use crate::logs::{Roots, scan};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, Logs,
     PodSandbox, PodUid, Pods, Rows, Text, container_id_of, pod_uid_of,
@@ -61,11 +63,8 @@ impl Scanner {
             unread: vec![why],
             ..Logs::default()
         };
-        if self.aside.is_busy() {
-            return unread("the file system of the logs still hangs since an earlier look".into());
-        }
         let scanned = self.aside.run(SCAN_TIMEOUT, move || scan(&roots)).await;
-        scanned.unwrap_or_else(|error| unread(error.to_string()))
+        scanned.unwrap_or_else(|error| unread(format!("log roots: {error}")))
     }
 }
 
@@ -76,6 +75,7 @@ pub(super) struct Known {
     orphans: BTreeMap<Text, Timestamp>,
     /// Containers that the runtime did not find; an id never comes back.
     not_found: BTreeSet<ContainerId>,
+    asker: Asker<ContainerId, Option<cri::ContainerStatus>>,
 }
 
 /// What the runtime listed in the same look.
@@ -158,12 +158,14 @@ impl Known {
         if logs.unread.is_empty() {
             let named: BTreeSet<&ContainerId> = dead.values().collect();
             self.not_found.retain(|id| named.contains(id));
+            self.asker.retain(|id| named.contains(id));
         }
         if dead.is_empty() {
             return;
         }
         let unasked = dead.values().filter(|id| !self.not_found.contains(*id));
-        let answers = answers(client, unasked.cloned().collect()).await;
+        let unasked = unasked.cloned().collect();
+        let answers = answers(&mut self.asker, client, unasked).await;
         let gone = answers
             .iter()
             .filter(|(_, answer)| **answer == LinkedContainer::NotFound);
@@ -182,13 +184,17 @@ impl Known {
 }
 
 async fn answers(
+    asker: &mut Asker<ContainerId, Option<cri::ContainerStatus>>,
     client: &cri::Client,
     ids: Vec<ContainerId>,
 ) -> BTreeMap<ContainerId, LinkedContainer> {
     let mut answers = BTreeMap::new();
-    let call = |id: ContainerId| async move { client.container_status(&id).await };
+    let call = |id: ContainerId| {
+        let client = client.clone();
+        async move { client.container_status(&id).await }
+    };
     // An error other than *not found* is no answer: the kubelet would take it for one.
-    ask::each(ids, Instant::now() + LINKS_BUDGET, call, |id, status| {
+    let answered = |id, status: Option<cri::ContainerStatus>, _asked| {
         let answer = match status.map(|status| status.state) {
             None => LinkedContainer::NotFound,
             Some(ContainerState::Exited) => LinkedContainer::Exited,
@@ -197,8 +203,9 @@ async fn answers(
             }
         };
         answers.insert(id, answer);
-    })
-    .await;
+    };
+    let until = Instant::now() + LINKS_BUDGET;
+    asker.each(ids, until, call, answered).await;
     answers
 }
 

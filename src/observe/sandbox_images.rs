@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
-use super::ask;
+use super::ask::{Asked, Asker};
 use crate::cri;
 use crate::model::{ImageNames, PodSandbox, PodSandboxId, PodSandboxState};
 
@@ -14,6 +14,7 @@ use crate::model::{ImageNames, PodSandbox, PodSandboxId, PodSandboxState};
 #[derive(Debug, Default)]
 pub(super) struct SandboxImages {
     known: BTreeMap<PodSandboxId, Option<String>>,
+    asker: Asker<PodSandboxId, Option<String>>,
 }
 
 impl SandboxImages {
@@ -34,13 +35,20 @@ impl SandboxImages {
             .map(|sandbox| &sandbox.id)
             .collect();
         self.known.retain(|id, _| ready.contains(id));
+        self.asker.retain(|id| ready.contains(id));
         let due = ready.iter().filter(|id| !self.known.contains_key(**id));
         let due: Vec<PodSandboxId> = due.map(|id| (*id).clone()).collect();
-        let call = |id: PodSandboxId| async move { client.sandbox_made_from(&id).await };
-        ask::each(due, until, call, |id, image| {
-            self.known.insert(id, image);
-        })
-        .await;
+        let call = |id: PodSandboxId| {
+            let client = client.clone();
+            async move { client.sandbox_made_from(&id).await }
+        };
+        let answered = |id, image: Option<String>, asked| {
+            // It is listed now: that it was gone before is not believed against that.
+            if image.is_some() || asked == Asked::Now {
+                self.known.insert(id, image);
+            }
+        };
+        self.asker.each(due, until, call, answered).await;
         let silent = ready.len() - self.known.len();
         if silent > 0 {
             return ImageNames::Unknown(format!(

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::ask;
+use super::ask::{Asked, Asker};
 use crate::cri;
 use crate::model::{Container, ContainerId, ContainerState, ImageNames, PodSandbox, PodUid};
 
@@ -27,6 +27,7 @@ pub(super) struct Statuses {
     /// Apart, because most containers have none.
     volumes: BTreeMap<ContainerId, Vec<String>>,
     last: BTreeMap<PodUid, Timestamp>,
+    asker: Asker<ContainerId, Option<cri::ContainerStatus>>,
 }
 
 /// What a look knows of the containers' statuses.
@@ -53,6 +54,7 @@ impl Statuses {
         self.known.retain(|id, _| listed.contains(id));
         self.volumes.retain(|id, _| listed.contains(id));
         self.note_told(rows, std::mem::take(&mut containers.mounted));
+        self.asker.retain(|id| listed.contains(id));
         let gone = self.ask(client, rows, now, until).await;
         let mut exits_unknown = 0;
         for row in rows
@@ -130,10 +132,17 @@ impl Statuses {
         });
         let due = due.into_iter().map(|row| row.id.clone()).collect();
         let mut gone = BTreeSet::new();
-        let call = |id: ContainerId| async move { client.container_status(&id).await };
-        ask::each(due, until, call, |id, status| {
+        let mut asker = std::mem::take(&mut self.asker);
+        let call = |id: ContainerId| {
+            let client = client.clone();
+            async move { client.container_status(&id).await }
+        };
+        let answered = |id: ContainerId, status: Option<cri::ContainerStatus>, asked| {
             let Some(status) = status else {
-                gone.insert(id);
+                // It is listed now: an older answer is not believed against that.
+                if asked == Asked::Now {
+                    gone.insert(id);
+                }
                 return;
             };
             let cri::ContainerStatus {
@@ -143,8 +152,9 @@ impl Statuses {
                 ..
             } = status;
             self.note(&id, state, finished_at.or(Some(now)), volume_images);
-        })
-        .await;
+        };
+        asker.each(due, until, call, answered).await;
+        self.asker = asker;
         gone
     }
 

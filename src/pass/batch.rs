@@ -117,7 +117,7 @@ impl Executor {
         let mut waiting: VecDeque<Removal> = batch.into();
         let mut lost = false;
         // What is known before the first one starts.
-        self.read_pressure();
+        self.read_pressure().await;
         loop {
             self.note_waiting();
             while !lost && !waiting.is_empty() && !self.is_stopped() && self.may_start() {
@@ -179,7 +179,7 @@ impl Executor {
 
     /// Waits until the next image may go, or the pass is to end.
     async fn rest(&mut self) {
-        self.read_pressure();
+        self.read_pressure().await;
         let rest = self.one_by_one.rest(self.pace.is_pressed());
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
@@ -334,7 +334,7 @@ impl Executor {
             .filter(|at| *at > Instant::now())
             .min()
             .unwrap_or_else(|| Instant::now() + PRESSURE_EVERY);
-        self.read_pressure();
+        self.read_pressure().await;
         let stops = self.stops.clone();
         let idle = self.is_idle();
         tokio::select! {
@@ -377,8 +377,8 @@ impl Executor {
         })
     }
 
-    fn read_pressure(&mut self) {
-        if let Some(pressure) = self.pressure.read() {
+    async fn read_pressure(&mut self) {
+        if let Some(pressure) = self.pressure.read().await {
             self.pace.pressure(pressure);
         }
     }

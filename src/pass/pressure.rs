@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::aside::Aside;
+
 /// How often it is read, at most.
 pub(super) const PRESSURE_EVERY: Duration = Duration::from_secs(1);
+/// How long a pass waits for it: procfs answers from memory, but what is mounted there may be something else.
+const PRESSURE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How much of the time somebody waited for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,22 +28,24 @@ pub enum Pressure {
 pub(super) struct Gauge {
     path: PathBuf,
     threshold_percent: Option<f64>,
+    aside: Aside,
     /// When it was last read, and the time waited until then.
     last: Option<(Instant, Option<Duration>)>,
 }
 
 impl Gauge {
-    pub(super) fn new(path: PathBuf, threshold_percent: Option<f64>) -> Self {
+    pub(super) fn new(path: PathBuf, threshold_percent: Option<f64>, aside: Aside) -> Self {
         Self {
             path,
             threshold_percent,
+            aside,
             last: None,
         }
     }
 
     /// Returns how much the disk is under pressure, at most once a second; `None` in between, when it
     /// is switched off, and on kernels without the file.
-    pub(super) fn read(&mut self) -> Option<Pressure> {
+    pub(super) async fn read(&mut self) -> Option<Pressure> {
         let threshold = self.threshold_percent?;
         let now = Instant::now();
         if self
@@ -48,8 +54,14 @@ impl Gauge {
         {
             return None;
         }
-        // procfs answers from memory: this does not wait for the disk that it tells about.
-        let text = std::fs::read_to_string(&self.path).ok();
+        let path = self.path.clone();
+        let read = move || std::fs::read_to_string(path).ok();
+        let text = self.aside.run(PRESSURE_TIMEOUT, read).await.ok().flatten();
+        self.judge(threshold, now, text)
+    }
+
+    /// Says what the file's text means, after what it said the last time.
+    fn judge(&mut self, threshold: f64, now: Instant, text: Option<String>) -> Option<Pressure> {
         let waited = text.as_deref().and_then(some_total);
         let last = self.last.replace((now, waited));
         let lasting = some_avg10(&text?)? >= threshold;
@@ -99,32 +111,44 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn tells_a_brief_pressure_from_a_lasting_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("io");
-        let says = |avg10: f64, total_ms: u64| {
-            let line = format!(
-                "some avg10={avg10:.2} avg60=0 avg300=0 total={}\n",
-                total_ms * 1000
-            );
-            std::fs::write(&path, line).unwrap();
+        let mut gauge = Gauge::new(PathBuf::new(), Some(20.0), Aside::new(1));
+        let mut says = |avg10: f64, total_ms: u64| {
+            let total = total_ms * 1000;
+            let line = format!("some avg10={avg10:.2} avg60=0 avg300=0 total={total}\n");
+            gauge.judge(20.0, Instant::now(), Some(line))
         };
-        let mut gauge = Gauge::new(path.clone(), Some(20.0));
-        says(3.0, 5_000);
-        assert_eq!(gauge.read(), Some(Pressure::Low), "nothing to compare with");
-        assert_eq!(gauge.read(), None, "too soon");
+        assert_eq!(
+            says(3.0, 5_000),
+            Some(Pressure::Low),
+            "nothing to compare with"
+        );
         for (avg10, total_ms, read) in [
             (12.0, 5_900, Some(Pressure::Brief)),
             (30.0, 6_000, Some(Pressure::Lasting)),
             (19.0, 6_100, Some(Pressure::Low)),
             (1.0, 0, Some(Pressure::Low)),
         ] {
-            says(avg10, total_ms);
             tokio::time::advance(PRESSURE_EVERY).await;
-            assert_eq!(gauge.read(), read, "{avg10} {total_ms}");
+            assert_eq!(says(avg10, total_ms), read, "{avg10} {total_ms}");
         }
-        std::fs::remove_file(&path).unwrap();
-        tokio::time::advance(PRESSURE_EVERY).await;
-        assert_eq!(gauge.read(), None, "no file");
-        assert_eq!(Gauge::new(path, None).read(), None, "off");
+    }
+
+    #[tokio::test]
+    async fn is_read_once_a_second_and_not_at_all_when_it_is_off_or_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("io");
+        std::fs::write(&path, "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n").unwrap();
+        let mut gauge = Gauge::new(path.clone(), Some(20.0), Aside::new(1));
+        assert_eq!(gauge.read().await, Some(Pressure::Low));
+        assert_eq!(gauge.read().await, None, "too soon");
+        assert_eq!(
+            Gauge::new(path, None, Aside::new(1)).read().await,
+            None,
+            "off"
+        );
+        let missing = Gauge::new(dir.path().join("none"), Some(20.0), Aside::new(1))
+            .read()
+            .await;
+        assert_eq!(missing, None, "no file");
     }
 }

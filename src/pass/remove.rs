@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Rules;
 use super::stops::Stops;
+use super::{Rules, Runner};
 use crate::cri;
 use crate::gc::{Expected, Removal, Target};
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovedContainer};
@@ -99,10 +99,11 @@ pub(super) struct Hands {
 }
 
 impl Hands {
-    pub(super) fn new(client: cri::Client, rules: &Rules, gone: Gone, stops: Stops) -> Self {
-        let logs = LogHands::new(rules.log_roots(), rules.removal_timeout, stops.clone());
-        let outdone = Outdone::default();
+    pub(super) fn new(runner: &Runner, rules: &Rules, gone: Gone, stops: Stops) -> Self {
+        let (client, aside) = (runner.client.clone(), runner.disk.logs.clone());
         let patience = rules.removal_timeout;
+        let logs = LogHands::new(rules.log_roots(), aside, patience, stops.clone());
+        let outdone = Outdone::default();
         Self {
             client,
             logs,

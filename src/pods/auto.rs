@@ -2,10 +2,11 @@
 //! upgrades. What is there and fails is not passed over: two sources that disagree in turn would
 //! be worse than one that is silent.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::kubelet_socket::is_socket;
-use super::{Server, Source};
+use super::{Error, Server, Source, file};
+use crate::aside::Aside;
 
 /// What `auto` chooses from, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,13 +19,16 @@ pub struct Auto {
 
 impl Auto {
     /// Returns what is there, and why it was chosen.
-    pub(super) async fn choose(&self) -> (Source, String) {
+    ///
+    /// # Errors
+    /// If the disk does not answer: then nothing is chosen.
+    pub(super) async fn choose(&self, disk: &Aside) -> Result<(Source, String), Error> {
         for socket in &self.kubelet_sockets {
-            if is_socket(socket).await {
+            if is_socket(disk, socket).await? {
                 let why = format!("auto: {} is there", socket.display());
                 let paths = vec![socket.clone()];
                 let api_server = self.api_server.clone();
-                return (Source::KubeletSocket { paths, api_server }, why);
+                return Ok((Source::KubeletSocket { paths, api_server }, why));
             }
         }
         let sockets = self.kubelet_sockets.iter();
@@ -32,16 +36,20 @@ impl Auto {
         let no_socket = format!("auto: no kubelet socket at {}", sockets.join(" or "));
         let Some((server, node)) = &self.api_server else {
             let why = format!("{no_socket}, and no API server (KUBERNETES_SERVICE_HOST)");
-            return (Source::None, why);
+            return Ok((Source::None, why));
         };
         if let Some(path) = &server.token_file
-            && tokio::fs::metadata(path).await.is_err()
+            && !is_there(disk, path).await?
         {
             let why = format!("{no_socket}, and no token at {}", path.display());
-            return (Source::None, why);
+            return Ok((Source::None, why));
         }
         let (server, node) = (server.clone(), node.clone());
         let why = format!("{no_socket}; the API server is at {}", server.url);
-        (Source::ApiServer { server, node }, why)
+        Ok((Source::ApiServer { server, node }, why))
     }
+}
+
+async fn is_there(disk: &Aside, path: &Path) -> Result<bool, Error> {
+    file::aside(disk, path, |path| Ok(std::fs::metadata(path).is_ok())).await
 }

@@ -1,27 +1,33 @@
 //! Pods from a file, and the small files that other sources need.
 
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rustix::fs::OFlags;
-use tokio::fs::{File, OpenOptions};
-use tokio::io::AsyncReadExt;
 
 use super::{ANSWER_MAX_BYTES, Error, parse};
+use crate::aside::Aside;
 use crate::model::PodList;
+
+/// How long a file is waited for.
+pub(super) const FILE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How much later than the look a file may say that it was written: a look takes its time. A later
 /// one was written before the clock was set back, so nobody knows how old it is.
 const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// Reads the pods that a file holds, as of when it was written.
-pub(super) async fn list(path: &Path, node: &str, looked_at: Timestamp) -> Result<PodList, Error> {
-    let mut file = open(path).await?;
-    let written = modified(&file, path).await?;
-    let text = bounded(&mut file, path, ANSWER_MAX_BYTES).await?;
-    if modified(&file, path).await? != written {
-        return Err(Error::Changed(path.to_owned()));
-    }
+pub(super) async fn list(
+    disk: &Aside,
+    path: &Path,
+    node: &str,
+    looked_at: Timestamp,
+) -> Result<PodList, Error> {
+    let (text, written) = aside(disk, path, dated).await?;
     if written.duration_since(looked_at) > AHEAD_MAX {
         return Err(Error::Ahead(path.to_owned()));
     }
@@ -37,17 +43,38 @@ pub(super) async fn list(path: &Path, node: &str, looked_at: Timestamp) -> Resul
 }
 
 /// Reads a whole file of at most so many bytes.
-pub(super) async fn read(path: &Path, max: u64) -> Result<Vec<u8>, Error> {
-    bounded(&mut open(path).await?, path, max).await
+pub(super) async fn read(disk: &Aside, path: &Path, max: u64) -> Result<Vec<u8>, Error> {
+    aside(disk, path, move |path| bounded(&mut open(path)?, path, max)).await
 }
 
-async fn open(path: &Path) -> Result<File, Error> {
-    // A pipe without a writer would hold a thread for ever, at each look another one.
+/// Does something with a file, for at most [`FILE_TIMEOUT`].
+pub(super) async fn aside<T: Send + 'static>(
+    disk: &Aside,
+    path: &Path,
+    work: impl FnOnce(&Path) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let for_work = path.to_owned();
+    let done = disk.run(FILE_TIMEOUT, move || work(&for_work)).await;
+    done.map_err(|error| failed(path, std::io::Error::other(error)))?
+}
+
+/// Reads the pods' file, and when it was written.
+fn dated(path: &Path) -> Result<(Vec<u8>, Timestamp), Error> {
+    let mut file = open(path)?;
+    let written = modified(&file, path)?;
+    let text = bounded(&mut file, path, ANSWER_MAX_BYTES)?;
+    if modified(&file, path)? != written {
+        return Err(Error::Changed(path.to_owned()));
+    }
+    Ok((text, written))
+}
+
+fn open(path: &Path) -> Result<File, Error> {
+    // A pipe without a writer would hold the thread for ever.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(flags).open(path).await;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = file.map_err(|error| failed(path, error))?;
-    let metadata = file.metadata().await;
+    let metadata = file.metadata();
     if !metadata.map_err(|error| failed(path, error))?.is_file() {
         let error = std::io::Error::other("it is not a regular file");
         return Err(failed(path, error));
@@ -55,16 +82,15 @@ async fn open(path: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
-async fn modified(file: &File, path: &Path) -> Result<Timestamp, Error> {
-    let metadata = file.metadata().await;
-    let written = metadata.and_then(|metadata| metadata.modified());
+fn modified(file: &File, path: &Path) -> Result<Timestamp, Error> {
+    let written = file.metadata().and_then(|metadata| metadata.modified());
     let written = written.map_err(|error| failed(path, error))?;
     Timestamp::try_from(written).map_err(|error| failed(path, std::io::Error::other(error)))
 }
 
-async fn bounded(file: &mut File, path: &Path, max: u64) -> Result<Vec<u8>, Error> {
+fn bounded(file: &mut File, path: &Path, max: u64) -> Result<Vec<u8>, Error> {
     let mut text = Vec::new();
-    let read = file.take(max + 1).read_to_end(&mut text).await;
+    let read = file.take(max + 1).read_to_end(&mut text);
     read.map_err(|error| failed(path, error))?;
     if text.len() as u64 > max {
         return Err(Error::TooBig {

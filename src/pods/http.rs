@@ -12,6 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::{ANSWER_MAX_BYTES, Error, file};
+use crate::aside::Aside;
 
 /// Tokens and CA bundles may be this long.
 const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -34,6 +35,8 @@ pub struct Server {
 #[derive(Debug)]
 pub(super) struct Http {
     server: Server,
+    /// Reads the token and the CAs.
+    disk: Aside,
     /// The client, and the CAs that it was made with.
     client: Option<(Vec<u8>, Client)>,
 }
@@ -46,9 +49,10 @@ pub(super) struct Body {
 }
 
 impl Http {
-    pub(super) fn new(server: Server) -> Self {
+    pub(super) fn new(server: Server, disk: Aside) -> Self {
         Self {
             server,
+            disk,
             client: None,
         }
     }
@@ -63,7 +67,7 @@ impl Http {
         let client = self.client().await?;
         let mut request = client.get(&url).header(ACCEPT, "application/json");
         if let Some(path) = &self.server.token_file {
-            request = request.header(AUTHORIZATION, bearer(path).await?);
+            request = request.header(AUTHORIZATION, bearer(&self.disk, path).await?);
         }
         let failed = |error: reqwest::Error| Error::Request {
             url: url.clone(),
@@ -89,7 +93,7 @@ impl Http {
     /// Returns a client that trusts the CAs that are in the file now.
     async fn client(&mut self) -> Result<Client, Error> {
         let ca = match &self.server.ca_file {
-            Some(path) => file::read(path, FILE_MAX_BYTES).await?,
+            Some(path) => file::read(&self.disk, path, FILE_MAX_BYTES).await?,
             None => Vec::new(),
         };
         if let Some((_, client)) = self.client.as_ref().filter(|(with, _)| *with == ca) {
@@ -139,8 +143,8 @@ impl Server {
 }
 
 /// Reads the token as it is now: it is rotated every hour or so.
-async fn bearer(path: &Path) -> Result<HeaderValue, Error> {
-    let text = file::read(path, FILE_MAX_BYTES).await?;
+async fn bearer(disk: &Aside, path: &Path) -> Result<HeaderValue, Error> {
+    let text = file::read(disk, path, FILE_MAX_BYTES).await?;
     let no_token = || Error::NoToken(path.to_owned());
     let token = std::str::from_utf8(&text).ok().map(str::trim);
     let token = token

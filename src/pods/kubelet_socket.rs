@@ -13,11 +13,13 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
+use super::file::{self, FILE_TIMEOUT};
 use super::http::Http;
 use super::parse::{Author, Reading, Told};
 use super::proto::pods_client::PodsClient;
 use super::proto::{ListPodsRequest, ListPodsResponse};
 use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, Server, api_server};
+use crate::aside::Aside;
 use crate::model::{PodList, PodUid, SourcePod};
 
 /// Where the kubelet makes its socket: since Kubernetes 1.36, and as older texts have it.
@@ -40,9 +42,9 @@ pub(super) struct Confirmed {
 }
 
 impl Confirmed {
-    pub(super) fn by(api_server: Option<(Server, String)>) -> Self {
+    pub(super) fn by(api_server: Option<(Server, String)>, disk: &Aside) -> Self {
         Self {
-            api_server: api_server.map(|(server, node)| (Http::new(server), node)),
+            api_server: api_server.map(|(server, node)| (Http::new(server, disk.clone()), node)),
             finished: BTreeSet::new(),
             failed_at: None,
         }
@@ -96,35 +98,39 @@ impl Confirmed {
 
 /// Reads the kubelet's pods from the first of these sockets that is there.
 pub(super) async fn list(
+    disk: &Aside,
     paths: &[PathBuf],
     node: &str,
     confirmed: &mut Confirmed,
 ) -> Result<PodList, Error> {
-    let path = first_there(paths).await.unwrap_or_default();
-    let mut list = ask(&path, node).await?;
+    let path = first_there(disk, paths).await?.unwrap_or_default();
+    let mut list = ask(disk, &path, node).await?;
     confirmed.confirm(&mut list).await;
     Ok(list)
 }
 
 /// Returns the first of these that is a socket, else the first.
-async fn first_there(paths: &[PathBuf]) -> Option<PathBuf> {
+async fn first_there(disk: &Aside, paths: &[PathBuf]) -> Result<Option<PathBuf>, Error> {
     for path in paths {
-        if is_socket(path).await {
-            return Some(path.clone());
+        if is_socket(disk, path).await? {
+            return Ok(Some(path.clone()));
         }
     }
-    paths.first().cloned()
+    Ok(paths.first().cloned())
 }
 
 /// Says whether there is a socket.
-pub(super) async fn is_socket(path: &Path) -> bool {
-    let metadata = tokio::fs::metadata(path).await;
-    metadata.is_ok_and(|metadata| metadata.file_type().is_socket())
+pub(super) async fn is_socket(disk: &Aside, path: &Path) -> Result<bool, Error> {
+    file::aside(disk, path, |path| {
+        let metadata = std::fs::metadata(path);
+        Ok(metadata.is_ok_and(|metadata| metadata.file_type().is_socket()))
+    })
+    .await
 }
 
-async fn ask(path: &Path, node: &str) -> Result<PodList, Error> {
+async fn ask(disk: &Aside, path: &Path, node: &str) -> Result<PodList, Error> {
     let max = usize::try_from(ANSWER_MAX_BYTES).unwrap_or(usize::MAX);
-    let mut client = PodsClient::new(connect(path).await?).max_decoding_message_size(max);
+    let mut client = PodsClient::new(connect(disk, path).await?).max_decoding_message_size(max);
     let answer = client.list_pods(ListPodsRequest {}).await;
     let answer = answer.map_err(|status| Error::Call {
         path: path.to_owned(),
@@ -136,11 +142,18 @@ async fn ask(path: &Path, node: &str) -> Result<PodList, Error> {
     })
 }
 
-async fn connect(path: &Path) -> Result<Channel, Error> {
-    let socket = path.to_owned();
+async fn connect(disk: &Aside, path: &Path) -> Result<Channel, Error> {
+    let (disk, socket) = (disk.clone(), path.to_owned());
     let connector = service_fn(move |_: Uri| {
-        let socket = socket.clone();
-        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        let (disk, socket) = (disk.clone(), socket.clone());
+        async move {
+            // Even the way to a socket leads over a disk.
+            let connect = move || std::os::unix::net::UnixStream::connect(socket);
+            let stream = disk.run(FILE_TIMEOUT, connect).await;
+            let stream = stream.map_err(std::io::Error::other)??;
+            stream.set_nonblocking(true)?;
+            UnixStream::from_std(stream).map(TokioIo::new)
+        }
     });
     // The address is only what goes into the `:authority` header: the connector has the socket.
     let endpoint = Endpoint::from_static("http://localhost");

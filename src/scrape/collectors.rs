@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use super::filesystems;
 use super::page::{Page, plain, sample, seconds};
+use crate::cri;
 use crate::gc::Policy;
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::model::Pods;
-use crate::observe::Look;
+use crate::observe::{Look, Part};
 
 /// A part of a look, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +81,16 @@ impl Collector {
     }
 }
 
-/// Adds the parts of a look; without one every part failed.
-pub(super) fn encode(look: Option<&Look>, page: &mut Page) {
+/// Adds the parts of a look; without one every part failed, but for the runtime where it has answered.
+pub(super) fn encode(look: Option<&Look>, runtime: Option<&Part<cri::Version>>, page: &mut Page) {
+    let has_answered = runtime.is_some_and(Result::is_ok);
     let label = |collector: Collector| [("collector", collector.label())];
     let pods = look.map(|look| (look, source_state(look)));
     let success = Collector::ALL.into_iter().filter_map(|collector| {
-        let success = pods.map_or(Some(false), |(look, pods)| collector.success(look, pods))?;
+        let success = match pods {
+            Some((look, pods)) => collector.success(look, pods)?,
+            None => collector == Collector::Runtime && has_answered,
+        };
         Some(sample(label(collector), success))
     });
     page.gauge(

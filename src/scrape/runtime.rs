@@ -2,12 +2,14 @@
 
 use super::page::{Page, plain, sample};
 use crate::cri;
+use crate::observe::Part;
 
-/// Adds the runtime; `None` if it did not answer.
-pub(super) fn encode(version: Option<&cri::Version>, page: &mut Page) {
-    let up = vec![sample([], version.is_some())];
+/// Adds the runtime; `None`: nothing is known of it in time, and nothing is said.
+pub(super) fn encode(answer: Option<&Part<cri::Version>>, page: &mut Page) {
+    let up = answer.map(|answer| sample([], answer.is_ok()));
+    let up = up.into_iter().collect();
     page.gauge(plain("cri_up"), "Whether the runtime answered", up);
-    if let Some(cri::Version { runtime, version }) = version {
+    if let Some(Ok(cri::Version { runtime, version })) = answer {
         let labels = vec![("runtime", runtime.clone()), ("version", version.clone())];
         page.info("cri", "The runtime and its version", labels);
     }

@@ -20,6 +20,7 @@ fn page_of(look: Option<&Look>, format: Format) -> String {
     render(
         &Input {
             look,
+            greeting: None,
             plan,
             quarantined: &quarantined,
             marks: &node::marks(),
@@ -247,6 +248,7 @@ fn a_page_has_few_samples_however_much_the_service_has_done() {
     let samples_of = |metrics: &Metrics| {
         let input = Input {
             look: Some(&look()),
+            greeting: None,
             plan: Some(&plan.clone().into()),
             quarantined: &quarantined(),
             marks: &node::marks(),
@@ -303,6 +305,7 @@ fn an_interrupted_pass_counts_but_has_no_duration() {
     metrics.pass_finished(&node::pass(Outcome::Interrupted, false));
     let input = Input {
         look: None,
+        greeting: None,
         plan: None,
         quarantined: &BTreeMap::new(),
         marks: &node::marks(),

@@ -184,6 +184,7 @@ pub struct Disk {
 pub(super) enum FaultKey {
     Rpc(Rpc),
     Removal(String),
+    Status(String),
 }
 
 /// All that can change while the runtime serves.

@@ -83,6 +83,15 @@ impl Handle {
         });
     }
 
+    /// Makes the status of one container misbehave, by its full id.
+    pub fn set_status_fault(&self, id: &str, fault: Fault) {
+        self.conduct(|conduct| {
+            conduct
+                .faults
+                .insert(FaultKey::Status(id.to_owned()), fault)
+        });
+    }
+
     /// Makes that removal behave again.
     pub fn clear_removal_fault(&self, id: &str) {
         self.conduct(|conduct| conduct.faults.remove(&FaultKey::Removal(id.to_owned())));

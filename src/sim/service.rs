@@ -113,6 +113,7 @@ impl RuntimeService for Service {
     ) -> Answer<proto::ContainerStatusResponse> {
         self.0.admit(Rpc::ContainerStatus).await?;
         let asked = &request.get_ref().container_id;
+        self.0.suffer_status(asked).await?;
         let node = self.0.node();
         let id = node
             .find_container(asked)

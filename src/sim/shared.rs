@@ -159,6 +159,11 @@ impl Shared {
         Ok(())
     }
 
+    /// Suffers what this container's status was told to suffer.
+    pub(super) async fn suffer_status(&self, id: &str) -> Result<(), Status> {
+        self.suffer(&FaultKey::Status(id.to_owned())).await
+    }
+
     async fn suffer(&self, key: &FaultKey) -> Result<(), Status> {
         let mut fault = None;
         if self.conduct.borrow().faults.contains_key(key) {

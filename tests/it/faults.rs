@@ -4,6 +4,7 @@
 
 mod answers;
 mod clock;
+mod disk;
 mod hang;
 mod memory;
 mod occasions;

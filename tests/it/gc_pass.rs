@@ -11,3 +11,4 @@ mod races;
 mod runtime;
 mod scale;
 mod shutdown;
+mod statuses;

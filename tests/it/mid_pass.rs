@@ -10,7 +10,7 @@ use crisweep::gc::gate::Options as PassOptions;
 use crisweep::gc::{Policy, Target};
 use crisweep::metrics::Metrics;
 use crisweep::observe::Observer;
-use crisweep::pass::{Rules, Runner};
+use crisweep::pass::{DiskThreads, Rules, Runner};
 use crisweep::pods::{PodSource, Source};
 use crisweep::quarantine::BackOff;
 use crisweep::record::Record;
@@ -38,6 +38,7 @@ fn runner(socket: &Path) -> Runner {
         metrics: Metrics::new("node"),
         journal: Journal::none(),
         quarantine: Arc::default(),
+        disk: DiskThreads::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What service tests stand on: a simulated runtime, and the real program beside it.
 
 pub(crate) mod answer;
+pub(crate) mod hung;
 pub(crate) mod kubelet;
 pub(crate) mod metrics;
 pub(crate) mod nodes;

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use super::super::stops::Stops;
 use super::Outcome;
+use crate::aside::Aside;
 use crate::cri;
 use crate::gc::{Expected, Removal};
-use crate::logs::{Aside, Done, Error, Roots, container_log, dead_link, pod_dir};
+use crate::logs::{Done, Error, Roots, container_log, dead_link, pod_dir};
 use crate::model::{Container, ContainerId, ContainerState, RemovedContainer, link_name};
-
-/// Threads that may be with the disk at a time, and that a dead disk may cost.
-const CALLS_MAX: usize = 4;
+use crate::report::FailureClass;
 
 /// What removes logs.
 #[derive(Debug)]
@@ -25,10 +24,10 @@ pub(super) struct LogHands {
 
 impl LogHands {
     /// Removes below these roots, and waits so long for each removal.
-    pub(super) fn new(roots: Roots, patience: Duration, stops: Stops) -> Self {
+    pub(super) fn new(roots: Roots, aside: Aside, patience: Duration, stops: Stops) -> Self {
         Self {
             roots: Arc::new(roots),
-            aside: Aside::new(CALLS_MAX),
+            aside,
             patience,
             stops,
         }
@@ -103,7 +102,16 @@ impl LogHands {
         }
         let roots = Arc::clone(&self.roots);
         let done = self.aside.run(self.patience, move || work(&roots)).await;
-        match done.and_then(|done| done) {
+        let done = match done {
+            Ok(done) => done,
+            Err(error) => {
+                return Outcome::Failed {
+                    class: FailureClass::Timeout,
+                    error: format!("log roots: {error}"),
+                };
+            }
+        };
+        match done {
             Ok(Done::Removed { freed_bytes }) => Outcome::Freed { bytes: freed_bytes },
             Ok(Done::AlreadyGone) => Outcome::AlreadyGone,
             Ok(Done::Changed(why)) => Outcome::Skipped(why),

@@ -134,7 +134,7 @@ async fn a_node_and_its_passes_are_counted() {
 #[tokio::test]
 async fn a_hanging_runtime_cannot_make_a_scrape_late() {
     let rig = Rig::start(nodes::litter(1), json!({ "runtime": { "timeout": "60s" } })).await;
-    for rpc in [Rpc::Version, Rpc::ListContainers] {
+    for (rpc, up) in [(Rpc::Version, None), (Rpc::ListContainers, Some(1.0))] {
         rig.sim.set_fault(rpc, Fault::hang());
         let began = Instant::now();
         let request = rig
@@ -144,7 +144,10 @@ async fn a_hanging_runtime_cannot_make_a_scrape_late() {
         assert!(began.elapsed() < Duration::from_secs(2), "{began:?}");
         assert_eq!(answer.status, 200);
         let page = Page::parse(&answer.text);
-        page.is("cri_up", 0.0);
+        // It was not looked at, or answers: nobody may say that it is down.
+        assert_eq!(page.get("cri_up"), up);
+        let runtime = page.get("crisweep_collector_success{collector=\"runtime\"}");
+        assert_eq!(runtime, Some(up.unwrap_or(0.0)));
         page.is("crisweep_collector_success{collector=\"containers\"}", 0.0);
         assert!(page.get("cri_containers{state=\"exited\"}").is_none());
         assert!(
@@ -154,4 +157,24 @@ async fn a_hanging_runtime_cannot_make_a_scrape_late() {
         rig.sim.clear_faults();
         rig.ready().await;
     }
+}
+
+#[tokio::test]
+async fn a_scrape_waits_for_no_plans_of_other_people() {
+    let rig = Rig::start(
+        nodes::litter(1_500),
+        json!({ "collect": { "max_age": "1h" } }),
+    )
+    .await;
+    let plans = (0..40).map(|_| Answer::try_of(rig.request("GET", "/api/v1/plan")));
+    let plans = tokio::spawn(futures_util::future::join_all(plans));
+    for _ in 0..5 {
+        let request = rig
+            .request("GET", "/metrics")
+            .header("x-prometheus-scrape-timeout-seconds", "3");
+        let page = Page::parse(&Answer::of(request).await.text);
+        page.is("cri_up", 1.0);
+        page.is("crisweep_collector_success{collector=\"containers\"}", 1.0);
+    }
+    plans.abort();
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use super::super::LogRoots;
+use crate::aside::Aside;
 use crate::model::{ContainerId, PodUid};
 
 /// The most names that are read in one directory; far above what a node has.
@@ -16,14 +18,23 @@ pub(super) struct Names {
     pub(super) containers: BTreeSet<ContainerId>,
 }
 
-/// Reads the names. A directory that cannot be read has none.
-pub(super) async fn names(roots: &LogRoots) -> Names {
+/// How long the names are waited for. A disk that hangs tells none, and the other ways stay.
+const NAMES_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Reads the names. A directory that cannot be read, or not in time, has none.
+pub(super) async fn names(disk: &Aside, roots: &LogRoots) -> Names {
     let roots = roots.clone();
     let read = move || Names {
         pods: ids(&roots.pods, pod_uid),
         containers: ids(&roots.containers, container_id),
     };
-    tokio::task::spawn_blocking(read).await.unwrap_or_default()
+    match disk.run(NAMES_TIMEOUT, read).await {
+        Ok(names) => names,
+        Err(error) => {
+            tracing::debug!(%error, "no names in the log roots");
+            Names::default()
+        }
+    }
 }
 
 fn ids<Id: Ord>(root: &Path, id: fn(&str) -> Option<Id>) -> BTreeSet<Id> {
@@ -92,7 +103,7 @@ mod tests {
             containers: dir.path().to_owned(),
         };
         std::fs::write(dir.path().join(format!("a_b_c-{}.log", "f".repeat(64))), "").unwrap();
-        let names = names(&roots).await;
+        let names = names(&Aside::new(1), &roots).await;
         assert_eq!((names.pods.len(), names.containers.len()), (0, 1));
     }
 }

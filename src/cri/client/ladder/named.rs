@@ -93,7 +93,7 @@ async fn by_names<K: Kind>(
     clock: Clock,
 ) -> Result<(), Error> {
     let mut asking = Asking::<K>::new(client, clock);
-    let names = disk::names(&client.shared.settings.log_roots).await;
+    let names = disk::names(&client.shared.disk, &client.shared.settings.log_roots).await;
     let other = neighbours::<K::Other>(client, clock).await?;
     let of_rows = found.rows().filter_map(Held::pod).cloned();
     let of_other = other.iter().filter_map(|(uid, _)| uid.clone());

@@ -1,0 +1,171 @@
+//! Runs what a disk may hold for ever on threads of its own: a hung file system costs a bounded number of
+//! threads and a bounded wait, and nobody else waits with it.
+//!
+//! Never on the threads that plan and render pages (`spawn_blocking`): a few hung calls would take all of
+//! them. What the service reads from a disk while it runs goes through here; what it writes has one thread
+//! (`state/writer`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+/// Threads for one kind of call. Cloning shares.
+#[derive(Clone, Debug)]
+pub struct Aside {
+    calls_max: usize,
+    /// A call that hangs keeps its permit: no more threads than these are ever lost.
+    permits: Arc<Semaphore>,
+    /// How many wait for a call.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// Why a call has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// It takes too long.
+    #[error("the file system does not answer within {}", humantime::format_duration(*.0))]
+    Timeout(Duration),
+    /// Earlier calls took too long and have not ended; this one was not begun.
+    #[error("the file system still hangs since an earlier call")]
+    Hangs,
+    /// The call panicked, or no thread could be started.
+    #[error("a thread for the file system failed")]
+    Failed,
+}
+
+impl Aside {
+    /// Allows so many calls at a time, which is how many threads may be lost.
+    pub fn new(calls_max: usize) -> Self {
+        Self {
+            calls_max,
+            permits: Arc::new(Semaphore::new(calls_max)),
+            waiting: Arc::default(),
+        }
+    }
+
+    /// Runs `work` and waits for its end, at most so long. Fails at once when all calls that are allowed were
+    /// given up and still hang.
+    ///
+    /// # Errors
+    /// If there is no answer in time. The work may still go on then.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        at_most: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        if self.hanging() >= self.calls_max {
+            return Err(NoAnswer::Hangs);
+        }
+        let _waiting = Waiting::new(&self.waiting);
+        let until = Instant::now() + at_most;
+        let late = |_elapsed| NoAnswer::Timeout(at_most);
+        let permit = Arc::clone(&self.permits).acquire_owned();
+        let permit = timeout_at(until, permit).await.map_err(late)?;
+        let (answer, arrival) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("disk".to_owned());
+        let thread = thread.spawn(move || {
+            let result = work();
+            drop(permit);
+            // Nobody may be waiting any more.
+            drop(answer.send(result));
+        });
+        thread.map_err(|_error| NoAnswer::Failed)?;
+        let arrived = timeout_at(until, arrival).await.map_err(late)?;
+        arrived.map_err(|_panicked| NoAnswer::Failed)
+    }
+
+    /// Returns how many calls are under way that nobody waits for.
+    fn hanging(&self) -> usize {
+        let under_way = self.calls_max - self.permits.available_permits();
+        under_way.saturating_sub(self.waiting.load(Ordering::Acquire))
+    }
+}
+
+/// Counts somebody who waits, for as long as it lives.
+struct Waiting(Arc<AtomicUsize>);
+
+impl Waiting {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+    const SHORT: Duration = Duration::from_millis(20);
+
+    /// Leaves a call behind that hangs until the sender is dropped.
+    async fn hang(aside: &Aside) -> Sender<()> {
+        let (end, may_end) = channel::<()>();
+        let hangs = aside.run(SHORT, move || may_end.recv().is_ok()).await;
+        assert_eq!(hangs, Err(NoAnswer::Timeout(SHORT)));
+        end
+    }
+
+    #[tokio::test]
+    async fn calls_that_hang_cost_so_many_threads_and_later_ones_fail_at_once() {
+        let aside = Aside::new(2);
+        assert_eq!(aside.run(LONG, || 7).await, Ok(7));
+        let first = hang(&aside).await;
+        assert_eq!(aside.run(LONG, || 7).await, Ok(7), "one more is allowed");
+        let second = hang(&aside).await;
+        let began = Instant::now();
+        for _ in 0..100 {
+            assert_eq!(aside.run(LONG, || 7).await, Err(NoAnswer::Hangs));
+        }
+        assert!(began.elapsed() < LONG);
+        // One of them ends: there is room again.
+        drop(first);
+        while aside.hanging() > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(aside.run(LONG, || 7).await, Ok(7));
+        drop(second);
+    }
+
+    #[tokio::test]
+    async fn a_call_whose_asker_left_counts_as_hanging_until_it_ends() {
+        let aside = Aside::new(1);
+        let (end, may_end) = channel::<()>();
+        let asking = tokio::spawn({
+            let aside = aside.clone();
+            async move { aside.run(LONG, move || may_end.recv().is_ok()).await }
+        });
+        while aside.permits.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        asking.abort();
+        assert!(asking.await.is_err());
+        assert_eq!(aside.run(LONG, || 7).await, Err(NoAnswer::Hangs));
+        drop(end);
+        while aside.hanging() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(aside.run(LONG, || 7).await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_panics_gives_its_thread_back() {
+        let aside = Aside::new(1);
+        let panics = aside
+            .run(LONG, || assert!(std::hint::black_box(false)))
+            .await;
+        assert_eq!(panics, Err(NoAnswer::Failed));
+        assert_eq!(aside.run(LONG, || 7).await, Ok(7));
+    }
+}

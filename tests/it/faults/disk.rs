@@ -1,0 +1,190 @@
+//! Disks that hang: whatever crisweep reads lies on a file system that answers nothing. It costs a few
+//! threads, and nobody waits for long.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crisweep::sim::Options;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::answers;
+use crate::support::hung::Hung;
+use crate::support::service::run;
+use crate::support::{Answer, Rig, nodes, until};
+
+/// Threads that a hung disk may cost in all: one for each kind of call, and four that remove logs.
+const THREADS_MAX: usize = 12;
+
+fn threads(rig: &Rig) -> usize {
+    let tasks = format!("/proc/{}/task", rig.pid());
+    std::fs::read_dir(tasks).unwrap().count()
+}
+
+/// Scrapes and asks as often as would take every thread, were one lost each time, and asserts that all is
+/// answered; then runs a pass and ends the process.
+async fn works_beside(rig: &mut Rig, hung: &[&Path]) {
+    let before = threads(rig);
+    let hung: Vec<Hung> = hung.iter().map(|dir| Hung::at(dir)).collect();
+    for _ in 0..12 {
+        let scrape = rig.request("GET", "/metrics");
+        let scrape = scrape.header("x-prometheus-scrape-timeout-seconds", "3");
+        assert_eq!(Answer::of(scrape).await.status, 200);
+    }
+    answers(rig).await.is("cri_up", 1.0);
+    let began = Instant::now();
+    let pass = rig
+        .gc("target=containers&target=sandboxes&target=logs")
+        .await;
+    assert_eq!(pass["state"], "done", "{pass:#}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{pass:#}");
+    answers(rig).await;
+    let lost = threads(rig).saturating_sub(before);
+    assert!(lost <= THREADS_MAX, "{lost} threads");
+    let began = Instant::now();
+    rig.service.signal(Signal::TERM);
+    assert_eq!(rig.service.exited().await.code(), Some(0));
+    assert!(
+        began.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        began.elapsed()
+    );
+    drop(hung);
+}
+
+/// Returns a rig and a directory in which what is configured lies.
+async fn rig(changes: impl FnOnce(&Path) -> Value) -> (Rig, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let changes = changes(dir.path());
+    (Rig::start(nodes::litter(3), changes).await, dir)
+}
+
+#[tokio::test]
+async fn log_roots_that_hang_hold_nobody() {
+    let (mut rig, dir) = rig(|dir| {
+        std::fs::create_dir_all(dir.join("pods")).unwrap();
+        std::fs::create_dir_all(dir.join("containers")).unwrap();
+        json!({ "policy": { "logs": {
+            "enabled": true, "pods_root": dir.join("pods"), "containers_root": dir.join("containers"),
+        } } })
+    })
+    .await;
+    works_beside(&mut rig, &[dir.path()]).await;
+}
+
+#[tokio::test]
+async fn log_roots_that_hang_hold_no_list_over_the_limit() {
+    let (mut rig, dir) = rig(|dir| {
+        std::fs::create_dir_all(dir.join("pods")).unwrap();
+        json!({ "policy": { "logs": { "pods_root": dir.join("pods"), "containers_root": dir.join("containers") } } })
+    })
+    .await;
+    // Not even the exited containers alone fit: names from the disk are wanted.
+    rig.sim.set_send_limit(300);
+    works_beside(&mut rig, &[dir.path()]).await;
+}
+
+#[tokio::test]
+async fn the_hosts_root_that_hangs_holds_nobody() {
+    let (mut rig, dir) = rig(|dir| {
+        json!({
+            "runtime": { "host_root": dir },
+            "policy": { "logs": { "enabled": true } },
+            "gc": { "io_pressure_pause_percent": 20 },
+        })
+    })
+    .await;
+    works_beside(&mut rig, &[dir.path()]).await;
+}
+
+#[tokio::test]
+async fn a_pods_file_that_hangs_makes_pods_unknown_and_holds_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pods.json");
+    let options = Options::default();
+    let changes = json!({ "pods": { "file": file } });
+    std::fs::write(
+        &file,
+        "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"items\":[]}",
+    )
+    .unwrap();
+    let mut rig = Rig::with(nodes::litter(3).build(), options, changes).await;
+    let hung = Hung::at(dir.path());
+    until("the status says why", || async {
+        let pods = rig.get("/api/v1/status").await.json()["pods"].clone();
+        let says = pods["why"].to_string().contains("file system");
+        (says && pods["known"] == false).then_some(())
+    })
+    .await;
+    drop(hung);
+    works_beside(&mut rig, &[dir.path()]).await;
+}
+
+#[tokio::test]
+async fn tokens_and_sockets_that_hang_hold_nobody() {
+    for source in ["auto", "api-server", "kubelet-socket", "kubelet"] {
+        let (mut rig, dir) = rig(|dir| {
+            for file in ["token", "ca"] {
+                std::fs::write(dir.join(file), "x").unwrap();
+            }
+            let mut pods = json!({ "source": source, "file": null, "settle": null });
+            let more = match source {
+                "auto" => json!({ "kubelet_socket": dir.join("kubelet.sock"), "settle": "0s" }),
+                "kubelet-socket" => json!({ "kubelet_socket": dir.join("kubelet.sock") }),
+                "kubelet" => json!({ "kubelet_url": "https://127.0.0.1:1",
+                    "kubelet_token_file": dir.join("token"), "kubelet_ca_file": dir.join("ca") }),
+                _ => json!({ "api_url": "https://127.0.0.1:1",
+                    "api_token_file": dir.join("token"), "api_ca_file": dir.join("ca") }),
+            };
+            pods.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            json!({ "pods": pods })
+        })
+        .await;
+        works_beside(&mut rig, &[dir.path()]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_state_directory_that_hangs_holds_nobody() {
+    let (mut rig, dir) = rig(|dir| json!({ "state": { "dir": dir } })).await;
+    works_beside(&mut rig, &[dir.path()]).await;
+}
+
+#[tokio::test]
+async fn a_configuration_that_hangs_is_not_reloaded_and_holds_no_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rig = Rig::start(nodes::litter(3), json!({})).await;
+    let file = dir.path().join("crisweep.yaml");
+    std::fs::copy(rig.config_file(), &file).unwrap();
+    rig.kill().await;
+    rig.service = crate::support::service::Service::start(&file).await;
+    rig.ready().await;
+    let hung = Hung::at(dir.path());
+    for _ in 0..3 {
+        let answer = rig.post("/-/reload").await;
+        assert!(answer.status >= 400, "{}", answer.text);
+        assert!(answer.text.contains("file system"), "{}", answer.text);
+        rig.service.signal(Signal::HUP);
+    }
+    answers(&rig).await;
+    rig.service.signal(Signal::TERM);
+    let exit = rig.service.exited().await;
+    drop(hung);
+    assert_eq!(exit.code(), Some(0));
+}
+
+#[tokio::test]
+async fn the_command_ends_beside_disks_that_hang() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let rig = Rig::start(nodes::litter(3), json!({ "state": { "dir": state } })).await;
+    let hung = Hung::at(dir.path());
+    let config = rig.config_file();
+    let output = run(&["--config.file", config.to_str().unwrap(), "plan"]).await;
+    drop(hung);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words}");
+}
