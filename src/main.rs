@@ -82,7 +82,7 @@ async fn run(cli: Cli) -> ExitCode {
 }
 
 async fn serve(config: Config, flag: Option<String>, reload: app::Reload) -> anyhow::Result<()> {
-    let listeners = match app::bind(&config.web.listen).await {
+    let listeners = match app::bind(&config.web.listen) {
         Ok(listeners) => listeners,
         // The usual reason is a crisweep that runs already.
         Err(error) => match held(&config).await {

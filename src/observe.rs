@@ -13,6 +13,7 @@ mod flight;
 mod greeting;
 mod images;
 mod logs;
+mod look;
 mod outage;
 mod pod_history;
 mod reload;
@@ -23,7 +24,6 @@ mod timings;
 mod uptime;
 mod weights;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,13 +35,9 @@ use tokio::time::Instant;
 use crate::cri;
 use crate::logs::Roots;
 use crate::memory;
-use crate::model::{
-    Container, Coverage, Filesystem, FilesystemUsage, Image, Images, Logs, Outage, PodHistory,
-    PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows, Seen, Snapshot,
-};
+use crate::model::FilesystemUsage;
 pub use crate::pods::Freshness;
 use crate::pods::PodSource;
-use crate::report::NodeFigures;
 use crate::state::{Ages, Journal};
 use ages::AgeBook;
 use claims::Claims;
@@ -49,6 +45,7 @@ use filesystems::Statvfs;
 use flight::{Flight, Landing, UnderWay, arrival};
 use greeting::greeting;
 use logs::Scanner;
+pub use look::{Filesystems, Look, NoSnapshot, Part};
 use outage::Outages;
 use pod_history::{Found, PodHistories};
 use sandbox_images::SandboxImages;
@@ -63,167 +60,6 @@ pub use weights::{Weight, Weights};
 const SHARED_STATUS_BUDGET: Duration = Duration::from_secs(3);
 /// The same for a pass's look, which must know more: 20,000 containers at first sight take some 10 s.
 const FRESH_STATUS_BUDGET: Duration = Duration::from_secs(60);
-
-/// Everything that one look at the node found. What could not be read is an error, not a stale
-/// or empty value.
-#[derive(Debug)]
-pub struct Look {
-    /// Wall clock before the first call.
-    pub taken_at: Timestamp,
-    /// How long the machine was up then.
-    pub uptime: Duration,
-    /// Monotonic clock before the first call.
-    pub started: Instant,
-    /// How long the look took.
-    pub duration: Duration,
-    /// Who the runtime is.
-    pub runtime: Part<cri::Version>,
-    /// Its containers.
-    pub containers: Part<cri::Listed<Container>>,
-    /// Its sandboxes.
-    pub sandboxes: Part<cri::Listed<PodSandbox>>,
-    /// Its images, one row for each key.
-    pub images: Part<cri::Listed<Image>>,
-    /// The same as planning may know them: with their ages and their users.
-    pub store: Images,
-    /// Its file systems.
-    pub filesystems: Part<Filesystems>,
-    /// What lies below the log roots; nothing while nobody wants to know.
-    pub logs: Logs,
-    /// What the pod source says.
-    pub pods: Pods,
-    /// Which source that is.
-    pub pod_origin: PodOrigin,
-    /// What looks saw of each pod up to this one.
-    pub pod_history: BTreeMap<PodUid, PodHistory>,
-    /// When looks up to this one last saw a list over the kubelet's limit.
-    pub outage: Option<Outage>,
-    /// How many exited containers have no known exit time yet.
-    pub exits_unknown: usize,
-    /// When each pod's last container was seen to exit.
-    pub last_exits: BTreeMap<PodUid, Timestamp>,
-    /// How long each part took.
-    pub timings: Timings,
-}
-
-/// A part of a look, or why it is missing.
-pub type Part<T> = Result<T, cri::Error>;
-
-/// The file systems that the runtime named.
-#[derive(Clone, Debug, Default)]
-pub struct Filesystems {
-    /// Where images are.
-    pub image: Vec<Filesystem>,
-    /// Where writable layers are, if elsewhere.
-    pub container: Vec<Filesystem>,
-}
-
-/// Why a look is not enough to plan on.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum NoSnapshot {
-    /// The runtime does not even say who it is.
-    #[error("the runtime does not answer: {0}")]
-    Runtime(cri::Error),
-    /// A list is missing.
-    #[error("the list of {list} could not be read: {error}")]
-    List {
-        /// Which.
-        list: &'static str,
-        /// Why.
-        error: cri::Error,
-    },
-}
-
-impl Look {
-    /// Returns what planning may know; `quarantine` comes from the passes.
-    ///
-    /// # Errors
-    /// A pass, unlike a page, needs all of both lists.
-    pub fn snapshot(
-        &self,
-        quarantine: BTreeMap<PodSandboxId, Timestamp>,
-    ) -> Result<Snapshot, NoSnapshot> {
-        if let Err(error) = &self.runtime {
-            return Err(NoSnapshot::Runtime(error.clone()));
-        }
-        let containers = rows_of("containers", &self.containers)?;
-        let sandboxes = rows_of("sandboxes", &self.sandboxes)?;
-        Ok(Snapshot {
-            taken_at: self.taken_at,
-            uptime: self.uptime,
-            containers: containers.clone(),
-            sandboxes: sandboxes.clone(),
-            seen: self.seen(),
-            pods: self.pods.clone(),
-            pod_history: self.pod_history.clone(),
-            outage: self.outage,
-            last_exits: self.last_exits.clone(),
-            quarantine,
-            images: self.store.clone(),
-            logs: self.logs.clone(),
-            removed: Vec::new(),
-        })
-    }
-
-    /// Returns how heavy its lists are.
-    pub fn weights(&self) -> Weights {
-        Weights::of(self)
-    }
-
-    /// Returns how much of the node this look has; of a list that is missing, nothing.
-    pub fn seen(&self) -> Seen {
-        let missing = Coverage::Partial;
-        Seen {
-            containers: self.containers.as_ref().map_or(missing, |l| l.coverage),
-            sandboxes: self.sandboxes.as_ref().map_or(missing, |l| l.coverage),
-        }
-    }
-
-    /// Says whether a list is missing because the runtime went away or is not ready yet.
-    pub fn is_lost(&self) -> bool {
-        let containers = self.containers.as_ref().err();
-        let sandboxes = self.sandboxes.as_ref().err();
-        containers
-            .into_iter()
-            .chain(sandboxes)
-            .any(cri::Error::is_lost)
-    }
-
-    /// Returns the figures that a pass shows before and after itself.
-    pub fn figures(&self) -> NodeFigures {
-        let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-        let containers = self.containers.as_ref().ok();
-        let sandboxes = self.sandboxes.as_ref().ok();
-        NodeFigures {
-            exited_containers: containers.map(|list| {
-                let exited = |c: &&Container| c.state == ContainerState::Exited;
-                count(list.rows.iter().filter(exited).count())
-            }),
-            not_ready_sandboxes: sandboxes.map(|list| {
-                let dead = |s: &&PodSandbox| s.state == PodSandboxState::NotReady;
-                count(list.rows.iter().filter(dead).count())
-            }),
-            containers_list_bytes: containers.map(|list| list.response_bytes),
-            sandboxes_list_bytes: sandboxes.map(|list| list.response_bytes),
-            image_fs_used_ratio: self.filesystems.as_ref().ok().and_then(|filesystems| {
-                let usage = filesystems.image.first()?.usage?;
-                Some(usage.used_ratio())
-            }),
-            complete: self.seen().is_all(),
-        }
-    }
-}
-
-fn rows_of<'a, T>(
-    list: &'static str,
-    part: &'a Part<cri::Listed<T>>,
-) -> Result<&'a Rows<T>, NoSnapshot> {
-    let listed = part.as_ref().map_err(|error| NoSnapshot::List {
-        list,
-        error: error.clone(),
-    })?;
-    Ok(&listed.rows)
-}
 
 /// The look's task ended without a look, or not in time; only a bug can do that.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -500,7 +336,7 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
     filling.await;
     Look {
         taken_at,
-        uptime: uptime::uptime(&inner.host_root),
+        uptime: uptime::uptime(&inner.statvfs.aside, &inner.host_root).await,
         started,
         duration: started.elapsed(),
         runtime,

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
-use super::Part;
 use crate::cri;
 
 /// Calls in flight that are not slow: enough to hide the round trip, too few to burden a sick runtime.

@@ -17,7 +17,7 @@ const STATVFS_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct Statvfs {
     host_root: PathBuf,
     /// At most one thread is ever lost to a call that hangs.
-    aside: Aside,
+    pub(super) aside: Aside,
     /// The demo's disk: no kernel knows it.
     simulated_bytes: OnceLock<u64>,
 }

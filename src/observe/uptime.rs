@@ -4,8 +4,20 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Reads the host's `/proc/uptime`; asks the kernel where there is none below `host_root`.
-pub(super) fn uptime(host_root: &Path) -> Duration {
+use crate::aside::Aside;
+
+/// How long the file is waited for: procfs answers from memory, but what is mounted there may be something else.
+const UPTIME_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Reads the host's `/proc/uptime`; asks the kernel where there is none below `host_root`. Where the disk does
+/// not answer, the machine counts as just started: doubt keeps.
+pub(super) async fn uptime(disk: &Aside, host_root: &Path) -> Duration {
+    let host_root = host_root.to_owned();
+    let read = disk.run(UPTIME_TIMEOUT, move || read(&host_root)).await;
+    read.unwrap_or(Duration::ZERO)
+}
+
+fn read(host_root: &Path) -> Duration {
     let text = fs::read_to_string(host_root.join("proc/uptime"));
     let seconds = text.ok().and_then(|text| first_number(&text));
     let uptime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -27,13 +39,13 @@ mod tests {
     #[test]
     fn the_hosts_own_word_goes_before_the_kernels() {
         let root = tempfile::tempdir().unwrap();
-        let of_kernel = uptime(root.path());
+        let of_kernel = read(root.path());
         assert!(of_kernel > Duration::ZERO);
         fs::create_dir(root.path().join("proc")).unwrap();
         let path = root.path().join("proc/uptime");
         fs::write(&path, "71.25 140.11\n").unwrap();
-        assert_eq!(uptime(root.path()), Duration::from_millis(71_250));
+        assert_eq!(read(root.path()), Duration::from_millis(71_250));
         fs::write(&path, "soon\n").unwrap();
-        assert!(uptime(root.path()) >= of_kernel);
+        assert!(read(root.path()) >= of_kernel);
     }
 }

@@ -248,7 +248,9 @@ async fn a_thousand_dead_go_in_one_pass_on_the_lowest_rung_and_each_is_read_once
 async fn what_is_certain_goes_on_going_where_a_look_takes_long_and_shows_only_a_part() {
     let crash = |number| {
         let pod = PodSpec::new(&format!("crash-{number}"));
-        (0..12).fold(pod, |pod, attempt| pod.exited("app", attempt, hours(3)))
+        (0..12_u32).fold(pod, |pod, attempt| {
+            pod.exited("app", attempt, hours(u64::from(15 - attempt)))
+        })
     };
     let changes = json!({
         "collect": { "max_age": "10ms" },

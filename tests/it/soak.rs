@@ -108,8 +108,9 @@ async fn ask(rig: &Rig, event: usize, season: u32) {
         assert!([200, 202].contains(&answer.status), "{}", answer.text);
     }
     if event % 125 == 100 {
+        // 503: the runtime is away just now.
         let answer = rig.post("/gc?wait=10s").await;
-        assert!([200, 202].contains(&answer.status), "{}", answer.text);
+        assert!([200, 202, 503].contains(&answer.status), "{}", answer.text);
     }
     if event % 50 == 40 {
         for path in ["/api/v1/status", "/api/v1/passes", "/-/healthy", "/"] {

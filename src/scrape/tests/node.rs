@@ -259,6 +259,8 @@ pub(super) fn metrics() -> Metrics {
     metrics.alert(AlertResult::Accepted);
     metrics.polled(PollResult::Ok);
     metrics.http_request(Endpoint::of_path("/gc"), 403);
+    let modes = [("enforce", true), ("observe", false)];
+    metrics.configured(&modes, "0a1b2c3d", &["state.dir"], hours_ago(1));
     metrics
 }
 

@@ -13,14 +13,9 @@ use crate::support::{Rig, nodes};
 /// No protobuf: a number that does not end.
 const NO_PROTOBUF: [u8; 12] = [0xff; 12];
 
-/// What a pass may not do without, so that it removes nothing.
-const NEEDED: [Rpc; 5] = [
-    Rpc::Version,
-    Rpc::ListContainers,
-    Rpc::ListPodSandbox,
-    Rpc::StreamContainers,
-    Rpc::StreamPodSandboxes,
-];
+/// What a pass may not do without, so that it removes nothing. A streamed list that breaks again and again
+/// is read in one answer instead.
+const NEEDED: [Rpc; 3] = [Rpc::Version, Rpc::ListContainers, Rpc::ListPodSandbox];
 
 /// Lets an RPC misbehave through looks and a pass.
 async fn misbehaves(rpc: Rpc, fault: Fault) -> Rig {
@@ -30,8 +25,7 @@ async fn misbehaves(rpc: Rpc, fault: Fault) -> Rig {
     });
     let rig = occasions::rig(rpc, changes, fault).await;
     answers(&rig).await;
-    // A pass that cannot look at the runtime answers 503, with the pass.
-    let pass = rig.post("/gc?wait=60s").await.json();
+    let pass = rig.gc("").await;
     println!("{rpc:?}: {}", pass["outcome"]);
     assert_met(&rig, rpc);
     rig
@@ -130,7 +124,8 @@ async fn a_drained_node_without_any_container_is_cleaned_at_once() {
     let page = answers(&rig).await;
     page.is("cri_list_complete{list=\"containers\"}", 1.0);
     let pass = rig.gc("").await;
-    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    // The newest sandboxes stay, because the file does not vouch for their pods.
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
     // Nobody names a pod, so that none is known to be deleted.
     assert_eq!(pass["targets"]["sandboxes"]["removed"], 5, "{pass:#}");
 }

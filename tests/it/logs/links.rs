@@ -8,6 +8,7 @@ use tonic::Code;
 
 use super::tree::{Tree, verdict};
 use crate::support::Rig;
+use crate::support::wait::until;
 
 #[tokio::test]
 async fn a_dead_link_goes_once_its_container_is_over_by_the_runtimes_word() {
@@ -68,7 +69,12 @@ async fn an_error_is_no_word_of_the_runtime() {
     assert_eq!(pass["targets"]["logs"]["kept"]["not-asked"], 1);
     // Nor is it one right before the removal.
     rig.sim.clear_faults();
-    rig.get("/api/v1/plan?target=logs").await;
+    until("the runtime is asked again", || async {
+        let plan = rig.get("/api/v1/plan?target=logs").await.json();
+        let planned = !plan["removals"].as_array().unwrap().is_empty();
+        planned.then_some(())
+    })
+    .await;
     rig.sim.set_fault(Rpc::ContainerStatus, busy());
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["logs"]["failed"], 1, "{pass:#}");
