@@ -127,14 +127,6 @@ pub struct Fixed {
     pub scrapes: Arc<Semaphore>,
 }
 
-impl std::fmt::Debug for Fixed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fixed")
-            .field("node", &self.node)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Fixed {
     /// Returns the bound on what renders the whole node.
     pub fn heavy() -> Arc<Semaphore> {

@@ -193,10 +193,8 @@ impl Row for proto::PodSandboxRow {
 }
 
 fn annotation((key, value): (String, String)) -> proto::AnnotationRow {
-    proto::AnnotationRow {
-        key: key.into(),
-        value: value.into(),
-    }
+    let (key, value) = (key.into(), value.into());
+    proto::AnnotationRow { key, value }
 }
 
 fn config_source(annotations: &[proto::AnnotationRow]) -> Option<ConfigSource> {
@@ -487,9 +485,8 @@ fn created_at(nanoseconds: i64) -> Timestamp {
 }
 
 fn moment(nanoseconds: i64) -> Option<Timestamp> {
-    (nanoseconds > 0)
-        .then(|| Timestamp::from_nanosecond(nanoseconds.into()).ok())
-        .flatten()
+    let known = (nanoseconds > 0).then_some(nanoseconds)?;
+    Timestamp::from_nanosecond(known.into()).ok()
 }
 
 #[cfg(test)]

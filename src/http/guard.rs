@@ -15,6 +15,14 @@ use crate::metrics::Endpoint;
 use crate::report::AlertResult;
 use crate::telemetry::LineLimit;
 
+impl std::fmt::Debug for Fixed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fixed")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Fixed {
     /// Returns the bound on lines about who may not act. Whoever reaches the port can be refused as often as
     /// it likes; the count is in the metrics.
