@@ -10,6 +10,7 @@ use crate::alert::Route;
 use crate::config::{Config, Mode};
 use crate::http::{self, Live, Service};
 use crate::metrics::Metrics;
+use crate::report::Cause;
 use crate::telemetry;
 
 /// Returns what the HTTP side follows, and shows it in the metrics and the log.
@@ -22,6 +23,7 @@ pub(super) fn live(config: &Config, needs_restart: Vec<&'static str>, metrics: &
     let (hash, loaded_at) = (config.hash(), clock());
     let modes = [Mode::Enforce, Mode::Observe].map(|it| (word(it), it == config.mode));
     metrics.configured(&modes, &hash, &needs_restart, loaded_at);
+    metrics.expect_passes(unattended(config));
     tracing::info!(
         mode,
         config.hash = hash,
@@ -67,6 +69,19 @@ pub(super) fn reload(read: super::Reload, settings: watch::Sender<Arc<Config>>) 
             Ok(needs_restart)
         })
     })
+}
+
+/// Returns what asks for passes without a person.
+fn unattended(config: &Config) -> impl Iterator<Item = Cause> {
+    let polls = !config.alertmanager.poll.is_empty();
+    let causes = [
+        (Cause::Alert, true),
+        (Cause::Poll, polls),
+        (Cause::Threshold, config.thresholds.enabled),
+    ];
+    causes
+        .into_iter()
+        .filter_map(|(cause, on)| on.then_some(cause))
 }
 
 fn word(mode: Mode) -> &'static str {

@@ -11,7 +11,7 @@ use super::*;
 use crate::cri::ListMode;
 use crate::gc::{KeepReason, RemoveReason};
 use crate::model::{Container, ContainerId, ContainerState, Pods, PodsUnknown};
-use crate::report::Outcome;
+use crate::report::{Cause, Outcome};
 use node::{container, hours_ago, listed, look, metrics, plan, quarantined, refused};
 
 fn page_of(look: Option<&Look>, format: Format) -> String {
@@ -256,7 +256,9 @@ fn a_page_has_few_samples_however_much_the_service_has_done() {
         };
         parse(&render(&input, Format::Text)).len()
     };
-    let fresh = samples_of(&Metrics::new("node-1"));
+    let fresh = Metrics::new("node-1");
+    fresh.expect_passes([Cause::Alert, Cause::Threshold]);
+    let fresh = samples_of(&fresh);
     assert!(fresh <= 200, "{fresh} samples on a fresh page");
     let busy = samples_of(&node::busy_metrics());
     assert!(busy <= 280, "{busy} samples on a busy page");

@@ -121,7 +121,7 @@ async fn fits(node: NodeBuilder) {
     assert_eq!(rig.get("/api/v1/status").await.status, 200);
     capped.tell("status");
     let plan = rig.get("/api/v1/plan").await;
-    assert_eq!(plan.status, 200);
+    assert_eq!(plan.status, 200, "{}", plan.text);
     capped.tell("plan as JSON");
     println!("the plan: {} bytes", plan.text.len());
     let (query, outcome) = match std::env::var_os(WHOLE_PASS) {
