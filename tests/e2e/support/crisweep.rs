@@ -64,6 +64,22 @@ impl Crisweep {
         crisweep
     }
 
+    /// Starts it on the demo's node, with sections of a configuration; waits until it is ready.
+    pub(crate) async fn demo(dir: &Path, mut config: Value) -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        config["web"] = json!({ "listen": [address] });
+        let config_file = dir.join("crisweep.yaml");
+        fs::write(&config_file, config.to_string()).unwrap();
+        let config = format!("--config.file={}", config_file.display());
+        let program = env!("CARGO_BIN_EXE_crisweep");
+        let mut crisweep = Self {
+            daemon: Daemon::start("crisweep", dir, program, &["demo".to_owned(), config]),
+            address,
+        };
+        crisweep.ready().await;
+        crisweep
+    }
+
     /// Returns the URL of a path.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
