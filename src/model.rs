@@ -27,7 +27,7 @@ pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
     link_name, log_dir_name, pod_uid_of,
 };
-pub use outage::Outage;
+pub use outage::{KUBELET_SYNCS_IN, Outage};
 pub use pods::{
     ConfigSource, PodHistory, PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown, ReadFrom,
     SourcePod,

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::containers::at_least;
 use super::{PodKnowledge, Policy};
-use crate::model::{Container, ContainerState, PodUid, Snapshot};
+use crate::model::{Container, ContainerState, KUBELET_SYNCS_IN, Outage, PodUid, Snapshot};
 
 /// How many times `pods.quiet` the last exit must be ago where crisweep has not watched the pod itself.
 const UNWATCHED_FACTOR: u32 = 10;
@@ -79,10 +79,12 @@ impl<'a> Quiet<'a> {
             Some(outage) if outage.lasts(snapshot) => self.exited(uid, outage.first_seen, long),
             outage => {
                 let could_list = outage.is_none_or(|it| at_least(snapshot.age(it.last_seen), long));
-                self.seen_over(uid)
+                // What crisweep watched in the outage the kubelet learns of only after it.
+                let could_sync = outage.is_none_or(|it| self.could_sync_since(it));
+                could_sync && self.seen_over(uid)
                     || could_list && self.exited(uid, snapshot.taken_at, long)
                     || outage.is_some_and(|it| self.exited(uid, it.first_seen, long))
-                    || pod == PodKnowledge::Assumed && self.assumed_for_long(uid)
+                    || could_sync && pod == PodKnowledge::Assumed && self.assumed_for_long(uid)
             }
         }
     }
@@ -92,6 +94,13 @@ impl<'a> Quiet<'a> {
         let history = self.snapshot.pod_history.get(uid);
         let since = history.and_then(|history| history.over_since);
         since.is_some_and(|since| at_least(self.snapshot.age(since), self.enough))
+    }
+
+    /// The lists have fit for long enough since the outage.
+    fn could_sync_since(&self, outage: Outage) -> bool {
+        let enough = KUBELET_SYNCS_IN.min(self.enough);
+        let since = outage.fits_since;
+        since.is_some_and(|since| at_least(self.snapshot.age(since), enough))
     }
 
     /// Its last exit is known and was at least so long before `then`.

@@ -7,25 +7,52 @@ use tokio::time::Instant;
 use super::pod_history::Found;
 use super::{Memory, Part, Weights};
 use crate::cri;
-use crate::model::Outage;
+use crate::model::{KUBELET_SYNCS_IN, Outage};
 use crate::pods::Answer;
 
 /// The last outage, as looks saw it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outages {
-    seen: Option<(Instant, Instant)>,
-    lasts: bool,
+    seen: Option<Looks>,
+    /// Those since that saw all lists fit.
+    fits: Option<Looks>,
+}
+
+/// Looks that saw the same.
+#[derive(Clone, Copy, Debug)]
+struct Looks {
+    first: Instant,
+    last: Instant,
+}
+
+impl Looks {
+    /// Adds one to those before it.
+    fn with(before: Option<Self>, last: Instant) -> Self {
+        let first = before.map_or(last, |looks| looks.first);
+        Self { first, last }
+    }
 }
 
 impl Outages {
     /// Notes whether a look saw a list over its limit; `None`: it could not tell.
     pub(super) fn note(&mut self, over: Option<bool>, at: Instant) {
-        match (over, self.seen) {
-            (None, _) => {}
-            (Some(false), _) => self.lasts = false,
-            (Some(true), Some((first, _))) if self.lasts => self.seen = Some((first, at)),
-            (Some(true), _) => (self.seen, self.lasts) = (Some((at, at)), true),
+        match over {
+            None => {}
+            Some(false) if self.seen.is_none() => {}
+            Some(false) => self.fits = Some(Looks::with(self.fits, at)),
+            Some(true) => {
+                // What fits for a moment, or by an estimate, leaves the kubelet as blind as it was.
+                let before = self.seen.filter(|_| !self.was_long_enough_to_sync());
+                (self.seen, self.fits) = (Some(Looks::with(before, at)), None);
+            }
         }
+    }
+
+    /// Says whether the lists were seen to fit for so long that the kubelet has synced its pods.
+    fn was_long_enough_to_sync(&self) -> bool {
+        let long_enough =
+            |fits: Looks| fits.last.saturating_duration_since(fits.first) >= KUBELET_SYNCS_IN;
+        self.fits.is_some_and(long_enough)
     }
 
     /// Returns what planning may know, for the look that started at `started`, which was `taken_at`.
@@ -35,10 +62,12 @@ impl Outages {
             age.and_then(|age| taken_at.checked_sub(age).ok())
                 .unwrap_or(taken_at)
         };
-        let (first, last) = self.seen?;
+        let seen = self.seen?;
+        let lasts = self.fits.is_none();
         Some(Outage {
-            first_seen: then(first),
-            last_seen: if self.lasts { taken_at } else { then(last) },
+            first_seen: then(seen.first),
+            last_seen: if lasts { taken_at } else { then(seen.last) },
+            fits_since: self.fits.map(|fits| then(fits.first)),
         })
     }
 }
@@ -76,17 +105,37 @@ mod tests {
             (outage.first_seen.as_second(), outage.last_seen.as_second()),
             (-120, 0)
         );
+        assert_eq!(outage.fits_since, None);
         outages.note(Some(false), start + 3 * minute);
-        let outage = outages.at(start + 3 * minute, now).unwrap();
+        outages.note(Some(false), start + 3 * minute + KUBELET_SYNCS_IN);
+        let outage = outages.at(start + 4 * minute, now).unwrap();
         assert_eq!(
             (outage.first_seen.as_second(), outage.last_seen.as_second()),
-            (-180, -120)
+            (-240, -180)
         );
+        assert_eq!(outage.fits_since.map(Timestamp::as_second), Some(-60));
         outages.note(Some(true), start + 4 * minute);
         let outage = outages.at(start + 4 * minute, now).unwrap();
         assert_eq!(
             (outage.first_seen.as_second(), outage.last_seen.as_second()),
             (0, 0)
         );
+        assert_eq!(outage.fits_since, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_that_fit_for_a_moment_do_not_begin_an_outage_anew() {
+        let (mut outages, now) = (Outages::default(), Timestamp::UNIX_EPOCH);
+        let (start, minute) = (Instant::now(), Duration::from_secs(60));
+        outages.note(Some(true), start);
+        // One look saw them fit: nobody knows for how long they did.
+        outages.note(Some(false), start + 30 * minute);
+        outages.note(Some(true), start + 31 * minute);
+        outages.note(Some(false), start + 32 * minute);
+        outages.note(Some(false), start + 32 * minute + KUBELET_SYNCS_IN / 2);
+        outages.note(Some(true), start + 33 * minute);
+        let outage = outages.at(start + 33 * minute, now).unwrap();
+        assert_eq!(outage.first_seen.as_second(), -33 * 60);
+        assert_eq!((outage.last_seen, outage.fits_since), (now, None));
     }
 }

@@ -11,11 +11,9 @@ use jiff::Timestamp;
 use super::Run;
 use super::end::End;
 use crate::gc::{PodKnowledge, Target};
-use crate::model::{PodSourceKind, PodUid};
+use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid};
 use crate::observe::{Look, Weight};
 
-/// How long the kubelet has to relist and to sync once the lists fit; with a shorter `pods.quiet`, that.
-const REST: Duration = Duration::from_secs(15);
 /// A list fits well below its limit, so that the next pods do not fill it at once.
 const FITS_PERCENT: u64 = 90;
 /// How often pods are chosen whose removal is a risk.
@@ -49,7 +47,9 @@ impl Run<'_> {
             self.complain_of_lists(&lists, look);
             return Ok(false);
         }
-        self.let_the_kubelet_sync(REST.min(quiet)).await?;
+        // With a shorter `pods.quiet`, that: as long as quiet itself wants the lists to have fit.
+        self.let_the_kubelet_sync(KUBELET_SYNCS_IN.min(quiet))
+            .await?;
         *look = self.look_again().await?;
         Ok(true)
     }

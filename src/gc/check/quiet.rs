@@ -114,6 +114,11 @@ fn has_been_over(
     if over_now {
         return false;
     }
+    let syncs_in = quiet.min(Duration::from_secs(15));
+    let synced = snapshot.outage.is_none_or(|outage| {
+        let since = outage.fits_since;
+        since.is_some_and(|since| before(since, now, syncs_in))
+    });
     let history = snapshot.pod_history.get(uid);
     let watched = history
         .and_then(|it| it.over_since)
@@ -124,5 +129,5 @@ fn has_been_over(
     let assumed = policy
         .assume_finished_after
         .is_some_and(|after| exited(now, after.saturating_add(quiet)));
-    watched || assumed || listable && exited(now, tenfold)
+    synced && (watched || assumed) || listable && exited(now, tenfold)
 }

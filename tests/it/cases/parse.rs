@@ -211,6 +211,7 @@ impl Case {
         self.snapshot.outage = Some(Outage {
             first_seen: self.ago(first)?,
             last_seen,
+            fits_since: (*last != "lasts").then_some(last_seen),
         });
         Ok(())
     }

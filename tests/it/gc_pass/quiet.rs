@@ -152,6 +152,24 @@ async fn a_cancel_ends_the_rest_after_the_rescue() {
     assert_eq!(rig.finished(&id).await["outcome"], "aborted");
 }
 
+#[tokio::test]
+async fn a_pass_right_after_one_that_ended_before_its_rest_leaves_what_the_kubelet_has_yet_to_sync()
+{
+    let rig = Rig::with(over_the_limit(), late(3), changes("6s")).await;
+    // Crisweep has seen all of them over for long enough, but in the outage.
+    tokio::time::sleep(seconds(7)).await;
+    let first = rig.gc("max_removals=60").await;
+    assert!(
+        first["errors"].to_string().contains("max_removals"),
+        "{first:#}"
+    );
+    assert_eq!(rig.exited_containers(), 6, "{first:#}");
+    // The rig asserts that nothing ran a second time.
+    let second = rig.gc("target=containers").await;
+    let kept = &second["targets"]["containers"]["kept"];
+    assert_eq!(kept["too-young"], 6, "{second:#}");
+}
+
 /// Nothing on the node ended long ago.
 fn all_of_just_now() -> Node {
     NodeBuilder::new()
