@@ -8,7 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::containers::at_least;
 use super::{PodKnowledge, Policy};
-use crate::model::{Container, ContainerState, KUBELET_SYNCS_IN, Outage, PodUid, Snapshot};
+use crate::model::{
+    Container, ContainerState, Coverage, KUBELET_SYNCS_IN, Outage, PodUid, Snapshot,
+};
 
 /// How many times `pods.quiet` the last exit must be ago where crisweep has not watched the pod itself.
 const UNWATCHED_FACTOR: u32 = 10;
@@ -106,7 +108,9 @@ impl<'a> Quiet<'a> {
     /// Its last exit is known and was at least so long before `then`.
     fn exited(&self, uid: &PodUid, then: Timestamp, long: Duration) -> bool {
         let at = self.last_exits.get(uid).copied();
-        let at = at.filter(|_| !self.exit_unknown.contains(uid));
+        // A container that was not seen may have exited later than all that were.
+        let is_whole = self.snapshot.seen.containers == Coverage::Whole;
+        let at = at.filter(|_| is_whole && !self.exit_unknown.contains(uid));
         at.is_some_and(|at| at_least(then.duration_since(at), long))
     }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::Violation;
 use crate::gc::{Policy, Removal, RemoveReason, Target};
-use crate::model::{ContainerState, PodUid, Snapshot};
+use crate::model::{ContainerState, Coverage, PodUid, Snapshot};
 
 /// Returns the removals that come too early.
 pub(super) fn violations(
@@ -100,7 +100,10 @@ fn has_been_over(
         u128::try_from(nanoseconds).is_ok_and(|it| it >= long.as_nanos())
     };
     let now = snapshot.taken_at;
-    let exit = exits.get(uid).copied().flatten();
+    let exit = match snapshot.seen.containers {
+        Coverage::Whole => exits.get(uid).copied().flatten(),
+        Coverage::Living | Coverage::Partial => None,
+    };
     let exited = |then: Timestamp, long: Duration| exit.is_some_and(|at| before(at, then, long));
     let tenfold = quiet.saturating_mul(10);
     let over_now = snapshot
