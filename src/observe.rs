@@ -145,6 +145,11 @@ impl Observer {
         self.inner.ages().save();
     }
 
+    /// Forgets how old an image is that is gone: one that comes back is new.
+    pub fn forget_image(&self, key: &str) {
+        self.inner.ages().forget(key);
+    }
+
     /// Takes the runtime's file systems for simulated ones of this size: the demo's disk is in no kernel.
     pub fn simulate_disk(&self, bytes: u64) {
         self.inner.statvfs.simulate(bytes);

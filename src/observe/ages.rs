@@ -56,6 +56,14 @@ impl AgeBook {
         }
     }
 
+    /// Forgets an image that went: if it is there at the next look, somebody has pulled it since.
+    pub(super) fn forget(&mut self, key: &str) {
+        let before = self.ages.len();
+        self.ages.retain(|known| known != key);
+        self.news |= self.ages.len() != before;
+        self.changed |= self.news;
+    }
+
     /// Returns all ages, as they are at `now`.
     pub(super) fn all(&self, now: Timestamp) -> BTreeMap<String, ImageAge> {
         self.ages.all(now)

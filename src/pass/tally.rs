@@ -82,6 +82,12 @@ impl Tally {
                 });
             }
         }
+        if target == Target::Images
+            && let Outcome::Removed | Outcome::AlreadyGone = &done.outcome
+        {
+            // No look may have seen that it went before somebody pulls it again.
+            runner.observer.forget_image(&done.removal.subject.id);
+        }
         let tried = tried(&done.outcome, now, failures);
         let (journal, pass_id) = (&runner.journal, record.id());
         journal.tried(pass_id, &done.removal, tried, done.latency);

@@ -1,11 +1,12 @@
 //! When images were first seen and last used, across the ends of processes.
 
+use crisweep::sim::{Fault, Rpc, seconds};
 use serde_json::{Value, json};
 
-use super::{idle, judged, plan, tag, use_once};
-use crate::support::Rig;
+use super::{idle, is_there, judged, plan, prune, tag, use_once};
 use crate::support::service::run;
 use crate::support::wait::until_true;
+use crate::support::{Rig, until};
 
 /// Returns when an image was first seen and last used.
 async fn age(rig: &Rig, tag: &str) -> (Value, Value) {
@@ -71,7 +72,7 @@ async fn a_restart_of_the_runtime_makes_no_image_young() {
     page.is("cri_up", 0.0);
     rig.sim.start().unwrap();
     rig.ready().await;
-    crate::support::until("the runtime is back", || async {
+    until("the runtime is back", || async {
         (rig.metrics().await.get("cri_up") == Some(1.0)).then_some(())
     })
     .await;
@@ -98,6 +99,26 @@ async fn an_image_that_comes_back_is_new() {
         after.0.as_str() > before.0.as_str() && after.1.is_null(),
         "{after:?}"
     );
+}
+
+#[tokio::test]
+async fn an_image_that_comes_back_before_the_next_look_at_what_a_pass_removed_is_new() {
+    let rig = Rig::start(idle(2), prune()).await;
+    let images = rig.sim.images();
+    let of = |tag: &String| images.iter().find(|it| it.repo_tags.contains(tag)).cloned();
+    // One batch: the look after it comes when both were removed.
+    rig.sim.set_fault(Rpc::RemoveImage, Fault::slow(seconds(1)));
+    let id = rig.begin_gc("target=images").await;
+    let first = until("one of them went", || async {
+        let mut tags = [tag(0), tag(1)].into_iter();
+        tags.find(|tag| !is_there(&rig, tag))
+    })
+    .await;
+    let image = of(&first).unwrap();
+    rig.sim.change(|node| node.pull_image(image));
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"]["images"]["removed"], 2, "{pass:#}");
+    assert!(is_there(&rig, &first), "{pass:#}");
 }
 
 #[tokio::test]
