@@ -42,6 +42,9 @@ enum Word {
     /// It exists, or the answer is not to be trusted: earlier answers count no more.
     Exists,
     Finished,
+    /// Finished, as the answer has it, but something of it may live unseen: only what was seen of its end
+    /// before still counts.
+    FinishedUnseen,
     Absent,
     /// The look cannot tell whether to trust the answer: earlier answers still count.
     Nothing,
@@ -122,6 +125,7 @@ impl Entry {
                 self.absent_since = None;
                 self.over_since.get_or_insert(at);
             }
+            Word::FinishedUnseen => self.absent_since = None,
             Word::Absent => {
                 self.absent_since.get_or_insert(at);
                 self.over_since.get_or_insert(at);
@@ -166,6 +170,7 @@ impl<'a> Trust<'a> {
             Some(pod) if !pod.finished || pod.is_static() => Word::Exists,
             Some(_) if source != ConfigSource::Api => Word::Exists,
             Some(_) if self.living.contains(uid) => Word::Exists,
+            Some(_) if self.blind => Word::FinishedUnseen,
             Some(_) => Word::Finished,
             None if self.lacks_living => Word::Exists,
             None if !self.list.vouches_for(source) => Word::Exists,

@@ -200,6 +200,24 @@ async fn a_look_that_may_lack_living_pods_neither_begins_nor_ends_an_absence() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_look_that_may_lack_what_lives_of_a_finished_pod_does_not_begin_its_end() {
+    let mut node = Observer::new();
+    node.look("ab", "bc");
+    node.coverage = Coverage::Partial;
+    tokio::time::advance(SECOND).await;
+    let seen = node.look("abc", "bC");
+    assert_eq!(node.ages(&seen, "c"), [None, None]);
+    // It is named again, so that it is absent no more; what a whole look saw of its end counts on.
+    let seen = node.look("abc", "AbC");
+    assert_eq!(node.ages(&seen, "a"), [None, Some(1)]);
+    node.coverage = Coverage::Living;
+    tokio::time::advance(SECOND).await;
+    let seen = node.look("abc", "AbC");
+    assert_eq!(node.ages(&seen, "a"), [None, Some(2)]);
+    assert_eq!(node.ages(&seen, "c"), [None, Some(0)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_of_which_nothing_is_left_is_forgotten() {
     let mut node = Observer::new();
     node.look("ab", "b");
