@@ -376,7 +376,10 @@ impl PodSource {
 #[derive(Debug)]
 enum Peer {
     None,
-    File(PathBuf),
+    File {
+        path: PathBuf,
+        before: Option<file::ReadBefore>,
+    },
     KubeletSocket {
         paths: Vec<PathBuf>,
         confirmed: Confirmed,
@@ -393,7 +396,10 @@ impl Peer {
         match source {
             // What `auto` chooses from is never `auto`.
             Source::None | Source::Auto(_) => Self::None,
-            Source::File(path) => Self::File(path.clone()),
+            Source::File(path) => Self::File {
+                path: path.clone(),
+                before: None,
+            },
             Source::KubeletSocket { paths, api_server } => Self::KubeletSocket {
                 paths: paths.clone(),
                 confirmed: Confirmed::by(api_server.clone(), disk),
@@ -416,7 +422,9 @@ impl Peer {
     ) -> Option<Result<PodList, Error>> {
         Some(match self {
             Self::None => return None,
-            Self::File(path) => file::list(disk, path, this_node, looked_at).await,
+            Self::File { path, before } => {
+                file::list(disk, path, this_node, looked_at, before).await
+            }
             Self::KubeletSocket { paths, confirmed } => {
                 kubelet_socket::list(disk, paths, this_node, confirmed).await
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rustix::fs::OFlags;
+use tokio::time::Instant;
 
 use super::{ANSWER_MAX_BYTES, Error, parse};
 use crate::aside::Aside;
@@ -20,14 +21,28 @@ pub(super) const FILE_TIMEOUT: Duration = Duration::from_secs(2);
 /// one was written before the clock was set back, so nobody knows how old it is.
 const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 
-/// Reads the pods that a file holds, as of when it was written.
+/// A file as it was read before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadBefore {
+    written: Timestamp,
+    /// When it was first read so, by a clock that does not step.
+    first: Instant,
+}
+
+/// Reads the pods that a file holds, as of when it was written, and at the latest as of when it was first
+/// read: its date is no longer to be trusted once the clock was set back.
 pub(super) async fn list(
     disk: &Aside,
     path: &Path,
     node: &str,
     looked_at: Timestamp,
+    before: &mut Option<ReadBefore>,
 ) -> Result<PodList, Error> {
+    let now = Instant::now();
     let (text, written) = aside(disk, path, dated).await?;
+    let known = before.filter(|it| it.written == written);
+    let first = known.map_or(now, |it| it.first);
+    *before = Some(ReadBefore { written, first });
     if written.duration_since(looked_at) > AHEAD_MAX {
         return Err(Error::Ahead(path.to_owned()));
     }
@@ -35,9 +50,11 @@ pub(super) async fn list(
         what: path.display().to_string(),
         source,
     })?;
+    // What was born during the look is not for a file to tell.
+    let known_for = now.saturating_duration_since(first);
+    let latest = looked_at.checked_sub(known_for).unwrap_or(Timestamp::MIN);
     Ok(PodList {
-        // What was born during the look is not for a file to tell.
-        as_of: Some(written.min(looked_at)),
+        as_of: Some(written.min(latest)),
         ..list
     })
 }

@@ -140,6 +140,30 @@ async fn a_file_says_nothing_of_what_came_after_it() {
 }
 
 #[tokio::test]
+async fn a_file_grows_no_younger_when_the_clock_is_set_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pods.json");
+    std::fs::write(&path, br#"{"items":[]}"#).unwrap();
+    let long = Duration::from_secs(10);
+    let mut source = PodSource::new(Source::File(path), "n1", Duration::ZERO, long);
+    let mut as_of = async |looked_at: Timestamp| {
+        let answer = source.read(looked_at, Freshness::Cached, |_| true).await;
+        match answer.pods {
+            Pods::Known(list) => list.as_of.unwrap(),
+            unknown @ Pods::Unknown(_) => panic!("{unknown:?}"),
+        }
+    };
+    as_of(now()).await;
+    // Two minutes back: what was born since then is younger than the file, whatever its date says.
+    let set_back = now() - SignedDuration::from_mins(2);
+    for minutes in [1, 2] {
+        later(Duration::from_secs(60)).await;
+        let looked_at = set_back + SignedDuration::from_mins(minutes);
+        assert!(as_of(looked_at).await <= set_back, "{minutes}");
+    }
+}
+
+#[tokio::test]
 async fn a_pipe_is_no_file_and_holds_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pods.json");
