@@ -330,8 +330,11 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
     let fits = |list: &_| found.lives_in(list);
     let told = memory.pods.read(taken_at, freshness, fits);
     let told = timed(&mut timings.pods, told).await;
-    let until = Instant::now() + status_budget;
-    let asked = memory.ask(client, &mut containers, &sandboxes, taken_at, until);
+    let terms = ask::Terms {
+        until: Instant::now() + status_budget,
+        pass_began: freshness.pass_began(),
+    };
+    let asked = memory.ask(client, &mut containers, &sandboxes, taken_at, terms);
     let asked = timed(&mut timings.statuses, asked).await;
     let store = inner.store(&images, &containers, &filesystems, &asked, taken_at);
     let found = Found::new(&containers, &sandboxes, &logs);

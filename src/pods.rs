@@ -78,7 +78,15 @@ impl Freshness {
         }
     }
 
-    /// Says whether an answer of this kind does for somebody who needs `other`.
+    /// Returns when the pass began that needs it, if a pass does.
+    pub fn pass_began(self) -> Option<Instant> {
+        match self {
+            Self::Cached => None,
+            Self::Quorum { since } => Some(since),
+        }
+    }
+
+    /// Says whether an answer of this kind is fresh enough where `other` is needed.
     pub fn suits(self, other: Self) -> bool {
         matches!(
             (self, other),

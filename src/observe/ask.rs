@@ -26,6 +26,15 @@ const RETRIES: Duration = Duration::from_millis(250);
 const BACK_OFF: Duration = Duration::from_secs(2);
 const BACK_OFF_MAX: Duration = Duration::from_secs(300);
 
+/// How long a look asks, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// It asks no longer than until then.
+    pub(super) until: Instant,
+    /// When the pass began that the look is for, if it is for one.
+    pub(super) pass_began: Option<Instant>,
+}
+
 /// Whose call an answer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
@@ -63,7 +72,18 @@ struct Out {
 #[derive(Clone, Copy, Debug)]
 struct Failed {
     times: u32,
+    last_try: Instant,
     next_try: Instant,
+}
+
+impl Failed {
+    /// Says whether the object may be asked again. A pass asks each that failed before it began once more,
+    /// however long its back-off is by now: a person may have mended the runtime and started the pass.
+    fn is_due(&self, now: Instant, terms: Terms) -> bool {
+        let rested = now.saturating_duration_since(self.last_try) >= BACK_OFF;
+        let once_more = terms.pass_began.is_some_and(|began| self.last_try < began);
+        self.next_try <= now || (once_more && rested)
+    }
 }
 
 impl<Id, T> Default for Asker<Id, T> {
@@ -88,11 +108,11 @@ where
     }
 
     /// Asks about each of `ids` in order, those that failed before last, and hands on what is answered. Returns
-    /// at `until`, and before it when all are asked or no good answer comes any more.
+    /// when its time is up, and before that when all are asked or no good answer comes any more.
     pub(super) async fn each<F>(
         &mut self,
         ids: Vec<Id>,
-        until: Instant,
+        terms: Terms,
         call: impl Fn(Id) -> F,
         mut answered: impl FnMut(Id, T, Asked),
     ) where
@@ -107,7 +127,7 @@ where
             }
             self.note(ended, &mut answered);
         }
-        let mut queue = self.queue(ids).into_iter();
+        let mut queue = self.queue(ids, terms).into_iter();
         let mut progress = Instant::now();
         let mut retries_until = None;
         loop {
@@ -121,7 +141,7 @@ where
             let next = queue.as_slice().first();
             let only_retries = next.is_none_or(|id| self.failed.contains_key(id))
                 && of_now.all(|out| !out.first_try);
-            let mut stop = until.min(progress + STALL);
+            let mut stop = terms.until.min(progress + STALL);
             if only_retries {
                 let end = Instant::now() + RETRIES;
                 stop = stop.min(*retries_until.get_or_insert(end));
@@ -177,15 +197,13 @@ where
     }
 
     /// Returns those that may be asked now.
-    fn queue(&self, ids: Vec<Id>) -> Vec<Id> {
+    fn queue(&self, ids: Vec<Id>, terms: Terms) -> Vec<Id> {
         let now = Instant::now();
         let mut queue = ids;
         queue.retain(|id| {
-            let rests = self
-                .failed
-                .get(id)
-                .is_some_and(|failed| failed.next_try > now);
-            !rests && !self.out.contains_key(id)
+            let failed = self.failed.get(id);
+            let is_due = failed.is_none_or(|failed| failed.is_due(now, terms));
+            is_due && !self.out.contains_key(id)
         });
         queue.sort_by_key(|id| self.failed.get(id).map(|failed| failed.next_try));
         queue
@@ -237,10 +255,12 @@ where
         let now = Instant::now();
         let failed = self.failed.entry(id).or_insert(Failed {
             times: 0,
+            last_try: now,
             next_try: now,
         });
         let doubled = BACK_OFF.saturating_mul(1 << failed.times.min(16));
         failed.times += 1;
+        failed.last_try = now;
         failed.next_try = now + doubled.min(BACK_OFF_MAX);
     }
 }
@@ -268,17 +288,31 @@ mod tests {
         Err(cri::Error::Timeout { method, after })
     }
 
-    /// Takes a look; returns who was asked, who answered, and how long it took.
+    fn terms() -> Terms {
+        Terms {
+            until: Instant::now() + LOOK,
+            pass_began: None,
+        }
+    }
+
     async fn look(asker: &mut Asker<u32, u32>, ids: &[u32]) -> (Vec<u32>, BTreeSet<u32>, Duration) {
+        look_on(asker, ids, terms()).await
+    }
+
+    /// Takes a look; returns who was asked, who answered, and how long it took.
+    async fn look_on(
+        asker: &mut Asker<u32, u32>,
+        ids: &[u32],
+        terms: Terms,
+    ) -> (Vec<u32>, BTreeSet<u32>, Duration) {
         let (called, mut answers) = (RefCell::new(Vec::new()), BTreeSet::new());
         let began = Instant::now();
         let call = |id| {
             called.borrow_mut().push(id);
             call(id)
         };
-        let until = Instant::now() + LOOK;
         asker
-            .each(ids.to_vec(), until, call, |id, _, _| {
+            .each(ids.to_vec(), terms, call, |id, _, _| {
                 answers.insert(id);
             })
             .await;
@@ -336,6 +370,47 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_pass_asks_each_that_failed_before_once_more_and_waits_for_none() {
+        let asker = &mut Asker::default();
+        // Five that fail at once and five that hang, until their back-off is minutes long.
+        let ids: Vec<u32> = (1..10)
+            .step_by(2)
+            .chain((1_001..1_010).step_by(2))
+            .collect();
+        for pause in [310; 12].into_iter().chain([11; 4]) {
+            look(asker, &ids).await;
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+        }
+        assert_eq!(look(asker, &ids).await.0, [0; 0], "a scrape asks none");
+        let pass_began = Some(Instant::now());
+        let pass = || Terms {
+            pass_began,
+            ..terms()
+        };
+        let mut called = Vec::new();
+        for _ in 0..3 {
+            let (now, _, took) = look_on(asker, &ids, pass()).await;
+            called.extend(now);
+            assert!(took <= RETRIES + SLOW, "{took:?}");
+            tokio::time::sleep(Duration::from_secs(11)).await;
+        }
+        called.sort_unstable();
+        assert_eq!(called, ids, "each one, and once");
+        // Its later looks ask none of them again.
+        assert_eq!(look_on(asker, &ids, pass()).await.0, [0; 0]);
+        // The next pass comes less than the shortest back-off after the last try: it asks none either.
+        let asker = &mut Asker::default();
+        look(asker, &[1_001]).await;
+        tokio::time::sleep(BACK_OFF / 2).await;
+        let pass_began = Some(Instant::now());
+        let pass = Terms {
+            pass_began,
+            ..terms()
+        };
+        assert_eq!(look_on(asker, &[1_001], pass).await.0, [0; 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_answer_that_comes_after_its_look_is_handed_to_the_next_as_an_earlier_one() {
         let asker = &mut Asker::default();
         let slow = |id: u32| async move {
@@ -344,14 +419,13 @@ mod tests {
         };
         let mut answers = Vec::new();
         for ids in [vec![1, 2], vec![1, 2, 4]] {
-            let until = Instant::now() + LOOK;
             let note = |id, _, asked| answers.push((id, asked));
-            asker.each(ids, until, slow, note).await;
+            asker.each(ids, terms(), slow, note).await;
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
         assert_eq!(answers, [(1, Asked::Earlier), (2, Asked::Earlier)]);
         asker
-            .each(vec![4, 6], Instant::now() + LOOK, call, |id, _, asked| {
+            .each(vec![4, 6], terms(), call, |id, _, asked| {
                 answers.push((id, asked));
             })
             .await;

@@ -1,8 +1,8 @@
 //! What lists do not tell: asked of containers and sandboxes one by one, as far as it is not known yet.
 
 use jiff::Timestamp;
-use tokio::time::Instant;
 
+use super::ask::Terms;
 use super::statuses::Filled;
 use super::{Memory, Part};
 use crate::cri;
@@ -27,7 +27,7 @@ impl Memory {
         containers: &mut Part<cri::Listed<Container>>,
         sandboxes: &Part<cri::Listed<PodSandbox>>,
         now: Timestamp,
-        until: Instant,
+        terms: Terms,
     ) -> Asked {
         let of_containers = async {
             let Ok(listed) = containers else {
@@ -36,7 +36,7 @@ impl Memory {
                     volume_images: unlisted("containers"),
                 };
             };
-            let filled = self.statuses.fill(client, listed, now, until);
+            let filled = self.statuses.fill(client, listed, now, terms);
             let filled = filled.await;
             // What an incomplete list lacks may be there all the same.
             if let Ok(holders) = sandboxes
@@ -51,7 +51,7 @@ impl Memory {
             let Ok(listed) = sandboxes else {
                 return unlisted("sandboxes");
             };
-            self.sandbox_images.names(client, &listed.rows, until).await
+            self.sandbox_images.names(client, &listed.rows, terms).await
         };
         let (filled, sandbox_images) = tokio::join!(of_containers, of_sandboxes);
         Asked {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::ask::Asker;
+use super::ask::{Asker, Terms};
 use super::{Part, timed};
 use crate::aside::Aside;
 use crate::cri;
@@ -205,7 +205,9 @@ async fn answers(
         answers.insert(id, answer);
     };
     let until = Instant::now() + LINKS_BUDGET;
-    asker.each(ids, until, call, answered).await;
+    let pass_began = None;
+    let terms = Terms { until, pass_began };
+    asker.each(ids, terms, call, answered).await;
     answers
 }
 

@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tokio::time::Instant;
-
-use super::ask::{Asked, Asker};
+use super::ask::{Asked, Asker, Terms};
 use crate::cri;
 use crate::model::{ImageNames, PodSandbox, PodSandboxId, PodSandboxState};
 
@@ -18,12 +16,12 @@ pub(super) struct SandboxImages {
 }
 
 impl SandboxImages {
-    /// Asks for the configuration, and until `until` each ready sandbox that is not known yet.
+    /// Asks for the configuration, and on these terms each ready sandbox that is not known yet.
     pub(super) async fn names(
         &mut self,
         client: &cri::Client,
         sandboxes: &[PodSandbox],
-        until: Instant,
+        terms: Terms,
     ) -> ImageNames {
         let status = match client.status().await {
             Ok(status) => status,
@@ -48,7 +46,7 @@ impl SandboxImages {
                 self.known.insert(id, image);
             }
         };
-        self.asker.each(due, until, call, answered).await;
+        self.asker.each(due, terms, call, answered).await;
         let silent = ready.len() - self.known.len();
         if silent > 0 {
             return ImageNames::Unknown(format!(

@@ -5,9 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use tokio::time::Instant;
 
-use super::ask::{Asked, Asker};
+use super::ask::{Asked, Asker, Terms};
 use crate::cri;
 use crate::model::{Container, ContainerId, ContainerState, ImageNames, PodSandbox, PodUid};
 
@@ -40,14 +39,14 @@ pub(super) struct Filled {
 }
 
 impl Statuses {
-    /// Fills in `finished_at` of the exited rows, asking until `until` for what is not known yet:
+    /// Fills in `finished_at` of the exited rows, asking on these terms for what is not known yet:
     /// exited containers first, oldest creation first.
     pub(super) async fn fill(
         &mut self,
         client: &cri::Client,
         containers: &mut cri::Listed<Container>,
         now: Timestamp,
-        until: Instant,
+        terms: Terms,
     ) -> Filled {
         let rows: &mut [Container] = &mut containers.rows;
         let listed: BTreeSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
@@ -55,7 +54,7 @@ impl Statuses {
         self.volumes.retain(|id, _| listed.contains(id));
         self.note_told(rows, std::mem::take(&mut containers.mounted));
         self.asker.retain(|id| listed.contains(id));
-        let gone = self.ask(client, rows, now, until).await;
+        let gone = self.ask(client, rows, now, terms).await;
         let mut exits_unknown = 0;
         for row in rows
             .iter_mut()
@@ -117,7 +116,7 @@ impl Statuses {
         client: &cri::Client,
         rows: &[Container],
         now: Timestamp,
-        until: Instant,
+        terms: Terms,
     ) -> BTreeSet<ContainerId> {
         let is_due = |row: &&Container| match self.known.get(&row.id) {
             _ if row.id.is_stand_in() => false,
@@ -153,7 +152,7 @@ impl Statuses {
             } = status;
             self.note(&id, state, finished_at.or(Some(now)), volume_images);
         };
-        asker.each(due, until, call, answered).await;
+        asker.each(due, terms, call, answered).await;
         self.asker = asker;
         gone
     }
