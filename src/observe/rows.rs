@@ -102,3 +102,65 @@ fn one_for_each_id<T: Row>(rows: &[T]) -> (Vec<T>, usize, usize) {
         contradictions,
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::model::{PodSandboxId, Rows};
+
+    fn sandbox(id: &str, state: PodSandboxState) -> PodSandbox {
+        PodSandbox {
+            id: PodSandboxId::new(id).unwrap(),
+            pod: None,
+            attempt: 0,
+            state,
+            created_at: Timestamp::UNIX_EPOCH,
+            config_source: None,
+            labels: crate::model::Labels::default(),
+        }
+    }
+
+    fn judged(rows: Vec<PodSandbox>) -> cri::Listed<PodSandbox> {
+        let mut list = Ok(cri::Listed {
+            rows: Rows::from(rows),
+            malformed: 0,
+            mounted: BTreeMap::new(),
+            odd: 0,
+            coverage: Coverage::Whole,
+            response_bytes: 0,
+            limit_bytes: None,
+            mode: cri::ListMode::Unary,
+            duration: Duration::ZERO,
+        });
+        judge_list(&mut list);
+        list.unwrap()
+    }
+
+    #[test]
+    fn of_a_row_that_is_there_twice_one_is_used_and_one_counted() {
+        let (a, b) = (PodSandboxState::Ready, PodSandboxState::NotReady);
+        let rows = vec![
+            sandbox("s1", b),
+            sandbox("s0", a),
+            sandbox("s1", b),
+            sandbox("s1", b),
+        ];
+        let list = judged(rows);
+        assert_eq!(list.rows[..], [sandbox("s0", a), sandbox("s1", b)]);
+        assert_eq!((list.odd, list.malformed), (2, 0));
+        assert_eq!(list.coverage, Coverage::Whole, "nothing may be missing");
+    }
+
+    #[test]
+    fn of_rows_that_contradict_each_other_the_liveliest_is_used_and_the_list_is_not_whole() {
+        let (ready, dead) = (PodSandboxState::Ready, PodSandboxState::NotReady);
+        let list = judged(vec![sandbox("s0", dead), sandbox("s0", ready)]);
+        assert_eq!(list.rows[..], [sandbox("s0", ready)]);
+        assert_eq!((list.odd, list.malformed), (0, 1));
+        assert_eq!(list.coverage, Coverage::Partial);
+    }
+}
