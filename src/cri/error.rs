@@ -191,6 +191,18 @@ impl Error {
         }
     }
 
+    /// Says whether this may have ended a stream for the stream's own sake, so that the same list may come in one
+    /// answer: what carries the stream broke, or the runtime's streaming has a bug. containerd writes errors of
+    /// its own without a code, which is UNKNOWN.
+    pub(super) fn may_be_the_streams(&self) -> bool {
+        const CODES: [Code; 3] = [Code::Unavailable, Code::Internal, Code::Unknown];
+        match self {
+            Self::Unreachable { .. } | Self::NotReady { .. } | Self::Malformed { .. } => true,
+            Self::Timeout { .. } | Self::TooLarge { .. } => false,
+            Self::Status { status, .. } => CODES.contains(&status.code()),
+        }
+    }
+
     /// Returns the class of failure that this is when a removal ends with it.
     pub fn class(&self) -> FailureClass {
         let says = |texts: &[&str]| self.says(texts);

@@ -88,8 +88,8 @@ pub(super) struct Fake {
     pub(super) images: Vec<proto::Image>,
     /// Rows per message of a streamed list; `None`: cannot stream.
     pub(super) rows_per_message: Option<usize>,
-    /// Ends each stream with an error after its messages.
-    pub(super) breaks_streams: bool,
+    /// Ends each stream with this after its messages.
+    pub(super) breaks_streams: Option<Status>,
     /// What everything but streams is answered with.
     pub(super) refusal: Option<Status>,
     /// Never answers Version.
@@ -151,9 +151,7 @@ impl Fake {
             .rows_per_message
             .ok_or_else(|| Status::unimplemented("unknown method"))?;
         let mut messages: Vec<_> = rows.chunks(size).map(|c| Ok(message(c.to_vec()))).collect();
-        if self.breaks_streams {
-            messages.push(Err(Status::unknown("the shelf fell over")));
-        }
+        messages.extend(self.breaks_streams.clone().map(Err));
         Ok(Response::new(Box::pin(tokio_stream::iter(messages))))
     }
 }

@@ -118,7 +118,7 @@ impl Stream {
 impl Link {
     /// Reads a whole list over its streaming RPC, or in one answer. Where a message of the stream is over
     /// the limit, the one answer is too, but its error says what all of it weighs. A stream that breaks fails
-    /// the list, unless it always does.
+    /// the list, unless it always does. One that is refused fails it each time.
     pub(super) async fn list<R: Row>(
         &self,
         rpc: &ListRpc,
@@ -130,8 +130,10 @@ impl Link {
                 return Ok((ListMode::Streaming, page));
             }
             Ok(None) | Err(Error::TooLarge { .. }) => false,
-            // One that hangs does so in one answer too, as far as anybody knows.
-            Err(error) if error.is_timeout() || !self.stream(rpc).broke() => return Err(error),
+            // A refusal is meant for the list, however it is read; and a runtime that hangs hangs in one answer too.
+            Err(error) if !error.may_be_the_streams() || !self.stream(rpc).broke() => {
+                return Err(error);
+            }
             Err(error) => {
                 tracing::debug!(%error, "a stream keeps breaking; its list is read in one answer");
                 true

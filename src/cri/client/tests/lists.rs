@@ -87,7 +87,7 @@ async fn a_broken_stream_is_an_error_and_not_half_a_list() {
     let (_dir, path, settings) = place();
     let fake = Fake {
         rows_per_message: Some(4),
-        breaks_streams: true,
+        breaks_streams: Some(RpcStatus::unknown("the shelf fell over")),
         ..full_fake()
     };
     let _server = fake.serve(&path);
@@ -216,7 +216,7 @@ async fn a_stream_that_always_breaks_is_left_alone_for_some_lists() {
     let (_dir, path, settings) = place();
     let fake = Fake {
         rows_per_message: Some(4),
-        breaks_streams: true,
+        breaks_streams: Some(RpcStatus::unavailable("a proxy gave up")),
         ..full_fake()
     };
     let _server = fake.serve(&path);
@@ -231,5 +231,53 @@ async fn a_stream_that_always_breaks_is_left_alone_for_some_lists() {
             assert_eq!((listed.mode, listed.rows.len()), (ListMode::Unary, 25));
             assert_eq!(fake.called("StreamContainers"), streams as usize);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_is_an_error_each_time_and_no_other_way_is_tried() {
+    let refusals = [
+        RpcStatus::permission_denied("not you"),
+        RpcStatus::unauthenticated("who are you?"),
+        RpcStatus::invalid_argument("what?"),
+        RpcStatus::failed_precondition("not now"),
+        RpcStatus::resource_exhausted("too many requests"),
+    ];
+    for refusal in refusals {
+        let (_dir, path, settings) = place();
+        let code = refusal.code();
+        let fake = Fake {
+            rows_per_message: Some(4),
+            breaks_streams: Some(refusal),
+            ..full_fake()
+        };
+        let _server = fake.serve(&path);
+        let client = Client::new(settings);
+        for _ in 0..2 * BREAKS_MAX {
+            let list = client.list_containers().await;
+            let refused =
+                matches!(&list, Err(Error::Status { status, .. }) if status.code() == code);
+            assert!(refused, "{code:?}: {list:?}");
+        }
+        assert_eq!(fake.called("ListContainers"), 0, "{code:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_a_bug_ends_is_an_error_once_and_is_replaced_when_it_always_is() {
+    for bug in [RpcStatus::internal("a bug"), RpcStatus::unknown("a bug")] {
+        let (_dir, path, settings) = place();
+        let fake = Fake {
+            rows_per_message: Some(4),
+            breaks_streams: Some(bug),
+            ..full_fake()
+        };
+        let _server = fake.serve(&path);
+        let client = Client::new(settings);
+        for _ in 1..BREAKS_MAX {
+            client.list_containers().await.unwrap_err();
+        }
+        let listed = client.list_containers().await.unwrap();
+        assert_eq!((listed.mode, listed.rows.len()), (ListMode::Unary, 25));
     }
 }
