@@ -95,6 +95,38 @@ async fn a_runtime_that_is_not_there_is_unreachable_until_it_is() {
 }
 
 #[tokio::test]
+async fn a_socket_that_nothing_accepts_from_fails_every_call_within_its_timeout() {
+    let (_dir, path, settings) = place();
+    let listener = UnixListener::bind(&path).unwrap();
+    // With a backlog of none there is room for one connection; the next one would block.
+    rustix::net::listen(&listener, 0).unwrap();
+    let settings = Settings {
+        timeout: Duration::from_millis(200),
+        removal_timeout: Duration::from_millis(300),
+        ..settings
+    };
+    let client = Client::new(settings.clone());
+    let calls = async {
+        // Connected, and never answered.
+        let error = client.version().await.unwrap_err();
+        assert!(error.is_timeout(), "{error}");
+        // The kernel has no room for a second connection: that is told at once, not waited for.
+        let second = Client::new(settings);
+        let error = second.version().await.unwrap_err();
+        assert!(error.is_lost(), "{error}");
+        assert!(
+            error.to_string().contains("temporarily unavailable"),
+            "{error}"
+        );
+        assert!(second.list_containers().await.is_err());
+        assert!(second.remove_container(&container_id("c0")).await.is_err());
+        assert!(client.remove_container(&container_id("c0")).await.is_err());
+    };
+    let calls = tokio::time::timeout(Duration::from_secs(30), calls);
+    calls.await.expect("each call ends by itself");
+}
+
+#[tokio::test]
 async fn a_runtime_that_dies_in_mid_call_is_lost() {
     let (_dir, path, settings) = place();
     let fake = Fake {

@@ -175,6 +175,32 @@ async fn a_configuration_that_hangs_is_not_reloaded_and_holds_no_signal() {
     assert_eq!(exit.code(), Some(0));
 }
 
+/// A pipe in place of the file: to open it for reading would wait for a writer, who never comes.
+#[tokio::test]
+async fn a_configuration_that_is_a_pipe_without_a_writer_is_not_reloaded_and_holds_nobody() {
+    let mut rig = Rig::start(nodes::litter(3), json!({})).await;
+    let file = rig.config_file();
+    std::fs::remove_file(&file).unwrap();
+    let kind = rustix::fs::FileType::Fifo;
+    let mode = rustix::fs::Mode::RUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &file, kind, mode, 0).unwrap();
+    for _ in 0..2 {
+        let answer = rig.post("/-/reload").await;
+        answer.refused(400, "is not a file");
+        rig.service.signal(Signal::HUP);
+    }
+    answers(&rig).await;
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    rig.service.signal(Signal::TERM);
+    assert_eq!(rig.service.exited().await.code(), Some(0));
+    let output = run(&["--config.file", file.to_str().unwrap()]).await;
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && words.contains("is not a file"),
+        "{words}"
+    );
+}
+
 #[tokio::test]
 async fn the_command_ends_beside_disks_that_hang() {
     let dir = tempfile::tempdir().unwrap();
