@@ -81,13 +81,14 @@ pub fn dead_link(roots: &Roots, name: &str) -> Result<Done, Error> {
 
 /// Removes a container's log file, its rotations (`<file>.*` beside it), and then the link of that
 /// name. `log` is the file's path below the pods' log root. A crash in between leaves a dead link,
-/// which goes as such. Blocks.
+/// which goes as such. If the file's directory is gone the log went with it and was counted then: the link
+/// still goes, but no second removal is reported. Blocks.
 ///
 /// # Errors
 /// What the kernel said; what went until then is gone.
 pub fn container_log(roots: &Roots, log: &Path, link: Option<&str>) -> Result<Done, Error> {
     let mut freed_bytes = 0;
-    let mut removed = false;
+    let (mut removed, mut went_with_directory) = (false, false);
     let path = roots.pods.join(log);
     let (Some(parent), Some(file)) = (log.parent(), log.file_name().and_then(|it| it.to_str()))
     else {
@@ -96,7 +97,7 @@ pub fn container_log(roots: &Roots, log: &Path, link: Option<&str>) -> Result<Do
     if let Some(root) = roots.open(&roots.pods)? {
         match open_below(&root, parent, DIRECTORY) {
             Ok(dir) => removed = log_files(&dir, file, &path, &mut freed_bytes)?,
-            Err(Errno::NOENT) => {}
+            Err(Errno::NOENT) => went_with_directory = true,
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 return Ok(Done::Changed(
                     "its log does not lie in a directory of its own",
@@ -112,7 +113,7 @@ pub fn container_log(roots: &Roots, log: &Path, link: Option<&str>) -> Result<Do
         let stat = stat_of(&root, &name, &path)?;
         if stat.is_some_and(|stat| kind(&stat) == FileType::Symlink) {
             unlink(&root, &name, AtFlags::empty(), &path)?;
-            removed = true;
+            removed = !went_with_directory;
         }
     }
     Ok(if removed {

@@ -411,6 +411,20 @@ fn a_containers_log_goes_with_its_rotations_and_its_link_and_nothing_else() {
 }
 
 #[test]
+fn a_log_that_went_with_its_directory_is_not_removed_again_though_its_link_goes() {
+    for host in [Host::plain(), Host::mounted()] {
+        let name = link_name();
+        let log = format!("{DIR}/app/0.log");
+        host.write(&format!("pods/{log}"), 1);
+        host.link(&name, &log);
+        assert!(freed(&host.remove_dir(DIR).unwrap()) > 0);
+        let done = container_log(&host.roots, Path::new(&log), Some(&name)).unwrap();
+        assert_eq!(done, Done::AlreadyGone);
+        assert_eq!(host.links(), []);
+    }
+}
+
+#[test]
 fn a_mount_inside_stops_it_before_anything_goes() {
     let host = Host::plain();
     host.write(&format!("pods/{DIR}/app/0.log"), 1);
