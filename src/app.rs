@@ -273,10 +273,8 @@ fn service(
             reload: settings::reload(read, settings),
             started: Instant::now(),
             refusals: Fixed::refusals(),
-            heavy: Fixed::heavy(),
             budgets: http::Budgets::default(),
             plans: http::Plans::default(),
-            scrapes: Fixed::scrapes(),
         }),
     }
 }

@@ -14,9 +14,10 @@ mod plan;
 mod quarantine;
 mod seats;
 pub mod serve;
+mod service;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -26,118 +27,24 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use futures_util::future::BoxFuture;
-use jiff::Timestamp;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::alert::Route;
 use crate::escape;
-use crate::gc::{self, Plan, Summary, Target, Targets, UnknownTarget};
+use crate::gc::{Target, Targets, UnknownTarget};
 use crate::memory;
-use crate::metrics::{Endpoint, Metrics};
-use crate::model::{PodSandboxId, Snapshot};
-use crate::observe::{Look, NoSnapshot, Observer};
-use crate::quarantine::Quarantine;
+use crate::metrics::Endpoint;
+use crate::observe::Look;
 use crate::scrape;
-use crate::telemetry::LineLimit;
-use crate::thresholds::Marks;
-use crate::worker::Worker;
 pub use budget::Budgets;
 pub use plan::Plans;
+pub use service::{Fixed, Live, Reload, Service};
 
 /// A request's body may be this long.
 pub const BODY_MAX_BYTES: usize = 1 << 20;
 /// A body must have arrived by then.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a request waits for a look at the node.
-const LOOK_PATIENCE: Duration = Duration::from_secs(8);
-/// Requests that clone and render the whole node at the same time; the others wait.
-const HEAVY_MAX: usize = 2;
-/// Scrapes that are rendered at the same time, beside them: a scrape waits for nobody's plan.
-const SCRAPES_MAX: usize = 1;
-
-/// What can change while the service runs (`POST /-/reload`).
-#[derive(Clone, Debug)]
-pub struct Live {
-    /// Alert routes; empty: by the label `crisweep`.
-    pub routes: Arc<[Route]>,
-    /// The mode's name.
-    pub mode: &'static str,
-    /// What the configuration says of where pod knowledge comes from.
-    pub pod_source: &'static str,
-    /// Host names that a request may be addressed to, besides addresses, `localhost` and the node.
-    pub trusted_hosts: Vec<String>,
-    /// How old a shared look may be.
-    pub max_age: Duration,
-    /// Where the marks of `thresholds` are.
-    pub marks: Marks,
-    /// The configuration's fingerprint.
-    pub hash: String,
-    /// When it was read.
-    pub loaded_at: Timestamp,
-    /// Keys whose new values wait for a restart.
-    pub needs_restart: Vec<&'static str>,
-}
-
-/// What a request handler works with.
-#[derive(Clone, Debug)]
-pub struct Service {
-    /// Queues and runs passes.
-    pub worker: Worker,
-    /// Looks at the node.
-    pub observer: Observer,
-    /// Own counters.
-    pub metrics: Metrics,
-    /// Sandboxes that are left alone.
-    pub quarantine: Arc<Mutex<Quarantine>>,
-    /// What a reload changes.
-    pub live: Arc<std::sync::RwLock<Arc<Live>>>,
-    /// Why the last reload was refused, if it was.
-    pub refused: Arc<Mutex<Option<String>>>,
-    /// What does not change.
-    pub fixed: Arc<Fixed>,
-}
-
-/// Reads the configuration again and puts it to work; returns the keys whose new values wait for a
-/// restart. The error names the key.
-pub type Reload =
-    Box<dyn Fn(Service) -> BoxFuture<'static, Result<Vec<&'static str>, String>> + Send + Sync>;
-
-/// What stays as it was at the start.
-pub struct Fixed {
-    /// The node's name.
-    pub node: String,
-    /// The runtime's socket.
-    pub endpoint: String,
-    /// Reads the configuration again.
-    pub reload: Reload,
-    /// When the service started.
-    pub started: Instant,
-    /// Bounds lines about who may not act.
-    pub refusals: LineLimit,
-    /// Bounds what renders the whole node.
-    pub heavy: Arc<Semaphore>,
-    /// Bounds how many requests of a kind are answered at a time.
-    pub budgets: Budgets,
-    /// Plans that are being sent.
-    pub plans: Plans,
-    /// Bounds scrapes.
-    pub scrapes: Arc<Semaphore>,
-}
-
-impl Fixed {
-    /// Returns the bound on what renders the whole node.
-    pub fn heavy() -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(HEAVY_MAX))
-    }
-
-    /// Returns the bound on scrapes.
-    pub fn scrapes() -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(SCRAPES_MAX))
-    }
-}
 
 /// An answer that says what is wrong: `{"error": "..."}`.
 #[derive(Debug)]
@@ -299,7 +206,7 @@ async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response
         .await
         .ok()
         .and_then(Result::ok);
-    let permit = Arc::clone(&service.fixed.scrapes).acquire_owned();
+    let permit = Arc::clone(service.fixed.budgets.pages()).acquire_owned();
     let page = match tokio::time::timeout_at(deadline, permit).await {
         Ok(Ok(permit)) => render(&service, look, format, Some(permit)).await,
         // Too many scrapes at once: the node's part is left out, as when there is no look.
@@ -338,123 +245,6 @@ async fn render(
         tracing::error!(%error, "the metrics page could not be rendered; this is a bug in crisweep");
         String::new()
     })
-}
-
-impl Service {
-    /// Plans what a pass would do, on a look that is at hand; one plan for all who ask at the same time.
-    pub(crate) fn plan(
-        &self,
-        look: &Arc<Look>,
-        targets: &BTreeSet<Target>,
-    ) -> Result<Arc<Plan>, NoSnapshot> {
-        let policy = self.worker.rules().policy;
-        self.fixed.plans.shared(look, &policy, targets, || {
-            let snapshot = self.snapshot(look)?;
-            let mut plan = gc::plan(&snapshot, &policy, targets);
-            plan.tell_details(&snapshot, &policy);
-            let quarantine = self.lock_quarantine();
-            plan.tell_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
-            Ok(plan)
-        })
-    }
-
-    /// Counts what a pass over all targets would do, on a look that is at hand.
-    pub(crate) fn summary(&self, look: &Look) -> Result<BTreeMap<Target, Summary>, NoSnapshot> {
-        let policy = self.worker.rules().policy;
-        let snapshot = self.snapshot(look)?;
-        Ok(gc::plan::summarize(&snapshot, &policy, &Targets::all().0))
-    }
-
-    /// Returns what planning may know of a look.
-    pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
-        look.snapshot(self.lock_quarantine().next_tries(look.taken_at))
-    }
-
-    /// Reads the configuration again and puts it to work.
-    ///
-    /// # Errors
-    /// What the configuration refuses; the old one stays.
-    pub async fn reload(&self) -> Result<Vec<&'static str>, String> {
-        let result = (self.fixed.reload)(self.clone()).await;
-        let refused = result.as_ref().err().cloned();
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
-        match &result {
-            Ok(needs_restart) if needs_restart.is_empty() => {
-                tracing::info!("configuration reloaded");
-            }
-            Ok(needs_restart) => {
-                let keys = needs_restart.join(", ");
-                tracing::warn!(needs_restart = keys, "configuration reloaded");
-            }
-            Err(error) => {
-                self.metrics.reload_failed();
-                tracing::error!(
-                    error,
-                    "the configuration was not reloaded; the old one stays"
-                );
-            }
-        }
-        result
-    }
-
-    /// Replaces what a reload changes.
-    pub fn set_live(&self, live: Live) {
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
-    }
-
-    /// Returns what a reload changes.
-    pub fn live(&self) -> Arc<Live> {
-        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Returns the shared look, as a handler needs it; never hangs with the runtime.
-    async fn look(&self) -> Result<Arc<Look>, Problem> {
-        let look = self.observer.shared(self.live().max_age);
-        match tokio::time::timeout(LOOK_PATIENCE, look).await {
-            Ok(Ok(look)) => Ok(look),
-            Ok(Err(error)) => Err(Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                error.to_string(),
-            )),
-            Err(_elapsed) => Err(Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!(
-                    "no look at the node within {LOOK_PATIENCE:?}: the runtime is slow or hangs"
-                ),
-            )),
-        }
-    }
-
-    /// Runs what plans for or renders the whole node, off the request threads and a few at a time.
-    async fn heavy<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Self) -> T + Send + 'static,
-    ) -> Result<T, Problem> {
-        let service = self.clone();
-        bounded(&self.fixed.heavy, move || {
-            let result = work(&service);
-            memory::give_back();
-            result
-        })
-        .await
-        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error))
-    }
-}
-
-/// Runs work off the request threads within a bound. The permit goes with the work, which runs on
-/// when whoever asked for it has hung up.
-async fn bounded<T: Send + 'static>(
-    bound: &Arc<Semaphore>,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
-    let permit = Arc::clone(bound).acquire_owned().await;
-    let permit = permit.map_err(|error| error.to_string())?;
-    let work = move || {
-        let _until_done = permit;
-        work()
-    };
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| error.to_string())
 }
 
 /// Reads a body within its bounds.
@@ -509,28 +299,5 @@ mod tests {
     fn a_service_that_hangs_is_not_healthy() {
         assert_eq!(health(false).status(), StatusCode::OK);
         assert_eq!(health(true).status(), StatusCode::SERVICE_UNAVAILABLE);
-    }
-
-    #[tokio::test]
-    async fn work_keeps_its_place_when_whoever_asked_hangs_up() {
-        let bound = Fixed::heavy();
-        let (begun, has_begun) = tokio::sync::oneshot::channel();
-        let (end, may_end) = std::sync::mpsc::channel::<()>();
-        let asking = tokio::spawn({
-            let bound = Arc::clone(&bound);
-            let work = move || {
-                let _ = begun.send(());
-                may_end.recv()
-            };
-            async move { bounded(&bound, work).await }
-        });
-        has_begun.await.unwrap();
-        asking.abort();
-        assert!(asking.await.is_err_and(|error| error.is_cancelled()));
-        assert_eq!(bound.available_permits(), HEAVY_MAX - 1);
-        end.send(()).unwrap();
-        let free = u32::try_from(HEAVY_MAX).unwrap();
-        let all = tokio::time::timeout(Duration::from_secs(10), bound.acquire_many(free));
-        assert!(all.await.is_ok());
     }
 }

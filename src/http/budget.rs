@@ -1,5 +1,6 @@
-//! How many requests of a kind are answered at a time. Each holds its place until its answer is sent, so that neither
-//! slow readers nor those who wait keep the others out; beyond it is 503. Probes and scrapes have places of their own.
+//! How many requests of a kind are answered at a time, and of those that show the whole node how many answers are made
+//! at a time. Each request holds its place until its answer is sent, so that neither slow readers nor those who wait
+//! keep the others out; beyond it is 503. Probes and scrapes have places of their own.
 
 use std::sync::Arc;
 
@@ -13,10 +14,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::seats::Seat;
 use super::{BODY_MAX_BYTES, Problem, Service};
 
-/// What whoever is refused is told to wait.
+/// How long a refused client is told to wait.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
 /// All bodies together, as long as they say that they are.
 const BODIES_MAX_BYTES: usize = 32 * BODY_MAX_BYTES;
+
+/// Plans and explanations that are made at a time: each clones the whole node. The others wait.
+const PLANS_MADE_MAX: usize = 2;
+/// Metrics pages that are made at a time, beside those: no scrape waits for a plan.
+const PAGES_MADE_MAX: usize = 1;
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +106,8 @@ fn busy(error: String) -> Response {
 pub struct Budgets {
     classes: Arc<[Arc<Semaphore>; 6]>,
     bodies: Arc<Semaphore>,
+    plans: Arc<Semaphore>,
+    pages: Arc<Semaphore>,
 }
 
 impl Default for Budgets {
@@ -107,6 +115,8 @@ impl Default for Budgets {
         Self {
             classes: Arc::new(Class::ALL.map(|class| Arc::new(Semaphore::new(class.most())))),
             bodies: Arc::new(Semaphore::new(BODIES_MAX_BYTES)),
+            plans: Arc::new(Semaphore::new(PLANS_MADE_MAX)),
+            pages: Arc::new(Semaphore::new(PAGES_MADE_MAX)),
         }
     }
 }
@@ -117,6 +127,16 @@ impl Budgets {
         let of_class = Class::ALL.iter().zip(self.classes.iter());
         let (_, places) = of_class.into_iter().find(|(each, _)| **each == class)?;
         Arc::clone(places).try_acquire_owned().ok()
+    }
+
+    /// Returns the bound on plans and explanations that are made at a time.
+    pub(super) fn plans(&self) -> &Arc<Semaphore> {
+        &self.plans
+    }
+
+    /// Returns the bound on metrics pages that are made at a time.
+    pub(super) fn pages(&self) -> &Arc<Semaphore> {
+        &self.pages
     }
 
     /// Takes room for a body of at most so many bytes, if there is any.

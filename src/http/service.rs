@@ -1,0 +1,235 @@
+//! What a request handler works with: the worker, the observer, and what the configuration says now.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::{Budgets, Plans, Problem};
+use crate::alert::Route;
+use crate::gc::{self, Plan, Summary, Target, Targets};
+use crate::memory;
+use crate::metrics::Metrics;
+use crate::model::{PodSandboxId, Snapshot};
+use crate::observe::{Look, NoSnapshot, Observer};
+use crate::quarantine::Quarantine;
+use crate::telemetry::LineLimit;
+use crate::thresholds::Marks;
+use crate::worker::Worker;
+
+/// How long a request waits for a look at the node.
+const LOOK_PATIENCE: Duration = Duration::from_secs(8);
+
+/// What can change while the service runs (`POST /-/reload`).
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// Alert routes; empty: by the label `crisweep`.
+    pub routes: Arc<[Route]>,
+    /// The mode's name.
+    pub mode: &'static str,
+    /// What the configuration says of where pod knowledge comes from.
+    pub pod_source: &'static str,
+    /// Host names that a request may be addressed to, besides addresses, `localhost` and the node.
+    pub trusted_hosts: Vec<String>,
+    /// How old a shared look may be.
+    pub max_age: Duration,
+    /// Where the marks of `thresholds` are.
+    pub marks: Marks,
+    /// The configuration's fingerprint.
+    pub hash: String,
+    /// When it was read.
+    pub loaded_at: Timestamp,
+    /// Keys whose new values wait for a restart.
+    pub needs_restart: Vec<&'static str>,
+}
+
+/// What a request handler works with.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Queues and runs passes.
+    pub worker: Worker,
+    /// Looks at the node.
+    pub observer: Observer,
+    /// Own counters.
+    pub metrics: Metrics,
+    /// Sandboxes that are left alone.
+    pub quarantine: Arc<Mutex<Quarantine>>,
+    /// What a reload changes.
+    pub live: Arc<std::sync::RwLock<Arc<Live>>>,
+    /// Why the last reload was refused, if it was.
+    pub refused: Arc<Mutex<Option<String>>>,
+    /// What does not change.
+    pub fixed: Arc<Fixed>,
+}
+
+/// Reads the configuration again and puts it to work; returns the keys whose new values wait for a
+/// restart. The error names the key.
+pub type Reload =
+    Box<dyn Fn(Service) -> BoxFuture<'static, Result<Vec<&'static str>, String>> + Send + Sync>;
+
+/// What stays as it was at the start.
+pub struct Fixed {
+    /// The node's name.
+    pub node: String,
+    /// The runtime's socket.
+    pub endpoint: String,
+    /// Reads the configuration again.
+    pub reload: Reload,
+    /// When the service started.
+    pub started: Instant,
+    /// Bounds lines about who may not act.
+    pub refusals: LineLimit,
+    /// Bounds how many requests of a kind are answered at a time, and how many of their answers are made.
+    pub budgets: Budgets,
+    /// Plans that are being sent.
+    pub plans: Plans,
+}
+
+impl Service {
+    /// Plans what a pass would do, on a look that is at hand; one plan for all who ask at the same time.
+    pub(crate) fn plan(
+        &self,
+        look: &Arc<Look>,
+        targets: &BTreeSet<Target>,
+    ) -> Result<Arc<Plan>, NoSnapshot> {
+        let policy = self.worker.rules().policy;
+        self.fixed.plans.shared(look, &policy, targets, || {
+            let snapshot = self.snapshot(look)?;
+            let mut plan = gc::plan(&snapshot, &policy, targets);
+            plan.tell_details(&snapshot, &policy);
+            let quarantine = self.lock_quarantine();
+            plan.tell_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
+            Ok(plan)
+        })
+    }
+
+    /// Counts what a pass over all targets would do, on a look that is at hand.
+    pub(crate) fn summary(&self, look: &Look) -> Result<BTreeMap<Target, Summary>, NoSnapshot> {
+        let policy = self.worker.rules().policy;
+        let snapshot = self.snapshot(look)?;
+        Ok(gc::plan::summarize(&snapshot, &policy, &Targets::all().0))
+    }
+
+    /// Returns what planning may know of a look.
+    pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
+        look.snapshot(self.lock_quarantine().next_tries(look.taken_at))
+    }
+
+    /// Reads the configuration again and puts it to work.
+    ///
+    /// # Errors
+    /// What the configuration refuses; the old one stays.
+    pub async fn reload(&self) -> Result<Vec<&'static str>, String> {
+        let result = (self.fixed.reload)(self.clone()).await;
+        let refused = result.as_ref().err().cloned();
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        match &result {
+            Ok(needs_restart) if needs_restart.is_empty() => {
+                tracing::info!("configuration reloaded");
+            }
+            Ok(needs_restart) => {
+                let keys = needs_restart.join(", ");
+                tracing::warn!(needs_restart = keys, "configuration reloaded");
+            }
+            Err(error) => {
+                self.metrics.reload_failed();
+                tracing::error!(
+                    error,
+                    "the configuration was not reloaded; the old one stays"
+                );
+            }
+        }
+        result
+    }
+
+    /// Replaces what a reload changes.
+    pub fn set_live(&self, live: Live) {
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+    }
+
+    /// Returns what a reload changes.
+    pub fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the shared look, as a handler needs it; never hangs with the runtime.
+    pub(super) async fn look(&self) -> Result<Arc<Look>, Problem> {
+        let look = self.observer.shared(self.live().max_age);
+        match tokio::time::timeout(LOOK_PATIENCE, look).await {
+            Ok(Ok(look)) => Ok(look),
+            Ok(Err(error)) => Err(Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                error.to_string(),
+            )),
+            Err(_elapsed) => Err(Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!(
+                    "no look at the node within {LOOK_PATIENCE:?}: the runtime is slow or hangs"
+                ),
+            )),
+        }
+    }
+
+    /// Runs what plans for or renders the whole node, off the request threads and a few at a time.
+    pub(super) async fn heavy<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let service = self.clone();
+        bounded(self.fixed.budgets.plans(), move || {
+            let result = work(&service);
+            memory::give_back();
+            result
+        })
+        .await
+        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error))
+    }
+}
+
+/// Runs work off the request threads within a bound. The permit goes with the work, which runs on
+/// when the client that asked for it has hung up.
+async fn bounded<T: Send + 'static>(
+    bound: &Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let permit = Arc::clone(bound).acquire_owned().await;
+    let permit = permit.map_err(|error| error.to_string())?;
+    let work = move || {
+        let _until_done = permit;
+        work()
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn work_keeps_its_place_when_its_client_hangs_up() {
+        let bound = Arc::new(Semaphore::new(2));
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (end, may_end) = std::sync::mpsc::channel::<()>();
+        let asking = tokio::spawn({
+            let bound = Arc::clone(&bound);
+            let work = move || {
+                let _ = begun.send(());
+                may_end.recv()
+            };
+            async move { bounded(&bound, work).await }
+        });
+        has_begun.await.unwrap();
+        asking.abort();
+        assert!(asking.await.is_err_and(|error| error.is_cancelled()));
+        assert_eq!(bound.available_permits(), 1);
+        end.send(()).unwrap();
+        let all = tokio::time::timeout(Duration::from_secs(10), bound.acquire_many(2));
+        assert!(all.await.is_ok());
+    }
+}
