@@ -5,6 +5,7 @@
 
 mod images;
 mod logs;
+mod pods;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::containers::at_least;
+use super::knowledge::Knowledge;
 use super::{
     AgeFrom, KeepReason, Limit, Plan, PodKnowledge, Policy, RemoveReason, Subject, Target, Verdict,
 };
@@ -37,6 +39,8 @@ pub(super) struct Details<'a> {
     newest: BTreeMap<(&'a PodUid, &'a str), &'a Container>,
     newest_sandboxes: BTreeMap<&'a PodUid, &'a PodSandbox>,
     users: images::Users<'a>,
+    /// Why the pod source is not believed, if it is not.
+    source_doubt: Option<String>,
 }
 
 impl<'a> Details<'a> {
@@ -91,6 +95,7 @@ impl<'a> Details<'a> {
             newest,
             newest_sandboxes,
             users: images::Users::of(staying),
+            source_doubt: Knowledge::of(snapshot, policy).source_doubt(),
         }
     }
 
@@ -140,7 +145,7 @@ impl<'a> Details<'a> {
                     .to_owned()
             }
             Verdict::Keep(KeepReason::TooYoung) => {
-                container.map_or_else(String::new, |container| self.young_container(container))
+                container.map_or_else(String::new, |row| self.young_container(subject, row))
             }
             Verdict::Keep(KeepReason::Newest) => {
                 self.newest_of("container", subject, rules.max_dead)
@@ -197,7 +202,7 @@ impl<'a> Details<'a> {
                     rules.min_age,
                 )
             }
-            Verdict::Keep(KeepReason::TooYoung) => NOT_QUIET.to_owned(),
+            Verdict::Keep(KeepReason::TooYoung) => self.not_quiet(subject),
             Verdict::Keep(KeepReason::Newest) => self.newest_of("sandbox", subject, rules.max_dead),
             Verdict::Keep(KeepReason::WithinLimits) => self.within_limits(
                 "sandboxes",
@@ -227,7 +232,8 @@ impl<'a> Details<'a> {
             }
             KeepReason::Protected => self.protection(subject.pod.as_deref(), labels),
             KeepReason::Quarantined => {
-                "it failed to go and is left alone until its next try (quarantine)".to_owned()
+                "its removal failed; crisweep leaves it alone until the next try (quarantine)"
+                    .to_owned()
             }
             other => other.label().to_owned(),
         }
@@ -243,7 +249,7 @@ impl<'a> Details<'a> {
         (newest.id != container.id).then_some(newest)
     }
 
-    fn young_container(&self, container: &Container) -> String {
+    fn young_container(&self, subject: &Subject, container: &Container) -> String {
         let rules = &self.policy.containers;
         let (done, at) = match (rules.age_from, container.state, container.finished_at) {
             (AgeFrom::Finished, ContainerState::Exited, None) => {
@@ -255,7 +261,7 @@ impl<'a> Details<'a> {
             _ => ("created", container.created_at),
         };
         if self.is_old(at, rules.min_age) {
-            return NOT_QUIET.to_owned();
+            return self.not_quiet(subject);
         }
         self.young(done, at, "policy.containers.min_age", rules.min_age)
     }
@@ -332,29 +338,6 @@ impl<'a> Details<'a> {
             .to_owned()
     }
 
-    /// What is known of its pod.
-    fn pod_words(&self, subject: &Subject) -> String {
-        match (subject.pod_state, &self.snapshot.pods) {
-            (PodKnowledge::Active, _) => "its pod is active".to_owned(),
-            (PodKnowledge::Terminated, _) => "its pod finished".to_owned(),
-            (PodKnowledge::Assumed, _) => {
-                "its pod counts as finished (assume_finished_after)".to_owned()
-            }
-            (PodKnowledge::Deleted, _) => {
-                "its pod is deleted: a complete pod list does not have it".to_owned()
-            }
-            (PodKnowledge::Absent, _) => {
-                "its pod is absent from the pod list, but not for pods.settle yet".to_owned()
-            }
-            (PodKnowledge::Unknown, Pods::Unknown(why)) => {
-                format!("nothing is known of its pod: {why}")
-            }
-            (PodKnowledge::Unknown, Pods::Known(_)) => {
-                "nothing is known of its pod: the pod list is not proven to be complete".to_owned()
-            }
-        }
-    }
-
     fn is_old(&self, then: Timestamp, minimum: Duration) -> bool {
         at_least(self.snapshot.age(then), minimum)
     }
@@ -371,10 +354,6 @@ impl<'a> Details<'a> {
         format!("{}; {key} is {}", self.since(done, then), span(minimum))
     }
 }
-
-/// Old enough, and yet it must wait.
-const NOT_QUIET: &str = "its pod may have ended only just now, as far as crisweep has seen \
-                         (pods.settle, pods.quiet)";
 
 fn record(container: &Container) -> String {
     format!(

@@ -11,13 +11,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::containers::at_least;
 use super::{PodKnowledge, Policy};
 use crate::model::{
-    ConfigSource, ContainerState, Coverage, PodList, PodSandboxState, PodUid, Pods, PodsUnknown,
-    Snapshot,
+    ConfigSource, ContainerState, Coverage, PodList, PodSandbox, PodSandboxState, PodUid, Pods,
+    PodsUnknown, Snapshot,
 };
 
 /// For so long after the machine's start a list alone makes no pod deleted while no sandbox is ready yet:
 /// the kubelet is just beginning to bring its pods back.
-const AFTER_REBOOT: Duration = Duration::from_secs(15 * 60);
+pub(super) const AFTER_REBOOT: Duration = Duration::from_secs(15 * 60);
 
 /// What is known of each pod that the runtime has something of.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl<'a> Knowledge<'a> {
             settle: policy.pods.settle,
             // A pod that lives unseen could be the one that the source's list lacks.
             unproven: incomplete.is_some() || !snapshot.seen.is_all_that_lives(),
-            rebooted: snapshot.uptime < AFTER_REBOOT && !signs.values().any(|it| it.ready_sandbox),
+            rebooted: is_rebooted(snapshot),
         };
         let states = signs
             .iter()
@@ -143,6 +143,14 @@ impl<'a> Knowledge<'a> {
         };
         self.node.told(uid, &signs).unwrap_or(PodKnowledge::Unknown)
     }
+}
+
+/// Says whether the machine started a short while ago and no pod is up yet: the kubelet may not have all of its
+/// pods by then.
+pub(super) fn is_rebooted(snapshot: &Snapshot) -> bool {
+    let is_up =
+        |sandbox: &PodSandbox| sandbox.state == PodSandboxState::Ready && sandbox.pod.is_some();
+    snapshot.uptime < AFTER_REBOOT && !snapshot.sandboxes.iter().any(is_up)
 }
 
 /// Of a static pod's end a list of mirrors never tells: nothing is missing that could come.
