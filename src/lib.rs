@@ -18,7 +18,7 @@
 //! | [`metrics`] | gc, report | own counters |
 //! | [`state`] | gc, metrics, model, report | what outlives the process: journal, image ages, lock |
 //! | [`observe`] | aside, cri, logs, memory, pods, model, report, state | one look at the node, shared |
-//! | [`scrape`] | observe, cri, model, gc, report, metrics, thresholds | the metrics page |
+//! | [`scrape`] | observe, cri, escape, model, gc, report, metrics, telemetry, thresholds | the metrics page |
 //! | [`quarantine`] | model, report | sandboxes that failed |
 //! | [`record`] | escape, report | a pass as others see it |
 //! | [`pass`] | aside, gc, logs, model, observe, cri, metrics, quarantine, record, report, state | one pass |

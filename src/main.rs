@@ -12,6 +12,9 @@ use crisweep::{app, command, config, demo, escape, memory, state, telemetry};
 /// How long the state directory is asked who holds it.
 const HELD_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long the last lines of the log are waited for.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
 /// A refused configuration, like clap's wrong arguments.
 const EXIT_USAGE: u8 = 2;
 
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         }
     };
     let code = runtime.block_on(run(cli));
+    telemetry::flush(LAST_LINES);
     // A thread that hangs in the kernel must not keep the process.
     runtime.shutdown_background();
     code
@@ -116,5 +120,5 @@ fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
 
 /// Says on standard error what went wrong; the runtime's words may be in it.
 fn tell(error: &str) {
-    eprintln!("crisweep: {}", escape::lines(error));
+    telemetry::say(&format!("crisweep: {}", escape::lines(error)), LAST_LINES);
 }

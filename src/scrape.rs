@@ -28,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::model::Coverage;
 use crate::observe::{Look, Part};
 use crate::report::FailureClass;
+use crate::telemetry;
 use crate::thresholds::Marks;
 pub use format::{Format, timeout_from_header};
 use page::{Page, plain, sample, seconds};
@@ -78,6 +79,9 @@ fn encode(input: &Input<'_>, text: &mut String) -> fmt::Result {
     }
     plan::encode_quarantine(input.quarantined, &mut page);
     process::encode(&mut page);
+    let dropped = vec![sample([], telemetry::lines_dropped())];
+    let help = "Lines of the log that were dropped because standard error was not read in time";
+    page.counter(plain("crisweep_log_lines_dropped"), help, dropped);
     page.encode(text)?;
     input.metrics.encode(text)?;
     encode_eof(text)

@@ -1,6 +1,7 @@
 //! Logging set-up, errors as text, and a limit on lines that others can cause.
 
 mod line_limit;
+mod stderr;
 
 use std::error::Error as StdError;
 use std::ffi::OsStr;
@@ -21,6 +22,7 @@ use tracing_subscriber::reload::Handle;
 use crate::config::{Log, LogFormat};
 use crate::escape::{self, JsonWriter};
 pub use line_limit::LineLimit;
+pub use stderr::{flush, lines_dropped, say};
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +36,7 @@ pub enum Error {
         #[source]
         source: ParseError,
     },
-    /// Somebody else logs already.
+    /// Another part of the process set the log up before.
     #[error("logging is already set up")]
     Taken(#[source] tracing::subscriber::SetGlobalDefaultError),
 }
@@ -44,10 +46,9 @@ pub enum Error {
 /// # Errors
 /// If the level is no filter, or logging is set up already.
 pub fn init(log: &Log) -> Result<(), Error> {
-    let stderr = std::io::stderr;
     let no_color = std::env::var_os("NO_COLOR");
-    let colours = colours(stderr().is_terminal(), no_color.as_deref());
-    let (subscriber, set) = subscriber(log, stderr, colours)?;
+    let colours = colours(std::io::stderr().is_terminal(), no_color.as_deref());
+    let (subscriber, set) = subscriber(log, stderr::stderr(), colours)?;
     tracing::subscriber::set_global_default(subscriber).map_err(Error::Taken)?;
     // The subscriber was set once, so this is too.
     let _first = SET_LEVEL.set(set);

@@ -10,6 +10,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::escape;
+
 /// The metrics of one scrape, in the order in which they were added.
 #[derive(Debug, Default)]
 pub(super) struct Page {
@@ -74,6 +76,7 @@ impl Page {
 
     /// Adds an info metric; the library adds `_info` to its name.
     pub(super) fn info(&mut self, name: &str, help: &str, labels: Vec<(&'static str, String)>) {
+        let labels: Vec<_> = labels.into_iter().map(escaped).collect();
         self.registry.register(name, help, Info::new(labels));
     }
 
@@ -106,12 +109,18 @@ pub(super) fn sample<const N: usize>(
 ) -> Sample {
     let labels = labels
         .into_iter()
-        .map(|(name, value)| (name, value.to_owned()))
+        .map(|(name, value)| escaped((name, value.to_owned())))
         .collect();
     Sample {
         labels,
         value: value.into(),
     }
+}
+
+/// The runtime's words and the kernel's paths may hold anything. The library escapes quotes, backslashes and line
+/// feeds, and no other control character: a person who reads the page in a terminal would see what those do.
+fn escaped((name, value): (&'static str, String)) -> (&'static str, String) {
+    (name, escape::lines(&value).into_owned())
 }
 
 /// A figure. Whole numbers stay whole: no byte is lost in a float's rounding.
@@ -206,5 +215,32 @@ fn encode_value(kind: Kind, value: Value, encoder: &mut MetricEncoder<'_>) -> fm
         (Kind::Counter, Value::Float(value)) => {
             encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_from_outside_move_no_cursor_and_begin_no_line() {
+        let wild = "1.7\u{1b}[31m\n# EOF\r\u{9b}2J\u{202e}\u{2028}\"\\";
+        let mut page = Page::default();
+        page.info("cri", "The runtime", vec![("version", wild.to_owned())]);
+        let samples = vec![sample([("mountpoint", wild)], 1_u64)];
+        page.gauge(plain("cri_fs"), "Its file system", samples);
+        let mut text = String::new();
+        page.encode(&mut text).unwrap();
+        let tame = r#"1.7\\u{1b}[31m\n# EOF\\r\\u{9b}2J\\u{202e}\\u{2028}\"\\""#;
+        assert!(
+            text.contains(&format!("cri_info{{version=\"{tame}}} 1\n")),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("cri_fs{{mountpoint=\"{tame}}} 1\n")),
+            "{text}"
+        );
+        let acts = |c: char| c != '\n' && c.is_control();
+        assert!(!text.contains(acts), "{text:?}");
     }
 }

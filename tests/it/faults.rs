@@ -10,6 +10,7 @@ mod memory;
 mod occasions;
 mod restart;
 mod signals;
+mod stderr;
 
 use crisweep::cri::proto::ContainerState;
 use serde_json::Value;

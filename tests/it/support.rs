@@ -5,6 +5,7 @@ pub(crate) mod hung;
 pub(crate) mod kubelet;
 pub(crate) mod metrics;
 pub(crate) mod nodes;
+pub(crate) mod pipe;
 pub(crate) mod raw;
 pub(crate) mod rig;
 pub(crate) mod service;

@@ -10,6 +10,7 @@ use tokio::process::{Child, Command};
 
 use super::answer::Answer;
 use super::metrics::Page;
+use super::pipe::Pipe;
 use super::wait::{PATIENCE, until};
 
 /// How long any answer may take.
@@ -61,6 +62,36 @@ impl Service {
         Self::start_as(program(), config).await
     }
 
+    /// Starts it with its log in a pipe, which is read until it listens and no further.
+    pub(crate) async fn start_piped(config: &Path) -> (Self, Pipe) {
+        let mut pipe = Pipe::new();
+        let mut command = program();
+        command.arg("--config.file").arg(config);
+        command.stdout(Stdio::null()).stderr(pipe.writer());
+        let child = command.spawn().unwrap();
+        let listening = tokio::task::spawn_blocking(move || {
+            loop {
+                let line: Value = serde_json::from_str(&pipe.line()).unwrap_or_default();
+                if line["message"] == "listening" {
+                    return (line["address"].as_str().unwrap().to_owned(), pipe);
+                }
+            }
+        });
+        let (address, pipe) = tokio::time::timeout(PATIENCE, listening)
+            .await
+            .expect("the service listens")
+            .unwrap();
+        let log = config.with_extension("log");
+        let client = client();
+        let service = Self {
+            child,
+            log,
+            client,
+            address,
+        };
+        (service, pipe)
+    }
+
     /// The same on the demo's node, whose files go beside the configuration too.
     pub(crate) async fn demo(config: &Path) -> Self {
         let mut command = program();
@@ -87,18 +118,10 @@ impl Service {
             async move { Some(listening?["address"].as_str()?.to_owned()) }
         })
         .await;
-        // The client makes itself ready for TLS, though nothing here uses it; the second time fails.
-        let _done = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .timeout(ANSWER_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .build()
-            .unwrap();
         Self {
             child,
             log,
-            client,
+            client: client(),
             address,
         }
     }
@@ -235,6 +258,17 @@ impl Service {
         log.retain(|line| line["message"] == message);
         log
     }
+}
+
+fn client() -> reqwest::Client {
+    // The client makes itself ready for TLS, though nothing here uses it; the second time fails.
+    let _done = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+        .timeout(ANSWER_TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .build()
+        .unwrap()
 }
 
 fn text(log: &Path) -> String {
