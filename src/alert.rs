@@ -11,7 +11,7 @@ use crate::metrics::Metrics;
 use crate::report::{AlertInfo, AlertResult};
 
 /// A fingerprint or start may be this long: Alertmanager's have 16 and some 30 characters. They are
-/// remembered, so that what nobody bounds would grow with each call.
+/// remembered, so that what has no bound would grow with each call.
 pub const KEY_MAX_BYTES: usize = 128;
 /// Characters of an alert's name that are remembered and shown.
 const NAME_MAX_CHARS: usize = 200;

@@ -294,7 +294,7 @@ pub fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
         if !address.ip().is_loopback() {
             tracing::warn!(
                 %address,
-                "reading is open to whoever reaches this address; acting stays with loopback peers"
+                "any client that reaches this address may read; only loopback peers may act"
             );
         }
         listeners.push(listener);

@@ -1,5 +1,5 @@
 //! Runs what a disk may hold for ever on threads of its own: a hung file system costs a bounded number of
-//! threads and a bounded wait, and nobody else waits with it.
+//! threads and a bounded wait, and no other work waits with it.
 //!
 //! Never on the threads that plan and render pages (`spawn_blocking`): a few hung calls would take all of
 //! them. What the service reads from a disk while it runs goes through here; what it writes has one thread
@@ -69,7 +69,7 @@ impl Aside {
         let thread = thread.spawn(move || {
             let result = work();
             drop(permit);
-            // Nobody may be waiting any more.
+            // The asker may have given up.
             drop(answer.send(result));
         });
         thread.map_err(|_error| NoAnswer::Failed)?;
@@ -77,14 +77,14 @@ impl Aside {
         arrived.map_err(|_panicked| NoAnswer::Failed)
     }
 
-    /// Returns how many calls are under way that nobody waits for.
+    /// Returns how many calls are under way whose askers gave up.
     fn hanging(&self) -> usize {
         let under_way = self.calls_max - self.permits.available_permits();
         under_way.saturating_sub(self.waiting.load(Ordering::Acquire))
     }
 }
 
-/// Counts somebody who waits, for as long as it lives.
+/// Counts an asker that waits, for as long as it lives.
 struct Waiting(Arc<AtomicUsize>);
 
 impl Waiting {

@@ -46,13 +46,13 @@ pub struct Config {
     pub policy: Policy,
     /// Bounds of a pass.
     pub gc: Gc,
-    /// Back-off for sandboxes that will not go.
+    /// Back-off for sandboxes that could not be removed.
     pub quarantine: Quarantine,
     /// Where knowledge of the pods comes from.
     pub pods: Pods,
     /// Which alert asks for which targets; empty: the label `crisweep` says.
     pub alerts: Vec<AlertRoute>,
-    /// Marks at which passes come without anybody asking.
+    /// Marks at which crisweep starts passes by itself.
     pub thresholds: Thresholds,
     /// Alertmanagers that are asked for alerts.
     pub alertmanager: Alertmanager,
@@ -124,7 +124,7 @@ pub struct Gc {
     pub failure_ratio: Option<f64>,
 }
 
-/// `quarantine:` - back-off for sandboxes that will not go.
+/// `quarantine:` - back-off for sandboxes that could not be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantine {
     /// After the first failure; above 0.
@@ -193,7 +193,7 @@ pub struct AlertRoute {
     pub targets: BTreeSet<Target>,
 }
 
-/// `thresholds:` - marks at which passes come without anybody asking. `None` is off.
+/// `thresholds:` - marks at which crisweep starts passes by itself. `None` is off.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thresholds {
     /// Whether crossing one asks for a pass; metrics show them in any case.
@@ -433,7 +433,7 @@ fn yaml<'a>(entries: impl IntoIterator<Item = &'a (&'static str, Given)>) -> Str
     format!("{body}\n")
 }
 
-/// The process's environment, for [`Config::load`]. Names that are not UTF-8 are nobody's.
+/// The process's environment, for [`Config::load`]. Names that are not UTF-8 are no settings.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| {
         Some((

@@ -91,7 +91,7 @@ fn greet(mut address: SocketAddr) {
     let url = format!("http://{address}");
     println!(
         "A simulated node with {EXITED} exited containers and {NOT_READY} dead sandboxes, five of \
-         which will not go,\nunused images and the logs of pods that are gone.\nIn another terminal:\n\n\
+         which cannot be removed,\nunused images and the logs of pods that are gone.\nIn another terminal:\n\n\
          \x20 curl {url}/metrics                         what Prometheus sees\n\
          \x20 curl '{url}/api/v1/plan' | less            what a pass would remove, and why\n\
          \x20 curl -X POST '{url}/gc?dry_run=true&wait=60s'   a pass that only plans\n\

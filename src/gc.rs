@@ -59,7 +59,7 @@ pub enum Target {
     Sandboxes,
     /// Logs of what is gone.
     Logs,
-    /// Images that nobody uses.
+    /// Images that no container uses.
     Images,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A target's name that nobody knows.
+/// A name that no target has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown target \"{0}\"; targets are containers, sandboxes, logs, images, all")]
 pub struct UnknownTarget(pub String);
@@ -125,7 +125,7 @@ pub enum PodKnowledge {
     Active,
     /// The source says that it finished, and nothing of it lives here.
     Terminated,
-    /// Nobody answered for it, but it counts as finished under `assume_finished_after`.
+    /// No source answered for it, but it counts as finished under `assume_finished_after`.
     Assumed,
     /// Complete lists do not have it, for `pods.settle` now.
     Deleted,

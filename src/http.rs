@@ -1,6 +1,6 @@
 //! The HTTP side: router, limits, and the one place where statuses are chosen.
 //!
-//! Two scopes: *read* is open to whoever reaches the listen address; *act* is for loopback peers only. Neither is
+//! Two scopes: *read* is open to every client that reaches the listen address; *act* is for loopback peers only. Neither is
 //! for a browser's page from elsewhere (`guard`).
 
 mod alerts;

@@ -98,7 +98,7 @@ impl Error {
     pub fn class(&self) -> FailureClass {
         match self {
             Self::Os { errno, .. } => match *errno {
-                // Somebody writes to it while it is emptied.
+                // A process writes to it while it is emptied.
                 Errno::BUSY | Errno::NOTEMPTY | Errno::EXIST => FailureClass::Busy,
                 Errno::TIMEDOUT => FailureClass::Timeout,
                 _ => FailureClass::Other,
@@ -208,7 +208,7 @@ fn has_entries(dir: impl AsFd) -> bool {
     read.is_ok() && any
 }
 
-/// When it changed last; what nobody can tell lies in the future, and is young.
+/// When it changed last; an unknown time lies in the future, and is young.
 fn modified_at(stat: &Stat) -> Timestamp {
     let nanoseconds = i32::try_from(stat.st_mtime_nsec).unwrap_or(0);
     Timestamp::new(stat.st_mtime, nanoseconds).unwrap_or(Timestamp::MAX)

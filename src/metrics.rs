@@ -222,7 +222,7 @@ impl Metrics {
         if let Some(stamp) = series.last_pass.get(outcome) {
             stamp.set(finished_at);
         }
-        // Nobody knows when an interrupted pass ended: its end is the next start of the service.
+        // When an interrupted pass ended is not known: its end is the next start of the service.
         let known_end = outcome != Outcome::Interrupted;
         if let Some(started_at) = pass.started_at.filter(|_| known_end) {
             // The clock may have been set back in between.

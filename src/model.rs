@@ -268,7 +268,7 @@ pub struct Container {
     pub state: ContainerState,
     /// When it was created.
     pub created_at: Timestamp,
-    /// When it exited; `None` while it has not, or while nobody asked the runtime yet.
+    /// When it exited; `None` while it has not, or while the runtime has not been asked yet.
     pub finished_at: Option<Timestamp>,
     /// Its pod; `None` without the kubelet's labels (made by another tool).
     pub pod: Option<Arc<PodRef>>,

@@ -207,7 +207,7 @@ impl Observer {
             let look = {
                 let mut flight = self.flight();
                 match &flight.under_way {
-                    // Somebody was quicker, but began after this call too.
+                    // Another caller was quicker, but began after this call too.
                     Some(look) => look.clone(),
                     None => UnderWay {
                         freshness,
@@ -235,7 +235,7 @@ impl Observer {
         memory.pods.unsettled_for().max(absent)
     }
 
-    /// Starts a look in a task of its own: whoever asked may give up, the look goes on for the rest.
+    /// Starts a look in a task of its own: the caller may give up, the look goes on for the others.
     fn start(
         &self,
         flight: &mut Flight,

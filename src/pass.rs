@@ -170,7 +170,7 @@ struct Run<'a> {
     /// Removals that may still be started.
     budget: u64,
     losses: u32,
-    /// What would not go, by id. Images among them are not tried again in this pass.
+    /// What could not be removed, by id. Images among them are not tried again in this pass.
     stayed: BTreeSet<String>,
     /// The containers that went; their logs may follow them.
     gone: Gone,

@@ -324,7 +324,7 @@ impl PodSource {
         self.settle
     }
 
-    /// Takes another source; nobody's good answers count for another.
+    /// Takes another source; the good answers of one never count for another.
     fn choose(&mut self, source: Source, why: String) {
         self.peer = Peer::of(&source, &self.disk);
         self.origin = PodOrigin {
@@ -420,7 +420,7 @@ impl Peer {
         }
     }
 
-    /// Asks for the pods; `None` if there is nobody to ask.
+    /// Asks for the pods; `None` if there is no source.
     async fn ask(
         &mut self,
         disk: &Aside,

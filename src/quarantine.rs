@@ -67,7 +67,7 @@ impl Quarantine {
         failures
     }
 
-    /// Takes over what processes before this one wrote down. A failure of which nobody knows when it
+    /// Takes over what processes before this one wrote down. A failure of which it is not known when it
     /// was, or that was in the future, counts as one of now: later is safe, and never later than the
     /// longest wait.
     pub fn restore(&mut self, past: Vec<PastFailure>, back_off: BackOff, now: Timestamp) {
@@ -106,7 +106,7 @@ impl Quarantine {
         self.entries.retain(|id, _| exists(id));
     }
 
-    /// Returns when each may be tried again. After a clock was set back nobody waits longer than it
+    /// Returns when each may be tried again. After a clock was set back none waits longer than it
     /// was to.
     pub fn next_tries(&mut self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
         let entries = self.entries.iter_mut();

@@ -44,7 +44,7 @@ impl Cause {
         }
     }
 
-    /// Says whether nobody in person asks: then brakes bind it.
+    /// Says whether it comes from a program, not from a person: then brakes bind it.
     pub fn is_automatic(self) -> bool {
         match self {
             Self::Alert | Self::Poll | Self::Threshold => true,

@@ -114,7 +114,7 @@ impl Deref for Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        // The server ends by itself once its socket is gone; nobody can wait for it here.
+        // The server ends by itself once its socket is gone; this cannot wait for it.
         drop(self.handle.0.lifecycle().close(self.handle.socket()));
     }
 }

@@ -1,4 +1,4 @@
-//! Marks at which a pass comes without anybody asking (`thresholds`): for nodes that no Prometheus and
+//! Marks at which crisweep starts a pass by itself (`thresholds`): for nodes that no Prometheus and
 //! no Alertmanager reaches just now. Looks, compares, asks; the pass measures for itself.
 
 use std::collections::{BTreeMap, BTreeSet};

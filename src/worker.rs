@@ -259,7 +259,7 @@ impl Worker {
     }
 
     /// Cancels a pass: a waiting one is dropped, a running one tries nothing more. Returns it, or
-    /// `None` if nobody knows it.
+    /// `None` if it is not in the history.
     pub fn cancel(&self, id: &str) -> Option<Arc<Record>> {
         let mut state = self.state();
         let record = state.kept.find(id)?;
@@ -393,7 +393,7 @@ impl Worker {
         let now = clock();
         let journal = &self.inner.runner.journal;
         journal.ended(&ended(record.pass(), outcome, now));
-        // Whoever was told of the end shall not hear of an interruption after a crash.
+        // A client that was told of the end must not hear of an interruption after a crash.
         journal.settled(JOURNAL_PATIENCE).await;
         tell(&self.close(record, outcome, now), outcome, 0);
     }

@@ -15,7 +15,7 @@ pub(super) fn of(config: &Config) -> Source {
         PodSource::File(path) => Source::File(path.clone()),
         PodSource::KubeletSocket(path) => Source::KubeletSocket {
             paths: sockets(path.as_deref()),
-            // Who names the socket alone wants nobody else to be asked.
+            // An operator who names the socket alone wants no other source to be asked.
             api_server: None,
         },
         PodSource::Kubelet(given) => Source::Kubelet(kubelet(given, &config.node_name)),

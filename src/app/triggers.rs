@@ -28,7 +28,7 @@ pub(super) async fn run(
         };
         tokio::select! {
             changed = async { settings.wait_for(is_other).await.map(drop) } => {
-                // Whoever reloads is gone: the service goes down.
+                // The sender of reloads is gone: the service goes down.
                 if changed.is_err() {
                     shutdown.cancelled().await;
                 }

@@ -1,4 +1,4 @@
-//! What was written for a key, before anybody checked it.
+//! What was written for a key, before it is checked.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -126,7 +126,7 @@ fn source(r: &mut Reader, word: &str, keys: Keys, hints: &NodeHints) -> PodSourc
     }
 }
 
-/// A certificate that nobody vouches for is not believed, not even from this machine: whoever
+/// A certificate without a trusted signer is refused, also from this machine: a process that
 /// listens on the port would say which pods are deleted, and be shown the token.
 fn check_kubelet(r: &mut Reader, kubelet: &Kubelet) {
     let is_plain = kubelet.url.as_deref().is_some_and(is_plain);
@@ -148,7 +148,7 @@ fn api_server(keys: &Keys, hints: &NodeHints) -> Option<ApiServer> {
     let url = keys.api_url.clone().or_else(|| hints.api_url.clone())?;
     let of_account = |name: &str| PathBuf::from(SERVICE_ACCOUNT).join(name);
     if is_plain(&url) {
-        // The pod's own token is not shown on a line that anybody may read.
+        // The pod's own token is not shown on a line that any process may read.
         return Some(ApiServer {
             url,
             token_file: keys.api_token_file.clone(),

@@ -173,7 +173,7 @@ impl Reader {
         None
     }
 
-    /// Refuses whatever nobody asked for. Call it last.
+    /// Refuses the keys that were not read. Call it last.
     pub(super) fn refuse_unknown(&mut self) {
         let mut unknown = Vec::new();
         self.walk(&self.file, "", &mut unknown);

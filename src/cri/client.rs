@@ -258,7 +258,7 @@ impl Client {
             .collect())
     }
 
-    /// Lists a pod's containers, in whatever state. An answer with a row that names nobody is an error:
+    /// Lists a pod's containers, in whatever state. An answer with a row without an id is an error:
     /// it could be one of them.
     pub async fn containers_of_pod(&self, uid: &PodUid) -> Result<Vec<Container>, Error> {
         let label = (convert::POD_UID_LABEL.to_owned(), uid.to_string());
@@ -280,7 +280,7 @@ impl Client {
     }
 
     /// Says whether the runtime has a container or a sandbox of a pod, in whatever state. Answers with
-    /// rows that name nobody are an error: one could be the pod's.
+    /// rows without an id are an error: one could be the pod's.
     pub async fn has_anything_of_pod(&self, uid: &PodUid) -> Result<bool, Error> {
         if !self.containers_of_pod(uid).await?.is_empty() {
             return Ok(true);
@@ -361,7 +361,7 @@ impl Client {
     }
 
     /// Removes an image, unpacked for a runtime handler (empty: the default one), with **all its
-    /// tags, whoever uses it**. Gone is success; an empty name is refused here, since runtimes take an
+    /// tags, also while containers use it**. Gone is success; an empty name is refused here, since runtimes take an
     /// empty id for a prefix of all.
     pub async fn remove_image(&self, image: &str, handler: &str) -> Result<(), Error> {
         const METHOD: &str = "RemoveImage";

@@ -118,7 +118,7 @@ impl Row for proto::ContainerRow {
     type Model = Container;
 
     /// Without metadata a row stays, nameless and without a pod: it still holds its sandbox. So does one
-    /// without an id: it is nobody's if it has exited, and else counts as running.
+    /// without an id: it is ignored if it has exited, and else counts as running.
     fn into_model(self) -> Result<Container, Malformed> {
         let mut pod = if self.metadata.is_some() {
             container_pod(&self.labels)

@@ -39,7 +39,7 @@ pub const WELL_KNOWN: [&str; 10] = [
 const PLACES_HANGING_MAX: usize = 2;
 /// How long a place is looked at.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a socket that nobody named has for its answer to `Version`.
+/// How long a socket that was not configured has for its answer to `Version`.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const PROBE_MESSAGE_BYTES_MAX: usize = 64 << 10;
 

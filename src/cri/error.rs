@@ -268,7 +268,7 @@ impl Error {
     }
 }
 
-/// The deadline also travels with the request, and the library watches it on both ends: whoever is
+/// The deadline also travels with the request, and the library watches it on both ends: the side that is
 /// first, it is our deadline that passed.
 fn is_expired(status: &tonic::Status) -> bool {
     status.code() == Code::Cancelled && status.message() == "Timeout expired"

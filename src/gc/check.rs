@@ -199,7 +199,7 @@ fn container_rule(node: &Node<'_>, policy: &Policy, removal: &Removal) -> Option
     if !policy.protect.labels.is_empty()
         && (policy.protect.has_label(&container.labels) || sandbox_protects)
     {
-        return Some("bears a protected label, or nobody knows");
+        return Some("bears a protected label, or may bear one");
     }
     let records = node
         .by_pod

@@ -105,7 +105,7 @@ fn considered(
     };
     match age {
         Some(age) if at_least(age, rules.min_age) => Ok(()),
-        // Nobody knows when it exited: it may have been just now.
+        // When it exited is not known: it may have been just now.
         Some(_) | None => Err(KeepReason::TooYoung),
     }
 }
@@ -183,8 +183,8 @@ impl<'a> Shields<'a> {
         None
     }
 
-    /// The kubelet puts a pod's labels on its sandbox only. Without the sandbox's record nobody
-    /// knows them, so where labels protect, that container stays.
+    /// The kubelet puts a pod's labels on its sandbox only. Without the sandbox's record they
+    /// are not known, so where labels protect, that container stays.
     fn protects_labels(&self, container: &Container) -> bool {
         if self.protect.labels.is_empty() {
             return false;
@@ -245,7 +245,7 @@ impl<'a> Limits<'a> {
             Limit::AtMost(max_dead) if snapshot.seen.is_all() => {
                 over_cap(containers, groups, max_dead)
             }
-            // What nobody has seen cannot be counted, nor what of it belongs to deleted pods.
+            // What was not seen cannot be counted, nor what of it belongs to deleted pods.
             Limit::AtMost(_) | Limit::None => BTreeSet::new(),
         };
         let taken = over_cap.iter().filter_map(|&index| containers.get(index));

@@ -14,12 +14,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::containers::at_least;
 use super::knowledge::Knowledge;
-use super::{
-    AgeFrom, KeepReason, Limit, Plan, PodKnowledge, Policy, RemoveReason, Subject, Target, Verdict,
-};
+use super::{AgeFrom, KeepReason, Limit, Plan, Policy, RemoveReason, Subject, Target, Verdict};
 use crate::model::{
     Container, ContainerState, Coverage, Image, Images, PodRef, PodSandbox, PodSandboxId, PodUid,
-    Pods, Snapshot, short_span,
+    Snapshot, short_span,
 };
 
 /// The longest text. Names from outside can be long.

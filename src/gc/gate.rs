@@ -290,7 +290,7 @@ impl Gate {
         Some(ticket)
     }
 
-    /// Takes back what a resolved alert had asked for. Returns the waiting pass that nobody else
+    /// Takes back what a resolved alert had asked for. Returns the waiting pass that no other trigger
     /// wants, which is dropped.
     pub fn withdraw(&mut self, alert: &AlertKey) -> Option<Ticket> {
         let waits = self

@@ -65,7 +65,7 @@ struct Needs {
     /// Some names of used images are not known: any image may be one.
     users_unknown: bool,
     sandboxes_unknown: bool,
-    /// Nobody says which image sandboxes are made from: one that is called `pause` is taken for it.
+    /// It is not known which image sandboxes are made from: one that is called `pause` is taken for it.
     guess_sandboxes: bool,
 }
 
@@ -150,12 +150,12 @@ fn is_wanted(rules: &ImagePolicy, image: &Image) -> bool {
 
 fn is_young(snapshot: &Snapshot, store: &ImageStore, rules: &ImagePolicy, image: &Image) -> bool {
     let age = age_of(snapshot, store, image);
-    // Used after this look: a clock stepped, or somebody uses it now.
+    // Used after this look: a clock stepped, or a container uses it now.
     let used_later = age.last_used.is_some_and(|at| at > snapshot.taken_at);
     used_later || !at_least(snapshot.age(age.first_seen), rules.min_age)
 }
 
-/// One that nobody remembers is seen for the first time.
+/// One without a remembered age is seen for the first time.
 fn age_of(snapshot: &Snapshot, store: &ImageStore, image: &Image) -> ImageAge {
     let first_time = ImageAge {
         first_seen: snapshot.taken_at,

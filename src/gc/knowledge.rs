@@ -166,9 +166,9 @@ struct Signs {
     ready_sandbox: bool,
     /// Where its sandboxes say that the kubelet has it from.
     config_sources: BTreeSet<ConfigSource>,
-    /// Of its containers; one that nobody knows may be running.
+    /// Of its containers; one in state unknown may be running.
     states: BTreeSet<ContainerState>,
-    /// Exited at a time that nobody knows.
+    /// Exited at a time that is not known.
     unknown_exit: bool,
     last_exit: Option<Timestamp>,
     /// The latest creation of anything of it.

@@ -43,7 +43,7 @@ pub(super) fn judge<'a>(
         let verdict = link_verdict(&node, policy, link);
         each(LogObject::Link(link), if_enabled(policy, verdict));
     }
-    // While logs are switched off nobody takes note of whose could go.
+    // While logs are switched off it is not noted whose could go.
     if !policy.logs.enabled || snapshot.removed.is_empty() && gone.is_empty() {
         return;
     }
@@ -186,7 +186,7 @@ fn link_verdict(node: &Node<'_>, policy: &Policy, link: &LogLink) -> Verdict {
     }
 }
 
-/// The namespace is the second of the name's parts; where nobody can tell it, any protection counts.
+/// The namespace is the second of the name's parts; where it cannot be told, any protection counts.
 fn protects_link(policy: &Policy, name: &str) -> bool {
     let namespaces = &policy.protect.namespaces;
     let parts: Vec<&str> = name.split('_').collect();

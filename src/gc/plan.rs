@@ -223,7 +223,7 @@ impl Plan {
                 expected,
                 outdone_by: outdone_by.iter().map(|id| (*id).into()).collect(),
             }),
-            // Nothing goes of which nobody knows what it is; no verdict says so.
+            // Nothing goes whose kind is not known; no verdict says so.
             (Verdict::Remove(_), None) => {}
             (Verdict::Keep(reason), _) => self.kept.push(Kept {
                 subject,

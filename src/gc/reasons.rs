@@ -30,7 +30,7 @@ pub enum KeepReason {
     WithinLimits,
     /// It failed to go lately and is left alone until its next try.
     Quarantined,
-    /// A container, in whatever state, or somebody's volume uses the image.
+    /// A container, in whatever state, or a container's image volume uses the image.
     InUse,
     /// A container or sandbox did not tell which images it uses: it may be this one.
     UnknownUser,

@@ -1,7 +1,7 @@
 //! `POST /webhook/alertmanager`: alerts in, a pass asked for, an answer at once.
 //!
 //! Alertmanager repeats a 5xx within its flush and nothing else, so 5xx is for what a repetition can
-//! heal, 400 for what nobody understands, and everything else is 2xx.
+//! heal, 400 for what cannot be understood, and everything else is 2xx.
 
 use std::collections::{BTreeMap, BTreeSet};
 

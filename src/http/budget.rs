@@ -64,7 +64,7 @@ impl Class {
     }
 
     /// Returns how many are answered at a time. Together with the idle connections they stay well below 1,024 file
-    /// descriptors, which is what a process gets where nobody gave it more.
+    /// descriptors, which is a process's usual limit.
     fn most(self) -> usize {
         match self {
             Self::Plan => 4,

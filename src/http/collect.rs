@@ -251,7 +251,7 @@ fn flag(key: &str, value: &str) -> Result<bool, Problem> {
     }
 }
 
-/// Zero is refused: in the configuration it means no bound, and somebody who asks for a pass with
+/// Zero is refused: in the configuration it means no bound, and a person who asks for a pass with
 /// `max_removals=0` hardly means that.
 fn count(key: &str, value: &str) -> Result<u64, Problem> {
     value

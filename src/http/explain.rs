@@ -113,7 +113,7 @@ fn object(service: &Service, look: &Look, (subject, verdict, detail): Judged<'_>
     };
     let has_pod = match subject.target {
         Target::Containers | Target::Sandboxes => true,
-        // A link does not say whose it is, and an image is nobody's.
+        // A link does not say whose it is, and an image belongs to no pod.
         Target::Logs | Target::Images => subject.pod.is_some(),
     };
     let id = PodSandboxId::new(subject.id.as_str());
@@ -193,7 +193,7 @@ fn pod_text(state: PodKnowledge, look: &Look) -> String {
             format!("{source} says that the pod finished, and nothing of it lives here")
         }
         (PodKnowledge::Assumed, _) => format!(
-            "nobody answers for the pod ({source}), but it counts as finished under \
+            "no source answers for the pod ({source}), but it counts as finished under \
              assume_finished_after"
         ),
         (PodKnowledge::Deleted, _) => format!("a complete list of {source} does not have it"),

@@ -24,7 +24,7 @@ impl std::fmt::Debug for Fixed {
 }
 
 impl Fixed {
-    /// Returns the bound on lines about who may not act. Whoever reaches the port can be refused as often as
+    /// Returns the bound on lines about clients that may not act. Any client that reaches the port can be refused as often as
     /// it likes; the count is in the metrics.
     pub fn refusals() -> LineLimit {
         LineLimit::new(10, Duration::from_secs(60))
@@ -49,7 +49,7 @@ pub(super) async fn ask(
     }
 }
 
-/// Refuses whoever may not act.
+/// Refuses clients that may not act.
 pub(super) async fn act(
     State(service): State<Service>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -94,7 +94,7 @@ fn may_ask<B>(
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let host = host(headers, request.uri())?;
     // Prometheus and people may call the node as they like; who comes from here may be a browser that was
-    // told a name of somebody else's.
+    // told another host's name.
     if !reads || is_loopback(peer) {
         let host = host.ok_or("the request has no Host header")?;
         if !is_ours(host, names) {
@@ -130,7 +130,7 @@ fn host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<Option<&'a str>, &'s
     Ok(host.or(authority))
 }
 
-/// A repeated header is somebody's trick: no client of ours sends one.
+/// No honest client repeats this header.
 fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, &'static str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next().map(|value| value.to_str());

@@ -38,7 +38,7 @@ pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> H
     ))
 }
 
-/// The sandboxes that would not go, with the runtime's words, which may be anybody's.
+/// The sandboxes whose removal failed, with the runtime's words, which may come from outside.
 fn quarantine(service: &Service) -> String {
     let look = service.observer.latest();
     let classes = service.quarantined_by_class(look.as_deref());
@@ -66,7 +66,7 @@ fn quarantine(service: &Service) -> String {
         rows.push_str(&format!("<tr>{}</tr>\n", cells.concat()));
     }
     format!(
-        "<h2>Sandboxes that would not go</h2>\n\
+        "<h2>Sandboxes that could not be removed</h2>\n\
          <p>{}. They are left alone until their next try; at most {SHOWN_MAX} are listed, \
          <a href=\"/api/v1/plan?target=sandboxes\">the plan</a> has all.</p>\n\
          <table>\n<tr><th>Sandbox</th><th>Pod</th><th>Class</th><th>Failures</th><th>Next try</th>\

@@ -1,5 +1,5 @@
 //! Open connections: which are idle and since when, and what each of the others holds. When too many are idle the
-//! one that has been so for longest is closed, so that nobody locks others out by connecting.
+//! one that has been so for longest is closed, so that no client locks others out by connecting.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

@@ -30,7 +30,7 @@ const CONNECTIONS_MAX: usize = 850;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// A request's head may be this long.
 const HEAD_MAX_BYTES: usize = 32 << 10;
-/// Somebody who takes nothing of an answer for so long is gone: the answer is let go, which may be
+/// A client that takes nothing of an answer for so long is gone: the answer is let go, which may be
 /// the whole node as JSON, and the connection with it.
 const STALL_MAX: Duration = Duration::from_secs(30);
 /// How long the rest of a body is read after its answer (413): the kernel would tell the peer of a reset otherwise, and
@@ -49,7 +49,7 @@ const BACKLOG: u32 = 1_024;
 /// Listens on an address.
 ///
 /// # Errors
-/// If somebody else does, or it is not this machine's.
+/// If another process listens on it, or it is not this machine's.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -67,7 +67,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 pub struct Stop {
     /// Nothing new is accepted.
     pub shutdown: CancellationToken,
-    /// The last pass is over: whoever waits for it can be answered now.
+    /// The last pass is over: the requests that wait for it can be answered now.
     pub passes_over: CancellationToken,
 }
 
@@ -311,7 +311,7 @@ mod tests {
         let sending =
             tokio::spawn(async move { client.write_all(&[0; 1_000]).await.map(|()| client) });
         let seat = Seats::default().take();
-        // A body that nobody read.
+        // A body that was not read.
         drop(seat.request(Body::from("longer")));
         let mut server = Courteous::new(server, seat);
         server.shutdown().await.unwrap();

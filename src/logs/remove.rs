@@ -139,7 +139,7 @@ fn log_files(dir: &OwnedFd, file: &str, path: &Path, freed_bytes: &mut u64) -> R
     let mut removed = false;
     for name in names {
         match stat_of(dir, &name, path)? {
-            // A link is what cri-dockerd makes of a log; nobody makes a directory of one.
+            // A link is what cri-dockerd makes of a log; a directory is none of the kubelet's.
             Some(stat) if matches!(kind(&stat), FileType::RegularFile | FileType::Symlink) => {
                 unlink(dir, &name, AtFlags::empty(), path)?;
                 *freed_bytes += freed(&stat);

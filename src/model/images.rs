@@ -59,12 +59,12 @@ pub struct ImageAge {
     pub last_used: Option<Timestamp>,
 }
 
-/// Names of images that somebody needs, where all of them are known.
+/// Names of images that containers or sandboxes need, where all of them are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageNames {
     /// These, and no others.
     Known(BTreeSet<String>),
-    /// Somebody could not be asked; the text says who. Any image may be one of theirs.
+    /// A container or sandbox could not be asked; the text says which. It may need any image.
     Unknown(String),
 }
 

@@ -27,7 +27,7 @@ pub struct PodLogDir {
     /// When its own entries changed last.
     pub modified_at: Timestamp,
     /// Since when it is looked at as an orphan: nothing in the runtime and no pod of that UID.
-    /// `None`: it is none, or nobody knows.
+    /// `None`: it is none, or that is not known.
     pub orphan_since: Option<Timestamp>,
 }
 
@@ -45,14 +45,14 @@ pub enum LinkTarget {
 /// What the runtime says of the container that a dead link names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkedContainer {
-    /// Nobody asked: the link is not dead, its name has no full id, the runtime lists the container
+    /// The runtime was not asked: the link is not dead, its name has no full id, the runtime lists the container
     /// anyway, or the question failed.
     NotAsked,
     /// There is no such container.
     NotFound,
     /// It exited.
     Exited,
-    /// It is there, and has not exited or nobody knows.
+    /// It is there, and has not exited or its state is not known.
     Lives,
 }
 

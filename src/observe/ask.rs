@@ -169,7 +169,7 @@ where
         mut answered: impl FnMut(Id, T, Asked),
     ) -> Noted {
         let Ok((id, answer)) = ended else {
-            // A panic, which is a bug: nobody is left waiting for it.
+            // A panic, which is a bug: its call is not waited for.
             self.calls.abort_all();
             self.out.clear();
             return Noted::Failure;

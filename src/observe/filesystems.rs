@@ -9,7 +9,7 @@ use crate::aside::Aside;
 use crate::cri;
 use crate::model::{Filesystem, FilesystemUsage};
 
-/// statvfs on a dead network mount never returns; nobody waits longer than this.
+/// statvfs on a dead network mount never returns; a look waits no longer than this.
 const STATVFS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Calls statvfs below the host's root.

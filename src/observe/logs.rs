@@ -18,7 +18,7 @@ use crate::model::{
     PodSandbox, PodUid, Pods, Rows, Text, container_id_of, pod_uid_of,
 };
 
-/// How long a look waits for the roots; nobody waits longer for a dead disk.
+/// How long a look waits for the roots; no look waits longer for a dead disk.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a look asks about the containers of dead links. What is missing then stays, and the next
 /// look goes on where this one stopped.
@@ -96,7 +96,7 @@ impl Known {
         taken_at: Timestamp,
     ) {
         let (Ok(containers), Ok(sandboxes)) = lists else {
-            // Half a node tells nobody's end. What was known of orphans stays known.
+            // Half a node proves no pod's end. What was known of orphans stays known.
             return;
         };
         let of_containers = containers.rows.iter().filter_map(|it| it.pod.as_ref());

@@ -38,7 +38,7 @@ pub struct Look {
     pub store: Images,
     /// Its file systems.
     pub filesystems: Part<Filesystems>,
-    /// What lies below the log roots; nothing while nobody wants to know.
+    /// What lies below the log roots; nothing while logs are off.
     pub logs: Logs,
     /// What the pod source says.
     pub pods: Pods,

@@ -1,4 +1,4 @@
-//! How heavy the runtime's lists are, and how heavy they may get before nobody can read them.
+//! How heavy the runtime's lists are, and how heavy they may get before no client can read them.
 
 use super::{Look, Part};
 use crate::cri::{self, Listed};

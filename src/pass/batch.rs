@@ -54,7 +54,7 @@ struct Started {
 /// Whether a removal in flight waits for something else than the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    /// Not that anybody knows: it counts.
+    /// Its end is not known: it counts.
     No,
     /// It seems so: it counts no longer.
     Likely,

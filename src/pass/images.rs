@@ -124,7 +124,7 @@ impl Run<'_> {
         false
     }
 
-    /// Takes the images out of a plan's sight that would not go in this pass, so that a further round
+    /// Takes the images out of a plan's sight that could not be removed in this pass, so that a further round
     /// goes on with others, as the kubelet's walk does after a failure. All records of such an id: what
     /// kept one of them keeps the others.
     pub(super) fn pass_over_what_stayed(&self, snapshot: &mut Snapshot) {

@@ -154,7 +154,7 @@ impl Pace {
     )]
     fn places(&self) -> usize {
         let total = self.waited + self.worked;
-        // With a ceiling of one somebody wants them one by one.
+        // With a ceiling of one the operator wants them one by one.
         if self.ceiling == 1 || self.holds_back() || total <= 0.0 {
             return self.limit;
         }

@@ -1,4 +1,4 @@
-//! How much of the time somebody waits for the disk, as the kernel tells.
+//! How much of the time any task waits for the disk, as the kernel tells.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub(super) const PRESSURE_EVERY: Duration = Duration::from_secs(1);
 /// How long a pass waits for it: procfs answers from memory, but what is mounted there may be something else.
 const PRESSURE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How much of the time somebody waited for the disk.
+/// How much of the time any task waited for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
     /// Less than is allowed.
@@ -23,7 +23,7 @@ pub enum Pressure {
     Lasting,
 }
 
-/// Reads the share of time in which somebody waited for the disk (`/proc/pressure/io`, "some").
+/// Reads the share of time in which any task waited for the disk (`/proc/pressure/io`, "some").
 #[derive(Debug)]
 pub(super) struct Gauge {
     path: PathBuf,

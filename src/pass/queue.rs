@@ -27,7 +27,7 @@ pub(super) enum Ending {
     Went,
     /// It failed.
     Failed,
-    /// It stayed, or somebody else was first: that says nothing of the others.
+    /// It stayed, or another client was first: that says nothing of the others.
     Unclear,
 }
 

@@ -138,7 +138,7 @@ pub(super) enum Outcome {
         /// In its words.
         error: String,
     },
-    /// The runtime went away; nobody knows what became of it.
+    /// The runtime went away; what became of it is not known.
     Lost(String),
 }
 
@@ -169,7 +169,7 @@ pub(super) async fn remove(
         Target::Logs => hands.logs.remove(client, removal).await,
         Target::Images => match look {
             Some(look) => image::image(hands, look, removal).await,
-            None => return Outcome::Skipped("nobody knows what the plan rests on"),
+            None => return Outcome::Skipped("the record that the plan rests on is not known"),
         },
     };
     result.unwrap_or_else(|error| failure(&error))

@@ -26,7 +26,7 @@ pub(super) struct Tally {
     pub(super) share: Share,
     /// How each sandbox ended.
     pub(super) ended: Vec<(String, Ending)>,
-    /// Those that nobody knows the end of, because the runtime went away, and those that the end of the pass
+    /// Those whose end is not known, because the runtime went away, and those that the end of the pass
     /// came before.
     pub(super) lost: Vec<Removal>,
     /// The ids of those that stayed: they failed or were skipped.

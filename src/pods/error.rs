@@ -68,7 +68,7 @@ pub enum Error {
         /// What to do about it.
         advice: String,
     },
-    /// The socket is not there, or nobody listens.
+    /// The socket is not there, or no process listens.
     #[error("cannot connect to {}", path.display())]
     Connect {
         /// The socket.

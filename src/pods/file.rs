@@ -18,7 +18,7 @@ use crate::model::PodList;
 pub(super) const FILE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How much later than the look a file may say that it was written: a look takes its time. A later
-/// one was written before the clock was set back, so nobody knows how old it is.
+/// one was written before the clock was set back, so its age is not known.
 const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 
 /// A file as it was read before.

@@ -50,7 +50,7 @@ pub(super) enum Author {
     File,
 }
 
-/// Reads what somebody wrote into a file: the kubelet's shape, the API server's, or `kubectl`'s.
+/// Reads what a person or program wrote into a file: the kubelet's shape, the API server's, or `kubectl`'s.
 /// Mirror pods are mapped to the UID that the runtime knows.
 ///
 /// # Errors
@@ -172,7 +172,7 @@ impl<'a> Reading<'a> {
                 of_manifest
             }
             (Some(mirrored), _) => {
-                // Anybody can write an annotation: it may keep a static pod, and hide none.
+                // Any user can write an annotation: it may keep a static pod, and hide none.
                 self.claims
                     .extend(Some(mirrored).filter(PodUid::is_static_shaped));
                 ConfigSource::of_shape(&uid)

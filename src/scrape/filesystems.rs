@@ -16,7 +16,7 @@ struct Figure {
 const FIGURES: [Figure; 6] = [
     Figure {
         name: |fs| bytes(format!("{fs}_used")),
-        help: "bytes in use, whoever uses them",
+        help: "bytes in use, by images and everything else",
         read: |usage| Some(usage.used_bytes),
     },
     Figure {

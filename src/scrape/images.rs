@@ -6,7 +6,7 @@ use super::page::{Page, plain, sample};
 use crate::model::{Container, ContainerImage, Image, ImageMatcher, ImageNames, Images};
 
 /// Adds the images. Who uses them must be known whole (the containers, what these have mounted, what
-/// sandboxes are made from): else nobody can tell the used from the unused, and only the pinned ones
+/// sandboxes are made from): else the used cannot be told from the unused, and only the pinned ones
 /// are shown.
 pub(super) fn encode(
     images: &[Image],

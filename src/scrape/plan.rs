@@ -40,7 +40,7 @@ pub(super) fn encode_thresholds(crossed: &BTreeMap<Threshold, bool>, page: &mut 
     page.gauge(plain("crisweep_threshold_crossed"), help, samples.collect());
 }
 
-/// Adds the sandboxes that would not go, zeroes too.
+/// Adds the sandboxes that could not be removed, zeroes too.
 pub(super) fn encode_quarantine(quarantined: &BTreeMap<FailureClass, usize>, page: &mut Page) {
     let samples = FailureClass::ALL
         .map(|class| {

@@ -31,7 +31,7 @@ const CRASHING_PODS: usize = 8;
 const FINISHED_PODS: usize = 45;
 const DELETED_PODS: usize = 50;
 const LEAKED_SANDBOXES: usize = NOT_READY - FINISHED_PODS - DELETED_PODS;
-/// Sandboxes that will not go, and those that go slowly, among the deleted pods' and the leaked.
+/// Sandboxes that cannot be removed, and those that go slowly, among the deleted pods' and the leaked.
 const STUCK: usize = 5;
 const SLOW: usize = 10;
 
@@ -271,7 +271,7 @@ fn running_pod(number: usize, suffix: &str) -> PodSpec {
     if is_agent { pod.host_network() } else { pod }
 }
 
-/// A pod whose container crashes every few minutes while nobody collects the dead.
+/// A pod whose container crashes every few minutes while the dead are not collected.
 fn crashing_pod(number: usize, suffix: &str, crashes: usize) -> PodSpec {
     let name = pick(&SERVICES, number + 5);
     let image = image_of(name);
@@ -330,7 +330,7 @@ fn deleted_pod(number: usize, suffix: &str, containers: usize) -> PodSpec {
     }
 }
 
-/// A sandbox that nobody knows and that holds nothing; some of them will not go.
+/// A sandbox of a pod that no source knows, which holds nothing; some of them cannot be removed.
 fn leaked_pod(number: usize, suffix: &str) -> PodSpec {
     let pod = PodSpec::new(&format!("report-leaked-{suffix}"))
         .namespace("batch")

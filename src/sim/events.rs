@@ -51,7 +51,7 @@ impl Node {
         record.map(|c| c.row.pod_sandbox_id.clear()).is_some()
     }
 
-    /// Removes a container as someone else would: nobody is asked, nothing is recorded.
+    /// Removes a container as another client would: without a call, and nothing is recorded.
     pub fn vanish_container(&mut self, id: &str) -> bool {
         self.remove_container(id).is_some()
     }

@@ -294,7 +294,7 @@ impl Handle {
         self.0.change(|node| node.add_pod(spec, Timestamp::now()))
     }
 
-    /// Changes the node in one step, so that nobody sees half of it.
+    /// Changes the node in one step, so that no call sees half of it.
     pub fn change<T>(&self, change: impl FnOnce(&mut Node) -> T) -> T {
         self.0.change(change)
     }

@@ -124,7 +124,7 @@ pub enum Tried {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failures: Option<u32>,
     },
-    /// The runtime went away; nobody knows what became of it.
+    /// The runtime went away; what became of it is not known.
     Lost {
         /// How.
         why: String,

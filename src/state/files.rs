@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, OFlags};
 
-/// Damaged files that are kept for whoever wants to know.
+/// Damaged files that are kept, for a person to look at.
 const SET_ASIDE_MAX: usize = 2;
 /// Zeros written at a time.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -40,7 +40,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file only to read it, likewise. Somebody may be writing it.
+/// Opens a file only to read it, likewise. The service may be writing it.
 pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = OpenOptions::new()
@@ -105,7 +105,7 @@ fn set_aside(dir: &Path, name: &str) -> io::Result<()> {
     // With `state.dir: /var/log` it would be the system's journal.
     let is_dir = fs::symlink_metadata(dir.join(name))?.is_dir();
     if is_dir && fs::read_dir(dir.join(name))?.next().is_some() {
-        return Err(io::Error::other("somebody's directory has its name"));
+        return Err(io::Error::other("a directory has its name"));
     }
     let prefix = format!("{name}.damaged-");
     let number = |entry: fs::DirEntry| {

@@ -228,8 +228,8 @@ impl Track {
         let mut text = "the process ended in mid-pass".to_owned();
         if !self.open.is_empty() {
             text.push_str(&format!(
-                "; {} more removals were about to begin or under way, and nobody knows what became of \
-                 them",
+                "; {} more removals were about to begin or under way, and what became of them is not \
+                 known",
                 self.open.len()
             ));
         }

@@ -1,4 +1,4 @@
-//! Only one crisweep works on a node: whoever works holds a lock on a file in the state directory.
+//! Only one crisweep works on a node: it holds a lock on a file in the state directory.
 //! The kernel lets go of it when the process ends, however it ends.
 
 use std::fmt;
@@ -15,7 +15,7 @@ const NAME: &str = "lock";
 /// All that is ever in the file; written over in place, so that it needs room once.
 const LINE_BYTES: usize = 256;
 
-/// Somebody else works on this node.
+/// Another crisweep works on this node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another crisweep works on this node: {holder} holds {}", path.display())]
 pub struct Held {
@@ -101,7 +101,7 @@ impl fmt::Display for Holder {
 /// Why there is no lock.
 #[derive(Debug)]
 pub(super) enum NoLock {
-    /// Somebody has it.
+    /// Another process has it.
     Held(Held),
     /// There is no such file and none can be made.
     Io(io::Error),
@@ -152,7 +152,7 @@ impl Lock {
     }
 }
 
-/// Says whether somebody holds the lock of a state directory, without making or changing anything.
+/// Says whether a process holds the lock of a state directory, without making or changing anything.
 pub fn held(dir: &Path) -> Option<Held> {
     let path = dir.join(NAME);
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;

@@ -32,7 +32,7 @@ pub(super) struct Found {
 /// Why nothing is kept.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// Somebody else works here.
+    /// Another crisweep works here.
     Held(Held),
     /// What failed, and how.
     Io(String),
@@ -43,7 +43,7 @@ pub(super) enum Unusable {
 pub(super) struct Store {
     dir: PathBuf,
     journal_bytes: u64,
-    /// The runtime's socket, for whoever finds the lock held.
+    /// The runtime's socket, for the next one that finds the lock held.
     runtime: String,
     lock: Option<Lock>,
     ring: Option<Ring>,
@@ -238,8 +238,8 @@ fn renew(dir: &Path, bytes: u64, history: &History, set_aside: bool) -> io::Resu
     Ok(ring)
 }
 
-/// Reads which sandboxes failed to go, for somebody who only wants to know: without the lock, beside
-/// whoever writes, and writing nothing. A record that is being written just then is passed over.
+/// Reads which sandboxes failed to go, for a command that only shows them: without the lock, beside
+/// the service that writes, and writing nothing. A record that is being written just then is passed over.
 ///
 /// # Errors
 /// If there is no journal, or it cannot be read.

@@ -1,4 +1,4 @@
-//! The thread that writes. A disk that hangs holds nobody but this thread.
+//! The thread that writes. A disk that hangs holds this thread alone.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -128,7 +128,7 @@ impl Health {
     }
 }
 
-/// Opens the directory, says what was found, and writes until nobody can ask any more.
+/// Opens the directory, says what was found, and writes until every sender is gone.
 pub(super) fn run(
     mut store: Store,
     jobs: &Receiver<Job>,
@@ -137,7 +137,7 @@ pub(super) fn run(
 ) {
     let found = open(&mut store, health);
     let held = found.is_err();
-    // Who asked may have lost patience; then nobody hears of the passes before, until the next start.
+    // Who asked may have lost patience; then the passes before are told at the next start.
     if let Err(Err(held)) = opened.send(found) {
         tracing::error!(%held, "told too late to end: this crisweep works without lock and state");
         health.failed(Part::Journal, 1, held.to_string());

@@ -1,4 +1,4 @@
-//! A bound on lines that somebody outside can bring about at will. Never reads a clock.
+//! A bound on lines that clients can bring about at will. Never reads a clock.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -360,7 +360,7 @@ impl Memory {
                 .retain(|state| found.weigh(mean, |row| row.state() == *state) > limit);
             return;
         }
-        // What an incomplete list weighs nobody knows. It is worth a try each time that it has shrunk.
+        // What an incomplete list weighs is not known. It is worth a try each time that it has shrunk.
         if fits && weighs < self.tried {
             self.below = false;
             self.tight.clear();
@@ -389,7 +389,7 @@ impl Memory {
 }
 
 impl Told {
-    /// Returns what a row weighs on average that was in no list. While nobody knows all rows, all weigh
+    /// Returns what a row weighs on average that was in no list. While not all rows are known, all weigh
     /// together what the runtime told.
     fn mean<M>(&self, found: &Found<M>) -> u64 {
         let count = u64::try_from(found.count()).unwrap_or(u64::MAX).max(1);

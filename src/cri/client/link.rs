@@ -111,7 +111,7 @@ impl Link {
     }
 }
 
-/// Makes a request that tells the server its deadline, so that it does not work on for nobody.
+/// Makes a request that tells the server its deadline, so that it does not work on after the deadline.
 pub(super) fn request<T>(message: T, deadline: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(deadline.min(DEADLINE_MAX));

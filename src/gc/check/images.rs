@@ -17,7 +17,7 @@ pub(super) struct Index<'a> {
     by_id: BTreeMap<&'a str, Vec<&'a Image>>,
     /// The containers that name an image, by that name and by the digest in it.
     users: BTreeMap<&'a str, Vec<&'a str>>,
-    /// Containers whose image nobody knows.
+    /// Containers whose image is not known.
     nameless: Vec<&'a str>,
     any_pinned: bool,
 }
@@ -113,7 +113,7 @@ fn is_as_planned(image: &Image, removal: &Removal) -> bool {
     removal.subject.id == *image.key() && image.handler == *handler && is == *names
 }
 
-/// Nobody needs the image, or may need it.
+/// No container needs the image, or may need it.
 fn need_rule(
     node: &Node<'_>,
     policy: &Policy,
@@ -136,7 +136,7 @@ fn need_rule(
         return Some("may be the image of a container that names none");
     }
     match &store.volume_images {
-        ImageNames::Unknown(_) => return Some("may be somebody's volume"),
+        ImageNames::Unknown(_) => return Some("may be a container's image volume"),
         ImageNames::Known(names) if are_named(names, image) => return Some("is a volume"),
         ImageNames::Known(_) => {}
     }
@@ -228,7 +228,7 @@ pub(super) fn room_rule(node: &Node<'_>, policy: &Policy, removals: &[Removal]) 
         if !wants(node, policy, by_age, before) {
             violations.push(Violation {
                 id: removal.subject.id.to_string(),
-                rule: "nobody asks for its room",
+                rule: "no rule asks for its room",
             });
         }
         before += size;

@@ -102,7 +102,7 @@ impl Node<'_> {
         from_node || said.is_empty() && is_hash(uid)
     }
 
-    /// The source says finished, or nobody knows and the operator's lever covers it.
+    /// The source says finished, or no source answers and the operator's lever covers it.
     pub(super) fn is_finished(&self, uid: &PodUid, policy: &Policy) -> bool {
         let unseen = !self.snapshot.seen.is_all();
         if self.is_static(uid) || self.alive.contains(uid) || self.doubtful.contains(uid) || unseen

@@ -43,7 +43,7 @@ impl SeenAlerts {
         self.forget(&key);
         if self.by_key.len() >= SEEN_MAX {
             let over = self.over.first().map(|(_, key)| key);
-            // All of them waiting: forgetting one merges its duplicate anew, which harms nobody.
+            // All of them waiting: forgetting one merges its duplicate anew, which does no harm.
             let victim = over.or_else(|| self.by_key.keys().next());
             if let Some(victim) = victim.cloned() {
                 self.forget(&victim);

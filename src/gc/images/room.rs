@@ -20,7 +20,7 @@ pub(super) fn wanted(
     let (high, low) = (policy.high_threshold_percent, policy.low_threshold_percent);
     let bytes = Share::new(usage.capacity_bytes, usage.available_bytes);
     let inodes = Share::new(usage.inodes, usage.inodes_free);
-    // What an image holds in inodes nobody says: as many as all others for each byte.
+    // How many inodes an image holds is not told: as many as all others for each byte.
     let used_bytes = u128::from(usage.used_bytes);
     let freed_inodes = if used_bytes > 0 {
         freed.saturating_mul(inodes.used()).div_ceil(used_bytes)

@@ -1,5 +1,5 @@
 //! Removes one image, after looking for its users once more: `RemoveImage` checks nothing, and takes
-//! the image with all its names from under whoever uses it.
+//! the image with all its names from under the containers that use it.
 //!
 //! That costs two lists for each image. A removal itself costs the runtime time in proportion to what
 //! it stores, as a list does, and a plan's look may be a whole batch old.

@@ -1,4 +1,4 @@
-//! Whether a record that newer ones outdo is still outdone: somebody else may have removed those since
+//! Whether a record that newer ones outdo is still outdone: another client may have removed those since
 //! the look, and then it is the only one that the kubelet finds.
 
 use std::collections::BTreeMap;

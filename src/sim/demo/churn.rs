@@ -116,7 +116,7 @@ fn delete_job(node: &mut Node, roll: u64) {
     }
 }
 
-/// Leaves a dead sandbox that nobody knows, now and then one whose network is slow to go.
+/// Leaves a dead sandbox of a pod that no source knows, now and then one whose network is slow to go.
 fn leak(handle: &Handle, roll: u64) {
     let not_ready = handle.count_sandboxes(PodSandboxState::SandboxNotready);
     if not_ready >= SANDBOXES_MAX / 2 || handle.look(is_full) {

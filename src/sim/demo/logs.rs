@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::sim::ids::Ids;
 use crate::sim::{ContainerRecord, Handle};
 
-/// Directories of pods that nobody knows any more.
+/// Directories of pods that no source knows any more.
 pub(in crate::sim) const ORPHANS: usize = 12;
 /// Links to logs that are gone, of containers that are gone.
 pub(in crate::sim) const DEAD_LINKS: usize = 20;

@@ -1,4 +1,4 @@
-//! Records that are whole on the disk and say anything: another version's, or nobody's.
+//! Records that are whole on the disk and say anything: another version's, or random bytes.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
