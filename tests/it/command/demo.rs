@@ -66,6 +66,34 @@ async fn the_demo_has_something_to_collect_of_each_kind() {
     assert!(demo.exited().await.success());
 }
 
+/// The machine's own start, a minute ago, says nothing about the simulated node, whose pods are up.
+#[tokio::test]
+async fn the_demo_removes_what_deleted_pods_left_on_a_machine_that_has_just_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let uptime = dir.path().join("uptime");
+    fs::write(&uptime, "61.50 100.00\n").unwrap();
+    let mut command = tokio::process::Command::new("unshare");
+    command
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("TMPDIR", dir.path())
+        .kill_on_drop(true)
+        .args(["--mount", "sh", "-c"])
+        .arg(r#"mount --bind "$0" /proc/uptime && exec "$@""#)
+        .arg(&uptime)
+        .args([env!("CARGO_BIN_EXE_crisweep"), "demo"]);
+    let config = write(dir.path(), &config(dir.path(), &json!({})));
+    let mut demo = Service::start_as(command, &config).await;
+    until("deleted pods are known", || async {
+        let pass = demo.gc("target=containers").await;
+        let deleted = &pass["targets"]["containers"]["reasons"]["pod-deleted"];
+        (deleted.as_u64() > Some(0)).then_some(())
+    })
+    .await;
+    demo.signal(rustix::process::Signal::TERM);
+    assert!(demo.exited().await.success());
+}
+
 #[tokio::test]
 async fn the_demos_disk_loses_what_its_images_had() {
     let dir = tempfile::tempdir().unwrap();
