@@ -38,7 +38,7 @@ async fn after_a_good_pass_no_litter_alert_stands() {
             let mut alerts = alerts.iter();
             alerts.any(|alert| alert.state == "firing" && alert.labels["alertname"] == **name)
         };
-        if LITTER.iter().all(|name| fires(&name)) {
+        if LITTER.iter().all(fires) {
             Ok(())
         } else {
             Err(format!("{alerts:?}"))

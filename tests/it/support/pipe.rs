@@ -64,7 +64,7 @@ impl Pipe {
         let thread = std::thread::spawn({
             let text: Arc<Mutex<Vec<u8>>> = Arc::clone(&text);
             move || {
-                let mut part = [0; 1 << 16];
+                let mut part = vec![0; 1 << 16];
                 loop {
                     let read = reader.read(&mut part).unwrap_or(0);
                     if read == 0 {
