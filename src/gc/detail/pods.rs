@@ -193,6 +193,7 @@ mod tests {
         let outage = Outage {
             first_seen: ago(120),
             last_seen: now(),
+            fits_since: None,
         };
         let blind = Snapshot {
             outage: Some(outage),
