@@ -389,7 +389,7 @@ impl Series {
         registry.register("dry_runs", "Dry runs that ended", self.dry_runs);
         let duration = "How long passes took, without their time in the queue and without dry runs";
         registry.register_with_unit("pass_duration", duration, Unit::Seconds, self.pass_duration);
-        let last = "When a pass last ended so; absent until one has";
+        let last = "When a pass last ended with this outcome; absent until one has";
         registry.register_with_unit("last_pass_timestamp", last, Unit::Seconds, self.last_pass);
         registry.register("removals", "Objects that crisweep removed", self.removals);
         let failures = "Removals that failed";

@@ -15,7 +15,7 @@ pub struct Weight {
     /// What the unfiltered unary answer weighs, also when it is too heavy to be sent; `None`: the
     /// list failed for another reason.
     pub bytes: Option<u64>,
-    /// What it may weigh: the least of what the kubelet takes and the runtime sends.
+    /// Largest list that can be read: the lower of the kubelet's and the runtime's limit.
     pub limit_bytes: u64,
 }
 

@@ -95,7 +95,7 @@ pub(super) fn encode(look: Option<&Look>, runtime: Option<&Part<cri::Version>>, 
     });
     page.gauge(
         plain("crisweep_collector_success"),
-        "Whether this part of the look at the node could be read; what could not is absent here",
+        "Whether this part of the look at the node could be read; if not, its metrics are absent",
         success.collect(),
     );
     let duration = Collector::ALL
@@ -129,6 +129,6 @@ fn pod_source(look: &Look, state: SourceState, page: &mut Page) {
         ("source", source.to_owned()),
         ("state", state.label().to_owned()),
     ];
-    let help = "The source that was asked for the pods, and what came of it";
+    let help = "The source that was asked for the pods, and how far its answer is believed";
     page.info("crisweep_pod_source", help, labels);
 }

@@ -93,6 +93,6 @@ fn encode_kind(prefix: &str, what: &str, filesystems: &[Filesystem], page: &mut 
         .iter()
         .map(|(mount, fs)| sample([("mountpoint", mount)], fs.runtime_used_bytes))
         .collect();
-    let help = format!("{what}: bytes that the runtime says it uses for its own");
+    let help = format!("{what}: bytes that the runtime reports as its own use");
     page.gauge(bytes(format!("{prefix}_runtime_used")), &help, by_runtime);
 }

@@ -66,7 +66,7 @@ fn encode_lists(lists: &[List], page: &mut Page) {
     );
     page.gauge(
         bytes("cri_list_limit"),
-        "What the list may weigh: the least of what the kubelet takes and the runtime sends",
+        "Largest list that can be read: the lower of the kubelet's and the runtime's limit",
         lists
             .iter()
             .map(|list| list.sample(list.weight.limit_bytes))
@@ -84,12 +84,12 @@ fn encode_lists(lists: &[List], page: &mut Page) {
     });
     page.gauge(
         plain("cri_list_mode"),
-        "How the list was read: 1 for that mode, and no other is there",
+        "How the list was read: always 1, and only the mode that was used has a sample",
         modes.collect(),
     );
     page.gauge(
         plain("cri_list_malformed_rows"),
-        "Rows of the list that lack what must be there, contradict another, or are there twice",
+        "Rows of the list that lack a required field, contradict another row, or repeat one",
         read()
             .map(|(list, read)| list.sample(read.malformed))
             .collect(),

@@ -48,6 +48,6 @@ pub(super) fn encode_quarantine(quarantined: &BTreeMap<FailureClass, usize>, pag
             sample([("class", class.label())], count)
         })
         .into();
-    let help = "Sandboxes that failed to go and are left alone until their next try";
+    let help = "Sandboxes whose removal failed and that wait for their next try";
     page.gauge(plain("crisweep_quarantined_sandboxes"), help, samples);
 }

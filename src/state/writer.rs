@@ -139,7 +139,7 @@ pub(super) fn run(
     let held = found.is_err();
     // Who asked may have lost patience; then the passes before are told at the next start.
     if let Err(Err(held)) = opened.send(found) {
-        tracing::error!(%held, "told too late to end: this crisweep works without lock and state");
+        tracing::error!(%held, "another crisweep holds the lock, which the disk said too late: this one works on without lock and state");
         health.failed(Part::Journal, 1, held.to_string());
     }
     if held {
