@@ -140,6 +140,8 @@ pub struct Listed<T> {
     pub odd: usize,
     /// How much of the list `rows` is.
     pub coverage: Coverage,
+    /// There was no time to ask for everything that is known by name.
+    pub cut_short: bool,
     /// What the unfiltered unary answer weighs on the wire.
     pub response_bytes: u64,
     /// The smallest limit that the runtime refused a list for on this connection.

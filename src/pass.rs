@@ -18,6 +18,7 @@ mod queue;
 mod remove;
 mod rescue;
 mod room;
+mod rounds;
 mod stops;
 mod tally;
 mod tell;
@@ -35,7 +36,7 @@ use crate::cri;
 use crate::gc::gate::Options;
 use crate::gc::{Policy, Target};
 use crate::metrics::Metrics;
-use crate::model::{Coverage, PodSandboxId, PodUid};
+use crate::model::{Coverage, PodSandboxId, PodUid, Text};
 use crate::observe::{Freshness, Look, Observer};
 use crate::quarantine::{BackOff, Quarantine};
 use crate::record::Record;
@@ -46,7 +47,7 @@ pub use disk::DiskThreads;
 use end::End;
 pub use end::Ran;
 use pressure::Gauge;
-use queue::{Next, Queue};
+use queue::Queue;
 use remove::{Gone, Hands};
 use stops::Stops;
 use tally::Tally;
@@ -160,6 +161,8 @@ struct Run<'a> {
     /// The only pods that lose anything; `None`: any may.
     scope: Option<BTreeSet<PodUid>>,
     stops: Stops,
+    /// It makes the kubelet's lists fit, and ends that as soon as they do.
+    rescues: bool,
     /// How fresh an answer about the pods must be.
     pods: Freshness,
     executor: Executor,
@@ -172,6 +175,8 @@ struct Run<'a> {
     losses: u32,
     /// What could not be removed, by id. Images among them are not tried again in this pass.
     stayed: BTreeSet<String>,
+    /// What was due and not seen any more by a look that shows only a part.
+    lost_sight_of: BTreeSet<(Target, Text)>,
     /// The containers that went; their logs may follow them.
     gone: Gone,
     /// Something that the pass should have looked after could not be read or written.
@@ -203,6 +208,7 @@ impl<'a> Run<'a> {
             rules,
             policy: rules.policy.clone(),
             scope: None,
+            rescues: false,
             stops,
             pods: Freshness::pass_begins(),
             executor,
@@ -212,6 +218,7 @@ impl<'a> Run<'a> {
             budget: rules.max_removals.unwrap_or(u64::MAX),
             losses: 0,
             stayed: BTreeSet::new(),
+            lost_sight_of: BTreeSet::new(),
             gone,
             blind: false,
             ignorant: false,
@@ -256,10 +263,10 @@ impl<'a> Run<'a> {
             let joined_before = std::mem::replace(&mut joined, self.begin(target));
             // So that a pod's containers and its sandbox go in one pass, and so that who joined gets a
             // look that began after that.
-            if touched || joined > joined_before {
+            if touched || joined > joined_before || !self.executor.is_idle() {
                 look = self.look_again().await?;
             }
-            touched |= match target {
+            touched = match target {
                 Target::Images => self.clean_images(&mut look).await?,
                 Target::Containers | Target::Sandboxes | Target::Logs => {
                     self.clean(target, &mut look).await?
@@ -278,69 +285,6 @@ impl<'a> Run<'a> {
             joined = pass.merged_triggers;
         });
         joined
-    }
-
-    /// Cleans one target; says whether anything was tried.
-    async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<bool, End> {
-        let plan = self.plan(look, &[target].into())?;
-        self.tell_if_incomplete(look.seen());
-        self.tell_knowledge(look, &[target].into());
-        tell::plan(self.record, &plan, target);
-        if target == Target::Logs && !self.can_reach_logs(look, &plan) {
-            return Ok(false);
-        }
-        // What stays is told, and would only take room while the pass runs.
-        let removals = plan.into_removals();
-        let planned = removals.len();
-        let mut queue = Queue::new(removals, self.runner.known_failures());
-        loop {
-            if !queue.is_empty() {
-                self.bounds()?;
-                if self.is_stale(look) {
-                    *look = self.look_again().await?;
-                    self.still_due(look, target, &mut queue)?;
-                }
-            }
-            let mut ran = match queue.next(self.batch_size(usize::MAX)) {
-                Next::Batch(batch) => {
-                    let number = self.next_number(target);
-                    let until = self.next_batch_begins(target, &queue);
-                    let ran = self.batch(target, number, batch, look, until).await;
-                    tell::progress(self.record, target, number, planned);
-                    ran
-                }
-                Next::Wait if !self.executor.is_idle() => {
-                    self.not_stopped()?;
-                    self.wait().await
-                }
-                Next::Done if !self.executor.only_slow() => {
-                    self.not_stopped()?;
-                    self.wait().await
-                }
-                Next::Wait | Next::Done => break,
-            };
-            let mut followed = self.logs_follow(look).await;
-            ran.ended.append(&mut followed.ended);
-            ran.open.append(&mut followed.open);
-            self.conclude(target, &ran.ended, &mut queue);
-            let mut open = ran.open;
-            if self.breaks(target) {
-                break;
-            }
-            if !open.is_empty() {
-                // A slow one of another target that was lost is not for this queue.
-                open.retain(|removal| removal.subject.target == target);
-                // Not started because of a cancel, or lost with the runtime.
-                self.bounds()?;
-                queue.give_back(open);
-                *look = self.runtime_back().await?;
-                self.still_due(look, target, &mut queue)?;
-            }
-            if !queue.is_empty() && !self.rules.batch_pause.is_zero() {
-                self.rest(self.rules.batch_pause).await;
-            }
-        }
-        Ok(planned > 0)
     }
 
     /// Returns when the batch after this one begins. Sandboxes may wait for their network: there as soon as

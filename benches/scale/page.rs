@@ -84,6 +84,7 @@ fn listed<T>(rows: Rows<T>, response_bytes: usize) -> Listed<T> {
         mounted: BTreeMap::new(),
         odd: 0,
         coverage: Coverage::Whole,
+        cut_short: false,
         limit_bytes: None,
         response_bytes: response_bytes as u64,
         mode: ListMode::Unary,

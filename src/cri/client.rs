@@ -7,6 +7,7 @@ mod ladder;
 mod link;
 mod lists;
 mod pieces;
+mod removals;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 
 use self::link::{Link, request};
+use self::removals::gone_is_success;
 pub use self::settings::{LogRoots, Settings, below};
 use super::proto::image_service_client::ImageServiceClient;
 use super::proto::runtime_service_client::RuntimeServiceClient;
@@ -119,6 +121,7 @@ impl Client {
             mounted: BTreeMap::new(),
             odd: 0,
             coverage: Coverage::Whole,
+            cut_short: false,
             response_bytes: page.bytes,
             limit_bytes: None,
             mode,
@@ -149,6 +152,7 @@ impl Client {
         let (mut rpc, deadline) = self.question();
         let call = rpc.container_status(request(message, deadline));
         let Some(answer) = found(self.runtime().call(METHOD, deadline, call).await)? else {
+            self.forget_container(id);
             return Ok(None);
         };
         let status = answer
@@ -169,6 +173,7 @@ impl Client {
         let (mut rpc, deadline) = self.question();
         let call = rpc.pod_sandbox_status(request(message, deadline));
         let Some(answer) = found(self.runtime().call(METHOD, deadline, call).await)? else {
+            self.forget_sandbox(id);
             return Ok(None);
         };
         let status = answer
@@ -314,52 +319,6 @@ impl Client {
         Ok(page.rows)
     }
 
-    /// Stops a container, killing it after `grace`. Gone is success.
-    pub async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), Error> {
-        let message = proto::StopContainerRequest {
-            container_id: id.to_string(),
-            timeout: whole_seconds(grace),
-        };
-        let deadline = self.shared.settings.removal_timeout.saturating_add(grace);
-        let mut rpc = self.runtime_rpc();
-        let call = rpc.stop_container(request(message, deadline));
-        gone_is_success(self.runtime().call("StopContainer", deadline, call).await)
-    }
-
-    /// Removes a container: **kills it first if it runs**. Gone is success.
-    pub async fn remove_container(&self, id: &ContainerId) -> Result<(), Error> {
-        let message = proto::RemoveContainerRequest {
-            container_id: id.to_string(),
-        };
-        let (mut rpc, deadline) = self.removal();
-        let call = rpc.remove_container(request(message, deadline));
-        gone_is_success(self.runtime().call("RemoveContainer", deadline, call).await)
-    }
-
-    /// Stops a pod sandbox and what it holds. Gone is success.
-    pub async fn stop_pod_sandbox(&self, id: &PodSandboxId) -> Result<(), Error> {
-        let message = proto::StopPodSandboxRequest {
-            pod_sandbox_id: id.to_string(),
-        };
-        let (mut rpc, deadline) = self.removal();
-        let call = rpc.stop_pod_sandbox(request(message, deadline));
-        gone_is_success(self.runtime().call("StopPodSandbox", deadline, call).await)
-    }
-
-    /// Removes a pod sandbox: **kills and removes what it holds**. Gone is success.
-    pub async fn remove_pod_sandbox(&self, id: &PodSandboxId) -> Result<(), Error> {
-        let message = proto::RemovePodSandboxRequest {
-            pod_sandbox_id: id.to_string(),
-        };
-        let (mut rpc, deadline) = self.removal();
-        let call = rpc.remove_pod_sandbox(request(message, deadline));
-        gone_is_success(
-            self.runtime()
-                .call("RemovePodSandbox", deadline, call)
-                .await,
-        )
-    }
-
     /// Removes an image, unpacked for a runtime handler (empty: the default one), with **all its
     /// tags, also while containers use it**. Gone is success; an empty name is refused here, since runtimes take an
     /// empty id for a prefix of all.
@@ -424,24 +383,11 @@ fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// containerd 1.6 says `NOT_FOUND` where later ones say OK.
-fn gone_is_success<T>(answer: Result<T, Error>) -> Result<(), Error> {
-    found(answer).map(|_| ())
-}
-
 fn not_about(method: &'static str, id: &str) -> Error {
     Error::Malformed {
         method,
         what: format!("it is not about {id}"),
     }
-}
-
-/// Rounds up: a grace of half a second must not become none.
-fn whole_seconds(grace: Duration) -> i64 {
-    let seconds = grace
-        .as_secs()
-        .saturating_add(u64::from(grace.subsec_nanos() > 0));
-    i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
 /// Says of what a filter should have left whether a row in it could be any other's.

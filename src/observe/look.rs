@@ -129,6 +129,20 @@ impl Look {
         }
     }
 
+    /// Returns how many records of both lists it has.
+    pub fn rows(&self) -> u64 {
+        let containers = self.containers.as_ref().map_or(0, |list| list.rows.len());
+        let sandboxes = self.sandboxes.as_ref().map_or(0, |list| list.rows.len());
+        u64::try_from(containers + sandboxes).unwrap_or(u64::MAX)
+    }
+
+    /// Says whether a list lacks records that there was no time to ask for; the next look goes on there.
+    pub fn is_cut_short(&self) -> bool {
+        let containers = self.containers.as_ref().is_ok_and(|list| list.cut_short);
+        let sandboxes = self.sandboxes.as_ref().is_ok_and(|list| list.cut_short);
+        containers || sandboxes
+    }
+
     /// Says whether a list is missing because the runtime went away or is not ready yet.
     pub fn is_lost(&self) -> bool {
         let containers = self.containers.as_ref().err();

@@ -8,7 +8,12 @@ use jiff::Timestamp;
 
 use super::ask::{Asked, Asker, Terms};
 use crate::cri;
-use crate::model::{Container, ContainerId, ContainerState, ImageNames, PodSandbox, PodUid};
+use crate::model::{
+    Container, ContainerId, ContainerState, Coverage, ImageNames, PodSandbox, PodUid,
+};
+
+/// Statuses that are remembered while lists cannot be read whole; above that only those that a list shows.
+const KNOWN_MAX: usize = 1 << 16;
 
 /// What a container told.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +55,10 @@ impl Statuses {
     ) -> Filled {
         let rows: &mut [Container] = &mut containers.rows;
         let listed: BTreeSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
-        self.known.retain(|id, _| listed.contains(id));
-        self.volumes.retain(|id, _| listed.contains(id));
+        // What a part of the list does not show may be shown again.
+        let is_part = containers.coverage != Coverage::Whole && self.known.len() < KNOWN_MAX;
+        self.known.retain(|id, _| is_part || listed.contains(id));
+        self.volumes.retain(|id, _| is_part || listed.contains(id));
         self.note_told(rows, std::mem::take(&mut containers.mounted));
         self.asker.retain(|id| listed.contains(id));
         let gone = self.ask(client, rows, now, terms).await;

@@ -66,13 +66,14 @@ impl Run<'_> {
 
     /// Leaves waiting what both looks want.
     pub(super) fn still_due(
-        &self,
+        &mut self,
         look: &Look,
         target: Target,
         queue: &mut Queue,
     ) -> Result<(), End> {
         let before = queue.take();
-        let due = self.still_due_under(look, target, before.into(), &self.policy)?;
+        let policy = self.policy.clone();
+        let due = self.still_due_under(look, target, before.into(), &policy)?;
         queue.put(due.into());
         Ok(())
     }
@@ -80,7 +81,7 @@ impl Run<'_> {
     /// Returns what both looks want. What is gone by itself counts as gone; what shall stay after all
     /// counts as skipped, unless it was to go for a cap or for room, and that is met by now.
     pub(super) fn still_due_under(
-        &self,
+        &mut self,
         look: &Look,
         target: Target,
         due: VecDeque<Removal>,
@@ -96,12 +97,18 @@ impl Run<'_> {
             .collect();
         let due = gc::plan::still_due(due.into(), &fresh);
         let still: BTreeSet<&str> = due.iter().map(|r| r.subject.id.as_str()).collect();
+        let sees_all = look.seen().is_all();
+        let may_come_again = target != Target::Images;
         self.record.update(|pass| {
             let report = pass.targets.entry(target).or_default();
             for (id, reason) in before.iter().filter(|(id, _)| !still.contains(id.as_str())) {
                 match (reason, stays.get(id.as_str())) {
-                    // What an incomplete look lacks need not be gone.
-                    (_, None) if look.seen().is_all() => report.already_gone += 1,
+                    (_, None) if sees_all => report.already_gone += 1,
+                    // It need not be gone: a later round plans it again.
+                    (_, None) if may_come_again => {
+                        report.planned = report.planned.saturating_sub(1);
+                        self.lost_sight_of.insert((target, id.clone()));
+                    }
                     (RemoveReason::OverCap, Some(_))
                     | (RemoveReason::Space, Some(KeepReason::BelowThreshold)) => {
                         report.planned = report.planned.saturating_sub(1);

@@ -46,7 +46,7 @@ impl Run<'_> {
                 break;
             }
             let plan = self.plan_under(look, &[Target::Images].into(), &policy)?;
-            tell::further(self.record, &plan, Target::Images);
+            tell::further(self.record, &plan, Target::Images, "still above the mark");
             due = plan.into_removals().into();
         }
         if let Some(goal) = goal.filter(|_| makes_room) {

@@ -39,10 +39,10 @@ impl Run<'_> {
             "a list is over the kubelet's limit: what the kubelet surely knows of goes first";
         tracing::warn!(pass.id = %self.record.id(), "{line}");
         self.record.line(line.to_owned());
-        self.clean_lists(&lists, look).await?;
-        if is_over(look) {
-            self.risk(&lists, look).await?;
-        }
+        self.rescues = true;
+        let made = self.make_it_fit(&lists, look).await;
+        self.rescues = false;
+        made?;
         if is_over(look) {
             self.complain_of_lists(&lists, look);
             return Ok(false);
@@ -54,6 +54,18 @@ impl Run<'_> {
         Ok(true)
     }
 
+    async fn make_it_fit(
+        &mut self,
+        lists: &BTreeSet<Target>,
+        look: &mut Arc<Look>,
+    ) -> Result<(), End> {
+        self.clean_lists(lists, look).await?;
+        if is_over(look) {
+            self.risk(lists, look).await?;
+        }
+        Ok(())
+    }
+
     async fn clean_lists(
         &mut self,
         lists: &BTreeSet<Target>,
@@ -63,6 +75,10 @@ impl Run<'_> {
             self.begin(*target);
             if self.clean(*target, look).await? {
                 *look = self.look_again().await?;
+            }
+            // The kubelet is awake: nothing more goes before it has synced.
+            if !is_over(look) {
+                break;
             }
         }
         Ok(())
@@ -188,7 +204,7 @@ impl Run<'_> {
 }
 
 /// A list that the kubelet needs is over its limit.
-fn is_over(look: &Look) -> bool {
+pub(super) fn is_over(look: &Look) -> bool {
     let weights = look.weights();
     [weights.containers, weights.sandboxes]
         .iter()

@@ -69,7 +69,7 @@ pub(super) fn logs_of_containers(record: &Record, plan: &Plan) {
 }
 
 /// Notes what a further round takes beyond what was planned before, if anything.
-pub(super) fn further(record: &Record, plan: &Plan, target: Target) {
+pub(super) fn further(record: &Record, plan: &Plan, target: Target, why: &str) {
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let kept = plan.summary.get(&target).map(|summary| &summary.keep);
     let due = &plan.removals;
@@ -84,10 +84,7 @@ pub(super) fn further(record: &Record, plan: &Plan, target: Target) {
         report.count_remaining();
     });
     if !due.is_empty() {
-        record.line(format!(
-            "{target}: still above the mark; {} more to remove",
-            due.len()
-        ));
+        record.line(format!("{target}: {why}; {} more to remove", due.len()));
     }
 }
 

@@ -182,16 +182,6 @@ fn forbid_the_dead(rig: &Rig) {
     rig.sim.set_send_limit(limit / 2);
 }
 
-/// Writes the names that the kubelet gives to the pods' log directories.
-fn write_log_directories(rig: &Rig) {
-    let root = rig.config_file().with_file_name("log").join("pods");
-    for record in rig.sim.sandboxes() {
-        let pod = record.row.metadata.unwrap();
-        let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
-        std::fs::create_dir_all(root.join(name)).unwrap();
-    }
-}
-
 /// Runs a pass to its end, however long it takes on a busy machine, as long as it asks or removes anything.
 async fn gc(rig: &Rig, query: &str) -> Value {
     let calls = || -> u64 { Rpc::ALL.iter().map(|rpc| rig.sim.call_count(*rpc)).sum() };
@@ -260,7 +250,7 @@ async fn what_is_certain_goes_on_going_where_a_look_takes_long_and_shows_only_a_
     });
     let node = NodeBuilder::new().pods(100, crash).build();
     let rig = Rig::with(node, Options::not_containerd(), changes).await;
-    write_log_directories(&rig);
+    rig.write_log_directories();
     forbid_the_dead(&rig);
     // Nobody has all ids, and a list for each pod takes its time.
     let slow = Fault::slow(Duration::from_millis(60));

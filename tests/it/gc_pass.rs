@@ -3,6 +3,7 @@
 mod bounds;
 mod ends;
 mod order;
+mod partial_looks;
 mod pods;
 mod probes;
 mod quarantine;

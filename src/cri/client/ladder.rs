@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use super::Client;
 use crate::cri::codec::Page;
 use crate::cri::{Error, ListMode, Listed, proto};
-use crate::model::{Container, Coverage, PodSandbox};
+use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use carried::Carried;
 use found::Found;
 use kind::{Held, Kind, Question};
@@ -49,6 +49,20 @@ pub(super) struct Stands {
     sandboxes: Stand<PodSandbox>,
     /// The number of the connection on which containerd's own service was found missing.
     service_missing: std::sync::atomic::AtomicU64,
+}
+
+impl Client {
+    /// Forgets a container that is gone: no later look takes it from an earlier one.
+    pub(super) fn forget_container(&self, id: &ContainerId) {
+        let stand = &self.shared.stands.containers;
+        stand.carried(self).forget(id.as_str());
+    }
+
+    /// The same for a sandbox.
+    pub(super) fn forget_sandbox(&self, id: &PodSandboxId) {
+        let stand = &self.shared.stands.sandboxes;
+        stand.carried(self).forget(id.as_str());
+    }
 }
 
 /// Where one list stands.
@@ -225,12 +239,12 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
         }
     }
     let (mut found, tight) = by_state::<K>(client, &memory, clock).await?;
-    let (mut mode, mut coverage) = (ListMode::PerState, Coverage::Whole);
+    let (mut mode, mut coverage, mut cut_short) = (ListMode::PerState, Coverage::Whole, false);
     if tight.is_empty() {
         *stand.carried(client) = Carried::default();
     } else {
         let named = named::read::<K>(client, &mut found, clock).await?;
-        mode = named.mode;
+        (mode, cut_short) = (named.mode, named.cut_short);
         coverage = match named.is_whole {
             true => Coverage::Whole,
             false if K::MAY_LIVE.iter().any(|state| tight.contains(state)) => Coverage::Partial,
@@ -259,6 +273,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
         mounted,
         odd: 0,
         coverage,
+        cut_short,
         response_bytes,
         limit_bytes,
         mode,
@@ -273,6 +288,7 @@ fn at_once<M>(mode: ListMode, page: Page<M>, limit_bytes: Option<u64>, clock: Cl
         mounted: BTreeMap::new(),
         odd: 0,
         coverage: Coverage::Whole,
+        cut_short: false,
         response_bytes: page.bytes,
         limit_bytes,
         mode,

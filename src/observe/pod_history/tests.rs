@@ -117,6 +117,7 @@ fn listed<T>(rows: Vec<T>, coverage: Coverage) -> cri::Listed<T> {
         mounted: BTreeMap::new(),
         odd: 0,
         coverage,
+        cut_short: false,
         response_bytes: 0,
         limit_bytes: None,
         mode: ListMode::Unary,

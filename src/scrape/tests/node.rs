@@ -116,6 +116,7 @@ pub(super) fn listed<T>(rows: Vec<T>, mode: ListMode) -> Listed<T> {
         mounted: BTreeMap::new(),
         odd: 0,
         coverage: Coverage::Whole,
+        cut_short: false,
         limit_bytes: None,
         response_bytes,
         mode,

@@ -113,6 +113,16 @@ impl Rig {
         write(self.dir.path(), &self.config);
     }
 
+    /// Writes the names that the kubelet gives to the pods' log directories.
+    pub(crate) fn write_log_directories(&self) {
+        let root = self.dir.path().join("log/pods");
+        for record in self.sim.sandboxes() {
+            let pod = record.row.metadata.unwrap();
+            let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+    }
+
     /// Returns where the state is kept.
     pub(crate) fn state_dir(&self) -> PathBuf {
         self.dir.path().join("state")

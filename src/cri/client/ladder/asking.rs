@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::carried::Carried;
+use super::carried::{Asks, Carried};
 use super::found::{Entry, Found};
 use super::kind::{Held, Question, Record};
 use super::{Client, Clock, Error, Kind, ask};
 use crate::cri::codec::Page;
-use crate::model::PodUid;
 
 /// Questions about single ids in flight: enough to hide the round trip, too few to burden a sick runtime.
 const IDS_IN_FLIGHT: usize = 16;
@@ -22,6 +22,9 @@ const TIMEOUTS_MAX: usize = 4;
 /// Answers over the limit without a single one below it, after which it is clear that the runtime does
 /// not apply the filter.
 const OVER_LIMIT_MAX: usize = 3;
+
+/// For so long a look asks anew for what an earlier one has read and nothing confirms: ids, then parts.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// How asking for ids ended.
 pub(super) struct Ended {
@@ -37,11 +40,15 @@ pub(super) struct Ended {
 pub(super) struct Asking<'a, K> {
     client: &'a Client,
     clock: Clock,
-    /// The pods that were asked about as a whole, with an answer.
-    asked: BTreeSet<PodUid>,
     answers: usize,
     over_limit: usize,
     timeouts: usize,
+    cut_short: bool,
+    /// The runtime answered a question about a record or a part.
+    answered: bool,
+    asks: Asks,
+    /// No question begins after this.
+    begins_until: Instant,
     /// Whether what is read is worth keeping for the next look.
     keeps: bool,
     kind: PhantomData<fn() -> K>,
@@ -52,10 +59,13 @@ impl<'a, K: Kind> Asking<'a, K> {
         Self {
             client,
             clock,
-            asked: BTreeSet::new(),
             answers: 0,
             over_limit: 0,
             timeouts: 0,
+            cut_short: false,
+            answered: false,
+            asks: Asks::First,
+            begins_until: clock.until,
             keeps: false,
             kind: PhantomData,
         }
@@ -69,13 +79,22 @@ impl<'a, K: Kind> Asking<'a, K> {
         }
     }
 
-    pub(super) fn has(&self, uid: Option<&PodUid>) -> bool {
-        uid.is_some_and(|uid| self.asked.contains(uid))
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// There was no time for something that was to be asked for.
+    pub(super) fn cut_short(&self) -> bool {
+        self.cut_short
+    }
+
+    pub(super) fn answered(&self) -> bool {
+        self.answered
     }
 
     /// There is no point in asking for more.
     fn is_over(&self) -> bool {
-        self.clock.is_up() || self.timeouts >= TIMEOUTS_MAX
+        Instant::now() >= self.begins_until || self.clock.is_up() || self.timeouts >= TIMEOUTS_MAX
     }
 
     /// The runtime applies filters, as far as it is known.
@@ -94,7 +113,7 @@ impl<'a, K: Kind> Asking<'a, K> {
         found: &mut Found<K::Model>,
     ) -> Result<bool, Error> {
         let (client, clock) = (self.client, self.clock);
-        let mut queue = self.carried().parts_in_turn(parts).into_iter();
+        let mut queue = self.carried().parts_in_turn(self.asks, parts).into_iter();
         let mut calls = FuturesUnordered::new();
         loop {
             while self.has_filters() && !self.is_over() && calls.len() < LISTS_IN_FLIGHT {
@@ -115,7 +134,8 @@ impl<'a, K: Kind> Asking<'a, K> {
         }
         let next = queue.next();
         let got_to_each = next.is_none();
-        self.carried().go_on_at_part(next);
+        self.cut_short |= !got_to_each && self.has_filters();
+        self.carried().go_on_at_part(self.asks, next);
         Ok(got_to_each)
     }
 
@@ -129,13 +149,15 @@ impl<'a, K: Kind> Asking<'a, K> {
         match answer {
             Ok(page) => {
                 self.answers += 1;
+                self.answered = true;
                 if self.keeps {
-                    self.carried().keep_page(&page, K::id);
+                    let mut carried = self.carried();
+                    let gone = carried.forget_others(&part, &page);
+                    gone.iter().for_each(|id| found.remove(id));
+                    carried.keep_page(&page, K::id);
+                    carried.note_read(part);
                 }
                 found.add(page, K::id);
-                if let Question::Pod(uid) = part {
-                    self.asked.insert(uid);
-                }
             }
             Err(error) if error.is_lost() => return Err(error),
             Err(Error::TooLarge { .. }) => {
@@ -145,7 +167,7 @@ impl<'a, K: Kind> Asking<'a, K> {
                 }
             }
             Err(error) => {
-                self.timeouts += usize::from(error.is_timeout());
+                self.timed_out(&error);
                 tracing::debug!(%error, ?part, "a part of a list cannot be read");
             }
         }
@@ -158,10 +180,27 @@ impl<'a, K: Kind> Asking<'a, K> {
         ids: BTreeSet<Box<str>>,
         found: &mut Found<K::Model>,
     ) -> Result<bool, Error> {
-        let ids = self.carried().ids_in_turn(ids);
+        let ids = self.carried().ids_in_turn(self.asks, ids);
         let ended = self.ids(ids, found).await?;
-        self.carried().go_on_at_id(ended.next);
+        self.carried().go_on_at_id(self.asks, ended.next);
         Ok(ended.all)
+    }
+
+    /// Asks anew, for a short time each, for records and parts that earlier looks have read, in turn.
+    pub(super) async fn again(
+        &mut self,
+        ids: BTreeSet<Box<str>>,
+        parts: BTreeSet<Question>,
+        found: &mut Found<K::Model>,
+    ) -> Result<(), Error> {
+        let mut again = Self::keeping(self.client, self.clock);
+        again.asks = Asks::Again;
+        again.begins_until = Instant::now() + AGAIN;
+        again.one_by_one(ids, found).await?;
+        again.begins_until = Instant::now() + AGAIN;
+        again.parts(parts, found).await?;
+        self.answered |= again.answered;
+        Ok(())
     }
 
     /// Asks id by id.
@@ -187,27 +226,41 @@ impl<'a, K: Kind> Asking<'a, K> {
             let Some((id, record)) = calls.next().await else {
                 break;
             };
+            self.answered |= matches!(record, Ok(Ok(_)));
             match record {
                 Ok(Ok(Some(record))) => {
                     any = true;
                     self.add(&id, record, found);
                 }
-                Ok(Ok(None)) => found.remove(&id),
+                Ok(Ok(None)) => {
+                    self.carried().note_gone(&id);
+                    found.remove(&id);
+                }
                 Ok(Err(error)) if error.is_lost() => return Err(error),
                 Ok(Err(error)) => {
                     all = false;
-                    self.timeouts += usize::from(error.is_timeout());
+                    self.timed_out(&error);
                     tracing::debug!(%error, %id, "a record cannot be read");
                 }
                 Err(_elapsed) => {
                     all = false;
                     self.timeouts += 1;
+                    self.cut_short = true;
                 }
             }
         }
         let next = queue.next();
         all &= next.is_none();
+        self.cut_short |= next.is_some();
         Ok(Ended { all, any, next })
+    }
+
+    /// Notes a question that failed. One that the list's own end came before was not asked.
+    fn timed_out(&mut self, error: &Error) {
+        if error.is_timeout() {
+            self.timeouts += 1;
+            self.cut_short |= self.clock.is_up();
+        }
     }
 
     fn add(&self, id: &str, record: Record<K::Model>, found: &mut Found<K::Model>) {

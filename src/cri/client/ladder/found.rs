@@ -69,6 +69,12 @@ impl<M> Found<M> {
         self.rows.values().map(|entry| &entry.row)
     }
 
+    /// Returns the rows that were asked for by their id.
+    pub(super) fn asked(&self) -> impl Iterator<Item = &M> {
+        let asked = self.rows.values().filter(|entry| entry.mounted.is_some());
+        asked.map(|entry| &entry.row)
+    }
+
     /// Returns what the rows weigh that were in a list.
     pub(super) fn weighed(&self) -> u64 {
         self.rows.values().filter_map(|entry| entry.weight).sum()

@@ -26,6 +26,8 @@ pub(super) enum Question {
 
 /// An object that a list holds.
 pub(super) trait Held {
+    /// Its id.
+    fn id(&self) -> &str;
     /// The number of its state.
     fn state(&self) -> i32;
     /// Its pod.
@@ -76,6 +78,10 @@ pub(super) trait Kind: Row<Model: Held + Clone> {
 }
 
 impl Held for Container {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
     fn state(&self) -> i32 {
         let state = match self.state {
             ContainerState::Created => State::ContainerCreated,
@@ -100,6 +106,10 @@ impl Held for Container {
 }
 
 impl Held for PodSandbox {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
     fn state(&self) -> i32 {
         let state = match self.state {
             PodSandboxState::Ready => SandboxState::SandboxReady,

@@ -23,6 +23,8 @@ const STRANGERS_MAX: usize = 64;
 pub(super) struct Named {
     pub(super) mode: ListMode,
     pub(super) is_whole: bool,
+    /// There was no time for all that has a name.
+    pub(super) cut_short: bool,
 }
 
 /// Adds to `found` what can be found by name.
@@ -32,19 +34,25 @@ pub(super) async fn read<K: Kind>(
     clock: Clock,
 ) -> Result<Named, Error> {
     let ids = service::<K>(client, clock).await?.unwrap_or_default();
-    let (mode, is_whole) = if proves::<K>(client, &ids, found, clock).await? {
-        let is_whole = by_ids::<K>(client, &ids, found, clock).await?;
-        (ListMode::Containerd, is_whole)
+    let (mode, is_whole, cut_short) = if proves::<K>(client, &ids, found, clock).await? {
+        let mut asking = Asking::<K>::keeping(client, clock);
+        let is_whole = by_ids(client, &ids, found, &mut asking).await?;
+        (ListMode::Containerd, is_whole, asking.cut_short())
     } else {
-        by_names::<K>(client, &ids, found, clock).await?;
-        (ListMode::PerPod, false)
+        let mut asking = Asking::<K>::keeping(client, clock);
+        by_names(client, &ids, found, &mut asking).await?;
+        (ListMode::PerPod, false, asking.cut_short())
     };
     let mode = if found.is_all_weighed() {
         mode
     } else {
         ListMode::Status
     };
-    Ok(Named { mode, is_whole })
+    Ok(Named {
+        mode,
+        is_whole,
+        cut_short,
+    })
 }
 
 /// Adds all rows that have one of these ids, and says whether none is missing. What cannot have changed
@@ -53,9 +61,8 @@ async fn by_ids<K: Kind>(
     client: &Client,
     ids: &Ids,
     found: &mut Found<K::Model>,
-    clock: Clock,
+    asking: &mut Asking<'_, K>,
 ) -> Result<bool, Error> {
-    let mut asking = Asking::<K>::keeping(client, clock);
     let stand = K::stand(&client.shared.stands);
     stand.carried(client).fill(ids, found);
     let pods = pods_worth_a_list(ids, found);
@@ -85,34 +92,89 @@ fn missing<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<Box<str>> {
     missing.cloned().collect()
 }
 
-/// Adds what the names tell that are found elsewhere, and what has one of these ids.
+/// Adds what the names tell that are found elsewhere, and what has one of these ids. What no look has read
+/// comes first; then, for a short time, what one has.
 async fn by_names<K: Kind>(
     client: &Client,
     ids: &Ids,
     found: &mut Found<K::Model>,
-    clock: Clock,
+    asking: &mut Asking<'_, K>,
 ) -> Result<(), Error> {
-    let mut asking = Asking::<K>::new(client, clock);
     let names = disk::names(&client.shared.disk, &client.shared.settings.log_roots).await;
-    let other = neighbours::<K::Other>(client, clock).await?;
+    let stand = K::stand(&client.shared.stands);
+    let filled = stand.carried(client).fill_unconfirmed(found);
+    let mut other = neighbours::<K::Other>(client, asking.clock()).await?;
+    let of_other = K::Other::stand(&client.shared.stands);
+    other.extend(of_other.carried(client).names());
     let of_rows = found.rows().filter_map(Held::pod).cloned();
     let of_other = other.iter().filter_map(|(uid, _)| uid.clone());
-    let pods = names.pods.into_iter().chain(of_rows).chain(of_other);
-    let pods = pods.map(Question::Pod).collect();
-    if asking.parts(pods, found).await? {
+    let pods = names.pods.iter().cloned().chain(of_rows).chain(of_other);
+    let pods: BTreeSet<Question> = pods.map(Question::Pod).collect();
+    let told = told::<K>(client, ids, &names, &other);
+    let list_costs = 1 + told.len().max(pods.len()) / RECORDS_PER_QUESTION;
+    let ids_first = told.len() < pods.len() * list_costs;
+    let left = |found: &Found<K::Model>| -> BTreeSet<Box<str>> {
+        let left = told.iter().filter(|id| !found.contains(id));
+        left.cloned().collect()
+    };
+    // Pods of which each record that has a name was read.
+    let mut shown = BTreeSet::new();
+    if ids_first {
+        asking.one_by_one(left(found), found).await?;
+        let pods = found.asked().filter_map(Held::pod).cloned();
+        shown.extend(pods.map(Question::Pod));
+    }
+    let is_new = |part: &Question| {
+        let carried = stand.carried(client);
+        !carried.has_read(part) && !carried.is_refused(part)
+    };
+    let unread: BTreeSet<Question> = &pods - &shown;
+    let unread: BTreeSet<Question> = unread.into_iter().filter(is_new).collect();
+    if asking.parts(unread.clone(), found).await? {
+        let has_read = |uid: PodUid| {
+            let pod = Question::Pod(uid);
+            shown.contains(&pod) || stand.carried(client).has_read(&pod)
+        };
         let bare = other
             .into_iter()
-            .filter(|(uid, _)| !asking.has(uid.as_ref()));
+            .filter(|(uid, _)| !uid.clone().is_some_and(has_read));
         let bare = bare.map(|(_, sandbox)| Question::Sandbox(sandbox));
-        asking.parts(bare.collect(), found).await?;
+        asking.parts(bare.filter(is_new).collect(), found).await?;
     }
-    let mut left = missing(ids, found);
+    if !ids_first {
+        asking.one_by_one(left(found), found).await?;
+    }
+    if !asking.cut_short() {
+        let mut read = pods;
+        read.retain(|pod| !unread.contains(pod) && !stand.carried(client).is_refused(pod));
+        asking.again(filled.clone(), read, found).await?;
+    }
+    if !asking.answered() {
+        // Of nothing but what was so earlier a look makes no list.
+        filled.iter().for_each(|id| found.remove(id));
+    }
+    Ok(())
+}
+
+/// Returns every id that is told: by names on the disk and in other rows, by the service, by earlier looks.
+fn told<K: Kind>(
+    client: &Client,
+    ids: &Ids,
+    names: &disk::Names,
+    other: &BTreeSet<(Option<PodUid>, PodSandboxId)>,
+) -> BTreeSet<Box<str>> {
+    let mut carried = K::stand(&client.shared.stands).carried(client);
+    let mut told: BTreeSet<Box<str>> = ids.keys().cloned().collect();
     if K::LABEL == "container" {
         let on_disk = names.containers.iter().map(ContainerId::as_str);
-        left.extend(on_disk.filter(|id| !found.contains(id)).map(Box::from));
+        told.extend(on_disk.map(Box::from));
+    } else {
+        let named = other.iter().map(|(_, id)| id.as_str());
+        told.extend(named.map(Box::from));
     }
-    asking.one_by_one(left, found).await?;
-    Ok(())
+    let mut told = carried.without_gone(told);
+    told.extend(carried.ids());
+    told
 }
 
 /// Reads of the other list what fits, for its names alone. What is not there is not missed.

@@ -1,0 +1,76 @@
+//! Looks that show only a part of the node, because both lists are over the limit and a look has its time.
+
+use std::time::Duration;
+
+use crisweep::sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
+use serde_json::{Value, json};
+
+use crate::support::{Rig, until};
+
+const PODS: usize = 14;
+/// Of each pod one record stays.
+const SURPLUS: usize = 2;
+
+/// Pods that crashed, on a runtime that confirms nothing and refuses both lists for their size.
+async fn rig(changes: Value) -> Rig {
+    let crash = |number| {
+        let pod = PodSpec::new(&format!("crash-{number}"));
+        (0..=SURPLUS).fold(pod, |pod, attempt| {
+            pod.exited(
+                "app",
+                attempt.try_into().unwrap(),
+                hours(9 - attempt as u64),
+            )
+        })
+    };
+    let node = NodeBuilder::new().pods(PODS, crash).build();
+    let rig = Rig::with(node, Options::not_containerd(), changes).await;
+    rig.write_log_directories();
+    // A pod's records fit.
+    rig.sim.set_send_limit(4_000);
+    rig
+}
+
+fn changes() -> Value {
+    json!({
+        "collect": { "max_age": "1h" },
+        "runtime": { "timeout": "2s" },
+        // Nothing is to be known but what lists tell.
+        "policy": { "containers": { "age_from": "created" } },
+    })
+}
+
+/// Lets a look get to some pods only.
+fn slow_down(rig: &Rig) {
+    let slow = Fault::slow(Duration::from_millis(900));
+    rig.sim.set_fault(Rpc::ListContainers, slow);
+}
+
+/// Waits for the end of a pass as long as the runtime is asked for anything.
+async fn gc(rig: &Rig, query: &str) -> Value {
+    let calls = || -> u64 { Rpc::ALL.iter().map(|rpc| rig.sim.call_count(*rpc)).sum() };
+    let id = rig.begin_gc(query).await;
+    loop {
+        let before = calls();
+        let done = until("the pass goes on", || async {
+            let pass = rig.pass(&id).await;
+            let is_done = pass["state"] == "done";
+            (is_done || calls() > before).then_some((is_done, pass))
+        });
+        if let (true, pass) = done.await {
+            return pass;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pass_is_completed_only_when_a_further_look_finds_nothing_more() {
+    let rig = rig(changes()).await;
+    slow_down(&rig);
+    let pass = gc(&rig, "target=containers").await;
+    let containers = &pass["targets"]["containers"];
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(containers["removed"], PODS * SURPLUS, "{pass:#}");
+    assert_eq!(containers["planned"], PODS * SURPLUS, "{pass:#}");
+    assert_eq!(rig.exited_containers(), PODS);
+}
