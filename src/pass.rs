@@ -151,6 +151,15 @@ impl Runner {
     }
 }
 
+/// What a pass is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It makes the kubelet's lists fit, and ends that as soon as they do.
+    Rescue,
+    /// It cleans by the normal rules.
+    Cleaning,
+}
+
 /// One pass under way.
 struct Run<'a> {
     runner: &'a Runner,
@@ -161,8 +170,7 @@ struct Run<'a> {
     /// The only pods that lose anything; `None`: any may.
     scope: Option<BTreeSet<PodUid>>,
     stops: Stops,
-    /// It makes the kubelet's lists fit, and ends that as soon as they do.
-    rescues: bool,
+    phase: Phase,
     /// How fresh an answer about the pods must be.
     pods: Freshness,
     executor: Executor,
@@ -208,7 +216,7 @@ impl<'a> Run<'a> {
             rules,
             policy: rules.policy.clone(),
             scope: None,
-            rescues: false,
+            phase: Phase::Cleaning,
             stops,
             pods: Freshness::pass_begins(),
             executor,

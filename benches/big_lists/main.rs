@@ -5,7 +5,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crisweep::sim::{NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
+use crisweep::sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -13,6 +13,12 @@ use tokio::process::{Child, Command};
 /// Dead pods with a container each, and the limit in MiB that both lists are over, also the dead alone.
 const SIZES: [(usize, usize); 2] = [(10_000, 8), (17_000, 16)];
 const LIVING_PODS: usize = 100;
+/// Pods with three dead attempts each, of which two may go whatever else there is.
+const CRASHED_PODS: usize = 600;
+/// A runtime that takes 4 ms for a status, whoever asks: sixteen are asked at a time.
+const STATUS: Duration = Duration::from_millis(16 * 4);
+/// The same for a filtered list, which costs it as much as twelve of them: four at a time.
+const LIST: Duration = Duration::from_millis(4 * 12 * 4);
 /// What one pass removes here, of containers and sandboxes together.
 const REMOVALS: usize = 1_000;
 
@@ -24,7 +30,8 @@ async fn main() {
         Some((pods.parse().ok()?, limit.parse().ok()?))
     });
     let mut sizes: Vec<(usize, usize)> = asked.collect();
-    if sizes.is_empty() {
+    let lowest = arguments.iter().any(|argument| argument == "lowest");
+    if sizes.is_empty() && !lowest {
         sizes = SIZES.to_vec();
     }
     println!("containers | ids told | what            | seconds | calls | of them");
@@ -32,6 +39,73 @@ async fn main() {
         for ids_told in [true, false] {
             measure(pods, limit_mib, ids_told).await;
         }
+    }
+    if lowest || arguments.iter().all(|argument| argument.starts_with('-')) {
+        measure_lowest().await;
+    }
+}
+
+/// On the lowest rung: nothing streams and nothing tells all ids; names of log files tell some, and each is asked
+/// for by itself, at a price.
+async fn measure_lowest() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path();
+    let options = Options {
+        send_limit_bytes: 256 << 10,
+        pods_file: Some(root.join("pods.json")),
+        ..Options::not_containerd()
+    };
+    let crashed = |number| {
+        let pod = PodSpec::new(&format!("nightly-report-6d4cf56db6-{number:05}"));
+        let pod = (0..3).fold(pod, |pod, attempt| {
+            pod.exited("report", attempt, hours(5 - u64::from(attempt)))
+        });
+        if number < LIVING_PODS {
+            pod
+        } else {
+            pod.deleted()
+        }
+    };
+    let node = NodeBuilder::new().pods(CRASHED_PODS, crashed);
+    let sim = Sim::start(root.join("cri.sock"), node.build(), options).expect("a runtime");
+    write_names(&sim, root);
+    write_links(&sim, root);
+    for rpc in [Rpc::ContainerStatus, Rpc::PodSandboxStatus] {
+        sim.set_fault(rpc, Fault::slow(STATUS));
+    }
+    for rpc in [Rpc::ListContainers, Rpc::ListPodSandbox] {
+        sim.set_fault(rpc, Fault::slow(LIST));
+    }
+    let containers = 3 * CRASHED_PODS;
+    let mut service = Service::start(&sim.endpoint(), root).await;
+    for what in ["first look", "second look", "third look"] {
+        sim.clear_record();
+        let (took, _) = service.post("/gc?dry_run=true&wait=30m").await;
+        print(containers, false, what, took, &sim);
+    }
+    sim.clear_record();
+    let (took, pass) = service.post("/gc?target=containers&wait=30m").await;
+    let removed = pass.pointer("/targets/containers/removed");
+    let removed = removed.and_then(Value::as_u64).unwrap_or_default();
+    print(
+        containers,
+        false,
+        &format!("{removed} removals"),
+        took,
+        &sim,
+    );
+    println!("{}", pass.pointer("/errors").unwrap_or(&Value::Null));
+    service.child.kill().await.expect("the service ended");
+    sim.shutdown().await;
+}
+
+/// Writes the links that the kubelet makes to containers' logs.
+fn write_links(sim: &Sim, root: &std::path::Path) {
+    let links = root.join("var/log/containers");
+    std::fs::create_dir_all(&links).expect("a directory");
+    for record in sim.containers() {
+        let link = format!("pod_ns_report-{}.log", record.row.id);
+        std::os::unix::fs::symlink("/nowhere", links.join(link)).expect("a link");
     }
 }
 

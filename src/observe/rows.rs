@@ -131,6 +131,7 @@ mod tests {
             mounted: BTreeMap::new(),
             odd: 0,
             coverage: Coverage::Whole,
+            cut_short: false,
             response_bytes: 0,
             limit_bytes: None,
             mode: cri::ListMode::Unary,

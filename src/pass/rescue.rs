@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Run;
 use super::end::End;
+use super::{Phase, Run};
 use crate::gc::{PodKnowledge, Target};
 use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid};
 use crate::observe::{Look, Weight};
@@ -39,9 +39,9 @@ impl Run<'_> {
             "a list is over the kubelet's limit: what the kubelet surely knows of goes first";
         tracing::warn!(pass.id = %self.record.id(), "{line}");
         self.record.line(line.to_owned());
-        self.rescues = true;
+        self.phase = Phase::Rescue;
         let made = self.make_it_fit(&lists, look).await;
-        self.rescues = false;
+        self.phase = Phase::Cleaning;
         made?;
         if is_over(look) {
             self.complain_of_lists(&lists, look);

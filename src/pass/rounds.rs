@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::end::End;
 use super::queue::{Next, Queue};
 use super::rescue::is_over;
-use super::{Run, tell};
+use super::{Phase, Run, tell};
 use crate::gc::{Removal, Target};
 use crate::observe::Look;
 
@@ -36,13 +36,13 @@ impl Run<'_> {
             let tried = self.round(target, round, look).await?;
             let is_done = basis.seen().is_all() || self.given_up;
             if is_done || !self.has_got_on(target, &basis, &mut far) {
-                if !is_done && !self.rescues {
+                if !is_done && self.phase == Phase::Cleaning {
                     self.complain_of_unseen(target, &basis);
                 }
                 return Ok(tried);
             }
             *look = self.look_again().await?;
-            if self.rescues && !is_over(look) {
+            if self.phase == Phase::Rescue && !is_over(look) {
                 return Ok(false);
             }
         }

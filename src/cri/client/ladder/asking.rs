@@ -153,7 +153,9 @@ impl<'a, K: Kind> Asking<'a, K> {
                 if self.keeps {
                     let mut carried = self.carried();
                     let gone = carried.forget_others(&part, &page);
-                    gone.iter().for_each(|id| found.remove(id));
+                    for id in &gone {
+                        found.remove(id);
+                    }
                     carried.keep_page(&page, K::id);
                     carried.note_read(part);
                 }

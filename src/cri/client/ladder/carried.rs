@@ -92,9 +92,9 @@ impl<M: Held + Clone> Carried<M> {
     }
 
     /// Takes from the ids that names tell those that are known to be gone: an id never comes back.
-    pub(super) fn without_gone(&mut self, told: BTreeSet<Box<str>>) -> BTreeSet<Box<str>> {
+    pub(super) fn without_gone(&mut self, told: &BTreeSet<Box<str>>) -> BTreeSet<Box<str>> {
         self.gone.retain(|id| told.contains(id));
-        &told - &self.gone
+        told - &self.gone
     }
 
     pub(super) fn note_gone(&mut self, id: &str) {

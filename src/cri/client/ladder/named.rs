@@ -151,7 +151,9 @@ async fn by_names<K: Kind>(
     }
     if !asking.answered() {
         // Of nothing but what was so earlier a look makes no list.
-        filled.iter().for_each(|id| found.remove(id));
+        for id in &filled {
+            found.remove(id);
+        }
     }
     Ok(())
 }
@@ -169,10 +171,10 @@ fn told<K: Kind>(
         let on_disk = names.containers.iter().map(ContainerId::as_str);
         told.extend(on_disk.map(Box::from));
     } else {
-        let named = other.iter().map(|(_, id)| id.as_str());
-        told.extend(named.map(Box::from));
+        let sandboxes = other.iter().map(|(_, id)| id.as_str());
+        told.extend(sandboxes.map(Box::from));
     }
-    let mut told = carried.without_gone(told);
+    let mut told = carried.without_gone(&told);
     told.extend(carried.ids());
     told
 }
