@@ -76,10 +76,6 @@ impl Run<'_> {
             if self.clean(*target, look).await? {
                 *look = self.look_again().await?;
             }
-            // The kubelet is awake: nothing more goes before it has synced.
-            if !is_over(look) {
-                break;
-            }
         }
         Ok(())
     }
