@@ -27,7 +27,14 @@ fn idle(images: usize) -> NodeBuilder {
 
 /// Changes to the configuration under which every unused image goes, whatever the disk says.
 fn prune() -> Value {
-    json!({ "policy": { "images": { "min_age": "0s", "prune_unused_after": "1ms" } } })
+    // By age alone, however full this machine's disk is.
+    let (high, low) = (100, 99);
+    json!({ "policy": { "images": {
+        "min_age": "0s",
+        "prune_unused_after": "1ms",
+        "high_threshold_percent": high,
+        "low_threshold_percent": low,
+    } } })
 }
 
 /// Has a container run from an image, is seen to, and takes it away again.
