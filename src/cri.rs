@@ -5,10 +5,12 @@
 pub mod client;
 pub mod codec;
 pub mod convert;
+mod defect;
 pub mod discover;
 mod error;
 #[cfg(test)]
 mod testing;
+pub mod wire;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,6 +20,7 @@ use crate::model::{Coverage, Rows};
 use jiff::Timestamp;
 
 pub use client::{Client, LogRoots, Settings, below};
+pub use defect::Defect;
 pub use error::Error;
 
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState};

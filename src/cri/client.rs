@@ -3,6 +3,7 @@
 //! Never retries and never caches an answer: what a failure means is the caller's to say. Lists alone are
 //! read another way when one fails for its size (`ladder`).
 
+mod framing;
 mod ladder;
 mod link;
 mod lists;
@@ -15,15 +16,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tonic::transport::Channel;
-
+use self::framing::{Awaits, Checked};
 use self::link::{Link, request};
 use self::removals::gone_is_success;
 pub use self::settings::{LogRoots, Settings, below};
 use super::proto::image_service_client::ImageServiceClient;
 use super::proto::runtime_service_client::RuntimeServiceClient;
 use super::{
-    ContainerStatus, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert, proto,
+    ContainerStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert, proto,
 };
 use crate::aside::Aside;
 use crate::model::{Container, ContainerId, Coverage, Image, PodSandbox, PodSandboxId, PodUid};
@@ -355,21 +355,21 @@ impl Client {
         self.shared.settings.timeout
     }
 
-    fn question(&self) -> (RuntimeServiceClient<Channel>, Duration) {
+    fn question(&self) -> (RuntimeServiceClient<Checked>, Duration) {
         (self.runtime_rpc(), self.timeout())
     }
 
-    fn removal(&self) -> (RuntimeServiceClient<Channel>, Duration) {
+    fn removal(&self) -> (RuntimeServiceClient<Checked>, Duration) {
         (self.runtime_rpc(), self.shared.settings.removal_timeout)
     }
 
-    fn runtime_rpc(&self) -> RuntimeServiceClient<Channel> {
-        RuntimeServiceClient::new(self.runtime().channel())
+    fn runtime_rpc(&self) -> RuntimeServiceClient<Checked> {
+        RuntimeServiceClient::new(self.runtime().channel(Awaits::One))
             .max_decoding_message_size(self.shared.settings.max_message_bytes)
     }
 
-    fn image_rpc(&self) -> ImageServiceClient<Channel> {
-        ImageServiceClient::new(self.image().channel())
+    fn image_rpc(&self) -> ImageServiceClient<Checked> {
+        ImageServiceClient::new(self.image().channel(Awaits::One))
             .max_decoding_message_size(self.shared.settings.max_message_bytes)
     }
 }
@@ -386,7 +386,7 @@ fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
 fn not_about(method: &'static str, id: &str) -> Error {
     Error::Malformed {
         method,
-        what: format!("it is not about {id}"),
+        defect: Defect::NotAbout(id.to_owned()),
     }
 }
 
@@ -397,7 +397,7 @@ fn none_lacks_an_id(rpc: lists::Rpc, count: usize) -> Result<(), Error> {
     }
     Err(Error::Malformed {
         method: rpc.name,
-        what: format!("{count} rows lack an id"),
+        defect: Defect::NoIds(count),
     })
 }
 

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tonic::Code;
+use tonic::{Code, TimeoutExpired};
 
+use super::defect::{Defect, Oversize, cause};
 use crate::report::FailureClass;
 
 /// Longest text of the runtime that an error repeats, in characters.
@@ -26,14 +27,6 @@ const ABOUT_ONE_OBJECT: [&str; 7] = [
     "StopPodSandbox",
     "RemovePodSandbox",
     "RemoveImage",
-];
-
-/// How the texts of answers that are no answers begin; all come as INTERNAL.
-const NOT_UNDERSTOOD: [&str; 4] = [
-    "failed to decode Protobuf message",
-    "protocol error",
-    "Unexpected EOF decoding stream",
-    "Missing response message",
 ];
 
 /// What a failed teardown of a sandbox's network looks like.
@@ -109,12 +102,12 @@ pub enum Error {
         status: Box<tonic::Status>,
     },
     /// The answer is not what the interface says it should be.
-    #[error("{method}: answer not understood: {what}")]
+    #[error("{method}: answer not understood: {defect}")]
     Malformed {
         /// The RPC.
         method: &'static str,
         /// What is wrong with it.
-        what: String,
+        defect: Defect,
     },
 }
 
@@ -126,10 +119,20 @@ impl Error {
         after: Duration,
         status: tonic::Status,
     ) -> Self {
+        // Only what failed on our side of the wire has a source; a server's words have none.
+        if let Some(&Oversize { bytes, limit }) = cause(&status) {
+            return Self::TooLarge {
+                method,
+                bytes,
+                limit,
+            };
+        }
+        if let Some(defect) = cause::<Defect>(&status).cloned() {
+            return Self::Malformed { method, defect };
+        }
         if is_expired(&status) {
             return Self::Timeout { method, after };
         }
-        // Only what failed on our side of the wire has a source; a server's words have none.
         if status.source().is_some() {
             return Self::Unreachable {
                 method,
@@ -148,12 +151,6 @@ impl Error {
             return Self::NotReady {
                 method,
                 status: Box::new(status),
-            };
-        }
-        if is_not_understood(&status) {
-            return Self::Malformed {
-                method,
-                what: words(&status),
             };
         }
         Self::Status {
@@ -269,9 +266,10 @@ impl Error {
 }
 
 /// The deadline also travels with the request, and the library watches it on both ends: the side that is
-/// first, it is our deadline that passed.
+/// first, it is our deadline that passed. A server that is made with it says so in these words.
 fn is_expired(status: &tonic::Status) -> bool {
-    status.code() == Code::Cancelled && status.message() == "Timeout expired"
+    let says_so = || status.code() == Code::Cancelled && status.message() == "Timeout expired";
+    cause::<TimeoutExpired>(status).is_some() || (status.source().is_none() && says_so())
 }
 
 fn is_not_ready(method: &str, status: &tonic::Status) -> bool {
@@ -279,15 +277,8 @@ fn is_not_ready(method: &str, status: &tonic::Status) -> bool {
         || (status.code() == Code::Unavailable && !ABOUT_ONE_OBJECT.contains(&method))
 }
 
-fn is_not_understood(status: &tonic::Status) -> bool {
-    status.code() == Code::Internal
-        && NOT_UNDERSTOOD
-            .iter()
-            .any(|text| status.message().starts_with(text))
-}
-
-/// Reads "found so much, the limit is so much" from the two texts that say it: a Go server's, and
-/// our own library's.
+/// Reads "it would weigh so much, the limit is so much" from the two texts in which servers say it: those
+/// made with Go's library, and those made with the one that we use.
 fn sizes(status: &tonic::Status) -> Option<(u64, u64)> {
     let text = status.message();
     if status.code() == Code::ResourceExhausted {
@@ -296,7 +287,8 @@ fn sizes(status: &tonic::Status) -> Option<(u64, u64)> {
         return Some((bytes.parse().ok()?, leading_number(limit)?));
     }
     if status.code() == Code::OutOfRange {
-        let (_, rest) = text.split_once("message length too large: found ")?;
+        // A "decoded" one is our question, which was too long for the server.
+        let (_, rest) = text.split_once("encoded message length too large: found ")?;
         let (bytes, limit) = rest.split_once(" bytes, the limit is: ")?;
         return Some((bytes.parse().ok()?, leading_number(limit)?));
     }

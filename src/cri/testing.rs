@@ -1,9 +1,13 @@
 //! Small runtimes on sockets in temporary directories, for this module's tests.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::codegen::BoxStream;
 use tonic::service::Routes;
@@ -75,6 +79,27 @@ pub(super) fn raw_answer(message: &[u8]) -> Routes {
             [("content-type", "application/grpc"), ("grpc-status", "0")],
             body,
         )
+    };
+    Routes::from(axum::Router::new().fallback(answer))
+}
+
+/// Answers every RPC with these bytes, then with this status and its text; `None`: without one.
+pub(super) fn raw_body(bytes: Vec<u8>, end: Option<[&'static str; 2]>) -> Routes {
+    let answer = move || {
+        let trailers = end.map(|[code, text]| {
+            let mut trailers = tonic::codegen::http::HeaderMap::new();
+            trailers.insert("grpc-status", code.parse().unwrap());
+            trailers.insert("grpc-message", text.parse().unwrap());
+            Frame::trailers(trailers)
+        });
+        let frames = [Some(Frame::data(Bytes::from(bytes))), trailers];
+        let frames = frames.into_iter().flatten().map(Ok::<_, Infallible>);
+        let body = StreamBody::new(tokio_stream::iter(frames));
+        let answer = (
+            [("content-type", "application/grpc")],
+            axum::body::Body::new(body),
+        );
+        async move { answer }
     };
     Routes::from(axum::Router::new().fallback(answer))
 }

@@ -11,8 +11,8 @@ use crate::cri::proto;
 /// How many rows containerd puts into one message of a stream.
 pub const STREAM_ROWS: usize = 5_000;
 
-/// The tag of the rows, in every list answer.
-const ROWS_TAG: u32 = 1;
+/// What the rows' number takes in front of each, in every list answer.
+const KEY_BYTES: usize = 1;
 
 /// Returns the containers that match all that the filter sets.
 pub(super) fn containers<'a>(
@@ -93,7 +93,10 @@ pub(super) fn images<'a>(
 
 /// Returns what an answer with these rows weighs.
 pub(super) fn weight<T: Message>(rows: &[&T]) -> usize {
-    let weigh = |row: &&T| prost::encoding::message::encoded_len(ROWS_TAG, *row);
+    let weigh = |row: &&T| {
+        let length = row.encoded_len();
+        KEY_BYTES + prost::length_delimiter_len(length) + length
+    };
     rows.iter().map(weigh).sum()
 }
 

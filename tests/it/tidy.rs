@@ -107,7 +107,8 @@ fn files_are_short_and_finished() {
                 source.path
             ));
         }
-        for word in ["todo!", "unimplemented!", "dbg!"] {
+        // The last is hidden in prost's documentation: a patch release may change it.
+        for word in ["todo!", "unimplemented!", "dbg!", "prost::encoding"] {
             if source.code.contains(word) {
                 errors.push(format!("{}: {word}", source.path));
             }

@@ -11,6 +11,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Response};
 use tower::service_fn;
 
+use super::framing::{Awaits, Checked};
 use super::lists::Streams;
 use super::{Error, Settings};
 use crate::cri::convert::{Row, Shared};
@@ -53,8 +54,12 @@ impl Link {
         }
     }
 
-    pub(super) fn channel(&self) -> Channel {
-        self.channel.get_or_init(|| self.open()).clone()
+    pub(super) fn channel(&self, awaits: Awaits) -> Checked {
+        Checked {
+            channel: self.channel.get_or_init(|| self.open()).clone(),
+            limit_bytes: self.max_message_bytes,
+            awaits,
+        }
     }
 
     /// Returns the number of the present connection; 0 before the first.

@@ -9,11 +9,12 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Response, Status};
 use tower::ServiceExt;
 
+use super::framing::Awaits;
 use super::link::{Link, request};
 use super::pieces::Pieces;
 use crate::cri::codec::{ListCodec, Page};
 use crate::cri::convert::Row;
-use crate::cri::{Error, ListMode};
+use crate::cri::{Defect, Error, ListMode};
 
 /// An RPC's name, and its path on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -174,8 +175,7 @@ impl Link {
     {
         let answer = async {
             let whole = self.read::<Q, R>(rpc.path, message, deadline).await?;
-            let missing = || Status::internal("Missing response message.");
-            whole.map(Response::new).ok_or_else(missing)
+            whole.map(Response::new).ok_or_else(|| Defect::Empty.into())
         };
         self.call(rpc.name, deadline, answer).await
     }
@@ -225,8 +225,8 @@ impl Link {
     {
         let limit = self.max_message_bytes;
         let channel = self
-            .channel()
-            .map_response(move |response| response.map(|body| Pieces::new(body, limit)));
+            .channel(Awaits::Any)
+            .map_response(|response| response.map(Pieces::new));
         let mut grpc = Grpc::new(channel).max_decoding_message_size(limit);
         grpc.ready()
             .await

@@ -2,26 +2,25 @@
 //!
 //! A protobuf message can be cut between any two of its fields: each part is a message, and together
 //! they hold what it held. Never judges: what cannot be cut goes on as it is, for the decoder to say
-//! what is wrong with it.
+//! what is wrong with it. That each message is plain, within the limit and whole is checked before
+//! (`framing`).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame};
-use prost::encoding::{DecodeContext, decode_key, skip_field};
-use tonic::{Code, Status};
+
+use super::framing::HEAD_BYTES;
+use crate::cri::wire;
 
 /// What a piece weighs, unless a single row weighs more.
 const PIECE_BYTES: usize = 64 << 10;
-/// A message's head: whether it is compressed, and its length.
-const HEAD_BYTES: usize = 5;
 
 /// The body of an answer, with each of its messages in pieces that are messages.
 #[derive(Debug)]
 pub(super) struct Pieces<B> {
     body: B,
-    limit_bytes: usize,
     place: Place,
     /// What has come and has not gone on.
     ahead: BytesMut,
@@ -33,19 +32,14 @@ pub(super) struct Pieces<B> {
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Head,
-    Message {
-        left: usize,
-    },
-    /// In what cannot be cut, or after the end.
-    Beyond,
+    Message { left: usize },
 }
 
 impl<B> Pieces<B> {
-    /// Cuts what is within the limit; a message over it goes on as it is.
-    pub(super) fn new(body: B, limit_bytes: usize) -> Self {
+    /// Cuts the messages of a body.
+    pub(super) fn new(body: B) -> Self {
         Self {
             body,
-            limit_bytes,
             place: Place::Head,
             ahead: BytesMut::new(),
             piece: None,
@@ -57,25 +51,21 @@ impl<B> Pieces<B> {
         if let Some(piece) = self.piece.take() {
             return Some(piece);
         }
-        if matches!(self.place, Place::Head) {
-            self.place = self.head()?;
-        }
-        match self.place {
-            Place::Head => None,
-            Place::Message { left } => self.cut(left),
-            Place::Beyond => (!self.ahead.is_empty()).then(|| self.ahead.split().freeze()),
-        }
+        let left = match self.place {
+            Place::Head => self.head()?,
+            Place::Message { left } => left,
+        };
+        self.place = Place::Message { left };
+        self.cut(left)
     }
 
-    fn head(&mut self) -> Option<Place> {
+    /// Takes a message's head; returns the message's length.
+    fn head(&mut self) -> Option<usize> {
         let mut head = self.ahead.get(..HEAD_BYTES)?;
-        let is_plain = head.get_u8() == 0;
-        let left = usize::try_from(head.get_u32()).ok()?;
-        if !is_plain || left > self.limit_bytes {
-            return Some(Place::Beyond);
-        }
+        head.advance(1);
+        let length = usize::try_from(head.get_u32()).ok()?;
         self.ahead.advance(HEAD_BYTES);
-        Some(Place::Message { left })
+        Some(length)
     }
 
     /// Cuts a piece off a message of which so much has not gone on; returns the piece's head.
@@ -101,70 +91,40 @@ impl<B> Pieces<B> {
         head.put_u32(u32::try_from(length).ok()?);
         Some(head.freeze())
     }
-
-    /// Ends the body here, if it may end here: after half a message that has gone on in pieces it may
-    /// not, for what went on would pass for all of it.
-    fn end(&mut self) -> Result<(), Status> {
-        let is_whole = match self.place {
-            Place::Head => self.ahead.is_empty(),
-            Place::Message { .. } => false,
-            Place::Beyond => true,
-        };
-        self.place = Place::Beyond;
-        self.ahead.clear();
-        if is_whole {
-            Ok(())
-        } else {
-            Err(Status::internal("Unexpected EOF decoding stream."))
-        }
-    }
 }
 
 /// Returns where the last field ends that is there as a whole.
 fn whole_fields(bytes: &[u8]) -> usize {
     let mut rest = bytes;
-    let mut end = 0;
-    while skip(&mut rest).is_some() {
-        end = bytes.len() - rest.len();
+    while let Ok(field) = wire::field(rest) {
+        rest = rest.get(field.value.end..).unwrap_or_default();
     }
-    end
-}
-
-fn skip(rest: &mut &[u8]) -> Option<()> {
-    let (field, wire_type) = decode_key(rest).ok()?;
-    skip_field(wire_type, field, rest, DecodeContext::default()).ok()
+    bytes.len() - rest.len()
 }
 
 impl<B> Body for Pieces<B>
 where
-    B: Body<Data = Bytes, Error = Status> + Unpin,
+    B: Body<Data = Bytes> + Unpin,
 {
     type Data = Bytes;
-    type Error = Status;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         loop {
             if let Some(bytes) = self.next() {
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
-            let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                Some(Ok(frame)) => frame,
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => return Poll::Ready(self.end().err().map(Err)),
+            let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
+                return Poll::Ready(None);
             };
-            match frame.into_data() {
-                Ok(data) => self.ahead.extend_from_slice(&data),
-                Err(other) => {
-                    let end = self.end();
-                    let status = other.trailers_ref().and_then(Status::from_header_map);
-                    // The runtime's own word for what went wrong is better than ours.
-                    let failed = status.is_some_and(|status| status.code() != Code::Ok);
-                    let end = if failed { Ok(()) } else { end };
-                    return Poll::Ready(Some(end.map(|()| other)));
-                }
+            match frame.map(Frame::into_data) {
+                Ok(Ok(data)) => self.ahead.extend_from_slice(&data),
+                // Of what was cut off by this nothing is read.
+                Ok(Err(end)) => return Poll::Ready(Some(Ok(end))),
+                Err(error) => return Poll::Ready(Some(Err(error))),
             }
         }
     }
@@ -175,8 +135,13 @@ mod tests {
     use futures_util::stream;
     use http_body_util::{BodyExt, StreamBody};
     use prost::Message;
+    use tonic::codegen::http::Response;
+    use tonic::{Code, Status};
 
+    use super::super::framing::{Awaits, framed};
     use super::*;
+    use crate::cri::Defect;
+    use crate::cri::defect::{Oversize, cause};
     use crate::cri::proto::{Container, ListContainersResponse};
 
     const LIMIT: usize = 1 << 20;
@@ -190,7 +155,7 @@ mod tests {
         ListContainersResponse { containers }.encode_to_vec()
     }
 
-    fn framed(message: &[u8]) -> Vec<u8> {
+    fn framed_message(message: &[u8]) -> Vec<u8> {
         let length = u32::try_from(message.len()).unwrap();
         [&[0][..], &length.to_be_bytes(), message].concat()
     }
@@ -210,7 +175,8 @@ mod tests {
         let data = |chunk: &[u8]| Frame::data(Bytes::copy_from_slice(chunk));
         let frames = bytes.chunks(at_a_time).map(data).chain(end).map(Ok);
         let body = StreamBody::new(stream::iter(frames.collect::<Vec<_>>()));
-        let arrived = Pieces::new(body, LIMIT).collect().await?;
+        let answer = framed(Response::new(body), LIMIT, Awaits::Any);
+        let arrived = Pieces::new(answer.into_body()).collect().await?;
         let status = arrived.trailers().and_then(Status::from_header_map);
         let mut bytes = arrived.to_bytes();
         let mut messages = Vec::new();
@@ -226,7 +192,7 @@ mod tests {
     async fn a_message_arrives_in_messages_that_hold_what_it_held() {
         let message = answer(600, 1_000);
         for at_a_time in [1, 1_000, 16 << 10, 300_000, LIMIT] {
-            let (pieces, status) = through(&framed(&message), at_a_time, Some(status("0")))
+            let (pieces, status) = through(&framed_message(&message), at_a_time, Some(status("0")))
                 .await
                 .unwrap();
             assert_eq!(pieces.concat(), message);
@@ -243,30 +209,42 @@ mod tests {
     #[tokio::test]
     async fn short_messages_stay_as_they_are_and_a_long_row_stays_one() {
         let messages = [answer(0, 1), answer(2, 10), answer(2, 2 * PIECE_BYTES)];
-        let bytes = messages.each_ref().map(|message| framed(message)).concat();
-        let (arrived, _) = through(&bytes, 1_000, None).await.unwrap();
+        let bytes = messages
+            .each_ref()
+            .map(|message| framed_message(message))
+            .concat();
+        let (arrived, _) = through(&bytes, 1_000, Some(status("0"))).await.unwrap();
         assert_eq!(arrived[..2], messages[..2]);
         assert_eq!(arrived[2..].concat(), messages[2]);
         assert_eq!(arrived.len(), 4);
     }
 
     #[tokio::test]
-    async fn what_is_no_protobuf_or_over_the_limit_goes_on_as_it_is() {
-        for garbage in [vec![0xff; 3 * PIECE_BYTES], vec![7; LIMIT + 1]] {
-            let (arrived, _) = through(&framed(&garbage), 1_000, None).await.unwrap();
-            assert_eq!(arrived, [garbage]);
-        }
+    async fn what_is_no_protobuf_goes_on_as_it_is() {
+        let garbage = vec![0xff; 3 * PIECE_BYTES];
+        let ok = Some(status("0"));
+        let (arrived, _) = through(&framed_message(&garbage), 1_000, ok).await.unwrap();
+        assert_eq!(arrived, [garbage]);
+    }
+
+    #[tokio::test]
+    async fn a_message_one_byte_over_the_limit_is_an_error_before_it_has_come() {
+        let message = vec![7; LIMIT + 1];
+        let sent = through(&framed_message(&message)[..HEAD_BYTES], 1_000, None).await;
+        let error = sent.unwrap_err();
+        let (bytes, limit) = (LIMIT as u64 + 1, LIMIT as u64);
+        assert_eq!(cause(&error), Some(&Oversize { bytes, limit }));
     }
 
     #[tokio::test]
     async fn half_a_message_is_an_error_wherever_it_was_cut() {
-        let whole = framed(&answer(600, 1_000));
+        let whole = framed_message(&answer(600, 1_000));
         let row_bytes = answer(1, 1_000).len();
         for length in [3, HEAD_BYTES, HEAD_BYTES + 200 * row_bytes, whole.len() - 1] {
             for end in [None, Some("0")] {
                 let sent = through(&whole[..length], row_bytes, end.map(status)).await;
                 let error = sent.unwrap_err();
-                assert!(error.message().starts_with("Unexpected EOF"), "{error}");
+                assert_eq!(cause(&error), Some(&Defect::CutOff), "{error}");
             }
             let sent = through(&whole[..length], row_bytes, Some(status("13"))).await;
             assert_eq!(sent.unwrap().1.unwrap().code(), Code::Internal);

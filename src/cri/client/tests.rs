@@ -1,3 +1,4 @@
+mod answers;
 mod lists;
 mod objects;
 

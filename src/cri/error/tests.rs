@@ -1,4 +1,5 @@
 use super::*;
+use crate::cri::codec::ReadError;
 
 const AFTER: Duration = Duration::from_secs(10);
 
@@ -8,14 +9,23 @@ fn sorted(method: &'static str, code: Code, text: &str) -> Error {
 }
 
 fn local(code: Code, source: impl std::error::Error + Send + Sync + 'static) -> Error {
-    let endpoint: Arc<Path> = Path::new("/run/x.sock").into();
     let mut status = tonic::Status::new(code, "transport error");
     status.set_source(Arc::new(source));
+    ours(status)
+}
+
+fn ours(status: tonic::Status) -> Error {
+    let endpoint: Arc<Path> = Path::new("/run/x.sock").into();
     Error::from_status("Version", &endpoint, AFTER, status)
 }
 
+/// What carries another error, as the transport does.
+#[derive(Debug, thiserror::Error)]
+#[error("transport error")]
+struct Carries<E: std::error::Error + 'static>(#[source] E);
+
 #[test]
-fn both_too_large_texts_give_both_numbers() {
+fn both_servers_too_large_texts_give_both_numbers() {
     let server = sorted(
         "ListContainers",
         Code::ResourceExhausted,
@@ -32,27 +42,77 @@ fn both_too_large_texts_give_both_numbers() {
         ),
         "{server:?}"
     );
-    let client = sorted(
+    let rust_server = sorted(
         "ListContainers",
         Code::OutOfRange,
-        "Error, decoded message length too large: found 6012780 bytes, the limit is: 4194304 bytes",
+        "Error, encoded message length too large: found 6012780 bytes, the limit is: 4194304 bytes",
     );
     assert!(
         matches!(
-            client,
+            rust_server,
             Error::TooLarge {
                 bytes: 6_012_780,
                 limit: 4_194_304,
                 ..
             }
         ),
-        "{client:?}"
+        "{rust_server:?}"
     );
     assert_eq!(
-        client.to_string(),
+        rust_server.to_string(),
         "ListContainers: an answer of 6012780 bytes is over the limit of 4194304 bytes"
     );
-    assert_eq!((client.label(), client.is_lost()), ("too-large", false));
+    assert_eq!(
+        (rust_server.label(), rust_server.is_lost()),
+        ("too-large", false)
+    );
+}
+
+#[test]
+fn what_we_find_wrong_is_sorted_by_its_type_and_not_by_its_words() {
+    let over = ours(
+        Oversize {
+            bytes: 6_012_780,
+            limit: 4_194_304,
+        }
+        .into(),
+    );
+    assert!(
+        matches!(
+            over,
+            Error::TooLarge {
+                bytes: 6_012_780,
+                limit: 4_194_304,
+                ..
+            }
+        ),
+        "{over:?}"
+    );
+    // Words that mean something else where they come from a server.
+    let lacks = "larger than max (5 vs. 4), server is not initialized yet";
+    for defect in [
+        Defect::CutOff,
+        Defect::NoStatus,
+        Defect::Empty,
+        Defect::Flag(1),
+        Defect::NotAbout(lacks.to_owned()),
+        Defect::NoIds(3),
+        Defect::TooManyIds(1),
+        Defect::Unreadable(ReadError::NoRow),
+    ] {
+        let text = format!("Version: answer not understood: {defect}");
+        let error = ours(defect.clone().into());
+        assert_eq!(error.to_string(), text);
+        assert!(
+            matches!(&error, Error::Malformed { defect: it, .. } if *it == defect),
+            "{error:?}"
+        );
+        assert_eq!((error.label(), error.is_lost()), ("malformed", false));
+    }
+    // However deep.
+    let wrapped = Carries(Defect::CutOff);
+    let error = local(Code::Unknown, wrapped);
+    assert_eq!(error.label(), "malformed", "{error:?}");
 }
 
 #[test]
@@ -64,6 +124,10 @@ fn other_texts_with_those_codes_stay_the_runtimes_words() {
             "grpc: trying to send message larger than max (a vs. b)",
         ),
         (Code::OutOfRange, "offset past the end"),
+        (
+            Code::OutOfRange,
+            "Error, decoded message length too large: found 5 bytes, the limit is: 4 bytes",
+        ),
     ] {
         assert!(
             matches!(sorted("ListImages", code, text), Error::Status { .. }),
@@ -116,6 +180,11 @@ fn an_expired_deadline_is_a_timeout_whoever_notices() {
         (expired.label(), expired.class()),
         ("timeout", FailureClass::Timeout)
     );
+    // Our own library's word is its type, whatever it says and carries it.
+    let here = local(Code::Unknown, Carries(TimeoutExpired(())));
+    assert_eq!(here.label(), "timeout", "{here:?}");
+    let broken = local(Code::Cancelled, std::io::Error::other("Timeout expired"));
+    assert_eq!(broken.label(), "unreachable", "{broken:?}");
     let theirs = sorted(
         "RemovePodSandbox",
         Code::DeadlineExceeded,
@@ -207,18 +276,14 @@ fn missing_rpcs_are_recognised_by_code_or_by_text() {
 
 #[test]
 fn answers_that_are_not_protobuf_are_malformed() {
-    let error = sorted(
-        "Version",
-        Code::Internal,
-        "failed to decode Protobuf message: invalid varint",
-    );
+    let unreadable = Defect::Unreadable(ReadError::NoRow);
+    let error = ours(unreadable.into());
     assert_eq!(
         (error.label(), error.class()),
         ("malformed", FailureClass::Other)
     );
     assert!(!error.is_lost());
-    assert_eq!(
-        sorted("Version", Code::Internal, "panic").label(),
-        "internal"
-    );
+    for text in ["panic", "failed to decode Protobuf message: a"] {
+        assert_eq!(sorted("Version", Code::Internal, text).label(), "internal");
+    }
 }

@@ -140,6 +140,6 @@ fn whole(method: &'static str, malformed: usize) -> Result<(), cri::Error> {
     }
     Err(cri::Error::Malformed {
         method,
-        what: format!("{malformed} rows lack an id"),
+        defect: cri::Defect::NoIds(malformed),
     })
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 use tonic::metadata::MetadataValue;
 use tonic::{Response, Status};
 
+use super::super::framing::Awaits;
 use super::super::link::{Link, request};
-use crate::cri::Error;
 use crate::cri::containerd::ListContainersRequest;
 use crate::cri::containerd::containers_client::ContainersClient;
 use crate::cri::convert::POD_UID_LABEL;
+use crate::cri::{Defect, Error};
 use crate::model::PodUid;
 
 /// Where the CRI plugin keeps what it makes.
@@ -52,8 +53,8 @@ pub(super) async fn ids(
 }
 
 async fn read(link: &Link, label: &str, deadline: Duration) -> Result<Response<Ids>, Status> {
-    let mut client =
-        ContainersClient::new(link.channel()).max_decoding_message_size(link.max_message_bytes);
+    let mut client = ContainersClient::new(link.channel(Awaits::Any))
+        .max_decoding_message_size(link.max_message_bytes);
     let filters = vec![format!("labels.\"io.cri-containerd.kind\"=={label}")];
     let mut request = request(ListContainersRequest { filters }, deadline);
     let namespace = MetadataValue::from_static(NAMESPACE);
@@ -67,7 +68,7 @@ async fn read(link: &Link, label: &str, deadline: Duration) -> Result<Response<I
             continue;
         };
         if ids.len() >= IDS_MAX {
-            return Err(Status::out_of_range("more ids than any node has"));
+            return Err(Defect::TooManyIds(IDS_MAX).into());
         }
         let uid = container.labels.remove(POD_UID_LABEL).and_then(PodUid::new);
         ids.insert(container.id.into(), uid);
