@@ -20,6 +20,7 @@ pub mod containers;
 mod detail;
 pub mod gate;
 pub mod images;
+mod index;
 pub mod knowledge;
 pub mod logs;
 pub mod plan;

@@ -7,6 +7,7 @@
 mod image_names;
 mod images;
 mod logs;
+mod numbering;
 mod outage;
 mod pods;
 mod span;
@@ -27,6 +28,7 @@ pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
     link_name, log_dir_name, pod_uid_of,
 };
+pub use numbering::Numbering;
 pub use outage::{KUBELET_SYNCS_IN, Outage};
 pub use pods::{
     ConfigSource, PodHistory, PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown, ReadFrom,

@@ -5,34 +5,31 @@
 //! what the kubelet would take under the same limits.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
+use super::index::{Index, Newest, Places};
 use super::knowledge::Knowledge;
 use super::quiet::Quiet;
 use super::{
     AgeFrom, ContainerPolicy, KeepReason, Limit, PodKnowledge, Policy, Protect, RemoveReason,
     Verdict,
 };
-use crate::model::{
-    Container, ContainerId, ContainerState, PodRef, PodSandbox, PodSandboxId, PodUid, Snapshot,
-};
+use crate::model::{Container, ContainerState, PodRef, PodSandbox, PodSandboxId, Snapshot};
 
 /// Judges every container; the answer has one verdict for each, in the snapshot's order.
-pub(super) fn judge(
-    snapshot: &Snapshot,
-    policy: &Policy,
-    knowledge: &Knowledge<'_>,
-) -> Vec<Verdict> {
-    let newest = Newest::of(&snapshot.containers).indexes();
+pub(super) fn judge(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest) -> Vec<Verdict> {
+    let index = knowledge.index();
+    let snapshot = index.snapshot;
     let shielded = Shields::new(snapshot, &policy.protect);
-    let quiet = Quiet::of(snapshot, policy);
+    let quiet = Quiet::of(knowledge, policy);
     let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.containers.len());
-    let mut counted: BTreeMap<GroupKey<'_>, Vec<usize>> = BTreeMap::new();
-    for (index, container) in snapshot.containers.iter().enumerate() {
-        let state = knowledge_of(knowledge, container.pod.as_deref());
+    let mut counted = Vec::new();
+    for (place, container) in snapshot.containers.iter().enumerate() {
+        let pod = index.pod_of_container(place);
+        let state = knowledge.at(pod);
         let gate = considered(snapshot, policy, container);
         let shield = shielded.over(container);
         first.push(match (gate, shield) {
@@ -42,7 +39,7 @@ pub(super) fn judge(
             (Err(keep), shield) => Some(Verdict::Keep(shield.unwrap_or(keep))),
             (Ok(()), shield) if state == PodKnowledge::Deleted => Some(match shield {
                 Some(keep) => Verdict::Keep(keep),
-                None if newest.contains(&index) && !quiet.allows_of(container, state) => {
+                None if newest.has(place) && !quiet.allows(pod) => {
                     Verdict::Keep(KeepReason::TooYoung)
                 }
                 None => Verdict::Remove(RemoveReason::PodDeleted),
@@ -50,33 +47,19 @@ pub(super) fn judge(
             // The kubelet takes what has no pod first of all, so that it never counts for the limits.
             (Ok(()), Some(keep @ KeepReason::Unmanaged)) => Some(Verdict::Keep(keep)),
             (Ok(()), shield) => {
-                counted.entry(group_key(container)).or_default().push(index);
+                counted.push(place);
                 shield.map(Verdict::Keep)
             }
         });
     }
-    let limits = Limits::of(snapshot, counted, &policy.containers, &newest);
+    let limits = Limits::of(index, counted, &policy.containers, newest);
     first
         .into_iter()
         .enumerate()
-        .map(|(index, verdict)| {
-            verdict.unwrap_or_else(|| limits.verdict(index, snapshot, knowledge, &newest, &quiet))
+        .map(|(place, verdict)| {
+            verdict.unwrap_or_else(|| limits.verdict(place, knowledge, newest, &quiet))
         })
         .collect()
-}
-
-/// A pod's container by name.
-type GroupKey<'a> = (Option<&'a PodUid>, &'a str);
-
-fn group_key(container: &Container) -> GroupKey<'_> {
-    (
-        container.pod.as_ref().map(|pod| &pod.uid),
-        container.name.as_str(),
-    )
-}
-
-fn knowledge_of(knowledge: &Knowledge<'_>, pod: Option<&PodRef>) -> PodKnowledge {
-    pod.map_or(PodKnowledge::Unknown, |pod| knowledge.get(&pod.uid))
 }
 
 /// Says whether a container is dead and old enough to be considered and counted; if not, why.
@@ -115,48 +98,6 @@ pub(super) fn at_least(age: SignedDuration, minimum: Duration) -> bool {
     !age.is_negative() && SignedDuration::try_from(minimum).is_ok_and(|minimum| age >= minimum)
 }
 
-/// The records that the kubelet may need to know that a container has run: for each (pod UID, name),
-/// whatever the state, the highest attempt and the latest creation.
-pub(super) struct Newest<'a> {
-    by_attempt: BTreeMap<GroupKey<'a>, (u32, Timestamp, &'a ContainerId, usize)>,
-    by_creation: BTreeMap<GroupKey<'a>, (Timestamp, u32, &'a ContainerId, usize)>,
-}
-
-impl<'a> Newest<'a> {
-    pub(super) fn of(containers: &'a [Container]) -> Self {
-        let (mut by_attempt, mut by_creation) = (BTreeMap::new(), BTreeMap::new());
-        for (index, container) in containers.iter().enumerate() {
-            let key = group_key(container);
-            let (attempt, created_at, id) =
-                (container.attempt, container.created_at, &container.id);
-            let this = (attempt, created_at, id, index);
-            let best = by_attempt.entry(key).or_insert(this);
-            *best = this.max(*best);
-            let this = (created_at, attempt, id, index);
-            let best = by_creation.entry(key).or_insert(this);
-            *best = this.max(*best);
-        }
-        Self {
-            by_attempt,
-            by_creation,
-        }
-    }
-
-    /// Returns the newest of the container's name: one record, or two.
-    pub(super) fn beside(&self, container: &Container) -> BTreeSet<&'a str> {
-        let key = group_key(container);
-        let by_attempt = self.by_attempt.get(&key).map(|best| best.2.as_str());
-        let by_creation = self.by_creation.get(&key).map(|best| best.2.as_str());
-        by_attempt.into_iter().chain(by_creation).collect()
-    }
-
-    fn indexes(&self) -> BTreeSet<usize> {
-        let by_attempt = self.by_attempt.values().map(|best| best.3);
-        let by_creation = self.by_creation.values().map(|best| best.3);
-        by_attempt.chain(by_creation).collect()
-    }
-}
-
 /// What keeps a container whatever the limits ask.
 struct Shields<'a> {
     protect: &'a Protect,
@@ -165,12 +106,15 @@ struct Shields<'a> {
 
 impl<'a> Shields<'a> {
     fn new(snapshot: &'a Snapshot, protect: &'a Protect) -> Self {
-        let sandboxes = snapshot
-            .sandboxes
-            .iter()
-            .map(|sandbox| (&sandbox.id, sandbox))
-            .collect();
-        Self { protect, sandboxes }
+        // They are asked for their labels only.
+        let sandboxes = snapshot.sandboxes.iter();
+        let sandboxes = sandboxes
+            .filter(|_| !protect.labels.is_empty())
+            .map(|sandbox| (&sandbox.id, sandbox));
+        Self {
+            protect,
+            sandboxes: sandboxes.collect(),
+        }
     }
 
     fn over(&self, container: &Container) -> Option<KeepReason> {
@@ -207,129 +151,141 @@ pub(super) fn protects_pod(protect: &Protect, pod: &PodRef) -> bool {
 }
 
 /// What the kubelet's two limits would take.
-struct Limits<'a> {
-    superseded: BTreeSet<usize>,
-    over_cap: BTreeSet<usize>,
-    /// The names of which the cap takes something.
-    capped: BTreeSet<GroupKey<'a>>,
+struct Limits {
+    superseded: Places,
+    over_cap: Places,
+    /// The groups of which the cap takes something.
+    capped: Places,
 }
 
-impl<'a> Limits<'a> {
+impl Limits {
+    /// `counted` are the places of the containers that count for the limits.
     fn of(
-        snapshot: &'a Snapshot,
-        mut groups: BTreeMap<GroupKey<'a>, Vec<usize>>,
+        index: &Index<'_>,
+        mut counted: Vec<usize>,
         rules: &ContainerPolicy,
-        newest: &BTreeSet<usize>,
+        newest: &Newest,
     ) -> Self {
-        let containers = &snapshot.containers;
-        for group in groups.values_mut() {
-            group.sort_by_key(|&index| Reverse(oldest_first(containers, index)));
-        }
+        let snapshot = index.snapshot;
+        let mut limits = Self {
+            superseded: Places::none(snapshot.containers.len()),
+            over_cap: Places::none(snapshot.containers.len()),
+            capped: Places::none(index.group_count()),
+        };
         // Beyond the limit of its name stays beyond it, and not the newest stays not the newest, however
         // many more records there are: this holds on an incomplete look too.
-        let superseded = trim(&mut groups, rules.max_per_container);
+        sort_by_group(index, &mut counted);
+        trim(
+            index,
+            &mut counted,
+            rules.max_per_container,
+            &mut limits.superseded,
+        );
         if rules.max_per_container == Limit::AtMost(0) {
             // The kubelet would take all. What we keep of it as the newest still counts for the cap,
             // which is what may lift it.
-            for &index in superseded.intersection(newest) {
-                let Some(container) = containers.get(index) else {
-                    continue;
-                };
-                groups.entry(group_key(container)).or_default().push(index);
-            }
-            for group in groups.values_mut() {
-                group.sort_by_key(|&index| Reverse(oldest_first(containers, index)));
-            }
+            let places = 0..snapshot.containers.len();
+            counted.extend(places.filter(|&it| limits.superseded.has(it) && newest.has(it)));
+            sort_by_group(index, &mut counted);
         }
-        let over_cap = match rules.max_dead {
+        match rules.max_dead {
             Limit::AtMost(max_dead) if snapshot.seen.is_all() => {
-                over_cap(containers, groups, max_dead)
+                limits.cap(index, counted, max_dead);
             }
             // What was not seen cannot be counted, nor what of it belongs to deleted pods.
-            Limit::AtMost(_) | Limit::None => BTreeSet::new(),
-        };
-        let taken = over_cap.iter().filter_map(|&index| containers.get(index));
-        Self {
-            capped: taken.map(group_key).collect(),
-            superseded,
-            over_cap,
+            Limit::AtMost(_) | Limit::None => {}
+        }
+        limits
+    }
+
+    /// The kubelet's node-wide limit: an equal share for each name first (rounded down, at least one),
+    /// then the oldest of all.
+    fn cap(&mut self, index: &Index<'_>, mut counted: Vec<usize>, max_dead: usize) {
+        if counted.len() <= max_dead {
+            return;
+        }
+        let mut groups: Vec<usize> = counted.iter().map(|&it| index.group_of(it)).collect();
+        groups.dedup();
+        let share = (max_dead / groups.len().max(1)).max(1);
+        trim(
+            index,
+            &mut counted,
+            Limit::AtMost(share),
+            &mut self.over_cap,
+        );
+        let surplus = counted.len().saturating_sub(max_dead);
+        let containers = &index.snapshot.containers;
+        counted.sort_by_cached_key(|&place| oldest_first(containers, place));
+        for &place in counted.iter().take(surplus) {
+            self.over_cap.add(place);
+        }
+        for place in self.over_cap.iter() {
+            self.capped.add(index.group_of(place));
         }
     }
 
     fn verdict(
         &self,
-        index: usize,
-        snapshot: &Snapshot,
+        place: usize,
         knowledge: &Knowledge<'_>,
-        newest: &BTreeSet<usize>,
+        newest: &Newest,
         quiet: &Quiet<'_>,
     ) -> Verdict {
-        let is_newest = newest.contains(&index);
-        let superseded = self.superseded.contains(&index);
+        let index = knowledge.index();
+        let is_newest = newest.has(place);
+        let superseded = self.superseded.has(place);
         if superseded && !is_newest {
             return Verdict::Remove(RemoveReason::Superseded);
         }
-        let container = snapshot.containers.get(index);
-        let pod = container.and_then(|container| container.pod.as_deref());
-        let state = knowledge_of(knowledge, pod);
+        let pod = index.pod_of_container(place);
+        let state = knowledge.at(pod);
         // After a clock step one that is newest by its attempt can lie beyond `max_per_container`. It
         // would be within it, and count, as soon as the cap has taken later ones: it goes with them.
-        let goes_along =
-            superseded && container.is_some_and(|it| self.capped.contains(&group_key(it)));
-        if (self.over_cap.contains(&index) || goes_along) && (!is_newest || state.is_finished()) {
-            if is_newest && container.is_some_and(|it| !quiet.allows_of(it, state)) {
+        let goes_along = superseded && self.capped.has(index.group_of(place));
+        if (self.over_cap.has(place) || goes_along) && (!is_newest || state.is_finished()) {
+            if is_newest && !quiet.allows(pod) {
                 return Verdict::Keep(KeepReason::TooYoung);
             }
             return Verdict::Remove(RemoveReason::OverCap);
         }
-        Verdict::Keep(
-            if is_newest && knowledge_of(knowledge, pod) == PodKnowledge::Absent {
-                KeepReason::TooYoung
-            } else if is_newest {
-                KeepReason::Newest
-            } else {
-                KeepReason::WithinLimits
-            },
-        )
+        Verdict::Keep(if is_newest && state == PodKnowledge::Absent {
+            KeepReason::TooYoung
+        } else if is_newest {
+            KeepReason::Newest
+        } else {
+            KeepReason::WithinLimits
+        })
     }
+}
+
+/// Sorts places group by group, in each the newest first.
+fn sort_by_group(index: &Index<'_>, places: &mut [usize]) {
+    let containers = &index.snapshot.containers;
+    places.sort_by_cached_key(|&place| {
+        let newest_first = Reverse(oldest_first(containers, place));
+        (index.group_of(place), newest_first)
+    });
 }
 
 /// Orders by creation, as the kubelet does; equal times by attempt, then by id.
-fn oldest_first(containers: &[Container], index: usize) -> Option<impl Ord + '_> {
+fn oldest_first(containers: &[Container], place: usize) -> Option<impl Ord + '_> {
     containers
-        .get(index)
-        .map(|c| (c.created_at, c.attempt, &c.id))
+        .get(place)
+        .map(|it| (it.created_at, it.attempt, &it.id))
 }
 
-/// Takes from each group what is beyond the limit, oldest first; groups are newest first.
-fn trim(groups: &mut BTreeMap<GroupKey<'_>, Vec<usize>>, limit: Limit) -> BTreeSet<usize> {
-    let Limit::AtMost(limit) = limit else {
-        return BTreeSet::new();
-    };
-    let mut taken = BTreeSet::new();
-    for group in groups.values_mut() {
-        taken.extend(group.split_off(limit.min(group.len())));
-    }
-    groups.retain(|_, group| !group.is_empty());
-    taken
-}
-
-/// The kubelet's node-wide limit: an equal share for each name first (rounded down, at least one),
-/// then the oldest of all.
-fn over_cap(
-    containers: &[Container],
-    mut groups: BTreeMap<GroupKey<'_>, Vec<usize>>,
-    max_dead: usize,
-) -> BTreeSet<usize> {
-    let count: usize = groups.values().map(Vec::len).sum();
-    if count <= max_dead {
-        return BTreeSet::new();
-    }
-    let share = (max_dead / groups.len().max(1)).max(1);
-    let mut taken = trim(&mut groups, Limit::AtMost(share));
-    let mut left: Vec<usize> = groups.into_values().flatten().collect();
-    let surplus = left.len().saturating_sub(max_dead);
-    left.sort_by_key(|&index| oldest_first(containers, index));
-    taken.extend(left.into_iter().take(surplus));
-    taken
+/// Takes from each group what is beyond the limit; the places are sorted by group.
+fn trim(index: &Index<'_>, places: &mut Vec<usize>, limit: Limit, taken: &mut Places) {
+    let Limit::AtMost(limit) = limit else { return };
+    let (mut group, mut kept) = (None, 0);
+    places.retain(|&place| {
+        if group != Some(index.group_of(place)) {
+            (group, kept) = (Some(index.group_of(place)), 0);
+        }
+        kept += 1;
+        if kept > limit {
+            taken.add(place);
+        }
+        kept <= limit
+    });
 }

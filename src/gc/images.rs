@@ -9,17 +9,19 @@ mod room;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 
 use super::containers::at_least;
+use super::index::Places;
 use super::{
     Expected, ImagePolicy, KeepReason, PodKnowledge, Policy, RemoveReason, Subject, Target, Verdict,
 };
 use crate::model::{
-    Container, ContainerId, ContainerImage, Coverage, FilesystemUsage, Image, ImageAge, ImageId,
-    ImageMatcher, ImageNames, ImageStore, Images, Snapshot, repository_leaf,
+    Container, ContainerImage, Coverage, FilesystemUsage, Image, ImageAge, ImageId, ImageMatcher,
+    ImageNames, ImageStore, Images, Snapshot, repository_leaf,
 };
 
 /// Judges every image, one verdict for each [`Image::key`]; containers in `gone` are taken for removed
@@ -27,7 +29,7 @@ use crate::model::{
 pub(super) fn judge<'a>(
     snapshot: &'a Snapshot,
     policy: &Policy,
-    gone: &BTreeSet<&ContainerId>,
+    gone: &Places,
 ) -> Vec<(&'a Image, Verdict)> {
     let Images::Known(store) = &snapshot.images else {
         return Vec::new();
@@ -70,12 +72,15 @@ struct Needs {
 }
 
 impl Needs {
-    fn gather(snapshot: &Snapshot, store: &ImageStore, gone: &BTreeSet<&ContainerId>) -> Self {
-        let containers = snapshot.containers.iter();
+    fn gather(snapshot: &Snapshot, store: &ImageStore, gone: &Places) -> Self {
+        let containers = snapshot.containers.iter().enumerate();
+        let mut seen = BTreeSet::new();
         // Most containers share their image with others.
         let users: BTreeSet<&ContainerImage> = containers
-            .filter(|container| !gone.contains(&container.id))
-            .map(|container| &*container.image)
+            .filter(|(place, _)| !gone.has(*place))
+            .map(|(_, container)| &container.image)
+            .filter(|image| seen.insert(Arc::as_ptr(image)))
+            .map(|image| &**image)
             .collect();
         let names = users.iter().flat_map(|user| &user.names);
         let (volumes, volumes_unknown) = known(&store.volume_images);

@@ -3,16 +3,17 @@
 //! Never takes the runtime's word alone that a pod is over, except where the operator pulled the one
 //! lever for it (`assume_finished_after`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::containers::at_least;
+use super::index::Index;
 use super::{PodKnowledge, Policy};
 use crate::model::{
-    ConfigSource, ContainerState, Coverage, PodList, PodSandbox, PodSandboxState, PodUid, Pods,
-    PodsUnknown, Snapshot,
+    ConfigSource, ContainerState, Coverage, PodHistory, PodList, PodSandboxState, PodUid, Pods,
+    PodsUnknown, Snapshot, SourcePod,
 };
 
 /// For so long after the machine's start a list alone makes no pod deleted while no sandbox is ready yet:
@@ -22,8 +23,11 @@ pub(super) const AFTER_REBOOT: Duration = Duration::from_secs(15 * 60);
 /// What is known of each pod that the runtime has something of.
 #[derive(Debug)]
 pub struct Knowledge<'a> {
+    index: Index<'a>,
     node: Node<'a>,
-    states: BTreeMap<&'a PodUid, PodKnowledge>,
+    pods: Vec<Pod<'a>>,
+    /// By the pods' numbers.
+    states: Vec<PodKnowledge>,
     incomplete: Option<&'a PodUid>,
 }
 
@@ -68,21 +72,22 @@ impl SourceState {
 impl<'a> Knowledge<'a> {
     /// Judges every pod of the snapshot.
     pub fn of(snapshot: &'a Snapshot, policy: &Policy) -> Self {
-        let signs = signs_of_life(snapshot);
-        let incomplete = missing_live_pod(snapshot, policy, &signs);
+        let index = Index::of(snapshot);
+        let pods = pods(&index);
+        let incomplete = missing_live_pod(snapshot, policy, &pods);
         let node = Node {
             snapshot,
             settle: policy.pods.settle,
             // A pod that lives unseen could be the one that the source's list lacks.
             unproven: incomplete.is_some() || !snapshot.seen.is_all_that_lives(),
-            rebooted: is_rebooted(snapshot),
+            rebooted: snapshot.uptime < AFTER_REBOOT && !pods.iter().any(|it| it.ready_sandbox),
+            vouched: vouched(snapshot),
         };
-        let states = signs
-            .iter()
-            .map(|(uid, sign)| (*uid, node.judge(policy, uid, sign)))
-            .collect();
+        let states = pods.iter().map(|pod| node.judge(policy, pod)).collect();
         Self {
+            index,
             node,
+            pods,
             states,
             incomplete,
         }
@@ -90,17 +95,19 @@ impl<'a> Knowledge<'a> {
 
     /// Takes for deleted what is unknown and shows no sign of life, as an answer might show it to be.
     pub(super) fn with_the_quiet_unknown_deleted(mut self) -> Self {
-        let signs = signs_of_life(self.node.snapshot);
-        for (uid, state) in &mut self.states {
-            let quiet = signs.get(uid).is_some_and(|signs| {
-                signs.is_quiet() && !signs.states.contains(&ContainerState::Created)
-            });
-            let told = !is_never_told(self.node.snapshot, uid);
+        for (pod, state) in self.pods.iter().zip(&mut self.states) {
+            let told = !is_never_told(self.node.snapshot, pod.uid);
+            let quiet = pod.is_quiet() && !pod.starts;
             if *state == PodKnowledge::Unknown && quiet && told {
                 *state = PodKnowledge::Deleted;
             }
         }
         self
+    }
+
+    /// Returns the numbers of the snapshot's records.
+    pub(super) fn index(&self) -> &Index<'a> {
+        &self.index
     }
 
     /// Returns how far the pod source is believed.
@@ -125,23 +132,35 @@ impl<'a> Knowledge<'a> {
 
     /// Returns what is known of a pod; unknown if the runtime has nothing of it.
     pub fn get(&self, uid: &PodUid) -> PodKnowledge {
-        self.states
-            .get(uid)
-            .copied()
+        self.at(self.index.pod(uid))
+    }
+
+    /// Returns what is known of the pod with this number; unknown without a pod.
+    pub(super) fn at(&self, pod: Option<usize>) -> PodKnowledge {
+        pod.and_then(|pod| self.states.get(pod).copied())
             .unwrap_or(PodKnowledge::Unknown)
+    }
+
+    /// Returns what the runtime and others say of the pod with this number.
+    pub(super) fn pod(&self, pod: Option<usize>) -> Option<&Pod<'a>> {
+        self.pods.get(pod?)
     }
 
     /// Returns what is known of a pod that the runtime may have nothing of; `youngest` is the latest
     /// that is known of it otherwise. An assumption is never made of a pod without any container.
     pub fn get_or_absent(&self, uid: &PodUid, youngest: Timestamp) -> PodKnowledge {
-        if let Some(state) = self.states.get(uid) {
-            return *state;
+        if self.index.pod(uid).is_some() {
+            return self.get(uid);
         }
-        let signs = Signs {
-            youngest: Some(youngest),
-            ..Signs::default()
+        let snapshot = self.node.snapshot;
+        let listed = match &snapshot.pods {
+            Pods::Known(list) => list.pods.get(uid),
+            Pods::Unknown(_) => None,
         };
-        self.node.told(uid, &signs).unwrap_or(PodKnowledge::Unknown)
+        let history = snapshot.pod_history.get(uid);
+        let mut pod = Pod::new(uid, listed, history);
+        pod.youngest = Some(youngest);
+        self.node.told(&pod).unwrap_or(PodKnowledge::Unknown)
     }
 }
 
@@ -159,59 +178,101 @@ pub(super) fn is_never_told(snapshot: &Snapshot, uid: &PodUid) -> bool {
     by_mirrors && uid.is_static_shaped()
 }
 
-/// What the runtime shows of one pod.
-#[derive(Debug, Default)]
-struct Signs {
+/// One pod: what the runtime shows of it, and what others say.
+#[derive(Debug)]
+pub(super) struct Pod<'a> {
+    uid: &'a PodUid,
+    /// What the source's list has of it.
+    listed: Option<SourcePod>,
+    pub(super) history: Option<PodHistory>,
     has_sandbox: bool,
     ready_sandbox: bool,
     /// Where its sandboxes say that the kubelet has it from.
     config_sources: BTreeSet<ConfigSource>,
-    /// Of its containers; one in state unknown may be running.
-    states: BTreeSet<ContainerState>,
-    /// Exited at a time that is not known.
-    unknown_exit: bool,
-    last_exit: Option<Timestamp>,
+    /// One of its containers runs.
+    runs: bool,
+    /// The runtime does not know the state of one: it may run.
+    may_run: bool,
+    /// One is created and not started.
+    starts: bool,
+    /// One exited at a time that is not known.
+    pub(super) unknown_exit: bool,
+    pub(super) last_exit: Option<Timestamp>,
     /// The latest creation of anything of it.
     youngest: Option<Timestamp>,
 }
 
-impl Signs {
+impl<'a> Pod<'a> {
+    fn new(uid: &'a PodUid, listed: Option<&SourcePod>, history: Option<&PodHistory>) -> Self {
+        Self {
+            uid,
+            listed: listed.copied(),
+            history: history.copied(),
+            has_sandbox: false,
+            ready_sandbox: false,
+            config_sources: BTreeSet::new(),
+            runs: false,
+            may_run: false,
+            starts: false,
+            unknown_exit: false,
+            last_exit: None,
+            youngest: None,
+        }
+    }
+
     fn lives(&self) -> bool {
-        self.ready_sandbox || self.states.contains(&ContainerState::Running)
+        self.ready_sandbox || self.runs
     }
 
     /// Nothing of it lives, nor may live unseen.
     fn is_quiet(&self) -> bool {
-        !self.lives() && !self.states.contains(&ContainerState::Unknown)
+        !self.lives() && !self.may_run
     }
 }
 
-fn signs_of_life(snapshot: &Snapshot) -> BTreeMap<&PodUid, Signs> {
-    let mut signs: BTreeMap<&PodUid, Signs> = BTreeMap::new();
-    for sandbox in &snapshot.sandboxes {
-        let Some(pod) = &sandbox.pod else { continue };
-        let sign = signs.entry(&pod.uid).or_default();
-        sign.has_sandbox = true;
-        sign.ready_sandbox |= sandbox.state == PodSandboxState::Ready;
-        sign.config_sources.extend(sandbox.config_source);
-        sign.youngest = sign.youngest.max(Some(sandbox.created_at));
+/// Gathers what is known of each pod, in the order of their numbers.
+fn pods<'a>(index: &Index<'a>) -> Vec<Pod<'a>> {
+    let snapshot = index.snapshot;
+    let listed = match &snapshot.pods {
+        Pods::Known(list) => index.beside_pods(&list.pods),
+        Pods::Unknown(_) => vec![None; index.pods().len()],
+    };
+    let histories = index.beside_pods(&snapshot.pod_history);
+    let last_exits = index.beside_pods(&snapshot.last_exits);
+    let told = listed.into_iter().zip(histories).zip(last_exits);
+    let pods = index.pods().iter().zip(told);
+    let mut pods: Vec<Pod<'_>> = pods
+        .map(|(uid, ((listed, history), last_exit))| Pod {
+            last_exit: last_exit.copied(),
+            ..Pod::new(uid, listed, history)
+        })
+        .collect();
+    for (place, sandbox) in snapshot.sandboxes.iter().enumerate() {
+        let Some(pod) = index.pod_of_sandbox(place).and_then(|at| pods.get_mut(at)) else {
+            continue;
+        };
+        pod.has_sandbox = true;
+        pod.ready_sandbox |= sandbox.state == PodSandboxState::Ready;
+        pod.config_sources.extend(sandbox.config_source);
+        pod.youngest = pod.youngest.max(Some(sandbox.created_at));
     }
-    for container in &snapshot.containers {
-        let Some(pod) = &container.pod else { continue };
-        let sign = signs.entry(&pod.uid).or_default();
-        sign.states.insert(container.state);
-        sign.youngest = sign.youngest.max(Some(container.created_at));
-        match container.finished_at {
-            Some(at) => sign.last_exit = sign.last_exit.max(Some(at)),
-            None => sign.unknown_exit |= container.state == ContainerState::Exited,
+    for (place, container) in snapshot.containers.iter().enumerate() {
+        let Some(pod) = index
+            .pod_of_container(place)
+            .and_then(|at| pods.get_mut(at))
+        else {
+            continue;
+        };
+        match container.state {
+            ContainerState::Running => pod.runs = true,
+            ContainerState::Unknown => pod.may_run = true,
+            ContainerState::Created => pod.starts = true,
+            ContainerState::Exited => pod.unknown_exit |= container.finished_at.is_none(),
         }
+        pod.youngest = pod.youngest.max(Some(container.created_at));
+        pod.last_exit = pod.last_exit.max(container.finished_at);
     }
-    for (uid, at) in &snapshot.last_exits {
-        if let Some(sign) = signs.get_mut(uid) {
-            sign.last_exit = sign.last_exit.max(Some(*at));
-        }
-    }
-    signs
+    pods
 }
 
 /// A pod with a ready sandbox, a running container or one in state unknown that the list does not have:
@@ -219,18 +280,27 @@ fn signs_of_life(snapshot: &Snapshot) -> BTreeMap<&PodUid, Signs> {
 fn missing_live_pod<'a>(
     snapshot: &Snapshot,
     policy: &Policy,
-    signs: &BTreeMap<&'a PodUid, Signs>,
+    pods: &[Pod<'a>],
 ) -> Option<&'a PodUid> {
-    let Pods::Known(list) = &snapshot.pods else {
+    if matches!(snapshot.pods, Pods::Unknown(_)) {
         return None;
-    };
+    }
     // The operator's word is that a container in state unknown is dead.
     let unknown_is_dead = policy.containers.include_unknown;
-    let may_live = |sign: &Signs| sign.lives() || !sign.is_quiet() && !unknown_is_dead;
-    signs
-        .iter()
-        .find(|(uid, sign)| may_live(sign) && !list.pods.contains_key(**uid))
-        .map(|(uid, _)| *uid)
+    let may_live = |pod: &Pod<'_>| pod.lives() || !pod.is_quiet() && !unknown_is_dead;
+    pods.iter()
+        .find(|pod| may_live(pod) && pod.listed.is_none())
+        .map(|pod| pod.uid)
+}
+
+/// Finds the sources of whose pods the list can tell that one is absent.
+fn vouched(snapshot: &Snapshot) -> BTreeSet<ConfigSource> {
+    let Pods::Known(list) = &snapshot.pods else {
+        return BTreeSet::new();
+    };
+    let mut sources = ConfigSource::ALL.to_vec();
+    sources.retain(|source| list.vouches_for(*source));
+    sources.into_iter().collect()
 }
 
 /// What holds for every pod of a node.
@@ -242,12 +312,14 @@ struct Node<'a> {
     unproven: bool,
     /// The machine started a short while ago, and no pod is up yet.
     rebooted: bool,
+    /// The sources of whose pods the list can tell that one is absent.
+    vouched: BTreeSet<ConfigSource>,
 }
 
 impl Node<'_> {
-    fn judge(&self, policy: &Policy, uid: &PodUid, signs: &Signs) -> PodKnowledge {
-        match self.told(uid, signs) {
-            Some(PodKnowledge::Absent) | None if self.may_assume_finished(policy, uid, signs) => {
+    fn judge(&self, policy: &Policy, pod: &Pod<'_>) -> PodKnowledge {
+        match self.told(pod) {
+            Some(PodKnowledge::Absent) | None if self.may_assume_finished(policy, pod) => {
                 PodKnowledge::Assumed
             }
             Some(state) => state,
@@ -256,41 +328,38 @@ impl Node<'_> {
     }
 
     /// What the list tells of a pod; `None` if nothing that can be built on.
-    fn told(&self, uid: &PodUid, signs: &Signs) -> Option<PodKnowledge> {
+    fn told(&self, pod: &Pod<'_>) -> Option<PodKnowledge> {
         let Pods::Known(list) = &self.snapshot.pods else {
             return None;
         };
-        match list.pods.get(uid) {
+        match pod.listed {
             // The kubelet runs a finished static pod again at its next start.
-            Some(pod) if pod.is_static() || self.is_static(uid, signs) => {
-                Some(PodKnowledge::Active)
-            }
+            Some(listed) if listed.is_static() || self.is_static(pod) => Some(PodKnowledge::Active),
             // Even a partial list is right about what it names.
-            Some(pod) if !pod.finished => Some(PodKnowledge::Active),
-            Some(_) if signs.lives() && !self.unproven => Some(PodKnowledge::Active),
+            Some(listed) if !listed.finished => Some(PodKnowledge::Active),
+            Some(_) if pod.lives() && !self.unproven => Some(PodKnowledge::Active),
             // Quiet only if nothing of it is missing.
-            Some(_) if signs.is_quiet() && self.snapshot.seen.is_all() && !self.unproven => {
+            Some(_) if pod.is_quiet() && self.snapshot.seen.is_all() && !self.unproven => {
                 Some(PodKnowledge::Terminated)
             }
-            None if self.proves_absence(list, uid, signs) => Some(self.by_absence(uid)),
+            None if self.proves_absence(list, pod) => Some(self.by_absence(pod)),
             Some(_) | None => None,
         }
     }
 
     /// The list would have the pod if it existed.
-    fn proves_absence(&self, list: &PodList, uid: &PodUid, signs: &Signs) -> bool {
-        let vouches = match self.config_sources(uid, signs).as_slice() {
-            [source] => list.vouches_for(*source),
+    fn proves_absence(&self, list: &PodList, pod: &Pod<'_>) -> bool {
+        let vouches = match self.config_sources(pod).as_slice() {
+            [source] => self.vouched.contains(source),
             // Its sandboxes contradict each other, or were not seen.
             _ => false,
         };
-        vouches && !self.unproven && !self.rebooted && !outlives(self.snapshot, signs, list)
+        vouches && !self.unproven && !self.rebooted && !outlives(self.snapshot, pod, list)
     }
 
     /// One answer can be short: a kubelet that has just started adds its pods one by one.
-    fn by_absence(&self, uid: &PodUid) -> PodKnowledge {
-        let history = self.snapshot.pod_history.get(uid);
-        let since = history.and_then(|history| history.absent_since);
+    fn by_absence(&self, pod: &Pod<'_>) -> PodKnowledge {
+        let since = pod.history.and_then(|history| history.absent_since);
         let is_old = |since| at_least(self.snapshot.age(since), self.settle);
         if self.settle.is_zero() || since.is_some_and(is_old) {
             PodKnowledge::Deleted
@@ -301,27 +370,26 @@ impl Node<'_> {
 
     /// Where the kubelet has the pod from: as its sandboxes say, now or earlier; by the UID's shape only
     /// if none was ever seen to say it. A manifest may set the UID of its pod.
-    fn config_sources(&self, uid: &PodUid, signs: &Signs) -> Vec<ConfigSource> {
-        let remembered = self.snapshot.pod_history.get(uid);
-        let remembered = remembered.and_then(|history| history.config_source);
-        let mut sources = signs.config_sources.clone();
+    fn config_sources(&self, pod: &Pod<'_>) -> Vec<ConfigSource> {
+        let remembered = pod.history.and_then(|history| history.config_source);
+        let mut sources = pod.config_sources.clone();
         sources.extend(remembered);
         // A sandbox that was not seen may say otherwise.
-        let seen = self.snapshot.seen.sandboxes == Coverage::Whole || signs.has_sandbox;
+        let seen = self.snapshot.seen.sandboxes == Coverage::Whole || pod.has_sandbox;
         if sources.is_empty() && seen {
-            sources.insert(ConfigSource::of_shape(uid));
+            sources.insert(ConfigSource::of_shape(pod.uid));
         }
         sources.into_iter().collect()
     }
 
-    fn is_static(&self, uid: &PodUid, signs: &Signs) -> bool {
-        match self.config_sources(uid, signs).as_slice() {
-            [] => uid.is_static_shaped(),
+    fn is_static(&self, pod: &Pod<'_>) -> bool {
+        match self.config_sources(pod).as_slice() {
+            [] => pod.uid.is_static_shaped(),
             sources => sources != [ConfigSource::Api],
         }
     }
 
-    fn may_assume_finished(&self, policy: &Policy, uid: &PodUid, signs: &Signs) -> bool {
+    fn may_assume_finished(&self, policy: &Policy, pod: &Pod<'_>) -> bool {
         let snapshot = self.snapshot;
         let Some(after) = policy.assume_finished_after else {
             return false;
@@ -331,22 +399,21 @@ impl Node<'_> {
             return false;
         }
         // A source that is about to answer is better than an assumption.
-        if snapshot.pods == Pods::Unknown(PodsUnknown::Settling) || self.is_static(uid, signs) {
+        if snapshot.pods == Pods::Unknown(PodsUnknown::Settling) || self.is_static(pod) {
             return false;
         }
-        let starting = signs.states.contains(&ContainerState::Created);
-        let quiet = signs.is_quiet() && !starting && !signs.unknown_exit;
+        let quiet = pod.is_quiet() && !pod.starts && !pod.unknown_exit;
         let Ok(after) = SignedDuration::try_from(after) else {
             return false;
         };
-        quiet && signs.last_exit.is_some_and(|at| snapshot.age(at) > after)
+        quiet && pod.last_exit.is_some_and(|at| snapshot.age(at) > after)
     }
 }
 
 /// Something of the pod is younger than the list, or may be: the pod may have been born since, or, if
 /// it is a static one, have come back under its old UID.
-fn outlives(snapshot: &Snapshot, signs: &Signs, list: &PodList) -> bool {
+fn outlives(snapshot: &Snapshot, pod: &Pod<'_>, list: &PodList) -> bool {
     list.as_of.is_some_and(|as_of| {
-        !snapshot.seen.is_all() || signs.youngest.is_none_or(|youngest| youngest >= as_of)
+        !snapshot.seen.is_all() || pod.youngest.is_none_or(|youngest| youngest >= as_of)
     })
 }

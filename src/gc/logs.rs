@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::containers::{at_least, protects_pod};
+use super::index::Places;
 use super::knowledge::Knowledge;
 use super::{Expected, KeepReason, PodKnowledge, Policy, RemoveReason, Subject, Target, Verdict};
 use crate::model::{
@@ -28,31 +29,38 @@ pub(super) enum LogObject<'a> {
 /// Judges every entry, and the logs of the containers that went (`snapshot.removed`) or are planned
 /// to go earlier in the same pass (`gone`).
 pub(super) fn judge<'a>(
-    snapshot: &'a Snapshot,
     policy: &Policy,
-    knowledge: &Knowledge<'_>,
-    gone: &BTreeSet<&ContainerId>,
+    knowledge: &Knowledge<'a>,
+    gone: &Places,
     mut each: impl FnMut(LogObject<'a>, Verdict),
 ) {
-    let node = Node::of(snapshot);
+    let snapshot = knowledge.index().snapshot;
+    // Only links ask for them.
+    let asked = !snapshot.logs.links.is_empty();
+    let rows = snapshot.containers.iter().filter(|_| asked);
+    let states: States<'_> = rows.map(|it| (&it.id, it.state)).collect();
     for dir in &snapshot.logs.dirs {
-        let verdict = dir_verdict(&node, policy, knowledge, dir);
+        let verdict = dir_verdict(policy, knowledge, dir);
         each(LogObject::Dir(dir), if_enabled(policy, verdict));
     }
     for link in &snapshot.logs.links {
-        let verdict = link_verdict(&node, policy, link);
+        let verdict = link_verdict(&states, policy, link);
         each(LogObject::Link(link), if_enabled(policy, verdict));
     }
-    // While logs are switched off it is not noted whose could go.
-    if !policy.logs.enabled || snapshot.removed.is_empty() && gone.is_empty() {
+    // While logs are switched off nobody takes note of whose could go.
+    if !policy.logs.enabled || snapshot.removed.is_empty() && gone.iter().next().is_none() {
         return;
     }
     // Two containers can share a log file after a record was removed by hand; it goes once.
     let mut seen = BTreeSet::new();
-    let (going, staying): (Vec<&Container>, Vec<&Container>) = snapshot
-        .containers
-        .iter()
-        .partition(|container| gone.contains(&container.id));
+    let (mut going, mut staying) = (Vec::new(), Vec::new());
+    for (place, container) in snapshot.containers.iter().enumerate() {
+        if gone.has(place) {
+            going.push(container);
+        } else {
+            staying.push(container);
+        }
+    }
     let dirs = snapshot.logs.dir_names();
     let planned = going
         .into_iter()
@@ -98,46 +106,22 @@ impl<'a> Writers<'a> {
     }
 }
 
-/// What the runtime shows, by pod and by id.
-struct Node<'a> {
-    snapshot: &'a Snapshot,
-    pods: BTreeSet<&'a PodUid>,
-    states: BTreeMap<&'a ContainerId, ContainerState>,
-}
+/// The containers' states, by id.
+type States<'a> = BTreeMap<&'a ContainerId, ContainerState>;
 
-impl<'a> Node<'a> {
-    fn of(snapshot: &'a Snapshot) -> Self {
-        let containers = snapshot.containers.iter();
-        let of_containers = containers.clone().filter_map(|it| it.pod.as_ref());
-        let of_sandboxes = snapshot.sandboxes.iter().filter_map(|it| it.pod.as_ref());
-        Self {
-            snapshot,
-            pods: of_containers
-                .chain(of_sandboxes)
-                .map(|pod| &pod.uid)
-                .collect(),
-            states: containers.map(|it| (&it.id, it.state)).collect(),
-        }
-    }
-}
-
-fn dir_verdict(
-    node: &Node<'_>,
-    policy: &Policy,
-    knowledge: &Knowledge<'_>,
-    dir: &PodLogDir,
-) -> Verdict {
+fn dir_verdict(policy: &Policy, knowledge: &Knowledge<'_>, dir: &PodLogDir) -> Verdict {
     let Some(pod) = pod_of_dir(&dir.name).filter(|_| dir.is_dir) else {
         return Verdict::Keep(KeepReason::ForeignName);
     };
     if protects_pod(&policy.protect, &pod) {
         return Verdict::Keep(KeepReason::Protected);
     }
-    if node.pods.contains(&pod.uid) {
+    let index = knowledge.index();
+    if index.pod(&pod.uid).is_some() {
         return Verdict::Keep(KeepReason::HasContainers);
     }
     // Something of the pod may be there unseen.
-    if !node.snapshot.seen.is_all() {
+    if !index.snapshot.seen.is_all() {
         return Verdict::Keep(KeepReason::PodsUnknown);
     }
     match knowledge.get_or_absent(&pod.uid, dir.modified_at) {
@@ -145,7 +129,7 @@ fn dir_verdict(
         PodKnowledge::Assumed | PodKnowledge::Unknown => Verdict::Keep(KeepReason::PodsUnknown),
         PodKnowledge::Absent => Verdict::Keep(KeepReason::TooYoung),
         PodKnowledge::Deleted => {
-            let old = |since| at_least(node.snapshot.age(since), policy.logs.grace);
+            let old = |since| at_least(index.snapshot.age(since), policy.logs.grace);
             if old(dir.modified_at) && dir.orphan_since.is_some_and(old) {
                 Verdict::Remove(RemoveReason::PodDeleted)
             } else {
@@ -155,7 +139,7 @@ fn dir_verdict(
     }
 }
 
-fn link_verdict(node: &Node<'_>, policy: &Policy, link: &LogLink) -> Verdict {
+fn link_verdict(states: &States<'_>, policy: &Policy, link: &LogLink) -> Verdict {
     let Some(id) = container_id_of(&link.name).filter(|_| link.is_link) else {
         return Verdict::Keep(KeepReason::ForeignName);
     };
@@ -170,7 +154,7 @@ fn link_verdict(node: &Node<'_>, policy: &Policy, link: &LogLink) -> Verdict {
     }
     // A rotation renames the log and reopens it a moment later: the link of one that runs is dead
     // for that moment.
-    let container = match node.states.get(&id) {
+    let container = match states.get(&id) {
         Some(ContainerState::Exited) => LinkedContainer::Exited,
         Some(ContainerState::Created | ContainerState::Running | ContainerState::Unknown) => {
             LinkedContainer::Lives

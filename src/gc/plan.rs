@@ -4,13 +4,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::detail::Details;
+use super::index::{Newest, Places};
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
 use super::{
     AgeFrom, Expected, KeepReason, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary,
     Target, Verdict, containers, images, logs, sandboxes,
 };
-use crate::model::{Container, ContainerId, Image, PodRef, PodSandbox, PodUid, Snapshot, Text};
+use crate::model::{Container, Image, PodSandbox, PodUid, Snapshot, Text};
 use crate::report::Quarantined;
 
 /// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals target
@@ -26,19 +27,11 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) ->
         kept: Vec::new(),
         summary: no_counts(targets),
     };
-    let newest = (
-        containers::Newest::of(&snapshot.containers),
-        sandboxes::Newest::of(&snapshot.sandboxes),
+    plan.fill(
+        policy,
+        &knowledge,
+        Verdicts::of(policy, &knowledge, targets),
     );
-    judge(snapshot, policy, &knowledge, targets, |object, verdict| {
-        let outdone_by = match (&object, verdict) {
-            (Object::Container(container), Verdict::Remove(_)) => newest.0.beside(container),
-            (Object::Sandbox(sandbox), Verdict::Remove(_)) => newest.1.beside(sandbox),
-            _ => BTreeSet::new(),
-        };
-        plan.push((snapshot, policy), &knowledge, object, verdict, &outdone_by);
-    });
-    plan.need_only_what_stays();
     if snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) {
         let order = |it: &Subject| (it.target, Reverse(exited_for(it)));
         plan.removals.sort_by(|a, b| {
@@ -62,33 +55,33 @@ pub fn summarize(
 ) -> BTreeMap<Target, Summary> {
     let knowledge = Knowledge::of(snapshot, policy);
     let mut counts = no_counts(targets);
-    judge(snapshot, policy, &knowledge, targets, |object, verdict| {
-        counts.entry(object.target()).or_default().count(verdict);
-    });
+    for (target, verdict) in Verdicts::of(policy, &knowledge, targets).all() {
+        counts.entry(target).or_default().count(verdict);
+    }
     counts
 }
 
 /// Counts what would go under `knowledge` of pods that `known` says to be unknown.
 pub(super) fn removable_of_unknown(
-    snapshot: &Snapshot,
     policy: &Policy,
     knowledge: &Knowledge<'_>,
     known: &Knowledge<'_>,
     targets: &BTreeSet<Target>,
 ) -> BTreeMap<Target, usize> {
-    let mut counts = BTreeMap::new();
-    judge(snapshot, policy, knowledge, targets, |object, verdict| {
-        let pod = match &object {
-            Object::Container(it) => it.pod.as_deref(),
-            Object::Sandbox(it) => it.pod.as_deref(),
-            Object::Log(_) | Object::Image(_) => return,
-        };
-        let unknown = pod_state(known, pod) == PodKnowledge::Unknown;
-        if unknown && matches!(verdict, Verdict::Remove(_)) {
-            *counts.entry(object.target()).or_default() += 1;
-        }
-    });
-    counts
+    let verdicts = Verdicts::of(policy, knowledge, targets);
+    let index = known.index();
+    let goes_unknown = |pod: Option<usize>, verdict: &Verdict| {
+        matches!(verdict, Verdict::Remove(_)) && known.at(pod) == PodKnowledge::Unknown
+    };
+    let containers = verdicts.containers.iter().enumerate();
+    let containers = containers.filter(|(at, it)| goes_unknown(index.pod_of_container(*at), it));
+    let sandboxes = verdicts.sandboxes.iter().enumerate();
+    let sandboxes = sandboxes.filter(|(at, it)| goes_unknown(index.pod_of_sandbox(*at), it));
+    let counts = [
+        (Target::Containers, containers.count()),
+        (Target::Sandboxes, sandboxes.count()),
+    ];
+    counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 fn no_counts(targets: &BTreeSet<Target>) -> BTreeMap<Target, Summary> {
@@ -98,62 +91,64 @@ fn no_counts(targets: &BTreeSet<Target>) -> BTreeMap<Target, Summary> {
         .collect()
 }
 
-/// Something that gets a verdict.
-enum Object<'a> {
-    Container(&'a Container),
-    Sandbox(&'a PodSandbox),
-    Log(LogObject<'a>),
-    Image(&'a Image),
+/// A verdict on each object of some targets; containers and sandboxes in the snapshot's order.
+struct Verdicts<'a> {
+    containers: Vec<Verdict>,
+    sandboxes: Vec<Verdict>,
+    logs: Vec<(LogObject<'a>, Verdict)>,
+    images: Vec<(&'a Image, Verdict)>,
+    newest_containers: Newest,
+    newest_sandboxes: Newest,
 }
 
-impl Object<'_> {
-    fn target(&self) -> Target {
-        match self {
-            Self::Container(_) => Target::Containers,
-            Self::Sandbox(_) => Target::Sandboxes,
-            Self::Log(_) => Target::Logs,
-            Self::Image(_) => Target::Images,
+impl<'a> Verdicts<'a> {
+    /// What comes later in a pass is judged as if what comes earlier were gone.
+    fn of(policy: &Policy, knowledge: &Knowledge<'a>, targets: &BTreeSet<Target>) -> Self {
+        let index = knowledge.index();
+        let snapshot = index.snapshot;
+        let mut verdicts = Self {
+            containers: Vec::new(),
+            sandboxes: Vec::new(),
+            logs: Vec::new(),
+            images: Vec::new(),
+            newest_containers: index.newest_containers(),
+            newest_sandboxes: index.newest_sandboxes(),
+        };
+        if targets.contains(&Target::Containers) {
+            let judged = containers::judge(policy, knowledge, &verdicts.newest_containers);
+            verdicts.containers = if_enabled(policy.containers.enabled, judged);
         }
+        let mut gone = Places::none(snapshot.containers.len());
+        for (place, _) in removals_in(&verdicts.containers) {
+            gone.add(place);
+        }
+        if targets.contains(&Target::Sandboxes) {
+            let judged = sandboxes::judge(policy, knowledge, &verdicts.newest_sandboxes, &gone);
+            verdicts.sandboxes = if_enabled(policy.sandboxes.enabled, judged);
+        }
+        if targets.contains(&Target::Logs) {
+            logs::judge(policy, knowledge, &gone, |log, verdict| {
+                verdicts.logs.push((log, verdict));
+            });
+        }
+        if targets.contains(&Target::Images) {
+            verdicts.images = images::judge(snapshot, policy, &gone);
+        }
+        verdicts
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Target, Verdict)> {
+        let containers = self.containers.iter().map(|it| (Target::Containers, *it));
+        let sandboxes = self.sandboxes.iter().map(|it| (Target::Sandboxes, *it));
+        let logs = self.logs.iter().map(|(_, it)| (Target::Logs, *it));
+        let images = self.images.iter().map(|(_, it)| (Target::Images, *it));
+        containers.chain(sandboxes).chain(logs).chain(images)
     }
 }
 
-fn judge<'a>(
-    snapshot: &'a Snapshot,
-    policy: &Policy,
-    knowledge: &Knowledge<'_>,
-    targets: &BTreeSet<Target>,
-    mut each: impl FnMut(Object<'a>, Verdict),
-) {
-    let mut gone: BTreeSet<&ContainerId> = BTreeSet::new();
-    if targets.contains(&Target::Containers) {
-        let verdicts = containers::judge(snapshot, policy, knowledge);
-        for (container, verdict) in snapshot.containers.iter().zip(verdicts) {
-            let verdict = if_enabled(policy.containers.enabled, verdict);
-            if matches!(verdict, Verdict::Remove(_)) {
-                gone.insert(&container.id);
-            }
-            each(Object::Container(container), verdict);
-        }
-    }
-    if targets.contains(&Target::Sandboxes) {
-        let verdicts = sandboxes::judge(snapshot, policy, knowledge, &gone);
-        for (sandbox, verdict) in snapshot.sandboxes.iter().zip(verdicts) {
-            each(
-                Object::Sandbox(sandbox),
-                if_enabled(policy.sandboxes.enabled, verdict),
-            );
-        }
-    }
-    if targets.contains(&Target::Logs) {
-        logs::judge(snapshot, policy, knowledge, &gone, |log, verdict| {
-            each(Object::Log(log), verdict);
-        });
-    }
-    if targets.contains(&Target::Images) {
-        for (image, verdict) in images::judge(snapshot, policy, &gone) {
-            each(Object::Image(image), verdict);
-        }
-    }
+fn removals_in(verdicts: &[Verdict]) -> impl Iterator<Item = (usize, Verdict)> {
+    let verdicts = verdicts.iter().copied().enumerate();
+    verdicts.filter(|(_, verdict)| matches!(verdict, Verdict::Remove(_)))
 }
 
 /// Returns those of `due` that a plan made on a fresh look wants gone as well: removing needs both.
@@ -188,42 +183,89 @@ impl Summary {
 }
 
 impl Plan {
+    /// Adds every object, containers and sandboxes oldest creation first: sorting what is nearly sorted
+    /// costs little.
+    fn fill(&mut self, policy: &Policy, knowledge: &Knowledge<'_>, verdicts: Verdicts<'_>) {
+        let index = knowledge.index();
+        let snapshot = index.snapshot;
+        for (target, verdict) in verdicts.all() {
+            self.summary.entry(target).or_default().count(verdict);
+        }
+        let newer = |newest: &Newest, group: Option<usize>, verdicts: &[Verdict]| {
+            let places = group.into_iter().flat_map(|group| newest.of_group(group));
+            // Where the newest goes too, its pod is over: what it outdoes does not need it.
+            let stays = |at: &usize| !matches!(verdicts.get(*at), Some(Verdict::Remove(_)));
+            places.filter(stays).collect::<Vec<usize>>()
+        };
+        let rows = &snapshot.containers;
+        let order = oldest_first(
+            rows.iter()
+                .map(|it| (it.created_at, it.attempt, it.id.as_str())),
+        );
+        for place in order {
+            let (Some(row), Some(&verdict)) = (rows.get(place), verdicts.containers.get(place))
+            else {
+                continue;
+            };
+            let newest = &verdicts.newest_containers;
+            let newer = newer(newest, Some(index.group_of(place)), &verdicts.containers);
+            let newer = newer
+                .into_iter()
+                .filter_map(|at| Some(rows.get(at)?.id.text()));
+            let state = knowledge.at(index.pod_of_container(place));
+            let subject = container_subject(snapshot, policy, state, row);
+            let expected = Expected::Container(row.state);
+            self.push(subject, Some(expected), verdict, texts(verdict, newer));
+        }
+        let rows = &snapshot.sandboxes;
+        let order = oldest_first(
+            rows.iter()
+                .map(|it| (it.created_at, it.attempt, it.id.as_str())),
+        );
+        for place in order {
+            let (Some(row), Some(&verdict)) = (rows.get(place), verdicts.sandboxes.get(place))
+            else {
+                continue;
+            };
+            let pod = index.pod_of_sandbox(place);
+            let newer = newer(&verdicts.newest_sandboxes, pod, &verdicts.sandboxes);
+            let newer = newer
+                .into_iter()
+                .filter_map(|at| Some(rows.get(at)?.id.text()));
+            let subject = sandbox_subject(snapshot, knowledge.at(pod), row);
+            self.push(
+                subject,
+                Some(Expected::Sandbox),
+                verdict,
+                texts(verdict, newer),
+            );
+        }
+        for (log, verdict) in verdicts.logs {
+            let (subject, expected) = logs::subject(snapshot, knowledge, log);
+            self.push(subject, expected, verdict, Vec::new());
+        }
+        for (image, verdict) in verdicts.images {
+            let (subject, expected) = images::subject(snapshot, image);
+            self.push(subject, Some(expected), verdict, Vec::new());
+        }
+    }
+
     fn push(
         &mut self,
-        (snapshot, policy): (&Snapshot, &Policy),
-        knowledge: &Knowledge<'_>,
-        object: Object<'_>,
+        subject: Subject,
+        expected: Option<Expected>,
         verdict: Verdict,
-        outdone_by: &BTreeSet<&str>,
+        outdone_by: Vec<Text>,
     ) {
-        self.summary
-            .entry(object.target())
-            .or_default()
-            .count(verdict);
-        let (subject, expected) = match object {
-            Object::Container(container) => (
-                container_subject(snapshot, policy, knowledge, container),
-                Some(Expected::Container(container.state)),
-            ),
-            Object::Sandbox(sandbox) => (
-                sandbox_subject(snapshot, knowledge, sandbox),
-                Some(Expected::Sandbox),
-            ),
-            Object::Log(log) => logs::subject(snapshot, knowledge, log),
-            Object::Image(image) => {
-                let (subject, expected) = images::subject(snapshot, image);
-                (subject, Some(expected))
-            }
-        };
         match (verdict, expected) {
             (Verdict::Remove(reason), Some(expected)) => self.removals.push(Removal {
                 subject,
                 reason,
                 detail: String::new(),
                 expected,
-                outdone_by: outdone_by.iter().map(|id| (*id).into()).collect(),
+                outdone_by,
             }),
-            // Nothing goes whose kind is not known; no verdict says so.
+            // Nothing goes that has no name of the kubelet's; no verdict says so.
             (Verdict::Remove(_), None) => {}
             (Verdict::Keep(reason), _) => self.kept.push(Kept {
                 subject,
@@ -231,17 +273,6 @@ impl Plan {
                 detail: String::new(),
                 quarantine: None,
             }),
-        }
-    }
-
-    /// Where the newest goes too, its pod is over: what it outdoes does not need it.
-    fn need_only_what_stays(&mut self) {
-        let going = |removal: &Removal| (removal.subject.target, removal.subject.id.clone());
-        let going: BTreeSet<(Target, Text)> = self.removals.iter().map(going).collect();
-        for removal in &mut self.removals {
-            let target = removal.subject.target;
-            let stays = |id: &Text| !going.contains(&(target, id.clone()));
-            removal.outdone_by.retain(stays);
         }
     }
 
@@ -311,10 +342,27 @@ impl Plan {
 }
 
 /// A target that is switched off is judged like any other, but nothing of it goes.
-fn if_enabled(enabled: bool, verdict: Verdict) -> Verdict {
+fn if_enabled(enabled: bool, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
+    for verdict in verdicts.iter_mut().filter(|_| !enabled) {
+        if matches!(verdict, Verdict::Remove(_)) {
+            *verdict = Verdict::Keep(KeepReason::WithinLimits);
+        }
+    }
+    verdicts
+}
+
+/// Returns the places in the order of these keys.
+fn oldest_first<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
+    let mut keys: Vec<(K, usize)> = keys.enumerate().map(|(place, key)| (key, place)).collect();
+    keys.sort_unstable();
+    keys.into_iter().map(|(_, place)| place).collect()
+}
+
+/// Returns the ids that outdo an object which goes.
+fn texts<'a>(verdict: Verdict, ids: impl Iterator<Item = &'a Text>) -> Vec<Text> {
     match verdict {
-        Verdict::Remove(_) if !enabled => Verdict::Keep(KeepReason::WithinLimits),
-        Verdict::Remove(_) | Verdict::Keep(_) => verdict,
+        Verdict::Remove(_) => ids.cloned().collect(),
+        Verdict::Keep(_) => Vec::new(),
     }
 }
 
@@ -337,14 +385,10 @@ fn order(subject: &Subject) -> impl Ord + '_ {
     )
 }
 
-fn pod_state(knowledge: &Knowledge<'_>, pod: Option<&PodRef>) -> PodKnowledge {
-    pod.map_or(PodKnowledge::Unknown, |pod| knowledge.get(&pod.uid))
-}
-
 fn container_subject(
     snapshot: &Snapshot,
     policy: &Policy,
-    knowledge: &Knowledge<'_>,
+    pod_state: PodKnowledge,
     container: &Container,
 ) -> Subject {
     let counts_from = match policy.containers.age_from {
@@ -356,7 +400,7 @@ fn container_subject(
         id: container.id.text().clone(),
         name: container.name.clone(),
         pod: container.pod.clone(),
-        pod_state: pod_state(knowledge, container.pod.as_deref()),
+        pod_state,
         attempt: container.attempt,
         created_at: container.created_at,
         first_seen_at: None,
@@ -366,11 +410,7 @@ fn container_subject(
     }
 }
 
-fn sandbox_subject(
-    snapshot: &Snapshot,
-    knowledge: &Knowledge<'_>,
-    sandbox: &PodSandbox,
-) -> Subject {
+fn sandbox_subject(snapshot: &Snapshot, pod_state: PodKnowledge, sandbox: &PodSandbox) -> Subject {
     Subject {
         target: Target::Sandboxes,
         id: sandbox.id.text().clone(),
@@ -379,7 +419,7 @@ fn sandbox_subject(
             .as_ref()
             .map_or_else(Text::default, |pod| pod.name.clone()),
         pod: sandbox.pod.clone(),
-        pod_state: pod_state(knowledge, sandbox.pod.as_deref()),
+        pod_state,
         attempt: sandbox.attempt,
         created_at: sandbox.created_at,
         first_seen_at: None,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::containers::at_least;
+use super::index::Places;
 use super::knowledge::{Knowledge, is_never_told};
 use super::logs::{self, LogObject};
 use super::plan::removable_of_unknown;
@@ -22,8 +23,8 @@ pub fn kept_for_want(
     let mut supposed = policy.clone();
     supposed.pods.quiet = Duration::ZERO;
     let supposition = Knowledge::of(snapshot, policy).with_the_quiet_unknown_deleted();
-    let now = removable_of_unknown(snapshot, &supposed, &known, &known, targets);
-    let then = removable_of_unknown(snapshot, &supposed, &supposition, &known, targets);
+    let now = removable_of_unknown(&supposed, &known, &known, targets);
+    let then = removable_of_unknown(&supposed, &supposition, &known, targets);
     let more = then.into_iter().filter_map(|(target, count)| {
         let more = count.saturating_sub(now.get(&target).copied().unwrap_or_default());
         (more > 0).then_some((target, more))
@@ -42,7 +43,8 @@ fn dirs(snapshot: &Snapshot, policy: &Policy, known: &Knowledge<'_>) -> usize {
         return 0;
     }
     let mut count = 0;
-    logs::judge(snapshot, policy, known, &BTreeSet::new(), |log, verdict| {
+    let gone = Places::none(snapshot.containers.len());
+    logs::judge(policy, known, &gone, |log, verdict| {
         let LogObject::Dir(dir) = log else { return };
         let told = pod_uid_of(&dir.name).is_some_and(|uid| !is_never_told(snapshot, &uid));
         let old = at_least(snapshot.age(dir.modified_at), policy.logs.grace);

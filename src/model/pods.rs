@@ -180,6 +180,9 @@ pub enum ConfigSource {
 }
 
 impl ConfigSource {
+    /// Every source.
+    pub const ALL: [Self; 4] = [Self::Api, Self::File, Self::Http, Self::Other];
+
     /// The annotation that says it, on the kubelet's pods and on their sandboxes.
     pub const ANNOTATION: &str = "kubernetes.io/config.source";
 

@@ -1,31 +1,36 @@
 //! What must be true before an image goes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Node, Violation};
-use crate::gc::{Expected, Policy, Removal, RemoveReason, Target};
-use crate::model::{Coverage, Image, ImageNames, ImageStore, Images, Snapshot};
+use super::Violation;
+use super::node::Node;
+use crate::gc::{Expected, Removal, RemoveReason, Target};
+use crate::model::{Coverage, Image, ImageNames, ImageStore, Images};
 
-/// The images, indexed the plain way.
+/// The images, and who uses them. Empty where no image is planned.
 #[derive(Default)]
 pub(super) struct Index<'a> {
     store: Option<&'a ImageStore>,
     by_key: BTreeMap<String, &'a Image>,
     by_id: BTreeMap<&'a str, Vec<&'a Image>>,
-    /// The containers that name an image, by that name and by the digest in it.
-    users: BTreeMap<&'a str, Vec<&'a str>>,
-    /// Containers whose image is not known.
-    nameless: Vec<&'a str>,
+    /// What the containers that stay name: names, and the digests in them.
+    used: BTreeSet<&'a str>,
+    /// A container that stays names no image.
+    nameless: bool,
     any_pinned: bool,
 }
 
 impl<'a> Index<'a> {
-    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+    pub(super) fn of(node: &Node<'a>, removals: &[Removal]) -> Self {
         let mut index = Self::default();
-        let Images::Known(store) = &snapshot.images else {
+        let planned = removals
+            .iter()
+            .any(|it| it.subject.target == Target::Images);
+        let (Images::Known(store), true) = (&node.snapshot.images, planned) else {
             return index;
         };
         index.store = Some(store);
@@ -35,13 +40,13 @@ impl<'a> Index<'a> {
             rows.push(image);
             index.any_pinned |= image.pinned;
         }
-        for container in &snapshot.containers {
-            for form in container.image.names.iter().flat_map(|name| forms(name)) {
-                let users = index.users.entry(form).or_default();
-                users.push(container.id.as_str());
-            }
-            if container.image.names.is_empty() {
-                index.nameless.push(container.id.as_str());
+        // Most containers share their image with others.
+        let mut images = BTreeSet::new();
+        for container in node.containers.iter().filter(|it| !it.goes) {
+            let names = &container.row.image.names;
+            if images.insert(Arc::as_ptr(&container.row.image)) {
+                index.used.extend(names.iter().flat_map(|name| forms(name)));
+                index.nameless |= names.is_empty();
             }
         }
         index
@@ -61,13 +66,7 @@ fn all_forms(image: &Image) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the rule that the removal would break.
-pub(super) fn rule(
-    node: &Node<'_>,
-    policy: &Policy,
-    removal: &Removal,
-    going: &BTreeSet<&str>,
-) -> Option<&'static str> {
-    let index = &node.images;
+pub(super) fn rule(node: &Node<'_>, index: &Index<'_>, removal: &Removal) -> Option<&'static str> {
     let key = removal.subject.id.as_str();
     let (Some(store), Some(image)) = (index.store, index.by_key.get(key)) else {
         return Some("is not on the node");
@@ -85,17 +84,12 @@ pub(super) fn rule(
     }
     // Removing one record may remove the id.
     for row in rows {
-        let rule = need_rule(node, policy, store, row, going);
+        let rule = need_rule(node, index, store, row);
         if rule.is_some() {
             return rule;
         }
     }
-    age_rule(
-        node,
-        policy,
-        removal.reason,
-        last_used.unwrap_or(first_seen),
-    )
+    age_rule(node, removal.reason, last_used.unwrap_or(first_seen))
 }
 
 fn first_seen(node: &Node<'_>, store: &ImageStore, image: &Image) -> Timestamp {
@@ -116,14 +110,12 @@ fn is_as_planned(image: &Image, removal: &Removal) -> bool {
 /// No container needs the image, or may need it.
 fn need_rule(
     node: &Node<'_>,
-    policy: &Policy,
+    index: &Index<'_>,
     store: &ImageStore,
     image: &Image,
-    going: &BTreeSet<&str>,
 ) -> Option<&'static str> {
-    let index = &node.images;
-    let stays = |users: &Vec<&str>| users.iter().any(|id| !going.contains(id));
-    if all_forms(image).any(|form| index.users.get(form).is_some_and(stays)) {
+    let policy = node.policy;
+    if all_forms(image).any(|form| index.used.contains(form)) {
         return Some("is used by a container");
     }
     if node.snapshot.seen.containers != Coverage::Whole {
@@ -132,7 +124,7 @@ fn need_rule(
     if node.snapshot.seen.sandboxes == Coverage::Partial {
         return Some("may be what a sandbox that was not seen is made from");
     }
-    if stays(&index.nameless) {
+    if index.nameless {
         return Some("may be the image of a container that names none");
     }
     match &store.volume_images {
@@ -182,14 +174,13 @@ fn looks_like_pause(name: &str) -> bool {
 /// What the removal's reason claims of its age must hold.
 fn age_rule(
     node: &Node<'_>,
-    policy: &Policy,
     reason: RemoveReason,
     unused_since: Timestamp,
 ) -> Option<&'static str> {
     let limit = match reason {
         RemoveReason::Space => return None,
-        RemoveReason::Age => policy.images.max_age,
-        RemoveReason::Unused => policy.images.prune_unused_after,
+        RemoveReason::Age => node.policy.images.max_age,
+        RemoveReason::Unused => node.policy.images.prune_unused_after,
         RemoveReason::PodDeleted
         | RemoveReason::Superseded
         | RemoveReason::OverCap
@@ -205,14 +196,18 @@ fn age_rule(
 }
 
 /// Room is made only on a disk that is too full, and not a single image further than asked for.
-pub(super) fn room_rule(node: &Node<'_>, policy: &Policy, removals: &[Removal]) -> Vec<Violation> {
+pub(super) fn room_rule(
+    node: &Node<'_>,
+    index: &Index<'_>,
+    removals: &[Removal],
+) -> Vec<Violation> {
     let mut once = BTreeSet::new();
     let images: Vec<(&Removal, i128)> = removals
         .iter()
         .filter(|removal| removal.subject.target == Target::Images)
         .filter(|removal| once.insert(removal.subject.id.as_str()))
         .map(|removal| {
-            let image = node.images.by_key.get(removal.subject.id.as_str());
+            let image = index.by_key.get(removal.subject.id.as_str());
             (
                 removal,
                 image.map_or(0, |image| i128::from(image.size_bytes)),
@@ -225,7 +220,7 @@ pub(super) fn room_rule(node: &Node<'_>, policy: &Policy, removals: &[Removal]) 
     let mut before = by_age;
     let mut violations = Vec::new();
     for (removal, size) in images.iter().filter(|(removal, _)| by_space(removal)) {
-        if !wants(node, policy, by_age, before) {
+        if !wants(node, index, by_age, before) {
             violations.push(Violation {
                 id: removal.subject.id.to_string(),
                 rule: "no rule asks for its room",
@@ -238,9 +233,9 @@ pub(super) fn room_rule(node: &Node<'_>, policy: &Policy, removals: &[Removal]) 
 
 /// After `by_age` bytes are free the disk is above the high mark, and after `before` bytes above the low
 /// one: in bytes, or in inodes at so many for each byte as are in use.
-fn wants(node: &Node<'_>, policy: &Policy, by_age: i128, before: i128) -> bool {
-    let rules = &policy.images;
-    let usage = node.images.store.and_then(|store| store.filesystem);
+fn wants(node: &Node<'_>, index: &Index<'_>, by_age: i128, before: i128) -> bool {
+    let rules = &node.policy.images;
+    let usage = index.store.and_then(|store| store.filesystem);
     let (Some(usage), true) = (
         usage,
         rules.high_threshold_percent < 100 || rules.max_age.is_some(),

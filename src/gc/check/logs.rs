@@ -5,40 +5,48 @@ use std::path::{Component, Path};
 
 use jiff::Timestamp;
 
-use super::{Node, is_protected};
-use crate::gc::{Expected, Policy, Removal, RemoveReason};
+use super::is_protected;
+use super::node::Node;
+use crate::gc::{Expected, Policy, Removal, RemoveReason, Target};
 use crate::model::{
     ContainerState, Coverage, LinkTarget, LinkedContainer, LogLink, PodLogDir, PodRef, PodUid,
-    Pods, RemovedContainer, Snapshot,
+    Pods, RemovedContainer,
 };
 
-/// What lies below the log roots, by path, and the containers that went.
+/// What lies below the log roots, by path, and the containers that went. Empty where no log is planned.
+#[derive(Default)]
 pub(super) struct Index<'a> {
     dirs: BTreeMap<&'a str, &'a PodLogDir>,
     links: BTreeMap<&'a str, &'a LogLink>,
     went: BTreeMap<&'a str, &'a RemovedContainer>,
+    /// Which log files the containers write to that stay: UID, name, attempt.
+    written: BTreeSet<(&'a PodUid, &'a str, u32)>,
 }
 
 impl<'a> Index<'a> {
-    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
-        let logs = &snapshot.logs;
-        let went = snapshot.removed.iter();
+    pub(super) fn of(node: &Node<'a>, removals: &[Removal]) -> Self {
+        if !removals.iter().any(|it| it.subject.target == Target::Logs) {
+            return Self::default();
+        }
+        let logs = &node.snapshot.logs;
+        let went = node.snapshot.removed.iter();
+        let staying = node.containers.iter().filter(|it| !it.goes);
+        let written = staying.filter_map(|it| {
+            let pod = it.row.pod.as_ref()?;
+            Some((&pod.uid, it.row.name.as_str(), it.row.attempt))
+        });
         Self {
             dirs: logs.dirs.iter().map(|it| (it.path.as_str(), it)).collect(),
             links: logs.links.iter().map(|it| (it.path.as_str(), it)).collect(),
             went: went.map(|it| (it.id.as_str(), it)).collect(),
+            written: written.collect(),
         }
     }
 }
 
 /// Returns the rule that the removal would break.
-pub(super) fn rule(
-    node: &Node<'_>,
-    policy: &Policy,
-    removal: &Removal,
-    going: &BTreeSet<&str>,
-) -> Option<&'static str> {
-    let logs = &node.logs;
+pub(super) fn rule(node: &Node<'_>, logs: &Index<'_>, removal: &Removal) -> Option<&'static str> {
+    let policy = node.policy;
     let id = removal.subject.id.as_str();
     match (&removal.expected, removal.reason) {
         (Expected::PodLogDir { .. }, RemoveReason::PodDeleted) => match logs.dirs.get(id) {
@@ -50,7 +58,7 @@ pub(super) fn rule(
             None => Some("is not on the node"),
         },
         (Expected::ContainerLog(container), RemoveReason::ContainerRemoved) => {
-            container_rule(node, policy, removal, container, going)
+            container_rule(node, logs, removal, container)
         }
         _ => Some("is planned for a reason of another kind"),
     }
@@ -88,7 +96,7 @@ fn dir_rule(
     if is_protected(policy, &pod) {
         return Some("is in a protected namespace");
     }
-    if node.by_pod.contains_key(&pod.uid) || !node.snapshot.seen.is_all() {
+    if node.has_pod(&pod.uid) || !node.snapshot.seen.is_all() {
         return Some("the runtime has something of its pod, or may have");
     }
     if !deleted(node, &pod.uid, dir.modified_at) {
@@ -105,7 +113,7 @@ fn deleted(node: &Node<'_>, uid: &PodUid, youngest: Timestamp) -> bool {
         Pods::Known(list) => list.as_of,
         Pods::Unknown(_) => return false,
     };
-    node.is_deleted(uid) && as_of.is_none_or(|as_of| youngest < as_of)
+    node.is_deleted(&node.unseen_pod(uid)) && as_of.is_none_or(|as_of| youngest < as_of)
 }
 
 fn link_rule(
@@ -134,8 +142,8 @@ fn link_rule(
     if link.target != LinkTarget::Missing {
         return Some("is not known to be dead");
     }
-    let over = match node.containers.get(id) {
-        Some(container) => container.state == ContainerState::Exited,
+    let over = match node.container(id) {
+        Some(container) => container.row.state == ContainerState::Exited,
         None => matches!(
             link.container,
             LinkedContainer::NotFound | LinkedContainer::Exited
@@ -151,21 +159,22 @@ fn start_and_id(name: &str) -> Option<(&str, &str)> {
 
 fn container_rule(
     node: &Node<'_>,
-    policy: &Policy,
+    logs: &Index<'_>,
     removal: &Removal,
     container: &RemovedContainer,
-    going: &BTreeSet<&str>,
 ) -> Option<&'static str> {
+    let policy = node.policy;
     let pod = &container.pod;
     let id = container.id.as_str();
-    let went = node.logs.went.get(id) == Some(&container);
-    let will_go = going.contains(id)
-        && node.containers.get(id).is_some_and(|it| {
-            it.pod.as_ref() == Some(pod)
-                && it.name == container.name
-                && it.attempt == container.attempt
-                && it.created_at == container.created_at
-        });
+    let went = logs.went.get(id) == Some(&container);
+    let listed = node.container(id);
+    let will_go = listed.is_some_and(|it| {
+        it.goes
+            && it.row.pod.as_ref() == Some(pod)
+            && it.row.name == container.name
+            && it.row.attempt == container.attempt
+            && it.row.created_at == container.created_at
+    });
     if !went && !will_go || removal.subject.id != container.log_path {
         return Some("is not on the node");
     }
@@ -178,14 +187,8 @@ fn container_rule(
     if is_protected(policy, pod) {
         return Some("is in a protected namespace");
     }
-    let records = node.by_pod.get(&pod.uid).map(|pod| pod.0.as_slice());
-    let mut staying = records
-        .unwrap_or_default()
-        .iter()
-        .filter(|it| !going.contains(it.id.as_str()));
-    let writes = staying.any(|it| {
-        it.id == container.id || it.name == container.name && it.attempt == container.attempt
-    });
+    let file = (&pod.uid, container.name.as_str(), container.attempt);
+    let writes = logs.written.contains(&file) || listed.is_some_and(|it| !it.goes);
     (writes || node.snapshot.seen.containers != Coverage::Whole)
         .then_some("a container still writes to it, or may")
 }

@@ -4,125 +4,83 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
-use super::Node;
-use crate::gc::Policy;
-use crate::model::{
-    ConfigSource, ContainerState, Coverage, PodList, PodSandboxState, PodUid, Pods, PodsUnknown,
-};
+use super::node::{Node, Pod};
+use crate::model::{ConfigSource, Coverage, PodUid, Pods, PodsUnknown};
 
 impl Node<'_> {
     /// The list has every pod of which something lives here, or may.
     pub(super) fn list_is_whole(&self) -> bool {
-        let Pods::Known(list) = &self.snapshot.pods else {
-            return false;
-        };
-        let has = |uid: &&PodUid| list.pods.contains_key(*uid);
         let doubts = !self.policy.containers.include_unknown;
-        self.snapshot.seen.is_all_that_lives()
-            && self.alive.iter().all(has)
-            && (!doubts || self.doubtful.iter().all(has))
+        let may_live = |pod: &&Pod<'_>| pod.alive || doubts && pod.doubtful;
+        matches!(self.snapshot.pods, Pods::Known(_))
+            && self.snapshot.seen.is_all_that_lives()
+            && self
+                .pods()
+                .iter()
+                .filter(may_live)
+                .all(|pod| pod.listed.is_some())
     }
 
     /// Lists that have every living pod, and another one from where this one is, have lacked it for
     /// long enough.
-    pub(super) fn is_deleted(&self, uid: &PodUid) -> bool {
-        let Pods::Known(list) = &self.snapshot.pods else {
-            return false;
-        };
-        !list.pods.contains_key(uid)
+    pub(super) fn is_deleted(&self, pod: &Pod<'_>) -> bool {
+        pod.listed.is_none()
             && self.whole
-            && !self.alive.contains(uid)
-            && self.is_long_absent(uid)
-            && self.names_sibling(list, uid)
-            && self.is_not_younger(list, uid)
-            && self.has_come_up()
+            && !pod.alive
+            && self.is_long_absent(pod)
+            && self.list_can_tell(pod)
+            && self.is_not_younger(pod)
+            && self.has_come_up
     }
 
-    fn is_long_absent(&self, uid: &PodUid) -> bool {
+    fn is_long_absent(&self, pod: &Pod<'_>) -> bool {
         let settle = self.policy.pods.settle;
-        let history = self.snapshot.pod_history.get(uid);
-        let since = history.and_then(|history| history.absent_since);
+        let since = pod.history.and_then(|history| history.absent_since);
         settle == Duration::ZERO || since.is_some_and(|since| self.older_than(since, settle))
     }
 
     /// The list names another pod from the same place, and can tell of all from there.
-    fn names_sibling(&self, list: &PodList, uid: &PodUid) -> bool {
-        let said = self.said_sources(uid);
-        let source = match said.first() {
-            None if self.may_have_unseen_sandbox(uid) => return false,
-            None if is_hash(uid) => ConfigSource::File,
-            None => ConfigSource::Api,
-            Some(_) if said.len() > 1 => return false,
-            Some(source) => *source,
-        };
-        let from_node = matches!(source, ConfigSource::File | ConfigSource::Http);
-        let can_tell = source == ConfigSource::Api || from_node && !list.by_mirrors;
-        can_tell && list.pods.values().any(|pod| pod.config_source == source)
-    }
-
-    fn may_have_unseen_sandbox(&self, uid: &PodUid) -> bool {
-        let has_none = self.by_pod.get(uid).is_none_or(|pod| pod.1.is_empty());
-        has_none && self.snapshot.seen.sandboxes < Coverage::Whole
-    }
-
-    /// Where the pod's sandboxes say that it is from, now or earlier.
-    fn said_sources(&self, uid: &PodUid) -> BTreeSet<ConfigSource> {
-        let sandboxes = self.by_pod.get(uid).map(|pod| pod.1.as_slice());
-        let now = sandboxes.unwrap_or_default().iter();
-        let history = self.snapshot.pod_history.get(uid);
-        now.filter_map(|sandbox| sandbox.config_source)
-            .chain(history.and_then(|history| history.config_source))
-            .collect()
+    fn list_can_tell(&self, pod: &Pod<'_>) -> bool {
+        let unseen = !pod.has_sandbox && self.snapshot.seen.sandboxes < Coverage::Whole;
+        if pod.said.is_empty() && unseen {
+            return false;
+        }
+        let mut sources = pod.said.clone();
+        if sources.is_empty() {
+            sources.insert(if is_hash(pod.uid) {
+                ConfigSource::File
+            } else {
+                ConfigSource::Api
+            });
+        }
+        sources.len() == 1 && sources.is_subset(&self.tells)
     }
 
     /// Everything of the pod was there when the list was made.
-    fn is_not_younger(&self, list: &PodList, uid: &PodUid) -> bool {
-        let Some(as_of) = list.as_of else { return true };
-        let Some((containers, sandboxes)) = self.by_pod.get(uid) else {
-            return self.snapshot.seen.is_all();
+    fn is_not_younger(&self, pod: &Pod<'_>) -> bool {
+        let Pods::Known(list) = &self.snapshot.pods else {
+            return false;
         };
-        self.snapshot.seen.is_all()
-            && containers.iter().all(|it| it.created_at < as_of)
-            && sandboxes.iter().all(|it| it.created_at < as_of)
+        list.as_of.is_none_or(|as_of| {
+            self.snapshot.seen.is_all() && pod.youngest.is_none_or(|youngest| youngest < as_of)
+        })
     }
 
-    /// A pod is up, or the machine has been for a quarter of an hour.
-    fn has_come_up(&self) -> bool {
-        let mut sandboxes = self.sandboxes.values();
-        self.snapshot.uptime >= Duration::from_secs(900)
-            || sandboxes.any(|it| it.pod.is_some() && it.state == PodSandboxState::Ready)
-    }
-
-    /// The kubelet has the pod from the node itself, not from the API.
-    pub(super) fn is_static(&self, uid: &PodUid) -> bool {
-        let said = self.said_sources(uid);
-        let from_node = said.iter().any(|source| *source != ConfigSource::Api);
-        from_node || said.is_empty() && is_hash(uid)
-    }
-
-    /// The source says finished, or no source answers and the operator's lever covers it.
-    pub(super) fn is_finished(&self, uid: &PodUid, policy: &Policy) -> bool {
+    /// The source says finished, or does not know the pod and the operator's lever covers it.
+    pub(super) fn is_finished(&self, pod: &Pod<'_>) -> bool {
         let unseen = !self.snapshot.seen.is_all();
-        if self.is_static(uid) || self.alive.contains(uid) || self.doubtful.contains(uid) || unseen
-        {
+        if is_static(pod) || pod.alive || pod.doubtful || unseen {
             return false;
         }
-        if let Pods::Known(list) = &self.snapshot.pods {
-            match list.pods.get(uid) {
-                Some(pod) if pod.config_source != ConfigSource::Api || !pod.finished => {
-                    return false;
-                }
-                Some(_) if self.whole => return true,
-                Some(_) | None => {}
-            }
+        match pod.listed {
+            Some(listed) if listed.config_source != ConfigSource::Api || !listed.finished => false,
+            Some(_) if self.whole => true,
+            Some(_) | None => self.is_covered_by_lever(pod),
         }
-        self.is_covered_by_lever(uid, policy)
     }
 
-    fn is_covered_by_lever(&self, uid: &PodUid, policy: &Policy) -> bool {
-        let Some(after) = policy.assume_finished_after else {
+    fn is_covered_by_lever(&self, pod: &Pod<'_>) -> bool {
+        let Some(after) = self.policy.assume_finished_after else {
             return false;
         };
         if self.snapshot.pods == Pods::Unknown(PodsUnknown::Settling) {
@@ -130,17 +88,15 @@ impl Node<'_> {
         }
         // Longer ago than that: not just as long.
         let after = after.saturating_add(Duration::from_nanos(1));
-        let records = self.by_pod.get(uid).map(|pod| pod.0.as_slice());
-        let records = records.unwrap_or_default();
-        let seen = self.snapshot.last_exits.get(uid);
-        let exits = records.iter().map(|container| container.finished_at);
-        let exits: Vec<Option<Timestamp>> = exits.chain(seen.map(|at| Some(*at))).collect();
-        let long_ago = |at: &Option<Timestamp>| at.is_some_and(|at| self.older_than(at, after));
-        let exited = |state| state == ContainerState::Exited;
-        records.iter().all(|container| exited(container.state))
-            && !exits.is_empty()
-            && exits.iter().all(long_ago)
+        let long_ago = pod.last_exit.is_some_and(|at| self.older_than(at, after));
+        pod.all_exited && !pod.exit_unknown && long_ago
     }
+}
+
+/// The kubelet has the pod from the node itself, not from the API.
+fn is_static(pod: &Pod<'_>) -> bool {
+    let api = BTreeSet::from([ConfigSource::Api]);
+    !pod.said.is_subset(&api) || pod.said.is_empty() && is_hash(pod.uid)
 }
 
 /// The UID is the hash of a manifest.
