@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use crisweep::cri::{codec, proto};
 use crisweep::model::{
-    ConfigSource, Container, ContainerState, PodList, PodSandbox, PodUid, Pods, Seen, Snapshot,
-    SourcePod,
+    ConfigSource, Container, ContainerState, PodHistory, PodList, PodSandbox, PodUid, Pods, Seen,
+    Snapshot, SourcePod,
 };
 use crisweep::sim::{Handle, Phase};
 use jiff::SignedDuration;
@@ -70,7 +70,18 @@ fn snapshot(sim: &Handle) -> Snapshot {
             },
         ))
     });
+    // Watched for long: each pod was over, or absent, an hour ago.
+    let long_ago = node::now() - SignedDuration::from_hours(1);
+    let history = PodHistory {
+        absent_since: Some(long_ago),
+        over_since: Some(long_ago),
+        config_source: None,
+    };
+    let uids = sandboxes
+        .iter()
+        .filter_map(|it| Some(it.pod.as_ref()?.uid.clone()));
     Snapshot {
+        pod_history: uids.map(|uid| (uid, history)).collect(),
         containers: containers.into(),
         sandboxes: sandboxes.into(),
         seen: Seen::default(),
