@@ -12,8 +12,8 @@ use super::containers::at_least;
 use super::index::Index;
 use super::{PodKnowledge, Policy};
 use crate::model::{
-    ConfigSource, ContainerState, Coverage, PodHistory, PodList, PodSandboxState, PodUid, Pods,
-    PodsUnknown, Snapshot, SourcePod,
+    ConfigSource, ContainerState, Coverage, PodHistory, PodList, PodSandbox, PodSandboxState,
+    PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
 };
 
 /// For so long after the machine's start a list alone makes no pod deleted while no sandbox is ready yet:
@@ -80,7 +80,7 @@ impl<'a> Knowledge<'a> {
             settle: policy.pods.settle,
             // A pod that lives unseen could be the one that the source's list lacks.
             unproven: incomplete.is_some() || !snapshot.seen.is_all_that_lives(),
-            rebooted: snapshot.uptime < AFTER_REBOOT && !pods.iter().any(|it| it.ready_sandbox),
+            rebooted: is_rebooted(snapshot),
             vouched: vouched(snapshot),
         };
         let states = pods.iter().map(|pod| node.judge(policy, pod)).collect();

@@ -47,7 +47,7 @@ pub(super) fn judge<'a>(
         let verdict = link_verdict(&states, policy, link);
         each(LogObject::Link(link), if_enabled(policy, verdict));
     }
-    // While logs are switched off nobody takes note of whose could go.
+    // While logs are switched off no pass notes whose could go.
     if !policy.logs.enabled || snapshot.removed.is_empty() && gone.iter().next().is_none() {
         return;
     }
