@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::{AgeFrom, Expected, Limit, Policy, Removal, RemoveReason, Target};
-use crate::model::{ContainerState, Coverage, PodRef, PodSandboxState, Snapshot};
-use node::Node;
+use crate::model::{ContainerState, Coverage, Numbering, PodRef, PodSandboxState, Snapshot};
+use node::{ContainerRow, Found, Node, SandboxRow};
 
 /// A rule that a plan broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,19 +35,20 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
     let node = Node::of(snapshot, policy, removals);
     let images = images::Index::of(&node, removals);
     let logs = logs::Index::of(&node, removals);
-    let mut seen = BTreeSet::new();
+    let found = node.planned(removals);
+    let repeated = repeated(removals);
     let mut violations = Vec::new();
-    for removal in removals {
+    for (place, (removal, found)) in removals.iter().zip(&found).enumerate() {
         let id = removal.subject.id.as_str();
-        let broken = if seen.insert((removal.subject.target, id)) {
-            match removal.subject.target {
-                Target::Containers => container_rule(&node, removal),
-                Target::Sandboxes => sandbox_rule(&node, removal),
-                Target::Logs => logs::rule(&node, &logs, removal),
-                Target::Images => images::rule(&node, &images, removal),
+        let broken = match (removal.subject.target, found) {
+            _ if repeated.contains(&place) => Some("is planned twice"),
+            (Target::Containers, Some(Found::Container(row))) => {
+                container_rule(&node, removal, row)
             }
-        } else {
-            Some("is planned twice")
+            (Target::Sandboxes, Some(Found::Sandbox(row))) => sandbox_rule(&node, removal, row),
+            (Target::Containers | Target::Sandboxes, _) => Some("is not on the node"),
+            (Target::Logs, _) => logs::rule(&node, &logs, removal),
+            (Target::Images, _) => images::rule(&node, &images, removal),
         };
         violations.extend(broken.map(|rule| Violation {
             id: id.to_owned(),
@@ -55,23 +56,45 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
         }));
     }
     violations.extend(images::room_rule(&node, &images, removals));
-    violations.extend(quiet::violations(&node, removals));
+    violations.extend(quiet::violations(&node, removals, &found));
     if !snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) {
         violations.extend(order_rule(removals));
     }
     violations.extend(
         removals
             .iter()
-            .filter_map(|removal| limit_rule(&node, removal)),
+            .zip(&found)
+            .filter_map(|(removal, found)| limit_rule(&node, removal, *found)),
     );
     violations
 }
 
-fn container_rule(node: &Node<'_>, removal: &Removal) -> Option<&'static str> {
+/// Finds the places of removals of what was to be removed before.
+fn repeated(removals: &[Removal]) -> BTreeSet<usize> {
+    let ids = Numbering::of(removals.iter().map(|it| Some(it.subject.id.as_str())));
+    let mut seen: Vec<Vec<Target>> = vec![Vec::new(); ids.texts().len()];
+    let mut repeated = BTreeSet::new();
+    if seen.len() == removals.len() {
+        return repeated;
+    }
+    for (place, removal) in removals.iter().enumerate() {
+        let of_id = ids.at(place).and_then(|id| seen.get_mut(id));
+        let Some(targets) = of_id else { continue };
+        if targets.contains(&removal.subject.target) {
+            repeated.insert(place);
+        } else {
+            targets.push(removal.subject.target);
+        }
+    }
+    repeated
+}
+
+fn container_rule(
+    node: &Node<'_>,
+    removal: &Removal,
+    found: &ContainerRow<'_>,
+) -> Option<&'static str> {
     let (policy, rules) = (node.policy, &node.policy.containers);
-    let Some(found) = node.container(&removal.subject.id) else {
-        return Some("is not on the node");
-    };
     let container = found.row;
     if removal.expected != Expected::Container(container.state) {
         return Some("is in another state than planned");
@@ -112,11 +135,12 @@ fn container_rule(node: &Node<'_>, removal: &Removal) -> Option<&'static str> {
     pod_rule(node, removal.reason, found.pod, found.outdone)
 }
 
-fn sandbox_rule(node: &Node<'_>, removal: &Removal) -> Option<&'static str> {
+fn sandbox_rule(
+    node: &Node<'_>,
+    removal: &Removal,
+    found: &SandboxRow<'_>,
+) -> Option<&'static str> {
     let policy = node.policy;
-    let Some(found) = node.sandbox(&removal.subject.id) else {
-        return Some("is not on the node");
-    };
     let sandbox = found.row;
     if sandbox.state != PodSandboxState::NotReady {
         return Some("is ready");
@@ -198,7 +222,11 @@ fn order_rule(removals: &[Removal]) -> Option<Violation> {
 }
 
 /// What is switched off loses nothing, and what a limit takes must lie beyond that limit.
-fn limit_rule(node: &Node<'_>, removal: &Removal) -> Option<Violation> {
+fn limit_rule(
+    node: &Node<'_>,
+    removal: &Removal,
+    found: Option<Found<'_, '_>>,
+) -> Option<Violation> {
     let Policy {
         containers,
         sandboxes,
@@ -213,7 +241,10 @@ fn limit_rule(node: &Node<'_>, removal: &Removal) -> Option<Violation> {
         Target::Images => (node.policy.images.enabled, Limit::None),
     };
     let dead = node.dead.get(&target).copied().unwrap_or(0);
-    let later = node.container(id).map_or(0, |container| container.later);
+    let later = match found {
+        Some(Found::Container(container)) => container.later,
+        Some(Found::Sandbox(_)) | None => 0,
+    };
     let rule = match removal.reason {
         _ if !enabled => "its target is switched off",
         RemoveReason::OverCap if !node.snapshot.seen.is_all() => "is counted on an incomplete list",

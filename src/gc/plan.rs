@@ -188,15 +188,13 @@ impl Plan {
     fn fill(&mut self, policy: &Policy, knowledge: &Knowledge<'_>, verdicts: Verdicts<'_>) {
         let index = knowledge.index();
         let snapshot = index.snapshot;
+        let mut removals = 0;
         for (target, verdict) in verdicts.all() {
             self.summary.entry(target).or_default().count(verdict);
+            removals += usize::from(matches!(verdict, Verdict::Remove(_)));
         }
-        let newer = |newest: &Newest, group: Option<usize>, verdicts: &[Verdict]| {
-            let places = group.into_iter().flat_map(|group| newest.of_group(group));
-            // Where the newest goes too, its pod is over: what it outdoes does not need it.
-            let stays = |at: &usize| !matches!(verdicts.get(*at), Some(Verdict::Remove(_)));
-            places.filter(stays).collect::<Vec<usize>>()
-        };
+        self.removals.reserve(removals);
+        self.kept.reserve(verdicts.all().count() - removals);
         let rows = &snapshot.containers;
         let order = oldest_first(
             rows.iter()
@@ -207,15 +205,18 @@ impl Plan {
             else {
                 continue;
             };
-            let newest = &verdicts.newest_containers;
-            let newer = newer(newest, Some(index.group_of(place)), &verdicts.containers);
-            let newer = newer
-                .into_iter()
-                .filter_map(|at| Some(rows.get(at)?.id.text()));
+            let newest = verdicts.newest_containers.of_group(index.group_of(place));
+            let newest = newest
+                .filter_map(|at| Some(rows.get(at)?.id.text()).zip(verdicts.containers.get(at)));
             let state = knowledge.at(index.pod_of_container(place));
             let subject = container_subject(snapshot, policy, state, row);
             let expected = Expected::Container(row.state);
-            self.push(subject, Some(expected), verdict, texts(verdict, newer));
+            self.push(
+                subject,
+                Some(expected),
+                verdict,
+                outdone_by(verdict, newest),
+            );
         }
         let rows = &snapshot.sandboxes;
         let order = oldest_first(
@@ -228,16 +229,17 @@ impl Plan {
                 continue;
             };
             let pod = index.pod_of_sandbox(place);
-            let newer = newer(&verdicts.newest_sandboxes, pod, &verdicts.sandboxes);
-            let newer = newer
+            let newest = pod
                 .into_iter()
-                .filter_map(|at| Some(rows.get(at)?.id.text()));
+                .flat_map(|pod| verdicts.newest_sandboxes.of_group(pod));
+            let newest = newest
+                .filter_map(|at| Some(rows.get(at)?.id.text()).zip(verdicts.sandboxes.get(at)));
             let subject = sandbox_subject(snapshot, knowledge.at(pod), row);
             self.push(
                 subject,
                 Some(Expected::Sandbox),
                 verdict,
-                texts(verdict, newer),
+                outdone_by(verdict, newest),
             );
         }
         for (log, verdict) in verdicts.logs {
@@ -358,10 +360,18 @@ fn oldest_first<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
     keys.into_iter().map(|(_, place)| place).collect()
 }
 
-/// Returns the ids that outdo an object which goes.
-fn texts<'a>(verdict: Verdict, ids: impl Iterator<Item = &'a Text>) -> Vec<Text> {
+/// Returns the ids of the newest that stay; they outdo an object which goes. Where the newest goes too, its
+/// pod is over: what it outdoes does not need it.
+fn outdone_by<'a>(
+    verdict: Verdict,
+    newest: impl Iterator<Item = (&'a Text, &'a Verdict)>,
+) -> Vec<Text> {
+    let stays = |verdict: &Verdict| matches!(verdict, Verdict::Keep(_));
     match verdict {
-        Verdict::Remove(_) => ids.cloned().collect(),
+        Verdict::Remove(_) => {
+            let newest = newest.filter(|(_, verdict)| stays(verdict));
+            newest.map(|(id, _)| id.clone()).collect()
+        }
         Verdict::Keep(_) => Vec::new(),
     }
 }

@@ -19,7 +19,8 @@ pub(super) struct Node<'a> {
     pub(super) containers: Vec<ContainerRow<'a>>,
     container_ids: Places<'a>,
     pub(super) sandboxes: Vec<SandboxRow<'a>>,
-    sandbox_ids: Places<'a>,
+    /// By the removals: the place of what each is about.
+    planned: Vec<Option<usize>>,
     uids: Numbering<'a>,
     pods: Vec<Pod<'a>>,
     /// The pods of containers that stay and do not name their sandbox; `None`: one without a pod.
@@ -58,6 +59,29 @@ pub(super) struct SandboxRow<'a> {
     pub(super) staying: usize,
 }
 
+/// What a removal is about.
+#[derive(Clone, Copy)]
+pub(super) enum Found<'n, 'a> {
+    Container(&'n ContainerRow<'a>),
+    Sandbox(&'n SandboxRow<'a>),
+}
+
+impl Found<'_, '_> {
+    pub(super) fn outdone(&self) -> bool {
+        match self {
+            Self::Container(row) => row.outdone,
+            Self::Sandbox(row) => row.outdone,
+        }
+    }
+
+    pub(super) fn pod(&self) -> Option<usize> {
+        match self {
+            Self::Container(row) => row.pod,
+            Self::Sandbox(row) => row.pod,
+        }
+    }
+}
+
 /// A pod, and what the rules ask of it.
 pub(super) struct Pod<'a> {
     pub(super) uid: &'a PodUid,
@@ -68,8 +92,7 @@ pub(super) struct Pod<'a> {
     /// A container is in state unknown: it may run.
     pub(super) doubtful: bool,
     pub(super) has_sandbox: bool,
-    /// Where its sandboxes say that it is from, now or earlier.
-    pub(super) said: BTreeSet<ConfigSource>,
+    pub(super) said: Said,
     pub(super) youngest: Option<Timestamp>,
     /// Every container of it has exited.
     pub(super) all_exited: bool,
@@ -79,6 +102,26 @@ pub(super) struct Pod<'a> {
     pub(super) last_exit: Option<Timestamp>,
 }
 
+/// Where a pod's sandboxes say that it is from, now or earlier.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    Nothing,
+    One(ConfigSource),
+    /// They contradict each other.
+    Several,
+}
+
+impl Said {
+    fn add(&mut self, source: Option<ConfigSource>) {
+        let Some(source) = source else { return };
+        *self = match *self {
+            Self::Nothing => Self::One(source),
+            Self::One(other) if other == source => Self::One(source),
+            Self::One(_) | Self::Several => Self::Several,
+        };
+    }
+}
+
 impl<'a> Pod<'a> {
     fn new(
         uid: &'a PodUid,
@@ -86,7 +129,8 @@ impl<'a> Pod<'a> {
         history: Option<&'a PodHistory>,
         last_exit: Option<Timestamp>,
     ) -> Self {
-        let said = history.and_then(|history| history.config_source);
+        let mut said = Said::Nothing;
+        said.add(history.and_then(|history| history.config_source));
         Self {
             uid,
             listed,
@@ -94,7 +138,7 @@ impl<'a> Pod<'a> {
             alive: false,
             doubtful: false,
             has_sandbox: false,
-            said: said.into_iter().collect(),
+            said,
             youngest: None,
             all_exited: true,
             exit_unknown: false,
@@ -115,53 +159,78 @@ impl<'a> Pod<'a> {
     fn add_sandbox(&mut self, row: &PodSandbox) {
         self.has_sandbox = true;
         self.alive |= row.state == PodSandboxState::Ready;
-        self.said.extend(row.config_source);
+        self.said.add(row.config_source);
         self.youngest = self.youngest.max(Some(row.created_at));
     }
 }
 
-/// Finds records by their id.
+/// Finds records by their id. Sorting all ids in one go is quicker than looking each of them up.
 struct Places<'a> {
     ids: Numbering<'a>,
     /// By the ids' numbers.
-    places: Vec<usize>,
+    places: Vec<Option<usize>>,
+    records: usize,
 }
 
 impl<'a> Places<'a> {
-    fn of(ids: impl Iterator<Item = &'a str> + Clone) -> Self {
-        let numbering = Numbering::of(ids.clone().map(Some));
-        let mut places = vec![0; numbering.texts().len()];
-        for (place, _) in ids.enumerate() {
-            if let Some(slot) = numbering.at(place).and_then(|it| places.get_mut(it)) {
-                *slot = place;
+    /// Takes the ids of the records, and those that are asked about.
+    fn of(
+        records: impl ExactSizeIterator<Item = &'a str>,
+        asked: impl Iterator<Item = Option<&'a str>>,
+    ) -> Self {
+        let count = records.len();
+        let ids = Numbering::of(records.map(Some).chain(asked));
+        let mut places = vec![None; ids.texts().len()];
+        for place in 0..count {
+            let number = ids.at(place);
+            if let Some(slot) = number.and_then(|number| places.get_mut(number)) {
+                *slot = Some(place);
             }
         }
         Self {
-            ids: numbering,
+            ids,
             places,
+            records: count,
         }
     }
 
+    /// Returns the place of the record that the id at this place among those asked about names.
+    fn asked(&self, place: usize) -> Option<usize> {
+        let number = self.ids.at(self.records + place)?;
+        self.places.get(number).copied().flatten()
+    }
+
     fn find(&self, id: &str) -> Option<usize> {
-        self.places.get(self.ids.find(id)?).copied()
+        self.places.get(self.ids.find(id)?).copied().flatten()
     }
 }
 
 impl<'a> Node<'a> {
-    pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, removals: &[Removal]) -> Self {
+    pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, removals: &'a [Removal]) -> Self {
         let containers = snapshot.containers.iter();
         let sandboxes = snapshot.sandboxes.iter();
+        let planned = |target| {
+            let ids = removals.iter();
+            ids.map(move |it| (it.subject.target == target).then_some(it.subject.id.as_str()))
+        };
+        let container_ids = Places::of(
+            containers.clone().map(|it| it.id.as_str()),
+            planned(Target::Containers),
+        );
+        let named = containers.clone().map(|it| Some(it.sandbox_id.as_str()));
+        let sandbox_ids = Places::of(
+            sandboxes.clone().map(|it| it.id.as_str()),
+            named.chain(planned(Target::Sandboxes)),
+        );
         let of_containers = containers.clone().map(|it| it.pod.as_deref());
         let of_sandboxes = sandboxes.clone().map(|it| it.pod.as_deref());
         let uids = of_containers.chain(of_sandboxes);
-        let sandbox_ids = Places::of(sandboxes.clone().map(|it| it.id.as_str()));
         let mut node = Self {
             snapshot,
             policy,
             containers: Vec::with_capacity(snapshot.containers.len()),
-            container_ids: Places::of(containers.clone().map(|it| it.id.as_str())),
             sandboxes: Vec::with_capacity(snapshot.sandboxes.len()),
-            sandbox_ids,
+            planned: Vec::with_capacity(removals.len()),
             uids: Numbering::of(uids.clone().map(|pod| pod.map(|pod| pod.uid.as_str()))),
             pods: Vec::new(),
             astray: BTreeSet::new(),
@@ -169,13 +238,14 @@ impl<'a> Node<'a> {
             whole: false,
             has_come_up: snapshot.uptime >= Duration::from_secs(900),
             dead: BTreeMap::new(),
+            container_ids,
         };
         node.gather_pods(uids.map(|pod| pod.map(|pod| &pod.uid)));
         for (place, row) in containers.enumerate() {
             node.containers.push(ContainerRow {
                 row,
                 pod: node.uids.at(place),
-                sandbox: node.sandbox_ids.find(row.sandbox_id.as_str()),
+                sandbox: sandbox_ids.asked(place),
                 goes: false,
                 outdone: false,
                 later: 0,
@@ -187,6 +257,13 @@ impl<'a> Node<'a> {
                 pod: node.uids.at(snapshot.containers.len() + place),
                 outdone: false,
                 staying: 0,
+            });
+        }
+        for (place, removal) in removals.iter().enumerate() {
+            node.planned.push(match removal.subject.target {
+                Target::Containers => node.container_ids.asked(place),
+                Target::Sandboxes => sandbox_ids.asked(snapshot.containers.len() + place),
+                Target::Logs | Target::Images => None,
             });
         }
         node.count(removals);
@@ -238,10 +315,9 @@ impl<'a> Node<'a> {
     }
 
     fn count(&mut self, removals: &[Removal]) {
-        for removal in removals {
+        for (removal, place) in removals.iter().zip(&self.planned) {
             if removal.subject.target == Target::Containers
-                && let Some(place) = self.container_ids.find(&removal.subject.id)
-                && let Some(container) = self.containers.get_mut(place)
+                && let Some(container) = place.and_then(|place| self.containers.get_mut(place))
             {
                 container.goes = true;
             }
@@ -286,7 +362,7 @@ impl<'a> Node<'a> {
             let newest = newest(group.iter().map(|(_, rank, place)| (*rank, *place)));
             for (at, (_, _, place)) in group.iter().enumerate() {
                 if let Some(container) = self.containers.get_mut(*place) {
-                    container.outdone = !newest.contains(place);
+                    container.outdone = !newest.contains(&Some(*place));
                     container.later = group.len() - at - 1;
                 }
             }
@@ -311,7 +387,7 @@ impl<'a> Node<'a> {
             let newest = newest(group.iter().map(|(_, rank, place)| (*rank, *place)));
             for (_, _, place) in group {
                 if let Some(sandbox) = self.sandboxes.get_mut(*place) {
-                    sandbox.outdone = !newest.contains(place);
+                    sandbox.outdone = !newest.contains(&Some(*place));
                 }
             }
         }
@@ -322,9 +398,15 @@ impl<'a> Node<'a> {
         self.containers.get(self.container_ids.find(id)?)
     }
 
-    /// Returns the sandbox with this id.
-    pub(super) fn sandbox(&self, id: &str) -> Option<&SandboxRow<'a>> {
-        self.sandboxes.get(self.sandbox_ids.find(id)?)
+    /// Returns what each removal is about; `None` where it is not on the node.
+    pub(super) fn planned(&self, removals: &[Removal]) -> Vec<Option<Found<'_, 'a>>> {
+        let found = removals.iter().zip(&self.planned);
+        let found = found.map(|(removal, place)| match removal.subject.target {
+            Target::Containers => self.containers.get((*place)?).map(Found::Container),
+            Target::Sandboxes => self.sandboxes.get((*place)?).map(Found::Sandbox),
+            Target::Logs | Target::Images => None,
+        });
+        found.collect()
     }
 
     /// Returns the pod with this number.
@@ -366,12 +448,11 @@ impl<'a> Node<'a> {
 type Ranked<'a> = ((Timestamp, u32, &'a str), usize);
 
 /// Finds the one of the highest attempt and the one created last.
-fn newest<'a>(records: impl Iterator<Item = Ranked<'a>> + Clone) -> Vec<usize> {
+fn newest<'a>(records: impl Iterator<Item = Ranked<'a>> + Clone) -> [Option<usize>; 2] {
     let by_creation = records.clone().max_by_key(|(rank, _)| *rank);
     let by_attempt =
         records.max_by_key(|((created_at, attempt, id), _)| (*attempt, *created_at, *id));
-    let both = by_creation.into_iter().chain(by_attempt);
-    both.map(|(_, place)| place).collect()
+    [by_creation, by_attempt].map(|newest| newest.map(|(_, place)| place))
 }
 
 /// A list can tell that a pod is absent where it names another one from the same place, and has all from

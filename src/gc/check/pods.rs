@@ -1,10 +1,9 @@
 //! What must be true before a pod counts as deleted or finished: stated from what the snapshot holds,
 //! without the planner's own notions.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::node::{Node, Pod};
+use super::node::{Node, Pod, Said};
 use crate::model::{ConfigSource, Coverage, PodUid, Pods, PodsUnknown};
 
 impl Node<'_> {
@@ -42,18 +41,14 @@ impl Node<'_> {
     /// The list names another pod from the same place, and can tell of all from there.
     fn list_can_tell(&self, pod: &Pod<'_>) -> bool {
         let unseen = !pod.has_sandbox && self.snapshot.seen.sandboxes < Coverage::Whole;
-        if pod.said.is_empty() && unseen {
-            return false;
-        }
-        let mut sources = pod.said.clone();
-        if sources.is_empty() {
-            sources.insert(if is_hash(pod.uid) {
-                ConfigSource::File
-            } else {
-                ConfigSource::Api
-            });
-        }
-        sources.len() == 1 && sources.is_subset(&self.tells)
+        let source = match pod.said {
+            Said::One(source) => source,
+            Said::Several => return false,
+            Said::Nothing if unseen => return false,
+            Said::Nothing if is_hash(pod.uid) => ConfigSource::File,
+            Said::Nothing => ConfigSource::Api,
+        };
+        self.tells.contains(&source)
     }
 
     /// Everything of the pod was there when the list was made.
@@ -95,8 +90,11 @@ impl Node<'_> {
 
 /// The kubelet has the pod from the node itself, not from the API.
 fn is_static(pod: &Pod<'_>) -> bool {
-    let api = BTreeSet::from([ConfigSource::Api]);
-    !pod.said.is_subset(&api) || pod.said.is_empty() && is_hash(pod.uid)
+    match pod.said {
+        Said::One(source) => source != ConfigSource::Api,
+        Said::Several => true,
+        Said::Nothing => is_hash(pod.uid),
+    }
 }
 
 /// The UID is the hash of a manifest.

@@ -6,32 +6,30 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Violation;
-use super::node::{Node, Pod};
-use crate::gc::{Removal, RemoveReason, Target};
+use super::node::{Found, Node, Pod};
+use crate::gc::{Removal, RemoveReason};
 use crate::model::Coverage;
 
 /// Returns the removals that come too early.
-pub(super) fn violations(node: &Node<'_>, removals: &[Removal]) -> Vec<Violation> {
+pub(super) fn violations(
+    node: &Node<'_>,
+    removals: &[Removal],
+    found: &[Option<Found<'_, '_>>],
+) -> Vec<Violation> {
     if node.policy.pods.quiet.is_zero() {
         return Vec::new();
     }
-    let early = removals.iter().filter(|removal| {
+    let early = removals.iter().zip(found).filter(|(removal, found)| {
         let for_its_pod = matches!(
             removal.reason,
             RemoveReason::PodDeleted | RemoveReason::OverCap
         );
-        let id = removal.subject.id.as_str();
-        let found = match removal.subject.target {
-            Target::Containers => node.container(id).map(|it| (it.outdone, it.pod)),
-            Target::Sandboxes => node.sandbox(id).map(|it| (it.outdone, it.pod)),
-            Target::Logs | Target::Images => None,
-        };
-        let newest = found.filter(|(outdone, _)| !outdone);
-        let pod = newest.and_then(|(_, pod)| node.pod(pod));
+        let newest = found.filter(|found| !found.outdone());
+        let pod = newest.and_then(|newest| node.pod(newest.pod()));
         for_its_pod && pod.is_some_and(|pod| !has_been_over(node, pod))
     });
     early
-        .map(|removal| Violation {
+        .map(|(removal, _)| Violation {
             id: removal.subject.id.to_string(),
             rule: "is the newest of a pod whose end the kubelet may not know yet",
         })
