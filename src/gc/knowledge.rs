@@ -180,6 +180,10 @@ pub(super) fn is_never_told(snapshot: &Snapshot, uid: &PodUid) -> bool {
 
 /// One pod: what the runtime shows of it, and what others say.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and all can be true"
+)]
 pub(super) struct Pod<'a> {
     uid: &'a PodUid,
     /// What the source's list has of it.

@@ -83,6 +83,10 @@ impl Found<'_, '_> {
 }
 
 /// A pod, and what the rules ask of it.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and all can be true"
+)]
 pub(super) struct Pod<'a> {
     pub(super) uid: &'a PodUid,
     pub(super) listed: Option<&'a SourcePod>,
@@ -167,8 +171,7 @@ impl<'a> Pod<'a> {
 /// Finds records by their id. Sorting all ids in one go is quicker than looking each of them up.
 struct Places<'a> {
     ids: Numbering<'a>,
-    /// By the ids' numbers.
-    places: Vec<Option<usize>>,
+    by_number: Vec<Option<usize>>,
     records: usize,
 }
 
@@ -180,16 +183,16 @@ impl<'a> Places<'a> {
     ) -> Self {
         let count = records.len();
         let ids = Numbering::of(records.map(Some).chain(asked));
-        let mut places = vec![None; ids.texts().len()];
+        let mut by_number = vec![None; ids.texts().len()];
         for place in 0..count {
             let number = ids.at(place);
-            if let Some(slot) = number.and_then(|number| places.get_mut(number)) {
+            if let Some(slot) = number.and_then(|number| by_number.get_mut(number)) {
                 *slot = Some(place);
             }
         }
         Self {
             ids,
-            places,
+            by_number,
             records: count,
         }
     }
@@ -197,11 +200,11 @@ impl<'a> Places<'a> {
     /// Returns the place of the record that the id at this place among those asked about names.
     fn asked(&self, place: usize) -> Option<usize> {
         let number = self.ids.at(self.records + place)?;
-        self.places.get(number).copied().flatten()
+        self.by_number.get(number).copied().flatten()
     }
 
     fn find(&self, id: &str) -> Option<usize> {
-        self.places.get(self.ids.find(id)?).copied().flatten()
+        self.by_number.get(self.ids.find(id)?).copied().flatten()
     }
 }
 
