@@ -8,6 +8,7 @@ mod node;
 mod pods;
 mod quiet;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -57,9 +58,7 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
     }
     violations.extend(images::room_rule(&node, &images, removals));
     violations.extend(quiet::violations(&node, removals, &found));
-    if !snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) {
-        violations.extend(order_rule(removals));
-    }
+    violations.extend(order_rule(&node, removals, &found));
     violations.extend(
         removals
             .iter()
@@ -206,16 +205,38 @@ fn is_protected(policy: &Policy, pod: &PodRef) -> bool {
     by_namespace || policy.protect.has_label_of_pod(pod)
 }
 
-/// Target by target, each oldest creation first; images least recently used first.
-fn order_rule(removals: &[Removal]) -> Option<Violation> {
-    removals.windows(2).find_map(|pair| {
-        let [a, b] = pair else { return None };
-        let key = |removal: &Removal| {
-            let subject = &removal.subject;
-            (subject.target, subject.last_used_at, subject.created_at)
-        };
-        (key(a) > key(b)).then(|| Violation {
-            id: b.subject.id.to_string(),
+/// Target by target, each oldest creation first; images least recently used first. While a list is over its
+/// limit containers go oldest exit first, by whole seconds.
+fn order_rule(
+    node: &Node<'_>,
+    removals: &[Removal],
+    found: &[Option<Found<'_, '_>>],
+) -> Option<Violation> {
+    let snapshot = node.snapshot;
+    let over = snapshot.outage.is_some_and(|it| it.lasts(snapshot));
+    let by_exit = node.policy.containers.age_from == AgeFrom::Finished;
+    let dead_for = |found: &Option<Found<'_, '_>>| match found {
+        Some(Found::Container(container)) if over => {
+            let exit = container.row.finished_at.filter(|_| by_exit);
+            let since = exit.unwrap_or(container.row.created_at);
+            Some(snapshot.age(since).as_secs().max(0))
+        }
+        Some(_) | None => None,
+    };
+    let keys = removals.iter().zip(found).map(|(removal, found)| {
+        let subject = &removal.subject;
+        let dead_for = Reverse(dead_for(found));
+        let key = (
+            subject.target,
+            dead_for,
+            subject.last_used_at,
+            subject.created_at,
+        );
+        (key, subject)
+    });
+    keys.clone().zip(keys.skip(1)).find_map(|(a, b)| {
+        (a.0 > b.0).then(|| Violation {
+            id: b.1.id.to_string(),
             rule: "is older than its predecessor",
         })
     })

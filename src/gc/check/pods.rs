@@ -74,6 +74,11 @@ impl Node<'_> {
         }
     }
 
+    /// The source itself says that the pod is over: the operator's lever has nothing to say.
+    pub(super) fn source_says_over(&self, pod: &Pod<'_>) -> bool {
+        self.is_deleted(pod) || self.whole && pod.listed.is_some_and(|pod| pod.finished)
+    }
+
     fn is_covered_by_lever(&self, pod: &Pod<'_>) -> bool {
         let Some(after) = self.policy.assume_finished_after else {
             return false;

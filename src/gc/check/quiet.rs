@@ -73,8 +73,9 @@ fn has_been_over(node: &Node<'_>, pod: &Pod<'_>) -> bool {
     let listable = snapshot
         .outage
         .is_none_or(|it| before(it.last_seen, now, tenfold));
-    let assumed = policy
+    let lever = policy
         .assume_finished_after
-        .is_some_and(|after| exited(now, after.saturating_add(quiet)));
+        .filter(|_| !node.source_says_over(pod));
+    let assumed = lever.is_some_and(|after| exited(now, after.saturating_add(quiet)));
     synced && (watched || assumed) || listable && exited(now, tenfold)
 }

@@ -281,6 +281,36 @@ async fn a_pod_that_one_answer_lacks_stays_and_one_that_is_lacking_for_long_goes
 }
 
 #[tokio::test]
+async fn an_alert_whose_pass_met_a_pod_that_was_absent_only_just_now_gets_one_pass_more() {
+    let node = nodes::healthy().pod(PodSpec::new("cron").exited("app", 0, hours(3)).succeeded());
+    let rig = Rig::start(node, json!({ "pods": { "settle": "4s" } })).await;
+    let known = async || {
+        let status = rig.get("/api/v1/status").await.json();
+        (status["pods"]["known"] == true).then_some(())
+    };
+    until("the source has settled", known).await;
+    let whole = fs::read_to_string(rig.pods_file()).unwrap();
+    let mut short: Value = serde_json::from_str(&whole).unwrap();
+    let pods = short["items"].as_array_mut().unwrap();
+    pods.retain(|pod| pod["metadata"]["name"] != "cron");
+    fs::write(rig.pods_file(), short.to_string()).unwrap();
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let first = rig.finished(&pass_of(&body)).await;
+    assert_eq!(
+        first["targets"]["containers"]["kept"]["too-young"], 1,
+        "{first:#}"
+    );
+    until("the pass that follows has cleaned", || async {
+        let gone = rig.sim.container_id("default/cron/app#0").is_none();
+        gone.then_some(())
+    })
+    .await;
+    let passes = rig.passes().await;
+    assert_eq!(passes.len(), 2);
+    assert_eq!(passes[0]["trigger"]["follow_up"], true, "{passes:#?}");
+}
+
+#[tokio::test]
 async fn a_file_of_another_node_removes_nothing() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     let whole = fs::read_to_string(rig.pods_file()).unwrap();

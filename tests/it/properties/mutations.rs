@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::images::without_inodes;
 use super::node::{Node, Oddity, nodes};
-use super::{config, images_of, order, plan_of};
+use super::{config, images_of, order_on, plan_of};
 
 pub(super) fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
     let container = node
@@ -105,6 +105,7 @@ proptest! {
         for kept in spared {
             let mut removals = plan.removals.clone();
             removals.push(forge(&node, kept, RemoveReason::Space));
+            let order = order_on(&node.snapshot);
             removals.sort_by_key(|removal| (order(removal), removal.subject.id.clone()));
             let broken = check(&removals, &node.snapshot, &node.policy);
             prop_assert!(broken.iter().any(|it| it.id == kept.subject.id.as_str()), "{kept:?}");
@@ -123,7 +124,7 @@ proptest! {
             prop_assert_eq!(rules(&twice), ["is planned twice"]);
         }
         let backwards: Vec<Removal> = removals.iter().rev().cloned().collect();
-        if !removals.iter().map(order).is_sorted_by(|a, b| a >= b) {
+        if !removals.iter().map(order_on(snapshot)).is_sorted_by(|a, b| a >= b) {
             prop_assert!(rules(&backwards).contains(&"is older than its predecessor"));
         }
     }

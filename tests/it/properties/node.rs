@@ -8,8 +8,9 @@ use crisweep::gc::{
     AgeFrom, ContainerPolicy, Limit, LogPolicy, PodPolicy, Policy, Protect, SandboxPolicy,
 };
 use crisweep::model::{
-    ConfigSource, Container, ContainerId, ContainerState, Labels, PodHistory, PodList, PodRef,
-    PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
+    ConfigSource, Container, ContainerId, ContainerState, Labels, Outage, PodHistory, PodList,
+    PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown, Snapshot,
+    SourcePod,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -62,15 +63,16 @@ pub(crate) fn nodes(oddity: Oddity) -> impl Strategy<Value = Node> {
     (
         pods,
         others,
-        (0..10_u32, 0..8_u32),
+        (0..10_u32, 0..8_u32, outage(oddity)),
         any::<bool>(),
         policies(oddity),
         images,
     )
         .prop_map(
-            move |(pods, others, (source, booted), peers, policy, images)| {
+            move |(pods, others, (source, booted, outage), peers, policy, images)| {
                 let mut snapshot = Snapshot::empty(now());
                 snapshot.pods = source_of(source, peers, oddity);
+                snapshot.outage = outage;
                 if booted == 0 && oddity == Oddity::Any {
                     snapshot.uptime = Duration::from_secs(899);
                 }
@@ -92,6 +94,29 @@ pub(crate) fn now() -> Timestamp {
 
 pub(crate) fn ago(seconds: i64) -> Timestamp {
     now() - SignedDuration::from_secs(seconds)
+}
+
+/// An outage: it lasts, has just ended, or ended a while ago; seconds.
+fn outage(oddity: Oddity) -> impl Strategy<Value = Option<Outage>> {
+    let outages = match oddity {
+        Oddity::None => vec![None],
+        Oddity::Any => vec![
+            None,
+            None,
+            Some((0, 0, None)),
+            Some((601, 0, None)),
+            Some((7200, 0, None)),
+            Some((120, 30, Some(14))),
+            Some((7200, 30, Some(15))),
+            Some((7200, 6000, Some(5999))),
+        ],
+    };
+    let told = |(first, last, fits): (i64, i64, Option<i64>)| Outage {
+        first_seen: ago(first),
+        last_seen: ago(last),
+        fits_since: fits.map(ago),
+    };
+    select(outages).prop_map(move |outage| outage.map(told))
 }
 
 fn attempt() -> impl Strategy<Value = Attempt> {
@@ -203,9 +228,16 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
     if oddity == Oddity::Any {
         let absent_since = [None, Some(0), Some(9), Some(10), Some(3600)][spec.known as usize % 5];
         let absent_since = absent_since.filter(|_| listed.is_none()).map(ago);
+        let over_since = match spec.known / 5 {
+            0 => Some(59),
+            1 => Some(60),
+            2 => Some(600),
+            _ => None,
+        };
+        let over_since = over_since.filter(|_| listed != Some(false)).map(ago);
         let history = PodHistory {
             absent_since,
-            over_since: absent_since,
+            over_since: over_since.or(absent_since),
             // It is remembered, or nobody looked while its sandbox was there.
             config_source: said.filter(|_| spec.known.is_multiple_of(2)),
         };
@@ -366,10 +398,10 @@ fn add_foreign(snapshot: &mut Snapshot, index: usize) {
     });
 }
 
-fn believed_after(settle: u64) -> PodPolicy {
+fn believed_after(settle: u64, quiet: u64) -> PodPolicy {
     PodPolicy {
         settle: Duration::from_secs(settle),
-        quiet: Duration::ZERO,
+        quiet: Duration::from_secs(quiet),
     }
 }
 
@@ -403,6 +435,12 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
     } else {
         vec![0, 0, 10]
     };
+    // What the kubelet has yet to sync it would take all the same.
+    let quiet = if oddity == Oddity::None {
+        vec![0]
+    } else {
+        vec![0, 60, 600]
+    };
     let lever = if oddity == Oddity::None {
         vec![None]
     } else {
@@ -414,11 +452,18 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
         ages(),
         caps(),
         protect,
-        (select(lever), select(settle)),
+        (select(lever), select(settle), select(quiet)),
         images,
     )
         .prop_map(
-            move |(containers, sandbox_age, sandbox_cap, protect, (lever, settle), images)| {
+            move |(
+                containers,
+                sandbox_age,
+                sandbox_cap,
+                protect,
+                (lever, settle, quiet),
+                images,
+            )| {
                 let (min_age, per_name, max_dead, grace, [created, unknown], on) = containers;
                 let plain = oddity == Oddity::None;
                 let namespaces = (protect & 1 > 0)
@@ -451,7 +496,7 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
                     },
                     images,
                     protect: Protect { namespaces, labels },
-                    pods: believed_after(settle),
+                    pods: believed_after(settle, quiet),
                     assume_finished_after: lever.map(Duration::from_secs),
                     // Logs have nodes of their own.
                     logs: LogPolicy {
