@@ -95,6 +95,9 @@ fn container_rule(
 ) -> Option<&'static str> {
     let (policy, rules) = (node.policy, &node.policy.containers);
     let container = found.row;
+    if found.id_is_shared {
+        return Some("has the id of another record");
+    }
     if removal.expected != Expected::Container(container.state) {
         return Some("is in another state than planned");
     }
@@ -141,6 +144,9 @@ fn sandbox_rule(
 ) -> Option<&'static str> {
     let policy = node.policy;
     let sandbox = found.row;
+    if found.id_is_shared {
+        return Some("has the id of another record");
+    }
     if sandbox.state != PodSandboxState::NotReady {
         return Some("is ready");
     }

@@ -172,7 +172,7 @@ impl Newest {
             };
             let [attempt, creation] = best.get_or_insert([(rank, place); 2]);
             *attempt = (rank, place).max(*attempt);
-            if by_creation(rank) > by_creation(creation.0) {
+            if (by_creation(rank), place) > (by_creation(creation.0), creation.1) {
                 *creation = (rank, place);
             }
         }

@@ -43,6 +43,8 @@ pub(super) struct ContainerRow<'a> {
     pub(super) sandbox: Option<usize>,
     /// The plan removes it.
     pub(super) goes: bool,
+    /// Another record has its id, and may say otherwise of it.
+    pub(super) id_is_shared: bool,
     /// There is one of its name and pod of a higher attempt, and one created later (it may be another).
     pub(super) outdone: bool,
     /// How many of its name and pod were created after it.
@@ -57,6 +59,8 @@ pub(super) struct SandboxRow<'a> {
     pub(super) outdone: bool,
     /// How many containers that stay name it.
     pub(super) staying: usize,
+    /// Another record has its id, and may say otherwise of it.
+    pub(super) id_is_shared: bool,
 }
 
 /// What a removal is about.
@@ -172,6 +176,8 @@ impl<'a> Pod<'a> {
 struct Places<'a> {
     ids: Numbering<'a>,
     by_number: Vec<Option<usize>>,
+    /// By the ids' numbers: more than one record has it.
+    shared: Vec<bool>,
     records: usize,
 }
 
@@ -184,15 +190,20 @@ impl<'a> Places<'a> {
         let count = records.len();
         let ids = Numbering::of(records.map(Some).chain(asked));
         let mut by_number = vec![None; ids.texts().len()];
+        let mut shared = vec![false; ids.texts().len()];
         for place in 0..count {
             let number = ids.at(place);
             if let Some(slot) = number.and_then(|number| by_number.get_mut(number)) {
+                if let Some(shared) = number.and_then(|it| shared.get_mut(it)) {
+                    *shared = slot.is_some();
+                }
                 *slot = Some(place);
             }
         }
         Self {
             ids,
             by_number,
+            shared,
             records: count,
         }
     }
@@ -201,6 +212,12 @@ impl<'a> Places<'a> {
     fn asked(&self, place: usize) -> Option<usize> {
         let number = self.ids.at(self.records + place)?;
         self.by_number.get(number).copied().flatten()
+    }
+
+    /// Says whether another record has the id of the record at this place, too.
+    fn is_shared(&self, place: usize) -> bool {
+        let number = self.ids.at(place);
+        number.is_none_or(|number| self.shared.get(number).copied().unwrap_or(true))
     }
 
     fn find(&self, id: &str) -> Option<usize> {
@@ -250,6 +267,7 @@ impl<'a> Node<'a> {
                 pod: node.uids.at(place),
                 sandbox: sandbox_ids.asked(place),
                 goes: false,
+                id_is_shared: node.container_ids.is_shared(place),
                 outdone: false,
                 later: 0,
             });
@@ -260,6 +278,7 @@ impl<'a> Node<'a> {
                 pod: node.uids.at(snapshot.containers.len() + place),
                 outdone: false,
                 staying: 0,
+                id_is_shared: sandbox_ids.is_shared(place),
             });
         }
         for (place, removal) in removals.iter().enumerate() {

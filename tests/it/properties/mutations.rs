@@ -130,6 +130,24 @@ proptest! {
     }
 
     #[test]
+    fn what_has_the_id_of_another_record_is_reported(node in nodes(Oddity::Any)) {
+        let removals = plan_of(&node).removals;
+        for removal in &removals {
+            let mut changed = node.snapshot.clone();
+            let id = removal.subject.id.as_str();
+            let twin = changed.containers.iter().find(|it| it.id.as_str() == id).cloned();
+            changed.containers.extend(twin);
+            let twin = changed.sandboxes.iter().find(|it| it.id.as_str() == id).cloned();
+            changed.sandboxes.extend(twin);
+            let of_runtime = [Target::Containers, Target::Sandboxes];
+            if of_runtime.contains(&removal.subject.target) {
+                let broken = check(std::slice::from_ref(removal), &changed, &node.policy);
+                prop_assert!(broken.iter().any(|it| it.rule == "has the id of another record"));
+            }
+        }
+    }
+
+    #[test]
     fn a_stale_plan_is_reported(node in nodes(Oddity::Any)) {
         let removals = plan_of(&node).removals;
         let mut changed = node.snapshot.clone();
