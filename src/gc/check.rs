@@ -5,6 +5,7 @@
 mod images;
 mod logs;
 mod node;
+mod places;
 mod pods;
 mod quiet;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::places::Places;
 use crate::gc::{Policy, Removal, Target};
 use crate::model::{
     ConfigSource, Container, ContainerState, Numbering, PodHistory, PodSandbox, PodSandboxState,
@@ -169,59 +170,6 @@ impl<'a> Pod<'a> {
         self.alive |= row.state == PodSandboxState::Ready;
         self.said.add(row.config_source);
         self.youngest = self.youngest.max(Some(row.created_at));
-    }
-}
-
-/// Finds records by their id. Sorting all ids in one go is quicker than looking each of them up.
-struct Places<'a> {
-    ids: Numbering<'a>,
-    by_number: Vec<Option<usize>>,
-    /// By the ids' numbers: more than one record has it.
-    shared: Vec<bool>,
-    records: usize,
-}
-
-impl<'a> Places<'a> {
-    /// Takes the ids of the records, and those that are asked about.
-    fn of(
-        records: impl ExactSizeIterator<Item = &'a str>,
-        asked: impl Iterator<Item = Option<&'a str>>,
-    ) -> Self {
-        let count = records.len();
-        let ids = Numbering::of(records.map(Some).chain(asked));
-        let mut by_number = vec![None; ids.texts().len()];
-        let mut shared = vec![false; ids.texts().len()];
-        for place in 0..count {
-            let number = ids.at(place);
-            if let Some(slot) = number.and_then(|number| by_number.get_mut(number)) {
-                if let Some(shared) = number.and_then(|it| shared.get_mut(it)) {
-                    *shared = slot.is_some();
-                }
-                *slot = Some(place);
-            }
-        }
-        Self {
-            ids,
-            by_number,
-            shared,
-            records: count,
-        }
-    }
-
-    /// Returns the place of the record that the id at this place among those asked about names.
-    fn asked(&self, place: usize) -> Option<usize> {
-        let number = self.ids.at(self.records + place)?;
-        self.by_number.get(number).copied().flatten()
-    }
-
-    /// Says whether another record has the id of the record at this place, too.
-    fn is_shared(&self, place: usize) -> bool {
-        let number = self.ids.at(place);
-        number.is_none_or(|number| self.shared.get(number).copied().unwrap_or(true))
-    }
-
-    fn find(&self, id: &str) -> Option<usize> {
-        self.by_number.get(self.ids.find(id)?).copied().flatten()
     }
 }
 
