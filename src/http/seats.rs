@@ -140,7 +140,12 @@ impl Seat {
 
     fn told(&self, body: Body, end: fn(&mut State, bool)) -> Body {
         let seat = self.clone();
-        Body::new(Told { body, seat, end })
+        Body::new(Told {
+            body,
+            seat,
+            end,
+            is_over: false,
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -164,6 +169,8 @@ struct Told {
     body: Body,
     seat: Seat,
     end: fn(&mut State, bool),
+    /// The last frame came. A chunked body does not say so by [`HttpBody::is_end_stream`].
+    is_over: bool,
 }
 
 impl HttpBody for Told {
@@ -174,7 +181,9 @@ impl HttpBody for Told {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        self.is_over |= matches!(frame, Poll::Ready(None));
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -188,7 +197,7 @@ impl HttpBody for Told {
 
 impl Drop for Told {
     fn drop(&mut self) {
-        let is_whole = self.body.is_end_stream();
+        let is_whole = self.is_over || self.body.is_end_stream();
         (self.end)(&mut self.seat.state(), is_whole);
     }
 }

@@ -11,6 +11,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -135,7 +136,13 @@ async fn connection(
             request.extensions_mut().insert(ConnectInfo(peer));
             request.extensions_mut().insert(seat.clone());
             let answer = router.oneshot(request).await;
-            let answer = answer.unwrap_or_else(|never| match never {});
+            let mut answer = answer.unwrap_or_else(|never| match never {});
+            if seat.is_unread() {
+                // Hyper closes this connection after the answer: without the header the client would send its next
+                // request on it, and lose it.
+                let close = HeaderValue::from_static("close");
+                answer.headers_mut().insert(CONNECTION, close);
+            }
             Ok::<_, Infallible>(answer.map(|body| seat.answer(body)))
         }
     });

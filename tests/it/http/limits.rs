@@ -51,6 +51,27 @@ async fn a_body_over_the_limit_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
+async fn a_connection_whose_body_was_not_read_is_said_to_close() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let kept = |framing: &str, body: &str| {
+        format!("POST /gc?dry_run=true HTTP/1.1\r\nhost: localhost\r\n{framing}\r\n\r\n{body}")
+    };
+    // A client that keeps its connection would send its next request on one that the service closes.
+    let over = kept(&format!("content-length: {}", BODY_MAX_BYTES + 1), "");
+    let answer = read_to_end(connect(&rig.address, over.as_bytes()).await).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    // One that was read to its end is kept, whatever its framing.
+    let chunked = kept("transfer-encoding: chunked", "2\r\n{}\r\n0\r\n\r\n");
+    let last = kept("content-length: 2\r\nconnection: close", "{}");
+    for first in [&kept("content-length: 2", "{}"), &chunked] {
+        let both = format!("{first}{last}");
+        let answers = read_to_end(connect(&rig.address, both.as_bytes()).await).await;
+        assert_eq!(answers.matches("HTTP/1.1 202").count(), 2, "{answers}");
+    }
+}
+
+#[tokio::test]
 async fn a_body_of_just_the_limit_is_read() {
     let rig = Rig::start(nodes::litter(1), json!({})).await;
     let mut body = br#"{"dry_run": true}"#.to_vec();
