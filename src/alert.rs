@@ -6,8 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
 
-use crate::gc::{Target, Targets};
 use crate::metrics::Metrics;
+use crate::model::{Target, Targets};
 use crate::report::{AlertInfo, AlertResult};
 
 /// A fingerprint or start may be this long: Alertmanager's have 16 and some 30 characters. They are

@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Overrides, parse_duration};
+use crate::gc::Limit;
 use crate::gc::gate::Options;
-use crate::gc::{Limit, Target, Targets};
+use crate::model::{Target, Targets};
 
 /// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused
 /// images), safely, and says why each goes or stays.

@@ -24,7 +24,9 @@ use std::time::Duration;
 use ::config::ConfigError;
 use yaml_rust2::YamlEmitter;
 
-use crate::gc::{Policy, Target};
+use crate::gc::Policy;
+use crate::model::Target;
+use crate::telemetry::Log;
 use file::FILE_MAX;
 use given::Given;
 pub use parse::parse_duration;
@@ -246,24 +248,6 @@ pub struct Web {
     pub listen: Vec<SocketAddr>,
     /// Host names, in lower case, that requests may name besides the node's own.
     pub trusted_hosts: Vec<String>,
-}
-
-/// `log:` - logging.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
-    /// A level, or filter directives.
-    pub level: String,
-    /// The form of a line.
-    pub format: LogFormat,
-}
-
-/// The form of a log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// For machines: a JSON object.
-    Json,
 }
 
 /// What flags set; they go before everything else. They are checked like any other layer.

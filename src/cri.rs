@@ -20,7 +20,7 @@ use crate::model::{Coverage, Rows};
 use jiff::Timestamp;
 
 pub use client::{Client, LogRoots, Settings, below};
-pub use defect::Defect;
+pub use defect::{Defect, ReadError};
 pub use error::Error;
 
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState};

@@ -15,6 +15,7 @@
 //!   volume or the sandboxes may need.
 //! - Every object gets a verdict with a reason, and the same code judges for a preview and a pass.
 
+mod age;
 pub mod check;
 pub mod containers;
 mod detail;
@@ -26,97 +27,28 @@ pub mod logs;
 pub mod plan;
 mod policy;
 mod quiet;
-mod reasons;
 pub mod sandboxes;
 mod wait;
 mod want;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::model::{ContainerId, ContainerState, PodRef, PodUid, RemovedContainer, Text};
+use crate::model::{
+    ContainerId, ContainerState, KeepReason, PodRef, PodUid, RemoveReason, RemovedContainer,
+    Target, Text,
+};
 use crate::report::Quarantined;
 pub use plan::plan;
 pub use policy::{
     AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, PodPolicy, Policy,
     Protect, SandboxPolicy,
 };
-pub use reasons::{KeepReason, RemoveReason};
 pub use wait::{kept_for_a_time, kept_for_quiet};
 pub use want::kept_for_want;
-
-/// A kind of object that is collected, in the order in which a pass takes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Target {
-    /// Dead containers.
-    Containers,
-    /// Dead pod sandboxes.
-    Sandboxes,
-    /// Logs of what is gone.
-    Logs,
-    /// Images that no container uses.
-    Images,
-}
-
-impl Target {
-    /// Every target, in a pass's order: containers hold their sandbox, their logs and their image, so
-    /// they go first; an image costs the runtime the less the fewer of the others there are.
-    pub const ALL: [Self; 4] = [Self::Containers, Self::Sandboxes, Self::Logs, Self::Images];
-
-    /// Returns the target's name as configuration, metrics and the API write it.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Containers => "containers",
-            Self::Sandboxes => "sandboxes",
-            Self::Logs => "logs",
-            Self::Images => "images",
-        }
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label())
-    }
-}
-
-/// A name that no target has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown target \"{0}\"; targets are containers, sandboxes, logs, images, all")]
-pub struct UnknownTarget(pub String);
-
-/// The targets that one word asks for: a target's name, or `all`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Targets(pub BTreeSet<Target>);
-
-impl Targets {
-    /// Returns every target.
-    pub fn all() -> Self {
-        Self(Target::ALL.into())
-    }
-}
-
-impl FromStr for Targets {
-    type Err = UnknownTarget;
-
-    fn from_str(word: &str) -> Result<Self, UnknownTarget> {
-        if word == "all" {
-            return Ok(Self::all());
-        }
-        let named = Target::ALL
-            .into_iter()
-            .find(|target| target.label() == word);
-        named
-            .map(|target| Self([target].into()))
-            .ok_or_else(|| UnknownTarget(word.to_owned()))
-    }
-}
 
 /// What is known of an object's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

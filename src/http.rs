@@ -32,9 +32,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::escape;
-use crate::gc::{Target, Targets, UnknownTarget};
 use crate::memory;
 use crate::metrics::Endpoint;
+use crate::model::{Target, Targets, UnknownTarget};
 use crate::observe::Look;
 use crate::scrape;
 pub use budget::Budgets;
@@ -109,7 +109,7 @@ pub fn router(service: Service) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(
-            service.clone(),
+            service.fixed.budgets.clone(),
             budget::within,
         ))
         .layer(middleware::from_fn_with_state(service.clone(), guard::ask))

@@ -21,7 +21,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::gc::gate::Hold;
-use crate::gc::{RemoveReason, Target};
+use crate::model::{RemoveReason, Target};
 use crate::report::{AlertResult, Cause, FailureClass, Outcome, Pass, PollResult};
 use labels::Removed;
 use shown::Shown;

@@ -10,7 +10,9 @@ mod logs;
 mod numbering;
 mod outage;
 mod pods;
+mod reasons;
 mod span;
+mod target;
 mod text;
 
 use std::collections::BTreeMap;
@@ -34,7 +36,9 @@ pub use pods::{
     ConfigSource, PodHistory, PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown, ReadFrom,
     SourcePod,
 };
+pub use reasons::{KeepReason, RemoveReason};
 pub use span::short_span;
+pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;
 
 /// What an id begins with that the runtime did not tell. No real one does.

@@ -36,8 +36,7 @@ use crate::cri;
 use crate::logs::Roots;
 use crate::memory;
 use crate::model::FilesystemUsage;
-pub use crate::pods::Freshness;
-use crate::pods::PodSource;
+use crate::pods::{Freshness, PodSource};
 use crate::state::{Ages, Journal};
 use ages::AgeBook;
 use claims::Claims;
@@ -45,7 +44,7 @@ use filesystems::Statvfs;
 use flight::{Flight, Landing, UnderWay, arrival};
 use greeting::greeting;
 use logs::Scanner;
-pub use look::{Filesystems, Look, NoSnapshot, Part};
+pub use look::{Filesystems, Look, NoSnapshot};
 use outage::Outages;
 use pod_history::{Found, PodHistories};
 use sandbox_images::SandboxImages;
@@ -67,6 +66,9 @@ const FRESH_STATUS_BUDGET: Duration = Duration::from_secs(60);
     "the look at the node did not end as it should; this is a bug in crisweep, the log says more"
 )]
 pub struct Vanished;
+
+/// A part of a look, or why it is missing.
+pub type Part<T> = Result<T, cri::Error>;
 
 /// Takes looks and shares them. Cloning shares.
 #[derive(Clone, Debug)]

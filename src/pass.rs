@@ -33,11 +33,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cri;
+use crate::gc::Policy;
 use crate::gc::gate::Options;
-use crate::gc::{Policy, Target};
 use crate::metrics::Metrics;
-use crate::model::{Coverage, PodSandboxId, PodUid, Text};
-use crate::observe::{Freshness, Look, Observer};
+use crate::model::{Coverage, PodSandboxId, PodUid, Target, Text};
+use crate::observe::{Look, Observer};
+use crate::pods::Freshness;
 use crate::quarantine::{BackOff, Quarantine};
 use crate::record::Record;
 use crate::state::Journal;

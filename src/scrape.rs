@@ -23,9 +23,9 @@ use std::fmt;
 use prometheus_client::encoding::text::encode_eof;
 
 use crate::cri;
-use crate::gc::{Summary, Target};
+use crate::gc::Summary;
 use crate::metrics::Metrics;
-use crate::model::Coverage;
+use crate::model::{Coverage, Target};
 use crate::observe::{Look, Part};
 use crate::report::FailureClass;
 use crate::telemetry;

@@ -40,12 +40,15 @@ mod ids;
 mod image_files;
 mod kubelet;
 mod late;
+mod lifecycle;
 mod lists;
+mod look_up;
 mod make;
 mod node;
 mod ops;
 mod options;
 mod record;
+mod refusals;
 mod rows;
 mod server;
 mod service;
@@ -71,7 +74,7 @@ pub use record::{CALLS_MAX, Call, Ended, Found, Harm, Rpc};
 pub use rows::kubelet_labels;
 pub use spec::{ContainerSpec, DEFAULT_IMAGE, PodSpec, hours, minutes, seconds};
 
-use server::finished;
+use lifecycle::finished;
 use shared::Shared;
 
 /// A simulated runtime that serves on its socket until it is shut down or dropped.
@@ -86,7 +89,7 @@ impl Sim {
     pub fn start(socket: impl AsRef<Path>, node: Node, options: Options) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(socket.as_ref().to_owned(), node, options));
         shared.change(|_| ());
-        shared.lifecycle().start(&shared)?;
+        server::start(&shared)?;
         Ok(Self {
             handle: Handle(shared),
         })

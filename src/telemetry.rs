@@ -19,10 +19,27 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::reload::Handle;
 
-use crate::config::{Log, LogFormat};
 use crate::escape::{self, JsonWriter};
 pub use line_limit::LineLimit;
 pub use stderr::{flush, lines_dropped, say};
+
+/// What is logged, and how: the settings below `log`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// A level, or filter directives.
+    pub level: String,
+    /// The form of a line.
+    pub format: LogFormat,
+}
+
+/// The form of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines: a JSON object.
+    Json,
+}
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]

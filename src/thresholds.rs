@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::gc::gate::Options;
-use crate::gc::{self, Target};
+use crate::gc::{self};
+use crate::model::Target;
 use crate::observe::{Look, Observer, Weight};
 use crate::report::Cause;
 use crate::worker::{Answer, Request, Worker};

@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::gc::Target;
 use crate::gc::gate::{Admission, AlertKey, Brake, Brakes, Gate, Options, Over, Ticket, Trigger};
+use crate::model::Target;
 use crate::pass::{JOURNAL_PATIENCE, Ran, Rules, Runner};
 use crate::record::Record;
 use crate::report::{AlertInfo, AlertResult, Cause, Outcome, Pass, PassState, TriggerInfo};

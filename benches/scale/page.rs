@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crisweep::cri::{ListMode, Listed, Version};
-use crisweep::gc::{self, Policy, Target};
+use crisweep::gc::{self, Policy};
 use crisweep::metrics::Metrics;
-use crisweep::model::{Coverage, PodOrigin, Pods, Rows};
+use crisweep::model::{Coverage, PodOrigin, Pods, Rows, Target};
 use crisweep::observe::{Filesystems, Look, Timings};
 use crisweep::scrape::{Format, Input, render};
 use divan::{Bencher, black_box};

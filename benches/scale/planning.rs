@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crisweep::gc::{self, Policy, Target};
+use crisweep::gc::{self, Policy};
+use crisweep::model::Target;
 use divan::{Bencher, black_box};
 
 use crate::SIZES;

@@ -7,8 +7,8 @@ use comfy_table::{ContentArrangement, Table, presets};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::escape;
-use crate::gc::{Kept, Plan, Subject, Target};
-use crate::model::{Images, Pods, short_span};
+use crate::gc::{Kept, Plan, Subject};
+use crate::model::{Images, Pods, Target, short_span};
 use crate::observe::Look;
 use crate::report::{Outcome, Pass};
 

@@ -7,14 +7,16 @@ use super::given::Given;
 use super::parse::{self, Parsed, Refusal, must};
 use super::reader::Reader;
 use super::{
-    AlertRoute, Alertmanager, Brakes, Collect, Config, Gc, Log, LogFormat, Mode, Quarantine,
-    Runtime, State, Thresholds, Web,
+    AlertRoute, Alertmanager, Brakes, Collect, Config, Gc, Mode, Quarantine, Runtime, State,
+    Thresholds, Web,
 };
 use crate::gc::{
     AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, PodPolicy, Policy,
-    Protect, SandboxPolicy, Target, Targets, UnknownTarget,
+    Protect, SandboxPolicy,
 };
+use crate::model::{Target, Targets, UnknownTarget};
 use crate::state::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN};
+use crate::telemetry::{self, Log, LogFormat};
 
 /// The longest frame that gRPC can announce.
 const MESSAGE_MAX: u64 = u32::MAX as u64;
@@ -317,7 +319,7 @@ fn log(r: &mut Reader) -> Log {
     let be = "error, warn, info, debug, trace, or targets such as info,crisweep=debug";
     Log {
         level: r.get("log.level", "info", |g| {
-            parse::text(g, be, crate::telemetry::is_filter)
+            parse::text(g, be, telemetry::is_filter)
         }),
         format: r.choice(
             "log.format",

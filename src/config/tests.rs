@@ -3,6 +3,7 @@
 mod layers;
 
 use super::*;
+use crate::telemetry::LogFormat;
 
 fn file(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();

@@ -10,6 +10,7 @@ mod lists;
 mod pieces;
 mod removals;
 mod settings;
+mod streams;
 
 use std::collections::BTreeMap;
 use std::path::Path;

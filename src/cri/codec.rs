@@ -7,13 +7,13 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, Bytes};
-use prost::{DecodeError, Message};
+use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
 use super::convert::{Malformed, Row, Shared};
-use super::defect::Defect;
+use super::defect::{Defect, ReadError};
 use super::wire::{self, Field, Kind};
 
 /// The field that holds the rows, in every list's answer, streamed or not.
@@ -151,20 +151,6 @@ impl<R: Row> Decoder for ListDecoder<R> {
             .map(Some)
             .map_err(|error| Defect::from(error).into())
     }
-}
-
-/// Why a message is not what it should be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
-    /// It is not made of fields.
-    #[error(transparent)]
-    Wire(#[from] wire::Error),
-    /// The field that holds the rows holds something else.
-    #[error("a row is no message")]
-    NoRow,
-    /// A field, or what is in it, is not what it should be.
-    #[error(transparent)]
-    Protobuf(#[from] DecodeError),
 }
 
 /// Reads one message. A row that cannot be decoded fails it all: what such a row would have held in

@@ -6,9 +6,10 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use prost::DecodeError;
 use tonic::{Code, Status};
 
-use super::codec::ReadError;
+use super::wire;
 
 /// A message of an answer weighs more than we take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +46,20 @@ pub enum Defect {
     /// It tells more ids than any node has.
     #[error("it has more than {0} ids")]
     TooManyIds(usize),
+}
+
+/// Why a message is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// It is not made of fields.
+    #[error(transparent)]
+    Wire(#[from] wire::Error),
+    /// The field that holds the rows holds something else.
+    #[error("a row is no message")]
+    NoRow,
+    /// A field, or what is in it, is not what it should be.
+    #[error(transparent)]
+    Protobuf(#[from] DecodeError),
 }
 
 impl From<Oversize> for Status {

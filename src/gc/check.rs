@@ -13,8 +13,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{AgeFrom, Expected, Limit, Policy, Removal, RemoveReason, Target};
-use crate::model::{ContainerState, Coverage, Numbering, PodRef, PodSandboxState, Snapshot};
+use super::{AgeFrom, Expected, Limit, Policy, Removal};
+use crate::model::{
+    ContainerState, Coverage, Numbering, PodRef, PodSandboxState, RemoveReason, Snapshot, Target,
+};
 use node::{ContainerRow, Found, Node, SandboxRow};
 
 /// A rule that a plan broke.

@@ -6,18 +6,15 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use jiff::SignedDuration;
-
+use super::age::at_least;
 use super::index::{Index, Newest, Places};
 use super::knowledge::Knowledge;
 use super::quiet::Quiet;
-use super::{
-    AgeFrom, ContainerPolicy, KeepReason, Limit, PodKnowledge, Policy, Protect, RemoveReason,
-    Verdict,
+use super::{AgeFrom, ContainerPolicy, Limit, PodKnowledge, Policy, Protect, Verdict};
+use crate::model::{
+    Container, ContainerState, KeepReason, PodRef, PodSandbox, PodSandboxId, RemoveReason, Snapshot,
 };
-use crate::model::{Container, ContainerState, PodRef, PodSandbox, PodSandboxId, Snapshot};
 
 /// Judges every container; the answer has one verdict for each, in the snapshot's order.
 pub(super) fn judge(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest) -> Vec<Verdict> {
@@ -91,11 +88,6 @@ fn considered(
         // When it exited is not known: it may have been just now.
         Some(_) | None => Err(KeepReason::TooYoung),
     }
-}
-
-/// Exactly the minimum is old enough, as for the kubelet; an age in the future never is.
-pub(super) fn at_least(age: SignedDuration, minimum: Duration) -> bool {
-    !age.is_negative() && SignedDuration::try_from(minimum).is_ok_and(|minimum| age >= minimum)
 }
 
 /// What keeps a container whatever the limits ask.

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::containers::at_least;
+use super::age::at_least;
 use super::knowledge::Knowledge;
-use super::{AgeFrom, KeepReason, Limit, Plan, Policy, RemoveReason, Subject, Target, Verdict};
+use super::{AgeFrom, Limit, Plan, Policy, Subject, Verdict};
 use crate::model::{
-    Container, ContainerState, Coverage, Image, Images, PodRef, PodSandbox, PodSandboxId, PodUid,
-    Snapshot, short_span,
+    Container, ContainerState, Coverage, Image, Images, KeepReason, PodRef, PodSandbox,
+    PodSandboxId, PodUid, RemoveReason, Snapshot, Target, short_span,
 };
 
 /// The longest text. Names from outside can be long.

@@ -15,10 +15,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-use super::Target;
+use crate::model::Target;
 pub use hold::Hold;
+pub use seen::AlertKey;
 use seen::{Ended, SeenAlerts};
-pub use ticket::{AlertKey, Options, Over, Ticket, Trigger};
+pub use ticket::{Options, Over, Ticket, Trigger};
 
 /// Passes that can wait at the same time. Only triggers with different options wait apart.
 pub const QUEUE_MAX: usize = 8;

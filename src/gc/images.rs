@@ -14,14 +14,12 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use super::containers::at_least;
+use super::age::at_least;
 use super::index::Places;
-use super::{
-    Expected, ImagePolicy, KeepReason, PodKnowledge, Policy, RemoveReason, Subject, Target, Verdict,
-};
+use super::{Expected, ImagePolicy, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{
     Container, ContainerImage, Coverage, FilesystemUsage, Image, ImageAge, ImageId, ImageMatcher,
-    ImageNames, ImageStore, Images, Snapshot, repository_leaf,
+    ImageNames, ImageStore, Images, KeepReason, RemoveReason, Snapshot, Target, repository_leaf,
 };
 
 /// Judges every image, one verdict for each [`Image::key`]; containers in `gone` are taken for removed

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::containers::at_least;
+use super::age::at_least;
 use super::index::Index;
 use super::{PodKnowledge, Policy};
 use crate::model::{

@@ -6,14 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::containers::{at_least, protects_pod};
+use super::age::at_least;
+use super::containers::protects_pod;
 use super::index::Places;
 use super::knowledge::Knowledge;
-use super::{Expected, KeepReason, PodKnowledge, Policy, RemoveReason, Subject, Target, Verdict};
+use super::{Expected, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{
-    Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, LogLink,
-    PodLogDir, PodRef, PodUid, RemovedContainer, Snapshot, container_id_of, log_dir_name,
-    pod_uid_of,
+    Container, ContainerId, ContainerState, Coverage, KeepReason, LinkTarget, LinkedContainer,
+    LogLink, PodLogDir, PodRef, PodUid, RemoveReason, RemovedContainer, Snapshot, Target,
+    container_id_of, log_dir_name, pod_uid_of,
 };
 
 /// Something below the log roots that gets a verdict.

@@ -8,10 +8,10 @@ use super::index::{Newest, Places};
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
 use super::{
-    AgeFrom, Expected, KeepReason, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary,
-    Target, Verdict, containers, images, logs, sandboxes,
+    AgeFrom, Expected, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Verdict,
+    containers, images, logs, sandboxes,
 };
-use crate::model::{Container, Image, PodSandbox, PodUid, Snapshot, Text};
+use crate::model::{Container, Image, KeepReason, PodSandbox, PodUid, Snapshot, Target, Text};
 use crate::report::Quarantined;
 
 /// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals target

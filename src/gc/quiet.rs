@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::containers::at_least;
+use super::age::at_least;
 use super::knowledge::{Knowledge, Pod};
 use super::{PodKnowledge, Policy};
 use crate::model::{Coverage, KUBELET_SYNCS_IN, Outage, Snapshot};

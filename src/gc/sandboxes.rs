@@ -1,11 +1,14 @@
 //! The verdict on each pod sandbox.
 
-use super::containers::{at_least, protects_pod};
+use super::age::at_least;
+use super::containers::protects_pod;
 use super::index::{Index, Newest, Places};
 use super::knowledge::Knowledge;
 use super::quiet::Quiet;
-use super::{KeepReason, Limit, PodKnowledge, Policy, RemoveReason, Verdict};
-use crate::model::{Coverage, Numbering, PodSandbox, PodSandboxState, Snapshot};
+use super::{Limit, PodKnowledge, Policy, Verdict};
+use crate::model::{
+    Coverage, KeepReason, Numbering, PodSandbox, PodSandboxState, RemoveReason, Snapshot,
+};
 
 /// Judges every sandbox; the answer has one verdict for each, in the snapshot's order. Containers in
 /// `gone` are taken for removed already: a plan for both targets says what one pass would do.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::Policy;
 use super::plan::summarize;
-use super::{Policy, Target};
-use crate::model::Snapshot;
+use crate::model::{Snapshot, Target};
 
 /// How exactly the time is found, as a share of the longest that there is to wait.
 const STEPS: u32 = 64;

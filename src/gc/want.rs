@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::containers::at_least;
+use super::age::at_least;
 use super::index::Places;
 use super::knowledge::{Knowledge, is_never_told};
 use super::logs::{self, LogObject};
 use super::plan::removable_of_unknown;
-use super::{KeepReason, Policy, Target, Verdict};
-use crate::model::{Snapshot, pod_uid_of};
+use super::{Policy, Verdict};
+use crate::model::{KeepReason, Snapshot, Target, pod_uid_of};
 
 /// Counts, by target, what goes as soon as its pod is known to be over.
 pub fn kept_for_want(

@@ -14,8 +14,8 @@ use super::{Problem, Service, json, targets};
 use crate::cri::Listed;
 use crate::gc::gate::Hold;
 use crate::gc::knowledge::{Knowledge, SourceState};
-use crate::gc::{self, Target};
-use crate::model::{Coverage, Pods};
+use crate::gc::{self};
+use crate::model::{Coverage, Pods, Target};
 use crate::observe::{Look, Part, Weight};
 
 /// How long the status waits for a new look.

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::seats::Seat;
-use super::{BODY_MAX_BYTES, Problem, Service};
+use super::{BODY_MAX_BYTES, Problem};
 
 /// How long a refused client is told to wait.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
@@ -152,13 +152,13 @@ impl Budgets {
 
 /// Answers requests that find a place, and refuses the others at once.
 pub(super) async fn within(
-    State(service): State<Service>,
+    State(budgets): State<Budgets>,
     Extension(seat): Extension<Seat>,
     request: Request,
     next: Next,
 ) -> Response {
     let class = Class::of(request.method(), request.uri().path());
-    match service.fixed.budgets.take(class) {
+    match budgets.take(class) {
         Some(place) => {
             seat.hold(place);
             next.run(request).await

@@ -10,8 +10,8 @@ use serde_json::{Value, json as value};
 
 use super::api::Id;
 use super::{Problem, Service, json};
-use crate::gc::{KeepReason, Plan, PodKnowledge, RemoveReason, Subject, Target, Verdict};
-use crate::model::{Image, Images, PodSandboxId, Pods};
+use crate::gc::{Plan, PodKnowledge, Subject, Verdict};
+use crate::model::{Image, Images, KeepReason, PodSandboxId, Pods, RemoveReason, Target};
 use crate::observe::Look;
 
 /// The shortest beginning of an id that is looked for.

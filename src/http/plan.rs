@@ -13,7 +13,8 @@ use futures_util::stream;
 use serde::Serialize;
 
 use crate::escape;
-use crate::gc::{Plan, Policy, Target};
+use crate::gc::{Plan, Policy};
+use crate::model::Target;
 use crate::observe::{Look, NoSnapshot};
 
 /// What is written at a time.
@@ -136,9 +137,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::gc::{
-        Expected, KeepReason, Kept, PodKnowledge, Removal, RemoveReason, Subject, Summary, Target,
-    };
+    use crate::gc::{Expected, Kept, PodKnowledge, Removal, Subject, Summary};
+    use crate::model::{KeepReason, RemoveReason, Target};
 
     fn subject(number: usize) -> Subject {
         Subject {

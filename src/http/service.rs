@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use super::{Budgets, Plans, Problem};
 use crate::alert::Route;
-use crate::gc::{self, Plan, Summary, Target, Targets};
+use crate::gc::{self, Plan, Summary};
 use crate::memory;
 use crate::metrics::Metrics;
-use crate::model::{PodSandboxId, Snapshot};
+use crate::model::{PodSandboxId, Snapshot, Target, Targets};
 use crate::observe::{Look, NoSnapshot, Observer};
 use crate::quarantine::Quarantine;
 use crate::telemetry::LineLimit;

@@ -3,7 +3,7 @@
 use super::table::{Label, Labels};
 use super::{Endpoint, StatusClass};
 use crate::gc::gate::Hold;
-use crate::gc::{RemoveReason, Target};
+use crate::model::{RemoveReason, Target};
 use crate::report::{AlertResult, Cause, FailureClass, Outcome, PollResult};
 
 macro_rules! labels {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Freshness, Inner, Look, Part, Vanished};
+use super::{Inner, Look, Part, Vanished};
 use crate::cri;
+use crate::pods::Freshness;
 
 #[derive(Debug, Default)]
 pub(super) struct Flight {

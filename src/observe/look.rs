@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{Timings, Weights};
+use super::{Part, Timings, Weights};
 use crate::cri;
 use crate::model::{
     Container, ContainerState, Coverage, Filesystem, Image, Images, Logs, Outage, PodHistory,
@@ -55,9 +55,6 @@ pub struct Look {
     /// How long each part took.
     pub timings: Timings,
 }
-
-/// A part of a look, or why it is missing.
-pub type Part<T> = Result<T, cri::Error>;
 
 /// The file systems that the runtime named.
 #[derive(Clone, Debug, Default)]
@@ -117,7 +114,12 @@ impl Look {
 
     /// Returns how heavy its lists are.
     pub fn weights(&self) -> Weights {
-        Weights::of(self)
+        Weights::of(
+            &self.runtime,
+            &self.containers,
+            &self.sandboxes,
+            &self.images,
+        )
     }
 
     /// Returns how much of the node this look has; of a list that is missing, nothing.

@@ -1,8 +1,8 @@
 //! How heavy the runtime's lists are, and how heavy they may get before no client can read them.
 
-use super::{Look, Part};
+use super::Part;
 use crate::cri::{self, Listed};
-use crate::model::{Container, PodSandbox};
+use crate::model::{Container, Image, PodSandbox};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -93,13 +93,18 @@ impl Weights {
         }
     }
 
-    pub(super) fn of(look: &Look) -> Self {
-        let runtime = look.runtime.as_ref().ok();
+    pub(super) fn of(
+        runtime: &Part<cri::Version>,
+        containers: &Part<Listed<Container>>,
+        sandboxes: &Part<Listed<PodSandbox>>,
+        images: &Part<Listed<Image>>,
+    ) -> Self {
+        let runtime = runtime.as_ref().ok();
         let runtime = runtime.map(|version| version.runtime.as_str());
         Self {
-            containers: Weight::new(&look.containers, runtime),
-            sandboxes: Weight::new(&look.sandboxes, runtime),
-            images: Weight::new(&look.images, runtime),
+            containers: Weight::new(containers, runtime),
+            sandboxes: Weight::new(sandboxes, runtime),
+            images: Weight::new(images, runtime),
         }
     }
 }

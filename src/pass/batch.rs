@@ -12,8 +12,8 @@ use super::pressure::{Gauge, PRESSURE_EVERY};
 pub(super) use super::remove::Outcome;
 use super::remove::{Hands, remove};
 use super::stops::Stops;
-use crate::gc::{Removal, Target};
-use crate::model::Text;
+use crate::gc::Removal;
+use crate::model::{Target, Text};
 use crate::observe::Look;
 
 /// Removals beyond the limit that may be out at the same time to find out what the others wait for.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Run;
-use crate::gc::Target;
+use crate::model::Target;
 
 /// The share of failures counts from this many tries on.
 const MIN_TRIES: u64 = 5;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::Run;
 use super::end::End;
 use super::queue::Queue;
-use crate::gc::{self, KeepReason, Plan, Policy, Removal, RemoveReason, Target};
-use crate::model::Text;
+use crate::gc::{self, Plan, Policy, Removal};
+use crate::model::{KeepReason, RemoveReason, Target, Text};
 use crate::observe::Look;
 
 /// A look that takes longer than `collect.max_age` and this long serves several batches.

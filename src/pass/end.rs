@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Run;
-use crate::gc::Target;
-use crate::model::{Container, Seen};
+use crate::model::{Container, Seen, Target};
 use crate::observe::Look;
 use crate::report::{Outcome, TargetReport};
 

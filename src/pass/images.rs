@@ -13,8 +13,8 @@ use super::batch::Until;
 use super::end::End;
 use super::room::{Batch, Goal};
 use super::{Run, tell};
-use crate::gc::{Removal, RemoveReason, Target};
-use crate::model::{Image, ImageId, Images, Rows, Snapshot};
+use crate::gc::Removal;
+use crate::model::{Image, ImageId, Images, RemoveReason, Rows, Snapshot, Target};
 use crate::observe::Look;
 
 impl Run<'_> {

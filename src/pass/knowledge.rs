@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::Run;
 use super::end::End;
 use crate::gc::knowledge::{Knowledge, SourceState};
-use crate::gc::{self, Target};
-use crate::model::{Pods, PodsUnknown};
+use crate::gc::{self};
+use crate::model::{Pods, PodsUnknown, Target};
 use crate::observe::Look;
 use crate::report::{Cause, PodsReport};
 

@@ -9,9 +9,9 @@ use super::batch::Until;
 use super::end::End;
 use super::tries::Ran;
 use super::{Rules, Run, tell};
-use crate::gc::{self, Expected, Plan, Target};
+use crate::gc::{self, Expected, Plan};
 use crate::logs::Roots;
-use crate::model::{RemovedContainer, log_dir_name};
+use crate::model::{RemovedContainer, Target, log_dir_name};
 use crate::observe::Look;
 
 impl Rules {

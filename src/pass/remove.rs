@@ -14,8 +14,10 @@ use tokio::time::Instant;
 use super::stops::Stops;
 use super::{Rules, Runner};
 use crate::cri;
-use crate::gc::{Expected, Removal, Target};
-use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovedContainer};
+use crate::gc::{Expected, Removal};
+use crate::model::{
+    ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovedContainer, Target,
+};
 use crate::observe::Look;
 use crate::report::FailureClass;
 use logs::LogHands;

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 
 use super::end::End;
 use super::{Phase, Run};
-use crate::gc::{PodKnowledge, Target};
-use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid};
+use crate::gc::PodKnowledge;
+use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid, Target};
 use crate::observe::{Look, Weight};
 
 /// A list fits well below its limit, so that the next pods do not fill it at once.

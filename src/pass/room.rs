@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::Run;
 use super::end::End;
 use crate::gc::images::{space_wanted, unknown_users};
-use crate::gc::{KeepReason, Plan, Policy, Removal, RemoveReason, Target};
-use crate::model::{FilesystemUsage, Images};
+use crate::gc::{Plan, Policy, Removal};
+use crate::model::{FilesystemUsage, Images, KeepReason, RemoveReason, Target};
 use crate::observe::Look;
 
 /// A batch gains at least this part of the sizes that the runtime lists.

@@ -8,7 +8,8 @@ use super::end::End;
 use super::queue::{Next, Queue};
 use super::rescue::is_over;
 use super::{Phase, Run, tell};
-use crate::gc::{Removal, Target};
+use crate::gc::Removal;
+use crate::model::Target;
 use crate::observe::Look;
 
 /// Rounds of one target, at most: where each look shows a little more for ever, the next pass goes on.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::gc::{Plan, Target};
+use crate::gc::Plan;
+use crate::model::Target;
 use crate::record::Record;
 
 /// Notes what the plan wants of a target, in the report and in a line.

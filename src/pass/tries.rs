@@ -6,7 +6,8 @@ use super::batch::Until;
 use super::queue::{Ending, Queue};
 use super::tally::Tally;
 use super::{JOURNAL_PATIENCE, Run};
-use crate::gc::{Removal, Target};
+use crate::gc::Removal;
+use crate::model::Target;
 use crate::observe::Look;
 
 /// What came of a batch, or of waiting.

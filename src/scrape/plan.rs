@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::page::{Page, plain, sample};
-use crate::gc::{RemoveReason, Summary, Target};
+use crate::gc::Summary;
+use crate::model::{RemoveReason, Target};
 use crate::report::FailureClass;
 use crate::thresholds::Threshold;
 

@@ -9,8 +9,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cri::ListMode;
-use crate::gc::{KeepReason, RemoveReason};
-use crate::model::{Container, ContainerId, ContainerState, Pods, PodsUnknown};
+use crate::model::{
+    Container, ContainerId, ContainerState, KeepReason, Pods, PodsUnknown, RemoveReason,
+};
 use crate::report::{Cause, Outcome};
 use node::{container, hours_ago, listed, look, metrics, plan, quarantined, refused};
 

@@ -11,9 +11,10 @@ use tokio::time::sleep;
 use super::builder::PodIds;
 use super::conduct::{Cni, Conduct, Disk, Fault, FaultKey};
 use super::kubelet::{self, KubeletPod};
+use super::lifecycle::finished;
 use super::node::{ContainerRecord, Node, SandboxRecord};
 use super::record::{Call, Harm, Rpc};
-use super::server::finished;
+use super::server;
 use super::shared::Shared;
 use super::spec::PodSpec;
 use crate::cri::proto::{self, ContainerState, PodSandboxState};
@@ -44,7 +45,7 @@ impl Handle {
     /// for as long as `Options::initialization` says.
     pub fn start(&self) -> io::Result<()> {
         self.0.initialize_for(self.0.options.initialization);
-        self.0.lifecycle().start(&self.0)
+        server::start(&self.0)
     }
 
     /// Stops the runtime and starts it again at once.

@@ -4,8 +4,9 @@ use tonic::Status;
 
 use super::node::{ContainerRecord, SandboxRecord, now};
 use super::record::Rpc;
-use super::shared::{Shared, bad_id};
-use super::{ops, rows};
+use super::refusals::{bad_id, not_found};
+use super::rows;
+use super::shared::Shared;
 use crate::cri::proto::{self, ContainerState, NamespaceMode, PodSandboxState};
 
 pub(super) async fn run_pod_sandbox(
@@ -64,9 +65,9 @@ pub(super) async fn create_container(
     let found = node
         .find_sandbox(asked)
         .map_err(|bad| bad_id("sandbox", asked, bad))?;
-    let sandbox_id = found.ok_or_else(|| ops::not_found("sandbox", asked))?;
+    let sandbox_id = found.ok_or_else(|| not_found("sandbox", asked))?;
     let sandbox = node.sandboxes.get(&sandbox_id);
-    let sandbox = sandbox.ok_or_else(|| ops::not_found("sandbox", asked))?;
+    let sandbox = sandbox.ok_or_else(|| not_found("sandbox", asked))?;
     let pod = sandbox.row.metadata.clone().unwrap_or_default();
     let log_path = format!("{}/{}", sandbox.log_directory, config.log_path);
     let reference = config.image.unwrap_or_default().image;

@@ -5,55 +5,10 @@ use std::sync::Arc;
 use tonic::Status;
 
 use super::node::{ContainerRecord, EXIT_KILLED, Node, now};
-use super::record::{Found, Harm, Rpc};
-use super::shared::{InFlight, Shared, bad_id};
+use super::record::{Harm, Rpc};
+use super::refusals::{bad_id, not_found};
+use super::shared::{InFlight, Shared};
 use crate::cri::proto::{self, ContainerState, PodSandboxState};
-
-/// Resolves the id that a call names: its full id, what it is called, what is there.
-pub(super) fn look_up(node: &Node, rpc: Rpc, asked: &str) -> (String, String, Found) {
-    let nothing = || (asked.to_owned(), String::new(), Found::Nothing);
-    match rpc {
-        Rpc::StopContainer | Rpc::RemoveContainer | Rpc::StartContainer => {
-            let id = node.find_container(asked).ok().flatten();
-            let record = id.and_then(|id| node.containers.get(&id));
-            record.map_or_else(nothing, |c| {
-                (
-                    c.row.id.clone(),
-                    c.subject.clone(),
-                    Found::Container(c.row.state()),
-                )
-            })
-        }
-        Rpc::StopPodSandbox | Rpc::RemovePodSandbox | Rpc::CreateContainer => {
-            let id = node.find_sandbox(asked).ok().flatten();
-            let record = id.and_then(|id| node.sandboxes.get(&id));
-            record.map_or_else(nothing, |s| {
-                (
-                    s.row.id.clone(),
-                    s.subject.clone(),
-                    Found::Sandbox(s.row.state()),
-                )
-            })
-        }
-        Rpc::RemoveImage => node.find_image(asked).map_or_else(nothing, |image| {
-            let tag = image.repo_tags.first().cloned().unwrap_or_default();
-            (image.id.clone(), tag, Found::Image)
-        }),
-        Rpc::RunPodSandbox
-        | Rpc::Version
-        | Rpc::Status
-        | Rpc::ListContainers
-        | Rpc::StreamContainers
-        | Rpc::ContainerStatus
-        | Rpc::ListPodSandbox
-        | Rpc::StreamPodSandboxes
-        | Rpc::PodSandboxStatus
-        | Rpc::ListImages
-        | Rpc::StreamImages
-        | Rpc::ImageFsInfo
-        | Rpc::ContainersListStream => nothing(),
-    }
-}
 
 pub(super) async fn stop_container(
     shared: &Shared,
@@ -303,10 +258,4 @@ pub(super) fn start(node: &mut Node, id: &str) -> Result<(), String> {
         }
         None => Err(format!("container \"{id}\" is gone")),
     }
-}
-
-pub(super) fn not_found(what: &str, id: &str) -> Status {
-    Status::not_found(format!(
-        "an error occurred when try to find {what} \"{id}\": not found"
-    ))
 }

@@ -8,7 +8,8 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::node::now;
 use super::record::Rpc;
-use super::shared::{Shared, bad_id};
+use super::refusals::{bad_id, not_found};
+use super::shared::Shared;
 use super::{lists, make, ops};
 use crate::cri::proto;
 use crate::cri::proto::image_service_server::ImageService;
@@ -119,7 +120,7 @@ impl RuntimeService for Service {
             .find_container(asked)
             .map_err(|bad| bad_id("container", asked, bad))?;
         let record = id.and_then(|id| node.containers.get(&id));
-        let record = record.ok_or_else(|| ops::not_found("container", asked))?;
+        let record = record.ok_or_else(|| not_found("container", asked))?;
         let status = Some(proto::ContainerStatus {
             id: record.row.id.clone(),
             metadata: record.row.metadata.clone(),
@@ -212,7 +213,7 @@ impl RuntimeService for Service {
         let record = id.and_then(|id| node.sandboxes.get(&id));
         let row = record
             .map(|s| &s.row)
-            .ok_or_else(|| ops::not_found("sandbox", asked))?;
+            .ok_or_else(|| not_found("sandbox", asked))?;
         let status = Some(proto::PodSandboxStatus {
             id: row.id.clone(),
             metadata: row.metadata.clone(),

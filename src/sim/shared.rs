@@ -12,10 +12,12 @@ use tonic::{Code, Response, Status};
 use super::Options;
 use super::conduct::{Cni, Conduct, Del, Effect, FaultKey};
 use super::late::FitsSince;
-use super::node::{BadId, Node};
+use super::lifecycle::Lifecycle;
+use super::look_up::look_up;
+use super::node::Node;
 use super::record::{Call, Ended, Harm, Record, Rpc};
-use super::server::Lifecycle;
-use super::{image_files, kubelet, ops};
+use super::refusals::not_found;
+use super::{image_files, kubelet};
 
 /// One simulated runtime.
 #[derive(Debug)]
@@ -72,7 +74,7 @@ impl Shared {
     /// Answers a Stop of what is not there, as the runtime's release does.
     pub(super) fn stop_of_missing(&self, what: &str, id: &str) -> Result<(), Status> {
         if self.options.stop_of_missing_fails {
-            Err(ops::not_found(what, id))
+            Err(not_found(what, id))
         } else {
             Ok(())
         }
@@ -201,7 +203,7 @@ impl Shared {
 
     /// Notes the arrival of a call that changes the node.
     pub(super) fn begin(self: &Arc<Self>, rpc: Rpc, asked: &str) -> InFlight {
-        let (id, subject, found) = ops::look_up(&self.node(), rpc, asked);
+        let (id, subject, found) = look_up(&self.node(), rpc, asked);
         let call = Call {
             number: 0,
             rpc,
@@ -264,15 +266,4 @@ async fn pause(duration: Duration) {
     if !duration.is_zero() {
         sleep(duration).await;
     }
-}
-
-/// Says what is wrong with an id, as containerd does.
-pub(super) fn bad_id(what: &str, id: &str, bad: BadId) -> Status {
-    let why = match bad {
-        BadId::Empty => "prefix can't be empty".to_owned(),
-        BadId::Ambiguous => format!("multiple IDs found with provided prefix: {id}"),
-    };
-    Status::unknown(format!(
-        "an error occurred when try to find {what} \"{id}\": {why}"
-    ))
 }

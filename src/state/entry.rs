@@ -4,7 +4,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::gc::{Removal, RemoveReason, Target};
+use crate::gc::Removal;
+use crate::model::{RemoveReason, Target};
 use crate::report::{FailureClass, Pass, PastFailure};
 
 /// A record is at most this long; what has no natural bound in it is cut.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::entry::{Entry, Tried};
 use super::ring::Records;
-use crate::gc::Target;
+use crate::model::Target;
 use crate::report::{Outcome, Pass, PassState, PastFailure};
 
 /// Passes that are taken over from a journal; the newest.

@@ -13,8 +13,8 @@ use super::entry::{Entry, Tried};
 use super::history::History;
 use super::ring::{BYTES_MIN, Ring};
 use super::store::{Found, Store};
-use crate::gc::{Removal, RemoveReason, Subject, Target};
-use crate::model::{PodRef, PodUid};
+use crate::gc::{Removal, Subject};
+use crate::model::{PodRef, PodUid, RemoveReason, Target};
 use crate::report::{
     Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodsReport, TargetReport,
     TriggerInfo,
@@ -28,7 +28,7 @@ fn pass(number: i64) -> Pass {
         planned: 60,
         remaining: 60,
         reasons: [(RemoveReason::PodDeleted, 60)].into(),
-        kept: [(crate::gc::KeepReason::Newest, 3)].into(),
+        kept: [(crate::model::KeepReason::Newest, 3)].into(),
         ..TargetReport::default()
     };
     Pass {

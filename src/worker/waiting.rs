@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{State, Worker, clock};
-use crate::gc::Target;
 use crate::gc::gate::Ticket;
+use crate::model::Target;
 use crate::record::Record;
 use crate::report::{Pass, PassState, TargetReport, TriggerInfo};
 

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crisweep::gc::knowledge::{Knowledge, SourceState};
-use crisweep::gc::{self, KeepReason, Limit, Plan, PodKnowledge, RemoveReason, Target, Verdict};
-use crisweep::model::{Container, ContainerId, ImageNames, Images, Snapshot};
+use crisweep::gc::{self, Limit, Plan, PodKnowledge, Verdict};
+use crisweep::model::{
+    Container, ContainerId, ImageNames, Images, KeepReason, RemoveReason, Snapshot, Target,
+};
 use jiff::SignedDuration;
 
 use crate::kubelet_model::{Gain, ImageCollector, Kubelet};

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crisweep::cri;
+use crisweep::gc::Policy;
 use crisweep::gc::gate::Options as PassOptions;
-use crisweep::gc::{Policy, Target};
 use crisweep::metrics::Metrics;
+use crisweep::model::Target;
 use crisweep::observe::Observer;
 use crisweep::pass::{DiskThreads, Rules, Runner};
 use crisweep::pods::{PodSource, Source};

@@ -15,9 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crisweep::gc::check::check;
 use crisweep::gc::knowledge::Knowledge;
 use crisweep::gc::plan::still_due;
-use crisweep::gc::{self, KeepReason, Limit, Plan, Policy, Removal, RemoveReason, Target, Targets};
+use crisweep::gc::{self, Limit, Plan, Policy, Removal};
 use crisweep::model::{
-    Container, ContainerState, Image, Images, Labels, PodSandbox, PodSandboxState, PodUid, Snapshot,
+    Container, ContainerState, Image, Images, KeepReason, Labels, PodSandbox, PodSandboxState,
+    PodUid, RemoveReason, Snapshot, Target, Targets,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;

@@ -12,7 +12,7 @@ use tonic::{Request, Response};
 use tower::service_fn;
 
 use super::framing::{Awaits, Checked};
-use super::lists::Streams;
+use super::streams::Streams;
 use super::{Error, Settings};
 use crate::cri::convert::{Row, Shared};
 

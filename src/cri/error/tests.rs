@@ -1,5 +1,5 @@
 use super::*;
-use crate::cri::codec::ReadError;
+use crate::cri::defect::ReadError;
 
 const AFTER: Duration = Duration::from_secs(10);
 

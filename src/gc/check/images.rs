@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::Violation;
 use super::node::Node;
-use crate::gc::{Expected, Removal, RemoveReason, Target};
-use crate::model::{Coverage, Image, ImageNames, ImageStore, Images};
+use crate::gc::{Expected, Removal};
+use crate::model::{Coverage, Image, ImageNames, ImageStore, Images, RemoveReason, Target};
 
 /// The images, and who uses them. Empty where no image is planned.
 #[derive(Default)]

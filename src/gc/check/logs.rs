@@ -7,10 +7,10 @@ use jiff::Timestamp;
 
 use super::is_protected;
 use super::node::Node;
-use crate::gc::{Expected, Policy, Removal, RemoveReason, Target};
+use crate::gc::{Expected, Policy, Removal};
 use crate::model::{
     ContainerState, Coverage, LinkTarget, LinkedContainer, LogLink, PodLogDir, PodRef, PodUid,
-    Pods, RemovedContainer,
+    Pods, RemoveReason, RemovedContainer, Target,
 };
 
 /// What lies below the log roots, by path, and the containers that went. Empty where no log is planned.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::places::Places;
-use crate::gc::{Policy, Removal, Target};
+use crate::gc::{Policy, Removal};
 use crate::model::{
     ConfigSource, Container, ContainerState, Numbering, PodHistory, PodSandbox, PodSandboxState,
-    PodUid, Pods, Snapshot, SourcePod,
+    PodUid, Pods, Snapshot, SourcePod, Target,
 };
 
 /// The node that a plan was made of.

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 
 use super::Violation;
 use super::node::{Found, Node, Pod};
-use crate::gc::{Removal, RemoveReason};
-use crate::model::Coverage;
+use crate::gc::Removal;
+use crate::model::{Coverage, RemoveReason};
 
 /// Returns the removals that come too early.
 pub(super) fn violations(

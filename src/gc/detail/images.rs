@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::super::Subject;
 use super::super::images::unknown_users;
-use super::super::{KeepReason, RemoveReason, Subject};
 use super::{Details, and_more, record, span};
 use crate::model::{
     Container, ContainerImage, Image, ImageAge, ImageMatcher, ImageNames, ImageStore, Images,
-    short_span,
+    KeepReason, RemoveReason, short_span,
 };
 
 /// Which containers use which images. Most containers share theirs with others.

@@ -1,9 +1,9 @@
 //! What holds a log, or why it goes, in words.
 
-use super::super::containers::at_least;
-use super::super::{KeepReason, RemoveReason, Subject};
+use super::super::Subject;
+use super::super::age::at_least;
 use super::{Details, record, short};
-use crate::model::{LinkTarget, LogLink, PodLogDir, container_id_of};
+use crate::model::{KeepReason, LinkTarget, LogLink, PodLogDir, RemoveReason, container_id_of};
 
 impl Details<'_> {
     #[expect(

@@ -109,11 +109,11 @@ mod tests {
 
     use jiff::Timestamp;
 
-    use super::super::super::{Policy, Target, plan};
+    use super::super::super::{Policy, plan};
     use super::*;
     use crate::model::{
         ConfigSource, Labels, Outage, PodHistory, PodList, PodRef, PodSandbox, PodSandboxId,
-        PodSandboxState, Snapshot, SourcePod,
+        PodSandboxState, Snapshot, SourcePod, Target,
     };
 
     fn now() -> Timestamp {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Gate;
-use crate::gc::Target;
+use crate::model::Target;
 
 /// A brake, as a name alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

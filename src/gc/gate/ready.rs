@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Gate, HOUR, Over, Ticket};
-use crate::gc::Target;
+use crate::model::Target;
 
 impl Gate {
     /// Returns which of a waiting pass's targets may begin now.

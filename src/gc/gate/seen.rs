@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{AlertKey, SEEN_MAX};
+use super::SEEN_MAX;
+
+/// An alert's identity: fingerprint and start.
+pub type AlertKey = (String, String);
 
 /// An alert, and the pass that it led to.
 #[derive(Debug)]

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::SEEN_MAX;
-use super::seen::Ended;
-use crate::gc::{Limit, Policy, Target};
+use super::seen::{AlertKey, Ended};
+use crate::gc::{Limit, Policy};
+use crate::model::Target;
 use crate::report::{Cause, Outcome};
 
 /// How a pass is to run. Triggers join only where these are equal.
@@ -35,9 +36,6 @@ impl Options {
         }
     }
 }
-
-/// An alert's identity: fingerprint and start.
-pub type AlertKey = (String, String);
 
 /// Someone asks for a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]

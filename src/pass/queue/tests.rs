@@ -1,7 +1,8 @@
 use jiff::Timestamp;
 
 use super::*;
-use crate::gc::{Expected, PodKnowledge, RemoveReason, Subject, Target};
+use crate::gc::{Expected, PodKnowledge, Subject};
+use crate::model::{RemoveReason, Target};
 
 const NETWORK: FailureClass = FailureClass::NetworkTeardown;
 const TIMEOUT: FailureClass = FailureClass::Timeout;

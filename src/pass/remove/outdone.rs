@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OnceCell;
 
 use crate::cri;
-use crate::gc::{Removal, Target};
-use crate::model::{ContainerId, PodSandboxId, Text};
+use crate::gc::Removal;
+use crate::model::{ContainerId, PodSandboxId, Target, Text};
 
 /// What the runtime said of the newer records: each is asked about once in a batch, however many
 /// others it outdoes.

@@ -7,12 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use crate::cri::{self, ListMode, Listed};
-use crate::gc::{KeepReason, RemoveReason, Summary, Target};
+use crate::gc::Summary;
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, Filesystem, FilesystemUsage, Image, ImageId,
-    Images, Labels, Logs, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
-    Pods, PodsUnknown,
+    Images, KeepReason, Labels, Logs, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState,
+    PodUid, Pods, PodsUnknown, RemoveReason, Target,
 };
 use crate::observe::{Filesystems, Look, Timings};
 use crate::report::{

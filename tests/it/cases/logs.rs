@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use crisweep::gc::PodKnowledge;
 use crisweep::gc::knowledge::Knowledge;
-use crisweep::gc::{PodKnowledge, Target};
 use crisweep::model::{
     Container, LinkTarget, LinkedContainer, LogLink, PodLogDir, PodRef, PodUid, RemovedContainer,
-    container_id_of,
+    Target, container_id_of,
 };
 use jiff::Timestamp;
 

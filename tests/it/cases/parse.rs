@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crisweep::gc::{PodKnowledge, Policy, Target, Targets, UnknownTarget, Verdict};
+use crisweep::gc::{PodKnowledge, Policy, Verdict};
 use crisweep::model::{
     ConfigSource, Container, ContainerId, ContainerState, Coverage, Images, Labels, Outage,
     PodHistory, PodList, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
-    PodsUnknown, Snapshot, SourcePod,
+    PodsUnknown, Snapshot, SourcePod, Target, Targets, UnknownTarget,
 };
 use jiff::Timestamp;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crisweep::gc::{
-    AgeFrom, KeepPattern, KeepReason, Limit, PodKnowledge, Policy, RemoveReason, Target, Verdict,
+use crisweep::gc::{AgeFrom, KeepPattern, Limit, PodKnowledge, Policy, Verdict};
+use crisweep::model::{
+    ConfigSource, ContainerId, ContainerState, KeepReason, PodUid, RemoveReason, Target,
 };
-use crisweep::model::{ConfigSource, ContainerId, ContainerState, PodUid};
 use jiff::SignedDuration;
 
 pub(crate) fn unknown(word: &str) -> String {

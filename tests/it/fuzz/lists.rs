@@ -1,6 +1,7 @@
 //! Answers to lists, as bytes: the runtime's, and those that tell of pods.
 
-use crisweep::cri::codec::{Page, ReadError, read};
+use crisweep::cri::ReadError;
+use crisweep::cri::codec::{Page, read};
 use crisweep::cri::convert::Row;
 use crisweep::cri::proto::{self, ContainerRow, ImageRow, PodSandboxRow};
 use crisweep::pods::parse;

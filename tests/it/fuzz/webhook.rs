@@ -140,7 +140,7 @@ fn is_understood(body: &Value) -> bool {
 fn names_no_target(body: &Value) -> bool {
     let alerts = body["alerts"].as_array().into_iter().flatten();
     let mut words = alerts.filter_map(|alert| alert["labels"]["crisweep"].as_str());
-    words.any(|word| word.parse::<crisweep::gc::Targets>().is_err())
+    words.any(|word| word.parse::<crisweep::model::Targets>().is_err())
 }
 
 struct Hook {

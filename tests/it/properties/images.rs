@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crisweep::gc::check::check;
 use crisweep::gc::plan::still_due;
-use crisweep::gc::{self, KeepReason, Plan, RemoveReason, Target};
+use crisweep::gc::{self, Plan};
 use crisweep::model::{
     Container, ContainerState, FilesystemUsage, Image, ImageAge, ImageNames, ImageStore, Images,
-    Snapshot,
+    KeepReason, RemoveReason, Snapshot, Target,
 };
 use jiff::SignedDuration;
 use proptest::prelude::*;

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use crisweep::gc::check::check;
-use crisweep::gc::{
-    self, Expected, KeepReason, Kept, Plan, Removal, RemoveReason, Target, Targets, Verdict,
-};
+use crisweep::gc::{self, Expected, Kept, Plan, Removal, Verdict};
 use crisweep::model::{
-    Container, LinkTarget, LinkedContainer, PodUid, Pods, RemovedContainer, Snapshot,
+    Container, KeepReason, LinkTarget, LinkedContainer, PodUid, Pods, RemoveReason,
+    RemovedContainer, Snapshot, Target, Targets,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;

@@ -2,8 +2,8 @@
 
 use crisweep::gc::Expected;
 use crisweep::gc::check::check;
-use crisweep::gc::{KeepReason, Kept, PodKnowledge, Removal, RemoveReason, Target};
-use crisweep::model::{ContainerState, Image, Images};
+use crisweep::gc::{Kept, PodKnowledge, Removal};
+use crisweep::model::{ContainerState, Image, Images, KeepReason, RemoveReason, Target};
 use jiff::SignedDuration;
 use proptest::prelude::*;
 

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use crisweep::gc::check::check;
-use crisweep::gc::{KeepReason, RemoveReason, Target};
-use crisweep::model::{ContainerState, Coverage, PodSandboxState};
+use crisweep::model::{
+    ContainerState, Coverage, KeepReason, PodSandboxState, RemoveReason, Target,
+};
 use proptest::prelude::*;
 use proptest::sample::select;
 

@@ -1,7 +1,7 @@
 //! Lists: whole, exactly weighed, by the best way that the runtime has.
 
 use super::*;
-use crate::cri::client::lists::{BREAKS_MAX, LISTS_WITHOUT};
+use crate::cri::client::streams::{BREAKS_MAX, LISTS_WITHOUT};
 
 /// Reads the three lists, checks that they are whole and exactly weighed, returns how they were read.
 async fn read_lists(client: &Client, fake: &Fake) -> [ListMode; 3] {

@@ -1,7 +1,8 @@
 //! The words for images, their file system, and who needs them.
 
-use crisweep::gc::Target;
-use crisweep::model::{FilesystemUsage, Image, ImageAge, ImageId, ImageNames, ImageStore, Images};
+use crisweep::model::{
+    FilesystemUsage, Image, ImageAge, ImageId, ImageNames, ImageStore, Images, Target,
+};
 
 use super::super::words::{size, unknown};
 use super::Case;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Target;
+use crate::model::Target;
 
 /// Why an object stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,0 +1,75 @@
+//! What a pass may be asked to collect.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A kind of object that is collected, in the order in which a pass takes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Target {
+    /// Dead containers.
+    Containers,
+    /// Dead pod sandboxes.
+    Sandboxes,
+    /// Logs of what is gone.
+    Logs,
+    /// Images that no container uses.
+    Images,
+}
+
+impl Target {
+    /// Every target, in a pass's order: containers hold their sandbox, their logs and their image, so
+    /// they go first; an image costs the runtime the less the fewer of the others there are.
+    pub const ALL: [Self; 4] = [Self::Containers, Self::Sandboxes, Self::Logs, Self::Images];
+
+    /// Returns the target's name as configuration, metrics and the API write it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Containers => "containers",
+            Self::Sandboxes => "sandboxes",
+            Self::Logs => "logs",
+            Self::Images => "images",
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// A name that no target has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown target \"{0}\"; targets are containers, sandboxes, logs, images, all")]
+pub struct UnknownTarget(pub String);
+
+/// The targets that one word asks for: a target's name, or `all`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Targets(pub BTreeSet<Target>);
+
+impl Targets {
+    /// Returns every target.
+    pub fn all() -> Self {
+        Self(Target::ALL.into())
+    }
+}
+
+impl FromStr for Targets {
+    type Err = UnknownTarget;
+
+    fn from_str(word: &str) -> Result<Self, UnknownTarget> {
+        if word == "all" {
+            return Ok(Self::all());
+        }
+        let named = Target::ALL
+            .into_iter()
+            .find(|target| target.label() == word);
+        named
+            .map(|target| Self([target].into()))
+            .ok_or_else(|| UnknownTarget(word.to_owned()))
+    }
+}

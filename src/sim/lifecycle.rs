@@ -1,0 +1,98 @@
+//! The socket, from start to stop. A runtime that comes back has a new one.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// How long a stopped server may take to let go.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the runtime stands.
+#[derive(Debug, Default)]
+pub(super) struct Lifecycle {
+    serving: Option<Serving>,
+    /// Holds the last socket file's inode, so that the next one cannot get the same number.
+    last_inode: Option<OwnedFd>,
+    closed: bool,
+}
+
+/// A server on its socket.
+#[derive(Debug)]
+struct Serving {
+    /// Dropped to end the server and each of its connections at once.
+    alive: watch::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Lifecycle {
+    /// Binds the socket and has it served until it is stopped. Does nothing if it is served already.
+    pub(super) fn start<Served>(
+        &mut self,
+        socket: &Path,
+        serve: impl FnOnce(UnixListener, watch::Receiver<()>) -> Served,
+    ) -> io::Result<()>
+    where
+        Served: Future<Output = ()> + Send + 'static,
+    {
+        if self.closed {
+            return Err(io::Error::other("the simulated runtime was shut down"));
+        }
+        if self.serving.is_some() {
+            return Ok(());
+        }
+        remove_socket(socket)?;
+        let listener = UnixListener::bind(socket)?;
+        self.last_inode = None;
+        let (alive, watcher) = watch::channel(());
+        let task = tokio::spawn(serve(listener, watcher));
+        self.serving = Some(Serving { alive, task });
+        Ok(())
+    }
+
+    /// Takes the socket away and cuts every connection. Returns what has yet to end.
+    pub(super) fn stop(&mut self, socket: &Path) -> Option<JoinHandle<()>> {
+        let Serving { alive, task } = self.serving.take()?;
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+        self.last_inode = rustix::fs::open(socket, flags, rustix::fs::Mode::empty()).ok();
+        if let Err(error) = remove_socket(socket) {
+            tracing::warn!(path = %socket.display(), %error, "cannot remove the simulated socket");
+        }
+        drop(alive);
+        Some(task)
+    }
+
+    /// Stops for good.
+    pub(super) fn close(&mut self, socket: &Path) -> Option<JoinHandle<()>> {
+        self.closed = true;
+        let task = self.stop(socket);
+        self.last_inode = None;
+        task
+    }
+}
+
+/// Waits until a stopped server has let go of everything.
+pub(super) async fn finished(task: Option<JoinHandle<()>>) {
+    let Some(mut task) = task else { return };
+    if tokio::time::timeout(STOP_TIMEOUT, &mut task).await.is_err() {
+        task.abort();
+    }
+}
+
+/// Removes a socket, but nothing else that might be in its place.
+fn remove_socket(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.file_type().is_socket() => std::fs::remove_file(path),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "in the way, and not a socket",
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
