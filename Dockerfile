@@ -14,8 +14,8 @@ COPY . .
 # The cache mounts keep what was built between two builds; the binary is copied out of them.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    CRISWEEP_REVISION="$REVISION" cargo build --release --locked \
-    && install -D -m 0755 target/release/crisweep /out/crisweep && mkdir /out/state
+    CRISWEEP_REVISION="$REVISION" cargo build --profile dist --locked \
+    && install -D -m 0755 target/dist/crisweep /out/crisweep && mkdir /out/state
 
 FROM gcr.io/distroless/cc-debian12
 COPY --from=build /out/crisweep /usr/local/bin/crisweep
