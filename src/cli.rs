@@ -1,5 +1,8 @@
 //! The command line, as values. Never acts on them.
 
+#[cfg(feature = "demo")]
+pub mod demo;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -81,6 +84,7 @@ pub enum Command {
     /// Run the service (the default)
     Serve,
     /// Run the service on a simulated node, without any runtime
+    #[cfg(feature = "demo")]
     Demo,
     /// Show what a pass would remove, and why; removes nothing
     Plan(PlanArgs),

@@ -25,36 +25,6 @@ pub use error::Error;
 
 use crate::model::{ContainerId, ContainerState, PodSandboxId, PodSandboxState};
 
-/// Generated from `proto/runtime/v1/cri.proto`.
-#[allow(
-    missing_docs,
-    missing_debug_implementations,
-    unreachable_pub,
-    unused_qualifications,
-    clippy::all,
-    clippy::pedantic,
-    clippy::restriction,
-    reason = "generated code"
-)]
-pub mod proto {
-    tonic::include_proto!("runtime.v1");
-}
-
-/// Generated from `proto/containerd/containers.proto`.
-#[allow(
-    missing_docs,
-    missing_debug_implementations,
-    unreachable_pub,
-    unused_qualifications,
-    clippy::all,
-    clippy::pedantic,
-    clippy::restriction,
-    reason = "generated code"
-)]
-pub mod containerd {
-    tonic::include_proto!("containerd.services.containers.v1");
-}
-
 /// Longest path that a unix socket's address can hold, in bytes (`sun_path` less its final NUL).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 

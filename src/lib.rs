@@ -28,11 +28,9 @@
 //! | [`thresholds`] | gc, model, observe, report, worker | marks at which a pass comes by itself |
 //! | [`scrape`] | observe, cri, escape, model, gc, report, metrics, telemetry, thresholds | the metrics page |
 //! | [`http`] | alert, config, escape, memory, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report, telemetry, thresholds | the HTTP side |
-//! | [`cli`] | config, gc, model | the command line, as values |
 //! | [`app`] | all | builds each part once and joins them |
+//! | [`cli`] | all | the command line: arguments, and the service on a simulated node |
 //! | [`command`] | all | `plan` and `gc` on the command line |
-//! | [`sim`] | cri | a simulated node; the service never uses it |
-//! | [`demo`] | app, config, sim | the service on the simulated node |
 
 pub mod alert;
 pub mod app;
@@ -41,7 +39,6 @@ pub mod cli;
 pub mod command;
 pub mod config;
 pub mod cri;
-pub mod demo;
 pub mod escape;
 pub mod gc;
 pub mod http;
@@ -57,7 +54,6 @@ pub mod quarantine;
 pub mod record;
 pub mod report;
 pub mod scrape;
-pub mod sim;
 pub mod state;
 pub mod telemetry;
 pub mod thresholds;

@@ -7,7 +7,7 @@ use clap::Parser;
 use crisweep::aside::Aside;
 use crisweep::cli::{Cli, Command};
 use crisweep::config::Config;
-use crisweep::{app, command, config, demo, escape, memory, state, telemetry};
+use crisweep::{app, command, config, escape, memory, state, telemetry};
 
 /// How long the state directory is asked who holds it.
 const HELD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -70,7 +70,8 @@ async fn run(cli: Cli) -> ExitCode {
     let flag = cli.global.runtime_endpoint;
     let result = match cli.command {
         None | Some(Command::Serve) => serve(config, flag, reload).await.map(|()| true),
-        Some(Command::Demo) => demo::run(config, flag).await.map(|()| true),
+        #[cfg(feature = "demo")]
+        Some(Command::Demo) => crisweep::cli::demo::run(config, flag).await.map(|()| true),
         Some(Command::Plan(args)) => command::plan(config, flag, args).await,
         Some(Command::Gc(args)) => command::gc(config, flag, args).await,
         Some(Command::Config(_)) => Ok(true),

@@ -32,21 +32,6 @@ use kubelet_socket::Confirmed;
 pub use kubelet_socket::PATHS as KUBELET_SOCKETS;
 pub use parse::{ParseError, parse};
 
-/// Generated from `proto/pods/pods.proto`.
-#[allow(
-    missing_docs,
-    missing_debug_implementations,
-    unreachable_pub,
-    unused_qualifications,
-    clippy::all,
-    clippy::pedantic,
-    clippy::restriction,
-    reason = "generated code"
-)]
-pub mod proto {
-    tonic::include_proto!("v1alpha1");
-}
-
 /// A source's answer may be this long; 500 pods of a busy node are some 5 MiB.
 pub const ANSWER_MAX_BYTES: u64 = 64 << 20;
 

@@ -1,12 +1,13 @@
 //! One list answer decoded both ways: row by row into the model, as the service does it, and all at
 //! once into every field.
 
+use crisweep_proto::cri;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use bytes::Bytes;
-use crisweep::cri::{codec, proto};
+use crisweep::cri::codec;
 use prost::Message;
 
 use crate::node;
@@ -67,9 +68,9 @@ pub(crate) fn child(how: &str, file: &Path) {
     let message = Bytes::from(std::fs::read(file).expect("the answer"));
     let decode = |message: Bytes| -> Box<dyn std::any::Any> {
         if how == ROWS {
-            Box::new(codec::read::<proto::ContainerRow>(message).expect("rows"))
+            Box::new(codec::read::<cri::ContainerRow>(message).expect("rows"))
         } else {
-            Box::new(proto::ListContainersResponse::decode(message).expect("a message"))
+            Box::new(cri::ListContainersResponse::decode(message).expect("a message"))
         }
     };
     forget_peak();

@@ -1,15 +1,16 @@
 //! The nodes that the benches read, each made once.
 
+use crisweep_proto::cri;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use crisweep::cri::{codec, proto};
+use crisweep::cri::codec;
 use crisweep::model::{
     ConfigSource, Container, ContainerState, PodHistory, PodList, PodSandbox, PodUid, Pods, Seen,
     Snapshot, SourcePod,
 };
-use crisweep::sim::{Handle, Phase};
+use crisweep_sim::{Handle, Phase};
 use jiff::SignedDuration;
 use prost::Message;
 
@@ -41,13 +42,13 @@ pub(crate) fn fixture(size: usize) -> &'static Fixture {
 fn sandboxes_answer(sim: &Handle) -> Vec<u8> {
     let rows = sim.sandboxes().into_iter().map(|record| record.row);
     let items = rows.collect();
-    proto::ListPodSandboxResponse { items }.encode_to_vec()
+    cri::ListPodSandboxResponse { items }.encode_to_vec()
 }
 
 /// Returns what planning may know of the node: exit times and a complete list of pods too.
 fn snapshot(sim: &Handle) -> Snapshot {
-    let containers = codec::read::<proto::ContainerRow>(node::containers_answer(sim).into());
-    let sandboxes = codec::read::<proto::PodSandboxRow>(sandboxes_answer(sim).into());
+    let containers = codec::read::<cri::ContainerRow>(node::containers_answer(sim).into());
+    let sandboxes = codec::read::<cri::PodSandboxRow>(sandboxes_answer(sim).into());
     let mut containers: Vec<Container> = containers.expect("a list of containers").rows;
     let sandboxes: Vec<PodSandbox> = sandboxes.expect("a list of sandboxes").rows;
     for container in &mut containers {

@@ -1,8 +1,9 @@
 //! Reading lists: over the socket, and the codec alone beside a plain full decode of the same bytes.
 
+use crisweep_proto::cri;
 use std::time::Duration;
 
-use crisweep::cri::{Client, LogRoots, Settings, codec, proto};
+use crisweep::cri::{Client, LogRoots, Settings, codec};
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use prost::Message;
@@ -47,9 +48,7 @@ fn codec_containers(bencher: Bencher<'_, '_>, size: usize) {
     let bytes = fixture(size).containers.clone();
     bencher
         .counter(BytesCount::new(bytes.len()))
-        .bench_local(|| {
-            codec::read::<proto::ContainerRow>(black_box(bytes.clone())).expect("rows")
-        });
+        .bench_local(|| codec::read::<cri::ContainerRow>(black_box(bytes.clone())).expect("rows"));
 }
 
 #[divan::bench(args = SIZES, max_time = 5)]
@@ -57,9 +56,7 @@ fn codec_sandboxes(bencher: Bencher<'_, '_>, size: usize) {
     let bytes = fixture(size).sandboxes.clone();
     bencher
         .counter(BytesCount::new(bytes.len()))
-        .bench_local(|| {
-            codec::read::<proto::PodSandboxRow>(black_box(bytes.clone())).expect("rows")
-        });
+        .bench_local(|| codec::read::<cri::PodSandboxRow>(black_box(bytes.clone())).expect("rows"));
 }
 
 /// The peer: what a client does that decodes every field of the whole answer at once.
@@ -69,6 +66,6 @@ fn full_decode_containers(bencher: Bencher<'_, '_>, size: usize) {
     bencher
         .counter(BytesCount::new(bytes.len()))
         .bench_local(|| {
-            proto::ListContainersResponse::decode(black_box(bytes.clone())).expect("a message")
+            cri::ListContainersResponse::decode(black_box(bytes.clone())).expect("a message")
         });
 }

@@ -17,8 +17,8 @@ use crisweep::pods::{PodSource, Source};
 use crisweep::quarantine::BackOff;
 use crisweep::record::Record;
 use crisweep::report::{Cause, Pass, PassState, TargetReport, TriggerInfo};
-use crisweep::sim::{Cni, Disk, NodeBuilder, Options, PodSpec, Sim, hours, seconds};
 use crisweep::state::Journal;
+use crisweep_sim::{Cni, Disk, NodeBuilder, Options, PodSpec, Sim, hours, seconds};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 

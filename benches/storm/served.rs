@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crisweep::sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
+use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 

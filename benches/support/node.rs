@@ -1,8 +1,8 @@
 //! The node that every bench works on: the litter of an incident in one proportion, whatever the
 //! size. The same size gives the same rows, byte for byte.
 
-use crisweep::cri::proto;
-use crisweep::sim::{
+use crisweep_proto::cri;
+use crisweep_sim::{
     ContainerSpec, Handle, Node, NodeBuilder, Options, PodSpec, Sim, hours, minutes,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -80,5 +80,5 @@ pub(crate) fn serve(node: Node, streaming: bool) -> Served {
 pub(crate) fn containers_answer(sim: &Handle) -> Vec<u8> {
     let rows = sim.containers().into_iter().map(|record| record.row);
     let containers = rows.collect();
-    proto::ListContainersResponse { containers }.encode_to_vec()
+    cri::ListContainersResponse { containers }.encode_to_vec()
 }

@@ -12,6 +12,7 @@ mod removals;
 mod settings;
 mod streams;
 
+use crisweep_proto::cri;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use self::framing::{Awaits, Checked};
 use self::link::{Link, request};
 use self::removals::gone_is_success;
 pub use self::settings::{LogRoots, Settings, below};
-use super::proto::image_service_client::ImageServiceClient;
-use super::proto::runtime_service_client::RuntimeServiceClient;
 use super::{
-    ContainerStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert, proto,
+    ContainerStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert,
 };
 use crate::aside::Aside;
 use crate::model::{Container, ContainerId, Coverage, Image, PodSandbox, PodSandboxId, PodUid};
+use crisweep_proto::cri::image_service_client::ImageServiceClient;
+use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
 
 /// What the kubelet sends as its own version of the interface.
 const INTERFACE_VERSION: &str = "0.1.0";
@@ -77,7 +78,7 @@ impl Client {
 
     /// Asks who the runtime is.
     pub async fn version(&self) -> Result<Version, Error> {
-        let message = proto::VersionRequest {
+        let message = cri::VersionRequest {
             version: INTERFACE_VERSION.to_owned(),
         };
         let (mut rpc, deadline) = self.question();
@@ -91,7 +92,7 @@ impl Client {
     /// Asks how the runtime is, and for the part of its configuration that we need.
     pub async fn status(&self) -> Result<Status, Error> {
         let (mut rpc, deadline) = self.question();
-        let call = rpc.status(request(proto::StatusRequest { verbose: true }, deadline));
+        let call = rpc.status(request(cri::StatusRequest { verbose: true }, deadline));
         self.runtime()
             .call("Status", deadline, call)
             .await
@@ -114,7 +115,7 @@ impl Client {
         let started = Instant::now();
         let list = self
             .image()
-            .list::<proto::ImageRow>(&lists::IMAGES, self.timeout());
+            .list::<cri::ImageRow>(&lists::IMAGES, self.timeout());
         let (mode, page) = list.await?;
         Ok(Listed {
             rows: page.rows.into(),
@@ -133,7 +134,7 @@ impl Client {
     /// Asks which file systems hold images and writable layers, and how much of them.
     pub async fn image_fs_info(&self) -> Result<FsInfo, Error> {
         let (mut rpc, deadline) = (self.image_rpc(), self.timeout());
-        let call = rpc.image_fs_info(request(proto::ImageFsInfoRequest {}, deadline));
+        let call = rpc.image_fs_info(request(cri::ImageFsInfoRequest {}, deadline));
         self.image()
             .call("ImageFsInfo", deadline, call)
             .await
@@ -146,7 +147,7 @@ impl Client {
         id: &ContainerId,
     ) -> Result<Option<ContainerStatus>, Error> {
         const METHOD: &str = "ContainerStatus";
-        let message = proto::ContainerStatusRequest {
+        let message = cri::ContainerStatusRequest {
             container_id: id.to_string(),
             verbose: false,
         };
@@ -167,7 +168,7 @@ impl Client {
     /// Asks about one pod sandbox; `None` if it is gone.
     pub async fn sandbox_status(&self, id: &PodSandboxId) -> Result<Option<SandboxStatus>, Error> {
         const METHOD: &str = "PodSandboxStatus";
-        let message = proto::PodSandboxStatusRequest {
+        let message = cri::PodSandboxStatusRequest {
             pod_sandbox_id: id.to_string(),
             verbose: false,
         };
@@ -193,7 +194,7 @@ impl Client {
         sandbox: Option<PodSandboxId>,
     ) -> Result<Option<(Container, Vec<String>)>, Error> {
         const METHOD: &str = "ContainerStatus";
-        let message = proto::ContainerStatusRequest {
+        let message = cri::ContainerStatusRequest {
             container_id: id.to_string(),
             // The sandbox's id is only in the runtime's own words, which take it long to write.
             verbose: sandbox.is_none(),
@@ -210,7 +211,7 @@ impl Client {
     /// Asks for one pod sandbox's record by its id; `None` if it is gone.
     async fn sandbox_record(&self, id: &PodSandboxId) -> Result<Option<PodSandbox>, Error> {
         const METHOD: &str = "PodSandboxStatus";
-        let message = proto::PodSandboxStatusRequest {
+        let message = cri::PodSandboxStatusRequest {
             pod_sandbox_id: id.to_string(),
             verbose: false,
         };
@@ -226,7 +227,7 @@ impl Client {
     /// Asks what a pod sandbox was made from; `None` if it is gone or the runtime does not say.
     pub async fn sandbox_made_from(&self, id: &PodSandboxId) -> Result<Option<String>, Error> {
         const METHOD: &str = "PodSandboxStatus";
-        let message = proto::PodSandboxStatusRequest {
+        let message = cri::PodSandboxStatusRequest {
             pod_sandbox_id: id.to_string(),
             verbose: true,
         };
@@ -245,15 +246,15 @@ impl Client {
     /// Lists the containers that name a sandbox. An answer with a row that names no container or no
     /// sandbox is an error: that row could be one of them.
     pub async fn containers_of_sandbox(&self, id: &PodSandboxId) -> Result<Vec<Container>, Error> {
-        let filter = proto::ContainerFilter {
+        let filter = cri::ContainerFilter {
             pod_sandbox_id: id.to_string(),
             ..Default::default()
         };
-        let message = proto::ListContainersRequest {
+        let message = cri::ListContainersRequest {
             filter: Some(filter),
         };
         let rows = self
-            .whole_page::<_, proto::ContainerRow>(lists::CONTAINERS.unary, message)
+            .whole_page::<_, cri::ContainerRow>(lists::CONTAINERS.unary, message)
             .await?;
         let astray = rows.iter().filter(|it| it.sandbox_id.is_stand_in());
         none_lacks_an_id(lists::CONTAINERS.unary, astray.count())?;
@@ -268,15 +269,15 @@ impl Client {
     /// it could be one of them.
     pub async fn containers_of_pod(&self, uid: &PodUid) -> Result<Vec<Container>, Error> {
         let label = (convert::POD_UID_LABEL.to_owned(), uid.to_string());
-        let filter = proto::ContainerFilter {
+        let filter = cri::ContainerFilter {
             label_selector: [label].into(),
             ..Default::default()
         };
-        let message = proto::ListContainersRequest {
+        let message = cri::ListContainersRequest {
             filter: Some(filter),
         };
         let rows = self
-            .whole_page::<_, proto::ContainerRow>(lists::CONTAINERS.unary, message)
+            .whole_page::<_, cri::ContainerRow>(lists::CONTAINERS.unary, message)
             .await?;
         let nameless = rows.iter().filter(|it| it.id.is_stand_in());
         none_lacks_an_id(lists::CONTAINERS.unary, nameless.count())?;
@@ -292,15 +293,15 @@ impl Client {
             return Ok(true);
         }
         let label = (convert::POD_UID_LABEL.to_owned(), uid.to_string());
-        let filter = proto::PodSandboxFilter {
+        let filter = cri::PodSandboxFilter {
             label_selector: [label].into(),
             ..Default::default()
         };
-        let message = proto::ListPodSandboxRequest {
+        let message = cri::ListPodSandboxRequest {
             filter: Some(filter),
         };
         let sandboxes = self
-            .whole_page::<_, proto::PodSandboxRow>(lists::SANDBOXES.unary, message)
+            .whole_page::<_, cri::PodSandboxRow>(lists::SANDBOXES.unary, message)
             .await?;
         let mut pods = sandboxes.iter().filter_map(|row| row.pod.as_ref());
         Ok(pods.any(|pod| pod.uid == *uid))
@@ -332,12 +333,12 @@ impl Client {
                 status: Box::new(status),
             });
         }
-        let image = proto::ImageSpec {
+        let image = cri::ImageSpec {
             image: image.to_owned(),
             runtime_handler: handler.to_owned(),
             ..Default::default()
         };
-        let message = proto::RemoveImageRequest { image: Some(image) };
+        let message = cri::RemoveImageRequest { image: Some(image) };
         let (mut rpc, deadline) = (self.image_rpc(), self.shared.settings.removal_timeout);
         let call = rpc.remove_image(request(message, deadline));
         gone_is_success(self.image().call(METHOD, deadline, call).await)

@@ -53,50 +53,6 @@ impl<M> Page<M> {
     }
 }
 
-/// Sends `Q`, receives `A`: the codec of all RPCs but lists, and of the simulated runtime.
-#[derive(Debug)]
-pub(crate) struct MessageCodec<Q, A>(PhantomData<fn(Q) -> A>);
-
-impl<Q, A> Default for MessageCodec<Q, A> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<Q, A> Codec for MessageCodec<Q, A>
-where
-    Q: Message + 'static,
-    A: Message + Default + 'static,
-{
-    type Encode = Q;
-    type Decode = A;
-    type Encoder = ProstEncoder<Q>;
-    type Decoder = MessageDecoder<A>;
-
-    fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::default()
-    }
-
-    fn decoder(&mut self) -> Self::Decoder {
-        MessageDecoder(PhantomData)
-    }
-}
-
-/// Decodes messages whole.
-#[derive(Debug)]
-pub(crate) struct MessageDecoder<A>(PhantomData<fn() -> A>);
-
-impl<A: Message + Default> Decoder for MessageDecoder<A> {
-    type Item = A;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<A>, Status> {
-        A::decode(buffer)
-            .map(Some)
-            .map_err(|error| Defect::from(ReadError::from(error)).into())
-    }
-}
-
 /// Sends `Q`, receives pages of what `R` converts to.
 #[derive(Debug)]
 pub(crate) struct ListCodec<Q, R> {
@@ -201,22 +157,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cri::proto;
     use crate::cri::wire::testing::{cases, field};
+    use crisweep_proto::cri;
 
     /// A list's answer as prost decodes it by itself.
     #[derive(Clone, PartialEq, Message)]
     struct RowsAlone {
         #[prost(message, repeated, tag = "1")]
-        rows: Vec<proto::ContainerRow>,
+        rows: Vec<cri::ContainerRow>,
     }
 
     fn read_containers(bytes: impl Into<Bytes>) -> Result<Page<crate::model::Container>, String> {
-        read::<proto::ContainerRow>(bytes.into()).map_err(|error| error.to_string())
+        read::<cri::ContainerRow>(bytes.into()).map_err(|error| error.to_string())
     }
 
-    fn container(id: &str, sandbox: &str) -> proto::Container {
-        proto::Container {
+    fn container(id: &str, sandbox: &str) -> cri::Container {
+        cri::Container {
             id: id.into(),
             pod_sandbox_id: sandbox.into(),
             annotations: [("heavy".into(), "x".repeat(300))].into(),
@@ -226,7 +182,7 @@ mod tests {
 
     #[test]
     fn weighs_the_whole_message_and_counts_rows_without_ids() {
-        let message = proto::ListContainersResponse {
+        let message = cri::ListContainersResponse {
             containers: vec![container("a", "s"), container("", ""), container("b", "")],
         };
         let page = read_containers(message.encode_to_vec()).unwrap();
@@ -236,7 +192,7 @@ mod tests {
         assert_eq!(page.malformed, 1);
         let weighs = |container| {
             let containers = vec![container];
-            proto::ListContainersResponse { containers }.encoded_len() as u64
+            cri::ListContainersResponse { containers }.encoded_len() as u64
         };
         let alone = [container("a", "s"), container("b", "")].map(weighs);
         assert_eq!(page.weights, alone);
@@ -244,17 +200,17 @@ mod tests {
 
     #[test]
     fn rows_made_from_the_same_image_share_it() {
-        let of = |id: &str, image: &str| proto::Container {
+        let of = |id: &str, image: &str| cri::Container {
             image_ref: image.into(),
             ..container(id, "s")
         };
-        let message = proto::ListContainersResponse {
+        let message = cri::ListContainersResponse {
             containers: vec![of("a", "i1"), of("b", "i2"), of("c", "i1")],
         };
         let mut shared = Shared::default();
         let mut read = || {
             let bytes = message.encode_to_vec().into();
-            read_with::<proto::ContainerRow>(bytes, &mut shared).unwrap()
+            read_with::<cri::ContainerRow>(bytes, &mut shared).unwrap()
         };
         let (page, next) = (read(), read());
         let same = |a: usize, b: usize| Arc::ptr_eq(&page.rows[a].image, &next.rows[b].image);
@@ -273,16 +229,16 @@ mod tests {
                 labels.map(|(key, value)| (format!("io.kubernetes.pod.{key}"), value.into()));
             labels.into_iter().chain([("app".into(), "web".into())])
         };
-        let containers = proto::ListContainersResponse {
-            containers: vec![proto::Container {
-                metadata: Some(proto::ContainerMetadata::default()),
+        let containers = cri::ListContainersResponse {
+            containers: vec![cri::Container {
+                metadata: Some(cri::ContainerMetadata::default()),
                 labels: kubelet("u1").collect(),
                 ..container("c", "s")
             }],
         };
-        let sandbox = |id: &str, uid: &str| proto::PodSandbox {
+        let sandbox = |id: &str, uid: &str| cri::PodSandbox {
             id: id.into(),
-            metadata: Some(proto::PodSandboxMetadata {
+            metadata: Some(cri::PodSandboxMetadata {
                 uid: uid.into(),
                 namespace: "default".into(),
                 name: "web".into(),
@@ -291,15 +247,15 @@ mod tests {
             labels: kubelet(uid).collect(),
             ..Default::default()
         };
-        let sandboxes = proto::ListPodSandboxResponse {
+        let sandboxes = cri::ListPodSandboxResponse {
             items: vec![sandbox("s", "u1"), sandbox("t", "u2")],
         };
         let mut shared = Shared::default();
         let mut read = || {
             let containers = containers.encode_to_vec().into();
             let sandboxes = sandboxes.encode_to_vec().into();
-            let containers = read_with::<proto::ContainerRow>(containers, &mut shared);
-            let sandboxes = read_with::<proto::PodSandboxRow>(sandboxes, &mut shared);
+            let containers = read_with::<cri::ContainerRow>(containers, &mut shared);
+            let sandboxes = read_with::<cri::PodSandboxRow>(sandboxes, &mut shared);
             (containers.unwrap().rows, sandboxes.unwrap().rows)
         };
         let ((containers, sandboxes), later) = (read(), read());
@@ -336,7 +292,7 @@ mod tests {
         fn a_list_is_read_as_prost_reads_it(ids in prop::collection::vec(("[a-z]{0,3}", "[a-z]{0,3}"), 0..4), others in prop::collection::vec((any::<prop::sample::Index>(), field()), 0..4)) {
             let row = |(id, sandbox): &(String, String)| {
                 let containers = vec![container(id, sandbox)];
-                proto::ListContainersResponse { containers }.encode_to_vec()
+                cri::ListContainersResponse { containers }.encode_to_vec()
             };
             let mut fields: Vec<Vec<u8>> = ids.iter().map(row).collect();
             for (at, other) in others {
@@ -358,7 +314,7 @@ mod tests {
 
     fn is_read_as_prost_reads_it(bytes: &[u8]) -> Result<(), TestCaseError> {
         let theirs = RowsAlone::decode(bytes);
-        let page = match read::<proto::ContainerRow>(Bytes::copy_from_slice(bytes)) {
+        let page = match read::<cri::ContainerRow>(Bytes::copy_from_slice(bytes)) {
             Ok(page) => page,
             // prost skips a group whole; none is ever sent.
             Err(ReadError::Wire(wire::Error::Group(_))) => return Ok(()),
@@ -384,7 +340,7 @@ mod tests {
 
     #[test]
     fn later_versions_fields_are_skipped_and_weighed() {
-        let mut bytes = proto::ListContainersResponse {
+        let mut bytes = cri::ListContainersResponse {
             containers: vec![container("a", "s")],
         }
         .encode_to_vec();

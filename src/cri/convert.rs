@@ -3,6 +3,7 @@
 //!
 //! Never asks the runtime for anything.
 
+use crisweep_proto::cri;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use prost::Message;
 
-use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version, proto};
+use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version};
 use crate::model::{
     ConfigSource, Container, ContainerId, ContainerImage, ContainerState, Image, ImageId, Labels,
     PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Text,
@@ -114,7 +115,7 @@ fn is_known<T: Clone + Eq + Hash>(known: &HashSet<T>, value: &mut T) -> bool {
     known.is_some()
 }
 
-impl Row for proto::ContainerRow {
+impl Row for cri::ContainerRow {
     type Model = Container;
 
     /// Without metadata a row stays, nameless and without a pod: it still holds its sandbox. So does one
@@ -167,7 +168,7 @@ impl Row for proto::ContainerRow {
     }
 }
 
-impl Row for proto::PodSandboxRow {
+impl Row for cri::PodSandboxRow {
     type Model = PodSandbox;
 
     fn into_model(self) -> Result<PodSandbox, Malformed> {
@@ -192,18 +193,18 @@ impl Row for proto::PodSandboxRow {
     }
 }
 
-fn annotation((key, value): (String, String)) -> proto::AnnotationRow {
+fn annotation((key, value): (String, String)) -> cri::AnnotationRow {
     let (key, value) = (key.into(), value.into());
-    proto::AnnotationRow { key, value }
+    cri::AnnotationRow { key, value }
 }
 
-fn config_source(annotations: &[proto::AnnotationRow]) -> Option<ConfigSource> {
+fn config_source(annotations: &[cri::AnnotationRow]) -> Option<ConfigSource> {
     let mut annotations = annotations.iter();
     let found = annotations.find(|it| it.key == ConfigSource::ANNOTATION.as_bytes());
     found.and_then(|it| ConfigSource::of_annotation(&it.value))
 }
 
-impl Row for proto::ImageRow {
+impl Row for cri::ImageRow {
     type Model = Image;
 
     fn into_model(self) -> Result<Image, Malformed> {
@@ -222,7 +223,7 @@ impl Row for proto::ImageRow {
 /// runtime that takes prefixes could give, is malformed.
 pub(crate) fn container_status(
     id: &ContainerId,
-    raw: proto::ContainerStatus,
+    raw: cri::ContainerStatus,
 ) -> Result<ContainerStatus, Malformed> {
     if raw.id != id.as_str() {
         return Err(Malformed);
@@ -245,7 +246,7 @@ pub(crate) fn container_status(
 /// Converts the answer to `PodSandboxStatus` about `id`, likewise.
 pub(crate) fn sandbox_status(
     id: &PodSandboxId,
-    raw: &proto::PodSandboxStatus,
+    raw: &cri::PodSandboxStatus,
 ) -> Result<SandboxStatus, Malformed> {
     if raw.id != id.as_str() {
         return Err(Malformed);
@@ -263,7 +264,7 @@ pub(crate) fn sandbox_status(
 pub(crate) fn container_record(
     id: &ContainerId,
     sandbox: Option<PodSandboxId>,
-    raw: proto::ContainerStatusResponse,
+    raw: cri::ContainerStatusResponse,
 ) -> Result<(Container, Vec<String>), Malformed> {
     let status = raw
         .status
@@ -272,11 +273,11 @@ pub(crate) fn container_record(
     let finished_at = moment(status.finished_at);
     let told = || raw.info.get("info").and_then(|info| sandbox_id(info));
     let sandbox = sandbox.map(|id| id.to_string()).or_else(told);
-    let row = proto::ContainerRow {
+    let row = cri::ContainerRow {
         id: status.id,
         pod_sandbox_id: sandbox.ok_or(Malformed)?,
         metadata: status.metadata,
-        image: status.image.map(|spec| proto::ImageSpecRow {
+        image: status.image.map(|spec| cri::ImageSpecRow {
             image: spec.image,
             user_specified_image: spec.user_specified_image,
             runtime_handler: spec.runtime_handler,
@@ -306,13 +307,13 @@ fn sandbox_id(info: &str) -> Option<String> {
 /// Makes of the answer to `PodSandboxStatus` the row that a list would have.
 pub(crate) fn sandbox_record(
     id: &PodSandboxId,
-    raw: proto::PodSandboxStatusResponse,
+    raw: cri::PodSandboxStatusResponse,
 ) -> Result<PodSandbox, Malformed> {
     let status = raw
         .status
         .filter(|status| status.id == id.as_str())
         .ok_or(Malformed)?;
-    let row = proto::PodSandboxRow {
+    let row = cri::PodSandboxRow {
         id: status.id,
         metadata: status.metadata,
         state: status.state,
@@ -324,7 +325,7 @@ pub(crate) fn sandbox_record(
 }
 
 /// Converts the answer to `Version`.
-pub(crate) fn version(raw: proto::VersionResponse) -> Version {
+pub(crate) fn version(raw: cri::VersionResponse) -> Version {
     Version {
         runtime: raw.runtime_name,
         version: raw.runtime_version,
@@ -332,7 +333,7 @@ pub(crate) fn version(raw: proto::VersionResponse) -> Version {
 }
 
 /// Converts the answer to `Status`.
-pub(crate) fn status(raw: proto::StatusResponse) -> Status {
+pub(crate) fn status(raw: cri::StatusResponse) -> Status {
     let config = raw.info.get("config");
     let sandbox_images = config.map_or_else(Vec::new, |config| sandbox_images(config));
     let conditions = raw.status.unwrap_or_default().conditions;
@@ -344,7 +345,7 @@ pub(crate) fn status(raw: proto::StatusResponse) -> Status {
 
 /// Converts the answer to `ImageFsInfo`. A file system without a mount point cannot be measured and
 /// is left out.
-pub(crate) fn fs_info(raw: proto::ImageFsInfoResponse) -> FsInfo {
+pub(crate) fn fs_info(raw: cri::ImageFsInfoResponse) -> FsInfo {
     let usages = |list: Vec<_>| list.into_iter().filter_map(fs_usage).collect();
     FsInfo {
         image: usages(raw.image_filesystems),
@@ -352,7 +353,7 @@ pub(crate) fn fs_info(raw: proto::ImageFsInfoResponse) -> FsInfo {
     }
 }
 
-fn condition(raw: proto::RuntimeCondition) -> Condition {
+fn condition(raw: cri::RuntimeCondition) -> Condition {
     Condition {
         name: raw.r#type,
         holds: raw.status,
@@ -381,14 +382,14 @@ fn sandbox_images(config: &str) -> Vec<String> {
 
 /// Reads what a sandbox was made from out of what the runtime tells of it (JSON). One that does not
 /// say names nothing.
-pub(crate) fn made_from(raw: &proto::PodSandboxStatusResponse) -> Option<String> {
+pub(crate) fn made_from(raw: &cri::PodSandboxStatusResponse) -> Option<String> {
     let info: serde_json::Value = serde_json::from_str(raw.info.get("info")?).ok()?;
     let image = info.get("image")?.as_str()?;
     (!image.is_empty()).then(|| image.to_owned())
 }
 
 /// Gathers every name of the images that are mounted as volumes.
-fn volume_images(mounts: Vec<proto::Mount>) -> Vec<String> {
+fn volume_images(mounts: Vec<cri::Mount>) -> Vec<String> {
     let specs = mounts.into_iter().filter_map(|mount| mount.image);
     specs
         .flat_map(|spec| [spec.image, spec.user_specified_image])
@@ -396,7 +397,7 @@ fn volume_images(mounts: Vec<proto::Mount>) -> Vec<String> {
         .collect()
 }
 
-fn fs_usage(raw: proto::FilesystemUsage) -> Option<FsUsage> {
+fn fs_usage(raw: cri::FilesystemUsage) -> Option<FsUsage> {
     let mountpoint = raw
         .fs_id
         .map(|id| id.mountpoint)
@@ -421,7 +422,7 @@ fn container_pod(labels: &BTreeMap<String, String>) -> Option<Arc<PodRef>> {
 
 /// The pod of a sandbox: the kubelet writes its uid twice, and only if both agree is it believed.
 fn sandbox_pod(
-    metadata: proto::PodSandboxMetadata,
+    metadata: cri::PodSandboxMetadata,
     labels: &BTreeMap<String, String>,
 ) -> Option<Arc<PodRef>> {
     let label = labels.get(POD_UID_LABEL)?;
@@ -437,7 +438,7 @@ fn sandbox_pod(
 }
 
 /// Gathers every name of a container's image. Runtimes differ in which they fill with what.
-fn container_image(spec: Option<proto::ImageSpecRow>, ids: [String; 2]) -> ContainerImage {
+fn container_image(spec: Option<cri::ImageSpecRow>, ids: [String; 2]) -> ContainerImage {
     let spec = spec.unwrap_or_default();
     let mut names = Vec::with_capacity(2);
     for name in ids
@@ -463,19 +464,19 @@ fn foreign_labels(labels: BTreeMap<String, String>) -> Labels {
 
 /// A state that we do not know is `Unknown`, which keeps.
 fn container_state(number: i32) -> ContainerState {
-    match proto::ContainerState::try_from(number) {
-        Ok(proto::ContainerState::ContainerCreated) => ContainerState::Created,
-        Ok(proto::ContainerState::ContainerRunning) => ContainerState::Running,
-        Ok(proto::ContainerState::ContainerExited) => ContainerState::Exited,
-        Ok(proto::ContainerState::ContainerUnknown) | Err(_) => ContainerState::Unknown,
+    match cri::ContainerState::try_from(number) {
+        Ok(cri::ContainerState::ContainerCreated) => ContainerState::Created,
+        Ok(cri::ContainerState::ContainerRunning) => ContainerState::Running,
+        Ok(cri::ContainerState::ContainerExited) => ContainerState::Exited,
+        Ok(cri::ContainerState::ContainerUnknown) | Err(_) => ContainerState::Unknown,
     }
 }
 
 /// A state that we do not know is `Ready`, which keeps.
 fn sandbox_state(number: i32) -> PodSandboxState {
-    match proto::PodSandboxState::try_from(number) {
-        Ok(proto::PodSandboxState::SandboxNotready) => PodSandboxState::NotReady,
-        Ok(proto::PodSandboxState::SandboxReady) | Err(_) => PodSandboxState::Ready,
+    match cri::PodSandboxState::try_from(number) {
+        Ok(cri::PodSandboxState::SandboxNotready) => PodSandboxState::NotReady,
+        Ok(cri::PodSandboxState::SandboxReady) | Err(_) => PodSandboxState::Ready,
     }
 }
 

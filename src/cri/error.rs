@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tonic::{Code, TimeoutExpired};
 
-use super::defect::{Defect, Oversize, cause};
+use super::defect::{Defect, Oversize, ReadError, cause};
 use crate::report::FailureClass;
 
 /// Longest text of the runtime that an error repeats, in characters.
@@ -128,6 +128,10 @@ impl Error {
             };
         }
         if let Some(defect) = cause::<Defect>(&status).cloned() {
+            return Self::Malformed { method, defect };
+        }
+        if let Some(error) = cause::<prost::DecodeError>(&status).cloned() {
+            let defect = ReadError::from(error).into();
             return Self::Malformed { method, defect };
         }
         if is_expired(&status) {

@@ -1,5 +1,6 @@
 //! Small runtimes on sockets in temporary directories, for this module's tests.
 
+use crisweep_proto::cri;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -13,9 +14,9 @@ use tonic::codegen::BoxStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use super::proto::image_service_server::{ImageService, ImageServiceServer};
-use super::proto::runtime_service_server::{RuntimeService, RuntimeServiceServer};
-use super::{LogRoots, Settings, proto};
+use super::{LogRoots, Settings};
+use crisweep_proto::cri::image_service_server::{ImageService, ImageServiceServer};
+use crisweep_proto::cri::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 
 /// A server with threads of its own: dropped, it is gone as a killed process is, connections and all.
 pub(super) struct Server {
@@ -108,9 +109,9 @@ pub(super) fn raw_body(bytes: Vec<u8>, end: Option<[&'static str; 2]>) -> Routes
 #[derive(Clone, Default)]
 pub(super) struct Fake {
     pub(super) name: String,
-    pub(super) containers: Vec<proto::Container>,
-    pub(super) sandboxes: Vec<proto::PodSandbox>,
-    pub(super) images: Vec<proto::Image>,
+    pub(super) containers: Vec<cri::Container>,
+    pub(super) sandboxes: Vec<cri::PodSandbox>,
+    pub(super) images: Vec<cri::Image>,
     /// Rows per message of a streamed list; `None`: cannot stream.
     pub(super) rows_per_message: Option<usize>,
     /// Ends each stream with this after its messages.
@@ -186,12 +187,12 @@ type Stream<A> = Result<Response<BoxStream<A>>, Status>;
 
 #[tonic::async_trait]
 impl RuntimeService for Fake {
-    async fn version(&self, r: Request<proto::VersionRequest>) -> Answer<proto::VersionResponse> {
+    async fn version(&self, r: Request<cri::VersionRequest>) -> Answer<cri::VersionResponse> {
         if self.hangs {
             self.note("Version", &r);
             std::future::pending::<()>().await;
         }
-        let version = proto::VersionResponse {
+        let version = cri::VersionResponse {
             runtime_name: self.name.clone(),
             runtime_version: "1.2.3".into(),
             ..Default::default()
@@ -199,13 +200,13 @@ impl RuntimeService for Fake {
         self.answer("Version", &r, version)
     }
 
-    async fn status(&self, r: Request<proto::StatusRequest>) -> Answer<proto::StatusResponse> {
-        let condition = proto::RuntimeCondition {
+    async fn status(&self, r: Request<cri::StatusRequest>) -> Answer<cri::StatusResponse> {
+        let condition = cri::RuntimeCondition {
             r#type: "NetworkReady".into(),
             ..Default::default()
         };
-        let mut answer = proto::StatusResponse {
-            status: Some(proto::RuntimeStatus {
+        let mut answer = cri::StatusResponse {
+            status: Some(cri::RuntimeStatus {
                 conditions: vec![condition],
             }),
             ..Default::default()
@@ -220,8 +221,8 @@ impl RuntimeService for Fake {
 
     async fn list_containers(
         &self,
-        r: Request<proto::ListContainersRequest>,
-    ) -> Answer<proto::ListContainersResponse> {
+        r: Request<cri::ListContainersRequest>,
+    ) -> Answer<cri::ListContainersResponse> {
         if let Some(refusal) = &self.refusal_of_unfiltered
             && r.get_ref().filter.is_none()
         {
@@ -235,50 +236,46 @@ impl RuntimeService for Fake {
         self.answer(
             "ListContainers",
             &r,
-            proto::ListContainersResponse { containers },
+            cri::ListContainersResponse { containers },
         )
     }
 
     async fn stream_containers(
         &self,
-        r: Request<proto::StreamContainersRequest>,
-    ) -> Stream<proto::StreamContainersResponse> {
+        r: Request<cri::StreamContainersRequest>,
+    ) -> Stream<cri::StreamContainersResponse> {
         self.note("StreamContainers", &r);
         self.stream(&self.containers, |containers| {
-            proto::StreamContainersResponse { containers }
+            cri::StreamContainersResponse { containers }
         })
     }
 
     async fn list_pod_sandbox(
         &self,
-        r: Request<proto::ListPodSandboxRequest>,
-    ) -> Answer<proto::ListPodSandboxResponse> {
+        r: Request<cri::ListPodSandboxRequest>,
+    ) -> Answer<cri::ListPodSandboxResponse> {
         let items = self.sandboxes.clone();
-        self.answer(
-            "ListPodSandbox",
-            &r,
-            proto::ListPodSandboxResponse { items },
-        )
+        self.answer("ListPodSandbox", &r, cri::ListPodSandboxResponse { items })
     }
 
     async fn stream_pod_sandboxes(
         &self,
-        r: Request<proto::StreamPodSandboxesRequest>,
-    ) -> Stream<proto::StreamPodSandboxesResponse> {
+        r: Request<cri::StreamPodSandboxesRequest>,
+    ) -> Stream<cri::StreamPodSandboxesResponse> {
         self.note("StreamPodSandboxes", &r);
         self.stream(&self.sandboxes, |pod_sandboxes| {
-            proto::StreamPodSandboxesResponse { pod_sandboxes }
+            cri::StreamPodSandboxesResponse { pod_sandboxes }
         })
     }
 
     async fn container_status(
         &self,
-        r: Request<proto::ContainerStatusRequest>,
-    ) -> Answer<proto::ContainerStatusResponse> {
+        r: Request<cri::ContainerStatusRequest>,
+    ) -> Answer<cri::ContainerStatusResponse> {
         let id = &r.get_ref().container_id;
         let found = self.containers.iter().find(|c| c.id.starts_with(id));
         let status = found.ok_or_else(|| Status::not_found("no such container"))?;
-        let status = proto::ContainerStatus {
+        let status = cri::ContainerStatus {
             id: status.id.clone(),
             state: status.state,
             finished_at: 5_000_000_000,
@@ -286,7 +283,7 @@ impl RuntimeService for Fake {
             reason: "OOMKilled".into(),
             ..Default::default()
         };
-        let answer = proto::ContainerStatusResponse {
+        let answer = cri::ContainerStatusResponse {
             status: Some(status),
             ..Default::default()
         };
@@ -295,17 +292,17 @@ impl RuntimeService for Fake {
 
     async fn pod_sandbox_status(
         &self,
-        r: Request<proto::PodSandboxStatusRequest>,
-    ) -> Answer<proto::PodSandboxStatusResponse> {
+        r: Request<cri::PodSandboxStatusRequest>,
+    ) -> Answer<cri::PodSandboxStatusResponse> {
         let id = &r.get_ref().pod_sandbox_id;
         let found = self.sandboxes.iter().find(|s| s.id.starts_with(id));
         let found = found.ok_or_else(|| Status::not_found("no such sandbox"))?;
-        let status = proto::PodSandboxStatus {
+        let status = cri::PodSandboxStatus {
             id: found.id.clone(),
             state: found.state,
             ..Default::default()
         };
-        let answer = proto::PodSandboxStatusResponse {
+        let answer = cri::PodSandboxStatusResponse {
             status: Some(status),
             ..Default::default()
         };
@@ -314,35 +311,35 @@ impl RuntimeService for Fake {
 
     async fn stop_container(
         &self,
-        r: Request<proto::StopContainerRequest>,
-    ) -> Answer<proto::StopContainerResponse> {
+        r: Request<cri::StopContainerRequest>,
+    ) -> Answer<cri::StopContainerResponse> {
         assert_eq!(
             r.get_ref().timeout,
             3,
             "half a second more than two is three"
         );
-        self.answer("StopContainer", &r, proto::StopContainerResponse {})
+        self.answer("StopContainer", &r, cri::StopContainerResponse {})
     }
 
     async fn remove_container(
         &self,
-        r: Request<proto::RemoveContainerRequest>,
-    ) -> Answer<proto::RemoveContainerResponse> {
-        self.answer("RemoveContainer", &r, proto::RemoveContainerResponse {})
+        r: Request<cri::RemoveContainerRequest>,
+    ) -> Answer<cri::RemoveContainerResponse> {
+        self.answer("RemoveContainer", &r, cri::RemoveContainerResponse {})
     }
 
     async fn stop_pod_sandbox(
         &self,
-        r: Request<proto::StopPodSandboxRequest>,
-    ) -> Answer<proto::StopPodSandboxResponse> {
-        self.answer("StopPodSandbox", &r, proto::StopPodSandboxResponse {})
+        r: Request<cri::StopPodSandboxRequest>,
+    ) -> Answer<cri::StopPodSandboxResponse> {
+        self.answer("StopPodSandbox", &r, cri::StopPodSandboxResponse {})
     }
 
     async fn remove_pod_sandbox(
         &self,
-        r: Request<proto::RemovePodSandboxRequest>,
-    ) -> Answer<proto::RemovePodSandboxResponse> {
-        self.answer("RemovePodSandbox", &r, proto::RemovePodSandboxResponse {})
+        r: Request<cri::RemovePodSandboxRequest>,
+    ) -> Answer<cri::RemovePodSandboxResponse> {
+        self.answer("RemovePodSandbox", &r, cri::RemovePodSandboxResponse {})
     }
 }
 
@@ -350,40 +347,38 @@ impl RuntimeService for Fake {
 impl ImageService for Fake {
     async fn list_images(
         &self,
-        r: Request<proto::ListImagesRequest>,
-    ) -> Answer<proto::ListImagesResponse> {
+        r: Request<cri::ListImagesRequest>,
+    ) -> Answer<cri::ListImagesResponse> {
         let images = self.images.clone();
-        self.answer("ListImages", &r, proto::ListImagesResponse { images })
+        self.answer("ListImages", &r, cri::ListImagesResponse { images })
     }
 
     async fn stream_images(
         &self,
-        r: Request<proto::StreamImagesRequest>,
-    ) -> Stream<proto::StreamImagesResponse> {
+        r: Request<cri::StreamImagesRequest>,
+    ) -> Stream<cri::StreamImagesResponse> {
         self.note("StreamImages", &r);
-        self.stream(&self.images, |images| proto::StreamImagesResponse {
-            images,
-        })
+        self.stream(&self.images, |images| cri::StreamImagesResponse { images })
     }
 
     async fn remove_image(
         &self,
-        r: Request<proto::RemoveImageRequest>,
-    ) -> Answer<proto::RemoveImageResponse> {
-        self.answer("RemoveImage", &r, proto::RemoveImageResponse {})
+        r: Request<cri::RemoveImageRequest>,
+    ) -> Answer<cri::RemoveImageResponse> {
+        self.answer("RemoveImage", &r, cri::RemoveImageResponse {})
     }
 
     async fn image_fs_info(
         &self,
-        r: Request<proto::ImageFsInfoRequest>,
-    ) -> Answer<proto::ImageFsInfoResponse> {
-        let usage = proto::FilesystemUsage {
-            fs_id: Some(proto::FilesystemIdentifier {
+        r: Request<cri::ImageFsInfoRequest>,
+    ) -> Answer<cri::ImageFsInfoResponse> {
+        let usage = cri::FilesystemUsage {
+            fs_id: Some(cri::FilesystemIdentifier {
                 mountpoint: "/img".into(),
             }),
             ..Default::default()
         };
-        let answer = proto::ImageFsInfoResponse {
+        let answer = cri::ImageFsInfoResponse {
             image_filesystems: vec![usage],
             ..Default::default()
         };

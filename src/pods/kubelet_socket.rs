@@ -16,11 +16,11 @@ use tower::service_fn;
 use super::file::{self, FILE_TIMEOUT};
 use super::http::Http;
 use super::parse::{Author, Reading, Told};
-use super::proto::pods_client::PodsClient;
-use super::proto::{ListPodsRequest, ListPodsResponse};
 use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, Server, api_server};
 use crate::aside::Aside;
 use crate::model::{PodList, PodUid, SourcePod};
+use crisweep_proto::pods::pods_client::PodsClient;
+use crisweep_proto::pods::{ListPodsRequest, ListPodsResponse};
 
 /// Where the kubelet makes its socket: since Kubernetes 1.36, and as older texts have it.
 pub const PATHS: [&str; 2] = [

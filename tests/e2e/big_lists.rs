@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crisweep::cri::proto::ContainerState;
+use crisweep_proto::cri::ContainerState;
 use futures_util::StreamExt;
 use serde_json::Value;
 use tonic::Code;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use crisweep::cri::proto::{ContainerState, PodSandboxState};
+use crisweep_proto::cri::{ContainerState, PodSandboxState};
 use serde_json::Value;
 
 use crate::support::cri::Cri;

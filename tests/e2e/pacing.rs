@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crisweep::cri::proto::{ContainerState, PodSandboxState};
+use crisweep_proto::cri::{ContainerState, PodSandboxState};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crisweep::cri::proto::{ContainerState, PodSandboxState};
+use crisweep_proto::cri::{ContainerState, PodSandboxState};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crisweep::cri::proto::{ContainerState, ListContainersResponse, ListPodSandboxResponse};
-use crisweep::sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
+use crisweep_proto::cri::{ContainerState, ListContainersResponse, ListPodSandboxResponse};
+use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
 use prost::Message;
 use serde_json::{Value, json};
 

@@ -12,7 +12,7 @@ mod restart;
 mod signals;
 mod stderr;
 
-use crisweep::cri::proto::ContainerState;
+use crisweep_proto::cri::ContainerState;
 use serde_json::Value;
 
 use crate::support::{Answer, Page, Rig, until};

@@ -5,7 +5,7 @@ mod races;
 mod room;
 mod stay;
 
-use crisweep::sim::{ContainerSpec, DEFAULT_IMAGE, NodeBuilder, PodSpec, Rpc, hours};
+use crisweep_sim::{ContainerSpec, DEFAULT_IMAGE, NodeBuilder, PodSpec, Rpc, hours};
 use serde_json::{Value, json};
 
 use crate::support::Rig;

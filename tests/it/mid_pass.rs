@@ -16,8 +16,8 @@ use crisweep::pods::{PodSource, Source};
 use crisweep::quarantine::BackOff;
 use crisweep::record::Record;
 use crisweep::report::{Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo};
-use crisweep::sim::{ContainerSpec, Fault, NodeBuilder, Options, PodSpec, Rpc, Sim};
 use crisweep::state::Journal;
+use crisweep_sim::{ContainerSpec, Fault, NodeBuilder, Options, PodSpec, Rpc, Sim};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 

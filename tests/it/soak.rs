@@ -10,7 +10,7 @@ mod memory;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crisweep::sim::{NodeBuilder, Options};
+use crisweep_sim::{NodeBuilder, Options};
 use serde_json::json;
 
 use crate::support::{Rig, until};

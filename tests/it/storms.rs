@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crisweep::sim::{Cni, Fault, Rpc};
+use crisweep_sim::{Cni, Fault, Rpc};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

@@ -201,8 +201,8 @@ fn the_reader_sees_all_but_tests() {
     let code = "use crate::{gc, model::{Pods, span as time}};\n// crate::http\n/// crate::cli\nlet x = crate::cri::A;\n\
                       pub(crate) use crate::{\n    pass::Pass,\n    worker,\n};\nlet urls = \"crate::poll //\"; // async \n\
                       tokio::select! { _ = crate::aside::Aside::new() => {} }\n\
-                      impl A { #[cfg(test)] pub(super) fn count(&self) -> [u8; 2] { crate::sim::f() } fn f(x: crate::pods::P) {} }\n\
-                      #[cfg(test)]\nmod tests { use crate::sim; }\n";
+                      impl A { #[cfg(test)] pub(super) fn count(&self) -> [u8; 2] { crisweep_sim::f() } fn f(x: crate::pods::P) {} }\n\
+                      #[cfg(test)]\nmod tests { use crisweep_sim; }\n";
     let named = read(code);
     let used = Vec::from_iter(modules(&named));
     assert_eq!(

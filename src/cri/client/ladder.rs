@@ -23,13 +23,14 @@ mod nothing;
 #[cfg(test)]
 mod tests;
 
+use crisweep_proto::cri;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Client;
 use crate::cri::codec::Page;
-use crate::cri::{Error, ListMode, Listed, proto};
+use crate::cri::{Error, ListMode, Listed};
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use carried::Carried;
 use found::Found;
@@ -203,12 +204,12 @@ impl Clock {
 
 /// Reads the containers.
 pub(super) async fn containers(client: &Client) -> Result<Listed<Container>, Error> {
-    read::<proto::ContainerRow>(client).await
+    read::<cri::ContainerRow>(client).await
 }
 
 /// Reads the pod sandboxes.
 pub(super) async fn sandboxes(client: &Client) -> Result<Listed<PodSandbox>, Error> {
-    read::<proto::PodSandboxRow>(client).await
+    read::<cri::PodSandboxRow>(client).await
 }
 
 async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {

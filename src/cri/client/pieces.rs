@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::cri::Defect;
     use crate::cri::defect::{Oversize, cause};
-    use crate::cri::proto::{Container, ListContainersResponse};
+    use crisweep_proto::cri::{Container, ListContainersResponse};
 
     const LIMIT: usize = 1 << 20;
 

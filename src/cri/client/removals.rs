@@ -1,16 +1,17 @@
 //! The RPCs that stop and remove containers and sandboxes.
 
+use crisweep_proto::cri;
 use std::time::Duration;
 
 use super::link::request;
 use super::{Client, found};
-use crate::cri::{Error, proto};
+use crate::cri::Error;
 use crate::model::{ContainerId, PodSandboxId};
 
 impl Client {
     /// Stops a container, killing it after `grace`. Gone is success.
     pub async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), Error> {
-        let message = proto::StopContainerRequest {
+        let message = cri::StopContainerRequest {
             container_id: id.to_string(),
             timeout: whole_seconds(grace),
         };
@@ -22,7 +23,7 @@ impl Client {
 
     /// Removes a container: **kills it first if it runs**. Gone is success.
     pub async fn remove_container(&self, id: &ContainerId) -> Result<(), Error> {
-        let message = proto::RemoveContainerRequest {
+        let message = cri::RemoveContainerRequest {
             container_id: id.to_string(),
         };
         let (mut rpc, deadline) = self.removal();
@@ -34,7 +35,7 @@ impl Client {
 
     /// Stops a pod sandbox and what it holds. Gone is success.
     pub async fn stop_pod_sandbox(&self, id: &PodSandboxId) -> Result<(), Error> {
-        let message = proto::StopPodSandboxRequest {
+        let message = cri::StopPodSandboxRequest {
             pod_sandbox_id: id.to_string(),
         };
         let (mut rpc, deadline) = self.removal();
@@ -44,7 +45,7 @@ impl Client {
 
     /// Removes a pod sandbox: **kills and removes what it holds**. Gone is success.
     pub async fn remove_pod_sandbox(&self, id: &PodSandboxId) -> Result<(), Error> {
-        let message = proto::RemovePodSandboxRequest {
+        let message = cri::RemovePodSandboxRequest {
             pod_sandbox_id: id.to_string(),
         };
         let (mut rpc, deadline) = self.removal();

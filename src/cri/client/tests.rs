@@ -13,11 +13,11 @@ use crate::cri::testing::{Fake, Server, place, raw_answer};
 use crate::model::{ContainerState, PodSandboxState};
 use crate::report::FailureClass;
 
-fn container(id: &str, sandbox: &str) -> proto::Container {
-    proto::Container {
+fn container(id: &str, sandbox: &str) -> cri::Container {
+    cri::Container {
         id: id.into(),
         pod_sandbox_id: sandbox.into(),
-        state: proto::ContainerState::ContainerExited.into(),
+        state: cri::ContainerState::ContainerExited.into(),
         annotations: [("heavy".into(), "x".repeat(700))].into(),
         ..Default::default()
     }
@@ -30,14 +30,14 @@ fn full_fake() -> Fake {
             .map(|n| container(&format!("c{n:02}"), "s0"))
             .collect(),
         sandboxes: (0..7)
-            .map(|n| proto::PodSandbox {
+            .map(|n| cri::PodSandbox {
                 id: format!("s{n}"),
                 state: 1,
                 ..Default::default()
             })
             .collect(),
         images: (0..5)
-            .map(|n| proto::Image {
+            .map(|n| cri::Image {
                 id: format!("i{n}"),
                 size: n,
                 ..Default::default()
@@ -48,13 +48,13 @@ fn full_fake() -> Fake {
 }
 
 fn weights(fake: &Fake) -> [u64; 3] {
-    let containers = proto::ListContainersResponse {
+    let containers = cri::ListContainersResponse {
         containers: fake.containers.clone(),
     };
-    let sandboxes = proto::ListPodSandboxResponse {
+    let sandboxes = cri::ListPodSandboxResponse {
         items: fake.sandboxes.clone(),
     };
-    let images = proto::ListImagesResponse {
+    let images = cri::ListImagesResponse {
         images: fake.images.clone(),
     };
     [

@@ -21,37 +21,37 @@ fn kubelet_labels() -> BTreeMap<String, String> {
     ])
 }
 
-fn container_row() -> proto::ContainerRow {
-    proto::ContainerRow {
+fn container_row() -> cri::ContainerRow {
+    cri::ContainerRow {
         id: "c1".into(),
         pod_sandbox_id: "s1".into(),
-        metadata: Some(proto::ContainerMetadata {
+        metadata: Some(cri::ContainerMetadata {
             name: "app".into(),
             attempt: 3,
         }),
-        image: Some(proto::ImageSpecRow {
+        image: Some(cri::ImageSpecRow {
             image: "docker.io/library/web:1".into(),
             user_specified_image: "web:1".into(),
             runtime_handler: "kata".into(),
         }),
         image_ref: "sha256:ref".into(),
-        state: proto::ContainerState::ContainerExited.into(),
+        state: cri::ContainerState::ContainerExited.into(),
         created_at: 1_700_000_000_000_000_001,
         labels: kubelet_labels(),
         image_id: String::new(),
     }
 }
 
-fn sandbox_row() -> proto::PodSandboxRow {
-    proto::PodSandboxRow {
+fn sandbox_row() -> cri::PodSandboxRow {
+    cri::PodSandboxRow {
         id: "s1".into(),
-        metadata: Some(proto::PodSandboxMetadata {
+        metadata: Some(cri::PodSandboxMetadata {
             name: "web-0".into(),
             uid: UID.into(),
             namespace: "shop".into(),
             attempt: 2,
         }),
-        state: proto::PodSandboxState::SandboxNotready.into(),
+        state: cri::PodSandboxState::SandboxNotready.into(),
         created_at: 1_700_000_000_000_000_000,
         labels: kubelet_labels(),
         annotations: Vec::new(),
@@ -91,13 +91,13 @@ fn a_whole_container_row_is_read_whole() {
 
 #[test]
 fn containers_that_lack_one_id_stand_for_what_they_may_concern() {
-    let homeless = proto::ContainerRow {
+    let homeless = cri::ContainerRow {
         pod_sandbox_id: String::new(),
         ..container_row()
     };
     assert!(homeless.into_model().unwrap().sandbox_id.is_stand_in());
-    let nameless = |state: proto::ContainerState| {
-        let row = proto::ContainerRow {
+    let nameless = |state: cri::ContainerState| {
+        let row = cri::ContainerRow {
             id: String::new(),
             state: state.into(),
             ..container_row()
@@ -108,37 +108,37 @@ fn containers_that_lack_one_id_stand_for_what_they_may_concern() {
     };
     // It holds its sandbox and its image, and never goes.
     let exited = (ContainerState::Exited, false);
-    assert_eq!(nameless(proto::ContainerState::ContainerExited), exited);
+    assert_eq!(nameless(cri::ContainerState::ContainerExited), exited);
     let running = (ContainerState::Running, true);
-    assert_eq!(nameless(proto::ContainerState::ContainerCreated), running);
-    assert_eq!(nameless(proto::ContainerState::ContainerRunning), running);
+    assert_eq!(nameless(cri::ContainerState::ContainerCreated), running);
+    assert_eq!(nameless(cri::ContainerState::ContainerRunning), running);
 }
 
 #[test]
 fn rows_without_ids_are_malformed() {
-    let nameless = proto::ContainerRow {
+    let nameless = cri::ContainerRow {
         id: String::new(),
         ..container_row()
     };
-    let homeless = proto::ContainerRow {
+    let homeless = cri::ContainerRow {
         pod_sandbox_id: String::new(),
         ..nameless
     };
     assert_eq!(homeless.into_model().unwrap_err(), Malformed);
-    let sandbox = proto::PodSandboxRow {
+    let sandbox = cri::PodSandboxRow {
         id: String::new(),
         ..sandbox_row()
     };
     assert_eq!(sandbox.into_model().unwrap_err(), Malformed);
     assert_eq!(
-        proto::ImageRow::default().into_model().unwrap_err(),
+        cri::ImageRow::default().into_model().unwrap_err(),
         Malformed
     );
 }
 
 #[test]
 fn a_container_without_metadata_still_holds_its_sandbox() {
-    let row = proto::ContainerRow {
+    let row = cri::ContainerRow {
         metadata: None,
         ..container_row()
     };
@@ -150,7 +150,7 @@ fn a_container_without_metadata_still_holds_its_sandbox() {
 #[test]
 fn a_container_has_a_pod_only_with_a_uid_label() {
     let pod_of = |pairs: &[(&str, &str)]| {
-        let row = proto::ContainerRow {
+        let row = cri::ContainerRow {
             labels: labels(pairs),
             ..container_row()
         };
@@ -172,14 +172,14 @@ fn a_container_has_a_pod_only_with_a_uid_label() {
 #[test]
 fn a_sandbox_has_a_pod_only_if_label_and_metadata_agree() {
     let pod_of = |label: Option<&str>, metadata: Option<&str>| {
-        let metadata = metadata.map(|uid| proto::PodSandboxMetadata {
+        let metadata = metadata.map(|uid| cri::PodSandboxMetadata {
             uid: uid.into(),
             ..sandbox_row().metadata.unwrap()
         });
         let labels = label
             .map(|uid| labels(&[(POD_UID_LABEL, uid)]))
             .unwrap_or_default();
-        proto::PodSandboxRow {
+        cri::PodSandboxRow {
             labels,
             metadata,
             ..sandbox_row()
@@ -199,7 +199,7 @@ fn a_sandbox_has_a_pod_only_if_label_and_metadata_agree() {
 #[test]
 fn states_that_we_do_not_know_keep() {
     let container = |state| {
-        proto::ContainerRow {
+        cri::ContainerRow {
             state,
             ..container_row()
         }
@@ -218,7 +218,7 @@ fn states_that_we_do_not_know_keep() {
     assert_eq!(states, expected);
 
     let sandbox = |state| {
-        proto::PodSandboxRow {
+        cri::PodSandboxRow {
             state,
             ..sandbox_row()
         }
@@ -238,12 +238,12 @@ fn states_that_we_do_not_know_keep() {
 #[test]
 fn an_unknown_creation_is_young_and_an_unknown_exit_is_none() {
     for unknown in [0, -1, i64::MIN] {
-        let row = proto::ContainerRow {
+        let row = cri::ContainerRow {
             created_at: unknown,
             ..container_row()
         };
         assert_eq!(row.into_model().unwrap().created_at, Timestamp::MAX);
-        let row = proto::PodSandboxRow {
+        let row = cri::PodSandboxRow {
             created_at: unknown,
             ..sandbox_row()
         };
@@ -256,7 +256,7 @@ fn an_unknown_creation_is_young_and_an_unknown_exit_is_none() {
 
 #[test]
 fn an_image_has_every_name_that_the_runtime_gives_once() {
-    let row = proto::ContainerRow {
+    let row = cri::ContainerRow {
         image_id: "sha256:ref".into(),
         image: None,
         ..container_row()
@@ -268,7 +268,7 @@ fn an_image_has_every_name_that_the_runtime_gives_once() {
 
 #[test]
 fn a_whole_image_row_is_read_whole() {
-    let row = proto::ImageRow {
+    let row = cri::ImageRow {
         id: "sha256:1".into(),
         repo_tags: vec!["a:1".into()],
         repo_digests: vec!["a@sha256:2".into()],
@@ -290,14 +290,14 @@ fn a_whole_image_row_is_read_whole() {
 #[test]
 fn a_status_about_another_object_is_malformed() {
     let id = ContainerId::new("abc").unwrap();
-    let raw = proto::ContainerStatus {
+    let raw = cri::ContainerStatus {
         id: "abcdef".into(),
         ..Default::default()
     };
     assert_eq!(container_status(&id, raw).unwrap_err(), Malformed);
     let id = PodSandboxId::new("abc").unwrap();
     assert_eq!(
-        sandbox_status(&id, &proto::PodSandboxStatus::default()).unwrap_err(),
+        sandbox_status(&id, &cri::PodSandboxStatus::default()).unwrap_err(),
         Malformed
     );
 }
@@ -306,7 +306,7 @@ fn a_status_about_another_object_is_malformed() {
 fn the_sandbox_image_is_read_from_the_runtimes_configuration() {
     let image_of = |config: &str| {
         let info = labels(&[("config", config)]);
-        status(proto::StatusResponse { status: None, info }).sandbox_images
+        status(cri::StatusResponse { status: None, info }).sandbox_images
     };
     let pinned = r#"{"pinnedImages":{"sandbox":"pause:3.10"}}"#;
     let nested = r#"{"imageConfig":{"pinnedImages":{"sandbox":"pause:3.10"}}}"#;
@@ -336,7 +336,7 @@ fn the_sandbox_image_is_read_from_the_runtimes_configuration() {
 #[test]
 fn a_sandbox_says_in_json_what_it_was_made_from() {
     let made_from = |info: &[(&str, &str)]| {
-        made_from(&proto::PodSandboxStatusResponse {
+        made_from(&cri::PodSandboxStatusResponse {
             status: None,
             info: labels(info),
         })
@@ -352,22 +352,22 @@ fn a_sandbox_says_in_json_what_it_was_made_from() {
 #[test]
 fn images_that_are_mounted_are_named_in_full_and_other_mounts_are_not() {
     let id = ContainerId::new("abc").unwrap();
-    let mount = |image: Option<proto::ImageSpec>| proto::Mount {
+    let mount = |image: Option<cri::ImageSpec>| cri::Mount {
         host_path: "/var/lib/x".into(),
         image,
         ..Default::default()
     };
-    let spec = proto::ImageSpec {
+    let spec = cri::ImageSpec {
         image: "sha256:1".into(),
         user_specified_image: "data:1".into(),
         ..Default::default()
     };
-    let raw = proto::ContainerStatus {
+    let raw = cri::ContainerStatus {
         id: "abc".into(),
         mounts: vec![
             mount(None),
             mount(Some(spec)),
-            mount(Some(proto::ImageSpec::default())),
+            mount(Some(cri::ImageSpec::default())),
         ],
         ..Default::default()
     };
@@ -377,19 +377,19 @@ fn images_that_are_mounted_are_named_in_full_and_other_mounts_are_not() {
 
 #[test]
 fn file_systems_without_a_mount_point_are_left_out() {
-    let usage = |mountpoint: &str, inodes: Option<u64>| proto::FilesystemUsage {
+    let usage = |mountpoint: &str, inodes: Option<u64>| cri::FilesystemUsage {
         timestamp: 0,
-        fs_id: Some(proto::FilesystemIdentifier {
+        fs_id: Some(cri::FilesystemIdentifier {
             mountpoint: mountpoint.into(),
         }),
-        used_bytes: Some(proto::UInt64Value { value: 5 }),
-        inodes_used: inodes.map(|value| proto::UInt64Value { value }),
+        used_bytes: Some(cri::UInt64Value { value: 5 }),
+        inodes_used: inodes.map(|value| cri::UInt64Value { value }),
     };
-    let raw = proto::ImageFsInfoResponse {
+    let raw = cri::ImageFsInfoResponse {
         image_filesystems: vec![
             usage("/img", Some(9)),
             usage("", None),
-            proto::FilesystemUsage::default(),
+            cri::FilesystemUsage::default(),
         ],
         container_filesystems: vec![usage("/rw", None)],
     };
@@ -411,11 +411,11 @@ fn file_systems_without_a_mount_point_are_left_out() {
 #[test]
 fn a_sandbox_says_where_the_kubelet_has_its_pod_from() {
     let of = |annotations: &[(&'static str, &'static str)]| {
-        let annotations = annotations.iter().map(|(key, value)| proto::AnnotationRow {
+        let annotations = annotations.iter().map(|(key, value)| cri::AnnotationRow {
             key: (*key).into(),
             value: (*value).into(),
         });
-        let row = proto::PodSandboxRow {
+        let row = cri::PodSandboxRow {
             annotations: annotations.collect(),
             ..sandbox_row()
         };

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crisweep::cri::proto::image_service_client::ImageServiceClient;
-use crisweep::cri::proto::runtime_service_client::RuntimeServiceClient;
-use crisweep::cri::proto::{
+use crisweep_proto::cri::image_service_client::ImageServiceClient;
+use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
+use crisweep_proto::cri::{
     Container, ContainerConfig, ContainerFilter, ContainerStatus, ContainerStatusRequest,
     CreateContainerRequest, Image, ListContainersRequest, ListImagesRequest, ListPodSandboxRequest,
     PodSandbox, PodSandboxConfig, PodSandboxStatusRequest, RemoveContainerRequest,

@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crisweep::cri::proto::{
+use crisweep::model::ConfigSource;
+use crisweep_proto::cri::{
     ContainerConfig, ContainerMetadata, ContainerState, ImageSpec, LinuxContainerConfig,
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
     NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, PodSandboxState,
 };
-use crisweep::model::ConfigSource;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! The same alert more than once, and its end.
 
-use crisweep::sim::{Fault, Rpc};
+use crisweep_sim::{Fault, Rpc};
 use serde_json::{Value, json};
 
 use super::hook::{PATH, alert, asks, call, counted, pass_of, resolved, send, sent};

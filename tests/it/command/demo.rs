@@ -108,7 +108,7 @@ async fn the_demos_disk_loses_what_its_images_had() {
     let ratio = |when: &str| pass[when]["image_fs_used_ratio"].as_f64().unwrap();
     let freed = pass["targets"]["images"]["freed_bytes"].as_f64().unwrap();
     #[expect(clippy::cast_precision_loss, reason = "a share of some gigabytes")]
-    let wanted = freed / crisweep::sim::demo::DISK_BYTES as f64;
+    let wanted = freed / crisweep_sim::demo::DISK_BYTES as f64;
     let lost = ratio("before") - ratio("after");
     assert!((lost - wanted).abs() < 1e-9, "{lost} {wanted} {pass:#}");
     demo.signal(rustix::process::Signal::TERM);

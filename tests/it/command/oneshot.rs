@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
-use crisweep::sim::{Cni, Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours, seconds};
+use crisweep_sim::{Cni, Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours, seconds};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::Code;

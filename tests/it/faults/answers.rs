@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crisweep::sim::{DEFAULT_IMAGE, Fault, NodeBuilder, PodSpec, Rpc, hours};
+use crisweep_sim::{DEFAULT_IMAGE, Fault, NodeBuilder, PodSpec, Rpc, hours};
 use serde_json::json;
 use tonic::Code;
 

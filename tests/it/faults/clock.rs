@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crisweep::sim::{Cni, Fault, NodeBuilder, PodSpec, Rpc, hours};
+use crisweep_sim::{Cni, Fault, NodeBuilder, PodSpec, Rpc, hours};
 use jiff::{Timestamp, ToSpan};
 use serde_json::json;
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crisweep::sim::Options;
+use crisweep_sim::Options;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

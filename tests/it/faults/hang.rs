@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crisweep::sim::{Fault, Rpc};
+use crisweep_sim::{Fault, Rpc};
 use rustix::process::Signal;
 use serde_json::json;
 

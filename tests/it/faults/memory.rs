@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crisweep::sim::{NodeBuilder, Options, PodSpec, hours, seconds};
+use crisweep_sim::{NodeBuilder, Options, PodSpec, hours, seconds};
 use serde_json::{Value, json};
 use tokio::process::Command;
 

@@ -1,8 +1,8 @@
 //! On which node, runtime and settings each RPC is called. Matched in full: an RPC that the simulated
 //! runtime learns is in these tests, or says here why crisweep does not call it.
 
-use crisweep::cri::proto::{ContainerState, ListContainersResponse};
-use crisweep::sim::{DEFAULT_IMAGE, Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
+use crisweep_proto::cri::{ContainerState, ListContainersResponse};
+use crisweep_sim::{DEFAULT_IMAGE, Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
 use prost::Message;
 use serde_json::{Value, json};
 use tonic::Code;

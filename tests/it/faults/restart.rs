@@ -1,6 +1,6 @@
 //! The runtime restarts while a list is being read: what was read of it until then is worth nothing.
 
-use crisweep::sim::{Fault, Rpc};
+use crisweep_sim::{Fault, Rpc};
 use serde_json::json;
 
 use super::heals;

@@ -1,6 +1,6 @@
 //! SIGTERM and SIGKILL at each point of a pass.
 
-use crisweep::sim::{Fault, Rpc};
+use crisweep_sim::{Fault, Rpc};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -3,9 +3,9 @@
 use crisweep::cri::ReadError;
 use crisweep::cri::codec::{Page, read};
 use crisweep::cri::convert::Row;
-use crisweep::cri::proto::{self, ContainerRow, ImageRow, PodSandboxRow};
 use crisweep::pods::parse;
-use crisweep::sim::{NodeBuilder, Options, PodSpec, Sim, hours};
+use crisweep_proto::cri::{self, ContainerRow, ImageRow, PodSandboxRow};
+use crisweep_sim::{NodeBuilder, Options, PodSpec, Sim, hours};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -38,7 +38,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![3 => "[a-z0-9]{1,64}", 1 => Just(String::new()), 1 => any::<String>()]
 }
 
-fn container() -> impl Strategy<Value = proto::Container> {
+fn container() -> impl Strategy<Value = cri::Container> {
     let labels = prop::collection::btree_map(
         prop_oneof![Just("io.kubernetes.pod.uid".to_owned()), text()],
         text(),
@@ -53,10 +53,10 @@ fn container() -> impl Strategy<Value = proto::Container> {
         labels,
     );
     row.prop_map(
-        |(id, pod_sandbox_id, metadata, state, created_at, labels)| proto::Container {
+        |(id, pod_sandbox_id, metadata, state, created_at, labels)| cri::Container {
             id,
             pod_sandbox_id,
-            metadata: metadata.map(|(name, attempt)| proto::ContainerMetadata { name, attempt }),
+            metadata: metadata.map(|(name, attempt)| cri::ContainerMetadata { name, attempt }),
             state,
             created_at,
             labels,
@@ -65,37 +65,35 @@ fn container() -> impl Strategy<Value = proto::Container> {
     )
 }
 
-fn sandbox() -> impl Strategy<Value = proto::PodSandbox> {
+fn sandbox() -> impl Strategy<Value = cri::PodSandbox> {
     let row = (
         text(),
         prop::option::of((text(), text(), text(), any::<u32>())),
         any::<i32>(),
         any::<i64>(),
     );
-    row.prop_map(|(id, metadata, state, created_at)| proto::PodSandbox {
+    row.prop_map(|(id, metadata, state, created_at)| cri::PodSandbox {
         id,
-        metadata: metadata.map(
-            |(name, uid, namespace, attempt)| proto::PodSandboxMetadata {
-                name,
-                uid,
-                namespace,
-                attempt,
-            },
-        ),
+        metadata: metadata.map(|(name, uid, namespace, attempt)| cri::PodSandboxMetadata {
+            name,
+            uid,
+            namespace,
+            attempt,
+        }),
         state,
         created_at,
         ..Default::default()
     })
 }
 
-fn image() -> impl Strategy<Value = proto::Image> {
+fn image() -> impl Strategy<Value = cri::Image> {
     let row = (
         text(),
         prop::collection::vec(text(), 0..3),
         any::<u64>(),
         any::<bool>(),
     );
-    row.prop_map(|(id, repo_tags, size, pinned)| proto::Image {
+    row.prop_map(|(id, repo_tags, size, pinned)| cri::Image {
         id,
         repo_tags,
         size,
@@ -130,7 +128,7 @@ proptest! {
     fn a_list_of_containers_counts_what_lacks_both_ids(containers in prop::collection::vec(container(), 0..8), edits in edits(WORDS)) {
         let sound = containers.iter().filter(|row| !row.id.is_empty() || !row.pod_sandbox_id.is_empty());
         let (sound, all) = (sound.count(), containers.len());
-        let bytes = proto::ListContainersResponse { containers }.encode_to_vec();
+        let bytes = cri::ListContainersResponse { containers }.encode_to_vec();
         let page = read::<ContainerRow>(bytes.clone().into()).unwrap();
         prop_assert_eq!((page.rows.len(), page.malformed), (sound, all - sound));
         is_bounded::<ContainerRow>(edited(bytes, &edits))?;
@@ -140,7 +138,7 @@ proptest! {
     fn a_list_of_sandboxes_counts_what_lacks_an_id(items in prop::collection::vec(sandbox(), 0..8), edits in edits(WORDS)) {
         let sound = items.iter().filter(|row| !row.id.is_empty()).count();
         let all = items.len();
-        let bytes = proto::ListPodSandboxResponse { items }.encode_to_vec();
+        let bytes = cri::ListPodSandboxResponse { items }.encode_to_vec();
         let page = read::<PodSandboxRow>(bytes.clone().into()).unwrap();
         prop_assert_eq!((page.rows.len(), page.malformed), (sound, all - sound));
         is_bounded::<PodSandboxRow>(edited(bytes, &edits))?;
@@ -150,7 +148,7 @@ proptest! {
     fn a_list_of_images_counts_what_lacks_an_id(images in prop::collection::vec(image(), 0..8), edits in edits(WORDS)) {
         let sound = images.iter().filter(|row| !row.id.is_empty()).count();
         let all = images.len();
-        let bytes = proto::ListImagesResponse { images }.encode_to_vec();
+        let bytes = cri::ListImagesResponse { images }.encode_to_vec();
         let page = read::<ImageRow>(bytes.clone().into()).unwrap();
         prop_assert_eq!((page.rows.len(), page.malformed), (sound, all - sound));
         is_bounded::<ImageRow>(edited(bytes, &edits))?;

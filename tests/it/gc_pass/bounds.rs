@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crisweep::sim::{Cni, Disk, Fault, Rpc};
+use crisweep_sim::{Cni, Disk, Fault, Rpc};
 use jiff::SignedDuration;
 use serde_json::json;
 

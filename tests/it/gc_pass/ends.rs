@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crisweep::sim::{Disk, Fault, Rpc};
+use crisweep_sim::{Disk, Fault, Rpc};
 use jiff::{SignedDuration, Timestamp};
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crisweep::sim::{Disk, PodSpec, Rpc, hours};
+use crisweep_sim::{Disk, PodSpec, Rpc, hours};
 use serde_json::json;
 
 use crate::support::{Rig, nodes};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crisweep::sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
+use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
 use serde_json::{Value, json};
 
 use crate::support::{Rig, until};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crisweep::sim::{NodeBuilder, PodSpec, Rpc, hours, minutes, seconds};
+use crisweep_sim::{NodeBuilder, PodSpec, Rpc, hours, minutes, seconds};
 use serde_json::{Value, json};
 
 use crate::alerts::hook::{asks, pass_of, sent};

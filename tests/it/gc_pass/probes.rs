@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crisweep::sim::{Cni, Fault};
+use crisweep_sim::{Cni, Fault};
 use serde_json::{Value, json};
 use tonic::Code;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crisweep::sim::{Cni, Fault, Rpc};
+use crisweep_sim::{Cni, Fault, Rpc};
 use serde_json::json;
 use tonic::Code;
 

@@ -1,6 +1,6 @@
 //! A kubelet that learns late of what ended: the newest records of a pod wait until it surely knows.
 
-use crisweep::sim::{LateKubelet, Node, NodeBuilder, Options, PodSpec, hours, seconds};
+use crisweep_sim::{LateKubelet, Node, NodeBuilder, Options, PodSpec, hours, seconds};
 use serde_json::{Value, json};
 
 use crate::alerts::hook::{asks, pass_of, sent};

@@ -1,10 +1,10 @@
 //! What changes between the plan and the removal.
 
-use crisweep::cri::proto::runtime_service_client::RuntimeServiceClient;
-use crisweep::cri::proto::{
+use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
+use crisweep_proto::cri::{
     ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, RemoveContainerRequest,
 };
-use crisweep::sim::{DEFAULT_IMAGE, Fault, PodSpec, Rpc, hours, kubelet_labels, minutes};
+use crisweep_sim::{DEFAULT_IMAGE, Fault, PodSpec, Rpc, hours, kubelet_labels, minutes};
 use serde_json::json;
 use tonic::Code;
 use tonic::transport::Endpoint;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crisweep::sim::{Disk, Fault, Rpc};
+use crisweep_sim::{Disk, Fault, Rpc};
 use serde_json::json;
 
 use crate::support::service::run;
@@ -125,7 +125,7 @@ async fn without_any_runtime_it_ends_with_the_list_of_places_and_a_hint() {
 
 #[tokio::test]
 async fn a_list_of_which_no_part_can_be_read_shows_its_size_and_stops_passes() {
-    let options = crisweep::sim::Options::not_containerd();
+    let options = crisweep_sim::Options::not_containerd();
     let rig = Rig::with(nodes::litter(40).build(), options, json!({})).await;
     rig.sim.ignore_filters(true);
     let page = rig.metrics().await;
@@ -152,7 +152,7 @@ async fn a_list_of_which_no_part_can_be_read_shows_its_size_and_stops_passes() {
 
 #[tokio::test]
 async fn a_broken_stream_is_no_list() {
-    let options = crisweep::sim::Options::containerd_2_4();
+    let options = crisweep_sim::Options::containerd_2_4();
     let rig = Rig::with(nodes::litter(2).build(), options, json!({})).await;
     rig.metrics()
         .await

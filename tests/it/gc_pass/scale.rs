@@ -1,6 +1,6 @@
 //! A node like the one in the incident, and worse.
 
-use crisweep::sim::{Options, PodSpec, hours, seconds};
+use crisweep_sim::{Options, PodSpec, hours, seconds};
 use serde_json::json;
 
 use crate::support::{Rig, nodes};

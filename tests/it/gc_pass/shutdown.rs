@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crisweep::sim::{Disk, Fault, Rpc};
+use crisweep_sim::{Disk, Fault, Rpc};
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! `DELETE /api/v1/passes/{id}`.
 
-use crisweep::sim::{Fault, Rpc};
+use crisweep_sim::{Fault, Rpc};
 use serde_json::json;
 
 use crate::support::{Rig, nodes};

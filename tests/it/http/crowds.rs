@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crisweep::sim::{Fault, Rpc};
+use crisweep_sim::{Fault, Rpc};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,7 +1,7 @@
 //! Names and error texts from outside, with what a terminal would obey and lines of their own in them: escaped
 //! wherever they are written.
 
-use crisweep::sim::{Fault, PodSpec, Rpc, hours};
+use crisweep_sim::{Fault, PodSpec, Rpc, hours};
 use serde_json::json;
 use tonic::Code;
 

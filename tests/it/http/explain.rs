@@ -1,6 +1,6 @@
 //! `GET /api/v1/explain/{id}`.
 
-use crisweep::sim::{PodSpec, hours, seconds};
+use crisweep_sim::{PodSpec, hours, seconds};
 use serde_json::{Value, json};
 
 use crate::support::{Rig, nodes};

@@ -1,6 +1,6 @@
 //! `POST /gc`: how it is asked, and how it answers.
 
-use crisweep::sim::{Fault, Rpc};
+use crisweep_sim::{Fault, Rpc};
 use serde_json::json;
 
 use crate::support::{Follow, Rig, nodes};

@@ -1,6 +1,6 @@
 //! Sandboxes that would not go, as plan, status and page show them.
 
-use crisweep::sim::Fault;
+use crisweep_sim::Fault;
 use serde_json::{Value, json};
 use tonic::Code;
 

@@ -1,6 +1,6 @@
 //! When images were first seen and last used, across the ends of processes.
 
-use crisweep::sim::{Fault, Rpc, seconds};
+use crisweep_sim::{Fault, Rpc, seconds};
 use serde_json::{Value, json};
 
 use super::{idle, is_there, judged, plan, prune, tag, use_once};

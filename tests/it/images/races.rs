@@ -1,6 +1,6 @@
 //! What changes between the plan and the removal, and what fails.
 
-use crisweep::sim::{ContainerSpec, Fault, PodSpec, Rpc, hours};
+use crisweep_sim::{ContainerSpec, Fault, PodSpec, Rpc, hours};
 use serde_json::{Value, json};
 use tonic::Code;
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use crisweep::sim::{Fault, NodeBuilder, Options};
+use crisweep_sim::{Fault, NodeBuilder, Options};
 use serde_json::{Value, json};
 
 use super::{MIB, idle, is_there, judged, plan, removed, tag, use_once};

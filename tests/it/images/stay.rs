@@ -1,6 +1,6 @@
 //! What never goes, however long nobody has used it.
 
-use crisweep::sim::{
+use crisweep_sim::{
     ContainerSpec, DEFAULT_IMAGE, Fault, Options, PodSpec, Rpc, SANDBOX_IMAGE, hours,
 };
 use serde_json::json;
@@ -52,7 +52,7 @@ async fn what_is_used_mounted_or_needed_for_sandboxes_stays_and_all_else_goes() 
     let pass = rig.gc("target=images").await;
     assert_eq!(pass["outcome"], "completed", "{pass}");
     assert_eq!(removed(&rig), [tag(3)]);
-    assert_eq!(rig.sim.look(crisweep::sim::Node::count_images), 7);
+    assert_eq!(rig.sim.look(crisweep_sim::Node::count_images), 7);
 }
 
 #[tokio::test]

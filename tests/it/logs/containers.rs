@@ -1,6 +1,6 @@
 //! The logs of containers that went.
 
-use crisweep::sim::{Fault, Options, PodSpec, Rpc, hours};
+use crisweep_sim::{Fault, Options, PodSpec, Rpc, hours};
 use serde_json::json;
 
 use super::tree::{Tree, verdict};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crisweep::sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
+use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
 use serde_json::json;
 
 use super::tree::{Tree, verdict};

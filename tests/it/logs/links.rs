@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crisweep::sim::{Fault, PodSpec, Rpc, hours};
+use crisweep_sim::{Fault, PodSpec, Rpc, hours};
 use serde_json::json;
 use tonic::Code;
 

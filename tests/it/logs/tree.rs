@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crisweep::sim::{ContainerRecord, NodeBuilder, Sim, hours};
+use crisweep_sim::{ContainerRecord, NodeBuilder, Sim, hours};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

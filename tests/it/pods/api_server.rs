@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crisweep::sim::{PodSpec, Sim, hours};
+use crisweep_sim::{PodSpec, Sim, hours};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crisweep::model::Pods;
 use crisweep::pods::{Freshness, PodSource, Server, Source};
-use crisweep::sim::{NodeBuilder, Phase, PodSpec, hours};
+use crisweep_sim::{NodeBuilder, Phase, PodSpec, hours};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

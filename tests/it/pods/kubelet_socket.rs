@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crisweep::pods::proto::{ListPodsResponse, ObjectMeta, Pod, PodSpec, PodStatus};
-use crisweep::sim::{self, NodeBuilder, Sim, hours};
+use crisweep_proto::pods::{ListPodsResponse, ObjectMeta, Pod, PodSpec, PodStatus};
+use crisweep_sim::{self, NodeBuilder, Sim, hours};
 use serde_json::{Value, json};
 use tonic::Status;
 
@@ -114,7 +114,7 @@ async fn out_of_sync_settling_begins_anew() {
 
 /// A finished pod and one that lives, and a cap that leaves none.
 fn finished() -> (NodeBuilder, Value) {
-    let job = sim::PodSpec::new("job");
+    let job = crisweep_sim::PodSpec::new("job");
     let node = nodes::healthy().pod(job.succeeded().exited("app", 0, hours(3)));
     let changes = json!({
         "policy": { "containers": { "max_dead": 0 }, "sandboxes": { "max_dead": 0 } },

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crisweep::cri::proto::ContainerState;
-use crisweep::sim::{Cni, ContainerSpec, Node, Phase, PodIds, PodSpec, Sim, hours, seconds};
+use crisweep_proto::cri::ContainerState;
+use crisweep_sim::{Cni, ContainerSpec, Node, Phase, PodIds, PodSpec, Sim, hours, seconds};
 
 /// Pods that live; the oldest make room.
 pub(super) const LIVING_MAX: usize = 60;
@@ -153,7 +153,7 @@ impl Churn {
         );
         let tag = format!("registry.example/unused:{}", self.told.images);
         sim.change(|node| {
-            node.pull_image(crisweep::cri::proto::Image {
+            node.pull_image(crisweep_proto::cri::Image {
                 id,
                 repo_tags: vec![tag],
                 size: 50 << 20,

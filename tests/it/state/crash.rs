@@ -1,6 +1,6 @@
 //! Passes and the end of the process.
 
-use crisweep::sim::{Fault, Rpc};
+use crisweep_sim::{Fault, Rpc};
 use serde_json::json;
 
 use super::records;

@@ -1,6 +1,6 @@
 //! Sandboxes that are left alone stay so over the end of the process.
 
-use crisweep::sim::Cni;
+use crisweep_sim::Cni;
 use serde_json::json;
 
 use crate::support::service::run;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crisweep::pods::proto::pods_server::{Pods, PodsServer};
-use crisweep::pods::proto::{ListPodsRequest, ListPodsResponse};
+use crisweep_proto::pods::pods_server::{Pods, PodsServer};
+use crisweep_proto::pods::{ListPodsRequest, ListPodsResponse};
 use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;

@@ -1,6 +1,6 @@
 //! Nodes that several tests start from.
 
-use crisweep::sim::{NodeBuilder, PodSpec, hours, seconds};
+use crisweep_sim::{NodeBuilder, PodSpec, hours, seconds};
 
 /// A node with one pod, which lives.
 pub(crate) fn healthy() -> NodeBuilder {

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crisweep::cri::proto::{ContainerState, PodSandboxState};
-use crisweep::sim::{Call, Node, NodeBuilder, Options, Rpc, Sim};
+use crisweep_proto::cri::{ContainerState, PodSandboxState};
+use crisweep_sim::{Call, Node, NodeBuilder, Options, Rpc, Sim};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -142,8 +142,8 @@ async fn an_alert_that_is_gone_before_its_pass_began_takes_it_back() {
     let rig = rig(&[&alertmanager]).await;
     // A pass by hand that waits for its look keeps the alert's pass waiting.
     rig.sim.set_fault(
-        crisweep::sim::Rpc::RemoveContainer,
-        crisweep::sim::Fault::hang(),
+        crisweep_sim::Rpc::RemoveContainer,
+        crisweep_sim::Fault::hang(),
     );
     let answer = rig.post("/gc?target=containers&max_removals=1").await;
     let first = answer.json()["id"].as_str().unwrap().to_owned();
@@ -162,7 +162,7 @@ async fn an_alert_that_is_gone_before_its_pass_began_takes_it_back() {
     let pass = rig.finished(&queued).await;
     assert_eq!(pass["outcome"], "aborted", "{pass:#}");
     assert!(pass["errors"].to_string().contains("resolved"), "{pass:#}");
-    rig.sim.clear_fault(crisweep::sim::Rpc::RemoveContainer);
+    rig.sim.clear_fault(crisweep_sim::Rpc::RemoveContainer);
     rig.finished(&first).await;
 }
 

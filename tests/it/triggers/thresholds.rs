@@ -102,7 +102,7 @@ async fn brakes_bind_thresholds() {
 
 /// Waits until the service has looked so often from now on.
 async fn looked(rig: &Rig, times: u64) {
-    let lists = || rig.sim.call_count(crisweep::sim::Rpc::ListPodSandbox);
+    let lists = || rig.sim.call_count(crisweep_sim::Rpc::ListPodSandbox);
     let before = lists();
     until("some looks at the node", || {
         let enough = (lists() >= before + times).then_some(());

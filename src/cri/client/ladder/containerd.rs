@@ -10,11 +10,11 @@ use tonic::{Response, Status};
 
 use super::super::framing::Awaits;
 use super::super::link::{Link, request};
-use crate::cri::containerd::ListContainersRequest;
-use crate::cri::containerd::containers_client::ContainersClient;
 use crate::cri::convert::POD_UID_LABEL;
 use crate::cri::{Defect, Error};
 use crate::model::PodUid;
+use crisweep_proto::containerd::ListContainersRequest;
+use crisweep_proto::containerd::containers_client::ContainersClient;
 
 /// Where the CRI plugin keeps what it makes.
 const NAMESPACE: &str = "k8s.io";

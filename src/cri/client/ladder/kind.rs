@@ -8,10 +8,10 @@ use super::super::lists::{CONTAINERS, ListRpc, SANDBOXES};
 use super::{Client, Stand, Stands};
 use crate::cri::Error;
 use crate::cri::convert::{POD_UID_LABEL, Row};
-use crate::cri::proto::{self, ContainerState as State, PodSandboxState as SandboxState};
 use crate::model::{
     Container, ContainerId, ContainerState, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
 };
+use crisweep_proto::cri::{self, ContainerState as State, PodSandboxState as SandboxState};
 
 /// A part of a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,9 +131,9 @@ impl Held for PodSandbox {
     }
 }
 
-impl Kind for proto::ContainerRow {
-    type Request = proto::ListContainersRequest;
-    type Other = proto::PodSandboxRow;
+impl Kind for cri::ContainerRow {
+    type Request = cri::ListContainersRequest;
+    type Other = cri::PodSandboxRow;
     const LIST: ListRpc = CONTAINERS;
     const NAME: &'static str = "containers";
     const LABEL: &'static str = "container";
@@ -151,14 +151,14 @@ impl Kind for proto::ContainerRow {
     }
 
     fn request(question: Question) -> Self::Request {
-        let mut filter = proto::ContainerFilter::default();
+        let mut filter = cri::ContainerFilter::default();
         match question {
-            Question::State(state) => filter.state = Some(proto::ContainerStateValue { state }),
+            Question::State(state) => filter.state = Some(cri::ContainerStateValue { state }),
             Question::Pod(uid) => filter.label_selector = of_pod(&uid),
             Question::Sandbox(id) => filter.pod_sandbox_id = id.to_string(),
         }
         let filter = Some(filter);
-        proto::ListContainersRequest { filter }
+        cri::ListContainersRequest { filter }
     }
 
     fn id(row: &Container) -> &str {
@@ -178,9 +178,9 @@ impl Kind for proto::ContainerRow {
     }
 }
 
-impl Kind for proto::PodSandboxRow {
-    type Request = proto::ListPodSandboxRequest;
-    type Other = proto::ContainerRow;
+impl Kind for cri::PodSandboxRow {
+    type Request = cri::ListPodSandboxRequest;
+    type Other = cri::ContainerRow;
     const LIST: ListRpc = SANDBOXES;
     const NAME: &'static str = "sandboxes";
     const LABEL: &'static str = "sandbox";
@@ -196,14 +196,14 @@ impl Kind for proto::PodSandboxRow {
     }
 
     fn request(question: Question) -> Self::Request {
-        let mut filter = proto::PodSandboxFilter::default();
+        let mut filter = cri::PodSandboxFilter::default();
         match question {
-            Question::State(state) => filter.state = Some(proto::PodSandboxStateValue { state }),
+            Question::State(state) => filter.state = Some(cri::PodSandboxStateValue { state }),
             Question::Pod(uid) => filter.label_selector = of_pod(&uid),
             Question::Sandbox(id) => filter.id = id.to_string(),
         }
         let filter = Some(filter);
-        proto::ListPodSandboxRequest { filter }
+        cri::ListPodSandboxRequest { filter }
     }
 
     fn id(row: &PodSandbox) -> &str {

@@ -11,7 +11,7 @@ use tonic::Code;
 use super::*;
 use crate::cri::{LogRoots, Settings};
 use crate::model::{ContainerId, ContainerState, PodSandboxId};
-use crate::sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
+use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
 
 /// A simulated runtime and a client of it.
 struct Rig {
@@ -66,13 +66,13 @@ impl Rig {
     fn weigh(&self, states: &[ContainerState]) -> usize {
         let rows = self.sim.containers().into_iter().map(|record| record.row);
         let containers = rows.filter(|row| {
-            let state = proto::ContainerState::try_from(row.state).unwrap();
+            let state = cri::ContainerState::try_from(row.state).unwrap();
             states
                 .iter()
                 .any(|wanted| format!("{state:?}").ends_with(&format!("{wanted:?}")))
         });
         let containers = containers.collect();
-        proto::ListContainersResponse { containers }.encoded_len()
+        cri::ListContainersResponse { containers }.encoded_len()
     }
 
     fn weigh_all(&self) -> usize {
@@ -82,7 +82,7 @@ impl Rig {
     fn weigh_sandboxes(&self) -> usize {
         let items = self.sim.sandboxes().into_iter().map(|record| record.row);
         let items = items.collect();
-        proto::ListPodSandboxResponse { items }.encoded_len()
+        cri::ListPodSandboxResponse { items }.encoded_len()
     }
 
     /// Sets the limit just below what the exited containers weigh alone.
@@ -670,19 +670,19 @@ async fn a_list_of_ids_that_lacks_what_is_there_proves_nothing() {
     for row in &listed.rows {
         ids.insert(row.id.as_str().into(), None);
     }
-    let good = named::proves::<proto::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    let good = named::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
     assert!(good.await.unwrap());
     let first = listed.rows[0].id.clone();
     ids.remove(first.as_str());
-    let bad = named::proves::<proto::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    let bad = named::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
     assert!(!bad.await.unwrap());
     // Unless it is gone by now.
     rig.client.remove_container(&first).await.unwrap();
-    let good = named::proves::<proto::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    let good = named::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
     assert!(good.await.unwrap());
     assert!(!whole.contains(first.as_str()));
     let (nobody, mut nothing) = (containerd::Ids::new(), Found::default());
-    let bad = named::proves::<proto::ContainerRow>(&rig.client, &nobody, &mut nothing, clock);
+    let bad = named::proves::<cri::ContainerRow>(&rig.client, &nobody, &mut nothing, clock);
     assert!(
         !bad.await.unwrap(),
         "no id at all of what was too much to send"
@@ -738,7 +738,7 @@ fn a_row_seen_twice_is_seen_in_its_later_state() {
 async fn rows_without_ids_are_counted_on_lower_rungs_too() {
     use crate::cri::testing::{Fake, place};
     let (_dir, path, settings) = place();
-    let container = |id: &str, sandbox: &str| proto::Container {
+    let container = |id: &str, sandbox: &str| cri::Container {
         id: id.into(),
         pod_sandbox_id: sandbox.into(),
         ..Default::default()

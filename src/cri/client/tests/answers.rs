@@ -44,7 +44,7 @@ fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
 }
 
 fn version_message() -> Vec<u8> {
-    let version = proto::VersionResponse {
+    let version = cri::VersionResponse {
         runtime_name: "raw".into(),
         ..Default::default()
     };
@@ -135,7 +135,7 @@ async fn a_deadline_that_the_library_sees_pass_first_is_a_timeout() {
     let client = Client::new(settings);
     let after = Duration::from_millis(50);
     let mut rpc = client.runtime_rpc();
-    let call = rpc.version(request(proto::VersionRequest::default(), after));
+    let call = rpc.version(request(cri::VersionRequest::default(), after));
     let status = call.await.unwrap_err();
     let error = Error::from_status("Version", &path.as_path().into(), after, status);
     assert_eq!(error.to_string(), "Version: no answer within 50ms");

@@ -175,7 +175,7 @@ async fn an_answer_of_sixteen_mebibytes_arrives() {
         containers,
         ..Default::default()
     };
-    let message = proto::ListContainersResponse {
+    let message = cri::ListContainersResponse {
         containers: fake.containers.clone(),
     };
     assert!(message.encoded_len() > 16 << 20);
@@ -200,7 +200,7 @@ fn without_status(messages: &[&[u8]]) -> tonic::service::Routes {
 #[tokio::test]
 async fn a_stream_that_ends_without_a_status_is_an_error_and_not_a_list() {
     let (_dir, path, settings) = place();
-    let page = proto::ListContainersResponse {
+    let page = cri::ListContainersResponse {
         containers: vec![container("a", "s")],
     };
     for messages in [vec![], vec![page.encode_to_vec()]] {

@@ -1,5 +1,6 @@
 //! Answers about one object: any bytes that are a message convert, or are refused.
 
+use crisweep_proto::cri;
 use proptest::prelude::*;
 use prost::Message;
 
@@ -32,7 +33,7 @@ fn info() -> impl Strategy<Value = BTreeMap<String, String>> {
     prop::collection::btree_map(key, value, 0..3)
 }
 
-fn status() -> impl Strategy<Value = proto::ContainerStatus> {
+fn status() -> impl Strategy<Value = cri::ContainerStatus> {
     let fields = (
         text(),
         text(),
@@ -42,9 +43,9 @@ fn status() -> impl Strategy<Value = proto::ContainerStatus> {
         text(),
     );
     fields.prop_map(
-        |(id, name, state, times, reason, log_path)| proto::ContainerStatus {
+        |(id, name, state, times, reason, log_path)| cri::ContainerStatus {
             id,
-            metadata: Some(proto::ContainerMetadata { name, attempt: 0 }),
+            metadata: Some(cri::ContainerMetadata { name, attempt: 0 }),
             state,
             created_at: times[0],
             started_at: times[1],
@@ -61,12 +62,12 @@ proptest! {
 
     #[test]
     fn any_answer_about_a_container_is_about_that_one_or_refused(status in status(), info in info(), flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8_u8), 0..6)) {
-        let mut bytes = proto::ContainerStatusResponse { status: Some(status), info }.encode_to_vec();
+        let mut bytes = cri::ContainerStatusResponse { status: Some(status), info }.encode_to_vec();
         for (at, bit) in flips {
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
         }
-        let Ok(raw) = proto::ContainerStatusResponse::decode(bytes.as_slice()) else { return Ok(()) };
+        let Ok(raw) = cri::ContainerStatusResponse::decode(bytes.as_slice()) else { return Ok(()) };
         let id = ContainerId::new("c1").unwrap();
         if let Ok((row, _)) = container_record(&id, None, raw.clone()) {
             prop_assert_eq!(row.id.as_str(), "c1");
@@ -81,24 +82,24 @@ proptest! {
     #[test]
     fn any_bytes_about_a_sandbox_or_the_runtime_convert(bytes in prop::collection::vec(any::<u8>(), 0..200), info in info()) {
         let id = PodSandboxId::new("c1").unwrap();
-        if let Ok(raw) = proto::PodSandboxStatus::decode(bytes.as_slice()) {
+        if let Ok(raw) = cri::PodSandboxStatus::decode(bytes.as_slice()) {
             prop_assert_eq!(sandbox_status(&id, &raw).is_ok(), raw.id == "c1");
         }
-        let raw = proto::PodSandboxStatusResponse { info: info.clone(), ..Default::default() };
+        let raw = cri::PodSandboxStatusResponse { info: info.clone(), ..Default::default() };
         prop_assert!(made_from(&raw).is_none_or(|image| !image.is_empty()));
         status_of(&bytes, info);
     }
 }
 
 fn status_of(bytes: &[u8], info: BTreeMap<String, String>) {
-    super::super::status(proto::StatusResponse {
+    super::super::status(cri::StatusResponse {
         info,
         ..Default::default()
     });
-    if let Ok(raw) = proto::ImageFsInfoResponse::decode(bytes) {
+    if let Ok(raw) = cri::ImageFsInfoResponse::decode(bytes) {
         fs_info(raw);
     }
-    if let Ok(raw) = proto::VersionResponse::decode(bytes) {
+    if let Ok(raw) = cri::VersionResponse::decode(bytes) {
         version(raw);
     }
 }

@@ -1,0 +1,341 @@
+//! From specifications to a node whose rows weigh what real ones do.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::kubelet::KubeletPod;
+use super::node::{self, ContainerRecord, Node, SandboxRecord, nanoseconds};
+use super::rows;
+use super::spec::{ContainerSpec, DEFAULT_IMAGE, PodSpec, SandboxSpec};
+use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
+
+/// The sandbox image that nodes have unless told otherwise.
+pub const SANDBOX_IMAGE: &str = "registry.k8s.io/pause:3.9";
+
+const MIB: u64 = 1 << 20;
+
+/// Builds a [`Node`]. The same seed and steps give the same ids.
+#[derive(Debug)]
+pub struct NodeBuilder {
+    node: Node,
+    at: Timestamp,
+}
+
+/// What a pod became in the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodIds {
+    /// Its UID.
+    pub uid: String,
+    /// Its sandboxes' ids, in the order of the specification.
+    pub sandboxes: Vec<String>,
+    /// Its containers' ids, likewise.
+    pub containers: Vec<String>,
+}
+
+impl Default for NodeBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl NodeBuilder {
+    /// Begins with seed 1, the sandbox image (pinned) and [`DEFAULT_IMAGE`].
+    pub fn new() -> Self {
+        Self::seeded(1)
+    }
+
+    /// Begins with this seed.
+    pub fn seeded(seed: u64) -> Self {
+        let node = Node::empty(seed, SANDBOX_IMAGE, "/var/log/pods");
+        let builder = Self {
+            node,
+            at: Timestamp::now(),
+        };
+        builder
+            .image_with(SANDBOX_IMAGE, MIB / 2, true)
+            .image(DEFAULT_IMAGE, 80 * MIB)
+    }
+
+    /// Sets the moment from which all ages count back, for every pod added from here on.
+    #[must_use]
+    pub fn at(mut self, now: Timestamp) -> Self {
+        self.at = now;
+        self
+    }
+
+    /// Sets where logs are said to be; nothing is written there.
+    #[must_use]
+    pub fn log_root(mut self, root: &str) -> Self {
+        root.clone_into(&mut self.node.log_root);
+        self
+    }
+
+    /// Takes the pin off the sandbox image, as containerd 1.6 has it.
+    #[must_use]
+    pub fn sandbox_image_not_pinned(mut self) -> Self {
+        let tag = self.node.sandbox_image.clone();
+        let images = self.node.images.values_mut();
+        images
+            .filter(|image| image.repo_tags.contains(&tag))
+            .for_each(|image| image.pinned = false);
+        self
+    }
+
+    /// Adds a pod.
+    #[must_use]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "so that specifications chain without `&`"
+    )]
+    pub fn pod(mut self, spec: PodSpec) -> Self {
+        self.node.add_pod(&spec, self.at);
+        self
+    }
+
+    /// Adds so many pods, each made from its number.
+    #[must_use]
+    pub fn pods(self, count: usize, make: impl Fn(usize) -> PodSpec) -> Self {
+        (0..count).fold(self, |builder, number| builder.pod(make(number)))
+    }
+
+    /// Adds an image under one tag.
+    #[must_use]
+    pub fn image(self, tag: &str, size_bytes: u64) -> Self {
+        self.image_with(tag, size_bytes, false)
+    }
+
+    /// Adds an image that the runtime has pinned.
+    #[must_use]
+    pub fn pinned_image(self, tag: &str, size_bytes: u64) -> Self {
+        self.image_with(tag, size_bytes, true)
+    }
+
+    /// Gives an image that is there another tag.
+    #[must_use]
+    pub fn tag(mut self, image: &str, tag: &str) -> Self {
+        self.node
+            .edit_image(image, |image| image.repo_tags.push(tag.to_owned()));
+        self
+    }
+
+    /// Says that an image was unpacked for this runtime handler.
+    #[must_use]
+    pub fn handler(mut self, image: &str, handler: &str) -> Self {
+        self.node.edit_image(image, |image| {
+            image.spec = Some(cri::ImageSpec {
+                runtime_handler: handler.to_owned(),
+                ..cri::ImageSpec::default()
+            });
+        });
+        self
+    }
+
+    /// Configures another sandbox image, for sandboxes from here on; those that are there keep theirs.
+    #[must_use]
+    pub fn sandbox_image(mut self, tag: &str, size_bytes: u64) -> Self {
+        tag.clone_into(&mut self.node.sandbox_image);
+        self.image_with(tag, size_bytes, false)
+    }
+
+    /// Returns the node.
+    pub fn build(self) -> Node {
+        self.node
+    }
+
+    fn image_with(mut self, tag: &str, size: u64, pinned: bool) -> Self {
+        let id = self.node.ensure_image(tag);
+        if let Some(image) = self.node.images.get_mut(&id) {
+            image.size = size;
+            image.pinned = pinned;
+        }
+        self
+    }
+}
+
+impl Node {
+    /// Adds a pod as it looks at `at`.
+    pub(super) fn add_pod(&mut self, spec: &PodSpec, at: Timestamp) -> PodIds {
+        let made = if spec.is_static {
+            self.ids.hash()
+        } else {
+            self.ids.uuid()
+        };
+        let uid = spec.uid.clone().unwrap_or(made);
+        let oldest = spec
+            .sandboxes()
+            .map(SandboxSpec::age)
+            .max()
+            .unwrap_or_default();
+        if spec.at_kubelet {
+            let pod = KubeletPod {
+                namespace: spec.namespace.clone(),
+                name: spec.name.clone(),
+                uid: uid.clone(),
+                is_static: spec.is_static,
+                phase: spec.phase,
+                created_at: before(at, oldest),
+            };
+            self.pods.insert(uid.clone(), pod);
+        }
+        if spec.unsynced {
+            self.unsynced.insert(uid.clone());
+        }
+        let mut ids = PodIds {
+            uid: uid.clone(),
+            ..PodIds::default()
+        };
+        for sandbox in spec.sandboxes() {
+            let sandbox_id = self.add_sandbox(spec, sandbox, &uid, at);
+            for container in &sandbox.containers {
+                let pod = rows::Pod {
+                    spec,
+                    uid: &uid,
+                    sandbox_id: &sandbox_id,
+                };
+                ids.containers.push(self.add_container(&pod, container, at));
+            }
+            if let Some(cni) = spec.cni {
+                self.cni.insert(sandbox_id.clone(), cni);
+            }
+            ids.sandboxes.push(sandbox_id);
+        }
+        ids
+    }
+
+    fn add_sandbox(
+        &mut self,
+        spec: &PodSpec,
+        sandbox: &SandboxSpec,
+        uid: &str,
+        at: Timestamp,
+    ) -> String {
+        let id = self.ids.digest();
+        let created_at = before(at, sandbox.age());
+        let state = if sandbox.ready {
+            PodSandboxState::SandboxReady
+        } else {
+            PodSandboxState::SandboxNotready
+        };
+        let row = cri::PodSandbox {
+            id: id.clone(),
+            metadata: Some(cri::PodSandboxMetadata {
+                name: spec.name.clone(),
+                uid: uid.to_owned(),
+                namespace: spec.namespace.clone(),
+                attempt: sandbox.attempt,
+            }),
+            state: state.into(),
+            created_at: nanoseconds(created_at),
+            labels: rows::sandbox_labels(spec, uid),
+            annotations: rows::sandbox_annotations(spec, uid, &mut self.ids, created_at),
+            runtime_handler: String::new(),
+        };
+        let record = SandboxRecord {
+            row,
+            host_network: spec.host_network,
+            subject: format!("{}/{}#{}", spec.namespace, spec.name, sandbox.attempt),
+            log_directory: format!("{}/{}_{}_{uid}", self.log_root, spec.namespace, spec.name),
+            made_from: self.sandbox_image.clone(),
+        };
+        self.sandboxes.insert(id.clone(), record);
+        id
+    }
+
+    /// Adds a container to a sandbox that is there.
+    pub(super) fn add_container(
+        &mut self,
+        pod: &rows::Pod<'_>,
+        spec: &ContainerSpec,
+        at: Timestamp,
+    ) -> String {
+        let image_id = self.ensure_image(&spec.image);
+        let volumes = spec.image_volumes.iter();
+        let volume_images = volumes.map(|tag| self.ensure_image(tag)).collect();
+        let id = self.ids.digest();
+        let when = |ago: Option<Duration>| ago.map_or(0, |ago| nanoseconds(before(at, ago)));
+        let directory = self
+            .sandboxes
+            .get(pod.sandbox_id)
+            .map(|s| s.log_directory.clone());
+        let directory = directory.unwrap_or_default();
+        let pod_name = format!("{}/{}", pod.spec.namespace, pod.spec.name);
+        let record = ContainerRecord {
+            row: cri::Container {
+                id: id.clone(),
+                pod_sandbox_id: pod.sandbox_id.to_owned(),
+                metadata: Some(cri::ContainerMetadata {
+                    name: spec.name.clone(),
+                    attempt: spec.attempt,
+                }),
+                image: Some(rows::image_spec(&image_id, &spec.image)),
+                image_ref: image_id,
+                state: spec.state.into(),
+                created_at: when(Some(spec.created)),
+                labels: rows::container_labels(pod, &spec.name),
+                annotations: rows::container_annotations(pod, spec, &mut self.ids),
+                image_id: String::new(),
+            },
+            started_at: when(spec.started),
+            finished_at: when(spec.finished),
+            exit_code: spec.exit_code,
+            reason: spec.reason_text().to_owned(),
+            log_path: format!("{directory}/{}/{}.log", spec.name, spec.attempt),
+            subject: format!("{pod_name}/{}#{}", spec.name, spec.attempt),
+            volume_images,
+            removing: false,
+        };
+        self.insert_container(record);
+        id
+    }
+
+    /// Puts another attempt of an exited container beside it, as the kubelet does: running now.
+    pub(super) fn restart_container(&mut self, id: &str) -> Option<String> {
+        let old = self.containers.get(id)?;
+        let mut next = old.clone();
+        let now = node::now();
+        next.row.id = self.ids.digest();
+        next.row.set_state(ContainerState::ContainerRunning);
+        next.row.created_at = now;
+        let metadata = next.row.metadata.as_mut()?;
+        metadata.attempt += 1;
+        let attempt = metadata.attempt;
+        rows::set_restart_count(&mut next.row, attempt);
+        (next.started_at, next.finished_at, next.exit_code) = (now, 0, 0);
+        next.reason.clear();
+        next.removing = false;
+        let (directory, _) = next.log_path.rsplit_once('/')?;
+        next.log_path = format!("{directory}/{attempt}.log");
+        let (subject, _) = next.subject.rsplit_once('#')?;
+        next.subject = format!("{subject}#{attempt}");
+        let new_id = next.row.id.clone();
+        self.insert_container(next);
+        Some(new_id)
+    }
+
+    /// Returns the id of the image of this tag, which is pulled if it is not there.
+    pub(super) fn ensure_image(&mut self, tag: &str) -> String {
+        if let Some(image) = self.find_image(tag) {
+            return image.id.clone();
+        }
+        let id = format!("sha256:{}", self.ids.digest());
+        let repository = tag
+            .rsplit_once(':')
+            .map_or(tag, |(repository, _)| repository);
+        let digest = format!("{repository}@sha256:{}", self.ids.digest());
+        let image = cri::Image {
+            id: id.clone(),
+            repo_tags: vec![tag.to_owned()],
+            repo_digests: vec![digest],
+            size: 60 * MIB,
+            spec: None,
+            pinned: false,
+        };
+        self.images.insert(id.clone(), image);
+        id
+    }
+}
+
+fn before(at: Timestamp, ago: Duration) -> Timestamp {
+    at.checked_sub(ago).unwrap_or(Timestamp::MIN)
+}

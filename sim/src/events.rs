@@ -1,0 +1,141 @@
+//! What happens on a node without crisweep: things start, exit, finish, vanish and leak. Names are
+//! `namespace/pod`, objects go by their full id; the answer is whether there was such a thing.
+
+use super::kubelet::Phase;
+use super::node::{EXIT_KILLED, Node, now};
+use super::{kubelet, ops};
+use crisweep_proto::cri;
+use crisweep_proto::cri::{ContainerState, PodSandboxState};
+
+impl Node {
+    /// Returns what the kubelet's `/pods` would answer.
+    pub fn pods_json(&self) -> String {
+        kubelet::pods_json(&self.pods)
+    }
+
+    /// Starts a created container whose sandbox is ready.
+    pub fn start_container(&mut self, id: &str) -> bool {
+        ops::start(self, id).is_ok()
+    }
+
+    /// Ends a running container.
+    pub fn exit_container(&mut self, id: &str, exit_code: i32) -> bool {
+        let state = self.containers.get(id).map(|c| c.row.state());
+        state == Some(ContainerState::ContainerRunning) && self.end_container(id, exit_code, now())
+    }
+
+    /// Starts the next attempt of an exited container beside it; returns its id.
+    pub fn next_attempt(&mut self, id: &str) -> Option<String> {
+        let state = self.containers.get(id)?.row.state();
+        if state != ContainerState::ContainerExited {
+            return None;
+        }
+        self.restart_container(id)
+    }
+
+    /// Makes the runtime list a container without its id, as no runtime should.
+    pub fn garble_container(&mut self, id: &str) -> bool {
+        let record = self.containers.get_mut(id);
+        record.map(|c| c.row.id.clear()).is_some()
+    }
+
+    /// Makes the runtime forget when a container exited.
+    pub fn forget_exit_time(&mut self, id: &str) -> bool {
+        let record = self.containers.get_mut(id);
+        record.map(|c| c.finished_at = 0).is_some()
+    }
+
+    /// Takes the sandbox's id out of a container's record.
+    pub fn garble_sandbox_of(&mut self, id: &str) -> bool {
+        let record = self.containers.get_mut(id);
+        record.map(|c| c.row.pod_sandbox_id.clear()).is_some()
+    }
+
+    /// Removes a container as another client would: without a call, and nothing is recorded.
+    pub fn vanish_container(&mut self, id: &str) -> bool {
+        self.remove_container(id).is_some()
+    }
+
+    /// Removes a sandbox and its containers likewise.
+    pub fn vanish_sandbox(&mut self, id: &str) -> bool {
+        for container in self.containers_of(id) {
+            self.remove_container(&container);
+        }
+        self.sandboxes.remove(id).is_some()
+    }
+
+    /// Removes an image likewise, by any of its names.
+    pub fn vanish_image(&mut self, image: &str) -> bool {
+        let id = self.find_image(image).map(|image| image.id.clone());
+        id.is_some_and(|id| self.images.remove(&id).is_some())
+    }
+
+    /// Adds an image, as a pull does.
+    pub fn pull_image(&mut self, image: cri::Image) {
+        self.images.insert(image.id.clone(), image);
+    }
+
+    /// Gives an image another tag.
+    pub fn tag_image(&mut self, image: &str, tag: &str) {
+        self.edit_image(image, |image| image.repo_tags.push(tag.to_owned()));
+    }
+
+    /// Pins an image.
+    pub fn pin_image(&mut self, image: &str) {
+        self.edit_image(image, |image| image.pinned = true);
+    }
+
+    /// Ends a sandbox's pause process; what runs in it stays running.
+    pub fn end_sandbox(&mut self, id: &str) -> bool {
+        let record = self.sandboxes.get_mut(id);
+        record
+            .map(|s| s.row.set_state(PodSandboxState::SandboxNotready))
+            .is_some()
+    }
+
+    /// Finishes a pod: all that runs exits with this code, its sandboxes end, and its phase is
+    /// Succeeded or Failed accordingly. It stays known to the kubelet.
+    pub fn finish_pod(&mut self, pod: &str, exit_code: i32) -> bool {
+        let Some(uid) = self.pod_uid(pod) else {
+            return false;
+        };
+        self.end_pod(&uid, exit_code);
+        self.unsynced.insert(uid.clone());
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            pod.phase = if exit_code == 0 {
+                Phase::Succeeded
+            } else {
+                Phase::Failed
+            };
+        }
+        true
+    }
+
+    /// Deletes a pod at the kubelet: all that runs is killed, its sandboxes end, and everything
+    /// stays in the runtime as litter.
+    pub fn delete_pod(&mut self, pod: &str) -> bool {
+        let Some(uid) = self.pod_uid(pod) else {
+            return false;
+        };
+        self.end_pod(&uid, EXIT_KILLED);
+        self.unsynced.insert(uid.clone());
+        self.pods.remove(&uid).is_some()
+    }
+
+    fn end_pod(&mut self, uid: &str, exit_code: i32) {
+        let of_pod = self.sandboxes.iter().filter(|(_, sandbox)| {
+            sandbox
+                .row
+                .metadata
+                .as_ref()
+                .is_some_and(|metadata| metadata.uid == uid)
+        });
+        let sandboxes: Vec<String> = of_pod.map(|(id, _)| id.clone()).collect();
+        for id in sandboxes {
+            for container in self.containers_of(&id) {
+                self.exit_container(&container, exit_code);
+            }
+            self.end_sandbox(&id);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What a test or the demo sees of a simulated node, and does to it, past the socket.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::sleep;
+
+use super::builder::PodIds;
+use super::conduct::{Cni, Conduct, Disk, Fault, FaultKey};
+use super::kubelet::{self, KubeletPod};
+use super::lifecycle::finished;
+use super::node::{ContainerRecord, Node, SandboxRecord};
+use super::record::{Call, Harm, Rpc};
+use super::server;
+use super::shared::Shared;
+use super::spec::PodSpec;
+use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
+
+/// A handle on a simulated runtime. Clones are the same runtime; dropping one does nothing.
+#[derive(Clone, Debug)]
+pub struct Handle(pub(super) Arc<Shared>);
+
+/// Lifecycle.
+impl Handle {
+    /// Returns where the socket is.
+    pub fn socket(&self) -> &Path {
+        &self.0.socket
+    }
+
+    /// Returns the socket as an endpoint: `unix://...`.
+    pub fn endpoint(&self) -> String {
+        format!("unix://{}", self.0.socket.display())
+    }
+
+    /// Stops the runtime: the socket goes, each connection breaks. What it holds stays.
+    pub async fn stop(&self) {
+        let task = self.0.lifecycle().stop(&self.0.socket);
+        finished(task).await;
+    }
+
+    /// Starts the runtime after [`stop`](Self::stop), on a new socket. It first fails all calls
+    /// for as long as `Options::initialization` says.
+    pub fn start(&self) -> io::Result<()> {
+        self.0.initialize_for(self.0.options.initialization);
+        server::start(&self.0)
+    }
+
+    /// Stops the runtime and starts it again at once.
+    pub async fn restart(&self) -> io::Result<()> {
+        self.restart_after(Duration::ZERO).await
+    }
+
+    /// Stops the runtime and starts it again after this long.
+    pub async fn restart_after(&self, down: Duration) -> io::Result<()> {
+        self.stop().await;
+        sleep(down).await;
+        self.start()
+    }
+}
+
+/// Behaviour. Each change holds from the next call on; calls that hang go on when the reason for it
+/// is cleared.
+impl Handle {
+    /// Makes an RPC misbehave.
+    pub fn set_fault(&self, rpc: Rpc, fault: Fault) {
+        self.conduct(|conduct| conduct.faults.insert(FaultKey::Rpc(rpc), fault));
+    }
+
+    /// Makes an RPC behave again.
+    pub fn clear_fault(&self, rpc: Rpc) {
+        self.conduct(|conduct| conduct.faults.remove(&FaultKey::Rpc(rpc)));
+    }
+
+    /// Makes the removal of one container, sandbox or image misbehave, by its full id: after what
+    /// runs was killed, before the record goes.
+    pub fn set_removal_fault(&self, id: &str, fault: Fault) {
+        self.conduct(|conduct| {
+            conduct
+                .faults
+                .insert(FaultKey::Removal(id.to_owned()), fault)
+        });
+    }
+
+    /// Makes the status of one container misbehave, by its full id.
+    pub fn set_status_fault(&self, id: &str, fault: Fault) {
+        self.conduct(|conduct| {
+            conduct
+                .faults
+                .insert(FaultKey::Status(id.to_owned()), fault)
+        });
+    }
+
+    /// Makes that removal behave again.
+    pub fn clear_removal_fault(&self, id: &str) {
+        self.conduct(|conduct| conduct.faults.remove(&FaultKey::Removal(id.to_owned())));
+    }
+
+    /// Sets what the network plugin does for one sandbox, by its full id.
+    pub fn set_cni(&self, sandbox_id: &str, cni: Cni) {
+        self.conduct(|conduct| conduct.cni.insert(sandbox_id.to_owned(), cni));
+    }
+
+    /// Sets what the network plugin does for all sandboxes that were not set by themselves.
+    pub fn set_cni_default(&self, cni: Cni) {
+        self.conduct(|conduct| conduct.cni_default = cni);
+    }
+
+    /// Makes the network plugin healthy for all.
+    pub fn heal_cni(&self) {
+        self.conduct(|conduct| {
+            conduct.cni.clear();
+            conduct.cni_default = Cni::healthy();
+        });
+    }
+
+    /// Clears every fault of RPCs and removals.
+    pub fn clear_faults(&self) {
+        self.conduct(|conduct| conduct.faults.clear());
+    }
+
+    /// Sets what removals cost.
+    pub fn set_disk(&self, disk: Disk) {
+        self.conduct(|conduct| conduct.disk = disk);
+    }
+
+    /// Sets the largest message that the runtime sends.
+    pub fn set_send_limit(&self, bytes: usize) {
+        self.conduct(|conduct| conduct.send_limit_bytes = bytes);
+    }
+
+    /// Gives or takes the streaming lists.
+    pub fn set_streaming(&self, streaming: bool) {
+        self.conduct(|conduct| conduct.streaming = streaming);
+    }
+
+    /// Gives or takes containerd's own container service.
+    pub fn set_containers_service(&self, there: bool) {
+        self.conduct(|conduct| conduct.containers_service = there);
+    }
+
+    /// Makes the runtime apply no filter to its lists, or apply them again.
+    pub fn ignore_filters(&self, ignores: bool) {
+        self.conduct(|conduct| conduct.ignores_filters = ignores);
+    }
+
+    /// Breaks each stream after this many messages; `None`: never.
+    pub fn break_streams_after(&self, messages: Option<usize>) {
+        self.conduct(|conduct| conduct.stream_breaks_after = messages);
+    }
+
+    fn conduct<T>(&self, change: impl FnOnce(&mut Conduct) -> T) {
+        self.0.conduct.send_modify(|conduct| {
+            change(conduct);
+        });
+    }
+}
+
+/// What is there.
+impl Handle {
+    /// Looks at the node; nothing changes meanwhile, so be quick.
+    pub fn look<T>(&self, look: impl FnOnce(&Node) -> T) -> T {
+        look(&self.0.node())
+    }
+
+    /// Returns the id of the container called `namespace/pod/container#attempt`.
+    pub fn container_id(&self, subject: &str) -> Option<String> {
+        self.look(|node| node.container_id(subject))
+    }
+
+    /// Returns the id of the sandbox called `namespace/pod#attempt`.
+    pub fn sandbox_id(&self, subject: &str) -> Option<String> {
+        self.look(|node| node.sandbox_id(subject))
+    }
+
+    /// Returns the UID of the pod that the kubelet knows as `namespace/name`.
+    pub fn pod_uid(&self, subject: &str) -> Option<String> {
+        self.look(|node| node.pod_uid(subject))
+    }
+
+    /// Returns every container, by id.
+    pub fn containers(&self) -> Vec<ContainerRecord> {
+        self.look(|node| node.containers.values().cloned().collect())
+    }
+
+    /// Returns a container by its full id.
+    pub fn container(&self, id: &str) -> Option<ContainerRecord> {
+        self.look(|node| node.containers.get(id).cloned())
+    }
+
+    /// Returns every sandbox, by id.
+    pub fn sandboxes(&self) -> Vec<SandboxRecord> {
+        self.look(|node| node.sandboxes.values().cloned().collect())
+    }
+
+    /// Returns a sandbox by its full id.
+    pub fn sandbox(&self, id: &str) -> Option<SandboxRecord> {
+        self.look(|node| node.sandboxes.get(id).cloned())
+    }
+
+    /// Returns every image, by id.
+    pub fn images(&self) -> Vec<cri::Image> {
+        self.look(|node| node.images.values().cloned().collect())
+    }
+
+    /// Returns the id of the image of this tag.
+    pub fn image_id(&self, tag: &str) -> Option<String> {
+        self.look(|node| node.find_image(tag).map(|image| image.id.clone()))
+    }
+
+    /// Returns how many containers are in this state.
+    pub fn count_containers(&self, state: ContainerState) -> usize {
+        self.look(|node| node.count_containers(state))
+    }
+
+    /// Returns how many sandboxes are in this state.
+    pub fn count_sandboxes(&self, state: PodSandboxState) -> usize {
+        self.look(|node| node.count_sandboxes(state))
+    }
+
+    /// Returns the pods that the kubelet knows.
+    pub fn pods(&self) -> Vec<KubeletPod> {
+        self.look(|node| node.pods.values().cloned().collect())
+    }
+
+    /// Returns what the kubelet's `/pods` would answer now.
+    pub fn pods_json(&self) -> String {
+        self.look(|node| kubelet::pods_json(&node.pods))
+    }
+}
+
+/// What was done.
+impl Handle {
+    /// Returns the calls that were to change the node, in the order of their arrival.
+    pub fn calls(&self) -> Vec<Call> {
+        self.0.record().calls()
+    }
+
+    /// Returns those of one RPC.
+    pub fn calls_of(&self, rpc: Rpc) -> Vec<Call> {
+        self.calls()
+            .into_iter()
+            .filter(|call| call.rpc == rpc)
+            .collect()
+    }
+
+    /// Returns the calls that did harm.
+    pub fn harmful_calls(&self) -> Vec<Call> {
+        self.calls()
+            .into_iter()
+            .filter(|call| !call.harms.is_empty())
+            .collect()
+    }
+
+    /// Returns the calls that did this harm.
+    pub fn calls_that(&self, harm: Harm) -> Vec<Call> {
+        self.calls()
+            .into_iter()
+            .filter(|call| call.harms.contains(&harm))
+            .collect()
+    }
+
+    /// Returns how much harm was done in all, forgotten calls included.
+    pub fn harm_count(&self) -> u64 {
+        self.0.record().harmful()
+    }
+
+    /// Returns how often an RPC was called, whatever came of it.
+    pub fn call_count(&self, rpc: Rpc) -> u64 {
+        self.0.record().counted(rpc)
+    }
+
+    /// Returns how many removals are in flight.
+    pub fn removals_in_flight(&self) -> usize {
+        self.0.record().in_flight()
+    }
+
+    /// Returns how many removals were in flight at once at most.
+    pub fn peak_removals_in_flight(&self) -> usize {
+        self.0.record().peak_in_flight()
+    }
+
+    /// Forgets calls, counts and harm so far.
+    pub fn clear_record(&self) {
+        self.0.record().clear();
+    }
+}
+
+/// What happens on the node by itself.
+impl Handle {
+    /// Adds a pod as it looks now, at the kubelet and in the runtime.
+    pub fn add_pod(&self, spec: &PodSpec) -> PodIds {
+        self.0.change(|node| node.add_pod(spec, Timestamp::now()))
+    }
+
+    /// Changes the node in one step, so that no call sees half of it.
+    pub fn change<T>(&self, change: impl FnOnce(&mut Node) -> T) -> T {
+        self.0.change(change)
+    }
+}

@@ -1,0 +1,149 @@
+//! List answers: filters first, then the send limit, as containerd does it.
+
+use prost::Message;
+use tonic::Status;
+use tonic::codegen::BoxStream;
+
+use super::conduct::Conduct;
+use super::node::Node;
+use crisweep_proto::cri;
+
+/// How many rows containerd puts into one message of a stream.
+pub const STREAM_ROWS: usize = 5_000;
+
+/// What the rows' number takes in front of each, in every list answer.
+const KEY_BYTES: usize = 1;
+
+/// Returns the containers that match all that the filter sets.
+pub(super) fn containers<'a>(
+    node: &'a Node,
+    filter: Option<&cri::ContainerFilter>,
+) -> Vec<&'a cri::Container> {
+    let Some(filter) = filter else {
+        return node.containers.values().map(|c| &c.row).collect();
+    };
+    let state = filter.state.map(|value| value.state());
+    let sandbox = filter.pod_sandbox_id.as_str();
+    let matches = |row: &&cri::Container| {
+        state.is_none_or(|state| row.state() == state)
+            && has_labels(&row.labels, &filter.label_selector)
+    };
+    let rows = |ids: Vec<String>| ids.into_iter().filter_map(|id| node.containers.get(&id));
+    if !filter.id.is_empty() {
+        let full_sandbox = full_id(node.find_sandbox(sandbox).ok().flatten(), sandbox);
+        let id = node.find_container(&filter.id).ok().flatten();
+        let found = rows(id.into_iter().collect()).map(|c| &c.row);
+        return found
+            .filter(|row| sandbox.is_empty() || row.pod_sandbox_id == full_sandbox)
+            .filter(matches)
+            .collect();
+    }
+    if !sandbox.is_empty() {
+        let full_sandbox = full_id(node.find_sandbox(sandbox).ok().flatten(), sandbox);
+        return rows(node.containers_of(&full_sandbox))
+            .map(|c| &c.row)
+            .filter(matches)
+            .collect();
+    }
+    node.containers
+        .values()
+        .map(|c| &c.row)
+        .filter(matches)
+        .collect()
+}
+
+/// Returns the sandboxes that match all that the filter sets.
+pub(super) fn sandboxes<'a>(
+    node: &'a Node,
+    filter: Option<&cri::PodSandboxFilter>,
+) -> Vec<&'a cri::PodSandbox> {
+    let Some(filter) = filter else {
+        return node.sandboxes.values().map(|s| &s.row).collect();
+    };
+    let state = filter.state.map(|value| value.state());
+    let matches = |row: &&cri::PodSandbox| {
+        state.is_none_or(|state| row.state() == state)
+            && has_labels(&row.labels, &filter.label_selector)
+    };
+    if !filter.id.is_empty() {
+        let id = node.find_sandbox(&filter.id).ok().flatten();
+        let found = id.and_then(|id| node.sandboxes.get(&id));
+        return found.map(|s| &s.row).into_iter().filter(matches).collect();
+    }
+    node.sandboxes
+        .values()
+        .map(|s| &s.row)
+        .filter(matches)
+        .collect()
+}
+
+/// Returns the images that the filter names.
+pub(super) fn images<'a>(node: &'a Node, filter: Option<&cri::ImageFilter>) -> Vec<&'a cri::Image> {
+    let asked = filter
+        .and_then(|filter| filter.image.as_ref())
+        .map(|spec| spec.image.as_str());
+    match asked.filter(|reference| !reference.is_empty()) {
+        Some(reference) => node.find_image(reference).into_iter().collect(),
+        None => node.images.values().collect(),
+    }
+}
+
+/// Returns what an answer with these rows weighs.
+pub(super) fn weight<T: Message>(rows: &[&T]) -> usize {
+    let weigh = |row: &&T| {
+        let length = row.encoded_len();
+        KEY_BYTES + prost::length_delimiter_len(length) + length
+    };
+    rows.iter().map(weigh).sum()
+}
+
+/// Copies rows into one answer, unless it would weigh more than the server sends.
+pub(super) fn answer<T: Message + Clone>(rows: &[&T], limit: usize) -> Result<Vec<T>, Status> {
+    let size = weight(rows);
+    if size > limit {
+        return Err(Status::resource_exhausted(format!(
+            "grpc: trying to send message larger than max ({size} vs. {limit})"
+        )));
+    }
+    Ok(rows.iter().map(|row| (*row).clone()).collect())
+}
+
+/// Cuts rows into the messages of a stream. It breaks where a message is over the limit, and where
+/// it was told to.
+pub(super) fn stream<T, M>(
+    rows: &[&T],
+    conduct: &Conduct,
+    message: impl Fn(Vec<T>) -> M,
+) -> BoxStream<M>
+where
+    T: Message + Clone,
+    M: Send + 'static,
+{
+    let whole = conduct.stream_breaks_after.unwrap_or(usize::MAX);
+    let mut items = Vec::new();
+    for (number, chunk) in rows.chunks(STREAM_ROWS).enumerate() {
+        let item = if number < whole {
+            answer(chunk, conduct.send_limit_bytes).map(&message)
+        } else {
+            Err(Status::unavailable("error reading from server: EOF"))
+        };
+        let broken = item.is_err();
+        items.push(item);
+        if broken {
+            break;
+        }
+    }
+    Box::pin(futures_util::stream::iter(items))
+}
+
+fn full_id(found: Option<String>, asked: &str) -> String {
+    found.unwrap_or_else(|| asked.to_owned())
+}
+
+type Pairs = std::collections::BTreeMap<String, String>;
+
+fn has_labels(labels: &Pairs, wanted: &Pairs) -> bool {
+    wanted
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
+}

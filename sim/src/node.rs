@@ -1,0 +1,332 @@
+//! What the simulated node holds, as plain data with indexes. Never sleeps, never talks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use jiff::Timestamp;
+
+use super::conduct::Cni;
+use super::ids::Ids;
+use super::kubelet::KubeletPod;
+use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
+
+pub(super) const LABEL_POD_NAME: &str = "io.kubernetes.pod.name";
+pub(super) const LABEL_POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+pub(super) const LABEL_POD_UID: &str = "io.kubernetes.pod.uid";
+pub(super) const LABEL_CONTAINER_NAME: &str = "io.kubernetes.container.name";
+
+/// What killed processes leave behind.
+pub(super) const EXIT_KILLED: i32 = 137;
+
+/// A container as the runtime keeps it.
+#[derive(Clone, Debug)]
+pub struct ContainerRecord {
+    /// Its row in lists.
+    pub row: cri::Container,
+    /// Nanoseconds since the epoch; 0 if it never started.
+    pub started_at: i64,
+    /// Nanoseconds since the epoch; 0 if it has not exited.
+    pub finished_at: i64,
+    /// Its exit code.
+    pub exit_code: i32,
+    /// `Completed`, `Error`, `OOMKilled`, ...
+    pub reason: String,
+    /// Where its log is.
+    pub log_path: String,
+    /// The images that it has mounted as volumes, by id.
+    pub volume_images: Vec<String>,
+    /// `namespace/pod/container#attempt`.
+    pub subject: String,
+    /// A removal has begun.
+    pub(super) removing: bool,
+}
+
+/// A pod sandbox as the runtime keeps it.
+#[derive(Clone, Debug)]
+pub struct SandboxRecord {
+    /// Its row in lists.
+    pub row: cri::PodSandbox,
+    /// It uses the host's network, so that no CNI call is ever made for it.
+    pub host_network: bool,
+    /// `namespace/pod#attempt`.
+    pub subject: String,
+    pub(super) log_directory: String,
+    /// The image that it was made from, by its tag.
+    pub made_from: String,
+}
+
+/// Why an id names nothing, other than by being unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadId {
+    Empty,
+    Ambiguous,
+}
+
+/// A simulated node: what its runtime holds, and what its kubelet knows.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub(super) ids: Ids,
+    pub(super) log_root: String,
+    pub(super) sandbox_image: String,
+    pub(super) containers: BTreeMap<String, ContainerRecord>,
+    pub(super) sandboxes: BTreeMap<String, SandboxRecord>,
+    pub(super) images: BTreeMap<String, cri::Image>,
+    pub(super) pods: BTreeMap<String, KubeletPod>,
+    /// The pods, by UID, whose end the kubelet has not synced a second time.
+    pub(super) unsynced: BTreeSet<String>,
+    /// What the network plugin is to do for sandboxes that were just added.
+    pub(super) cni: BTreeMap<String, Cni>,
+    by_sandbox: BTreeMap<String, BTreeSet<String>>,
+    by_pod: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Node {
+    pub(super) fn empty(seed: u64, sandbox_image: &str, log_root: &str) -> Self {
+        Self {
+            ids: Ids::new(seed),
+            log_root: log_root.to_owned(),
+            sandbox_image: sandbox_image.to_owned(),
+            containers: BTreeMap::new(),
+            sandboxes: BTreeMap::new(),
+            images: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            unsynced: BTreeSet::new(),
+            cni: BTreeMap::new(),
+            by_sandbox: BTreeMap::new(),
+            by_pod: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the id of the container called `namespace/pod/container#attempt`.
+    pub fn container_id(&self, subject: &str) -> Option<String> {
+        let mut found = self.containers.iter().filter(|(_, c)| c.subject == subject);
+        found.next().map(|(id, _)| id.clone())
+    }
+
+    /// Returns the id of the sandbox called `namespace/pod#attempt`.
+    pub fn sandbox_id(&self, subject: &str) -> Option<String> {
+        let mut found = self.sandboxes.iter().filter(|(_, s)| s.subject == subject);
+        found.next().map(|(id, _)| id.clone())
+    }
+
+    /// Returns the UID of the pod that the kubelet knows as `namespace/name`.
+    pub fn pod_uid(&self, subject: &str) -> Option<String> {
+        let mut found = self.pods.iter().filter(|(_, p)| p.subject() == subject);
+        found.next().map(|(uid, _)| uid.clone())
+    }
+
+    /// Returns how many containers are in this state.
+    pub fn count_containers(&self, state: ContainerState) -> usize {
+        self.containers
+            .values()
+            .filter(|c| c.row.state() == state)
+            .count()
+    }
+
+    /// Returns how many sandboxes are in this state.
+    pub fn count_sandboxes(&self, state: PodSandboxState) -> usize {
+        self.sandboxes
+            .values()
+            .filter(|s| s.row.state() == state)
+            .count()
+    }
+
+    /// Returns how many images there are.
+    pub fn count_images(&self) -> usize {
+        self.images.len()
+    }
+
+    pub(super) fn insert_container(&mut self, record: ContainerRecord) {
+        let id = record.row.id.clone();
+        let sandbox = record.row.pod_sandbox_id.clone();
+        self.by_sandbox
+            .entry(sandbox)
+            .or_default()
+            .insert(id.clone());
+        if let Some(uid) = record.row.labels.get(LABEL_POD_UID) {
+            self.by_pod
+                .entry(uid.clone())
+                .or_default()
+                .insert(id.clone());
+        }
+        self.containers.insert(id, record);
+    }
+
+    pub(super) fn remove_container(&mut self, id: &str) -> Option<ContainerRecord> {
+        let record = self.containers.remove(id)?;
+        unlink(&mut self.by_sandbox, &record.row.pod_sandbox_id, id);
+        if let Some(uid) = record.row.labels.get(LABEL_POD_UID) {
+            unlink(&mut self.by_pod, uid, id);
+        }
+        Some(record)
+    }
+
+    pub(super) fn containers_of(&self, sandbox_id: &str) -> Vec<String> {
+        let ids = self.by_sandbox.get(sandbox_id);
+        ids.map(|ids| ids.iter().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn find_container(&self, id: &str) -> Result<Option<String>, BadId> {
+        find(&self.containers, id)
+    }
+
+    pub(super) fn find_sandbox(&self, id: &str) -> Result<Option<String>, BadId> {
+        find(&self.sandboxes, id)
+    }
+
+    /// Finds an image by id, with or without its algorithm, by tag or by digest.
+    pub(super) fn find_image(&self, reference: &str) -> Option<&cri::Image> {
+        let by_id = self.images.get(reference);
+        by_id
+            .or_else(|| self.images.get(&format!("sha256:{reference}")))
+            .or_else(|| {
+                self.images.values().find(|image| {
+                    let mut names = image.repo_tags.iter().chain(&image.repo_digests);
+                    names.any(|name| name == reference)
+                })
+            })
+    }
+
+    /// Says whether any container, in any state, needs this image, has it mounted, or whether
+    /// sandboxes are made from it.
+    pub(super) fn image_in_use(&self, image: &cri::Image) -> bool {
+        let mut containers = self.containers.values();
+        image.repo_tags.contains(&self.sandbox_image)
+            || self
+                .sandboxes
+                .values()
+                .any(|s| image.repo_tags.contains(&s.made_from))
+            || containers
+                .any(|c| c.row.image_ref == image.id || c.volume_images.contains(&image.id))
+    }
+
+    /// Changes an image that is there, by any of its names.
+    pub(super) fn edit_image(&mut self, image: &str, edit: impl FnOnce(&mut cri::Image)) {
+        let id = self.find_image(image).map(|image| image.id.clone());
+        if let Some(image) = id.and_then(|id| self.images.get_mut(&id)) {
+            edit(image);
+        }
+    }
+
+    /// Says whether the kubelet would run this container again if its record went: its pod exists
+    /// and has not finished (or is static), and it is the newest of its name.
+    pub(super) fn is_newest_of_living_pod(&self, id: &str) -> bool {
+        let Some(row) = self.containers.get(id).map(|c| &c.row) else {
+            return false;
+        };
+        let Some(uid) = row.labels.get(LABEL_POD_UID) else {
+            return false;
+        };
+        if self.pods.get(uid).is_none_or(KubeletPod::is_over) {
+            return false;
+        }
+        let (name, attempt) = name_and_attempt(row);
+        let siblings = self.by_pod.get(uid).into_iter().flatten();
+        let mut newer = (false, false);
+        for sibling in siblings
+            .filter_map(|id| self.containers.get(id))
+            .map(|c| &c.row)
+        {
+            let (other, other_attempt) = name_and_attempt(sibling);
+            if other == name {
+                newer.0 |= other_attempt > attempt;
+                newer.1 |= sibling.created_at > row.created_at;
+            }
+        }
+        newer != (true, true)
+    }
+
+    /// Says whether a kubelet that has yet to sync this container's end would find no record of its name
+    /// if this one went, and so would run it again.
+    pub(super) fn is_last_before_sync(&self, id: &str) -> bool {
+        let Some(row) = self.containers.get(id).map(|c| &c.row) else {
+            return false;
+        };
+        let Some(uid) = row.labels.get(LABEL_POD_UID) else {
+            return false;
+        };
+        let siblings = self.by_pod.get(uid).into_iter().flatten();
+        let mut others = siblings
+            .filter(|other| *other != id)
+            .filter_map(|other| self.containers.get(other));
+        let stays = |other: &ContainerRecord| {
+            !other.removing && name_and_attempt(&other.row).0 == name_and_attempt(row).0
+        };
+        self.unsynced.contains(uid) && !others.any(stays)
+    }
+
+    /// Ends a running container; a created one is ended too, as a kill does.
+    pub(super) fn end_container(&mut self, id: &str, exit_code: i32, now: i64) -> bool {
+        let Some(record) = self.containers.get_mut(id) else {
+            return false;
+        };
+        match record.row.state() {
+            ContainerState::ContainerExited => return false,
+            ContainerState::ContainerCreated
+            | ContainerState::ContainerRunning
+            | ContainerState::ContainerUnknown => {}
+        }
+        record.row.set_state(ContainerState::ContainerExited);
+        record.finished_at = now;
+        record.exit_code = exit_code;
+        reason_of(exit_code).clone_into(&mut record.reason);
+        true
+    }
+
+    pub(super) fn used_image_bytes(&self) -> u64 {
+        self.images.values().map(|image| image.size).sum()
+    }
+
+    /// Returns how many files the images have, at a usual 20 kB each.
+    pub(super) fn used_inodes(&self) -> u64 {
+        self.used_image_bytes() / 20_000
+    }
+}
+
+pub(super) fn reason_of(exit_code: i32) -> &'static str {
+    if exit_code == 0 { "Completed" } else { "Error" }
+}
+
+fn name_and_attempt(row: &cri::Container) -> (&str, u32) {
+    let metadata = row.metadata.as_ref();
+    metadata
+        .map(|m| (m.name.as_str(), m.attempt))
+        .unwrap_or_default()
+}
+
+fn unlink(index: &mut BTreeMap<String, BTreeSet<String>>, key: &str, id: &str) {
+    if let Some(ids) = index.get_mut(key) {
+        ids.remove(id);
+        if ids.is_empty() {
+            index.remove(key);
+        }
+    }
+}
+
+/// Finds a full id by any unambiguous prefix of it, as containerd does.
+fn find<T>(records: &BTreeMap<String, T>, id: &str) -> Result<Option<String>, BadId> {
+    if id.is_empty() {
+        return Err(BadId::Empty);
+    }
+    if records.contains_key(id) {
+        return Ok(Some(id.to_owned()));
+    }
+    let from = (Bound::Included(id), Bound::Unbounded);
+    let mut matching = records
+        .range::<str, _>(from)
+        .map_while(|(full, _)| full.starts_with(id).then_some(full));
+    match (matching.next(), matching.next()) {
+        (Some(_), Some(_)) => Err(BadId::Ambiguous),
+        (first, _) => Ok(first.cloned()),
+    }
+}
+
+/// Returns the time as CRI writes it.
+pub(super) fn nanoseconds(at: Timestamp) -> i64 {
+    i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn now() -> i64 {
+    nanoseconds(Timestamp::now())
+}

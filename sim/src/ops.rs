@@ -1,0 +1,261 @@
+//! What changes the node, with the dangers of the real thing: removing kills.
+
+use std::sync::Arc;
+
+use tonic::Status;
+
+use super::node::{ContainerRecord, EXIT_KILLED, Node, now};
+use super::record::{Harm, Rpc};
+use super::refusals::{bad_id, not_found};
+use super::shared::{InFlight, Shared};
+use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
+
+pub(super) async fn stop_container(
+    shared: &Shared,
+    call: &InFlight,
+    asked: &str,
+) -> Result<cri::StopContainerResponse, Status> {
+    shared.admit(Rpc::StopContainer).await?;
+    let mut node = shared.node();
+    let found = node
+        .find_container(asked)
+        .map_err(|bad| bad_id("container", asked, bad))?;
+    let Some(id) = found else {
+        shared.stop_of_missing("container", asked)?;
+        return Ok(cri::StopContainerResponse {});
+    };
+    kill(&mut node, call, &id);
+    Ok(cri::StopContainerResponse {})
+}
+
+pub(super) async fn remove_container(
+    shared: &Arc<Shared>,
+    call: &InFlight,
+    asked: &str,
+) -> Result<cri::RemoveContainerResponse, Status> {
+    shared.admit(Rpc::RemoveContainer).await?;
+    let found = shared.node().find_container(asked);
+    if let Some(id) = found.map_err(|bad| bad_id("container", asked, bad))? {
+        remove_one(shared, call, &id).await?;
+    }
+    Ok(cri::RemoveContainerResponse {})
+}
+
+/// Kills and removes one container, alone or with its sandbox.
+async fn remove_one(shared: &Arc<Shared>, call: &InFlight, id: &str) -> Result<(), Status> {
+    let Some(_removing) = Removing::begin(shared, call, id)? else {
+        return Ok(());
+    };
+    shared.suffer_removal(id).await?;
+    let mut node = shared.node();
+    node.remove_container(id);
+    shared.note_weight(&mut node);
+    Ok(())
+}
+
+/// Keeps others from removing a container while we do.
+struct Removing {
+    shared: Arc<Shared>,
+    id: String,
+}
+
+impl Removing {
+    fn begin(shared: &Arc<Shared>, call: &InFlight, id: &str) -> Result<Option<Self>, Status> {
+        let mut node = shared.node();
+        shared.note_weight(&mut node);
+        kill(&mut node, call, id);
+        let newest = node.is_newest_of_living_pod(id);
+        let early = shared.options.late_kubelet.is_some() && node.is_last_before_sync(id);
+        let Some(record) = node.containers.get_mut(id) else {
+            return Ok(None);
+        };
+        if record.removing {
+            return Err(Status::unknown(format!(
+                "failed to set removing state for container \"{id}\": \
+                 container is already in removing state"
+            )));
+        }
+        record.removing = true;
+        if newest {
+            call.harm(Harm::RemovedNewestOfLivingPod);
+        }
+        if early {
+            call.harm(Harm::RemovedBeforeSync);
+        }
+        Ok(Some(Self {
+            shared: Arc::clone(shared),
+            id: id.to_owned(),
+        }))
+    }
+}
+
+impl Drop for Removing {
+    fn drop(&mut self) {
+        if let Some(record) = self.shared.node().containers.get_mut(&self.id) {
+            record.removing = false;
+        }
+    }
+}
+
+/// Kills what runs, which is harm, or might run. What never started has nothing to kill.
+fn kill(node: &mut Node, call: &InFlight, id: &str) {
+    match node.containers.get(id).map(|c| c.row.state()) {
+        None | Some(ContainerState::ContainerCreated | ContainerState::ContainerExited) => return,
+        Some(ContainerState::ContainerUnknown) => {}
+        Some(ContainerState::ContainerRunning) => call.harm(Harm::KilledRunningContainer),
+    }
+    node.end_container(id, EXIT_KILLED, now());
+}
+
+pub(super) async fn stop_pod_sandbox(
+    shared: &Arc<Shared>,
+    call: &InFlight,
+    asked: &str,
+) -> Result<cri::StopPodSandboxResponse, Status> {
+    shared.admit(Rpc::StopPodSandbox).await?;
+    let found = shared.node().find_sandbox(asked);
+    let Some(id) = found.map_err(|bad| bad_id("sandbox", asked, bad))? else {
+        shared.stop_of_missing("sandbox", asked)?;
+        return Ok(cri::StopPodSandboxResponse {});
+    };
+    stop_sandbox(shared, call, &id, false)
+        .await
+        .map_err(Status::unknown)?;
+    Ok(cri::StopPodSandboxResponse {})
+}
+
+pub(super) async fn remove_pod_sandbox(
+    shared: &Arc<Shared>,
+    call: &InFlight,
+    asked: &str,
+) -> Result<cri::RemovePodSandboxResponse, Status> {
+    shared.admit(Rpc::RemovePodSandbox).await?;
+    let found = shared.node().find_sandbox(asked);
+    let Some(id) = found.map_err(|bad| bad_id("sandbox", asked, bad))? else {
+        return Ok(cri::RemovePodSandboxResponse {});
+    };
+    stop_sandbox(shared, call, &id, true).await.map_err(|why| {
+        Status::unknown(format!("failed to forcibly stop sandbox \"{id}\": {why}"))
+    })?;
+    let containers = shared.node().containers_of(&id);
+    for container in containers {
+        remove_one(shared, call, &container).await?;
+    }
+    shared.suffer_removal(&id).await?;
+    let mut node = shared.node();
+    node.sandboxes.remove(&id);
+    shared.note_weight(&mut node);
+    Ok(cri::RemovePodSandboxResponse {})
+}
+
+/// Kills a sandbox's containers, then its pause process, then tears its network down, whether or
+/// not that was done before.
+async fn stop_sandbox(
+    shared: &Arc<Shared>,
+    call: &InFlight,
+    id: &str,
+    removing: bool,
+) -> Result<(), String> {
+    let network = {
+        let mut node = shared.node();
+        for container in node.containers_of(id) {
+            let state = node.containers.get(&container).map(|c| c.row.state());
+            if removing && state == Some(ContainerState::ContainerCreated) {
+                call.harm(Harm::RemovedCreatedWithSandbox);
+            }
+            kill(&mut node, call, &container);
+        }
+        let Some(sandbox) = node.sandboxes.get_mut(id) else {
+            return Ok(());
+        };
+        if sandbox.row.state() == PodSandboxState::SandboxReady {
+            call.harm(Harm::StoppedReadySandbox);
+            sandbox.row.set_state(PodSandboxState::SandboxNotready);
+        }
+        !sandbox.host_network
+    };
+    if network {
+        shared.cni_del(id).await
+    } else {
+        Ok(())
+    }
+}
+
+pub(super) async fn remove_image(
+    shared: &Shared,
+    call: &InFlight,
+    asked: &str,
+) -> Result<cri::RemoveImageResponse, Status> {
+    shared.admit(Rpc::RemoveImage).await?;
+    if asked.is_empty() {
+        return Err(Status::unknown("image reference can't be empty"));
+    }
+    let found = {
+        let node = shared.node();
+        let image = node.find_image(asked);
+        image.map(|image| (image.id.clone(), image.pinned, node.image_in_use(image)))
+    };
+    let Some((id, pinned, in_use)) = found else {
+        return Ok(cri::RemoveImageResponse {});
+    };
+    shared.suffer_removal(&id).await?;
+    let removed = {
+        let mut node = shared.node();
+        let removed = node.images.remove(&id).is_some();
+        shared.write_images(&node);
+        removed
+    };
+    if removed {
+        let harms = [
+            (pinned, Harm::RemovedPinnedImage),
+            (in_use, Harm::RemovedImageInUse),
+        ];
+        harms
+            .into_iter()
+            .filter(|(done, _)| *done)
+            .for_each(|(_, harm)| call.harm(harm));
+    }
+    Ok(cri::RemoveImageResponse {})
+}
+
+pub(super) async fn start_container(
+    shared: &Shared,
+    asked: &str,
+) -> Result<cri::StartContainerResponse, Status> {
+    shared.admit(Rpc::StartContainer).await?;
+    let mut node = shared.node();
+    let found = node
+        .find_container(asked)
+        .map_err(|bad| bad_id("container", asked, bad))?;
+    let id = found.ok_or_else(|| not_found("container", asked))?;
+    start(&mut node, &id).map_err(Status::unknown)?;
+    Ok(cri::StartContainerResponse {})
+}
+
+/// Starts a created container of a ready sandbox.
+pub(super) fn start(node: &mut Node, id: &str) -> Result<(), String> {
+    let sandbox = node
+        .containers
+        .get(id)
+        .and_then(|c| node.sandboxes.get(&c.row.pod_sandbox_id));
+    if sandbox.is_none_or(|s| s.row.state() == PodSandboxState::SandboxNotready) {
+        return Err(format!("sandbox of container \"{id}\" is not running"));
+    }
+    match node.containers.get_mut(id) {
+        Some(ContainerRecord { removing: true, .. }) => {
+            Err(format!("container \"{id}\" is in removing state"))
+        }
+        Some(ContainerRecord {
+            row, started_at, ..
+        }) if row.state() == ContainerState::ContainerCreated => {
+            row.set_state(ContainerState::ContainerRunning);
+            *started_at = now();
+            Ok(())
+        }
+        Some(record) => {
+            let state = record.row.state().as_str_name();
+            Err(format!("container \"{id}\" is in {state} state"))
+        }
+        None => Err(format!("container \"{id}\" is gone")),
+    }
+}

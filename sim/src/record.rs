@@ -1,0 +1,228 @@
+//! What was done to the node: every call that changes it, in order, and whether it did harm.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use jiff::Timestamp;
+use tonic::Code;
+
+use crisweep_proto::cri::{ContainerState, PodSandboxState};
+
+/// How many calls are remembered; the oldest are forgotten first.
+pub const CALLS_MAX: usize = 100_000;
+
+/// Writes the names once, so that none is missing in `ALL`.
+macro_rules! rpcs {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// An RPC of the runtime or image service.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "the names are CRI's")]
+        pub enum Rpc {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Rpc {
+            /// Every one.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+rpcs! {
+    Version,
+    Status,
+    ListContainers,
+    StreamContainers,
+    ContainerStatus,
+    StopContainer,
+    RemoveContainer,
+    ListPodSandbox,
+    StreamPodSandboxes,
+    PodSandboxStatus,
+    StopPodSandbox,
+    RemovePodSandbox,
+    RunPodSandbox,
+    CreateContainer,
+    StartContainer,
+    ListImages,
+    StreamImages,
+    RemoveImage,
+    ImageFsInfo,
+    /// `ListStream` of containerd's own container service.
+    ContainersListStream,
+}
+
+impl Rpc {
+    /// Returns how the path of its method ends.
+    pub(super) fn path_end(self) -> String {
+        if self == Self::ContainersListStream {
+            "Containers/ListStream".to_owned()
+        } else {
+            format!("Service/{self:?}")
+        }
+    }
+
+    /// Says whether the RPC removes something.
+    pub fn is_removal(self) -> bool {
+        matches!(
+            self,
+            Self::RemoveContainer | Self::RemovePodSandbox | Self::RemoveImage
+        )
+    }
+}
+
+/// What a call found under the id that it named, when it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// A container.
+    Container(ContainerState),
+    /// A pod sandbox.
+    Sandbox(PodSandboxState),
+    /// An image.
+    Image,
+}
+
+/// Damage that a careful cleaner never does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Harm {
+    /// A running container was killed, by itself or with its sandbox.
+    KilledRunningContainer,
+    /// A sandbox took a created container with it.
+    RemovedCreatedWithSandbox,
+    /// A ready sandbox was stopped.
+    StoppedReadySandbox,
+    /// The newest record of a container whose pod lives went: the kubelet runs it again.
+    RemovedNewestOfLivingPod,
+    /// The only record of a container went before the kubelet had synced its end: it runs again.
+    RemovedBeforeSync,
+    /// An image went that a container or sandbox uses.
+    RemovedImageInUse,
+    /// An image went that the runtime had pinned.
+    RemovedPinnedImage,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// When.
+    pub at: Timestamp,
+    /// With what; `Cancelled` if the caller went away first.
+    pub code: Code,
+}
+
+/// A call that changes the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its place in the order of arrival, from 0.
+    pub number: u64,
+    /// Which.
+    pub rpc: Rpc,
+    /// The full id of the object that it named (an image's id); as given, if there is none.
+    pub id: String,
+    /// `namespace/pod/container#attempt`, `namespace/pod#attempt`, or an image's first tag; empty
+    /// if there is none.
+    pub subject: String,
+    /// The runtime handler that the removal of an image named; empty: none.
+    pub handler: String,
+    /// When it arrived.
+    pub at: Timestamp,
+    /// What it found when it arrived.
+    pub found: Found,
+    /// How many removals were in flight then, this one included; 0 unless it is one.
+    pub in_flight: usize,
+    /// The damage it did.
+    pub harms: Vec<Harm>,
+    /// How it ended; `None` while it runs.
+    pub ended: Option<Ended>,
+}
+
+/// The memory of a simulated node.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    calls: VecDeque<Call>,
+    next: u64,
+    counts: BTreeMap<Rpc, u64>,
+    harmful: u64,
+    in_flight: usize,
+    peak_in_flight: usize,
+}
+
+impl Record {
+    pub(super) fn count(&mut self, rpc: Rpc) {
+        *self.counts.entry(rpc).or_default() += 1;
+    }
+
+    pub(super) fn counted(&self, rpc: Rpc) -> u64 {
+        self.counts.get(&rpc).copied().unwrap_or_default()
+    }
+
+    /// Notes the arrival of a call; `call.number` and `call.in_flight` are set here.
+    pub(super) fn begin(&mut self, mut call: Call) -> u64 {
+        call.number = self.next;
+        self.next += 1;
+        if call.rpc.is_removal() {
+            self.in_flight += 1;
+            self.peak_in_flight = self.peak_in_flight.max(self.in_flight);
+            call.in_flight = self.in_flight;
+        }
+        if self.calls.len() == CALLS_MAX {
+            self.calls.pop_front();
+        }
+        let number = call.number;
+        self.calls.push_back(call);
+        number
+    }
+
+    pub(super) fn harm(&mut self, number: u64, harm: Harm) {
+        self.harmful += 1;
+        if let Some(call) = self.get_mut(number) {
+            call.harms.push(harm);
+        }
+    }
+
+    pub(super) fn name_handler(&mut self, number: u64, handler: &str) {
+        if let Some(call) = self.get_mut(number) {
+            handler.clone_into(&mut call.handler);
+        }
+    }
+
+    pub(super) fn end(&mut self, number: u64, rpc: Rpc, ended: Ended) {
+        if rpc.is_removal() {
+            self.in_flight = self.in_flight.saturating_sub(1);
+        }
+        if let Some(call) = self.get_mut(number) {
+            call.ended = Some(ended);
+        }
+    }
+
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.calls.iter().cloned().collect()
+    }
+
+    pub(super) fn harmful(&self) -> u64 {
+        self.harmful
+    }
+
+    pub(super) fn peak_in_flight(&self) -> usize {
+        self.peak_in_flight
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Forgets all but the calls in flight, which still end.
+    pub(super) fn clear(&mut self) {
+        self.calls.clear();
+        self.counts.clear();
+        self.harmful = 0;
+        self.peak_in_flight = self.in_flight;
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut Call> {
+        let first = self.calls.front()?.number;
+        let index = usize::try_from(number.checked_sub(first)?).ok()?;
+        self.calls.get_mut(index)
+    }
+}

@@ -1,0 +1,395 @@
+//! How a test or the demo says what a pod looks like, all times as ages.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::conduct::Cni;
+use super::kubelet::Phase;
+use super::node::reason_of;
+use crisweep_proto::cri::ContainerState;
+
+/// The image of containers that name none. The node has it.
+pub const DEFAULT_IMAGE: &str = "registry.example/library/app:1.0";
+
+/// How long a container runs before it exits, unless its specification says when it was created.
+const USUAL_RUN: Duration = Duration::from_secs(10);
+
+/// A container of a [`PodSpec`].
+#[derive(Clone, Debug)]
+pub struct ContainerSpec {
+    pub(super) name: String,
+    pub(super) attempt: u32,
+    pub(super) state: ContainerState,
+    pub(super) created: Duration,
+    pub(super) started: Option<Duration>,
+    pub(super) finished: Option<Duration>,
+    pub(super) exit_code: i32,
+    pub(super) reason: Option<String>,
+    pub(super) image: String,
+    pub(super) image_volumes: Vec<String>,
+}
+
+impl ContainerSpec {
+    /// A running container, created this long ago.
+    pub fn running(name: &str, attempt: u32, created: Duration) -> Self {
+        let state = ContainerState::ContainerRunning;
+        Self {
+            started: Some(created),
+            ..Self::new(name, attempt, state, created)
+        }
+    }
+
+    /// A container that exited this long ago with code 0, after a run of 10 s.
+    pub fn exited(name: &str, attempt: u32, finished: Duration) -> Self {
+        let created = finished + USUAL_RUN;
+        let state = ContainerState::ContainerExited;
+        let started = Some(created);
+        let finished = Some(finished);
+        Self {
+            started,
+            finished,
+            ..Self::new(name, attempt, state, created)
+        }
+    }
+
+    /// A container that was created this long ago and never started.
+    pub fn created(name: &str, attempt: u32, created: Duration) -> Self {
+        Self::new(name, attempt, ContainerState::ContainerCreated, created)
+    }
+
+    /// A container, created this long ago, whose state the runtime does not know.
+    pub fn unknown(name: &str, attempt: u32, created: Duration) -> Self {
+        let state = ContainerState::ContainerUnknown;
+        Self {
+            started: Some(created),
+            ..Self::new(name, attempt, state, created)
+        }
+    }
+
+    fn new(name: &str, attempt: u32, state: ContainerState, created: Duration) -> Self {
+        Self {
+            name: name.to_owned(),
+            attempt,
+            state,
+            created,
+            started: None,
+            finished: None,
+            exit_code: 0,
+            reason: None,
+            image: DEFAULT_IMAGE.to_owned(),
+            image_volumes: Vec::new(),
+        }
+    }
+
+    /// Sets the exit code; the reason follows from it unless it is set too.
+    #[must_use]
+    pub fn exit_code(mut self, code: i32) -> Self {
+        self.exit_code = code;
+        self
+    }
+
+    /// Sets the reason of the exit.
+    #[must_use]
+    pub fn reason(mut self, reason: &str) -> Self {
+        self.reason = Some(reason.to_owned());
+        self
+    }
+
+    /// Sets when it was created (and started), whatever its state.
+    #[must_use]
+    pub fn created_ago(mut self, created: Duration) -> Self {
+        self.created = created;
+        self.started = self.started.map(|_| created);
+        self
+    }
+
+    /// Sets its image, by tag. The node gets the image if it lacks it.
+    #[must_use]
+    pub fn image(mut self, tag: &str) -> Self {
+        tag.clone_into(&mut self.image);
+        self
+    }
+
+    /// Mounts an image as a volume, by tag. The node gets the image if it lacks it.
+    #[must_use]
+    pub fn image_volume(mut self, tag: &str) -> Self {
+        self.image_volumes.push(tag.to_owned());
+        self
+    }
+
+    pub(super) fn reason_text(&self) -> &str {
+        let by_code = self.finished.map_or("", |_| reason_of(self.exit_code));
+        self.reason.as_deref().unwrap_or(by_code)
+    }
+}
+
+/// One sandbox of a [`PodSpec`], with its containers.
+#[derive(Clone, Debug)]
+pub(super) struct SandboxSpec {
+    pub(super) attempt: u32,
+    pub(super) ready: bool,
+    pub(super) age: Option<Duration>,
+    pub(super) containers: Vec<ContainerSpec>,
+}
+
+impl SandboxSpec {
+    fn ready(attempt: u32) -> Self {
+        Self {
+            attempt,
+            ready: true,
+            age: None,
+            containers: Vec::new(),
+        }
+    }
+
+    /// Returns its age: as set, else a little more than its oldest container's, else an hour.
+    pub(super) fn age(&self) -> Duration {
+        let oldest = self.containers.iter().map(|c| c.created).max();
+        let guess = oldest.map_or(Duration::from_secs(3600), |age| {
+            age + Duration::from_secs(2)
+        });
+        self.age.unwrap_or(guess)
+    }
+}
+
+/// A pod: what the runtime holds of it and what the kubelet knows. As made, it exists at the
+/// kubelet, runs, and has one ready sandbox on the pod network.
+///
+/// Containers go into the sandbox that was named last.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the pod"
+)]
+pub struct PodSpec {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: Option<String>,
+    pub(super) is_static: bool,
+    pub(super) phase: Phase,
+    pub(super) at_kubelet: bool,
+    pub(super) managed: bool,
+    pub(super) host_network: bool,
+    pub(super) cni: Option<Cni>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) first: SandboxSpec,
+    pub(super) further: Vec<SandboxSpec>,
+    pub(super) leaked: Vec<SandboxSpec>,
+    pub(super) has_sandbox: bool,
+    pub(super) unsynced: bool,
+}
+
+impl PodSpec {
+    /// A pod of the namespace `default`.
+    pub fn new(name: &str) -> Self {
+        Self {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            uid: None,
+            is_static: false,
+            phase: Phase::Running,
+            at_kubelet: true,
+            managed: true,
+            host_network: false,
+            cni: None,
+            labels: BTreeMap::new(),
+            first: SandboxSpec::ready(0),
+            further: Vec::new(),
+            leaked: Vec::new(),
+            has_sandbox: true,
+            unsynced: false,
+        }
+    }
+
+    /// Sets its namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.namespace);
+        self
+    }
+
+    /// Sets its UID instead of one made from the node's seed.
+    #[must_use]
+    pub fn uid(mut self, uid: &str) -> Self {
+        self.uid = Some(uid.to_owned());
+        self
+    }
+
+    /// Makes it a static pod: its UID is 32 hex digits and the kubelet has it from a file.
+    #[must_use]
+    pub fn static_pod(mut self) -> Self {
+        self.is_static = true;
+        self
+    }
+
+    /// Sets its phase at the kubelet. The runtime's side stays as it is.
+    #[must_use]
+    pub fn phase(mut self, phase: Phase) -> Self {
+        self.phase = phase;
+        self
+    }
+
+    /// Finishes it: phase Succeeded, the last named sandbox not ready.
+    #[must_use]
+    pub fn succeeded(self) -> Self {
+        self.phase(Phase::Succeeded).not_ready()
+    }
+
+    /// Deletes it at the kubelet, which leaves what the runtime has; the last named sandbox is
+    /// not ready.
+    #[must_use]
+    pub fn deleted(mut self) -> Self {
+        self.at_kubelet = false;
+        self.not_ready()
+    }
+
+    /// Leaves its end to be synced by a late kubelet (`Options::late_kubelet`).
+    #[must_use]
+    pub fn unsynced(mut self) -> Self {
+        self.unsynced = true;
+        self
+    }
+
+    /// Hides it from the kubelet only: the runtime's side stays as it is, ready or not.
+    #[must_use]
+    pub fn unknown_to_kubelet(mut self) -> Self {
+        self.at_kubelet = false;
+        self
+    }
+
+    /// Makes it another tool's: no kubelet labels, and the kubelet does not know it.
+    #[must_use]
+    pub fn unmanaged(mut self) -> Self {
+        self.managed = false;
+        self.at_kubelet = false;
+        self
+    }
+
+    /// Puts it on the host's network: no CNI.
+    #[must_use]
+    pub fn host_network(mut self) -> Self {
+        self.host_network = true;
+        self
+    }
+
+    /// Sets what the network plugin does for each of its sandboxes.
+    #[must_use]
+    pub fn cni(mut self, cni: Cni) -> Self {
+        self.cni = Some(cni);
+        self
+    }
+
+    /// Adds a label of the pod, which the runtime shows on its sandboxes.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Names the next sandbox, ready, of this attempt; the one before it is not ready any more.
+    #[must_use]
+    pub fn sandbox(mut self, attempt: u32) -> Self {
+        self.current().ready = false;
+        self.further.push(SandboxSpec::ready(attempt));
+        self
+    }
+
+    /// Takes the last named sandbox's readiness away; what runs in it stays running.
+    #[must_use]
+    pub fn not_ready(mut self) -> Self {
+        self.current().ready = false;
+        self
+    }
+
+    /// Sets how long ago the last named sandbox was created.
+    #[must_use]
+    pub fn age(mut self, age: Duration) -> Self {
+        self.current().age = Some(age);
+        self
+    }
+
+    /// Adds an empty sandbox that is not ready, created this long ago.
+    #[must_use]
+    pub fn leaked_sandbox(mut self, attempt: u32, age: Duration) -> Self {
+        let age = Some(age);
+        self.leaked.push(SandboxSpec {
+            attempt,
+            ready: false,
+            age,
+            containers: Vec::new(),
+        });
+        self
+    }
+
+    /// Leaves nothing of it in the runtime but leaked sandboxes: it exists at the kubelet only.
+    #[must_use]
+    pub fn without_sandbox(mut self) -> Self {
+        self.has_sandbox = false;
+        self
+    }
+
+    /// Adds a container.
+    #[must_use]
+    pub fn container(mut self, container: ContainerSpec) -> Self {
+        self.current().containers.push(container);
+        self
+    }
+
+    /// Adds a container that has been running for an hour.
+    #[must_use]
+    pub fn running(self, name: &str, attempt: u32) -> Self {
+        self.container(ContainerSpec::running(
+            name,
+            attempt,
+            Duration::from_secs(3600),
+        ))
+    }
+
+    /// Adds a container that exited well this long ago.
+    #[must_use]
+    pub fn exited(self, name: &str, attempt: u32, finished: Duration) -> Self {
+        self.container(ContainerSpec::exited(name, attempt, finished))
+    }
+
+    /// Adds a container that exited with code 1 this long ago.
+    #[must_use]
+    pub fn failed(self, name: &str, attempt: u32, finished: Duration) -> Self {
+        self.container(ContainerSpec::exited(name, attempt, finished).exit_code(1))
+    }
+
+    /// Adds a container that was created this long ago and never started.
+    #[must_use]
+    pub fn created(self, name: &str, attempt: u32, created: Duration) -> Self {
+        self.container(ContainerSpec::created(name, attempt, created))
+    }
+
+    /// Adds a container of unknown state, created this long ago.
+    #[must_use]
+    pub fn unknown(self, name: &str, attempt: u32, created: Duration) -> Self {
+        self.container(ContainerSpec::unknown(name, attempt, created))
+    }
+
+    pub(super) fn sandboxes(&self) -> impl Iterator<Item = &SandboxSpec> {
+        let own = std::iter::once(&self.first).chain(&self.further);
+        own.filter(|_| self.has_sandbox).chain(&self.leaked)
+    }
+
+    fn current(&mut self) -> &mut SandboxSpec {
+        self.further.last_mut().unwrap_or(&mut self.first)
+    }
+}
+
+/// Returns so many seconds.
+pub const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+/// Returns so many minutes.
+pub const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(count * 60)
+}
+
+/// Returns so many hours.
+pub const fn hours(count: u64) -> Duration {
+    Duration::from_secs(count * 3600)
+}

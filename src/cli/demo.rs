@@ -1,0 +1,115 @@
+//! `crisweep demo`: the service on a simulated node, so that a newcomer sees metrics move and can
+//! run a pass within a minute. Needs no runtime and no root.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::app;
+use crate::config::{Config, PodSource};
+use crisweep_sim::demo::{DISK_BYTES, Demo, DemoOptions, EXITED, LogRoots, NOT_READY};
+
+/// How long the demo's pod source must answer before it is believed; a newcomer does not wait long.
+const SETTLE: Duration = Duration::from_secs(2);
+/// Nor for the grace of logs and the least age of images, which the node saw just now ...
+const GRACE: Duration = Duration::from_secs(5);
+/// ... or for a disk that fills: images that were not used for so long go, unless the configuration has
+/// a wish of its own.
+const PRUNE_UNUSED_AFTER: Duration = Duration::from_secs(10);
+
+/// Runs the simulated node and the service on it until the service is told to stop. The
+/// configuration is the user's, but for the runtime, the pod source, the log roots and the state,
+/// which are the demo's, and the waits above.
+///
+/// # Errors
+/// If a runtime is named, the socket cannot be made or an address cannot be listened on.
+pub async fn run(mut config: Config, flag: Option<String>) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        flag.is_none(),
+        "the demo simulates its runtime; without the word demo, the service takes --runtime-endpoint"
+    );
+    let directory = temp_dir()?;
+    let result = run_in(&directory, &mut config).await;
+    if let Err(error) = std::fs::remove_dir_all(&directory) {
+        tracing::warn!(%error, path = %directory.display(), "the demo's directory stays behind");
+    }
+    result
+}
+
+async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
+    let listeners = app::bind(&config.web.listen)?;
+    let address = listeners.first().context("no address to listen on")?;
+    let address = address.local_addr().context("the address listened on")?;
+    let socket = directory.join("cri.sock");
+    let pods_file = directory.join("pods.json");
+    let log_roots = LogRoots {
+        pods: directory.join("log/pods"),
+        containers: directory.join("log/containers"),
+    };
+    let mut options = DemoOptions::new(&socket);
+    options.pods_file = Some(pods_file.clone());
+    options.log_roots = Some(log_roots.clone());
+    let node = Demo::start(options).context("the simulated node cannot start")?;
+    config.pods.source = PodSource::File(pods_file);
+    config.policy.pods.settle = SETTLE;
+    config.policy.pods.quiet = Duration::ZERO;
+    config.runtime.image_endpoint = None;
+    config.state.dir = Some(directory.join("state"));
+    config.runtime.host_root = "/".into();
+    config.runtime.simulated_disk_bytes = Some(DISK_BYTES);
+    config.runtime.endpoint = Some(socket.display().to_string());
+    set_policy(config, log_roots);
+    greet(address);
+    let reload: app::Reload = Arc::new(|| {
+        let error = "the demo has no configuration to reload".to_owned();
+        Box::pin(std::future::ready(Err(error)))
+    });
+    let result = app::serve(config.clone(), listeners, None, reload).await;
+    node.shutdown().await;
+    result
+}
+
+/// The simulated pods are all that the demo knows of: it must never look at this machine's own logs,
+/// which would be orphans to it.
+fn set_policy(config: &mut Config, log_roots: LogRoots) {
+    let (logs, images) = (&mut config.policy.logs, &mut config.policy.images);
+    logs.pods_root = log_roots.pods;
+    logs.containers_root = log_roots.containers;
+    logs.grace = logs.grace.min(GRACE);
+    images.min_age = images.min_age.min(GRACE);
+    images.prune_unused_after.get_or_insert(PRUNE_UNUSED_AFTER);
+}
+
+/// Says on standard output what there is to try; the log goes to standard error.
+fn greet(mut address: SocketAddr) {
+    if address.ip().is_unspecified() {
+        address.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    let url = format!("http://{address}");
+    println!(
+        "A simulated node with {EXITED} exited containers and {NOT_READY} dead sandboxes, five of \
+         which cannot be removed,\nunused images and the logs of pods that are gone.\nIn another terminal:\n\n\
+         \x20 curl {url}/metrics                         what Prometheus sees\n\
+         \x20 curl '{url}/api/v1/plan' | less            what a pass would remove, and why\n\
+         \x20 curl -X POST '{url}/gc?dry_run=true&wait=60s'   a pass that only plans\n\
+         \x20 curl -X POST '{url}/gc?wait=60s'           a pass: the report says what went and why the rest stays\n\
+         \x20 curl -N -X POST '{url}/gc?follow=true'     a pass, told line by line\n\n\
+         Ctrl-C ends it.\n"
+    );
+}
+
+fn temp_dir() -> anyhow::Result<std::path::PathBuf> {
+    // The process id makes it ours; one left behind by a dead process of the same id is replaced.
+    let directory = std::env::temp_dir().join(format!("crisweep-demo-{}", std::process::id()));
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory)
+            .with_context(|| format!("removing {}", directory.display()))?;
+    }
+    std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+        .create(&directory)
+        .with_context(|| format!("making {}", directory.display()))?;
+    Ok(directory)
+}
