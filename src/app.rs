@@ -17,20 +17,20 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::aside::Aside;
 use crate::config::{Config, Mode};
-use crate::cri::discover::{Places, discover};
-use crate::gc::gate::Brakes;
 use crate::http::serve::Stop;
 use crate::http::{self, Fixed, Service};
 use crate::metrics::Metrics;
-use crate::observe::Observer;
+use crate::pass::quarantine::{BackOff, Quarantine};
 use crate::pass::{DiskThreads, Rules, Runner};
 use crate::pods::PodSource;
-use crate::quarantine::{BackOff, Quarantine};
+use crate::runtime::discover::{Places, discover};
+use crate::snapshot::Observer;
 use crate::state::{History, Journal, Opened};
-use crate::worker::Worker;
-use crate::{cri, logs, telemetry};
+use crate::system::aside::Aside;
+use crate::trigger::Worker;
+use crate::trigger::admission::Brakes;
+use crate::{logs, runtime, telemetry};
 use signals::{signals, stop_asked};
 
 /// When the process ends after the signal to stop, whatever still hangs. What it waits for in turn (removals
@@ -137,22 +137,22 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
     let places = Places {
         config: config.runtime.endpoint.clone().filter(|_| flag.is_none()),
         flag,
-        environment: std::env::var(cri::discover::ENVIRONMENT_VARIABLE).ok(),
+        environment: std::env::var(runtime::discover::ENVIRONMENT_VARIABLE).ok(),
         ..Places::usual()
     };
     let found = discover(&places).await?;
     tracing::info!(endpoint = %found.path.display(), why = found.why, "runtime endpoint");
     let image_endpoint = config.runtime.image_endpoint.as_deref();
     let image_endpoint = image_endpoint
-        .map(|value| cri::discover::parse_endpoint(value, "runtime.image_endpoint"))
+        .map(|value| runtime::discover::parse_endpoint(value, "runtime.image_endpoint"))
         .transpose()?;
-    let client = cri::Client::new(cri::Settings {
+    let client = runtime::Client::new(runtime::Settings {
         endpoint: found.path,
         image_endpoint,
         timeout: config.runtime.timeout,
         removal_timeout: config.runtime.removal_timeout,
         max_message_bytes: config.runtime.max_message_bytes,
-        log_roots: cri::LogRoots {
+        log_roots: runtime::LogRoots {
             pods: config.policy.logs.pods_root.clone(),
             containers: config.policy.logs.containers_root.clone(),
         }
@@ -197,7 +197,14 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Opti
     };
     let runtime = runner.client.endpoint().display().to_string();
     let bytes = config.state.journal_bytes;
-    match Journal::open(dir, bytes, runtime.clone(), &runner.metrics).await {
+    match Journal::open(
+        dir,
+        bytes,
+        runtime.clone(),
+        runner.metrics.state_write_failures(),
+    )
+    .await
+    {
         Ok(opened) => Ok(Some(opened)),
         // Two runtimes on one machine, and one state directory between them.
         Err(held) if held.holder.works_elsewhere(&runtime) => {

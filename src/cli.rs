@@ -1,5 +1,6 @@
 //! The command line, as values. Never acts on them.
 
+pub mod command;
 #[cfg(feature = "demo")]
 pub mod demo;
 
@@ -10,8 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Overrides, parse_duration};
-use crate::gc::Limit;
-use crate::gc::gate::Options;
+use crate::gc::{Limit, PassOptions};
 use crate::model::{Target, Targets};
 
 /// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused
@@ -43,7 +43,7 @@ Examples:
 
 /// Flags that every command takes.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Options of every command")]
+#[command(next_help_heading = "PassOptions of every command")]
 pub struct Global {
     /// Configuration file (.yaml, .yml or .toml)
     #[arg(long = "config.file", global = true, value_name = "FILE")]
@@ -140,11 +140,11 @@ pub struct PassArgs {
 
 impl PassArgs {
     /// Returns what they ask for. Only the service's caller can pass the circuit breaker (`force`).
-    pub fn options(&self) -> Options {
-        Options {
+    pub fn options(&self) -> PassOptions {
+        PassOptions {
             assume_finished_after: self.assume_finished_after,
             max_dead: self.max_dead.map(Limit::from_config),
-            ..Options::default()
+            ..PassOptions::default()
         }
     }
 

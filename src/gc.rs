@@ -19,11 +19,11 @@ mod age;
 pub mod check;
 pub mod containers;
 mod detail;
-pub mod gate;
 pub mod images;
 mod index;
 pub mod knowledge;
 pub mod logs;
+mod options;
 pub mod plan;
 mod policy;
 mod quiet;
@@ -38,10 +38,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::model::{
-    ContainerId, ContainerState, KeepReason, PodRef, PodUid, RemoveReason, RemovedContainer,
-    Target, Text,
+    ContainerId, ContainerState, KeepReason, PodRef, PodUid, Quarantined, RemoveReason,
+    RemovedContainer, Target, Text,
 };
-use crate::report::Quarantined;
+pub use options::PassOptions;
 pub use plan::plan;
 pub use policy::{
     AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, PodPolicy, Policy,

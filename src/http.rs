@@ -31,12 +31,10 @@ use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::escape;
-use crate::memory;
-use crate::metrics::Endpoint;
-use crate::model::{Target, Targets, UnknownTarget};
-use crate::observe::Look;
-use crate::scrape;
+use crate::metrics::{Endpoint, scrape};
+use crate::model::{Target, Targets, UnknownTarget, escape};
+use crate::snapshot::Look;
+use crate::system::memory;
 pub use budget::Budgets;
 pub use plan::Plans;
 pub use service::{Fixed, Live, Reload, Service};

@@ -1,60 +1,47 @@
 //! crisweep keeps Kubernetes nodes from drowning in what containers leave behind.
 //!
-//! Reading order, and who may use whom, never one further down (`tests/it/tidy.rs` holds the sources to
-//! it); `all` is each one above:
+//! One sentence: observe ([`snapshot`]) -> plan -> check ([`gc`]) -> carry out, batch by batch ([`pass`]) -> report
+//! ([`metrics`], [`http`]).
 //!
-//! | module | may use | kind |
+//! The rooms in reading order, each with the rooms that it may import (`all`: each one above). `tests/it/tidy.rs` parses
+//! the sources and holds them to this table.
+//!
+//! | room | may import | what it is |
 //! |---|---|---|
-//! | [`model`] | - | pure: the nouns |
-//! | [`report`] | model | pure: what a pass was asked for, and what came of it |
-//! | [`gc`] | model, report | pure: policy, knowledge, plan, check, gate |
-//! | [`escape`] | - | pure: text from outside, made safe to write |
-//! | [`telemetry`] | escape | logging set-up, and its bounds |
-//! | [`aside`] | - | what a disk may hold for ever, on threads of its own |
-//! | [`cri`] | aside, model, report | the runtime |
-//! | [`pods`] | aside, model | the pod source |
-//! | [`logs`] | model, report | the files below the log roots |
-//! | [`memory`] | - | gives freed memory back |
-//! | [`metrics`] | gc, model, report | own counters |
-//! | [`state`] | gc, metrics, model, report | what outlives the process: journal, image ages, lock |
+//! | [`model`] | - | pure: the nouns, from `Container` to `Pass`, and what of them is written |
+//! | [`gc`] | model | pure: policy, pod knowledge, verdicts, plan, check |
+//! | [`system`] | - | threads for disk reads that may hang; memory given back |
+//! | [`telemetry`] | model | logging set-up, and its bounds |
+//! | [`runtime`] | model, system | the CRI client: lists and their fallbacks, removals, discovery |
+//! | [`pods`] | model, system | the pod sources |
+//! | [`logs`] | model | the log files below the log roots |
+//! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
+//! | [`snapshot`] | logs, model, pods, runtime, state, system | one look at the node, shared by all who need one |
+//! | [`metrics`] | gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
+//! | [`pass`] | gc, logs, metrics, model, pods, runtime, snapshot, state, system | one pass |
+//! | [`trigger`] | gc, metrics, model, pass, snapshot, state, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
 //! | [`config`] | gc, model, state, telemetry | reads files and environment, at start and reload only |
-//! | [`observe`] | aside, cri, logs, memory, pods, model, report, state | one look at the node, shared |
-//! | [`quarantine`] | model, report | sandboxes that failed |
-//! | [`record`] | escape, report | a pass as others see it |
-//! | [`pass`] | aside, gc, logs, model, observe, pods, cri, metrics, quarantine, record, report, state | one pass |
-//! | [`worker`] | pass, gc, model, record, report, state, telemetry | who may have a pass, one at a time |
-//! | [`alert`] | metrics, model, report | what an alert asks of this node |
-//! | [`poll`] | alert, gc, metrics, report, telemetry, worker | alerts asked for at Alertmanagers |
-//! | [`thresholds`] | gc, model, observe, report, worker | marks at which a pass comes by itself |
-//! | [`scrape`] | observe, cri, escape, model, gc, report, metrics, telemetry, thresholds | the metrics page |
-//! | [`http`] | alert, config, escape, memory, worker, observe, gc, model, cri, scrape, metrics, quarantine, record, report, telemetry, thresholds | the HTTP side |
+//! | [`http`] | config, gc, metrics, model, pass, runtime, snapshot, system, telemetry, trigger | the HTTP side |
 //! | [`app`] | all | builds each part once and joins them |
-//! | [`cli`] | all | the command line: arguments, and the service on a simulated node |
-//! | [`command`] | all | `plan` and `gc` on the command line |
+//! | [`cli`] | all | the command line: arguments, `plan`, `gc`, the demo |
+//!
+//! Where to add: a reason to keep: `model/reasons.rs` and one `if` in the verdict (`gc/containers.rs`, ...); a metric:
+//! `metrics.rs` (own) or a file in `metrics/scrape/` (the node's); a setting: `config/`; a pod source: a file in `pods/`
+//! and a variant of its `Source`; a target: `model/target.rs`, the compiler lists the rest.
 
-pub mod alert;
 pub mod app;
-pub mod aside;
 pub mod cli;
-pub mod command;
 pub mod config;
-pub mod cri;
-pub mod escape;
 pub mod gc;
 pub mod http;
 pub mod logs;
-pub mod memory;
 pub mod metrics;
 pub mod model;
-pub mod observe;
 pub mod pass;
 pub mod pods;
-pub mod poll;
-pub mod quarantine;
-pub mod record;
-pub mod report;
-pub mod scrape;
+pub mod runtime;
+pub mod snapshot;
 pub mod state;
+pub mod system;
 pub mod telemetry;
-pub mod thresholds;
-pub mod worker;
+pub mod trigger;

@@ -15,8 +15,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat};
 use rustix::io::Errno;
 
-use crate::model::LinkTarget;
-use crate::report::FailureClass;
+use crate::model::{FailureClass, LinkTarget};
 pub use remove::{container_log, dead_link, pod_dir};
 pub use scan::scan;
 

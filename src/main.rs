@@ -4,10 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use crisweep::aside::Aside;
-use crisweep::cli::{Cli, Command};
+use crisweep::cli::{Cli, Command, command};
 use crisweep::config::Config;
-use crisweep::{app, command, config, escape, memory, state, telemetry};
+use crisweep::model::escape;
+use crisweep::system::aside::Aside;
+use crisweep::system::memory;
+use crisweep::{app, config, state, telemetry};
 
 /// How long the state directory is asked who holds it.
 const HELD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -57,7 +59,9 @@ async fn run(cli: Cli) -> ExitCode {
     let level = match &cli.command {
         Some(Command::Plan(_)) => Some("warn"),
         Some(Command::Gc(_)) => Some("error"),
-        Some(Command::Serve | Command::Demo | Command::Config(_)) | None => None,
+        #[cfg(feature = "demo")]
+        Some(Command::Demo) => None,
+        Some(Command::Serve | Command::Config(_)) | None => None,
     };
     overrides.log_level = overrides.log_level.or(level.map(str::to_owned));
     let (config, reload) = match app::set_up(cli.global.config_file, overrides).await {

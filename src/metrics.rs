@@ -4,6 +4,7 @@
 //! where few are worth a 0.
 
 mod labels;
+pub mod scrape;
 mod shown;
 mod stamp;
 mod table;
@@ -20,9 +21,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::gc::gate::Hold;
-use crate::model::{RemoveReason, Target};
-use crate::report::{AlertResult, Cause, FailureClass, Outcome, Pass, PollResult};
+use crate::model::{
+    AlertResult, Cause, FailureClass, Hold, Outcome, Pass, PollResult, RemoveReason, Target,
+};
 use labels::Removed;
 use shown::Shown;
 use stamp::Stamp;
@@ -279,10 +280,9 @@ impl Metrics {
             .map(Counter::inc);
     }
 
-    /// Counts writes of state that failed or were left out.
-    pub fn state_writes_failed(&self, writes: usize) {
-        let writes = u64::try_from(writes).unwrap_or(u64::MAX);
-        self.inner.series.state_write_failures.inc_by(writes);
+    /// Returns the counter of writes of state that failed or were left out.
+    pub fn state_write_failures(&self) -> Counter {
+        self.inner.series.state_write_failures.clone()
     }
 
     /// Shows which brakes hold.

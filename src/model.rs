@@ -4,6 +4,8 @@
 //! (`cri::convert`, `pods`): past it no id is a bare `String` and nothing that must be there is
 //! optional.
 
+pub mod escape;
+mod hold;
 mod image_names;
 mod images;
 mod logs;
@@ -11,6 +13,7 @@ mod numbering;
 mod outage;
 mod pods;
 mod reasons;
+mod report;
 mod span;
 mod target;
 mod text;
@@ -24,6 +27,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+pub use hold::Hold;
 pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};
 pub use logs::{
@@ -37,6 +41,10 @@ pub use pods::{
     SourcePod,
 };
 pub use reasons::{KeepReason, RemoveReason};
+pub use report::{
+    AlertInfo, AlertResult, Cause, FailureClass, NodeFigures, Outcome, Pass, PassState,
+    PastFailure, PodsReport, PollResult, Quarantined, TargetReport, TriggerInfo,
+};
 pub use span::short_span;
 pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;

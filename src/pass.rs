@@ -14,7 +14,9 @@ mod left_alone;
 mod logs;
 pub mod pace;
 pub mod pressure;
+pub mod quarantine;
 mod queue;
+pub mod record;
 mod remove;
 mod rescue;
 mod room;
@@ -32,15 +34,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::cri;
-use crate::gc::Policy;
-use crate::gc::gate::Options;
+use crate::gc::{PassOptions, Policy};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, PodUid, Target, Text};
-use crate::observe::{Look, Observer};
+use crate::pass::quarantine::{BackOff, Quarantine};
+use crate::pass::record::Record;
 use crate::pods::Freshness;
-use crate::quarantine::{BackOff, Quarantine};
-use crate::record::Record;
+use crate::runtime;
+use crate::snapshot::{Look, Observer};
 use crate::state::Journal;
 use batch::{Executor, Until};
 use breaker::Share;
@@ -101,7 +102,7 @@ pub struct Rules {
 #[derive(Clone, Debug)]
 pub struct Runner {
     /// The runtime.
-    pub client: cri::Client,
+    pub client: runtime::Client,
     /// The node.
     pub observer: Observer,
     /// Own counters.
@@ -119,7 +120,7 @@ impl Runner {
     pub async fn run(
         &self,
         record: &Record,
-        options: &Options,
+        options: &PassOptions,
         mut rules: Rules,
         shutdown: &CancellationToken,
     ) -> Ran {

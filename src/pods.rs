@@ -21,8 +21,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::aside::Aside;
 use crate::model::{PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown};
+use crate::system::aside::Aside;
 
 pub use auto::Auto;
 pub use error::Error;

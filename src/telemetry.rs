@@ -19,7 +19,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::reload::Handle;
 
-use crate::escape::{self, JsonWriter};
+use crate::model::escape::{self, JsonWriter};
 pub use line_limit::LineLimit;
 pub use stderr::{flush, lines_dropped, say};
 

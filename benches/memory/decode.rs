@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use bytes::Bytes;
-use crisweep::cri::codec;
+use crisweep::runtime::codec;
 use prost::Message;
 
 use crate::node;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use crisweep::cri::codec;
 use crisweep::model::{
     ConfigSource, Container, ContainerState, PodHistory, PodList, PodSandbox, PodUid, Pods, Seen,
     Snapshot, SourcePod,
 };
+use crisweep::runtime::codec;
 use crisweep_sim::{Handle, Phase};
 use jiff::SignedDuration;
 use prost::Message;

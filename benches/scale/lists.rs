@@ -3,7 +3,7 @@
 use crisweep_proto::cri;
 use std::time::Duration;
 
-use crisweep::cri::{Client, LogRoots, Settings, codec};
+use crisweep::runtime::{Client, LogRoots, Settings, codec};
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use prost::Message;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crisweep::cri::{ListMode, Listed, Version};
 use crisweep::gc::{self, Policy};
 use crisweep::metrics::Metrics;
+use crisweep::metrics::scrape::{Format, Input, render};
 use crisweep::model::{Coverage, PodOrigin, Pods, Rows, Target};
-use crisweep::observe::{Filesystems, Look, Timings};
-use crisweep::scrape::{Format, Input, render};
+use crisweep::runtime::{ListMode, Listed, Version};
+use crisweep::snapshot::{Filesystems, Look, Timings};
 use divan::{Bencher, black_box};
 
 use crate::SIZES;
@@ -36,7 +36,7 @@ fn page(bencher: Bencher<'_, '_>, size: usize, format: Format) {
             greeting: None,
             plan: Some(&plan.summary),
             quarantined: &BTreeMap::new(),
-            marks: &crisweep::thresholds::Marks::default(),
+            marks: &crisweep::snapshot::Marks::default(),
             metrics: &metrics,
         };
         render(&input, format)

@@ -6,17 +6,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crisweep::cri;
+use crisweep::gc::PassOptions;
 use crisweep::gc::Policy;
-use crisweep::gc::gate::Options as PassOptions;
 use crisweep::metrics::Metrics;
-use crisweep::model::Target;
-use crisweep::observe::Observer;
+use crisweep::model::{Cause, Pass, PassState, Target, TargetReport, TriggerInfo};
+use crisweep::pass::quarantine::BackOff;
+use crisweep::pass::record::Record;
 use crisweep::pass::{DiskThreads, Rules, Runner};
 use crisweep::pods::{PodSource, Source};
-use crisweep::quarantine::BackOff;
-use crisweep::record::Record;
-use crisweep::report::{Cause, Pass, PassState, TargetReport, TriggerInfo};
+use crisweep::runtime;
+use crisweep::snapshot::Observer;
 use crisweep::state::Journal;
 use crisweep_sim::{Cni, Disk, NodeBuilder, Options, PodSpec, Sim, hours, seconds};
 use jiff::Timestamp;
@@ -98,13 +97,13 @@ async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
             Kind::Failing => sim.set_cni(&id, Cni::failing()),
         }
     }
-    let client = cri::Client::new(cri::Settings {
+    let client = runtime::Client::new(runtime::Settings {
         endpoint: socket,
         image_endpoint: None,
         timeout: TIMEOUT,
         removal_timeout: TIMEOUT,
         max_message_bytes: 16 << 20,
-        log_roots: cri::LogRoots::default(),
+        log_roots: runtime::LogRoots::default(),
     });
     let pods = PodSource::new(Source::None, "node", Duration::ZERO, TIMEOUT);
     let runner = Runner {

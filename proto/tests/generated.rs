@@ -35,6 +35,7 @@ fn the_generated_files_are_what_the_proto_files_give() {
     }
 }
 
+#[expect(clippy::unwrap_used, reason = "part of the test")]
 fn generate(here: &Path, proto: &str, out: &Path) {
     let files = protox::compile([here.join(proto)], [here]).unwrap();
     tonic_prost_build::configure()

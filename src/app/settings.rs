@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use tokio::sync::{Mutex, watch};
 
 use super::{gate_brakes, log_roots, pod_source, pods, rules, triggers};
-use crate::alert::Route;
 use crate::config::{Config, Mode};
 use crate::http::{self, Live, Service};
 use crate::metrics::Metrics;
-use crate::report::Cause;
+use crate::model::Cause;
 use crate::telemetry;
+use crate::trigger::alert::Route;
 
 /// Returns what the HTTP side follows, and shows it in the metrics and the log.
 pub(super) fn live(config: &Config, needs_restart: Vec<&'static str>, metrics: &Metrics) -> Live {

@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::http::Service;
-use crate::poll::{self, Desk, Poll};
-use crate::thresholds::{Marks, Watch};
+use crate::snapshot::Marks;
+use crate::trigger::poll::{self, Desk, Poll};
+use crate::trigger::thresholds::Watch;
 
 /// Keeps both running, as far as they are configured, until the service goes down.
 pub(super) async fn run(

@@ -11,8 +11,9 @@ use super::{
     AgeFrom, Expected, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Verdict,
     containers, images, logs, sandboxes,
 };
-use crate::model::{Container, Image, KeepReason, PodSandbox, PodUid, Snapshot, Target, Text};
-use crate::report::Quarantined;
+use crate::model::{
+    Container, Image, KeepReason, PodSandbox, PodUid, Quarantined, Snapshot, Target, Text,
+};
 
 /// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals target
 /// by target, oldest creation first, images least recently used first; containers oldest exit first while

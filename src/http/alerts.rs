@@ -11,10 +11,10 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::{Problem, Service, body, json};
-use crate::alert::{Alert, KEY_MAX_BYTES, judge, note_similar};
-use crate::gc::gate::Options;
-use crate::report::{AlertResult, Cause};
-use crate::worker::{Answer, Request as PassRequest};
+use crate::gc::PassOptions;
+use crate::model::{AlertResult, Cause};
+use crate::trigger::alert::{Alert, KEY_MAX_BYTES, judge, note_similar};
+use crate::trigger::{Answer, Request as PassRequest};
 
 /// Alerts that the answer lists one by one; all are counted.
 const LISTED_MAX: usize = 100;
@@ -145,7 +145,7 @@ fn handle(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Handled> {
                 requests.push(PassRequest {
                     cause: Cause::Alert,
                     targets,
-                    options: Options::default(),
+                    options: PassOptions::default(),
                     alert: Some(alert.info()),
                 });
                 asking.push(alert);

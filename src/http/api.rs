@@ -11,12 +11,11 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json as object};
 
 use super::{Problem, Service, json, targets};
-use crate::cri::Listed;
-use crate::gc::gate::Hold;
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::gc::{self};
-use crate::model::{Coverage, Pods, Target};
-use crate::observe::{Look, Part, Weight};
+use crate::model::{Coverage, Hold, Pods, Target};
+use crate::runtime::Listed;
+use crate::snapshot::{Look, Part, Weight};
 
 /// How long the status waits for a new look.
 const LOOK_PATIENCE: Duration = Duration::from_secs(3);
@@ -168,7 +167,7 @@ fn lists(look: &Look) -> BTreeMap<&'static str, Value> {
 
 /// What could not be read, or not be written, and why.
 fn errors(look: &Look) -> BTreeMap<&'static str, String> {
-    let part = |error: Option<&crate::cri::Error>| error.map(ToString::to_string);
+    let part = |error: Option<&crate::runtime::Error>| error.map(ToString::to_string);
     let of_logs: Vec<&str> = [&look.logs.unread, &look.logs.unwritable]
         .into_iter()
         .flatten()

@@ -18,12 +18,11 @@ use super::budget::Class;
 use super::seats::Seat;
 use super::{Problem, Service, body, json, targets};
 use crate::config::parse_duration;
-use crate::gc::Limit;
-use crate::gc::gate::{Brake, Options};
-use crate::model::Target;
-use crate::record::Record;
-use crate::report::Cause;
-use crate::worker::{Answer, Request as PassRequest};
+use crate::gc::{Limit, PassOptions};
+use crate::model::{Cause, Target};
+use crate::pass::record::Record;
+use crate::trigger::admission::Brake;
+use crate::trigger::{Answer, Request as PassRequest};
 
 /// The longest that a request may wait for its pass.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
@@ -32,7 +31,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ask {
     targets: BTreeSet<Target>,
-    options: Options,
+    options: PassOptions,
     wait: Option<Duration>,
     follow: bool,
 }
@@ -94,7 +93,7 @@ async fn answer(record: Arc<Record>, wait: Option<Duration>) -> Response {
     let mut status = StatusCode::ACCEPTED;
     if let Some(wait) = wait {
         let mut watch = record.watch();
-        let done = tokio::time::timeout(wait, watch.wait_for(crate::report::Pass::is_done)).await;
+        let done = tokio::time::timeout(wait, watch.wait_for(crate::model::Pass::is_done)).await;
         if matches!(done, Ok(Ok(_))) {
             status = if record.has_seen_nothing() {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -307,7 +306,7 @@ mod tests {
     fn nothing_asked_for_is_a_pass_over_all() {
         let asked = ask(&[], "").unwrap();
         assert_eq!(asked.targets, Target::ALL.into());
-        assert_eq!(asked.options, Options::default());
+        assert_eq!(asked.options, PassOptions::default());
     }
 
     #[test]

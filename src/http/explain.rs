@@ -12,7 +12,7 @@ use super::api::Id;
 use super::{Problem, Service, json};
 use crate::gc::{Plan, PodKnowledge, Subject, Verdict};
 use crate::model::{Image, Images, KeepReason, PodSandboxId, Pods, RemoveReason, Target};
-use crate::observe::Look;
+use crate::snapshot::Look;
 
 /// The shortest beginning of an id that is looked for.
 const PREFIX_MIN: usize = 6;

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::{Fixed, Problem, Service};
 use crate::metrics::Endpoint;
-use crate::report::AlertResult;
+use crate::model::AlertResult;
 use crate::telemetry::LineLimit;
 
 impl std::fmt::Debug for Fixed {

@@ -6,7 +6,7 @@ use axum::response::Html;
 
 use super::Service;
 use super::quarantine::SHOWN_MAX;
-use crate::escape;
+use crate::model::escape;
 
 /// Handles `GET /`.
 pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> Html<String> {

@@ -12,10 +12,9 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Serialize;
 
-use crate::escape;
 use crate::gc::{Plan, Policy};
-use crate::model::Target;
-use crate::observe::{Look, NoSnapshot};
+use crate::model::{Target, escape};
+use crate::snapshot::{Look, NoSnapshot};
 
 /// What is written at a time.
 const PIECE_BYTES: usize = 64 << 10;

@@ -6,10 +6,9 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use serde::Serialize;
 
 use super::Service;
-use crate::model::{Coverage, PodRef, PodSandbox, PodSandboxId};
-use crate::observe::Look;
-use crate::quarantine::Quarantine;
-use crate::report::{FailureClass, Quarantined};
+use crate::model::{Coverage, FailureClass, PodRef, PodSandbox, PodSandboxId, Quarantined};
+use crate::pass::quarantine::Quarantine;
+use crate::snapshot::Look;
 
 /// Sandboxes that status and page list; the plan has all.
 pub(super) const SHOWN_MAX: usize = 20;

@@ -11,16 +11,15 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::{Budgets, Plans, Problem};
-use crate::alert::Route;
 use crate::gc::{self, Plan, Summary};
-use crate::memory;
 use crate::metrics::Metrics;
 use crate::model::{PodSandboxId, Snapshot, Target, Targets};
-use crate::observe::{Look, NoSnapshot, Observer};
-use crate::quarantine::Quarantine;
+use crate::pass::quarantine::Quarantine;
+use crate::snapshot::{Look, Marks, NoSnapshot, Observer};
+use crate::system::memory;
 use crate::telemetry::LineLimit;
-use crate::thresholds::Marks;
-use crate::worker::Worker;
+use crate::trigger::Worker;
+use crate::trigger::alert::Route;
 
 /// How long a request waits for a look at the node.
 const LOOK_PATIENCE: Duration = Duration::from_secs(8);

@@ -2,9 +2,9 @@
 
 use super::table::{Label, Labels};
 use super::{Endpoint, StatusClass};
-use crate::gc::gate::Hold;
-use crate::model::{RemoveReason, Target};
-use crate::report::{AlertResult, Cause, FailureClass, Outcome, PollResult};
+use crate::model::{
+    AlertResult, Cause, FailureClass, Hold, Outcome, PollResult, RemoveReason, Target,
+};
 
 macro_rules! labels {
     ($($label:ty = $name:literal),* $(,)?) => {$(

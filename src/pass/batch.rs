@@ -14,7 +14,7 @@ use super::remove::{Hands, remove};
 use super::stops::Stops;
 use crate::gc::Removal;
 use crate::model::{Target, Text};
-use crate::observe::Look;
+use crate::snapshot::Look;
 
 /// Removals beyond the limit that may be out at the same time to find out what the others wait for.
 const SCOUTS_MAX: usize = 3;

@@ -1,6 +1,6 @@
 //! What passes ask of disks, and how many threads that may cost.
 
-use crate::aside::Aside;
+use crate::system::aside::Aside;
 
 /// Removals of logs at a time, and threads that a disk that hangs may cost them.
 const LOG_CALLS_MAX: usize = 4;

@@ -8,7 +8,7 @@ use super::end::End;
 use super::queue::Queue;
 use crate::gc::{self, Plan, Policy, Removal};
 use crate::model::{KeepReason, RemoveReason, Target, Text};
-use crate::observe::Look;
+use crate::snapshot::Look;
 
 /// A look that takes longer than `collect.max_age` and this long serves several batches.
 const LONG_LOOK: Duration = Duration::from_secs(1);

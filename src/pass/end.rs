@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Run;
-use crate::model::{Container, Seen, Target};
-use crate::observe::Look;
-use crate::report::{Outcome, TargetReport};
+use crate::model::{Container, Outcome, Seen, Target, TargetReport};
+use crate::snapshot::Look;
 
 /// How a pass ran.
 #[derive(Clone, Debug, PartialEq, Eq)]

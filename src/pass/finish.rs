@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::end::End;
 use super::tally::Tally;
 use super::{Ran, Run};
-use crate::observe::Look;
+use crate::snapshot::Look;
 
 /// Removals that were given up at the end of a pass and are named in its report and in the log.
 const NAMED_MAX: usize = 10;

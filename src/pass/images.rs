@@ -15,7 +15,7 @@ use super::room::{Batch, Goal};
 use super::{Run, tell};
 use crate::gc::Removal;
 use crate::model::{Image, ImageId, Images, RemoveReason, Rows, Snapshot, Target};
-use crate::observe::Look;
+use crate::snapshot::Look;
 
 impl Run<'_> {
     /// Cleans the images; says whether anything was tried.

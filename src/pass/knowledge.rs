@@ -9,9 +9,8 @@ use super::Run;
 use super::end::End;
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::gc::{self};
-use crate::model::{Pods, PodsUnknown, Target};
-use crate::observe::Look;
-use crate::report::{Cause, PodsReport};
+use crate::model::{Cause, Pods, PodsReport, PodsUnknown, Target};
+use crate::snapshot::Look;
 
 /// How often a pass waits for a source that settles anew each time, because it fails in between.
 const SETTLING_WAITS_MAX: usize = 3;

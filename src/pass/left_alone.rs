@@ -8,10 +8,9 @@ use jiff::Timestamp;
 use super::queue::{Held, Known};
 use super::tally::now;
 use super::{Rules, Runner};
-use crate::model::{KeepReason, PodSandboxId, Target};
-use crate::quarantine::Quarantine;
-use crate::record::Record;
-use crate::report::{PastFailure, Quarantined};
+use crate::model::{KeepReason, PastFailure, PodSandboxId, Quarantined, Target};
+use crate::pass::quarantine::Quarantine;
+use crate::pass::record::Record;
 
 impl Runner {
     /// Takes over the failures that processes before this one wrote down.

@@ -12,7 +12,7 @@ use super::{Rules, Run, tell};
 use crate::gc::{self, Expected, Plan};
 use crate::logs::Roots;
 use crate::model::{RemovedContainer, Target, log_dir_name};
-use crate::observe::Look;
+use crate::snapshot::Look;
 
 impl Rules {
     /// Returns where logs are.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::aside::Aside;
+use crate::system::aside::Aside;
 
 /// How often it is read, at most.
 pub(super) const PRESSURE_EVERY: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::gc::Removal;
-use crate::report::FailureClass;
+use crate::model::FailureClass;
 
 /// So many failures in a row, after the one that went, say that the cause in common is back.
 const CROWD_FAILURES_MAX: usize = 5;

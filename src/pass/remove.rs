@@ -13,13 +13,13 @@ use tokio::time::Instant;
 
 use super::stops::Stops;
 use super::{Rules, Runner};
-use crate::cri;
 use crate::gc::{Expected, Removal};
 use crate::model::{
-    ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovedContainer, Target,
+    ContainerId, ContainerState, FailureClass, PodSandboxId, PodSandboxState, RemovedContainer,
+    Target,
 };
-use crate::observe::Look;
-use crate::report::FailureClass;
+use crate::runtime;
+use crate::snapshot::Look;
 use logs::LogHands;
 use outdone::Outdone;
 
@@ -61,7 +61,7 @@ impl Gone {
         self.lock().all.iter().map(|it| it.id.clone()).collect()
     }
 
-    fn note(&self, removal: &Removal, status: cri::ContainerStatus) {
+    fn note(&self, removal: &Removal, status: runtime::ContainerStatus) {
         let (Some(pod), subject) = (removal.subject.pod.clone(), &removal.subject) else {
             return;
         };
@@ -87,7 +87,7 @@ impl Gone {
 #[derive(Debug)]
 pub(super) struct Hands {
     /// The runtime.
-    client: cri::Client,
+    client: runtime::Client,
     /// The files below the log roots.
     logs: LogHands,
     /// Where removed containers are noted.
@@ -177,7 +177,7 @@ pub(super) async fn remove(
     result.unwrap_or_else(|error| failure(&error))
 }
 
-fn failure(error: &cri::Error) -> Outcome {
+fn failure(error: &runtime::Error) -> Outcome {
     if error.is_lost() {
         return Outcome::Lost(error.to_string());
     }
@@ -191,7 +191,7 @@ async fn container(
     hands: &Hands,
     removal: &Removal,
     id: &ContainerId,
-) -> Result<Outcome, cri::Error> {
+) -> Result<Outcome, runtime::Error> {
     let client = &hands.client;
     let Some(status) = client.container_status(id).await? else {
         return Ok(Outcome::AlreadyGone);
@@ -235,9 +235,12 @@ async fn container(
 }
 
 /// Waits for the end of another client's removal.
-async fn until_gone<T, F>(patience: Duration, status: impl Fn() -> F) -> Result<Outcome, cri::Error>
+async fn until_gone<T, F>(
+    patience: Duration,
+    status: impl Fn() -> F,
+) -> Result<Outcome, runtime::Error>
 where
-    F: Future<Output = Result<Option<T>, cri::Error>>,
+    F: Future<Output = Result<Option<T>, runtime::Error>>,
 {
     let until = Instant::now() + patience;
     let [mut pause, longest] = REMOVED_BY_ANOTHER_EVERY;
@@ -261,7 +264,7 @@ async fn sandbox(
     hands: &Hands,
     removal: &Removal,
     id: &PodSandboxId,
-) -> Result<Outcome, cri::Error> {
+) -> Result<Outcome, runtime::Error> {
     let client = &hands.client;
     if let Some(stays) = not_due(hands, removal, id).await? {
         return Ok(stays);
@@ -298,7 +301,7 @@ async fn not_due(
     hands: &Hands,
     removal: &Removal,
     id: &PodSandboxId,
-) -> Result<Option<Outcome>, cri::Error> {
+) -> Result<Option<Outcome>, runtime::Error> {
     let client = &hands.client;
     let Some(status) = client.sandbox_status(id).await? else {
         return Ok(Some(Outcome::AlreadyGone));

@@ -12,7 +12,7 @@ use super::end::End;
 use super::{Phase, Run};
 use crate::gc::PodKnowledge;
 use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid, Target};
-use crate::observe::{Look, Weight};
+use crate::snapshot::{Look, Weight};
 
 /// A list fits well below its limit, so that the next pods do not fill it at once.
 const FITS_PERCENT: u64 = 90;

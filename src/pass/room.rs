@@ -10,7 +10,7 @@ use super::end::End;
 use crate::gc::images::{space_wanted, unknown_users};
 use crate::gc::{Plan, Policy, Removal};
 use crate::model::{FilesystemUsage, Images, KeepReason, RemoveReason, Target};
-use crate::observe::Look;
+use crate::snapshot::Look;
 
 /// A batch gains at least this part of the sizes that the runtime lists.
 const GAIN_LEAST: u64 = 10;

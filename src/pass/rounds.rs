@@ -10,7 +10,7 @@ use super::rescue::is_over;
 use super::{Phase, Run, tell};
 use crate::gc::Removal;
 use crate::model::Target;
-use crate::observe::Look;
+use crate::snapshot::Look;
 
 /// Rounds of one target, at most: where each look shows a little more for ever, the next pass goes on.
 const ROUNDS_MAX: usize = 200;

@@ -9,9 +9,8 @@ use super::breaker::Share;
 use super::queue::Ending;
 use super::{Rules, Runner};
 use crate::gc::Removal;
-use crate::model::{PodSandboxId, Target};
-use crate::record::Record;
-use crate::report::{FailureClass, TargetReport};
+use crate::model::{FailureClass, PodSandboxId, Target, TargetReport};
+use crate::pass::record::Record;
 use crate::state::Tried;
 
 /// What helps against a sandbox that runs out of time. Measured on containerd: the runtime gives the

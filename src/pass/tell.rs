@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::gc::Plan;
 use crate::model::Target;
-use crate::record::Record;
+use crate::pass::record::Record;
 
 /// Notes what the plan wants of a target, in the report and in a line.
 pub(super) fn plan(record: &Record, plan: &Plan, target: Target) {

@@ -8,7 +8,7 @@ use super::tally::Tally;
 use super::{JOURNAL_PATIENCE, Run};
 use crate::gc::Removal;
 use crate::model::Target;
-use crate::observe::Look;
+use crate::snapshot::Look;
 
 /// What came of a batch, or of waiting.
 #[derive(Default)]

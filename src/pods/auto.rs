@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::kubelet_socket::is_socket;
 use super::{Error, Server, Source, file};
-use crate::aside::Aside;
+use crate::system::aside::Aside;
 
 /// What `auto` chooses from, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use rustix::fs::OFlags;
 use tokio::time::Instant;
 
 use super::{ANSWER_MAX_BYTES, Error, parse};
-use crate::aside::Aside;
 use crate::model::PodList;
+use crate::system::aside::Aside;
 
 /// How long a file is waited for.
 pub(super) const FILE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::{ANSWER_MAX_BYTES, Error, file};
-use crate::aside::Aside;
+use crate::system::aside::Aside;
 
 /// Tokens and CA bundles may be this long.
 const FILE_MAX_BYTES: u64 = 1 << 20;

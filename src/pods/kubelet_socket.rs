@@ -17,8 +17,8 @@ use super::file::{self, FILE_TIMEOUT};
 use super::http::Http;
 use super::parse::{Author, Reading, Told};
 use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, Server, api_server};
-use crate::aside::Aside;
 use crate::model::{PodList, PodUid, SourcePod};
+use crate::system::aside::Aside;
 use crisweep_proto::pods::pods_client::PodsClient;
 use crisweep_proto::pods::{ListPodsRequest, ListPodsResponse};
 

@@ -5,8 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::gc::Removal;
-use crate::model::{RemoveReason, Target};
-use crate::report::{FailureClass, Pass, PastFailure};
+use crate::model::{FailureClass, Pass, PastFailure, RemoveReason, Target};
 
 /// A record is at most this long; what has no natural bound in it is cut.
 const ENTRY_MAX_BYTES: usize = 16 << 10;

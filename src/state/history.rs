@@ -6,8 +6,7 @@ use jiff::Timestamp;
 
 use super::entry::{Entry, Tried};
 use super::ring::Records;
-use crate::model::Target;
-use crate::report::{Outcome, Pass, PassState, PastFailure};
+use crate::model::{Outcome, Pass, PassState, PastFailure, Target};
 
 /// Passes that are taken over from a journal; the newest.
 const PASSES_MAX: usize = 100;

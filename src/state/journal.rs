@@ -15,8 +15,8 @@ use super::lock::Held;
 use super::store::{Found, Store};
 use super::writer::{self, Health, Job, Part, Status, Sync};
 use crate::gc::Removal;
-use crate::metrics::Metrics;
-use crate::report::Pass;
+use crate::model::Pass;
+use prometheus_client::metrics::counter::Counter;
 
 /// Writes that may wait for the disk; a batch's intents are one.
 const QUEUE_MAX: usize = 1024;
@@ -63,9 +63,9 @@ impl Journal {
         dir: PathBuf,
         bytes: u64,
         runtime: String,
-        metrics: &Metrics,
+        write_failures: Counter,
     ) -> Result<Opened, Held> {
-        let health = Arc::new(Health::new(metrics.clone(), dir.clone()));
+        let health = Arc::new(Health::new(write_failures, dir.clone()));
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (to, opened) = oneshot::channel();
         let thread = std::thread::Builder::new().name("state".to_owned());
@@ -238,25 +238,16 @@ mod tests {
     use super::*;
 
     /// A journal whose disk never answers.
-    fn hanging() -> (Journal, Receiver<Job>, Metrics) {
-        let metrics = Metrics::new("n");
+    fn hanging() -> (Journal, Receiver<Job>, Counter) {
+        let failures = Counter::default();
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let inner = Inner {
             queue,
-            health: Arc::new(Health::new(metrics.clone(), "/s".into())),
+            health: Arc::new(Health::new(failures.clone(), "/s".into())),
             late: Mutex::default(),
         };
         let inner = Some(Arc::new(inner));
-        (Journal { inner }, jobs, metrics)
-    }
-
-    fn failures(metrics: &Metrics) -> String {
-        let mut page = String::new();
-        metrics.encode(&mut page).unwrap();
-        let line = page
-            .lines()
-            .find(|line| line.starts_with("crisweep_state_write_failures_total "));
-        line.unwrap().to_owned()
+        (Journal { inner }, jobs, failures)
     }
 
     #[tokio::test]
@@ -282,23 +273,23 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_in_the_queue_is_dropped_and_counted() {
-        let (journal, jobs, metrics) = hanging();
+        let (journal, jobs, failures) = hanging();
         for _ in 0..QUEUE_MAX + 7 {
             journal.send(Job::Entries(Vec::new(), Sync::Later), Part::Journal, 1);
         }
-        assert_eq!(failures(&metrics), "crisweep_state_write_failures_total 7");
+        assert_eq!(failures.get(), 7);
         assert!(journal.status().errors.contains_key(&Part::Journal));
         journal.save_ages(&Ages::default());
-        assert_eq!(failures(&metrics), "crisweep_state_write_failures_total 8");
+        assert_eq!(failures.get(), 8);
         assert!(journal.status().errors.contains_key(&Part::Ages));
         drop(jobs);
         journal.save_ages(&Ages::default());
-        assert_eq!(failures(&metrics), "crisweep_state_write_failures_total 9");
+        assert_eq!(failures.get(), 9);
     }
 
     #[test]
     fn a_disk_that_hangs_keeps_only_the_newest_image_ages() {
-        let (journal, jobs, metrics) = hanging();
+        let (journal, jobs, failures) = hanging();
         let mut ages = Ages::default();
         for n in 0..100 {
             ages.touch(&format!("sha256:{n}"), true, jiff::Timestamp::MAX);
@@ -310,7 +301,7 @@ mod tests {
         // The thread took them: the next are asked for again.
         journal.save_ages(&ages);
         assert_eq!(jobs.try_iter().count(), 1);
-        assert_eq!(failures(&metrics), "crisweep_state_write_failures_total 0");
+        assert_eq!(failures.get(), 0);
     }
 
     #[tokio::test]

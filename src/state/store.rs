@@ -12,7 +12,7 @@ use super::history::{self, History};
 use super::lock::{Held, Lock, NoLock};
 use super::ring::{self, Ring};
 use super::slots::Slots;
-use crate::report::PastFailure;
+use crate::model::PastFailure;
 
 /// The journal's name, and the one that it is made under.
 const NAME: &str = "journal";

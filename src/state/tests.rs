@@ -14,10 +14,9 @@ use super::history::History;
 use super::ring::{BYTES_MIN, Ring};
 use super::store::{Found, Store};
 use crate::gc::{Removal, Subject};
-use crate::model::{PodRef, PodUid, RemoveReason, Target};
-use crate::report::{
-    Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodsReport, TargetReport,
-    TriggerInfo,
+use crate::model::{
+    Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodRef, PodUid, PodsReport,
+    RemoveReason, Target, TargetReport, TriggerInfo,
 };
 
 const START: i64 = 1_790_000_000;

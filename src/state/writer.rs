@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::entry::Entry;
 use super::lock::Held;
 use super::store::{Found, Store, Unusable};
-use crate::metrics::Metrics;
+use prometheus_client::metrics::counter::Counter;
 
 /// Work for the thread.
 #[derive(Debug)]
@@ -61,7 +61,8 @@ pub struct Status {
 /// How writing goes, for those who ask and for the log. Each change is logged once.
 #[derive(Debug)]
 pub(super) struct Health {
-    metrics: Metrics,
+    /// Writes that failed or were left out.
+    failures: Counter,
     status: Mutex<Status>,
     /// Image ages that wait to be written, encoded: the newest only, so that a disk that hangs does
     /// not gather them.
@@ -69,13 +70,13 @@ pub(super) struct Health {
 }
 
 impl Health {
-    pub(super) fn new(metrics: Metrics, dir: PathBuf) -> Self {
+    pub(super) fn new(failures: Counter, dir: PathBuf) -> Self {
         let status = Status {
             dir: Some(dir),
             ..Status::default()
         };
         Self {
-            metrics,
+            failures,
             status: Mutex::new(status),
             ages: Mutex::default(),
         }
@@ -99,8 +100,14 @@ impl Health {
         self.lock().clone()
     }
 
+    /// Counts writes that failed or were left out.
+    fn left_out(&self, writes: usize) {
+        let writes = u64::try_from(writes).unwrap_or(u64::MAX);
+        self.failures.inc_by(writes);
+    }
+
     pub(super) fn failed(&self, part: Part, writes: usize, error: String) {
-        self.metrics.state_writes_failed(writes);
+        self.left_out(writes);
         let mut status = self.lock();
         if !status.errors.contains_key(&part) {
             tracing::warn!(
@@ -206,7 +213,7 @@ fn write_ages(store: &mut Store, health: &Health) {
     };
     if !store.has_ages() {
         // Why is known already.
-        health.metrics.state_writes_failed(1);
+        health.left_out(1);
         return;
     }
     match store.write_ages(&ages) {
@@ -225,7 +232,7 @@ fn write(store: &mut Store, entries: &[Entry], sync: Sync, health: &Arc<Health>)
     }
     if !store.has_journal() {
         // Why is known already.
-        health.metrics.state_writes_failed(entries.len());
+        health.left_out(entries.len());
         return;
     }
     let mut failed = 0;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crisweep::cri;
 use crisweep::model::PodSandboxId;
+use crisweep::runtime;
 use serde_json::{Value, json};
 
 use crate::support::crisweep::Crisweep;
@@ -120,13 +120,13 @@ async fn images(node: &Node) -> BTreeSet<String> {
 
 /// What the pause image's protection rests on where the runtime does not pin it.
 async fn sandboxes_say_what_they_were_made_from(node: &Node) {
-    let client = cri::Client::new(cri::Settings {
+    let client = runtime::Client::new(runtime::Settings {
         endpoint: node.socket(),
         image_endpoint: None,
         timeout: PATIENCE,
         removal_timeout: PATIENCE,
         max_message_bytes: 16 << 20,
-        log_roots: cri::LogRoots::default(),
+        log_roots: runtime::LogRoots::default(),
     });
     let status = client.status().await.unwrap();
     assert_eq!(status.sandbox_images, [PAUSE_IMAGE]);

@@ -5,17 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crisweep::cri;
+use crisweep::gc::PassOptions;
 use crisweep::gc::Policy;
-use crisweep::gc::gate::Options as PassOptions;
 use crisweep::metrics::Metrics;
-use crisweep::model::Target;
-use crisweep::observe::Observer;
+use crisweep::model::{Cause, Outcome, Pass, PassState, Target, TargetReport, TriggerInfo};
+use crisweep::pass::quarantine::BackOff;
+use crisweep::pass::record::Record;
 use crisweep::pass::{DiskThreads, Rules, Runner};
 use crisweep::pods::{PodSource, Source};
-use crisweep::quarantine::BackOff;
-use crisweep::record::Record;
-use crisweep::report::{Cause, Outcome, Pass, PassState, TargetReport, TriggerInfo};
+use crisweep::runtime;
+use crisweep::snapshot::Observer;
 use crisweep::state::Journal;
 use crisweep_sim::{ContainerSpec, Fault, NodeBuilder, Options, PodSpec, Rpc, Sim};
 use tokio_util::sync::CancellationToken;
@@ -24,13 +23,13 @@ use tonic::Code;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn runner(socket: &Path) -> Runner {
-    let client = cri::Client::new(cri::Settings {
+    let client = runtime::Client::new(runtime::Settings {
         endpoint: socket.to_owned(),
         image_endpoint: None,
         timeout: PATIENCE,
         removal_timeout: PATIENCE,
         max_message_bytes: 16 << 20,
-        log_roots: cri::LogRoots::default(),
+        log_roots: runtime::LogRoots::default(),
     });
     let pods = PodSource::new(Source::None, "node", Duration::ZERO, PATIENCE);
     Runner {

@@ -23,7 +23,9 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
 
 /// Names on the page in text 0.0.4, as its TYPE lines have them.
 fn exist() -> BTreeSet<String> {
-    let page = read("src/scrape/snapshots/crisweep__scrape__tests__text_page_of_a_known_node.snap");
+    let page = read(
+        "src/metrics/scrape/snapshots/crisweep__metrics__scrape__tests__text_page_of_a_known_node.snap",
+    );
     let types = page
         .lines()
         .filter_map(|line| line.trim().strip_prefix("# TYPE "));

@@ -7,17 +7,17 @@
 use std::collections::BTreeSet;
 
 use super::{Hands, Outcome};
-use crate::cri;
 use crate::gc::{Expected, Removal};
 use crate::model::{ContainerId, ContainerImage, Coverage, Image, ImageMatcher};
-use crate::observe::Look;
+use crate::runtime;
+use crate::snapshot::Look;
 
 /// Asks, and removes what is still as planned. `look` is the one that the plan rests on.
 pub(super) async fn image(
     hands: &Hands,
     look: &Look,
     removal: &Removal,
-) -> Result<Outcome, cri::Error> {
+) -> Result<Outcome, runtime::Error> {
     let client = &hands.client;
     let Expected::Image { handler, names } = &removal.expected else {
         return Ok(Outcome::Skipped("it was not planned as an image"));
@@ -62,7 +62,7 @@ struct Listed {
 }
 
 /// Lists the images and finds one by its key; `None` if it is gone.
-async fn find(client: &cri::Client, key: &str) -> Result<Option<Listed>, cri::Error> {
+async fn find(client: &runtime::Client, key: &str) -> Result<Option<Listed>, runtime::Error> {
     let list = client.list_images().await?;
     whole("ListImages", list.malformed)?;
     let Some(id) = list
@@ -87,10 +87,10 @@ async fn find(client: &cri::Client, key: &str) -> Result<Option<Listed>, cri::Er
 /// Looks for a container, in whatever state, that names the image or has it mounted. Those that the
 /// plan's look did not know are asked for what they have mounted; the others it has asked.
 async fn used(
-    client: &cri::Client,
+    client: &runtime::Client,
     look: &Look,
     image: &Listed,
-) -> Result<Option<Outcome>, cri::Error> {
+) -> Result<Option<Outcome>, runtime::Error> {
     let list = client.list_containers().await?;
     whole("ListContainers", list.malformed)?;
     if list.coverage != Coverage::Whole {
@@ -134,12 +134,12 @@ impl Listed {
 }
 
 /// A row without an id might be the one that matters.
-fn whole(method: &'static str, malformed: usize) -> Result<(), cri::Error> {
+fn whole(method: &'static str, malformed: usize) -> Result<(), runtime::Error> {
     if malformed == 0 {
         return Ok(());
     }
-    Err(cri::Error::Malformed {
+    Err(runtime::Error::Malformed {
         method,
-        defect: cri::Defect::NoIds(malformed),
+        defect: runtime::Defect::NoIds(malformed),
     })
 }

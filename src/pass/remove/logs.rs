@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use super::super::stops::Stops;
 use super::Outcome;
-use crate::aside::Aside;
-use crate::cri;
 use crate::gc::{Expected, Removal};
 use crate::logs::{Done, Error, Roots, container_log, dead_link, pod_dir};
-use crate::model::{Container, ContainerId, ContainerState, RemovedContainer, link_name};
-use crate::report::FailureClass;
+use crate::model::{
+    Container, ContainerId, ContainerState, FailureClass, RemovedContainer, link_name,
+};
+use crate::runtime;
+use crate::system::aside::Aside;
 
 /// What removes logs.
 #[derive(Debug)]
@@ -36,9 +37,9 @@ impl LogHands {
     /// Asks, and removes what is still as planned.
     pub(super) async fn remove(
         &self,
-        client: &cri::Client,
+        client: &runtime::Client,
         removal: &Removal,
-    ) -> Result<Outcome, cri::Error> {
+    ) -> Result<Outcome, runtime::Error> {
         match &removal.expected {
             Expected::PodLogDir {
                 uid,
@@ -70,9 +71,9 @@ impl LogHands {
 
     async fn of_container(
         &self,
-        client: &cri::Client,
+        client: &runtime::Client,
         container: &RemovedContainer,
-    ) -> Result<Outcome, cri::Error> {
+    ) -> Result<Outcome, runtime::Error> {
         if client.container_status(&container.id).await?.is_some() {
             return Ok(Outcome::Skipped("its container is still there"));
         }
@@ -126,10 +127,10 @@ impl LogHands {
 /// Says whether another record of the same name writes to the log: by its attempt, or where it runs by the path
 /// that the runtime names.
 async fn writes(
-    client: &cri::Client,
+    client: &runtime::Client,
     other: &Container,
     gone: &RemovedContainer,
-) -> Result<bool, cri::Error> {
+) -> Result<bool, runtime::Error> {
     if other.attempt == gone.attempt {
         return Ok(true);
     }
@@ -140,7 +141,7 @@ async fn writes(
     Ok(status.is_some_and(|status| status.log_path.as_str() == gone.log_path.as_str()))
 }
 
-async fn lives(client: &cri::Client, id: &ContainerId) -> Result<bool, cri::Error> {
+async fn lives(client: &runtime::Client, id: &ContainerId) -> Result<bool, runtime::Error> {
     let status = client.container_status(id).await?;
     Ok(status.is_some_and(|status| status.state != ContainerState::Exited))
 }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OnceCell;
 
-use crate::cri;
 use crate::gc::Removal;
 use crate::model::{ContainerId, PodSandboxId, Target, Text};
+use crate::runtime;
 
 /// What the runtime said of the newer records: each is asked about once in a batch, however many
 /// others it outdoes.
@@ -25,10 +25,10 @@ impl Outdone {
     /// Asks whether every record that outdoes this one is there.
     pub(super) async fn is_certain(
         &self,
-        client: &cri::Client,
+        client: &runtime::Client,
         removal: &Removal,
         batch: u64,
-    ) -> Result<bool, cri::Error> {
+    ) -> Result<bool, runtime::Error> {
         for id in &removal.outdone_by {
             let answer = self.answer(id, batch);
             let ask = || is_there(client, removal.subject.target, id);
@@ -52,7 +52,11 @@ impl Outdone {
     }
 }
 
-async fn is_there(client: &cri::Client, target: Target, id: &Text) -> Result<bool, cri::Error> {
+async fn is_there(
+    client: &runtime::Client,
+    target: Target,
+    id: &Text,
+) -> Result<bool, runtime::Error> {
     match target {
         Target::Containers => match ContainerId::new(id.clone()) {
             Some(id) => Ok(client.container_status(&id).await?.is_some()),

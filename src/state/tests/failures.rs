@@ -1,7 +1,7 @@
 //! Sandboxes that failed, over restarts.
 
 use super::*;
-use crate::report::PastFailure;
+use crate::model::PastFailure;
 
 fn of_sandbox(id: &str, tried: Tried) -> Entry {
     let mut removal = removal(0);

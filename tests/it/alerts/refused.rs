@@ -66,7 +66,7 @@ async fn unknown_keys_are_fine() {
 async fn every_result_is_counted_from_the_start() {
     let rig = Rig::start(nodes::healthy(), json!({})).await;
     let page = rig.metrics().await;
-    for result in crisweep::report::AlertResult::ALL {
+    for result in crisweep::model::AlertResult::ALL {
         let sample = format!("crisweep_alerts_total{{result=\"{}\"}}", result.label());
         page.is(&sample, 0.0);
     }

@@ -1,9 +1,9 @@
 //! Answers to lists, as bytes: the runtime's, and those that tell of pods.
 
-use crisweep::cri::ReadError;
-use crisweep::cri::codec::{Page, read};
-use crisweep::cri::convert::Row;
 use crisweep::pods::parse;
+use crisweep::runtime::ReadError;
+use crisweep::runtime::codec::{Page, read};
+use crisweep::runtime::convert::Row;
 use crisweep_proto::cri::{self, ContainerRow, ImageRow, PodSandboxRow};
 use crisweep_sim::{NodeBuilder, Options, PodSpec, Sim, hours};
 use proptest::prelude::*;

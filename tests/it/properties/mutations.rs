@@ -1,8 +1,7 @@
 //! A second opinion that never disagrees is none: forged removals must be reported.
 
-use crisweep::gc::Expected;
 use crisweep::gc::check::check;
-use crisweep::gc::{Kept, PodKnowledge, Removal};
+use crisweep::gc::{Expected, Kept, PodKnowledge, Removal};
 use crisweep::model::{ContainerState, Image, Images, KeepReason, RemoveReason, Target};
 use jiff::SignedDuration;
 use proptest::prelude::*;

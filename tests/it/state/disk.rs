@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crisweep::metrics::Metrics;
 use crisweep::state::{Ages, Journal};
+use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
 
 use crate::support::wait::{PATIENCE, until};
@@ -205,10 +205,8 @@ async fn a_read_only_disk_still_keeps_a_second_one_off() {
 async fn image_ages_are_written_on_a_full_disk() {
     let Some(disk) = Tmpfs::mount(4) else { return };
     let dir = disk.path().join("state");
-    let metrics = Metrics::new("node");
-    let opened = Journal::open(dir.clone(), 65536, "/run/cri.sock".to_owned(), &metrics)
-        .await
-        .unwrap();
+    let open = |dir| Journal::open(dir, 65536, "/run/cri.sock".to_owned(), Counter::default());
+    let opened = open(dir.clone()).await.unwrap();
     disk.fill();
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let mut ages = Ages::default();
@@ -222,9 +220,7 @@ async fn image_ages_are_written_on_a_full_disk() {
     assert!(opened.journal.status().errors.is_empty());
     drop(opened);
     let again = until("the lock is free", || async {
-        Journal::open(dir.clone(), 65536, "/run/cri.sock".to_owned(), &metrics)
-            .await
-            .ok()
+        open(dir.clone()).await.ok()
     })
     .await;
     assert_eq!(again.ages, ages);

@@ -1,0 +1,254 @@
+//! `crisweep plan` and `crisweep gc`: one look or one pass here and now, shown to a person or a
+//! machine. The same code as the service's.
+
+mod text;
+
+use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{GcArgs, Output, PlanArgs};
+use crate::config::{Config, Mode};
+use crate::gc::PassOptions;
+use crate::model::escape::{self, JsonWriter};
+use crate::model::{Cause, Outcome, PastFailure, Pods};
+use crate::pass::Runner;
+use crate::pass::record::Record;
+use crate::pods::Freshness;
+use crate::snapshot::Look;
+use crate::state::{self, Journal};
+use crate::system::aside::Aside;
+use crate::trigger::{Answer, Request, Worker};
+use crate::{app, gc};
+use text::{pass_text, plan_text};
+
+/// How long the state directory is waited for.
+const STATE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs `crisweep plan`; returns whether all went well.
+///
+/// # Errors
+/// If the runtime is not found or does not answer.
+pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyhow::Result<bool> {
+    let mut rules = app::rules(&config);
+    args.pass.options().apply_to(&mut rules.policy);
+    let runner = app::runner(&config, flag).await?;
+    read_ages(&config, &runner).await;
+    let look = settled_look(&runner).await?;
+    runner.restore(past_failures(&config).await, &rules, look.taken_at);
+    let snapshot = look.snapshot(runner.next_tries(look.taken_at))?;
+    if !snapshot.seen.is_all() {
+        eprintln!("the runtime's lists could not be read whole; only what is certain goes");
+    }
+    if let Some(wait) = gc::kept_for_quiet(&snapshot, &rules.policy, &args.pass.targets()) {
+        let seconds = wait.as_secs_f64();
+        eprintln!(
+            "more would go in {seconds:.0} s: pods that are over must have been seen so for pods.quiet; \
+             crisweep gc waits for that"
+        );
+    }
+    let mut plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
+    plan.tell_details(&snapshot, &rules.policy);
+    plan.tell_quarantine(|id| runner.quarantined(id));
+    match args.pass.output {
+        Output::Json => print_plan(&plan)?,
+        Output::Table => print(&plan_text(&plan, &look, args.all)),
+    }
+    Ok(true)
+}
+
+/// Runs `crisweep gc`; returns whether all that was planned went.
+///
+/// # Errors
+/// If the runtime is not found or does not answer, or another crisweep works on the node.
+pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::Result<bool> {
+    let mut runner = app::runner(&config, flag).await?;
+    let failures = if !args.dry_run && config.mode == Mode::Enforce {
+        take_over(&config, &mut runner).await?
+    } else {
+        read_ages(&config, &runner).await;
+        past_failures(&config).await
+    };
+    let (journal, observer) = (runner.journal.clone(), runner.observer.clone());
+    let look = settled_look(&runner).await?;
+    runner.restore(failures, &app::rules(&config), look.taken_at);
+    let shutdown = CancellationToken::new();
+    let brakes = crate::trigger::admission::Brakes {
+        cooldown: Duration::ZERO,
+        max_passes_per_hour: None,
+        // Who types the command means it.
+        pause: false,
+    };
+    let worker = Worker::new(runner, app::rules(&config), brakes, shutdown.clone());
+    let request = Request {
+        cause: Cause::Command,
+        targets: args.pass.targets(),
+        options: PassOptions {
+            dry_run: args.dry_run,
+            max_removals: args.max_removals,
+            ..args.pass.options()
+        },
+        alert: None,
+    };
+    let Some(Answer::Queued(record)) = worker.submit(vec![request]).pop() else {
+        anyhow::bail!("the pass was not admitted; this is a bug in crisweep");
+    };
+    let working = tokio::spawn({
+        let worker = worker.clone();
+        async move { worker.run().await }
+    });
+    follow(&record, args.pass.output).await?;
+    shutdown.cancel();
+    working
+        .await
+        .context("the worker died; this is a bug in crisweep")?;
+    observer.save_ages();
+    journal.settled(app::LAST_WRITES).await;
+    let pass = record.pass();
+    match args.pass.output {
+        Output::Json => print(&escape::json(&serde_json::to_string_pretty(&pass)?)),
+        Output::Table => print(&pass_text(&pass)),
+    }
+    Ok(matches!(
+        pass.outcome,
+        Some(Outcome::Completed | Outcome::Planned | Outcome::NothingToDo)
+    ))
+}
+
+/// Takes the lock and opens the journal; returns which sandboxes failed before. The passes before are
+/// told by the service at its next start.
+async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<PastFailure>> {
+    let opened = app::open_state(config, runner).await.map_err(|held| {
+        anyhow::anyhow!("{held}; ask that one instead: curl -X POST localhost:20950/gc")
+    })?;
+    let Some(opened) = opened else {
+        runner.journal = Journal::none();
+        return Ok(Vec::new());
+    };
+    runner
+        .observer
+        .remember(opened.ages, opened.journal.clone());
+    runner.journal = opened.journal;
+    Ok(opened.history.failures)
+}
+
+/// Reads which sandboxes failed before, beside the service that holds the journal. Who may not read
+/// it sees them as due.
+async fn past_failures(config: &Config) -> Vec<PastFailure> {
+    let Some(dir) = config.state.dir.clone() else {
+        return Vec::new();
+    };
+    let read =
+        move || state::past_failures(&dir).map_err(|error| format!("{}: {error}", dir.display()));
+    let failures = Aside::new(1).run(STATE_PATIENCE, read).await;
+    let failures = failures.map_err(|error| error.to_string());
+    failures.and_then(|read| read).unwrap_or_else(|error| {
+        tracing::info!(error, "sandboxes that failed before are not known here");
+        Vec::new()
+    })
+}
+
+/// Reads the image ages that a service keeps, without its lock: it may be running. What it has not
+/// saved yet, at most five minutes, is missing.
+async fn read_ages(config: &Config, runner: &Runner) {
+    let Some(dir) = config.state.dir.clone() else {
+        return;
+    };
+    match Aside::new(1)
+        .run(STATE_PATIENCE, move || state::read_ages(&dir))
+        .await
+    {
+        Ok(ages) => runner.observer.remember(ages, Journal::none()),
+        Err(error) => {
+            eprintln!("the image ages could not be read ({error}); every image is young");
+        }
+    }
+}
+
+async fn stop_asked(interrupts: &mut Signal, terminates: &mut Signal) {
+    tokio::select! {
+        _ = interrupts.recv() => {}
+        _ = terminates.recv() => {}
+    }
+}
+
+/// Shows a pass's progress until it is done; Ctrl-C or SIGTERM cancels it.
+async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
+    let mut watch = record.watch();
+    // Made once, so that no Ctrl-C between two waits gets lost.
+    let mut interrupts = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
+    let mut terminates = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut sent = 0;
+    loop {
+        let pass = watch.borrow_and_update().clone();
+        let lines = record.lines_from(sent);
+        sent += lines.len();
+        // Lines, not a bar: they stand beside a warning, in a file, and in a narrow terminal.
+        // Who waits for nothing to happen is told why, whatever the output.
+        let told = |line: &&String| output == Output::Table || line.contains("waiting ");
+        for line in lines.iter().filter(told) {
+            eprintln!("{line}");
+        }
+        if pass.is_done() {
+            return Ok(());
+        }
+        tokio::select! {
+            changed = watch.changed() => changed.context("the pass vanished")?,
+            () = stop_asked(&mut interrupts, &mut terminates) => {
+                anyhow::ensure!(
+                    !record.cancelled().is_cancelled(),
+                    "interrupted again; what was under way may still end, and is not reported"
+                );
+                eprintln!(
+                    "stopping: nothing more is tried, what is under way ends; Ctrl-C again does not \
+                     wait for it"
+                );
+                record.cancel();
+            }
+        }
+    }
+}
+
+/// Takes a look that the pod source has settled for.
+async fn settled_look(runner: &Runner) -> anyhow::Result<Arc<Look>> {
+    let look = runner.observer.fresh(Freshness::Cached).await?;
+    let wait = runner.observer.unsettled_for().await;
+    let failed = matches!(
+        look.pods,
+        Pods::Unknown(crate::model::PodsUnknown::Failed(_))
+    );
+    if wait.is_zero() || failed {
+        return Ok(look);
+    }
+    eprintln!(
+        "waiting {:.0} s for the pod list to settle (pods.settle); until then no pod counts as deleted",
+        wait.as_secs_f64().ceil()
+    );
+    tokio::time::sleep(wait).await;
+    Ok(runner.observer.fresh(Freshness::Cached).await?)
+}
+
+/// Writes a plan as JSON, without a second copy of it as text.
+fn print_plan(plan: &gc::Plan) -> anyhow::Result<()> {
+    let mut out = JsonWriter(BufWriter::new(io::stdout().lock()));
+    let written = serde_json::to_writer_pretty(&mut out, plan)
+        .map_err(io::Error::from)
+        .and_then(|()| writeln!(out))
+        .and_then(|()| out.flush());
+    match written {
+        // A closed pipe (`| head`) is not worth a word.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    // A closed pipe (`| head`) is not worth a word.
+    let text = escape::lines(text.trim_end());
+    drop(writeln!(out, "{text}").and_then(|()| out.flush()));
+}

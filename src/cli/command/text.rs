@@ -1,0 +1,394 @@
+//! Plans and passes as text that fits a terminal of 80 columns.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::gc::{Kept, Plan, Subject};
+use crate::model::{Images, Outcome, Pass, Pods, Target, escape, short_span};
+use crate::snapshot::Look;
+
+/// Rows that are shown unless all are asked for.
+const ROWS: usize = 20;
+/// The narrowest terminal that is still usual.
+const COLUMNS: usize = 80;
+/// What a row leaves for the object's name.
+const NAME_COLUMNS: usize = 28;
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.to_vec());
+    table
+}
+
+/// Shows a plan to a person: the counts, then what goes, pod by pod; with `all` every row, what stays
+/// too, and what each verdict rests on.
+pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
+    let mut text = counts(plan);
+    for line in unknown(plan, look) {
+        text.push_str(&format!("\n{}\n", escape::line(&line)));
+    }
+    let removed = plan.removals.iter().map(|removal| Row {
+        subject: &removal.subject,
+        verdict: "remove",
+        reason: removal.reason.label(),
+        detail: removal.detail.clone(),
+    });
+    let kept = plan.kept.iter().map(|kept| Row {
+        subject: &kept.subject,
+        verdict: "keep",
+        reason: kept.reason.label(),
+        detail: quarantine(kept, plan.taken_at).unwrap_or_else(|| kept.detail.clone()),
+    });
+    let shown: Vec<Row<'_>> = if all {
+        removed.chain(kept).collect()
+    } else {
+        removed.take(ROWS).collect()
+    };
+    if shown.is_empty() {
+        return text;
+    }
+    text.push_str(&format!(
+        "\n  {:<7} {:<15} {:<NAME_COLUMNS$} {:<9} ID\n",
+        "VERDICT", "REASON", "WHAT", "AGE"
+    ));
+    for (title, rows) in by_pod(&shown) {
+        text.push_str(&format!("{title}\n"));
+        for row in rows {
+            row.write(plan.taken_at, all, &mut text);
+        }
+    }
+    let left_out = plan.removals.len().saturating_sub(ROWS);
+    if !all && left_out > 0 {
+        text.push_str(&format!(
+            "\n... and {left_out} more that would go: --all shows them, and what stays and why\n"
+        ));
+    }
+    text
+}
+
+/// One object of a plan.
+struct Row<'a> {
+    subject: &'a Subject,
+    verdict: &'static str,
+    reason: &'static str,
+    detail: String,
+}
+
+impl Row<'_> {
+    fn write(&self, now: Timestamp, with_detail: bool, text: &mut String) {
+        let (subject, kind) = (self.subject, self.kind());
+        let name = match subject.target {
+            Target::Containers => format!("{kind} {} #{}", subject.name, subject.attempt),
+            Target::Sandboxes => format!("{kind} #{}", subject.attempt),
+            Target::Logs => format!("{kind} {}", subject.name),
+            Target::Images => subject.name.to_string(),
+        };
+        let line = format!(
+            "  {:<7} {:<15} {:<NAME_COLUMNS$} {:<9} {}",
+            self.verdict,
+            self.reason,
+            clipped(&escape::line(&name), NAME_COLUMNS),
+            short_span(SignedDuration::from_secs(subject.age_seconds)),
+            self.short_id(),
+        );
+        text.push_str(line.trim_end());
+        text.push('\n');
+        if subject.target == Target::Logs {
+            // A path says nothing by its beginning.
+            text.push_str(&format!("      {}\n", escape::line(&subject.id)));
+        }
+        if subject.target == Target::Images {
+            text.push_str(&format!("      {}\n", image_words(subject, now)));
+        }
+        if with_detail && !self.detail.is_empty() {
+            text.push_str(&wrapped(&escape::line(&self.detail), ' ', 6));
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.subject.target {
+            Target::Containers => "container",
+            Target::Sandboxes => "sandbox",
+            Target::Logs => "log",
+            Target::Images => "image",
+        }
+    }
+
+    fn short_id(&self) -> String {
+        let id = &self.subject.id;
+        match self.subject.target {
+            Target::Logs => String::new(),
+            Target::Containers | Target::Sandboxes | Target::Images => id
+                .strip_prefix("sha256:")
+                .unwrap_or(id)
+                .chars()
+                .take(12)
+                .collect(),
+        }
+    }
+
+    fn title(&self) -> String {
+        let Some(pod) = &self.subject.pod else {
+            return match self.subject.target {
+                Target::Images => "images".to_owned(),
+                Target::Logs => "logs".to_owned(),
+                Target::Containers | Target::Sandboxes => "not of the kubelet".to_owned(),
+            };
+        };
+        let state = serde_json::to_string(&self.subject.pod_state).unwrap_or_default();
+        let state = state.trim_matches('"');
+        let name = clipped(
+            &escape::line(&format!("{}/{}", pod.namespace, pod.name)),
+            COLUMNS - state.len() - 3,
+        );
+        format!("{name} ({state})")
+    }
+}
+
+/// Groups rows by their pods, in the order in which pods come first.
+fn by_pod<'a>(rows: &'a [Row<'a>]) -> Vec<(String, Vec<&'a Row<'a>>)> {
+    let mut places = BTreeMap::new();
+    let mut groups: Vec<(String, Vec<&Row<'_>>)> = Vec::new();
+    for row in rows {
+        let title = row.title();
+        let key = (row.subject.pod.as_ref().map(|pod| &pod.uid), title.clone());
+        let place = *places.entry(key).or_insert_with(|| {
+            groups.push((title, Vec::new()));
+            groups.len() - 1
+        });
+        if let Some((_, group)) = groups.get_mut(place) {
+            group.push(row);
+        }
+    }
+    groups
+}
+
+/// Says for each target how many go and stay, and for which reasons.
+fn counts(plan: &Plan) -> String {
+    let mut text = String::new();
+    for (target, summary) in &plan.summary {
+        let remove = reasons(summary.remove.iter().map(|(why, n)| (why.label(), n)));
+        let keep = reasons(summary.keep.iter().map(|(why, n)| (why.label(), n)));
+        text.push_str(&line(
+            *target,
+            "remove",
+            summary.remove.values().sum(),
+            &remove,
+        ));
+        text.push_str(&line(*target, "keep", summary.keep.values().sum(), &keep));
+    }
+    text
+}
+
+fn reasons<'a>(counts: impl Iterator<Item = (&'a str, impl Display)>) -> Vec<String> {
+    counts.map(|(why, n)| format!("{why} {n}")).collect()
+}
+
+/// Breaks a text into lines after `mark`s, each indented.
+fn wrapped(text: &str, mark: char, indent: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for part in text.split_inclusive(mark) {
+        match lines.last_mut() {
+            Some(line)
+                if indent + line.chars().count() + part.trim_end().chars().count() <= COLUMNS =>
+            {
+                line.push_str(part);
+            }
+            _ => lines.push(part.to_owned()),
+        }
+    }
+    let indented = lines
+        .iter()
+        .map(|line| format!("{:indent$}{}\n", "", line.trim_end()));
+    indented.collect()
+}
+
+fn clipped(text: &str, columns: usize) -> String {
+    if text.chars().count() <= columns {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(columns - 1).collect();
+    format!("{start}…")
+}
+
+/// Says what the look behind a plan did not see: it may be why things stay.
+fn unknown(plan: &Plan, look: &Look) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !look.seen().is_all() {
+        lines.push(
+            "the runtime's lists could not be read whole; only what is certain goes".to_owned(),
+        );
+    }
+    if plan.pods_from_cache {
+        lines.push(
+            "the pods are those of the API server's watch cache; a pass asks the API server itself"
+                .to_owned(),
+        );
+    }
+    if let Pods::Unknown(why) = &look.pods {
+        lines.push(format!(
+            "nothing is known of the pods: {why}; only surplus goes"
+        ));
+    }
+    if plan.summary.contains_key(&Target::Logs) {
+        let why = look.logs.unread.iter().chain(&look.logs.unwritable);
+        lines.extend(why.map(|why| format!("logs are out of reach: {why}")));
+    }
+    if let (true, Images::Unknown(why)) = (plan.summary.contains_key(&Target::Images), &look.store)
+    {
+        lines.push(format!("nothing is known of the images: {why}"));
+    }
+    lines
+}
+
+fn line(target: Target, verdict: &str, count: usize, reasons: &[String]) -> String {
+    let reasons = if reasons.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", reasons.join(", "))
+    };
+    let text = format!("{target}: {verdict} {count}{reasons}");
+    if text.len() <= COLUMNS {
+        return format!("{text}\n");
+    }
+    let (first, rest) = text.split_once('(').unwrap_or((&text, ""));
+    format!(
+        "{}\n{}",
+        first.trim_end(),
+        wrapped(&format!("({rest}"), ' ', 4)
+    )
+}
+
+/// Returns of what failed to go how it failed and when it is tried again.
+fn quarantine(kept: &Kept, now: Timestamp) -> Option<String> {
+    let known = kept.quarantine.as_ref()?;
+    let (class, left) = (
+        known.class.label(),
+        short_span(known.next_try.duration_since(now)),
+    );
+    Some(format!(
+        "{} ({class}, next try in {left})",
+        kept.reason.label()
+    ))
+}
+
+/// The least recently used goes first: its use tells more than its age.
+fn image_words(subject: &Subject, now: Timestamp) -> String {
+    let ago = |then: Timestamp| format!("{} ago", short_span(now.duration_since(then)));
+    let size = subject
+        .size_bytes
+        .map_or_else(|| "-".to_owned(), short_size);
+    let used = subject.last_used_at.map_or_else(|| "never".to_owned(), ago);
+    format!(
+        "{size}, last used {used}, first seen {}",
+        ago(subject.created_at)
+    )
+}
+
+/// A size as `docker images` writes it, but in binary units.
+fn short_size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut unit = "B";
+    // In tenths, so that no rounding makes 1024.0 of something.
+    let mut tenths = bytes.saturating_mul(10);
+    for next in UNITS {
+        if tenths < 10 * 1024 {
+            break;
+        }
+        tenths /= 1024;
+        unit = next;
+    }
+    if unit == "B" {
+        return format!("{bytes} B");
+    }
+    format!("{}.{} {unit}", tenths / 10, tenths % 10)
+}
+
+/// Shows a pass that is over.
+pub(super) fn pass_text(pass: &Pass) -> String {
+    let header = [
+        "TARGET",
+        "PLANNED",
+        "REMOVED",
+        "ALREADY GONE",
+        "FAILED",
+        "SKIPPED",
+        "REMAINING",
+    ];
+    let mut rows = table(&header);
+    for (target, report) in &pass.targets {
+        rows.add_row(vec![
+            target.label().to_owned(),
+            report.planned.to_string(),
+            report.removed.to_string(),
+            report.already_gone.to_string(),
+            report.failed.to_string(),
+            report.skipped.to_string(),
+            report.remaining.to_string(),
+        ]);
+    }
+    let outcome = pass.outcome.map_or("unfinished", Outcome::label);
+    let dry = if pass.dry_run {
+        " (dry run: nothing was removed)"
+    } else {
+        ""
+    };
+    let mut text = format!("{}\n", rows.trim_fmt());
+    for (target, report) in &pass.targets {
+        let kept = reasons(report.kept.iter().map(|(why, n)| (why.label(), n)));
+        let count: u64 = report.kept.values().sum();
+        text.push_str(&line(
+            *target,
+            "kept",
+            usize::try_from(count).unwrap_or(usize::MAX),
+            &kept,
+        ));
+    }
+    text.push_str(&format!("\n{outcome}{dry}\n"));
+    let distinct: BTreeSet<&String> = pass.errors.iter().collect();
+    for error in distinct {
+        text.push_str(&format!("  {}\n", escape::line(error)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_breaks_between_reasons() {
+        let reasons: Vec<String> = (0..12).map(|n| format!("within-limits {n}")).collect();
+        let text = line(Target::Containers, "keep", 78, &reasons);
+        assert!(
+            text.starts_with("containers: keep 78\n    (within-limits 0, "),
+            "{text}"
+        );
+        assert!(
+            text.lines().all(|line| line.chars().count() <= COLUMNS),
+            "{text}"
+        );
+        assert!(text.ends_with("within-limits 11)\n"), "{text}");
+    }
+
+    #[test]
+    fn sizes_are_rounded_down_to_a_tenth() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1024 * 1024 - 1, "1023.9 KiB"),
+            (83_886_080, "80.0 MiB"),
+            (1_610_612_736, "1.5 GiB"),
+        ] {
+            assert_eq!(short_size(bytes), text);
+        }
+        assert!(short_size(u64::MAX).ends_with(" TiB"));
+    }
+}

@@ -1,0 +1,138 @@
+//! Which parts of the look could be read, and how long each took. An alert on a part that is
+//! missing hangs on this: the figures themselves are then absent.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::filesystems;
+use super::page::{Page, plain, sample, seconds};
+use crate::gc::Policy;
+use crate::gc::knowledge::{Knowledge, SourceState};
+use crate::model::Pods;
+use crate::runtime;
+use crate::snapshot::{Look, Part};
+
+/// A part of a look, as a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Collector {
+    Runtime,
+    Containers,
+    Sandboxes,
+    Images,
+    Filesystems,
+    Pods,
+    Logs,
+}
+
+impl Collector {
+    const ALL: [Self; 7] = [
+        Self::Runtime,
+        Self::Containers,
+        Self::Sandboxes,
+        Self::Images,
+        Self::Filesystems,
+        Self::Pods,
+        Self::Logs,
+    ];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Runtime => "runtime",
+            Self::Containers => "containers",
+            Self::Sandboxes => "sandboxes",
+            Self::Images => "images",
+            Self::Filesystems => "filesystems",
+            Self::Pods => "pods",
+            Self::Logs => "logs",
+        }
+    }
+
+    /// Returns whether the part could be read; `None` where there is nothing to read.
+    fn success(self, look: &Look, pods: SourceState) -> Option<bool> {
+        match self {
+            Self::Runtime => Some(look.runtime.is_ok()),
+            Self::Containers => Some(look.containers.is_ok()),
+            Self::Sandboxes => Some(look.sandboxes.is_ok()),
+            Self::Images => Some(look.images.is_ok()),
+            Self::Filesystems => Some(look.filesystems.as_ref().is_ok_and(filesystems::all_read)),
+            Self::Pods => match pods {
+                SourceState::Known => Some(true),
+                SourceState::None => None,
+                SourceState::Settling | SourceState::Failed | SourceState::Incomplete => {
+                    Some(false)
+                }
+            },
+            Self::Logs => self.duration(look).map(|_| look.logs.unread.is_empty()),
+        }
+    }
+
+    /// Returns how long the part took; `None` where it was not tried.
+    fn duration(self, look: &Look) -> Option<Duration> {
+        let duration = match self {
+            Self::Runtime => look.timings.runtime,
+            Self::Containers => look.timings.containers,
+            Self::Sandboxes => look.timings.sandboxes,
+            Self::Images => look.timings.images,
+            Self::Filesystems => look.timings.filesystems,
+            Self::Pods => look.timings.pods,
+            Self::Logs => look.timings.logs,
+        };
+        (!duration.is_zero()).then_some(duration)
+    }
+}
+
+/// Adds the parts of a look; without one every part failed, but for the runtime where it has answered.
+pub(super) fn encode(
+    look: Option<&Look>,
+    runtime: Option<&Part<runtime::Version>>,
+    page: &mut Page,
+) {
+    let has_answered = runtime.is_some_and(Result::is_ok);
+    let label = |collector: Collector| [("collector", collector.label())];
+    let pods = look.map(|look| (look, source_state(look)));
+    let success = Collector::ALL.into_iter().filter_map(|collector| {
+        let success = match pods {
+            Some((look, pods)) => collector.success(look, pods)?,
+            None => collector == Collector::Runtime && has_answered,
+        };
+        Some(sample(label(collector), success))
+    });
+    page.gauge(
+        plain("crisweep_collector_success"),
+        "Whether this part of the look at the node could be read; if not, its metrics are absent",
+        success.collect(),
+    );
+    let duration = Collector::ALL
+        .into_iter()
+        .filter_map(|collector| Some(sample(label(collector), collector.duration(look?)?)));
+    let help = "How long this part of the look at the node took";
+    page.gauge(
+        seconds("crisweep_collector_duration"),
+        help,
+        duration.collect(),
+    );
+    if let Some((look, state)) = pods {
+        pod_source(look, state, page);
+    }
+}
+
+/// Says how far the pod source is believed. A list that lacks a pod which lives here is not.
+fn source_state(look: &Look) -> SourceState {
+    match (&look.pods, look.snapshot(BTreeMap::new())) {
+        (_, Ok(snapshot)) => Knowledge::of(&snapshot, &Policy::default()).source_state(),
+        // Without the runtime's lists it is held against nothing.
+        (Pods::Known(_), Err(_)) => SourceState::Known,
+        (Pods::Unknown(why), Err(_)) => why.into(),
+    }
+}
+
+/// Adds which source spoke for the pods, and how far it is believed.
+fn pod_source(look: &Look, state: SourceState, page: &mut Page) {
+    let source = look.pod_origin.source.label();
+    let labels = vec![
+        ("source", source.to_owned()),
+        ("state", state.label().to_owned()),
+    ];
+    let help = "The source that was asked for the pods, and how far its answer is believed";
+    page.info("crisweep_pod_source", help, labels);
+}

@@ -1,0 +1,145 @@
+//! How heavy the runtime's lists are, and how heavy they may get before no client can read them.
+
+use std::time::Duration;
+
+use super::page::{Page, Sample, Value, bytes, plain, sample, seconds};
+use crate::model::Coverage;
+use crate::runtime::{ListMode, Listed};
+use crate::snapshot::{Look, Part, Weight};
+
+/// What is known of one list.
+#[derive(Debug)]
+struct List {
+    name: &'static str,
+    weight: Weight,
+    /// Only if it was read.
+    read: Option<Read>,
+}
+
+/// What came of reading a list.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    mode: ListMode,
+    took: Duration,
+    /// Rows that made no sense.
+    malformed: usize,
+    is_whole: bool,
+}
+
+impl List {
+    fn new<T>(name: &'static str, weight: Weight, part: &Part<Listed<T>>) -> Self {
+        let read = part.as_ref().ok().map(|listed| Read {
+            mode: listed.mode,
+            took: listed.duration,
+            malformed: listed.malformed + listed.odd,
+            is_whole: listed.coverage == Coverage::Whole,
+        });
+        Self { name, weight, read }
+    }
+
+    fn sample(&self, value: impl Into<Value>) -> Sample {
+        sample([("list", self.name)], value)
+    }
+}
+
+/// Adds the lists of a look.
+pub(super) fn encode(look: &Look, page: &mut Page) {
+    let weights = look.weights();
+    encode_lists(
+        &[
+            List::new("containers", weights.containers, &look.containers),
+            List::new("sandboxes", weights.sandboxes, &look.sandboxes),
+            List::new("images", weights.images, &look.images),
+        ],
+        page,
+    );
+}
+
+fn encode_lists(lists: &[List], page: &mut Page) {
+    page.gauge(
+        bytes("cri_list_response"),
+        "What the unfiltered list weighs in one answer, also when it is too heavy to be sent",
+        lists
+            .iter()
+            .filter_map(|list| Some(list.sample(list.weight.bytes?)))
+            .collect(),
+    );
+    page.gauge(
+        bytes("cri_list_limit"),
+        "Largest list that can be read: the lower of the kubelet's and the runtime's limit",
+        lists
+            .iter()
+            .map(|list| list.sample(list.weight.limit_bytes))
+            .collect(),
+    );
+    let read = || lists.iter().filter_map(|list| Some((list, list.read?)));
+    page.gauge(
+        seconds("cri_list_duration"),
+        "How long the list took to read",
+        read().map(|(list, read)| list.sample(read.took)).collect(),
+    );
+    let modes = read().map(|(list, read)| {
+        let labels = [("list", list.name), ("mode", read.mode.label())];
+        sample(labels, true)
+    });
+    page.gauge(
+        plain("cri_list_mode"),
+        "How the list was read: always 1, and only the mode that was used has a sample",
+        modes.collect(),
+    );
+    page.gauge(
+        plain("cri_list_malformed_rows"),
+        "Rows of the list that lack a required field, contradict another row, or repeat one",
+        read()
+            .map(|(list, read)| list.sample(read.malformed))
+            .collect(),
+    );
+    page.gauge(
+        plain("cri_list_complete"),
+        "Whether the list is known to have been read whole",
+        read()
+            .map(|(list, read)| list.sample(read.is_whole))
+            .collect(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(list: List) -> String {
+        let (mut page, mut text) = (Page::default(), String::new());
+        encode_lists(&[list], &mut page);
+        page.encode(&mut text).unwrap();
+        text.lines()
+            .filter(|line| !line.starts_with('#'))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    fn failed(bytes: Option<u64>) -> String {
+        page(List {
+            name: "containers",
+            weight: Weight {
+                bytes,
+                limit_bytes: 16_777_216,
+            },
+            read: None,
+        })
+    }
+
+    #[test]
+    fn a_list_that_failed_for_its_size_shows_it() {
+        assert_eq!(
+            failed(Some(19_327_280)),
+            "cri_list_response_bytes{list=\"containers\"} 19327280\n\
+             cri_list_limit_bytes{list=\"containers\"} 16777216"
+        );
+    }
+
+    #[test]
+    fn a_list_that_failed_otherwise_has_no_size() {
+        let expected = "cri_list_limit_bytes{list=\"containers\"} 16777216";
+        assert_eq!(failed(None), expected);
+    }
+}

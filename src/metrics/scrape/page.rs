@@ -1,0 +1,246 @@
+//! Builds the registry of one scrape. Never keeps a figure for the next.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::model::escape;
+
+/// The metrics of one scrape, in the order in which they were added.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    registry: Registry,
+}
+
+/// What a family is called. The unit is added to the name; the library adds the help's full stop.
+#[derive(Debug)]
+pub(super) struct Name {
+    name: String,
+    unit: Option<Unit>,
+}
+
+/// A name without a unit.
+pub(super) fn plain(name: impl Into<String>) -> Name {
+    Name {
+        name: name.into(),
+        unit: None,
+    }
+}
+
+/// A name that ends in `_bytes`.
+pub(super) fn bytes(name: impl Into<String>) -> Name {
+    Name {
+        name: name.into(),
+        unit: Some(Unit::Bytes),
+    }
+}
+
+/// A name that ends in `_seconds`.
+pub(super) fn seconds(name: impl Into<String>) -> Name {
+    Name {
+        name: name.into(),
+        unit: Some(Unit::Seconds),
+    }
+}
+
+impl Page {
+    /// Adds a gauge; no samples, no gauge.
+    pub(super) fn gauge(&mut self, name: Name, help: &str, samples: Vec<Sample>) {
+        self.add(
+            name,
+            help,
+            Samples {
+                kind: Kind::Gauge,
+                samples,
+            },
+        );
+    }
+
+    /// Adds a counter of something that counts itself; no samples, no counter.
+    pub(super) fn counter(&mut self, name: Name, help: &str, samples: Vec<Sample>) {
+        self.add(
+            name,
+            help,
+            Samples {
+                kind: Kind::Counter,
+                samples,
+            },
+        );
+    }
+
+    /// Adds an info metric; the library adds `_info` to its name.
+    pub(super) fn info(&mut self, name: &str, help: &str, labels: Vec<(&'static str, String)>) {
+        let labels: Vec<_> = labels.into_iter().map(escaped).collect();
+        self.registry.register(name, help, Info::new(labels));
+    }
+
+    fn add(&mut self, name: Name, help: &str, samples: Samples) {
+        match name.unit {
+            Some(unit) => self
+                .registry
+                .register_with_unit(name.name, help, unit, samples),
+            None => self.registry.register(name.name, help, samples),
+        }
+    }
+
+    /// Appends the page to `text` as `OpenMetrics`, without an end mark.
+    pub(super) fn encode(&self, text: &mut String) -> fmt::Result {
+        encode_registry(text, &self.registry)
+    }
+}
+
+/// One figure and its labels.
+#[derive(Debug)]
+pub(super) struct Sample {
+    labels: Vec<(&'static str, String)>,
+    value: Value,
+}
+
+/// Makes a sample.
+pub(super) fn sample<const N: usize>(
+    labels: [(&'static str, &str); N],
+    value: impl Into<Value>,
+) -> Sample {
+    let labels = labels
+        .into_iter()
+        .map(|(name, value)| escaped((name, value.to_owned())))
+        .collect();
+    Sample {
+        labels,
+        value: value.into(),
+    }
+}
+
+/// The runtime's words and the kernel's paths may hold anything. The library escapes quotes, backslashes and line
+/// feeds, and no other control character: a person who reads the page in a terminal would see what those do.
+fn escaped((name, value): (&'static str, String)) -> (&'static str, String) {
+    (name, escape::lines(&value).into_owned())
+}
+
+/// A figure. Whole numbers stay whole: no byte is lost in a float's rounding.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value {
+    Whole(u64),
+    Float(f64),
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        Self::Whole(value)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(value: usize) -> Self {
+        Self::Whole(value.try_into().unwrap_or(u64::MAX))
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Whole(value.into())
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Float(value)
+    }
+}
+
+impl From<Duration> for Value {
+    fn from(value: Duration) -> Self {
+        Self::Float(value.as_secs_f64())
+    }
+}
+
+impl From<Timestamp> for Value {
+    #[expect(clippy::cast_precision_loss, reason = "exact for 285,000 years")]
+    fn from(value: Timestamp) -> Self {
+        Self::Float(value.as_millisecond() as f64 / 1000.0)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// A family whose samples keep the order that they were given in.
+#[derive(Debug)]
+struct Samples {
+    kind: Kind,
+    samples: Vec<Sample>,
+}
+
+impl EncodeMetric for Samples {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        for sample in &self.samples {
+            if sample.labels.is_empty() {
+                encode_value(self.kind, sample.value, &mut encoder)?;
+            } else {
+                let mut encoder = encoder.encode_family(&sample.labels)?;
+                encode_value(self.kind, sample.value, &mut encoder)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        match self.kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.samples.is_empty()
+    }
+}
+
+fn encode_value(kind: Kind, value: Value, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+    match (kind, value) {
+        (Kind::Gauge, Value::Whole(value)) => encoder.encode_gauge(&value),
+        (Kind::Gauge, Value::Float(value)) => encoder.encode_gauge(&value),
+        (Kind::Counter, Value::Whole(value)) => {
+            encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
+        }
+        (Kind::Counter, Value::Float(value)) => {
+            encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_from_outside_move_no_cursor_and_begin_no_line() {
+        let wild = "1.7\u{1b}[31m\n# EOF\r\u{9b}2J\u{202e}\u{2028}\"\\";
+        let mut page = Page::default();
+        page.info("cri", "The runtime", vec![("version", wild.to_owned())]);
+        let samples = vec![sample([("mountpoint", wild)], 1_u64)];
+        page.gauge(plain("cri_fs"), "Its file system", samples);
+        let mut text = String::new();
+        page.encode(&mut text).unwrap();
+        let tame = r#"1.7\\u{1b}[31m\n# EOF\\r\\u{9b}2J\\u{202e}\\u{2028}\"\\""#;
+        assert!(
+            text.contains(&format!("cri_info{{version=\"{tame}}} 1\n")),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("cri_fs{{mountpoint=\"{tame}}} 1\n")),
+            "{text}"
+        );
+        let acts = |c: char| c != '\n' && c.is_control();
+        assert!(!text.contains(acts), "{text:?}");
+    }
+}

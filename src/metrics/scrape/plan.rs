@@ -1,0 +1,53 @@
+//! What a pass would do now, and what it would not dare to.
+
+use std::collections::BTreeMap;
+
+use super::page::{Page, plain, sample};
+use crate::gc::Summary;
+use crate::model::{FailureClass, RemoveReason, Target};
+use crate::snapshot::Threshold;
+
+/// Adds a plan's counts: zeroes too of what would go, for the alerts; of what stays only what there is.
+pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
+    let (mut removable, mut kept) = (Vec::new(), Vec::new());
+    for (&target, summary) in plan {
+        for reason in RemoveReason::all(target) {
+            let count = summary.remove.get(reason).copied().unwrap_or(0);
+            removable.push(sample(
+                [("target", target.label()), ("reason", reason.label())],
+                count,
+            ));
+        }
+        for (reason, &count) in &summary.keep {
+            kept.push(sample(
+                [("target", target.label()), ("reason", reason.label())],
+                count,
+            ));
+        }
+    }
+    let help = "Objects that a pass would remove now, by the reason";
+    page.gauge(plain("crisweep_removable"), help, removable);
+    let help = "Objects that a pass would leave now, by the reason";
+    page.gauge(plain("crisweep_kept"), help, kept);
+}
+
+/// Adds the marks that are set and whose figure is known: 1 where it is reached.
+pub(super) fn encode_thresholds(crossed: &BTreeMap<Threshold, bool>, page: &mut Page) {
+    let samples = crossed
+        .iter()
+        .map(|(threshold, crossed)| sample([("threshold", threshold.label())], *crossed));
+    let help = "Whether a mark of the configuration (thresholds) is reached";
+    page.gauge(plain("crisweep_threshold_crossed"), help, samples.collect());
+}
+
+/// Adds the sandboxes that could not be removed, zeroes too.
+pub(super) fn encode_quarantine(quarantined: &BTreeMap<FailureClass, usize>, page: &mut Page) {
+    let samples = FailureClass::ALL
+        .map(|class| {
+            let count = quarantined.get(&class).copied().unwrap_or(0);
+            sample([("class", class.label())], count)
+        })
+        .into();
+    let help = "Sandboxes whose removal failed and that wait for their next try";
+    page.gauge(plain("crisweep_quarantined_sandboxes"), help, samples);
+}

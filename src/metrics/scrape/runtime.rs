@@ -1,0 +1,16 @@
+//! Who answers on the socket, if anyone.
+
+use super::page::{Page, plain, sample};
+use crate::runtime;
+use crate::snapshot::Part;
+
+/// Adds the runtime; `None`: nothing is known of it in time, and nothing is said.
+pub(super) fn encode(answer: Option<&Part<runtime::Version>>, page: &mut Page) {
+    let up = answer.map(|answer| sample([], answer.is_ok()));
+    let up = up.into_iter().collect();
+    page.gauge(plain("cri_up"), "Whether the runtime answered", up);
+    if let Some(Ok(runtime::Version { runtime, version })) = answer {
+        let labels = vec![("runtime", runtime.clone()), ("version", version.clone())];
+        page.info("cri", "The runtime and its version", labels);
+    }
+}

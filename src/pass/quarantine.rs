@@ -1,0 +1,179 @@
+//! Sandboxes that failed to go: each is left alone for a time that doubles with every failure, so
+//! that a pass spends its time on what can go. Never reads a clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::{FailureClass, PastFailure, PodSandboxId, Quarantined};
+
+/// Sandboxes remembered at most; the one to be tried soonest is forgotten first, so it is simply
+/// tried again.
+pub const QUARANTINE_MAX: usize = 4096;
+
+/// A time before this (2020) was read from a clock that was not set.
+const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
+
+/// How long a failed sandbox is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackOff {
+    /// After the first failure.
+    pub base: Duration,
+    /// At most.
+    pub max: Duration,
+}
+
+impl BackOff {
+    /// Returns how long one that failed so often in a row is left alone.
+    fn wait(self, failures: u32) -> SignedDuration {
+        let doublings = failures.saturating_sub(1);
+        let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+        let wait = self.base.saturating_mul(factor).min(self.max);
+        SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)
+    }
+}
+
+/// A sandbox that is left alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    known: Quarantined,
+    /// How long it was to be left alone, when that was last decided. A longer time until its next
+    /// try comes from a clock that was set back.
+    wait: SignedDuration,
+}
+
+/// All sandboxes that are left alone.
+#[derive(Clone, Debug, Default)]
+pub struct Quarantine {
+    entries: BTreeMap<PodSandboxId, Entry>,
+}
+
+impl Quarantine {
+    /// Notes a failure; returns how many in a row that makes.
+    pub fn failed(
+        &mut self,
+        id: &PodSandboxId,
+        class: FailureClass,
+        error: String,
+        back_off: BackOff,
+        now: Timestamp,
+    ) -> u32 {
+        let before = self.get(id).map_or(0, |entry| entry.failures);
+        let failures = before.saturating_add(1);
+        let wait = back_off.wait(failures);
+        self.put(id.clone(), (failures, class, error), now, wait);
+        failures
+    }
+
+    /// Takes over what processes before this one wrote down. A failure of which it is not known when it
+    /// was, or that was in the future, counts as one of now: later is safe, and never later than the
+    /// longest wait.
+    pub fn restore(&mut self, past: Vec<PastFailure>, back_off: BackOff, now: Timestamp) {
+        for failure in past {
+            let Some(id) = PodSandboxId::new(failure.id) else {
+                continue;
+            };
+            let usable = |at: &Timestamp| (CLOCK_SET_SECONDS..).contains(&at.as_second());
+            let at = failure.at.filter(usable).map_or(now, |at| at.min(now));
+            let failures = failure.failures.max(1);
+            let wait = back_off.wait(failures);
+            self.put(id, (failures, failure.class, failure.error), at, wait);
+        }
+    }
+
+    /// Leaves sandboxes alone until then without a failure of their own: one of their class was tried
+    /// for all of them, and did not go.
+    pub fn hold(&mut self, ids: &[PodSandboxId], until: Timestamp, now: Timestamp) {
+        for id in ids {
+            if let Some(entry) = self.entries.get_mut(id)
+                && entry.known.next_try < until
+            {
+                entry.known.next_try = until;
+                entry.wait = until.duration_since(now);
+            }
+        }
+    }
+
+    /// Forgets a sandbox: it went.
+    pub fn gone(&mut self, id: &PodSandboxId) {
+        self.entries.remove(id);
+    }
+
+    /// Forgets the sandboxes that the runtime no longer has.
+    pub fn retain(&mut self, exists: impl Fn(&PodSandboxId) -> bool) {
+        self.entries.retain(|id, _| exists(id));
+    }
+
+    /// Returns when each may be tried again. After a clock was set back none waits longer than it
+    /// was to.
+    pub fn next_tries(&mut self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
+        let entries = self.entries.iter_mut();
+        let tries = entries.map(|(id, entry)| {
+            let latest = later(now, entry.wait);
+            entry.known.next_try = entry.known.next_try.min(latest);
+            (id.clone(), entry.known.next_try)
+        });
+        tries.collect()
+    }
+
+    /// Returns every sandbox, the one to be tried next first.
+    pub fn all(&self) -> Vec<(&PodSandboxId, &Quarantined)> {
+        let entries = self.entries.iter().map(|(id, entry)| (id, &entry.known));
+        let mut all: Vec<_> = entries.collect();
+        all.sort_by_key(|(_, known)| known.next_try);
+        all
+    }
+
+    /// Counts the sandboxes that are there by how they failed last.
+    pub fn by_class(
+        &self,
+        exists: impl Fn(&PodSandboxId) -> bool,
+    ) -> BTreeMap<FailureClass, usize> {
+        let mut counts = BTreeMap::new();
+        for (_, entry) in self.entries.iter().filter(|(id, _)| exists(id)) {
+            *counts.entry(entry.known.class).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Returns what is known of a sandbox's failures.
+    pub fn get(&self, id: &PodSandboxId) -> Option<&Quarantined> {
+        self.entries.get(id).map(|entry| &entry.known)
+    }
+
+    fn put(
+        &mut self,
+        id: PodSandboxId,
+        (failures, class, error): (u32, FailureClass, String),
+        at: Timestamp,
+        wait: SignedDuration,
+    ) {
+        self.make_room(&id);
+        let known = Quarantined {
+            failures,
+            class,
+            error,
+            next_try: later(at, wait),
+        };
+        self.entries.insert(id, Entry { known, wait });
+    }
+
+    fn make_room(&mut self, id: &PodSandboxId) {
+        if self.entries.len() < QUARANTINE_MAX || self.entries.contains_key(id) {
+            return;
+        }
+        let soonest = self.entries.iter();
+        let soonest = soonest.min_by_key(|(_, entry)| entry.known.next_try);
+        if let Some(soonest) = soonest.map(|(id, _)| id.clone()) {
+            self.entries.remove(&soonest);
+        }
+    }
+}
+
+fn later(at: Timestamp, wait: SignedDuration) -> Timestamp {
+    at.saturating_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! One pass as others see it, from the queue to its end: its state, its progress in lines, and the
+//! way to stop it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{Pass, escape};
+
+/// Progress lines kept for followers; later ones are counted, not kept.
+pub const LINES_MAX: usize = 2_000;
+/// Errors kept in a pass.
+pub const ERRORS_MAX: usize = 50;
+
+/// A pass and those who watch it.
+#[derive(Debug)]
+pub struct Record {
+    id: String,
+    pass: watch::Sender<Pass>,
+    lines: Mutex<Vec<String>>,
+    cancel: CancellationToken,
+    saw_nothing: AtomicBool,
+}
+
+impl Record {
+    /// Returns a record of a pass that has just been queued.
+    pub fn new(pass: Pass) -> Self {
+        Self {
+            id: pass.id.clone(),
+            pass: watch::Sender::new(pass),
+            lines: Mutex::default(),
+            cancel: CancellationToken::new(),
+            saw_nothing: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the pass as it stands.
+    pub fn pass(&self) -> Pass {
+        self.pass.borrow().clone()
+    }
+
+    /// Returns the pass's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Asks something about the pass as it stands, without a copy of it.
+    pub fn read<T>(&self, question: impl FnOnce(&Pass) -> T) -> T {
+        question(&self.pass.borrow())
+    }
+
+    /// Changes the pass and wakes those who watch.
+    pub fn update(&self, change: impl FnOnce(&mut Pass)) {
+        self.pass.send_modify(change);
+    }
+
+    /// Adds an error to the pass, within bounds.
+    pub fn error(&self, text: String) {
+        self.update(|pass| {
+            if pass.errors.len() < ERRORS_MAX {
+                pass.errors.push(text);
+            } else if pass.errors.len() == ERRORS_MAX {
+                pass.errors.push("further errors are in the log".to_owned());
+            }
+        });
+    }
+
+    /// Adds a line of progress, within bounds, and wakes those who follow. It is one line whatever is in it.
+    pub fn line(&self, text: String) {
+        {
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            match lines.len() {
+                LINES_MAX.. => return,
+                len if len + 1 == LINES_MAX => lines.push("...".to_owned()),
+                _ => lines.push(escape::owned_line(text)),
+            }
+        }
+        self.update(|_| ());
+    }
+
+    /// Returns the progress lines from the `from`th on.
+    pub fn lines_from(&self, from: usize) -> Vec<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.get(from..).unwrap_or_default().to_vec()
+    }
+
+    /// Returns a receiver that sees every later change.
+    pub fn watch(&self) -> watch::Receiver<Pass> {
+        self.pass.subscribe()
+    }
+
+    /// Asks the pass to stop: nothing more is tried, what is under way ends.
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Notes that the pass ended because no look at the node was possible.
+    pub fn saw_nothing(&self) {
+        self.saw_nothing.store(true, Ordering::Relaxed);
+    }
+
+    /// Says whether the pass ended because no look at the node was possible.
+    pub fn has_seen_nothing(&self) -> bool {
+        self.saw_nothing.load(Ordering::Relaxed)
+    }
+
+    /// Returns the token that [`Self::cancel`] cancels.
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.cancel
+    }
+}

@@ -1,0 +1,407 @@
+//! The RPCs that crisweep makes, each with a deadline and a message limit.
+//!
+//! Never retries and never caches an answer: what a failure means is the caller's to say. Lists alone are
+//! read another way when one fails for its size (`ladder`).
+
+mod framing;
+mod ladder;
+mod link;
+mod lists;
+mod pieces;
+mod removals;
+mod settings;
+mod streams;
+
+use crisweep_proto::cri;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::framing::{Awaits, Checked};
+use self::link::{Link, request};
+use self::removals::gone_is_success;
+pub use self::settings::{LogRoots, Settings, below};
+use super::{
+    ContainerStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert,
+};
+use crate::model::{Container, ContainerId, Coverage, Image, PodSandbox, PodSandboxId, PodUid};
+use crate::system::aside::Aside;
+use crisweep_proto::cri::image_service_client::ImageServiceClient;
+use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
+
+/// What the kubelet sends as its own version of the interface.
+const INTERFACE_VERSION: &str = "0.1.0";
+
+/// A CRI runtime. Clones share its connections.
+///
+/// Connects when first asked and again after the runtime went away, so it may be made before the
+/// socket is there. Calls must run inside a tokio runtime.
+#[derive(Clone, Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    runtime: Link,
+    /// `None`: the runtime's.
+    image: Option<Link>,
+    /// Reads names in the log roots.
+    disk: Aside,
+    /// How the runtime's lists were read last.
+    stands: ladder::Stands,
+}
+
+impl Client {
+    /// Makes a client. Does not touch the socket.
+    pub fn new(settings: Settings) -> Self {
+        let link = |endpoint: &Path| Link::new(endpoint, &settings);
+        let runtime = link(&settings.endpoint);
+        let image = settings.image_endpoint.as_deref().map(link);
+        Self {
+            shared: Arc::new(Shared {
+                settings,
+                runtime,
+                image,
+                disk: Aside::new(1),
+                stands: ladder::Stands::default(),
+            }),
+        }
+    }
+
+    /// Returns the runtime's socket.
+    pub fn endpoint(&self) -> &Path {
+        &self.shared.settings.endpoint
+    }
+
+    /// Asks who the runtime is.
+    pub async fn version(&self) -> Result<Version, Error> {
+        let message = cri::VersionRequest {
+            version: INTERFACE_VERSION.to_owned(),
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.version(request(message, deadline));
+        self.runtime()
+            .call("Version", deadline, call)
+            .await
+            .map(convert::version)
+    }
+
+    /// Asks how the runtime is, and for the part of its configuration that we need.
+    pub async fn status(&self) -> Result<Status, Error> {
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.status(request(cri::StatusRequest { verbose: true }, deadline));
+        self.runtime()
+            .call("Status", deadline, call)
+            .await
+            .map(convert::status)
+    }
+
+    /// Lists every container, by whatever way the runtime leaves open. If none shows all of them, the
+    /// answer says so ([`Listed::coverage`]).
+    pub async fn list_containers(&self) -> Result<Listed<Container>, Error> {
+        ladder::containers(self).await
+    }
+
+    /// Lists every pod sandbox, likewise.
+    pub async fn list_pod_sandboxes(&self) -> Result<Listed<PodSandbox>, Error> {
+        ladder::sandboxes(self).await
+    }
+
+    /// Lists every image. There is no way to ask for a part of them.
+    pub async fn list_images(&self) -> Result<Listed<Image>, Error> {
+        let started = Instant::now();
+        let list = self
+            .image()
+            .list::<cri::ImageRow>(&lists::IMAGES, self.timeout());
+        let (mode, page) = list.await?;
+        Ok(Listed {
+            rows: page.rows.into(),
+            malformed: page.malformed,
+            mounted: BTreeMap::new(),
+            odd: 0,
+            coverage: Coverage::Whole,
+            cut_short: false,
+            response_bytes: page.bytes,
+            limit_bytes: None,
+            mode,
+            duration: started.elapsed(),
+        })
+    }
+
+    /// Asks which file systems hold images and writable layers, and how much of them.
+    pub async fn image_fs_info(&self) -> Result<FsInfo, Error> {
+        let (mut rpc, deadline) = (self.image_rpc(), self.timeout());
+        let call = rpc.image_fs_info(request(cri::ImageFsInfoRequest {}, deadline));
+        self.image()
+            .call("ImageFsInfo", deadline, call)
+            .await
+            .map(convert::fs_info)
+    }
+
+    /// Asks about one container; `None` if it is gone.
+    pub async fn container_status(
+        &self,
+        id: &ContainerId,
+    ) -> Result<Option<ContainerStatus>, Error> {
+        const METHOD: &str = "ContainerStatus";
+        let message = cri::ContainerStatusRequest {
+            container_id: id.to_string(),
+            verbose: false,
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.container_status(request(message, deadline));
+        let Some(answer) = found(self.runtime().call(METHOD, deadline, call).await)? else {
+            self.forget_container(id);
+            return Ok(None);
+        };
+        let status = answer
+            .status
+            .and_then(|raw| convert::container_status(id, raw).ok());
+        status
+            .map(Some)
+            .ok_or_else(|| not_about(METHOD, id.as_str()))
+    }
+
+    /// Asks about one pod sandbox; `None` if it is gone.
+    pub async fn sandbox_status(&self, id: &PodSandboxId) -> Result<Option<SandboxStatus>, Error> {
+        const METHOD: &str = "PodSandboxStatus";
+        let message = cri::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_string(),
+            verbose: false,
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.pod_sandbox_status(request(message, deadline));
+        let Some(answer) = found(self.runtime().call(METHOD, deadline, call).await)? else {
+            self.forget_sandbox(id);
+            return Ok(None);
+        };
+        let status = answer
+            .status
+            .and_then(|raw| convert::sandbox_status(id, &raw).ok());
+        status
+            .map(Some)
+            .ok_or_else(|| not_about(METHOD, id.as_str()))
+    }
+
+    /// Asks for one container's record by its id, as a list would have it, and for the images that it has
+    /// mounted; `None` if it is gone.
+    async fn container_record(
+        &self,
+        id: &ContainerId,
+        sandbox: Option<PodSandboxId>,
+    ) -> Result<Option<(Container, Vec<String>)>, Error> {
+        const METHOD: &str = "ContainerStatus";
+        let message = cri::ContainerStatusRequest {
+            container_id: id.to_string(),
+            // The sandbox's id is only in the runtime's own words, which take it long to write.
+            verbose: sandbox.is_none(),
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.container_status(request(message, deadline));
+        let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
+        let record = |answer| convert::container_record(id, sandbox, answer);
+        answer
+            .map(|answer| record(answer).map_err(|_malformed| not_about(METHOD, id.as_str())))
+            .transpose()
+    }
+
+    /// Asks for one pod sandbox's record by its id; `None` if it is gone.
+    async fn sandbox_record(&self, id: &PodSandboxId) -> Result<Option<PodSandbox>, Error> {
+        const METHOD: &str = "PodSandboxStatus";
+        let message = cri::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_string(),
+            verbose: false,
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.pod_sandbox_status(request(message, deadline));
+        let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
+        let record = |answer| convert::sandbox_record(id, answer);
+        answer
+            .map(|answer| record(answer).map_err(|_malformed| not_about(METHOD, id.as_str())))
+            .transpose()
+    }
+
+    /// Asks what a pod sandbox was made from; `None` if it is gone or the runtime does not say.
+    pub async fn sandbox_made_from(&self, id: &PodSandboxId) -> Result<Option<String>, Error> {
+        const METHOD: &str = "PodSandboxStatus";
+        let message = cri::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_string(),
+            verbose: true,
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.pod_sandbox_status(request(message, deadline));
+        let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
+        match answer {
+            None => Ok(None),
+            Some(answer) if answer.status.as_ref().is_some_and(|s| s.id == id.as_str()) => {
+                Ok(convert::made_from(&answer))
+            }
+            Some(_) => Err(not_about(METHOD, id.as_str())),
+        }
+    }
+
+    /// Lists the containers that name a sandbox. An answer with a row that names no container or no
+    /// sandbox is an error: that row could be one of them.
+    pub async fn containers_of_sandbox(&self, id: &PodSandboxId) -> Result<Vec<Container>, Error> {
+        let filter = cri::ContainerFilter {
+            pod_sandbox_id: id.to_string(),
+            ..Default::default()
+        };
+        let message = cri::ListContainersRequest {
+            filter: Some(filter),
+        };
+        let rows = self
+            .whole_page::<_, cri::ContainerRow>(lists::CONTAINERS.unary, message)
+            .await?;
+        let astray = rows.iter().filter(|it| it.sandbox_id.is_stand_in());
+        none_lacks_an_id(lists::CONTAINERS.unary, astray.count())?;
+        // Not every server knows every filter, and one that ignores it sends them all.
+        Ok(rows
+            .into_iter()
+            .filter(|container| container.sandbox_id == *id)
+            .collect())
+    }
+
+    /// Lists a pod's containers, in whatever state. An answer with a row without an id is an error:
+    /// it could be one of them.
+    pub async fn containers_of_pod(&self, uid: &PodUid) -> Result<Vec<Container>, Error> {
+        let label = (convert::POD_UID_LABEL.to_owned(), uid.to_string());
+        let filter = cri::ContainerFilter {
+            label_selector: [label].into(),
+            ..Default::default()
+        };
+        let message = cri::ListContainersRequest {
+            filter: Some(filter),
+        };
+        let rows = self
+            .whole_page::<_, cri::ContainerRow>(lists::CONTAINERS.unary, message)
+            .await?;
+        let nameless = rows.iter().filter(|it| it.id.is_stand_in());
+        none_lacks_an_id(lists::CONTAINERS.unary, nameless.count())?;
+        // Not every server knows every filter, and one that ignores it sends them all.
+        let is_its = |row: &Container| row.pod.as_ref().is_some_and(|pod| pod.uid == *uid);
+        Ok(rows.into_iter().filter(is_its).collect())
+    }
+
+    /// Says whether the runtime has a container or a sandbox of a pod, in whatever state. Answers with
+    /// rows without an id are an error: one could be the pod's.
+    pub async fn has_anything_of_pod(&self, uid: &PodUid) -> Result<bool, Error> {
+        if !self.containers_of_pod(uid).await?.is_empty() {
+            return Ok(true);
+        }
+        let label = (convert::POD_UID_LABEL.to_owned(), uid.to_string());
+        let filter = cri::PodSandboxFilter {
+            label_selector: [label].into(),
+            ..Default::default()
+        };
+        let message = cri::ListPodSandboxRequest {
+            filter: Some(filter),
+        };
+        let sandboxes = self
+            .whole_page::<_, cri::PodSandboxRow>(lists::SANDBOXES.unary, message)
+            .await?;
+        let mut pods = sandboxes.iter().filter_map(|row| row.pod.as_ref());
+        Ok(pods.any(|pod| pod.uid == *uid))
+    }
+
+    /// Reads one answer of which no row may lack its id.
+    async fn whole_page<Q, R>(&self, rpc: lists::Rpc, message: Q) -> Result<Vec<R::Model>, Error>
+    where
+        Q: prost::Message + 'static,
+        R: convert::Row,
+    {
+        let page = self
+            .runtime()
+            .page::<_, R>(rpc, message, self.timeout())
+            .await?;
+        none_lacks_an_id(rpc, page.malformed)?;
+        Ok(page.rows)
+    }
+
+    /// Removes an image, unpacked for a runtime handler (empty: the default one), with **all its
+    /// tags, also while containers use it**. Gone is success; an empty name is refused here, since runtimes take an
+    /// empty id for a prefix of all.
+    pub async fn remove_image(&self, image: &str, handler: &str) -> Result<(), Error> {
+        const METHOD: &str = "RemoveImage";
+        if image.is_empty() {
+            let status = tonic::Status::invalid_argument("the image has no name");
+            return Err(Error::Status {
+                method: METHOD,
+                status: Box::new(status),
+            });
+        }
+        let image = cri::ImageSpec {
+            image: image.to_owned(),
+            runtime_handler: handler.to_owned(),
+            ..Default::default()
+        };
+        let message = cri::RemoveImageRequest { image: Some(image) };
+        let (mut rpc, deadline) = (self.image_rpc(), self.shared.settings.removal_timeout);
+        let call = rpc.remove_image(request(message, deadline));
+        gone_is_success(self.image().call(METHOD, deadline, call).await)
+    }
+
+    fn runtime(&self) -> &Link {
+        &self.shared.runtime
+    }
+
+    fn image(&self) -> &Link {
+        self.shared.image.as_ref().unwrap_or(&self.shared.runtime)
+    }
+
+    /// Returns the deadline of every question.
+    pub fn timeout(&self) -> Duration {
+        self.shared.settings.timeout
+    }
+
+    fn question(&self) -> (RuntimeServiceClient<Checked>, Duration) {
+        (self.runtime_rpc(), self.timeout())
+    }
+
+    fn removal(&self) -> (RuntimeServiceClient<Checked>, Duration) {
+        (self.runtime_rpc(), self.shared.settings.removal_timeout)
+    }
+
+    fn runtime_rpc(&self) -> RuntimeServiceClient<Checked> {
+        RuntimeServiceClient::new(self.runtime().channel(Awaits::One))
+            .max_decoding_message_size(self.shared.settings.max_message_bytes)
+    }
+
+    fn image_rpc(&self) -> ImageServiceClient<Checked> {
+        ImageServiceClient::new(self.image().channel(Awaits::One))
+            .max_decoding_message_size(self.shared.settings.max_message_bytes)
+    }
+}
+
+/// Turns "no such object" into `None`.
+fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn not_about(method: &'static str, id: &str) -> Error {
+    Error::Malformed {
+        method,
+        defect: Defect::NotAbout(id.to_owned()),
+    }
+}
+
+/// Says of what a filter should have left whether a row in it could be any other's.
+fn none_lacks_an_id(rpc: lists::Rpc, count: usize) -> Result<(), Error> {
+    if count == 0 {
+        return Ok(());
+    }
+    Err(Error::Malformed {
+        method: rpc.name,
+        defect: Defect::NoIds(count),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Checks how an answer is framed while it goes by: whether each message is plain and within the limit,
+//! and whether the answer ends where it may.
+//!
+//! Never holds anything back. The gRPC library checks the same after it, but says it in words alone.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use hyper::body::{Body, Frame};
+use tonic::codegen::http::{Request, Response, StatusCode};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tower::Service;
+
+use crate::runtime::defect::{Defect, Oversize};
+
+/// A message's head: whether it is compressed, and its length.
+pub(super) const HEAD_BYTES: usize = 5;
+
+/// How many messages an answer has that went well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaits {
+    One,
+    Any,
+}
+
+/// A channel whose answers are checked.
+#[derive(Clone, Debug)]
+pub(super) struct Checked {
+    pub(super) channel: Channel,
+    pub(super) limit_bytes: usize,
+    pub(super) awaits: Awaits,
+}
+
+type Answer = Response<Framed<tonic::body::Body>>;
+
+impl Service<Request<tonic::body::Body>> for Checked {
+    type Response = Answer;
+    type Error = tonic::transport::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.channel.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
+        let (limit_bytes, awaits) = (self.limit_bytes, self.awaits);
+        let answer = self.channel.call(request);
+        Box::pin(async move { Ok(framed(answer.await?, limit_bytes, awaits)) })
+    }
+}
+
+/// Puts the check around an answer's body.
+pub(super) fn framed<B>(
+    answer: Response<B>,
+    limit_bytes: usize,
+    awaits: Awaits,
+) -> Response<Framed<B>> {
+    // Of another HTTP status the library says better than we what it means.
+    let is_grpc = answer.status() == StatusCode::OK;
+    let has_status = answer.headers().contains_key("grpc-status");
+    answer.map(|body| Framed {
+        body,
+        limit_bytes,
+        needs_message: is_grpc && awaits == Awaits::One,
+        needs_status: is_grpc && !has_status,
+        head: Vec::with_capacity(HEAD_BYTES),
+        left: 0,
+        is_over: false,
+    })
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(super) struct Framed<B> {
+    body: B,
+    limit_bytes: usize,
+    /// It may not end before a message has begun.
+    needs_message: bool,
+    /// It may not end without a status.
+    needs_status: bool,
+    /// What has come of the next message's head.
+    head: Vec<u8>,
+    /// What has not come of the message.
+    left: usize,
+    is_over: bool,
+}
+
+impl<B> Framed<B> {
+    fn checked(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, Status> {
+        match frame.data_ref() {
+            Some(data) => self.pass(data)?,
+            None => self.end(frame.trailers_ref().and_then(Status::from_header_map))?,
+        }
+        Ok(frame)
+    }
+
+    fn pass(&mut self, mut data: &[u8]) -> Result<(), Status> {
+        while !data.is_empty() {
+            if self.left > 0 {
+                let length = self.left.min(data.len());
+                self.left -= length;
+                data.advance(length);
+                continue;
+            }
+            let length = data.len().min(HEAD_BYTES - self.head.len());
+            self.head.extend(data.iter().take(length));
+            data.advance(length);
+            if self.head.len() == HEAD_BYTES {
+                self.open()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the message whose head has come.
+    fn open(&mut self) -> Result<(), Status> {
+        let mut head = self.head.as_slice();
+        let (flag, length) = (head.get_u8(), head.get_u32());
+        self.head.clear();
+        if flag != 0 {
+            return Err(Defect::Flag(flag).into());
+        }
+        let (bytes, limit) = (u64::from(length), self.limit_bytes as u64);
+        self.left = match usize::try_from(length) {
+            Ok(length) if bytes <= limit => length,
+            Ok(_) | Err(_) => return Err(Oversize { bytes, limit }.into()),
+        };
+        self.needs_message = false;
+        Ok(())
+    }
+
+    /// Says whether the answer may end here.
+    fn end(&mut self, status: Option<Status>) -> Result<(), Status> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return Ok(());
+        }
+        let defect = match status.map(|status| status.code()) {
+            // The runtime's own word for what went wrong is better than ours.
+            Some(code) if code != Code::Ok => return Ok(()),
+            _ if self.left > 0 || !self.head.is_empty() => Defect::CutOff,
+            None if self.needs_status => Defect::NoStatus,
+            _ if self.needs_message => Defect::Empty,
+            _ => return Ok(()),
+        };
+        Err(defect.into())
+    }
+}
+
+impl<B> Body for Framed<B>
+where
+    B: Body<Data = Bytes, Error = Status> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let next = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            Some(frame) => Some(frame.and_then(|frame| self.checked(frame))),
+            None => self.end(None).err().map(Err),
+        };
+        // After an error there is nothing left to check.
+        self.is_over |= matches!(next, Some(Err(_)));
+        Poll::Ready(next)
+    }
+}

@@ -1,0 +1,416 @@
+//! How a list is read whatever it weighs: rung by rung, down only as far as needed.
+//!
+//! - the streaming RPC,
+//! - one unfiltered answer,
+//! - one answer for each state, and for the states whose answer is over the limit too (`named`):
+//! - one for each pod, where containerd's own container service names it and it is worth a list; without
+//!   that service one for each pod and sandbox that another name is known of,
+//! - one question for each id that is left.
+//!
+//! Where a list stands is remembered for its connection, so that not every look pays for the rungs that
+//! fail; a higher one is tried again as soon as what was found would fit, and from time to time. On the
+//! lower rungs also rows are remembered that never change again, and used as long as their ids are there
+//! (`carried`). Half an answer is never used, and one of nothing is not believed alone (`nothing`).
+
+mod asking;
+mod carried;
+mod containerd;
+mod disk;
+mod found;
+mod kind;
+mod named;
+mod nothing;
+#[cfg(test)]
+mod tests;
+
+use crisweep_proto::cri;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Client;
+use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
+use crate::runtime::codec::Page;
+use crate::runtime::{Error, ListMode, Listed};
+use carried::Carried;
+use found::Found;
+use kind::{Held, Kind, Question};
+
+/// After how many looks on the lower rungs the higher ones are tried again, whatever the rows weigh.
+const RETRY_EVERY: u32 = 10;
+
+/// How long the whole of a list may take, in deadlines of one question: a look has other things to do,
+/// and someone waits for it. What is left then stays unread, and the list is marked so.
+const DEADLINES: u32 = 3;
+
+/// Where both lists stand.
+#[derive(Debug, Default)]
+pub(super) struct Stands {
+    containers: Stand<Container>,
+    sandboxes: Stand<PodSandbox>,
+    /// The number of the connection on which containerd's own service was found missing.
+    service_missing: std::sync::atomic::AtomicU64,
+}
+
+impl Client {
+    /// Forgets a container that is gone: no later look takes it from an earlier one.
+    pub(super) fn forget_container(&self, id: &ContainerId) {
+        let stand = &self.shared.stands.containers;
+        stand.carried(self).forget(id.as_str());
+    }
+
+    /// The same for a sandbox.
+    pub(super) fn forget_sandbox(&self, id: &PodSandboxId) {
+        let stand = &self.shared.stands.sandboxes;
+        stand.carried(self).forget(id.as_str());
+    }
+}
+
+/// Where one list stands.
+#[derive(Debug)]
+pub(super) struct Stand<M> {
+    memory: Mutex<Memory>,
+    carried: Mutex<Carried<M>>,
+}
+
+impl<M> Default for Stand<M> {
+    fn default() -> Self {
+        Self {
+            memory: Mutex::default(),
+            carried: Mutex::default(),
+        }
+    }
+}
+
+/// What holds for one connection: a runtime that was restarted may have been upgraded.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    connection: u64,
+    /// The unfiltered list was over the limit.
+    below: bool,
+    /// The states that are over the limit by themselves.
+    tight: BTreeSet<i32>,
+    /// How many looks began below since the last try above.
+    looks: u32,
+    /// What was found of an incomplete list, the last time, weighed.
+    tried: u64,
+    told: Option<Told>,
+}
+
+/// What the runtime told when it refused the unfiltered list for its size.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    /// What the list weighed.
+    bytes: u64,
+    /// The smallest limit that it was over.
+    limit: u64,
+    /// What rows of that list weigh, if all were found.
+    rows: Option<RowsThen>,
+}
+
+/// The rows of a list when the runtime told what it weighs.
+#[derive(Clone, Copy, Debug)]
+struct RowsThen {
+    count: usize,
+    /// What one weighed, on average, of those that were in no list.
+    mean: u64,
+}
+
+impl<M> Stand<M> {
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what earlier looks on the client's present connection carry to this one.
+    fn carried(&self, client: &Client) -> MutexGuard<'_, Carried<M>>
+    where
+        M: Held + Clone,
+    {
+        let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        carried.forget_unless_from(client.runtime().connection());
+        carried
+    }
+
+    /// Returns where this look begins.
+    fn begin(&self, connection: u64) -> Memory {
+        let mut memory = self.memory();
+        if memory.connection != connection {
+            *memory = Memory {
+                connection,
+                ..Memory::default()
+            };
+        }
+        if !memory.below {
+            return memory.clone();
+        }
+        memory.looks += 1;
+        if memory.looks < RETRY_EVERY {
+            return memory.clone();
+        }
+        memory.looks = 0;
+        Memory {
+            below: false,
+            tight: BTreeSet::new(),
+            ..memory.clone()
+        }
+    }
+
+    /// Keeps where the look ended.
+    fn end(&self, kind: &'static str, ended: Memory) {
+        let mut memory = self.memory();
+        if memory.connection != ended.connection {
+            return;
+        }
+        if ended.below && !memory.below {
+            let bytes = ended.told.map(|told| told.bytes);
+            tracing::warn!(
+                list = kind,
+                bytes,
+                "a list is over the message limit; read in parts"
+            );
+        } else if memory.below && !ended.below {
+            tracing::info!(list = kind, "a list fits into a message again");
+        }
+        *memory = ended;
+    }
+}
+
+/// Until when a list may be read.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    began: Instant,
+    until: Instant,
+    each: Duration,
+}
+
+impl Clock {
+    fn new(each: Duration) -> Self {
+        let began = Instant::now();
+        let until = began + each.saturating_mul(DEADLINES);
+        Self { began, until, each }
+    }
+
+    /// Returns the deadline of the next question; zero when time is up.
+    fn next(&self) -> Duration {
+        self.until
+            .saturating_duration_since(Instant::now())
+            .min(self.each)
+    }
+
+    fn is_up(&self) -> bool {
+        self.next().is_zero()
+    }
+}
+
+/// Reads the containers.
+pub(super) async fn containers(client: &Client) -> Result<Listed<Container>, Error> {
+    read::<cri::ContainerRow>(client).await
+}
+
+/// Reads the pod sandboxes.
+pub(super) async fn sandboxes(client: &Client) -> Result<Listed<PodSandbox>, Error> {
+    read::<cri::PodSandboxRow>(client).await
+}
+
+async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
+    let clock = Clock::new(client.timeout());
+    let mut listed = descend::<K>(client, clock).await?;
+    let is_empty = listed.rows.is_empty() && listed.malformed == 0;
+    if is_empty && listed.coverage == Coverage::Whole {
+        listed.coverage = nothing::coverage::<K>(client, clock).await?;
+        listed.duration = clock.began.elapsed();
+    }
+    Ok(listed)
+}
+
+async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Model>, Error> {
+    let link = client.runtime();
+    link.forget_unused();
+    let stand = K::stand(&client.shared.stands);
+    let mut memory = stand.begin(link.connection());
+    if !memory.below {
+        match link.list::<K>(&K::LIST, clock.next()).await {
+            Ok((mode, page)) => {
+                let limit_bytes = memory.told.map(|told| told.limit);
+                stand.end(K::NAME, memory);
+                *stand.carried(client) = Carried::default();
+                return Ok(at_once(mode, page, limit_bytes, clock));
+            }
+            Err(error) => memory.refused(error)?,
+        }
+    }
+    let (mut found, tight) = by_state::<K>(client, &memory, clock).await?;
+    let (mut mode, mut coverage, mut cut_short) = (ListMode::PerState, Coverage::Whole, false);
+    if tight.is_empty() {
+        *stand.carried(client) = Carried::default();
+    } else {
+        let named = named::read::<K>(client, &mut found, clock).await?;
+        (mode, cut_short) = (named.mode, named.cut_short);
+        coverage = match named.is_whole {
+            true => Coverage::Whole,
+            false if K::MAY_LIVE.iter().any(|state| tight.contains(state)) => Coverage::Partial,
+            false => Coverage::Living,
+        };
+    }
+    if let Some(Told { bytes, limit, .. }) = memory.told
+        && found.is_empty()
+        && coverage != Coverage::Whole
+    {
+        let method = K::LIST.unary.name;
+        return Err(Error::TooLarge {
+            method,
+            bytes,
+            limit,
+        });
+    }
+    memory.look_over(&found, tight, coverage);
+    let limit_bytes = memory.told.map(|told| told.limit);
+    let response_bytes = memory.weigh(&found, coverage);
+    stand.end(K::NAME, memory);
+    let (rows, malformed, mounted) = found.into_parts();
+    Ok(Listed {
+        rows: rows.into(),
+        malformed,
+        mounted,
+        odd: 0,
+        coverage,
+        cut_short,
+        response_bytes,
+        limit_bytes,
+        mode,
+        duration: clock.began.elapsed(),
+    })
+}
+
+fn at_once<M>(mode: ListMode, page: Page<M>, limit_bytes: Option<u64>, clock: Clock) -> Listed<M> {
+    Listed {
+        rows: page.rows.into(),
+        malformed: page.malformed,
+        mounted: BTreeMap::new(),
+        odd: 0,
+        coverage: Coverage::Whole,
+        cut_short: false,
+        response_bytes: page.bytes,
+        limit_bytes,
+        mode,
+        duration: clock.began.elapsed(),
+    }
+}
+
+/// Asks state by state; returns also the states that are over the limit by themselves.
+///
+/// The order is that in which objects move (created, running, unknown, exited; ready, not ready), and none
+/// moves back: what changes its state between two questions is in the answer to the second, so that each
+/// object that was there at the first question is seen at least once, and one that is seen twice was seen
+/// last in its later state. What is born in between may be missing, as it would be from one list taken at
+/// the first question.
+async fn by_state<K: Kind>(
+    client: &Client,
+    memory: &Memory,
+    clock: Clock,
+) -> Result<(Found<K::Model>, BTreeSet<i32>), Error> {
+    let mut found = Found::default();
+    let mut tight = BTreeSet::new();
+    for state in K::STATES {
+        if memory.tight.contains(state) {
+            tight.insert(*state);
+            continue;
+        }
+        match ask::<K>(client, Question::State(*state), clock).await {
+            Ok(page) => found.add(page, K::id),
+            Err(Error::TooLarge { .. }) => {
+                tight.insert(*state);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((found, tight))
+}
+
+async fn ask<K: Kind>(
+    client: &Client,
+    question: Question,
+    clock: Clock,
+) -> Result<Page<K::Model>, Error> {
+    let deadline = clock.next();
+    if deadline.is_zero() {
+        let method = K::LIST.unary.name;
+        let after = clock.each.saturating_mul(DEADLINES);
+        return Err(Error::Timeout { method, after });
+    }
+    let (link, message) = (client.runtime(), K::request(question));
+    link.page::<K::Request, K>(K::LIST.unary, message, deadline)
+        .await
+}
+
+impl Memory {
+    /// Notes that the unfiltered list is over the limit; any other error stays one.
+    fn refused(&mut self, error: Error) -> Result<(), Error> {
+        let Error::TooLarge { bytes, limit, .. } = error else {
+            return Err(error);
+        };
+        let limit = self.told.map_or(limit, |told| told.limit.min(limit));
+        let rows = None;
+        self.told = Some(Told { bytes, limit, rows });
+        self.below = true;
+        Ok(())
+    }
+
+    /// Decides from what was found where the next look begins.
+    fn look_over<M>(&mut self, found: &Found<M>, tight: BTreeSet<i32>, coverage: Coverage)
+    where
+        M: Held,
+    {
+        self.tight = tight;
+        let Some(told) = &mut self.told else { return };
+        if coverage == Coverage::Whole {
+            let count = found.count();
+            let mean = found.mean(told.bytes);
+            told.rows.get_or_insert(RowsThen { count, mean });
+        }
+        let (limit, mean) = (told.limit, told.mean(found));
+        let weighs = found.weigh(mean, |_| true);
+        let fits = weighs <= limit;
+        if coverage == Coverage::Whole {
+            self.below = !fits;
+            self.tight
+                .retain(|state| found.weigh(mean, |row| row.state() == *state) > limit);
+            return;
+        }
+        // What an incomplete list weighs is not known. It is worth a try each time that it has shrunk.
+        if fits && weighs < self.tried {
+            self.below = false;
+            self.tight.clear();
+        }
+        self.tried = weighs;
+    }
+
+    /// Returns what the unfiltered list weighs: exactly, if each row of it was in a list, or if no row has
+    /// come or gone since the runtime told; else as the rows weighed then on average, or at least.
+    fn weigh<M>(&self, found: &Found<M>, coverage: Coverage) -> u64 {
+        let weighed = found.weighed();
+        let Some(told) = self.told else {
+            return weighed;
+        };
+        if coverage != Coverage::Whole {
+            return weighed.max(told.bytes);
+        }
+        if found.is_all_weighed() {
+            return weighed;
+        }
+        match told.rows {
+            Some(rows) if rows.count == found.count() => told.bytes,
+            _ => found.weigh(told.mean(found), |_| true),
+        }
+    }
+}
+
+impl Told {
+    /// Returns what a row weighs on average that was in no list. While not all rows are known, all weigh
+    /// together what the runtime told.
+    fn mean<M>(&self, found: &Found<M>) -> u64 {
+        let count = u64::try_from(found.count()).unwrap_or(u64::MAX).max(1);
+        let mean = || self.bytes.div_ceil(count);
+        self.rows.map_or_else(mean, |rows| rows.mean)
+    }
+}

@@ -1,0 +1,277 @@
+//! Asks for parts of a list, and for single records, a few at a time.
+
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::carried::{Asks, Carried};
+use super::found::{Entry, Found};
+use super::kind::{Held, Question, Record};
+use super::{Client, Clock, Error, Kind, ask};
+use crate::runtime::codec::Page;
+
+/// Questions about single ids in flight: enough to hide the round trip, too few to burden a sick runtime.
+const IDS_IN_FLIGHT: usize = 16;
+/// Filtered lists in flight: the runtime walks through all its records for each.
+const LISTS_IN_FLIGHT: usize = 4;
+/// Questions without an answer in time, after which no more are asked.
+const TIMEOUTS_MAX: usize = 4;
+/// Answers over the limit without a single one below it, after which it is clear that the runtime does
+/// not apply the filter.
+const OVER_LIMIT_MAX: usize = 3;
+
+/// For so long a look asks anew for what an earlier one has read and nothing confirms: ids, then parts.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// How asking for ids ended.
+pub(super) struct Ended {
+    /// Each one was found or is gone.
+    pub(super) all: bool,
+    /// One was found.
+    pub(super) any: bool,
+    /// The first that there was no time for.
+    next: Option<Box<str>>,
+}
+
+/// Questions about one list.
+pub(super) struct Asking<'a, K> {
+    client: &'a Client,
+    clock: Clock,
+    answers: usize,
+    over_limit: usize,
+    timeouts: usize,
+    cut_short: bool,
+    /// The runtime answered a question about a record or a part.
+    answered: bool,
+    asks: Asks,
+    /// No question begins after this.
+    begins_until: Instant,
+    /// Whether what is read is worth keeping for the next look.
+    keeps: bool,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<'a, K: Kind> Asking<'a, K> {
+    pub(super) fn new(client: &'a Client, clock: Clock) -> Self {
+        Self {
+            client,
+            clock,
+            answers: 0,
+            over_limit: 0,
+            timeouts: 0,
+            cut_short: false,
+            answered: false,
+            asks: Asks::First,
+            begins_until: clock.until,
+            keeps: false,
+            kind: PhantomData,
+        }
+    }
+
+    /// Returns one that keeps what it reads for the next look.
+    pub(super) fn keeping(client: &'a Client, clock: Clock) -> Self {
+        Self {
+            keeps: true,
+            ..Self::new(client, clock)
+        }
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// There was no time for something that was to be asked for.
+    pub(super) fn cut_short(&self) -> bool {
+        self.cut_short
+    }
+
+    pub(super) fn answered(&self) -> bool {
+        self.answered
+    }
+
+    /// There is no point in asking for more.
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.begins_until || self.clock.is_up() || self.timeouts >= TIMEOUTS_MAX
+    }
+
+    /// The runtime applies filters, as far as it is known.
+    fn has_filters(&self) -> bool {
+        self.answers > 0 || self.over_limit < OVER_LIMIT_MAX
+    }
+
+    fn carried(&self) -> MutexGuard<'a, Carried<K::Model>> {
+        K::stand(&self.client.shared.stands).carried(self.client)
+    }
+
+    /// Asks for parts of the list, beginning where the last look ran out of time. Says whether it got to each.
+    pub(super) async fn parts(
+        &mut self,
+        parts: BTreeSet<Question>,
+        found: &mut Found<K::Model>,
+    ) -> Result<bool, Error> {
+        let (client, clock) = (self.client, self.clock);
+        let mut queue = self.carried().parts_in_turn(self.asks, parts).into_iter();
+        let mut calls = FuturesUnordered::new();
+        loop {
+            while self.has_filters() && !self.is_over() && calls.len() < LISTS_IN_FLIGHT {
+                let Some(part) = queue.next() else { break };
+                calls.push(async move {
+                    let answer = ask::<K>(client, part.clone(), clock).await;
+                    (part, answer)
+                });
+            }
+            let Some((part, answer)) = calls.next().await else {
+                break;
+            };
+            self.take(part, answer, found)?;
+        }
+        if self.keeps && !self.has_filters() {
+            let mut carried = self.carried();
+            queue.by_ref().for_each(|part| carried.refuse(part));
+        }
+        let next = queue.next();
+        let got_to_each = next.is_none();
+        self.cut_short |= !got_to_each && self.has_filters();
+        self.carried().go_on_at_part(self.asks, next);
+        Ok(got_to_each)
+    }
+
+    /// Takes an answer in. Whatever fails but for the runtime being away leaves a gap, no more.
+    fn take(
+        &mut self,
+        part: Question,
+        answer: Result<Page<K::Model>, Error>,
+        found: &mut Found<K::Model>,
+    ) -> Result<(), Error> {
+        match answer {
+            Ok(page) => {
+                self.answers += 1;
+                self.answered = true;
+                if self.keeps {
+                    let mut carried = self.carried();
+                    let gone = carried.forget_others(&part, &page);
+                    for id in &gone {
+                        found.remove(id);
+                    }
+                    carried.keep_page(&page, K::id);
+                    carried.note_read(part);
+                }
+                found.add(page, K::id);
+            }
+            Err(error) if error.is_lost() => return Err(error),
+            Err(Error::TooLarge { .. }) => {
+                self.over_limit += 1;
+                if self.keeps {
+                    self.carried().refuse(part);
+                }
+            }
+            Err(error) => {
+                self.timed_out(&error);
+                tracing::debug!(%error, ?part, "a part of a list cannot be read");
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks id by id, beginning where the last look ran out of time. Says whether each one was found or is gone.
+    pub(super) async fn one_by_one(
+        &mut self,
+        ids: BTreeSet<Box<str>>,
+        found: &mut Found<K::Model>,
+    ) -> Result<bool, Error> {
+        let ids = self.carried().ids_in_turn(self.asks, ids);
+        let ended = self.ids(ids, found).await?;
+        self.carried().go_on_at_id(self.asks, ended.next);
+        Ok(ended.all)
+    }
+
+    /// Asks anew, for a short time each, for records and parts that earlier looks have read, in turn.
+    pub(super) async fn again(
+        &mut self,
+        ids: BTreeSet<Box<str>>,
+        parts: BTreeSet<Question>,
+        found: &mut Found<K::Model>,
+    ) -> Result<(), Error> {
+        let mut again = Self::keeping(self.client, self.clock);
+        again.asks = Asks::Again;
+        again.begins_until = Instant::now() + AGAIN;
+        again.one_by_one(ids, found).await?;
+        again.begins_until = Instant::now() + AGAIN;
+        again.parts(parts, found).await?;
+        self.answered |= again.answered;
+        Ok(())
+    }
+
+    /// Asks id by id.
+    pub(super) async fn ids(
+        &mut self,
+        ids: Vec<Box<str>>,
+        found: &mut Found<K::Model>,
+    ) -> Result<Ended, Error> {
+        let (client, clock) = (self.client, self.clock);
+        let (mut all, mut any) = (true, false);
+        let mut queue = ids.into_iter();
+        let mut calls = FuturesUnordered::new();
+        loop {
+            while !self.is_over() && calls.len() < IDS_IN_FLIGHT {
+                let Some(id) = queue.next() else { break };
+                let sandbox = self.carried().row(&id).map(Held::sandbox).cloned();
+                calls.push(async move {
+                    let record = K::record(client, &id, sandbox);
+                    let record = tokio::time::timeout(clock.next(), record).await;
+                    (id, record)
+                });
+            }
+            let Some((id, record)) = calls.next().await else {
+                break;
+            };
+            self.answered |= matches!(record, Ok(Ok(_)));
+            match record {
+                Ok(Ok(Some(record))) => {
+                    any = true;
+                    self.add(&id, record, found);
+                }
+                Ok(Ok(None)) => {
+                    self.carried().note_gone(&id);
+                    found.remove(&id);
+                }
+                Ok(Err(error)) if error.is_lost() => return Err(error),
+                Ok(Err(error)) => {
+                    all = false;
+                    self.timed_out(&error);
+                    tracing::debug!(%error, %id, "a record cannot be read");
+                }
+                Err(_elapsed) => {
+                    all = false;
+                    self.timeouts += 1;
+                    self.cut_short = true;
+                }
+            }
+        }
+        let next = queue.next();
+        all &= next.is_none();
+        self.cut_short |= next.is_some();
+        Ok(Ended { all, any, next })
+    }
+
+    /// Notes a question that failed. One that the list's own end came before was not asked.
+    fn timed_out(&mut self, error: &Error) {
+        if error.is_timeout() {
+            self.timeouts += 1;
+            self.cut_short |= self.clock.is_up();
+        }
+    }
+
+    fn add(&self, id: &str, record: Record<K::Model>, found: &mut Found<K::Model>) {
+        let Record { mut row, mounted } = record;
+        self.client.runtime().share::<K>(&mut row);
+        let entry = Entry::asked(row, mounted);
+        if self.keeps {
+            self.carried().keep(id, entry.clone());
+        }
+        found.add_entry(id.into(), entry);
+    }
+}

@@ -1,0 +1,207 @@
+//! What one look at a list on the lower rungs carries to the next one on the same connection.
+//!
+//! A container that has exited and a sandbox that is not ready never change again: their rows hold for as
+//! long as the runtime has their ids. Of all others only the sandbox that they name is taken from here.
+//! With a list of all ids a row is taken if its id is in it. Without one it is taken until somebody finds that
+//! its object is gone: crisweep, which removed it or asked about it, or one of the looks, each of which asks
+//! anew about some, in turn. Such a list is never whole, and nothing is counted on it; what is removed, and
+//! what outdoes it, is asked for again right before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::containerd::Ids;
+use super::found::{Entry, Found};
+use super::kind::{Held, Question};
+use crate::model::{PodSandboxId, PodUid};
+use crate::runtime::codec::Page;
+
+/// What is known from earlier looks.
+#[derive(Debug)]
+pub(super) struct Carried<M> {
+    connection: u64,
+    rows: BTreeMap<Box<str>, Entry<M>>,
+    /// Parts of the list that are over the limit by themselves.
+    refused: BTreeSet<Question>,
+    /// Parts of the list that were read.
+    read: BTreeSet<Question>,
+    /// Ids that names tell and that have no record any more.
+    gone: BTreeSet<Box<str>>,
+    /// Where a look ran out of time.
+    reading: Turn,
+    /// The same where it asked anew.
+    again: Turn,
+}
+
+/// Where the next look goes on.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    part: Option<Question>,
+    id: Option<Box<str>>,
+}
+
+/// What a look asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// What no look has read.
+    First,
+    /// What an earlier one has read.
+    Again,
+}
+
+impl<M> Default for Carried<M> {
+    fn default() -> Self {
+        Self {
+            connection: 0,
+            rows: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            read: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            reading: Turn::default(),
+            again: Turn::default(),
+        }
+    }
+}
+
+impl<M: Held + Clone> Carried<M> {
+    /// Forgets everything that is not from this connection.
+    pub(super) fn forget_unless_from(&mut self, connection: u64) {
+        if self.connection != connection {
+            *self = Self {
+                connection,
+                ..Self::default()
+            };
+        }
+    }
+
+    /// Forgets what has no id any more; adds to `found` what it lacks and what cannot have changed.
+    pub(super) fn fill(&mut self, ids: &Ids, found: &mut Found<M>) {
+        self.rows.retain(|id, _| ids.contains_key(id));
+        self.fill_unconfirmed(found);
+    }
+
+    /// Adds to `found` what it lacks and what cannot have changed; returns the ids of that.
+    pub(super) fn fill_unconfirmed(&self, found: &mut Found<M>) -> BTreeSet<Box<str>> {
+        let mut filled = BTreeSet::new();
+        for (id, entry) in &self.rows {
+            if entry.row.is_over() && !found.contains(id) {
+                found.add_entry(id.clone(), entry.clone());
+                filled.insert(id.clone());
+            }
+        }
+        filled
+    }
+
+    /// Takes from the ids that names tell those that are known to be gone: an id never comes back.
+    pub(super) fn without_gone(&mut self, told: &BTreeSet<Box<str>>) -> BTreeSet<Box<str>> {
+        self.gone.retain(|id| told.contains(id));
+        told - &self.gone
+    }
+
+    pub(super) fn note_gone(&mut self, id: &str) {
+        self.rows.remove(id);
+        self.gone.insert(id.into());
+    }
+
+    /// Forgets the rows of this part that its answer lacks; returns their ids.
+    pub(super) fn forget_others(&mut self, part: &Question, page: &Page<M>) -> Vec<Box<str>> {
+        let of_part = |row: &M| match part {
+            Question::State(state) => row.state() == *state,
+            Question::Pod(uid) => row.pod() == Some(uid),
+            Question::Sandbox(id) => row.sandbox() == id,
+        };
+        let is_there = |row: &M| page.rows.iter().any(|it| it.id() == row.id());
+        let rows = self.rows.iter().map(|(id, entry)| (id, &entry.row));
+        let gone = rows.filter(|(_, row)| of_part(row) && !is_there(row));
+        let gone: Vec<Box<str>> = gone.map(|(id, _)| id.clone()).collect();
+        for id in &gone {
+            self.rows.remove(id);
+        }
+        gone
+    }
+
+    /// Returns the pod and the sandbox of each row.
+    pub(super) fn names(&self) -> BTreeSet<(Option<PodUid>, PodSandboxId)> {
+        let rows = self.rows.values().map(|entry| &entry.row);
+        rows.map(|row| (row.pod().cloned(), row.sandbox().clone()))
+            .collect()
+    }
+
+    pub(super) fn ids(&self) -> BTreeSet<Box<str>> {
+        self.rows.keys().cloned().collect()
+    }
+
+    pub(super) fn forget(&mut self, id: &str) {
+        self.rows.remove(id);
+    }
+
+    pub(super) fn row(&self, id: &str) -> Option<&M> {
+        self.rows.get(id).map(|entry| &entry.row)
+    }
+
+    pub(super) fn keep(&mut self, id: &str, entry: Entry<M>) {
+        self.rows.insert(id.into(), entry);
+    }
+
+    pub(super) fn keep_page(&mut self, page: &Page<M>, id: fn(&M) -> &str) {
+        for (row, weight) in page.rows.iter().zip(&page.weights) {
+            self.keep(id(row), Entry::listed(row.clone(), *weight));
+        }
+    }
+
+    pub(super) fn refuse(&mut self, part: Question) {
+        self.refused.insert(part);
+    }
+
+    pub(super) fn has_read(&self, part: &Question) -> bool {
+        self.read.contains(part)
+    }
+
+    pub(super) fn note_read(&mut self, part: Question) {
+        self.read.insert(part);
+    }
+
+    pub(super) fn is_refused(&self, part: &Question) -> bool {
+        self.refused.contains(part)
+    }
+
+    /// Orders the parts so that those come first that the last look did not get to.
+    pub(super) fn parts_in_turn(&self, asks: Asks, parts: BTreeSet<Question>) -> Vec<Question> {
+        in_turn(parts, self.turn(asks).part.as_ref())
+    }
+
+    /// The same for ids.
+    pub(super) fn ids_in_turn(&self, asks: Asks, ids: BTreeSet<Box<str>>) -> Vec<Box<str>> {
+        in_turn(ids, self.turn(asks).id.as_ref())
+    }
+
+    pub(super) fn go_on_at_part(&mut self, asks: Asks, part: Option<Question>) {
+        self.turn_mut(asks).part = part;
+    }
+
+    pub(super) fn go_on_at_id(&mut self, asks: Asks, id: Option<Box<str>>) {
+        self.turn_mut(asks).id = id;
+    }
+
+    fn turn(&self, asks: Asks) -> &Turn {
+        match asks {
+            Asks::First => &self.reading,
+            Asks::Again => &self.again,
+        }
+    }
+
+    fn turn_mut(&mut self, asks: Asks) -> &mut Turn {
+        match asks {
+            Asks::First => &mut self.reading,
+            Asks::Again => &mut self.again,
+        }
+    }
+}
+
+fn in_turn<T: Ord>(mut all: BTreeSet<T>, first: Option<&T>) -> Vec<T> {
+    let Some(first) = first else {
+        return all.into_iter().collect();
+    };
+    let mut order: Vec<T> = all.split_off(first).into_iter().collect();
+    order.extend(all);
+    order
+}

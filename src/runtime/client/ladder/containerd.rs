@@ -1,0 +1,77 @@
+//! containerd's own container service: every id there is, and the pod that its labels name. It streams
+//! one record at a time, so that no size stops it. Never more than one record is held.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tonic::metadata::MetadataValue;
+use tonic::{Response, Status};
+
+use super::super::framing::Awaits;
+use super::super::link::{Link, request};
+use crate::model::PodUid;
+use crate::runtime::convert::POD_UID_LABEL;
+use crate::runtime::{Defect, Error};
+use crisweep_proto::containerd::ListContainersRequest;
+use crisweep_proto::containerd::containers_client::ContainersClient;
+
+/// Where the CRI plugin keeps what it makes.
+const NAMESPACE: &str = "k8s.io";
+/// The most ids that are taken; far above what a node can hold.
+const IDS_MAX: usize = 1_000_000;
+
+/// Ids, and the pod that each one's labels name.
+pub(super) type Ids = BTreeMap<Box<str>, Option<PodUid>>;
+
+/// Asks for the ids of all records of a kind; `None` if the runtime has no such service. `missing` is the
+/// number of the connection on which that was seen.
+pub(super) async fn ids(
+    link: &Link,
+    missing: &AtomicU64,
+    label: &str,
+    deadline: Duration,
+) -> Result<Option<Ids>, Error> {
+    let connection = link.connection();
+    if connection > 0 && missing.load(Ordering::Relaxed) == connection {
+        return Ok(None);
+    }
+    match link
+        .call(
+            "containers.ListStream",
+            deadline,
+            read(link, label, deadline),
+        )
+        .await
+    {
+        Err(error) if error.is_unimplemented() => {
+            missing.store(connection, Ordering::Relaxed);
+            Ok(None)
+        }
+        answer => answer.map(Some),
+    }
+}
+
+async fn read(link: &Link, label: &str, deadline: Duration) -> Result<Response<Ids>, Status> {
+    let mut client = ContainersClient::new(link.channel(Awaits::Any))
+        .max_decoding_message_size(link.max_message_bytes);
+    let filters = vec![format!("labels.\"io.cri-containerd.kind\"=={label}")];
+    let mut request = request(ListContainersRequest { filters }, deadline);
+    let namespace = MetadataValue::from_static(NAMESPACE);
+    request
+        .metadata_mut()
+        .insert("containerd-namespace", namespace);
+    let mut stream = client.list_stream(request).await?.into_inner();
+    let mut ids = Ids::new();
+    while let Some(message) = stream.message().await? {
+        let Some(mut container) = message.container else {
+            continue;
+        };
+        if ids.len() >= IDS_MAX {
+            return Err(Defect::TooManyIds(IDS_MAX).into());
+        }
+        let uid = container.labels.remove(POD_UID_LABEL).and_then(PodUid::new);
+        ids.insert(container.id.into(), uid);
+    }
+    Ok(Response::new(ids))
+}

@@ -1,0 +1,133 @@
+//! What was found of a list so far, each row once.
+
+use std::collections::BTreeMap;
+
+use crate::runtime::codec::Page;
+
+/// Rows by their id.
+#[derive(Debug)]
+pub(super) struct Found<M> {
+    rows: BTreeMap<Box<str>, Entry<M>>,
+    malformed: usize,
+}
+
+/// A row.
+#[derive(Clone, Debug)]
+pub(super) struct Entry<M> {
+    pub(super) row: M,
+    /// What it weighs in a list's answer; `None` if it was in none.
+    pub(super) weight: Option<u64>,
+    /// The images that it has mounted; `None` if it was not asked by itself.
+    pub(super) mounted: Option<Vec<String>>,
+}
+
+impl<M> Default for Found<M> {
+    fn default() -> Self {
+        Self {
+            rows: BTreeMap::new(),
+            malformed: 0,
+        }
+    }
+}
+
+impl<M> Found<M> {
+    /// Adds the rows of an answer. One that is there already is replaced: the later answer has the later
+    /// state.
+    pub(super) fn add(&mut self, page: Page<M>, id: fn(&M) -> &str) {
+        self.malformed += page.malformed;
+        for (row, weight) in page.rows.into_iter().zip(page.weights) {
+            self.add_entry(id(&row).into(), Entry::listed(row, weight));
+        }
+    }
+
+    pub(super) fn add_entry(&mut self, id: Box<str>, entry: Entry<M>) {
+        self.rows.insert(id, entry);
+    }
+
+    /// Forgets a row whose object is gone.
+    pub(super) fn remove(&mut self, id: &str) {
+        self.rows.remove(id);
+    }
+
+    pub(super) fn contains(&self, id: &str) -> bool {
+        self.rows.contains_key(id)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.rows.keys().map(|id| &**id)
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = &M> {
+        self.rows.values().map(|entry| &entry.row)
+    }
+
+    /// Returns the rows that were asked for by their id.
+    pub(super) fn asked(&self) -> impl Iterator<Item = &M> {
+        let asked = self.rows.values().filter(|entry| entry.mounted.is_some());
+        asked.map(|entry| &entry.row)
+    }
+
+    /// Returns what the rows weigh that were in a list.
+    pub(super) fn weighed(&self) -> u64 {
+        self.rows.values().filter_map(|entry| entry.weight).sum()
+    }
+
+    pub(super) fn is_all_weighed(&self) -> bool {
+        self.rows.values().all(|entry| entry.weight.is_some())
+    }
+
+    /// Returns what a row weighs that was in no list, on average, if all rows weigh `list_bytes`.
+    pub(super) fn mean(&self, list_bytes: u64) -> u64 {
+        let unweighed = self.rows.values().filter(|entry| entry.weight.is_none());
+        let count = u64::try_from(unweighed.count()).unwrap_or(u64::MAX).max(1);
+        list_bytes.saturating_sub(self.weighed()).div_ceil(count)
+    }
+
+    /// Weighs the rows that are wanted; one that was in no list counts as `mean`.
+    pub(super) fn weigh(&self, mean: u64, wanted: impl Fn(&M) -> bool) -> u64 {
+        let wanted = self.rows.values().filter(|entry| wanted(&entry.row));
+        wanted.map(|entry| entry.weight.unwrap_or(mean)).sum()
+    }
+
+    /// Returns the rows by id, how many more there were that lack one, and what those have mounted that
+    /// were read one by one.
+    pub(super) fn into_parts(self) -> (Vec<M>, usize, BTreeMap<Box<str>, Vec<String>>) {
+        let mut mounted = BTreeMap::new();
+        let take = |(id, entry): (Box<str>, Entry<M>)| {
+            if let Some(images) = entry.mounted {
+                mounted.insert(id, images);
+            }
+            entry.row
+        };
+        let rows = self.rows.into_iter().map(take).collect();
+        (rows, self.malformed, mounted)
+    }
+}
+
+impl<M> Entry<M> {
+    /// Returns a row that a list had.
+    pub(super) fn listed(row: M, weight: u64) -> Self {
+        Self {
+            row,
+            weight: Some(weight),
+            mounted: None,
+        }
+    }
+
+    /// Returns a row that no list had, with the images that it has mounted.
+    pub(super) fn asked(row: M, mounted: Vec<String>) -> Self {
+        Self {
+            row,
+            weight: None,
+            mounted: Some(mounted),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The two lists that the ladder reads, and how a part of each is asked for.
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+
+use super::super::lists::{CONTAINERS, ListRpc, SANDBOXES};
+use super::{Client, Stand, Stands};
+use crate::model::{
+    Container, ContainerId, ContainerState, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
+};
+use crate::runtime::Error;
+use crate::runtime::convert::{POD_UID_LABEL, Row};
+use crisweep_proto::cri::{self, ContainerState as State, PodSandboxState as SandboxState};
+
+/// A part of a list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Question {
+    /// What is in this state, by its number.
+    State(i32),
+    /// What is of this pod.
+    Pod(PodUid),
+    /// The containers of this sandbox; the sandbox itself.
+    Sandbox(PodSandboxId),
+}
+
+/// An object that a list holds.
+pub(super) trait Held {
+    /// Its id.
+    fn id(&self) -> &str;
+    /// The number of its state.
+    fn state(&self) -> i32;
+    /// Its pod.
+    fn pod(&self) -> Option<&PodUid>;
+    /// The sandbox that it names; itself, if it is one.
+    fn sandbox(&self) -> &PodSandboxId;
+    /// Its state is the last that there is: it never changes again.
+    fn is_over(&self) -> bool;
+}
+
+/// A record that was asked for by its id.
+#[derive(Debug)]
+pub(super) struct Record<M> {
+    pub(super) row: M,
+    /// The images that it has mounted.
+    pub(super) mounted: Vec<String>,
+}
+
+/// A list.
+pub(super) trait Kind: Row<Model: Held + Clone> {
+    /// What its unary RPC is asked with.
+    type Request: Message + 'static;
+    /// The list that tells of the same pods.
+    type Other: Kind;
+    /// Its RPCs.
+    const LIST: ListRpc;
+    /// Its name, in logs.
+    const NAME: &'static str;
+    /// What containerd labels such records with.
+    const LABEL: &'static str;
+    /// Every state, in the order in which objects move through them.
+    const STATES: &'static [i32];
+    /// The state that shows that a pod lives.
+    const LIVING: i32;
+    /// The same, and those of objects that may live.
+    const MAY_LIVE: &'static [i32];
+
+    fn stand(stands: &Stands) -> &Stand<Self::Model>;
+    fn request(question: Question) -> Self::Request;
+    fn id(row: &Self::Model) -> &str;
+    /// Asks for one record by its id; `None` if it is gone. It costs less if the sandbox that it names is
+    /// known.
+    fn record(
+        client: &Client,
+        id: &str,
+        sandbox: Option<PodSandboxId>,
+    ) -> impl Future<Output = Result<Option<Record<Self::Model>>, Error>> + Send;
+}
+
+impl Held for Container {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    fn state(&self) -> i32 {
+        let state = match self.state {
+            ContainerState::Created => State::ContainerCreated,
+            ContainerState::Running => State::ContainerRunning,
+            ContainerState::Exited => State::ContainerExited,
+            ContainerState::Unknown => State::ContainerUnknown,
+        };
+        state.into()
+    }
+
+    fn pod(&self) -> Option<&PodUid> {
+        self.pod.as_ref().map(|pod| &pod.uid)
+    }
+
+    fn sandbox(&self) -> &PodSandboxId {
+        &self.sandbox_id
+    }
+
+    fn is_over(&self) -> bool {
+        self.state == ContainerState::Exited
+    }
+}
+
+impl Held for PodSandbox {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    fn state(&self) -> i32 {
+        let state = match self.state {
+            PodSandboxState::Ready => SandboxState::SandboxReady,
+            PodSandboxState::NotReady => SandboxState::SandboxNotready,
+        };
+        state.into()
+    }
+
+    fn pod(&self) -> Option<&PodUid> {
+        self.pod.as_ref().map(|pod| &pod.uid)
+    }
+
+    fn sandbox(&self) -> &PodSandboxId {
+        &self.id
+    }
+
+    fn is_over(&self) -> bool {
+        self.state == PodSandboxState::NotReady
+    }
+}
+
+impl Kind for cri::ContainerRow {
+    type Request = cri::ListContainersRequest;
+    type Other = cri::PodSandboxRow;
+    const LIST: ListRpc = CONTAINERS;
+    const NAME: &'static str = "containers";
+    const LABEL: &'static str = "container";
+    const STATES: &'static [i32] = &[
+        State::ContainerCreated as i32,
+        State::ContainerRunning as i32,
+        State::ContainerUnknown as i32,
+        State::ContainerExited as i32,
+    ];
+    const LIVING: i32 = State::ContainerRunning as i32;
+    const MAY_LIVE: &'static [i32] = &[Self::LIVING, State::ContainerUnknown as i32];
+
+    fn stand(stands: &Stands) -> &Stand<Container> {
+        &stands.containers
+    }
+
+    fn request(question: Question) -> Self::Request {
+        let mut filter = cri::ContainerFilter::default();
+        match question {
+            Question::State(state) => filter.state = Some(cri::ContainerStateValue { state }),
+            Question::Pod(uid) => filter.label_selector = of_pod(&uid),
+            Question::Sandbox(id) => filter.pod_sandbox_id = id.to_string(),
+        }
+        let filter = Some(filter);
+        cri::ListContainersRequest { filter }
+    }
+
+    fn id(row: &Container) -> &str {
+        row.id.as_str()
+    }
+
+    async fn record(
+        client: &Client,
+        id: &str,
+        sandbox: Option<PodSandboxId>,
+    ) -> Result<Option<Record<Container>>, Error> {
+        let Some(id) = ContainerId::new(id) else {
+            return Ok(None);
+        };
+        let record = client.container_record(&id, sandbox).await?;
+        Ok(record.map(|(row, mounted)| Record { row, mounted }))
+    }
+}
+
+impl Kind for cri::PodSandboxRow {
+    type Request = cri::ListPodSandboxRequest;
+    type Other = cri::ContainerRow;
+    const LIST: ListRpc = SANDBOXES;
+    const NAME: &'static str = "sandboxes";
+    const LABEL: &'static str = "sandbox";
+    const STATES: &'static [i32] = &[
+        SandboxState::SandboxReady as i32,
+        SandboxState::SandboxNotready as i32,
+    ];
+    const LIVING: i32 = SandboxState::SandboxReady as i32;
+    const MAY_LIVE: &'static [i32] = &[Self::LIVING];
+
+    fn stand(stands: &Stands) -> &Stand<PodSandbox> {
+        &stands.sandboxes
+    }
+
+    fn request(question: Question) -> Self::Request {
+        let mut filter = cri::PodSandboxFilter::default();
+        match question {
+            Question::State(state) => filter.state = Some(cri::PodSandboxStateValue { state }),
+            Question::Pod(uid) => filter.label_selector = of_pod(&uid),
+            Question::Sandbox(id) => filter.id = id.to_string(),
+        }
+        let filter = Some(filter);
+        cri::ListPodSandboxRequest { filter }
+    }
+
+    fn id(row: &PodSandbox) -> &str {
+        row.id.as_str()
+    }
+
+    async fn record(
+        client: &Client,
+        id: &str,
+        _sandbox: Option<PodSandboxId>,
+    ) -> Result<Option<Record<PodSandbox>>, Error> {
+        let Some(id) = PodSandboxId::new(id) else {
+            return Ok(None);
+        };
+        let row = client.sandbox_record(&id).await?;
+        let mounted = Vec::new();
+        Ok(row.map(|row| Record { row, mounted }))
+    }
+}
+
+fn of_pod(uid: &PodUid) -> BTreeMap<String, String> {
+    [(POD_UID_LABEL.to_owned(), uid.to_string())].into()
+}

@@ -1,0 +1,777 @@
+//! Each rung against the simulated runtime, which refuses what is over its limit as containerd does.
+
+mod nothing;
+
+use std::collections::BTreeSet;
+
+use prost::Message as _;
+use tempfile::TempDir;
+use tonic::Code;
+
+use super::*;
+use crate::model::{ContainerId, ContainerState, PodSandboxId};
+use crate::runtime::{LogRoots, Settings};
+use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
+
+/// A simulated runtime and a client of it.
+struct Rig {
+    sim: Sim,
+    client: Client,
+    dir: TempDir,
+}
+
+/// Ten pods that live, each with a dead attempt; thirty deleted ones with two dead containers each; and
+/// five whose container was created and never started.
+fn node() -> NodeBuilder {
+    let living = |n| {
+        let pod = PodSpec::new(&format!("web-{n}"));
+        pod.exited("app", 0, hours(3)).running("app", 1)
+    };
+    let dead = |n| {
+        let pod = PodSpec::new(&format!("old-{n}"));
+        pod.exited("a", 0, hours(3))
+            .exited("b", 0, hours(3))
+            .deleted()
+    };
+    let starting = |n| PodSpec::new(&format!("new-{n}")).created("app", 0, hours(2));
+    NodeBuilder::new()
+        .pods(10, living)
+        .pods(30, dead)
+        .pods(5, starting)
+}
+
+impl Rig {
+    fn new(options: Options) -> Self {
+        Self::of(node(), options, Duration::from_secs(30))
+    }
+
+    fn of(node: NodeBuilder, options: Options, timeout: Duration) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cri.sock");
+        let sim = Sim::start(&path, node.build(), options).unwrap();
+        let client = Client::new(Settings {
+            endpoint: path,
+            image_endpoint: None,
+            timeout,
+            removal_timeout: timeout,
+            max_message_bytes: 64 << 20,
+            log_roots: LogRoots {
+                pods: dir.path().join("pods"),
+                containers: dir.path().join("containers"),
+            },
+        });
+        Self { sim, client, dir }
+    }
+
+    fn weigh(&self, states: &[ContainerState]) -> usize {
+        let rows = self.sim.containers().into_iter().map(|record| record.row);
+        let containers = rows.filter(|row| {
+            let state = cri::ContainerState::try_from(row.state).unwrap();
+            states
+                .iter()
+                .any(|wanted| format!("{state:?}").ends_with(&format!("{wanted:?}")))
+        });
+        let containers = containers.collect();
+        cri::ListContainersResponse { containers }.encoded_len()
+    }
+
+    fn weigh_all(&self) -> usize {
+        self.weigh(&ContainerState::ALL)
+    }
+
+    fn weigh_sandboxes(&self) -> usize {
+        let items = self.sim.sandboxes().into_iter().map(|record| record.row);
+        let items = items.collect();
+        cri::ListPodSandboxResponse { items }.encoded_len()
+    }
+
+    /// Sets the limit just below what the exited containers weigh alone.
+    fn forbid_exited(&self) -> usize {
+        let limit = self.weigh(&[ContainerState::Exited]) - 1;
+        self.sim.set_send_limit(limit);
+        limit
+    }
+
+    /// Sets a limit that neither list comes through, nor the dead of either by themselves; one pod does.
+    fn forbid_the_dead(&self) {
+        self.sim.set_send_limit(20_000);
+        assert!(self.weigh_sandboxes() > 40_000 && self.weigh_all() > 60_000);
+    }
+
+    async fn containers(&self) -> Listed<Container> {
+        self.client.version().await.unwrap();
+        self.client.list_containers().await.unwrap()
+    }
+
+    async fn sandboxes(&self) -> Listed<PodSandbox> {
+        self.client.version().await.unwrap();
+        self.client.list_pod_sandboxes().await.unwrap()
+    }
+
+    /// Asserts that the list has every row that there is, each as an unfiltered list would have it.
+    async fn assert_all(&self, listed: &Listed<Container>) {
+        self.sim.set_send_limit(64 << 20);
+        self.sim.ignore_filters(false);
+        let plain = Client::new(self.client.shared.settings.clone());
+        let mut rows = plain.list_containers().await.unwrap().rows.to_vec();
+        rows.sort_by(|a, b| a.id.cmp(&b.id));
+        assert_eq!(listed.rows.len(), rows.len());
+        // More than a list says.
+        let mut listed = listed.clone();
+        listed
+            .rows
+            .iter_mut()
+            .for_each(|row| row.finished_at = None);
+        assert!(*listed.rows == rows, "rows differ from a plain list's");
+    }
+
+    /// Writes down the names that the kubelet would have given to the logs.
+    fn write_names(&self) {
+        let roots = &self.client.shared.settings.log_roots;
+        std::fs::create_dir_all(&roots.containers).unwrap();
+        for record in self.sim.sandboxes() {
+            let pod = record.row.metadata.unwrap();
+            let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
+            std::fs::create_dir_all(roots.pods.join(name)).unwrap();
+        }
+    }
+
+    fn write_links(&self) {
+        let roots = &self.client.shared.settings.log_roots;
+        std::fs::create_dir_all(&roots.containers).unwrap();
+        for record in self.sim.containers() {
+            let link = format!("pod_ns_app-{}.log", record.row.id);
+            // Where it leads to does not matter, nor that it leads nowhere.
+            std::os::unix::fs::symlink("/nowhere", roots.containers.join(link)).unwrap();
+        }
+    }
+}
+
+fn count(listed: &Listed<Container>, state: ContainerState) -> usize {
+    listed.rows.iter().filter(|row| row.state == state).count()
+}
+
+#[tokio::test]
+async fn over_the_limit_in_total_it_is_read_state_by_state_and_weighed_exactly() {
+    for options in [Options::default(), Options::containerd_2_4()] {
+        let rig = Rig::new(options);
+        let (bytes, limit) = (rig.weigh_all(), rig.weigh_all() - 1);
+        rig.sim.set_send_limit(limit);
+        let listed = rig.containers().await;
+        assert_eq!(
+            (listed.mode, listed.coverage),
+            (ListMode::PerState, Coverage::Whole)
+        );
+        assert_eq!(listed.response_bytes, bytes as u64);
+        assert_eq!(listed.limit_bytes, Some(limit as u64));
+        assert_eq!(rig.sim.call_count(Rpc::ContainersListStream), 0);
+        rig.assert_all(&listed).await;
+    }
+}
+
+#[tokio::test]
+async fn where_it_stands_is_remembered_until_it_fits() {
+    let rig = Rig::new(Options::default());
+    rig.sim.set_send_limit(rig.weigh_all() - 1);
+    rig.containers().await;
+    rig.sim.clear_record();
+    for _ in 0..3 {
+        assert_eq!(rig.containers().await.mode, ListMode::PerState);
+    }
+    // Four states each time, and no unfiltered try.
+    assert_eq!(rig.sim.call_count(Rpc::ListContainers), 12);
+    let id = ContainerId::new(rig.sim.container_id("default/old-0/a#0").unwrap()).unwrap();
+    rig.client.remove_container(&id).await.unwrap();
+    // This look sees that the rest would fit, the next one tries.
+    assert_eq!(rig.containers().await.mode, ListMode::PerState);
+    let listed = rig.containers().await;
+    assert_eq!(listed.mode, ListMode::Unary);
+    assert!(
+        listed.limit_bytes.is_some(),
+        "a limit once learned is not forgotten"
+    );
+}
+
+#[tokio::test]
+async fn a_limit_that_was_raised_is_noticed_after_some_looks() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    assert_eq!(rig.containers().await.mode, ListMode::Status);
+    rig.sim.set_send_limit(64 << 20);
+    for _ in 1..RETRY_EVERY {
+        assert_eq!(rig.containers().await.mode, ListMode::Status);
+    }
+    assert_eq!(rig.containers().await.mode, ListMode::Unary);
+    assert_eq!(rig.containers().await.mode, ListMode::Unary);
+}
+
+#[tokio::test]
+async fn what_was_learned_holds_for_its_connection_alone() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    assert_eq!(rig.containers().await.mode, ListMode::Status);
+    rig.sim.set_send_limit(64 << 20);
+    rig.sim.restart().await.unwrap();
+    let back = async {
+        while rig.client.version().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), back)
+        .await
+        .unwrap();
+    assert_eq!(rig.containers().await.mode, ListMode::Unary);
+}
+
+#[tokio::test]
+async fn exited_ones_over_the_limit_are_read_pod_by_pod_and_one_by_one_and_only_once() {
+    let rig = Rig::new(Options::default());
+    let bytes = rig.weigh_all();
+    rig.forbid_exited();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Status, Coverage::Whole)
+    );
+    assert_eq!(listed.response_bytes, bytes as u64);
+    // One unfiltered, four states, and the thirty pods that have two each; ten pods have only one.
+    assert_eq!(rig.sim.call_count(Rpc::ListContainers), 1 + 4 + 30);
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 10);
+    rig.sim.clear_record();
+    let again = rig.containers().await;
+    assert_eq!((again.mode, again.coverage), (listed.mode, listed.coverage));
+    assert_eq!(again.response_bytes, bytes as u64);
+    // Three states; what has exited does not change, and its ids are there.
+    assert_eq!(rig.sim.call_count(Rpc::ListContainers), 3);
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 0);
+    assert_eq!(rig.sim.call_count(Rpc::ContainersListStream), 1);
+    rig.assert_all(&again).await;
+}
+
+#[tokio::test]
+async fn what_was_read_before_goes_with_its_id_and_what_is_new_is_read() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    let bytes = rig.containers().await.response_bytes;
+    let gone = rig.sim.container_id("default/old-3/a#0").unwrap();
+    let gone = ContainerId::new(gone).unwrap();
+    rig.client.remove_container(&gone).await.unwrap();
+    let left = rig.weigh_all() as u64;
+    rig.sim
+        .set_send_limit(rig.weigh(&[ContainerState::Exited]) - 1);
+    let listed = rig.containers().await;
+    assert!(!listed.rows.iter().any(|row| row.id == gone));
+    assert_eq!(listed.coverage, Coverage::Whole);
+    // What was in no list weighs as much as on average.
+    assert!(listed.response_bytes < bytes && listed.response_bytes.abs_diff(left) < left / 50);
+    let fresh = PodSpec::new("fresh").exited("app", 0, hours(1));
+    rig.sim.add_pod(&fresh);
+    rig.sim.clear_record();
+    let listed = rig.containers().await;
+    assert_eq!(listed.coverage, Coverage::Whole);
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 1);
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn what_may_still_change_is_asked_about_at_each_look() {
+    let living = |n| PodSpec::new(&format!("up-{n}")).running("app", 0);
+    let rig = Rig::of(
+        node().pods(100, living),
+        Options::default(),
+        Duration::from_secs(30),
+    );
+    rig.sim
+        .set_send_limit(rig.weigh(&[ContainerState::Running]) - 1);
+    let listed = rig.containers().await;
+    assert_eq!(count(&listed, ContainerState::Running), 110);
+    let id = rig.sim.container_id("default/up-7/app#0").unwrap();
+    assert!(rig.sim.change(|node| node.exit_container(&id, 3)));
+    rig.sim
+        .set_send_limit(rig.weigh(&[ContainerState::Running]) - 1);
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, count(&listed, ContainerState::Running)),
+        (ListMode::Status, 109)
+    );
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn a_look_that_ran_out_of_time_is_gone_on_with_by_the_next() {
+    let job = |n| {
+        let pod = PodSpec::new(&format!("job-{n}"));
+        pod.exited("a", 0, hours(3)).deleted()
+    };
+    let node = NodeBuilder::new().pods(160, job);
+    let rig = Rig::of(node, Options::default(), Duration::from_secs(1));
+    rig.forbid_exited();
+    let mut seen = BTreeSet::new();
+    rig.sim.set_fault(
+        Rpc::ContainerStatus,
+        Fault::slow(Duration::from_millis(500)),
+    );
+    rig.client.version().await.unwrap();
+    let mut looks = 0;
+    while seen.len() < 160 {
+        looks += 1;
+        assert!(looks < 50, "{} of 160 after {looks} looks", seen.len());
+        // The first ones have no row at all to show; each later one has all that were read before.
+        if let Ok(listed) = rig.client.list_containers().await {
+            let rows: BTreeSet<_> = listed.rows.iter().map(|row| row.id.clone()).collect();
+            assert!(rows.is_superset(&seen));
+            seen = rows;
+        }
+    }
+    assert!(looks > 1, "one look was enough");
+}
+
+#[tokio::test]
+async fn without_proof_a_list_read_by_name_is_not_whole() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_exited();
+    let listed = rig.containers().await;
+    // All are there, but nobody says so.
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::PerPod, Coverage::Living)
+    );
+    rig.containers().await;
+    assert_eq!(
+        rig.sim.call_count(Rpc::ContainersListStream),
+        1,
+        "remembered as missing"
+    );
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn without_proof_what_is_over_is_read_once_and_forgotten_when_it_is_gone() {
+    let job = |n| {
+        let pod = PodSpec::new(&format!("job-{n}"));
+        pod.exited("a", 0, hours(3)).deleted()
+    };
+    let node = NodeBuilder::new().pods(600, job);
+    let rig = Rig::of(node, Options::not_containerd(), Duration::from_secs(30));
+    rig.forbid_exited();
+    rig.write_links();
+    assert_eq!(rig.containers().await.rows.len(), 600);
+    rig.sim.clear_record();
+    // What a look asks anew has its time; here that is enough for a part only.
+    let slow = Fault::slow(Duration::from_millis(100));
+    rig.sim.set_fault(Rpc::ContainerStatus, slow.clone());
+    rig.sim.set_fault(Rpc::ListContainers, slow);
+    let listed = rig.containers().await;
+    assert_eq!((listed.rows.len(), listed.cut_short), (600, false));
+    let asked = rig.sim.call_count(Rpc::ContainerStatus);
+    assert!((16..200).contains(&asked), "{asked}");
+    rig.sim.clear_faults();
+    // What crisweep itself removes, or finds gone, is not in the next list; of others that is found out in turn.
+    let ids: Vec<ContainerId> = listed.rows.iter().map(|row| row.id.clone()).collect();
+    rig.client.remove_container(&ids[0]).await.unwrap();
+    let kubelet = Client::new(rig.client.shared.settings.clone());
+    for id in &ids[1..3] {
+        kubelet.remove_container(id).await.unwrap();
+    }
+    assert!(
+        rig.client
+            .container_status(&ids[1])
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let listed = rig.containers().await;
+    assert!(!listed.rows.iter().any(|row| ids[..2].contains(&row.id)));
+    for _ in 0..100 {
+        if !rig
+            .containers()
+            .await
+            .rows
+            .iter()
+            .any(|row| row.id == ids[2])
+        {
+            return;
+        }
+    }
+    panic!("what somebody else removed is shown for ever");
+}
+
+#[tokio::test]
+async fn created_ones_over_the_limit_are_read_and_the_running_are_all_there() {
+    for (options, mode, coverage) in [
+        (Options::default(), ListMode::Status, Coverage::Whole),
+        (
+            Options::not_containerd(),
+            ListMode::PerPod,
+            Coverage::Living,
+        ),
+    ] {
+        let starting = |n| PodSpec::new(&format!("new-{n}")).created("app", 0, hours(2));
+        let node = node().pods(100, starting);
+        let rig = Rig::of(node, options, Duration::from_secs(30));
+        rig.write_names();
+        rig.sim
+            .set_send_limit(rig.weigh(&[ContainerState::Created]) - 1);
+        assert!(rig.weigh(&[ContainerState::Exited]) < rig.weigh(&[ContainerState::Created]));
+        let listed = rig.containers().await;
+        assert_eq!((listed.mode, listed.coverage), (mode, coverage));
+        assert_eq!(count(&listed, ContainerState::Running), 10);
+        rig.assert_all(&listed).await;
+    }
+}
+
+#[tokio::test]
+async fn where_no_list_names_the_pods_containerd_does() {
+    let dead = |n| {
+        let pod = PodSpec::new(&format!("old-{n}"));
+        (0..4)
+            .fold(pod, |pod, attempt| pod.exited("a", attempt, hours(3)))
+            .deleted()
+    };
+    let node = NodeBuilder::new().pods(40, dead);
+    let rig = Rig::of(node, Options::default(), Duration::from_secs(30));
+    rig.forbid_the_dead();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Containerd, Coverage::Whole)
+    );
+    let sandboxes = rig.sandboxes().await;
+    assert_eq!(sandboxes.coverage, Coverage::Whole);
+    assert_eq!(sandboxes.response_bytes, rig.weigh_sandboxes() as u64);
+    assert_eq!(sandboxes.rows.len(), rig.sim.sandboxes().len());
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn where_nobody_names_the_pods_the_disk_does() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_the_dead();
+    let listed = rig.containers().await;
+    assert_eq!(listed.coverage, Coverage::Living);
+    assert_eq!(
+        count(&listed, ContainerState::Exited),
+        10,
+        "only those of pods that live"
+    );
+    assert!(
+        listed.response_bytes >= rig.weigh_all() as u64,
+        "as the error told"
+    );
+    rig.write_names();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::PerPod, Coverage::Living)
+    );
+    let sandboxes = rig.sandboxes().await;
+    assert_eq!(
+        (sandboxes.mode, sandboxes.coverage),
+        (ListMode::PerPod, Coverage::Living)
+    );
+    assert_eq!(sandboxes.rows.len(), rig.sim.sandboxes().len());
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn links_to_logs_tell_ids() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_the_dead();
+    rig.write_links();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Status, Coverage::Living)
+    );
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn links_without_a_container_are_not_asked_about_where_all_ids_are_known() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    rig.write_links();
+    let id = ContainerId::new(rig.sim.container_id("default/web-0/app#0").unwrap()).unwrap();
+    rig.client.remove_container(&id).await.unwrap();
+    rig.forbid_exited();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Status, Coverage::Whole)
+    );
+    // The nine pods that have only one that has exited.
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 9);
+}
+
+#[tokio::test]
+async fn a_runtime_that_applies_no_filter_is_asked_id_by_id() {
+    let rig = Rig::new(Options::default());
+    let bytes = rig.weigh_all();
+    rig.forbid_exited();
+    rig.sim.ignore_filters(true);
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Status, Coverage::Whole)
+    );
+    assert_eq!(listed.response_bytes, bytes as u64);
+    // One unfiltered, four states, and as many pods as it takes to be sure.
+    assert!(rig.sim.call_count(Rpc::ListContainers) <= 12);
+    rig.assert_all(&listed).await;
+    rig.sim.ignore_filters(true);
+    rig.sim.set_send_limit(rig.weigh_sandboxes() - 1);
+    let sandboxes = rig.sandboxes().await;
+    assert_eq!(
+        (sandboxes.mode, sandboxes.coverage),
+        (ListMode::Status, Coverage::Whole)
+    );
+    assert_eq!(sandboxes.rows.len(), 45);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_over_the_limit_by_itself_is_read_id_by_id() {
+    let crash = (0..200).fold(PodSpec::new("crash"), |pod, attempt| {
+        pod.exited("app", attempt, hours(2))
+    });
+    let rig = Rig::of(
+        node().pod(crash),
+        Options::default(),
+        Duration::from_secs(30),
+    );
+    let limit = rig.weigh(&[ContainerState::Exited]) / 2;
+    rig.sim.set_send_limit(limit);
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Status, Coverage::Whole)
+    );
+    assert_eq!(
+        listed.response_bytes,
+        rig.weigh_all() as u64,
+        "as the error told"
+    );
+    rig.assert_all(&listed).await;
+}
+
+#[tokio::test]
+async fn of_very_many_pods_the_containers_are_asked_about_and_not_the_pods() {
+    let job = |n| {
+        PodSpec::new(&format!("job-{n}"))
+            .exited("a", 0, hours(3))
+            .deleted()
+    };
+    let node = || NodeBuilder::new().pods(300, job);
+    let rig = Rig::of(node(), Options::default(), Duration::from_secs(30));
+    rig.forbid_exited();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::Status, Coverage::Whole)
+    );
+    assert!(rig.sim.call_count(Rpc::ListContainers) < 10);
+    assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 300);
+    assert!(
+        listed.rows.iter().all(|row| row.finished_at.is_some()),
+        "told by the same answer"
+    );
+    let rig = Rig::of(node(), Options::not_containerd(), Duration::from_secs(30));
+    rig.forbid_exited();
+    rig.write_names();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::PerPod, Coverage::Living)
+    );
+    assert!(rig.sim.call_count(Rpc::ListContainers) > 300);
+}
+
+#[tokio::test]
+async fn an_id_that_cannot_be_asked_about_leaves_a_gap() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    rig.sim.ignore_filters(true);
+    let fault = Fault::fail(Code::Unknown, "a broken record").times(1);
+    rig.sim.set_fault(Rpc::ContainerStatus, fault);
+    let listed = rig.containers().await;
+    assert_eq!(listed.coverage, Coverage::Partial);
+    assert_eq!(listed.rows.len(), rig.sim.containers().len() - 1);
+}
+
+#[tokio::test]
+async fn questions_that_hang_end_and_leave_a_gap() {
+    for rpc in [Rpc::ContainerStatus, Rpc::ContainersListStream] {
+        let rig = Rig::of(node(), Options::default(), Duration::from_secs(1));
+        rig.forbid_exited();
+        if rpc == Rpc::ContainerStatus {
+            rig.sim.ignore_filters(true);
+        }
+        rig.sim.set_fault(rpc, Fault::hang());
+        rig.client.version().await.unwrap();
+        let listed = rig.client.list_containers().await;
+        if rpc == Rpc::ContainerStatus {
+            // Not a single row: there is nothing to show but the error.
+            assert_eq!(listed.unwrap_err().label(), "too-large");
+        } else {
+            assert_eq!(listed.unwrap().coverage, Coverage::Living);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_was_read_in_parts_and_then_not_at_all_is_an_error_and_not_empty() {
+    let rig = Rig::new(Options::not_containerd());
+    rig.forbid_exited();
+    let bytes = rig.containers().await.response_bytes;
+    // Nor does it tell of single ones: what was read earlier is no list of what is there now.
+    rig.sim.ignore_filters(true);
+    let fault = Fault::fail(Code::Internal, "a broken store");
+    rig.sim.set_fault(Rpc::ContainerStatus, fault);
+    for _ in 0..=RETRY_EVERY {
+        let error = rig.client.list_containers().await.unwrap_err();
+        assert!(
+            matches!(error, Error::TooLarge { bytes: told, .. } if told == bytes),
+            "{error}"
+        );
+    }
+    // The top was tried again meanwhile, and is again when it would work.
+    rig.sim.set_send_limit(64 << 20);
+    let mut looks = 1;
+    while rig.client.list_containers().await.is_err() {
+        looks += 1;
+        assert!(looks <= RETRY_EVERY);
+    }
+}
+
+#[tokio::test]
+async fn a_runtime_that_goes_away_on_a_lower_rung_is_lost_and_not_empty() {
+    let rig = Rig::new(Options::default());
+    rig.forbid_exited();
+    let away = Fault::fail(Code::Unavailable, "error reading from server: EOF");
+    rig.sim.set_fault(Rpc::ContainersListStream, away);
+    let error = rig.client.list_containers().await.unwrap_err();
+    assert!(error.is_lost(), "{error}");
+}
+
+#[tokio::test]
+async fn a_list_of_ids_that_lacks_what_is_there_proves_nothing() {
+    let mut ids = containerd::Ids::new();
+    let rig = Rig::new(Options::default());
+    let found = |rows: &Listed<Container>| {
+        let mut found = Found::default();
+        for row in &rows.rows {
+            let entry = found::Entry::asked(row.clone(), Vec::new());
+            found.add_entry(row.id.as_str().into(), entry);
+        }
+        found
+    };
+    let listed = rig.containers().await;
+    let clock = Clock::new(Duration::from_secs(30));
+    let mut whole = found(&listed);
+    for row in &listed.rows {
+        ids.insert(row.id.as_str().into(), None);
+    }
+    let good = named::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    assert!(good.await.unwrap());
+    let first = listed.rows[0].id.clone();
+    ids.remove(first.as_str());
+    let bad = named::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    assert!(!bad.await.unwrap());
+    // Unless it is gone by now.
+    rig.client.remove_container(&first).await.unwrap();
+    let good = named::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    assert!(good.await.unwrap());
+    assert!(!whole.contains(first.as_str()));
+    let (nobody, mut nothing) = (containerd::Ids::new(), Found::default());
+    let bad = named::proves::<cri::ContainerRow>(&rig.client, &nobody, &mut nothing, clock);
+    assert!(
+        !bad.await.unwrap(),
+        "no id at all of what was too much to send"
+    );
+}
+
+#[tokio::test]
+async fn containers_of_a_sandbox_that_no_pod_names_are_asked_for_by_its_id() {
+    // Another tool's pod has none of the kubelet's labels.
+    let foreign = PodSpec::new("tool").unmanaged().exited("job", 0, hours(3));
+    let rig = Rig::of(
+        node().pod(foreign),
+        Options::not_containerd(),
+        Duration::from_secs(30),
+    );
+    rig.forbid_exited();
+    rig.write_names();
+    let listed = rig.containers().await;
+    assert_eq!(
+        (listed.mode, listed.coverage),
+        (ListMode::PerPod, Coverage::Living)
+    );
+    rig.assert_all(&listed).await;
+}
+
+#[test]
+fn a_row_seen_twice_is_seen_in_its_later_state() {
+    let id: for<'a> fn(&'a (&'static str, u8)) -> &'a str = |row| row.0;
+    let page = |state, weight| Page {
+        rows: vec![("a", state)],
+        weights: vec![weight],
+        malformed: 1,
+        bytes: weight,
+    };
+    let mut found = Found::default();
+    found.add(page(1, 10), id);
+    found.add(page(2, 12), id);
+    assert_eq!((found.weighed(), found.is_all_weighed()), (12, true));
+    let entry = found::Entry::asked(("b", 2), vec!["model".to_owned()]);
+    found.add_entry("b".into(), entry);
+    assert!(!found.is_all_weighed());
+    assert_eq!(found.mean(100), 88);
+    assert_eq!(
+        found.weigh(50, |_| true),
+        12 + 50,
+        "unweighed, it counts as the mean"
+    );
+    let mounted = [("b".into(), vec!["model".to_owned()])].into();
+    assert_eq!(found.into_parts(), (vec![("a", 2), ("b", 2)], 2, mounted));
+}
+
+#[tokio::test]
+async fn rows_without_ids_are_counted_on_lower_rungs_too() {
+    use crate::runtime::testing::{Fake, place};
+    let (_dir, path, settings) = place();
+    let container = |id: &str, sandbox: &str| cri::Container {
+        id: id.into(),
+        pod_sandbox_id: sandbox.into(),
+        ..Default::default()
+    };
+    let fake = Fake {
+        containers: vec![container("a", "s"), container("", "")],
+        refusal_of_unfiltered: Some(tonic::Status::resource_exhausted(
+            "grpc: trying to send message larger than max (9 vs. 8)",
+        )),
+        ..Fake::default()
+    };
+    let _server = fake.serve(&path);
+    let listed = Client::new(settings).list_containers().await.unwrap();
+    // The fake applies no filter by state: each of four answers has both rows.
+    assert_eq!(
+        (listed.mode, listed.rows.len(), listed.malformed),
+        (ListMode::PerState, 1, 4)
+    );
+}
+
+#[tokio::test]
+async fn a_removed_sandbox_is_gone_from_the_lower_rungs() {
+    let rig = Rig::new(Options::default());
+    rig.sim.set_send_limit(rig.weigh_sandboxes() - 1);
+    let before = rig.sandboxes().await;
+    assert_eq!(
+        (before.mode, before.coverage),
+        (ListMode::PerState, Coverage::Whole)
+    );
+    let id = PodSandboxId::new(rig.sim.sandbox_id("default/old-3#0").unwrap()).unwrap();
+    rig.client.remove_pod_sandbox(&id).await.unwrap();
+    let after = rig.sandboxes().await;
+    let ids: BTreeSet<_> = after.rows.iter().map(|row| row.id.clone()).collect();
+    assert_eq!((ids.len(), ids.contains(&id)), (44, false));
+    assert!(rig.dir.path().exists());
+}

@@ -1,0 +1,124 @@
+//! A connection to one socket, made when first used and again when it broke.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Request, Response};
+use tower::service_fn;
+
+use super::framing::{Awaits, Checked};
+use super::streams::Streams;
+use super::{Error, Settings};
+use crate::runtime::convert::{Row, Shared};
+
+/// What the runtime may send ahead on one answer, which is in memory until it is read: the default of
+/// 64 KiB makes it wait 256 times for an answer of 16 MiB.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// The same for all answers together.
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+
+/// The longest deadline that is sent: gRPC has no way to write arbitrary ones.
+const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A socket and what is known of the server behind it.
+#[derive(Debug)]
+pub(super) struct Link {
+    endpoint: Arc<Path>,
+    /// Made at the first call, because making one needs a tokio runtime.
+    channel: OnceLock<Channel>,
+    /// How many connections were made: the number of the present one.
+    connections: Arc<AtomicU64>,
+    connect_timeout: Duration,
+    pub(super) max_message_bytes: usize,
+    /// What is known of the streaming RPCs.
+    pub(super) streams: Streams,
+    /// What rows have in common.
+    pub(super) shared: Arc<Mutex<Shared>>,
+}
+
+impl Link {
+    pub(super) fn new(endpoint: &Path, settings: &Settings) -> Self {
+        Self {
+            endpoint: endpoint.into(),
+            channel: OnceLock::new(),
+            connections: Arc::default(),
+            connect_timeout: settings.timeout,
+            max_message_bytes: settings.max_message_bytes,
+            streams: Streams::default(),
+            shared: Arc::default(),
+        }
+    }
+
+    pub(super) fn channel(&self, awaits: Awaits) -> Checked {
+        Checked {
+            channel: self.channel.get_or_init(|| self.open()).clone(),
+            limit_bytes: self.max_message_bytes,
+            awaits,
+        }
+    }
+
+    /// Returns the number of the present connection; 0 before the first.
+    pub(super) fn connection(&self) -> u64 {
+        self.connections.load(Ordering::Acquire)
+    }
+
+    /// Forgets what no row of any list has any more.
+    pub(super) fn forget_unused(&self) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.forget_unused();
+    }
+
+    /// Makes a row share what is equal in it with all other rows.
+    pub(super) fn share<R: Row>(&self, row: &mut R::Model) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        R::share(row, &mut shared);
+    }
+
+    /// Waits for an answer, at most until the deadline.
+    pub(super) async fn call<T>(
+        &self,
+        method: &'static str,
+        deadline: Duration,
+        answer: impl Future<Output = Result<Response<T>, tonic::Status>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(deadline, answer).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(Error::from_status(method, &self.endpoint, deadline, status)),
+            Err(_elapsed) => Err(Error::Timeout {
+                method,
+                after: deadline,
+            }),
+        }
+    }
+
+    fn open(&self) -> Channel {
+        let path = Arc::clone(&self.endpoint);
+        let connections = Arc::clone(&self.connections);
+        let timeout = self.connect_timeout;
+        let connector = service_fn(move |_: Uri| {
+            let (path, connections) = (Arc::clone(&path), Arc::clone(&connections));
+            async move {
+                let stream = tokio::time::timeout(timeout, UnixStream::connect(path)).await??;
+                connections.fetch_add(1, Ordering::AcqRel);
+                Ok::<_, std::io::Error>(TokioIo::new(stream))
+            }
+        });
+        // The address is only what goes into the `:authority` header: the connector has the socket.
+        Endpoint::from_static("http://localhost")
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .connect_with_connector_lazy(connector)
+    }
+}
+
+/// Makes a request that tells the server its deadline, so that it does not work on after the deadline.
+pub(super) fn request<T>(message: T, deadline: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(deadline.min(DEADLINE_MAX));
+    request
+}

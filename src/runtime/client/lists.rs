@@ -1,0 +1,198 @@
+//! The two RPCs that each list has: streamed where the runtime can, in one answer where it cannot.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prost::Message;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Response, Status};
+use tower::ServiceExt;
+
+use super::framing::Awaits;
+use super::link::{Link, request};
+use super::pieces::Pieces;
+use super::streams::{LISTS_WITHOUT, Stream, Streams};
+use crate::runtime::codec::{ListCodec, Page};
+use crate::runtime::convert::Row;
+use crate::runtime::{Defect, Error, ListMode};
+
+/// An RPC's name, and its path on the wire.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rpc {
+    pub(super) name: &'static str,
+    path: &'static str,
+}
+
+/// The two RPCs that read one list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListRpc {
+    streaming: Rpc,
+    pub(super) unary: Rpc,
+    stream: fn(&Streams) -> &Mutex<Stream>,
+}
+
+pub(super) const CONTAINERS: ListRpc = ListRpc {
+    streaming: Rpc {
+        name: "StreamContainers",
+        path: "/runtime.v1.RuntimeService/StreamContainers",
+    },
+    unary: Rpc {
+        name: "ListContainers",
+        path: "/runtime.v1.RuntimeService/ListContainers",
+    },
+    stream: |streams| &streams.containers,
+};
+
+pub(super) const SANDBOXES: ListRpc = ListRpc {
+    streaming: Rpc {
+        name: "StreamPodSandboxes",
+        path: "/runtime.v1.RuntimeService/StreamPodSandboxes",
+    },
+    unary: Rpc {
+        name: "ListPodSandbox",
+        path: "/runtime.v1.RuntimeService/ListPodSandbox",
+    },
+    stream: |streams| &streams.sandboxes,
+};
+
+pub(super) const IMAGES: ListRpc = ListRpc {
+    streaming: Rpc {
+        name: "StreamImages",
+        path: "/runtime.v1.ImageService/StreamImages",
+    },
+    unary: Rpc {
+        name: "ListImages",
+        path: "/runtime.v1.ImageService/ListImages",
+    },
+    stream: |streams| &streams.images,
+};
+
+impl Link {
+    /// Reads a whole list over its streaming RPC, or in one answer. Where a message of the stream is over
+    /// the limit, the one answer is too, but its error says what all of it weighs. A stream that breaks fails
+    /// the list, unless it always does. One that is refused fails it each time.
+    pub(super) async fn list<R: Row>(
+        &self,
+        rpc: &ListRpc,
+        deadline: Duration,
+    ) -> Result<(ListMode, Page<R::Model>), Error> {
+        let breaks = match self.streamed::<R>(rpc, deadline).await {
+            Ok(Some(page)) => {
+                self.stream(rpc).breaks = 0;
+                return Ok((ListMode::Streaming, page));
+            }
+            Ok(None) | Err(Error::TooLarge { .. }) => false,
+            // A refusal is meant for the list, however it is read; and a runtime that hangs hangs in one answer too.
+            Err(error) if !error.may_be_the_streams() || !self.stream(rpc).broke() => {
+                return Err(error);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a stream keeps breaking; its list is read in one answer");
+                true
+            }
+        };
+        // An unfiltered request has no fields, so `()` encodes as any of them.
+        let page = self.page::<(), R>(rpc.unary, (), deadline).await;
+        let answered = !matches!(&page, Err(error) if error.is_lost());
+        if breaks && answered {
+            // The stream may have taken the connection before this one with it.
+            self.leave_stream(rpc, self.connection(), Some(LISTS_WITHOUT));
+        }
+        Ok((ListMode::Unary, page?))
+    }
+
+    fn stream(&self, rpc: &ListRpc) -> MutexGuard<'_, Stream> {
+        let stream = (rpc.stream)(&self.streams);
+        stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads so many lists without a stream on a connection; `None`: all.
+    fn leave_stream(&self, rpc: &ListRpc, useless_on: u64, lists: Option<u32>) {
+        let mut stream = self.stream(rpc);
+        stream.useless_on = useless_on;
+        stream.lists_left = lists;
+    }
+
+    /// Reads one answer.
+    pub(super) async fn page<Q, R>(
+        &self,
+        rpc: Rpc,
+        message: Q,
+        deadline: Duration,
+    ) -> Result<Page<R::Model>, Error>
+    where
+        Q: Message + 'static,
+        R: Row,
+    {
+        let answer = async {
+            let whole = self.read::<Q, R>(rpc.path, message, deadline).await?;
+            whole.map(Response::new).ok_or_else(|| Defect::Empty.into())
+        };
+        self.call(rpc.name, deadline, answer).await
+    }
+
+    /// Reads a list over its streaming RPC; `None` if the runtime has none.
+    async fn streamed<R: Row>(
+        &self,
+        rpc: &ListRpc,
+        deadline: Duration,
+    ) -> Result<Option<Page<R::Model>>, Error> {
+        let connection = self.connection();
+        if !self.stream(rpc).is_worth_a_try(connection) {
+            return Ok(None);
+        }
+        let answer = self.read_stream::<R>(rpc.streaming.path, deadline);
+        match self.call(rpc.streaming.name, deadline, answer).await {
+            Err(error) if error.is_unimplemented() => {
+                // If it was another connection that answered, the next list asks again.
+                self.leave_stream(rpc, connection, None);
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Reads a stream to its end; no message at all is an empty list.
+    async fn read_stream<R: Row>(
+        &self,
+        path: &'static str,
+        deadline: Duration,
+    ) -> Result<Response<Page<R::Model>>, Status> {
+        let whole = self.read::<(), R>(path, (), deadline).await?;
+        Ok(Response::new(whole.unwrap_or_default()))
+    }
+
+    /// Reads an answer, which comes in pieces, to its end; `None` if nothing came. What came before an
+    /// error is thrown away: half a list would make the other half look deleted.
+    async fn read<Q, R>(
+        &self,
+        path: &'static str,
+        message: Q,
+        deadline: Duration,
+    ) -> Result<Option<Page<R::Model>>, Status>
+    where
+        Q: Message + 'static,
+        R: Row,
+    {
+        let limit = self.max_message_bytes;
+        let channel = self
+            .channel(Awaits::Any)
+            .map_response(|response| response.map(Pieces::new));
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(limit);
+        grpc.ready()
+            .await
+            .map_err(|error| Status::from_error(error.into()))?;
+        let path = PathAndQuery::from_static(path);
+        let codec = ListCodec::<Q, R>::new(Arc::clone(&self.shared));
+        let mut pieces = grpc
+            .server_streaming(request(message, deadline), path, codec)
+            .await?
+            .into_inner();
+        let mut whole: Option<Page<R::Model>> = None;
+        while let Some(piece) = pieces.message().await? {
+            whole.get_or_insert_default().add(piece);
+        }
+        Ok(whole)
+    }
+}

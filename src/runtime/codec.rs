@@ -1,0 +1,369 @@
+//! Reads a list's answer row by row, each converted before the next is decoded, and weighs it.
+//!
+//! Never holds more than one raw row: a list of ten thousand decoded at once costs many times what
+//! the model keeps of it.
+
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Buf, Bytes};
+use prost::Message;
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic_prost::ProstEncoder;
+
+use super::convert::{Malformed, Row, Shared};
+use super::defect::{Defect, ReadError};
+use super::wire::{self, Field, Kind};
+
+/// The field that holds the rows, in every list's answer, streamed or not.
+const ROWS_FIELD: u32 = 1;
+
+/// What a list's answer holds, or a message of it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Page<M> {
+    /// Its rows, converted.
+    pub rows: Vec<M>,
+    /// What each of them weighs on the wire, its tag and length included.
+    pub weights: Vec<u64>,
+    /// Rows that lack what must be there.
+    pub malformed: usize,
+    /// What it weighs on the wire, all fields counted.
+    pub bytes: u64,
+}
+
+impl<M> Default for Page<M> {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            weights: Vec::new(),
+            malformed: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl<M> Page<M> {
+    /// Adds what came after it.
+    pub(crate) fn add(&mut self, later: Self) {
+        self.rows.extend(later.rows);
+        self.weights.extend(later.weights);
+        self.malformed += later.malformed;
+        self.bytes += later.bytes;
+    }
+}
+
+/// Sends `Q`, receives pages of what `R` converts to.
+#[derive(Debug)]
+pub(crate) struct ListCodec<Q, R> {
+    shared: Arc<Mutex<Shared>>,
+    messages: PhantomData<fn(Q) -> R>,
+}
+
+impl<Q, R> ListCodec<Q, R> {
+    /// Returns one whose rows share what is equal in them with all that `shared` knows.
+    pub(crate) fn new(shared: Arc<Mutex<Shared>>) -> Self {
+        Self {
+            shared,
+            messages: PhantomData,
+        }
+    }
+}
+
+impl<Q: Message + 'static, R: Row> Codec for ListCodec<Q, R> {
+    type Encode = Q;
+    type Decode = Page<R::Model>;
+    type Encoder = ProstEncoder<Q>;
+    type Decoder = ListDecoder<R>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::default()
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ListDecoder {
+            shared: Arc::clone(&self.shared),
+            row: PhantomData,
+        }
+    }
+}
+
+/// Decodes the messages of one list's answer.
+#[derive(Debug)]
+pub(crate) struct ListDecoder<R> {
+    shared: Arc<Mutex<Shared>>,
+    row: PhantomData<fn() -> R>,
+}
+
+impl<R: Row> Decoder for ListDecoder<R> {
+    type Item = Page<R::Model>;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
+        // Takes the bytes over without a copy.
+        let message = buffer.copy_to_bytes(buffer.remaining());
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        read_with::<R>(message, &mut shared)
+            .map(Some)
+            .map_err(|error| Defect::from(error).into())
+    }
+}
+
+/// Reads one message. A row that cannot be decoded fails it all: what such a row would have held in
+/// use is not known, so nothing may be concluded from the rest.
+pub fn read<R: Row>(message: Bytes) -> Result<Page<R::Model>, ReadError> {
+    read_with::<R>(message, &mut Shared::default())
+}
+
+/// Reads one message of several, whose rows share what is equal in them.
+fn read_with<R: Row>(mut message: Bytes, shared: &mut Shared) -> Result<Page<R::Model>, ReadError> {
+    let mut page = Page {
+        bytes: message.len() as u64,
+        ..Page::default()
+    };
+    while message.has_remaining() {
+        let field = wire::field(&message)?;
+        let weight = field.value.end as u64;
+        let Some(row) = take_row(&field, &mut message)? else {
+            continue;
+        };
+        match R::decode(row)?.into_model() {
+            Ok(mut row) => {
+                R::share(&mut row, shared);
+                page.rows.push(row);
+                page.weights.push(weight);
+            }
+            Err(Malformed) => page.malformed += 1,
+        }
+    }
+    Ok(page)
+}
+
+/// Takes the first field off a message; returns the row in it, if one is.
+fn take_row(field: &Field, message: &mut Bytes) -> Result<Option<Bytes>, ReadError> {
+    if field.number != ROWS_FIELD {
+        message.advance(field.value.end);
+        return Ok(None);
+    }
+    if field.kind != Kind::Delimited {
+        return Err(ReadError::NoRow);
+    }
+    message.advance(field.value.start);
+    Ok(Some(message.split_to(field.value.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::runtime::wire::testing::{cases, field};
+    use crisweep_proto::cri;
+
+    /// A list's answer as prost decodes it by itself.
+    #[derive(Clone, PartialEq, Message)]
+    struct RowsAlone {
+        #[prost(message, repeated, tag = "1")]
+        rows: Vec<cri::ContainerRow>,
+    }
+
+    fn read_containers(bytes: impl Into<Bytes>) -> Result<Page<crate::model::Container>, String> {
+        read::<cri::ContainerRow>(bytes.into()).map_err(|error| error.to_string())
+    }
+
+    fn container(id: &str, sandbox: &str) -> cri::Container {
+        cri::Container {
+            id: id.into(),
+            pod_sandbox_id: sandbox.into(),
+            annotations: [("heavy".into(), "x".repeat(300))].into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn weighs_the_whole_message_and_counts_rows_without_ids() {
+        let message = cri::ListContainersResponse {
+            containers: vec![container("a", "s"), container("", ""), container("b", "")],
+        };
+        let page = read_containers(message.encode_to_vec()).unwrap();
+        assert_eq!(page.bytes, message.encoded_len() as u64);
+        assert_eq!(page.rows.len(), 2);
+        assert_eq!(page.rows[0].id.as_str(), "a");
+        assert_eq!(page.malformed, 1);
+        let weighs = |container| {
+            let containers = vec![container];
+            cri::ListContainersResponse { containers }.encoded_len() as u64
+        };
+        let alone = [container("a", "s"), container("b", "")].map(weighs);
+        assert_eq!(page.weights, alone);
+    }
+
+    #[test]
+    fn rows_made_from_the_same_image_share_it() {
+        let of = |id: &str, image: &str| cri::Container {
+            image_ref: image.into(),
+            ..container(id, "s")
+        };
+        let message = cri::ListContainersResponse {
+            containers: vec![of("a", "i1"), of("b", "i2"), of("c", "i1")],
+        };
+        let mut shared = Shared::default();
+        let mut read = || {
+            let bytes = message.encode_to_vec().into();
+            read_with::<cri::ContainerRow>(bytes, &mut shared).unwrap()
+        };
+        let (page, next) = (read(), read());
+        let same = |a: usize, b: usize| Arc::ptr_eq(&page.rows[a].image, &next.rows[b].image);
+        assert!(
+            same(0, 2) && same(0, 0) && same(1, 1),
+            "across messages too"
+        );
+        assert!(!same(0, 1));
+    }
+
+    #[test]
+    fn both_lists_and_later_ones_share_ids_and_pods_until_nobody_has_them() {
+        let kubelet = |uid: &str| {
+            let labels = [("uid", uid), ("namespace", "default"), ("name", "web")];
+            let labels =
+                labels.map(|(key, value)| (format!("io.kubernetes.pod.{key}"), value.into()));
+            labels.into_iter().chain([("app".into(), "web".into())])
+        };
+        let containers = cri::ListContainersResponse {
+            containers: vec![cri::Container {
+                metadata: Some(cri::ContainerMetadata::default()),
+                labels: kubelet("u1").collect(),
+                ..container("c", "s")
+            }],
+        };
+        let sandbox = |id: &str, uid: &str| cri::PodSandbox {
+            id: id.into(),
+            metadata: Some(cri::PodSandboxMetadata {
+                uid: uid.into(),
+                namespace: "default".into(),
+                name: "web".into(),
+                attempt: 0,
+            }),
+            labels: kubelet(uid).collect(),
+            ..Default::default()
+        };
+        let sandboxes = cri::ListPodSandboxResponse {
+            items: vec![sandbox("s", "u1"), sandbox("t", "u2")],
+        };
+        let mut shared = Shared::default();
+        let mut read = || {
+            let containers = containers.encode_to_vec().into();
+            let sandboxes = sandboxes.encode_to_vec().into();
+            let containers = read_with::<cri::ContainerRow>(containers, &mut shared);
+            let sandboxes = read_with::<cri::PodSandboxRow>(sandboxes, &mut shared);
+            (containers.unwrap().rows, sandboxes.unwrap().rows)
+        };
+        let ((containers, sandboxes), later) = (read(), read());
+        let pods = [
+            &containers[0].pod,
+            &sandboxes[0].pod,
+            &later.1[0].pod,
+            &sandboxes[1].pod,
+        ];
+        let [pod, of_sandbox, of_later, other] = pods.map(|pod| pod.as_ref().unwrap());
+        assert!(Arc::ptr_eq(pod, of_sandbox) && Arc::ptr_eq(pod, of_later));
+        let same = |a: &str, b: &str| a.as_ptr() == b.as_ptr();
+        assert!(same(&pod.namespace, &other.namespace));
+        assert!(same(
+            containers[0].sandbox_id.as_str(),
+            later.1[0].id.as_str()
+        ));
+        assert_eq!(sandboxes[0].labels, later.0[0].labels);
+        let (labels, of_later) = (sandboxes[0].labels.get("app"), later.0[0].labels.get("app"));
+        assert!(same(labels.unwrap(), of_later.unwrap()));
+        drop((containers, later));
+        shared.forget_unused();
+        assert_eq!(sandboxes[0].id.text().holders(), 2);
+        let known = shared.count();
+        drop(sandboxes);
+        shared.forget_unused();
+        assert!(known > 0 && shared.count() == 0, "{known}");
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn a_list_is_read_as_prost_reads_it(ids in prop::collection::vec(("[a-z]{0,3}", "[a-z]{0,3}"), 0..4), others in prop::collection::vec((any::<prop::sample::Index>(), field()), 0..4)) {
+            let row = |(id, sandbox): &(String, String)| {
+                let containers = vec![container(id, sandbox)];
+                cri::ListContainersResponse { containers }.encode_to_vec()
+            };
+            let mut fields: Vec<Vec<u8>> = ids.iter().map(row).collect();
+            for (at, other) in others {
+                fields.insert(at.index(fields.len() + 1), other);
+            }
+            let whole = fields.concat();
+            // Cut at every byte, too.
+            for end in 0..=whole.len() {
+                is_read_as_prost_reads_it(&whole[..end])?;
+            }
+        }
+
+        #[test]
+        fn garbage_is_read_as_prost_reads_it(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            is_read_as_prost_reads_it(&bytes)?;
+            is_read_as_prost_reads_it(&[&[0x0a][..], &bytes].concat())?;
+        }
+    }
+
+    fn is_read_as_prost_reads_it(bytes: &[u8]) -> Result<(), TestCaseError> {
+        let theirs = RowsAlone::decode(bytes);
+        let page = match read::<cri::ContainerRow>(Bytes::copy_from_slice(bytes)) {
+            Ok(page) => page,
+            // prost skips a group whole; none is ever sent.
+            Err(ReadError::Wire(wire::Error::Group(_))) => return Ok(()),
+            Err(error) => {
+                prop_assert!(theirs.is_err(), "{} {:?}", error, theirs);
+                return Ok(());
+            }
+        };
+        prop_assert!(theirs.is_ok(), "{:?} {:?}", page, theirs);
+        let rows = theirs.unwrap().rows.into_iter().map(Row::into_model);
+        let rows: Vec<_> = rows.collect();
+        let malformed = rows.iter().filter(|row| row.is_err()).count();
+        prop_assert_eq!(page.malformed, malformed);
+        prop_assert_eq!(page.rows, rows.into_iter().flatten().collect::<Vec<_>>());
+        Ok(())
+    }
+
+    #[test]
+    fn an_empty_message_is_an_empty_page() {
+        let page = read_containers(Bytes::new()).unwrap();
+        assert_eq!(page, Page::default());
+    }
+
+    #[test]
+    fn later_versions_fields_are_skipped_and_weighed() {
+        let mut bytes = cri::ListContainersResponse {
+            containers: vec![container("a", "s")],
+        }
+        .encode_to_vec();
+        // Field 9, varint 1; field 10, two bytes.
+        bytes.extend([0x48, 0x01, 0x52, 0x02, 0xff, 0xff]);
+        let length = bytes.len() as u64;
+        let page = read_containers(bytes).unwrap();
+        assert_eq!((page.rows.len(), page.bytes), (1, length));
+    }
+
+    #[test]
+    fn a_broken_row_or_frame_fails_the_message() {
+        // A row that says it has 80 bytes and has 1.
+        let error = read_containers(vec![0x0a, 0x50, 0x00]).unwrap_err();
+        assert_eq!(error, "a field ends past the end of its message");
+        // A row that is a number.
+        let error = read_containers(vec![0x08, 0x01]).unwrap_err();
+        assert_eq!(error, "a row is no message");
+        // A row whose id is not UTF-8.
+        assert!(read_containers(vec![0x0a, 0x03, 0x0a, 0x01, 0xff]).is_err());
+        // No field has number 0.
+        assert!(read_containers(vec![0x00, 0x00]).is_err());
+        // A field that is skipped must be whole, too.
+        assert!(read_containers(vec![0x52, 0x05, 0x00]).is_err());
+    }
+}

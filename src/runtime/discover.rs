@@ -1,0 +1,275 @@
+//! Which socket is the runtime's: the one that was named, else the first known one that answers.
+//!
+//! Never logs: what was found, or all that was tried, is in the result.
+
+use std::fmt::Write as _;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::error::plain;
+use super::{Client, LogRoots, SOCKET_PATH_BYTES_MAX, Settings, Version};
+use crate::system::aside::Aside;
+
+/// The environment variable that names the endpoint, as for crictl.
+pub const ENVIRONMENT_VARIABLE: &str = "CONTAINER_RUNTIME_ENDPOINT";
+
+/// crictl's configuration.
+pub const CRICTL_CONFIG: &str = "/etc/crictl.yaml";
+
+/// Where runtimes put their sockets, most usual first. k3s' place is also RKE2's.
+pub const WELL_KNOWN: [&str; 10] = [
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/cri-dockerd.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/k0s/containerd.sock",
+    "/var/run/containerd/containerd.sock",
+    "/var/run/crio/crio.sock",
+    "/var/run/cri-dockerd.sock",
+    "/var/run/k3s/containerd/containerd.sock",
+    "/var/snap/microk8s/common/run/containerd.sock",
+];
+
+/// Threads that places may cost on disks that hang.
+const PLACES_HANGING_MAX: usize = 2;
+/// How long a place is looked at.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a socket that was not configured has for its answer to `Version`.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+const PROBE_MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Where to look for the endpoint, in this order. Empty values count as not given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The value of `--runtime-endpoint`.
+    pub flag: Option<String>,
+    /// `runtime.endpoint` of the configuration.
+    pub config: Option<String>,
+    /// The value of `CONTAINER_RUNTIME_ENDPOINT`.
+    pub environment: Option<String>,
+    /// crictl's configuration file, of which `runtime-endpoint` is read.
+    pub crictl_config: PathBuf,
+    /// Sockets that are tried when nothing was named.
+    pub well_known: Vec<PathBuf>,
+}
+
+impl Places {
+    /// Returns the usual places on a node, with nothing named.
+    pub fn usual() -> Self {
+        Self {
+            flag: None,
+            config: None,
+            environment: None,
+            crictl_config: CRICTL_CONFIG.into(),
+            well_known: WELL_KNOWN.map(PathBuf::from).to_vec(),
+        }
+    }
+}
+
+/// The endpoint to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The socket's path.
+    pub path: PathBuf,
+    /// Why this one: `set by --runtime-endpoint`, or `containerd 1.7.24 answers there`.
+    pub why: String,
+}
+
+/// Why there is no endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DiscoverError {
+    /// A value that was given is no endpoint. Nothing else is tried in its place.
+    #[error("runtime endpoint \"{value}\" (from {origin}) {problem}")]
+    Refused {
+        /// The value.
+        value: String,
+        /// Who gave it.
+        origin: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// Nothing was named, and no known socket answers.
+    #[error(
+        "no container runtime found; tried:{}\n\
+         name one with --runtime-endpoint unix:///path, or try `crisweep demo`, which needs none",
+        lines(.tried)
+    )]
+    NothingFound {
+        /// Each place, and what was wrong there.
+        tried: Vec<Attempt>,
+    },
+}
+
+/// A place that was tried in vain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The flag, variable, file or socket.
+    pub place: String,
+    /// What was wrong there.
+    pub problem: String,
+}
+
+/// Finds the runtime's socket. One that is named is taken without asking: it may come up later.
+pub async fn discover(places: &Places) -> Result<Found, DiscoverError> {
+    let mut tried = Vec::new();
+    let given = [
+        ("--runtime-endpoint", &places.flag),
+        ("runtime.endpoint in the configuration", &places.config),
+        (ENVIRONMENT_VARIABLE, &places.environment),
+    ];
+    for (origin, value) in given {
+        match value
+            .as_deref()
+            .map(str::trim)
+            .filter(|value| !value.is_empty())
+        {
+            Some(value) => return named(value, origin),
+            None => tried.push(attempt(origin, "not set")),
+        }
+    }
+    let crictl = places.crictl_config.display().to_string();
+    let disk = Aside::new(PLACES_HANGING_MAX);
+    match crictl_endpoint(&disk, &places.crictl_config).await {
+        Ok(value) => return named(&value, &format!("runtime-endpoint in {crictl}")),
+        Err(problem) => tried.push(attempt(&crictl, problem)),
+    }
+    for path in &places.well_known {
+        match probe(&disk, path).await {
+            Ok(why) => {
+                return Ok(Found {
+                    path: path.clone(),
+                    why,
+                });
+            }
+            Err(problem) => tried.push(attempt(&path.display().to_string(), problem)),
+        }
+    }
+    Err(DiscoverError::NothingFound { tried })
+}
+
+/// Reads an endpoint as crictl and the kubelet write them: `unix:///path`, `unix:/path` or `/path`.
+/// `origin` says in the error where the value came from.
+pub fn parse_endpoint(value: &str, origin: &str) -> Result<PathBuf, DiscoverError> {
+    let refused = |problem| {
+        Err(DiscoverError::Refused {
+            value: value.to_owned(),
+            origin: origin.to_owned(),
+            problem,
+        })
+    };
+    let path = match value.split_once(':') {
+        Some(("unix", rest)) => Path::new(rest.strip_prefix("//").unwrap_or(rest)),
+        Some((scheme, _)) if !scheme.contains('/') => {
+            return refused("is not a unix socket: write unix:///path");
+        }
+        Some(_) | None => Path::new(value),
+    };
+    if !path.is_absolute() {
+        return refused("is not an absolute path: write unix:///path");
+    }
+    if path.as_os_str().as_bytes().len() > SOCKET_PATH_BYTES_MAX {
+        return refused("is too long: a unix socket's path has at most 107 bytes");
+    }
+    Ok(path.to_owned())
+}
+
+fn named(value: &str, origin: &str) -> Result<Found, DiscoverError> {
+    Ok(Found {
+        path: parse_endpoint(value, origin)?,
+        why: format!("set by {origin}"),
+    })
+}
+
+#[derive(Deserialize)]
+struct CrictlConfig {
+    #[serde(rename = "runtime-endpoint")]
+    runtime_endpoint: Option<String>,
+}
+
+/// Reads the endpoint that crictl would use; the error says why there is none. A file that is of no
+/// use to us is crictl's problem, not ours: the search goes on.
+async fn crictl_endpoint(disk: &Aside, path: &Path) -> Result<String, String> {
+    let text = aside(disk, path, std::fs::read_to_string).await?;
+    let file = config::File::from_str(&text, config::FileFormat::Yaml);
+    let read = config::Config::builder()
+        .add_source(file)
+        .build()
+        .and_then(config::Config::try_deserialize::<CrictlConfig>)
+        .map_err(|error| format!("not understood: {error}"))?;
+    let endpoint = read.runtime_endpoint.map(|value| value.trim().to_owned());
+    endpoint
+        .filter(|value| !value.is_empty())
+        .ok_or_else(|| "names no runtime-endpoint".to_owned())
+}
+
+/// Says why the socket is the runtime's, or what is wrong with it.
+async fn probe(disk: &Aside, path: &Path) -> Result<String, String> {
+    let file = aside(disk, path, std::fs::metadata).await?;
+    if !file.file_type().is_socket() {
+        return Err("not a socket".to_owned());
+    }
+    if path.as_os_str().as_bytes().len() > SOCKET_PATH_BYTES_MAX {
+        return Err("path too long for a socket".to_owned());
+    }
+    match ask_version(path).await {
+        Ok(Version { runtime, version }) => Ok(format!("{runtime} {version} answers there")),
+        // It speaks CRI and has just been started.
+        Err(error @ super::Error::NotReady { .. }) => {
+            Ok(format!("a runtime starts there ({error})"))
+        }
+        Err(super::Error::Unreachable { why, .. }) => Err(why),
+        Err(error) => Err(format!("no CRI answer: {error}")),
+    }
+}
+
+async fn ask_version(path: &Path) -> Result<Version, super::Error> {
+    let settings = Settings {
+        endpoint: path.to_owned(),
+        image_endpoint: None,
+        timeout: PROBE_TIMEOUT,
+        removal_timeout: PROBE_TIMEOUT,
+        max_message_bytes: PROBE_MESSAGE_BYTES_MAX,
+        log_roots: LogRoots::default(),
+    };
+    Client::new(settings).version().await
+}
+
+async fn aside<T: Send + 'static>(
+    disk: &Aside,
+    path: &Path,
+    work: impl FnOnce(PathBuf) -> io::Result<T> + Send + 'static,
+) -> Result<T, String> {
+    let path = path.to_owned();
+    let done = disk.run(LOOK_TIMEOUT, move || work(path)).await;
+    let done = done.map_err(|error| error.to_string())?;
+    done.map_err(|error| io_problem(&error))
+}
+
+fn attempt(place: &str, problem: impl Into<String>) -> Attempt {
+    Attempt {
+        place: place.to_owned(),
+        problem: problem.into(),
+    }
+}
+
+fn io_problem(error: &io::Error) -> String {
+    plain(&error.to_string())
+}
+
+fn lines(tried: &[Attempt]) -> String {
+    tried
+        .iter()
+        .fold(String::new(), |mut text, Attempt { place, problem }| {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\n  {place}: {problem}");
+            text
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+use std::os::unix::net::UnixListener;
+
+use tonic::Status as RpcStatus;
+
+use super::*;
+use crate::runtime::testing::{Fake, place};
+
+fn nowhere(dir: &Path) -> Places {
+    Places {
+        flag: None,
+        config: None,
+        environment: None,
+        crictl_config: dir.join("crictl.yaml"),
+        well_known: Vec::new(),
+    }
+}
+
+#[test]
+fn endpoints_as_crictl_and_the_kubelet_write_them() {
+    for value in ["unix:///run/x.sock", "unix:/run/x.sock", "/run/x.sock"] {
+        assert_eq!(
+            parse_endpoint(value, "a test").unwrap(),
+            Path::new("/run/x.sock"),
+            "{value}"
+        );
+    }
+    assert_eq!(
+        parse_endpoint("/run/a:b", "a test").unwrap(),
+        Path::new("/run/a:b")
+    );
+}
+
+#[test]
+fn other_endpoints_are_refused_with_their_origin() {
+    for (value, problem) in [
+        (
+            "tcp://127.0.0.1:1",
+            "is not a unix socket: write unix:///path",
+        ),
+        (
+            "npipe:////./pipe/x",
+            "is not a unix socket: write unix:///path",
+        ),
+        (
+            "unix://run/x.sock",
+            "is not an absolute path: write unix:///path",
+        ),
+        ("unix:", "is not an absolute path: write unix:///path"),
+        ("run/x.sock", "is not an absolute path: write unix:///path"),
+        ("", "is not an absolute path: write unix:///path"),
+    ] {
+        let error = parse_endpoint(value, "--runtime-endpoint").unwrap_err();
+        let expected = format!("runtime endpoint \"{value}\" (from --runtime-endpoint) {problem}");
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn a_path_fits_a_socket_address_or_is_refused() {
+    let longest = format!("/{}", "x".repeat(106));
+    assert_eq!(
+        parse_endpoint(&longest, "a test").unwrap(),
+        Path::new(&longest)
+    );
+    let error = parse_endpoint(&format!("{longest}x"), "a test").unwrap_err();
+    assert!(error.to_string().contains("at most 107 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn the_first_that_is_named_wins_and_is_not_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(
+        dir.path().join("crictl.yaml"),
+        "runtime-endpoint: unix:///from/crictl\n",
+    )
+    .unwrap();
+    let mut places = nowhere(dir.path());
+    places.flag = Some("unix:///from/flag".to_owned());
+    places.config = Some("/from/config".to_owned());
+    places.environment = Some("unix:/from/environment".to_owned());
+
+    let mut found = Vec::new();
+    for forget in [
+        |_: &mut Places| {},
+        |places: &mut Places| places.flag = Some(String::new()),
+        |places: &mut Places| places.config = None,
+        |places: &mut Places| places.environment = Some(" ".to_owned()),
+    ] {
+        forget(&mut places);
+        let Found { path, why } = discover(&places).await.unwrap();
+        found.push(format!("{}: {why}", path.display()));
+    }
+    let crictl = places.crictl_config.display();
+    let expected = [
+        "/from/flag: set by --runtime-endpoint".to_owned(),
+        "/from/config: set by runtime.endpoint in the configuration".to_owned(),
+        "/from/environment: set by CONTAINER_RUNTIME_ENDPOINT".to_owned(),
+        format!("/from/crictl: set by runtime-endpoint in {crictl}"),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn a_named_endpoint_that_is_none_is_refused_and_nothing_else_tried() {
+    let (dir, path, _) = place();
+    let _server = Fake {
+        name: "fake".into(),
+        ..Default::default()
+    }
+    .serve(&path);
+    let places = Places {
+        well_known: vec![path],
+        ..nowhere(dir.path())
+    };
+    let bad_flag = Places {
+        flag: Some("tcp://x".to_owned()),
+        ..places.clone()
+    };
+    assert!(matches!(
+        discover(&bad_flag).await,
+        Err(DiscoverError::Refused { .. })
+    ));
+    std::fs::write(&places.crictl_config, "runtime-endpoint: tcp://x\n").unwrap();
+    let error = discover(&places).await.unwrap_err();
+    assert!(
+        error.to_string().contains("(from runtime-endpoint in "),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn the_first_known_socket_that_speaks_cri_is_taken() {
+    let (dir, path, _) = place();
+    let _server = Fake {
+        name: "fake".into(),
+        ..Default::default()
+    }
+    .serve(&path);
+    let missing = dir.path().join("missing.sock");
+    let places = Places {
+        well_known: vec![missing, path.clone()],
+        ..nowhere(dir.path())
+    };
+    let found = discover(&places).await.unwrap();
+    assert_eq!(
+        found,
+        Found {
+            path,
+            why: "fake 1.2.3 answers there".to_owned()
+        }
+    );
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_still_starting_is_taken() {
+    let (dir, path, _) = place();
+    let refusal = Some(RpcStatus::unknown("server is not initialized yet"));
+    let _server = Fake {
+        refusal,
+        ..Default::default()
+    }
+    .serve(&path);
+    let places = Places {
+        well_known: vec![path.clone()],
+        ..nowhere(dir.path())
+    };
+    let found = discover(&places).await.unwrap();
+    assert_eq!(found.path, path);
+    assert!(
+        found.why.starts_with("a runtime starts there"),
+        "{}",
+        found.why
+    );
+}
+
+#[tokio::test]
+async fn nothing_found_lists_each_place_and_its_problem() {
+    let (dir, other, _) = place();
+    let file = dir.path().join("file.sock");
+    std::fs::write(&file, "").unwrap();
+    let dead = dir.path().join("dead.sock");
+    drop(UnixListener::bind(&dead).unwrap());
+    let missing = dir.path().join("missing.sock");
+    let long = dir.path().join("x".repeat(120));
+    let refusal = Some(RpcStatus::unimplemented(
+        "unknown service runtime.v1.RuntimeService",
+    ));
+    let _server = Fake {
+        refusal,
+        ..Default::default()
+    }
+    .serve(&other);
+    let well_known = vec![
+        missing.clone(),
+        file.clone(),
+        dead.clone(),
+        other.clone(),
+        long,
+    ];
+    let places = Places {
+        well_known,
+        ..nowhere(dir.path())
+    };
+
+    let text = discover(&places).await.unwrap_err().to_string();
+    let line = |path: &Path, problem: &str| format!("  {}: {problem}", path.display());
+    for expected in [
+        "no container runtime found; tried:".to_owned(),
+        "  --runtime-endpoint: not set".to_owned(),
+        "  CONTAINER_RUNTIME_ENDPOINT: not set".to_owned(),
+        line(&places.crictl_config, "no such file or directory"),
+        line(&missing, "no such file or directory"),
+        line(&file, "not a socket"),
+        line(&dead, "connection refused"),
+        line(
+            &other,
+            "no CRI answer: Version: unimplemented: unknown service runtime.v1.RuntimeService",
+        ),
+    ] {
+        assert!(
+            text.lines().any(|line| line == expected),
+            "{expected} is not in\n{text}"
+        );
+    }
+    assert!(
+        text.ends_with("or try `crisweep demo`, which needs none"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_crictl_file_of_no_use_is_said_to_be_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let places = nowhere(dir.path());
+    for (text, problem) in [
+        ("timeout: 2\n", "names no runtime-endpoint"),
+        ("runtime-endpoint: \"\"\n", "names no runtime-endpoint"),
+        ("", "names no runtime-endpoint"),
+        ("a: b: c\n", "not understood: "),
+    ] {
+        std::fs::write(&places.crictl_config, text).unwrap();
+        let error = discover(&places).await.unwrap_err().to_string();
+        let expected = format!("crictl.yaml: {problem}");
+        assert!(error.contains(&expected), "{expected} is not in\n{error}");
+    }
+}
+
+#[test]
+fn the_usual_places_are_sockets_addresses() {
+    for path in Places::usual().well_known {
+        assert_eq!(
+            parse_endpoint(path.to_str().unwrap(), "a test").unwrap(),
+            path
+        );
+    }
+}

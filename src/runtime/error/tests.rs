@@ -1,0 +1,289 @@
+use super::*;
+use crate::runtime::defect::ReadError;
+
+const AFTER: Duration = Duration::from_secs(10);
+
+fn sorted(method: &'static str, code: Code, text: &str) -> Error {
+    let endpoint: Arc<Path> = Path::new("/run/x.sock").into();
+    Error::from_status(method, &endpoint, AFTER, tonic::Status::new(code, text))
+}
+
+fn local(code: Code, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+    let mut status = tonic::Status::new(code, "transport error");
+    status.set_source(Arc::new(source));
+    ours(status)
+}
+
+fn ours(status: tonic::Status) -> Error {
+    let endpoint: Arc<Path> = Path::new("/run/x.sock").into();
+    Error::from_status("Version", &endpoint, AFTER, status)
+}
+
+/// What carries another error, as the transport does.
+#[derive(Debug, thiserror::Error)]
+#[error("transport error")]
+struct Carries<E: std::error::Error + 'static>(#[source] E);
+
+#[test]
+fn both_servers_too_large_texts_give_both_numbers() {
+    let server = sorted(
+        "ListContainers",
+        Code::ResourceExhausted,
+        "grpc: trying to send message larger than max (19327280 vs. 16777216)",
+    );
+    assert!(
+        matches!(
+            server,
+            Error::TooLarge {
+                bytes: 19_327_280,
+                limit: 16_777_216,
+                ..
+            }
+        ),
+        "{server:?}"
+    );
+    let rust_server = sorted(
+        "ListContainers",
+        Code::OutOfRange,
+        "Error, encoded message length too large: found 6012780 bytes, the limit is: 4194304 bytes",
+    );
+    assert!(
+        matches!(
+            rust_server,
+            Error::TooLarge {
+                bytes: 6_012_780,
+                limit: 4_194_304,
+                ..
+            }
+        ),
+        "{rust_server:?}"
+    );
+    assert_eq!(
+        rust_server.to_string(),
+        "ListContainers: an answer of 6012780 bytes is over the limit of 4194304 bytes"
+    );
+    assert_eq!(
+        (rust_server.label(), rust_server.is_lost()),
+        ("too-large", false)
+    );
+}
+
+#[test]
+fn what_we_find_wrong_is_sorted_by_its_type_and_not_by_its_words() {
+    let over = ours(
+        Oversize {
+            bytes: 6_012_780,
+            limit: 4_194_304,
+        }
+        .into(),
+    );
+    assert!(
+        matches!(
+            over,
+            Error::TooLarge {
+                bytes: 6_012_780,
+                limit: 4_194_304,
+                ..
+            }
+        ),
+        "{over:?}"
+    );
+    // Words that mean something else where they come from a server.
+    let lacks = "larger than max (5 vs. 4), server is not initialized yet";
+    for defect in [
+        Defect::CutOff,
+        Defect::NoStatus,
+        Defect::Empty,
+        Defect::Flag(1),
+        Defect::NotAbout(lacks.to_owned()),
+        Defect::NoIds(3),
+        Defect::TooManyIds(1),
+        Defect::Unreadable(ReadError::NoRow),
+    ] {
+        let text = format!("Version: answer not understood: {defect}");
+        let error = ours(defect.clone().into());
+        assert_eq!(error.to_string(), text);
+        assert!(
+            matches!(&error, Error::Malformed { defect: it, .. } if *it == defect),
+            "{error:?}"
+        );
+        assert_eq!((error.label(), error.is_lost()), ("malformed", false));
+    }
+    // However deep.
+    let wrapped = Carries(Defect::CutOff);
+    let error = local(Code::Unknown, wrapped);
+    assert_eq!(error.label(), "malformed", "{error:?}");
+}
+
+#[test]
+fn other_texts_with_those_codes_stay_the_runtimes_words() {
+    for (code, text) in [
+        (Code::ResourceExhausted, "no space left on device"),
+        (
+            Code::ResourceExhausted,
+            "grpc: trying to send message larger than max (a vs. b)",
+        ),
+        (Code::OutOfRange, "offset past the end"),
+        (
+            Code::OutOfRange,
+            "Error, decoded message length too large: found 5 bytes, the limit is: 4 bytes",
+        ),
+    ] {
+        assert!(
+            matches!(sorted("ListImages", code, text), Error::Status { .. }),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_starting_runtime_is_lost_not_broken() {
+    let old = sorted("Version", Code::Unknown, "server is not initialized yet");
+    let new = sorted(
+        "RemoveContainer",
+        Code::Unavailable,
+        "server is not initialized yet",
+    );
+    let terse = sorted("ListContainers", Code::Unavailable, "starting");
+    for error in [old, new, terse] {
+        assert!(matches!(error, Error::NotReady { .. }), "{error:?}");
+        assert_eq!((error.label(), error.is_lost()), ("not-ready", true));
+    }
+}
+
+#[test]
+fn one_objects_dead_shim_is_not_a_lost_runtime() {
+    let error = sorted(
+        "RemoveContainer",
+        Code::Unavailable,
+        "connection error: dial shim.sock",
+    );
+    assert_eq!((error.label(), error.is_lost()), ("unavailable", false));
+}
+
+#[test]
+fn a_broken_connection_names_the_socket_and_the_innermost_cause() {
+    let refused = std::io::Error::from_raw_os_error(111);
+    let error = local(Code::Unavailable, refused);
+    assert_eq!(
+        error.to_string(),
+        "Version: no connection to /run/x.sock: connection refused"
+    );
+    assert_eq!((error.label(), error.is_lost()), ("unreachable", true));
+}
+
+#[test]
+fn an_expired_deadline_is_a_timeout_whoever_notices() {
+    let expired = sorted("Version", Code::Cancelled, "Timeout expired");
+    assert_eq!(expired.to_string(), "Version: no answer within 10s");
+    assert_eq!(
+        (expired.label(), expired.class()),
+        ("timeout", FailureClass::Timeout)
+    );
+    // Our own library's word is its type, whatever it says and carries it.
+    let here = local(Code::Unknown, Carries(TimeoutExpired(())));
+    assert_eq!(here.label(), "timeout", "{here:?}");
+    let broken = local(Code::Cancelled, std::io::Error::other("Timeout expired"));
+    assert_eq!(broken.label(), "unreachable", "{broken:?}");
+    let theirs = sorted(
+        "RemovePodSandbox",
+        Code::DeadlineExceeded,
+        "context deadline exceeded",
+    );
+    assert!(theirs.is_timeout() && expired.is_timeout());
+    assert_eq!(
+        (theirs.label(), theirs.class()),
+        ("deadline-exceeded", FailureClass::Timeout)
+    );
+}
+
+#[test]
+fn removal_failures_fall_into_classes() {
+    let class = |code, text| sorted("RemovePodSandbox", code, text).class();
+    let network = FailureClass::NetworkTeardown;
+    for text in [
+        "failed to forcibly stop sandbox \"a\": failed to destroy network for sandbox \"a\": plugin",
+        "failed to teardown network for sandbox \"a\"",
+    ] {
+        assert_eq!(class(Code::Unknown, text), network, "{text}");
+    }
+    for text in [
+        "failed to destroy network for sandbox \"a\": cni plugin not initialized",
+        "failed to destroy network for sandbox \"a\": failed to find plugin \"bridge\" in path [/opt/cni/bin]",
+        "No CNI configuration file in /etc/cni/net.d/. Has your network provider started?",
+    ] {
+        assert_eq!(
+            class(Code::Unknown, text),
+            FailureClass::PluginMissing,
+            "{text}"
+        );
+    }
+    let slow = "failed to destroy network for sandbox \"a\": context deadline exceeded";
+    assert_eq!(class(Code::DeadlineExceeded, slow), network);
+    for text in [
+        "failed to set removing state: container is already in removing state",
+        "container is in starting state, can't be removed",
+    ] {
+        assert_eq!(class(Code::Unknown, text), FailureClass::Busy, "{text}");
+    }
+    assert_eq!(class(Code::Unknown, "shim is on fire"), FailureClass::Other);
+    assert_eq!(
+        class(Code::NotFound, "no such sandbox"),
+        FailureClass::Other
+    );
+}
+
+#[test]
+fn the_text_says_the_rpc_and_the_runtimes_words_once() {
+    let error = sorted("RemovePodSandbox", Code::Unknown, " failed to remove\n");
+    assert_eq!(
+        error.to_string(),
+        "RemovePodSandbox: unknown: failed to remove"
+    );
+    assert!(std::error::Error::source(&error).is_none());
+}
+
+#[test]
+fn the_runtimes_words_are_bounded() {
+    let prefix = "StopContainer: unknown: ".chars().count();
+    let at = sorted("StopContainer", Code::Unknown, &"é".repeat(WORDS_CHARS_MAX)).to_string();
+    assert_eq!(at.chars().count(), prefix + WORDS_CHARS_MAX);
+    let past = sorted(
+        "StopContainer",
+        Code::Unknown,
+        &"é".repeat(WORDS_CHARS_MAX + 1),
+    )
+    .to_string();
+    assert_eq!(past.chars().count(), prefix + WORDS_CHARS_MAX + 1);
+    assert!(past.ends_with("é…"));
+}
+
+#[test]
+fn missing_rpcs_are_recognised_by_code_or_by_text() {
+    let missing = |code, text| sorted("StreamContainers", code, text).is_unimplemented();
+    assert!(missing(Code::Unimplemented, ""));
+    assert!(missing(
+        Code::Unknown,
+        "unknown method StreamContainers for service x"
+    ));
+    assert!(missing(
+        Code::Unknown,
+        "unknown service runtime.v1.RuntimeService"
+    ));
+    assert!(!missing(Code::Unknown, "failed"));
+    assert!(!missing(Code::Internal, "unknown method"));
+}
+
+#[test]
+fn answers_that_are_not_protobuf_are_malformed() {
+    let unreadable = Defect::Unreadable(ReadError::NoRow);
+    let error = ours(unreadable.into());
+    assert_eq!(
+        (error.label(), error.class()),
+        ("malformed", FailureClass::Other)
+    );
+    assert!(!error.is_lost());
+    for text in ["panic", "failed to decode Protobuf message: a"] {
+        assert_eq!(sorted("Version", Code::Internal, text).label(), "internal");
+    }
+}

@@ -1,0 +1,278 @@
+//! Protobuf's outermost layer: where the first field of some bytes begins and ends.
+//!
+//! Never looks into a field, never copies, never panics. Groups are refused: no message of the
+//! interface has one.
+
+use std::ops::Range;
+
+/// The most bytes that a number of 64 bits takes.
+const VARINT_BYTES_MAX: usize = 10;
+/// What the last of them may be: the one bit that is left.
+const LAST_BYTE_MAX: u8 = 1;
+
+/// How a field is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A number of up to ten bytes.
+    Varint,
+    /// Eight bytes.
+    Fixed64,
+    /// Text, bytes or a message, after its length.
+    Delimited,
+    /// Four bytes.
+    Fixed32,
+}
+
+/// One field, as places in the bytes that begin with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    pub(super) number: u32,
+    pub(super) kind: Kind,
+    /// What it holds, without its number and its length. The next field begins where this ends.
+    pub(super) value: Range<usize>,
+}
+
+/// Why bytes do not begin with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// They end within it.
+    #[error("a field ends past the end of its message")]
+    CutOff,
+    /// A number of more than 64 bits.
+    #[error("a number is longer than 64 bits")]
+    TooLong,
+    /// No field has number 0, or one of more than 29 bits.
+    #[error("{0} is no key of a field")]
+    Key(u64),
+    /// It is a group, or the end of one.
+    #[error("field {0} is a group")]
+    Group(u32),
+    /// There is no such way to write a field.
+    #[error("field {number} is of the unknown kind {kind}")]
+    Kind {
+        /// The field's number.
+        number: u32,
+        /// How it says it is written.
+        kind: u32,
+    },
+}
+
+/// Reads the first field.
+pub(super) fn field(bytes: &[u8]) -> Result<Field, Error> {
+    let (key, start) = varint(bytes, 0)?;
+    let (number, kind) = number_and_kind(key)?;
+    let value = match kind {
+        Kind::Varint => start..varint(bytes, start)?.1,
+        Kind::Fixed64 => counted(bytes, start, 8)?,
+        Kind::Fixed32 => counted(bytes, start, 4)?,
+        Kind::Delimited => {
+            let (length, start) = varint(bytes, start)?;
+            counted(bytes, start, length)?
+        }
+    };
+    Ok(Field {
+        number,
+        kind,
+        value,
+    })
+}
+
+fn number_and_kind(key: u64) -> Result<(u32, Kind), Error> {
+    let (number, kind) = match u32::try_from(key) {
+        Ok(key) if key >> 3 > 0 => (key >> 3, key & 7),
+        Ok(_) | Err(_) => return Err(Error::Key(key)),
+    };
+    match kind {
+        0 => Ok((number, Kind::Varint)),
+        1 => Ok((number, Kind::Fixed64)),
+        2 => Ok((number, Kind::Delimited)),
+        3 | 4 => Err(Error::Group(number)),
+        5 => Ok((number, Kind::Fixed32)),
+        kind => Err(Error::Kind { number, kind }),
+    }
+}
+
+/// Reads a number that begins at `start`; returns where it ends, too.
+fn varint(bytes: &[u8], start: usize) -> Result<(u64, usize), Error> {
+    let mut value = 0;
+    for (place, byte) in bytes.iter().skip(start).take(VARINT_BYTES_MAX).enumerate() {
+        let is_tenth = place + 1 == VARINT_BYTES_MAX;
+        if is_tenth && *byte > LAST_BYTE_MAX {
+            return Err(Error::TooLong);
+        }
+        value |= u64::from(byte & 0x7f) << (7 * place);
+        if *byte < 0x80 {
+            return Ok((value, start + place + 1));
+        }
+    }
+    Err(Error::CutOff)
+}
+
+/// Returns the place of so many bytes, if they are there.
+fn counted(bytes: &[u8], start: usize, count: u64) -> Result<Range<usize>, Error> {
+    let count = usize::try_from(count).ok();
+    match count.and_then(|count| start.checked_add(count)) {
+        Some(end) if end <= bytes.len() => Ok(start..end),
+        Some(_) | None => Err(Error::CutOff),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    //! Fields of every kind, right and wrong.
+
+    use proptest::prelude::*;
+
+    /// How many cases a test tries, unless it is told.
+    const CASES: u32 = 256;
+
+    pub(in crate::runtime) fn cases() -> ProptestConfig {
+        let cases = std::env::var("PROPTEST_CASES").ok();
+        let cases = cases.and_then(|cases| cases.parse().ok()).unwrap_or(CASES);
+        ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(cases)
+        }
+    }
+
+    pub(in crate::runtime) fn varint(mut value: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while value >= 0x80 {
+            bytes.push((value & 0x7f) as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push((value & 0x7f) as u8);
+        bytes
+    }
+
+    /// A field of any number and kind; its value is mostly, not always, of that kind.
+    pub(in crate::runtime) fn field() -> impl Strategy<Value = Vec<u8>> {
+        let number = prop_oneof![4 => Just(1_u64), 4 => 0..20_u64, 1 => any::<u64>()];
+        let fixed = |count: usize| prop::collection::vec(any::<u8>(), count);
+        let some = || prop::collection::vec(any::<u8>(), 0..20);
+        let kind_and_value = prop_oneof![
+            3 => any::<u64>().prop_map(|value| (0_u64, varint(value))),
+            2 => fixed(8).prop_map(|value| (1, value)),
+            2 => fixed(4).prop_map(|value| (5, value)),
+            4 => some().prop_map(|value| (2, [varint(value.len() as u64), value].concat())),
+            2 => (0..8_u64, some()),
+        ];
+        (number, kind_and_value).prop_map(|(number, (kind, value))| {
+            let key = number.wrapping_shl(3) | kind;
+            [varint(key), value].concat()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::Message;
+
+    use super::testing::{cases, varint};
+    use super::*;
+
+    /// A field of each kind, as prost writes and reads it.
+    #[derive(Clone, PartialEq, Message)]
+    struct EachKind {
+        #[prost(uint64, tag = "1")]
+        varint: u64,
+        #[prost(fixed64, tag = "2")]
+        fixed64: u64,
+        #[prost(bytes = "vec", tag = "3")]
+        delimited: Vec<u8>,
+        #[prost(fixed32, tag = "536870911")]
+        fixed32: u32,
+    }
+
+    /// No field at all: prost skips all that there is.
+    #[derive(Clone, PartialEq, Message)]
+    struct Nothing {}
+
+    /// Returns the fields of a message and where each ends.
+    fn all_fields(bytes: &[u8]) -> Result<Vec<(Field, usize)>, Error> {
+        let (mut fields, mut end) = (Vec::new(), 0);
+        while end < bytes.len() {
+            let field = field(&bytes[end..])?;
+            assert!(field.value.end > 0, "each field gets on");
+            end += field.value.end;
+            fields.push((field, end));
+        }
+        Ok(fields)
+    }
+
+    #[test]
+    fn numbers_end_at_ten_bytes_and_at_sixty_four_bits() {
+        let nine = [0xff; 9];
+        let with = |last: &[u8]| [&[0x08][..], &nine, last].concat();
+        let end = |bytes: &[u8]| field(bytes).map(|field| field.value.end);
+        assert_eq!(end(&with(&[1])), Ok(11));
+        assert_eq!(end(&with(&[2])), Err(Error::TooLong));
+        assert_eq!(end(&with(&[0x81, 0])), Err(Error::TooLong));
+        assert_eq!(end(&with(&[])), Err(Error::CutOff));
+        assert_eq!(super::varint(&with(&[1]), 1), Ok((u64::MAX, 11)));
+    }
+
+    #[test]
+    fn keys_and_kinds_that_are_none_are_named() {
+        let last = u64::from(u32::MAX >> 3);
+        let of = |key: u64| field(&[varint(key), vec![0; 8]].concat()).map(|field| field.number);
+        assert_eq!(of(last << 3), Ok(u32::MAX >> 3));
+        assert_eq!(of((last + 1) << 3), Err(Error::Key((last + 1) << 3)));
+        assert_eq!(of(0), Err(Error::Key(0)));
+        for kind in [3, 4] {
+            assert_eq!(of(9 << 3 | kind), Err(Error::Group(9)));
+        }
+        for kind in [6, 7] {
+            let error = Error::Kind { number: 9, kind };
+            assert_eq!(of(9 << 3 | u64::from(kind)), Err(error));
+        }
+    }
+
+    #[test]
+    fn a_length_that_lies_is_cut_off() {
+        for length in [3, 1 << 31, u64::MAX - 2, u64::MAX] {
+            let bytes = [vec![0x0a], varint(length), vec![0, 0]].concat();
+            assert_eq!(field(&bytes), Err(Error::CutOff), "{length}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn what_prost_writes_is_found_whole_and_nowhere_else(numbers in any::<(u64, u64, u32)>(), delimited in prop::collection::vec(any::<u8>(), 0..300)) {
+            let (varint, fixed64, fixed32) = numbers;
+            let message = EachKind { varint, fixed64, delimited, fixed32 };
+            let bytes = message.encode_to_vec();
+            let fields = all_fields(&bytes).unwrap();
+            let (mut again, mut start) = (EachKind::default(), 0);
+            for (field, end) in &fields {
+                // Each field alone is a message: together they hold what it held.
+                again.merge(&bytes[start..*end]).unwrap();
+                if field.kind == Kind::Delimited {
+                    let value = start + field.value.start..start + field.value.end;
+                    prop_assert_eq!(&bytes[value], &message.delimited[..]);
+                }
+                start = *end;
+            }
+            prop_assert_eq!(again, message);
+            for end in 0..bytes.len() {
+                let is_whole = end == 0 || fields.iter().any(|(_, it)| *it == end);
+                prop_assert_eq!(all_fields(&bytes[..end]).is_ok(), is_whole, "{}", end);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_fields_exactly_if_prost_can_skip_them(fields in prop::collection::vec(testing::field(), 0..4), garbage in prop::collection::vec(any::<u8>(), 0..40)) {
+            for bytes in [fields.concat(), garbage.clone(), [fields.concat(), garbage].concat()] {
+                let theirs = Nothing::decode(bytes.as_slice());
+                match all_fields(&bytes) {
+                    // prost skips a group whole; none is ever sent.
+                    Err(Error::Group(_)) => {}
+                    ours => prop_assert_eq!(ours.is_ok(), theirs.is_ok(), "{:?}, {:?}", ours, theirs),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! One look at the node: runtime first, then pods. Never decides anything.
+//!
+//! All who ask share one look while it is young (`collect.max_age`), and at most one is under way:
+//! two Prometheus servers must not list twice on a sick node. A pass always takes a look of its own.
+
+mod ages;
+mod ask;
+mod asked;
+mod bounds;
+mod claims;
+mod filesystems;
+mod flight;
+mod greeting;
+mod images;
+mod logs;
+mod look;
+mod marks;
+mod outage;
+mod pod_history;
+mod reload;
+mod rows;
+mod sandbox_images;
+mod statuses;
+mod timings;
+mod uptime;
+mod weights;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::logs::Roots;
+use crate::model::FilesystemUsage;
+use crate::pods::{Freshness, PodSource};
+use crate::runtime;
+use crate::state::{Ages, Journal};
+use crate::system::memory;
+use ages::AgeBook;
+use claims::Claims;
+use filesystems::Statvfs;
+use flight::{Flight, Landing, UnderWay, arrival};
+use greeting::greeting;
+use logs::Scanner;
+pub use look::{Filesystems, Look, NoSnapshot};
+pub use marks::{Marks, Threshold};
+use outage::Outages;
+use pod_history::{Found, PodHistories};
+use sandbox_images::SandboxImages;
+use statuses::Statuses;
+pub use timings::Timings;
+use timings::timed;
+pub use weights::{Weight, Weights};
+
+/// How long a shared look asks for statuses. What is missing then keeps (an exit time that is not
+/// known is too young, an image volume may be any image), and the next look goes on where this one
+/// stopped.
+const SHARED_STATUS_BUDGET: Duration = Duration::from_secs(3);
+/// The same for a pass's look, which must know more: 20,000 containers at first sight take some 10 s.
+const FRESH_STATUS_BUDGET: Duration = Duration::from_secs(60);
+
+/// The look's task ended without a look, or not in time; only a bug can do that.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "the look at the node did not end as it should; this is a bug in crisweep, the log says more"
+)]
+pub struct Vanished;
+
+/// A part of a look, or why it is missing.
+pub type Part<T> = Result<T, runtime::Error>;
+
+/// Takes looks and shares them. Cloning shares.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    client: runtime::Client,
+    host_root: PathBuf,
+    statvfs: Statvfs,
+    scanner: Scanner,
+    flight: Mutex<Flight>,
+    memory: tokio::sync::Mutex<Memory>,
+    /// The pod source that the next look takes over.
+    next_pods: Mutex<Option<PodSource>>,
+    ages: Mutex<AgeBook>,
+    claims: Claims,
+}
+
+/// What one look hands to the next; locked while a look is under way.
+#[derive(Debug)]
+struct Memory {
+    pods: PodSource,
+    pod_histories: PodHistories,
+    outages: Outages,
+    statuses: Statuses,
+    sandbox_images: SandboxImages,
+    logs: logs::Known,
+}
+
+impl Observer {
+    /// Returns an observer that has not looked yet. `host_root` is put before `/proc/uptime` and the
+    /// mount points that the runtime names.
+    pub fn new(client: runtime::Client, pods: PodSource, host_root: PathBuf) -> Self {
+        let memory = tokio::sync::Mutex::new(Memory {
+            pods,
+            pod_histories: PodHistories::default(),
+            outages: Outages::default(),
+            statuses: Statuses::default(),
+            sandbox_images: SandboxImages::default(),
+            logs: logs::Known::default(),
+        });
+        let ages = Mutex::new(AgeBook::new(Ages::default(), Journal::none()));
+        let statvfs = Statvfs::new(host_root.clone());
+        let flight = Mutex::default();
+        Self {
+            inner: Arc::new(Inner {
+                client,
+                host_root,
+                statvfs,
+                scanner: Scanner::new(),
+                flight,
+                memory,
+                next_pods: Mutex::default(),
+                ages,
+                claims: Claims::default(),
+            }),
+        }
+    }
+
+    /// Says where the logs are that looks shall see from now on; `None`: none. At first it is none.
+    pub fn set_log_roots(&self, roots: Option<Roots>) {
+        self.inner.scanner.set_roots(roots);
+    }
+
+    /// Goes on from these image ages, and saves them to `journal`. To be called before the first look:
+    /// what was seen before is forgotten.
+    pub fn remember(&self, ages: Ages, journal: Journal) {
+        *self.inner.ages() = AgeBook::new(ages, journal);
+    }
+
+    /// Saves the image ages that are not saved yet; to be called at the end.
+    pub fn save_ages(&self) {
+        self.inner.ages().save();
+    }
+
+    /// Forgets how old an image is that is gone: one that comes back is new.
+    pub fn forget_image(&self, key: &str) {
+        self.inner.ages().forget(key);
+    }
+
+    /// Takes the runtime's file systems for simulated ones of this size: the demo's disk is in no kernel.
+    pub fn simulate_disk(&self, bytes: u64) {
+        self.inner.statvfs.simulate(bytes);
+    }
+
+    /// Measures the images' file system, without a whole look.
+    pub async fn image_filesystem(&self) -> Option<FilesystemUsage> {
+        let measured = self.inner.statvfs.ask(&self.inner.client).await;
+        measured.ok()?.image.first()?.usage
+    }
+
+    /// Returns the latest look, whatever its age.
+    pub fn latest(&self) -> Option<Arc<Look>> {
+        self.flight().latest.clone()
+    }
+
+    /// Returns a look that ended at most `max_age` ago, or else a new one, shared with all who wait.
+    ///
+    /// # Errors
+    /// [`Vanished`]. What the runtime could not answer is in the look.
+    pub async fn shared(&self, max_age: Duration) -> Result<Arc<Look>, Vanished> {
+        let receiver = {
+            let mut flight = self.flight();
+            let young = |look: &&Arc<Look>| look.started.elapsed() <= look.duration + max_age;
+            if let Some(look) = flight
+                .latest
+                .as_ref()
+                .filter(young)
+                .filter(|_| !max_age.is_zero())
+            {
+                return Ok(Arc::clone(look));
+            }
+            match &flight.under_way {
+                Some(look) => look.arrival.clone(),
+                None => self.start(&mut flight, SHARED_STATUS_BUDGET, Freshness::Cached),
+            }
+        };
+        arrival(receiver).await
+    }
+
+    /// Takes a look that starts after this call, with pods at least as fresh as asked for.
+    ///
+    /// # Errors
+    /// As [`Self::shared`].
+    pub async fn fresh(&self, freshness: Freshness) -> Result<Arc<Look>, Vanished> {
+        // Before the look and not in it: scrapes share looks, and must not wait for this.
+        let brake = self.inner.memory().await.pods.brake(freshness);
+        tokio::time::sleep(brake).await;
+        if let Some(earlier) = self.under_way() {
+            // It began before us and may have seen the node before what we must see. How it ends
+            // does not matter.
+            drop(arrival(earlier.arrival).await);
+        }
+        loop {
+            let look = {
+                let mut flight = self.flight();
+                match &flight.under_way {
+                    // Another caller was quicker, but began after this call too.
+                    Some(look) => look.clone(),
+                    None => UnderWay {
+                        freshness,
+                        arrival: self.start(&mut flight, FRESH_STATUS_BUDGET, freshness),
+                    },
+                }
+            };
+            let arrived = arrival(look.arrival).await?;
+            if look.freshness.suits(freshness) {
+                let is_wrong = arrived.pods.is_cached() && !Freshness::Cached.suits(freshness);
+                return if is_wrong { Err(Vanished) } else { Ok(arrived) };
+            }
+        }
+    }
+
+    fn under_way(&self) -> Option<UnderWay> {
+        self.flight().under_way.clone()
+    }
+
+    /// Returns how much longer the pod source must answer well until it is believed, and until what its
+    /// latest answer lacks counts as deleted.
+    pub async fn unsettled_for(&self) -> Duration {
+        let memory = self.inner.memory.lock().await;
+        let absent = memory.pod_histories.unsettled_for(memory.pods.settle());
+        memory.pods.unsettled_for().max(absent)
+    }
+
+    /// Starts a look in a task of its own: the caller may give up, the look goes on for the others.
+    fn start(
+        &self,
+        flight: &mut Flight,
+        status_budget: Duration,
+        freshness: Freshness,
+    ) -> watch::Receiver<Option<Arc<Look>>> {
+        let (sender, receiver) = watch::channel(None);
+        flight.under_way = Some(UnderWay {
+            freshness,
+            arrival: receiver.clone(),
+        });
+        flight.lookless_since.get_or_insert_with(Instant::now);
+        flight.greeting = None;
+        let inner = Arc::clone(&self.inner);
+        let at_most = self.look_takes_at_most(status_budget);
+        tokio::spawn(async move {
+            let landing = Landing { inner: &inner };
+            let looking = look(&inner, status_budget, freshness);
+            let Ok(look) = tokio::time::timeout(at_most, looking).await else {
+                tracing::error!(
+                    ?at_most,
+                    "a look did not end in time; this is a bug in crisweep"
+                );
+                return;
+            };
+            let look = Arc::new(look);
+            {
+                let mut flight = inner.flight();
+                flight.latest = Some(Arc::clone(&look));
+                flight.lookless_since = None;
+            }
+            drop(landing);
+            sender.send_replace(Some(look));
+            // The look before this one, and the messages that this one came in.
+            memory::give_back();
+        });
+        receiver
+    }
+
+    fn flight(&self) -> MutexGuard<'_, Flight> {
+        self.inner.flight()
+    }
+}
+
+impl Inner {
+    fn flight(&self) -> MutexGuard<'_, Flight> {
+        self.flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ages(&self) -> MutexGuard<'_, AgeBook> {
+        self.ages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> Look {
+    let mut memory = inner.memory().await;
+    let client = &inner.client;
+    // Both clocks are read before the first call, so that ages err towards young.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the look is where the clock is read"
+    )]
+    let taken_at = Timestamp::now();
+    let started = Instant::now();
+    let mut timings = Timings::default();
+    // The log roots before the runtime: a directory made in between must not look like an orphan's.
+    let (runtime, mut logs) = tokio::join!(
+        timed(&mut timings.runtime, greeting(inner)),
+        inner.scanner.scan(&mut timings.logs),
+    );
+    // A runtime that does not even say who it is would make every further call wait its deadline.
+    let alive = runtime.as_ref().map(drop).map_err(runtime::Error::clone);
+    let mut containers = match &alive {
+        Ok(()) => timed(&mut timings.containers, client.list_containers()).await,
+        Err(error) => Err(error.clone()),
+    };
+    let mut sandboxes = match &alive {
+        Ok(()) => timed(&mut timings.sandboxes, client.list_pod_sandboxes()).await,
+        Err(error) => Err(error.clone()),
+    };
+    rows::judge(&mut containers, &mut sandboxes);
+    let images = match &alive {
+        Ok(()) => timed(&mut timings.images, images::list(client)).await,
+        Err(error) => Err(error.clone()),
+    };
+    let filesystems = match &alive {
+        Ok(()) => timed(&mut timings.filesystems, inner.statvfs.ask(client)).await,
+        Err(error) => Err(error.clone()),
+    };
+    // After the runtime: a pod born in between must not look deleted.
+    let found = Found::new(&containers, &sandboxes, &logs);
+    let fits = |list: &_| found.lives_in(list);
+    let told = memory.pods.read(taken_at, freshness, fits);
+    let told = timed(&mut timings.pods, told).await;
+    let terms = ask::Terms {
+        until: Instant::now() + status_budget,
+        pass_began: freshness.pass_began(),
+    };
+    let asked = memory.ask(client, &mut containers, &sandboxes, taken_at, terms);
+    let asked = timed(&mut timings.statuses, asked).await;
+    let store = inner.store(&images, &containers, &filesystems, &asked, taken_at);
+    let found = Found::new(&containers, &sandboxes, &logs);
+    memory.note(&found, &told, &runtime, started);
+    let (lists, of_logs) = ((&containers, &sandboxes), &mut memory.logs);
+    let filling = of_logs.fill(client, &mut logs, lists, &told.pods, taken_at);
+    filling.await;
+    Look {
+        taken_at,
+        uptime: uptime::uptime(&inner.statvfs.aside, &inner.host_root).await,
+        started,
+        duration: started.elapsed(),
+        runtime,
+        containers,
+        sandboxes,
+        images,
+        store,
+        filesystems,
+        logs,
+        pods: told.pods,
+        pod_origin: told.origin,
+        pod_history: memory.pod_histories.at(started.min(told.at), taken_at),
+        outage: memory.outages.at(started, taken_at),
+        exits_unknown: asked.exits_unknown,
+        last_exits: memory.statuses.last_exits().clone(),
+        timings,
+    }
+}

@@ -1,0 +1,434 @@
+//! Asks the runtime about many objects, a few at a time, and lets none that answers wait for one that does
+//! not: a call that takes long no longer counts and outlives the look that began it, and an object whose
+//! call failed is left alone for a while, each time for longer.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, timeout_at};
+
+use crate::runtime;
+
+/// Calls in flight that are not slow: enough to hide the round trip, too few to burden a sick runtime.
+const IN_FLIGHT: usize = 4;
+/// A call is slow from then on: another one may start beside it.
+const SLOW: Duration = Duration::from_millis(250);
+/// The same while a call is slow already: where some hang, more will.
+const SLOW_AGAIN: Duration = Duration::from_millis(50);
+/// Slow calls at a time.
+const SLOW_MAX: usize = 64;
+/// A look waits no longer when for so long no good answer has come and nothing new could be asked.
+const STALL: Duration = Duration::from_secs(1);
+/// How long a look waits for objects that failed before, when it waits for no others.
+const RETRIES: Duration = Duration::from_millis(250);
+/// How long an object is left alone after its first failure; doubled with each further one.
+const BACK_OFF: Duration = Duration::from_secs(2);
+const BACK_OFF_MAX: Duration = Duration::from_secs(300);
+
+/// How long a look asks, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// It asks no longer than until then.
+    pub(super) until: Instant,
+    /// When the pass began that the look is for, if it is for one.
+    pub(super) pass_began: Option<Instant>,
+}
+
+/// Whose call an answer comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// This look's.
+    Now,
+    /// An earlier look's: what it says of the present is out of date.
+    Earlier,
+}
+
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Noted {
+    Answer,
+    Failure,
+    /// The runtime went away.
+    Lost,
+}
+
+/// What is asked of one kind of object, over all looks.
+#[derive(Debug)]
+pub(super) struct Asker<Id, T> {
+    calls: JoinSet<(Id, Result<T, runtime::Error>)>,
+    out: BTreeMap<Id, Out>,
+    failed: BTreeMap<Id, Failed>,
+    look: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Out {
+    since: Instant,
+    look: u64,
+    first_try: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    times: u32,
+    last_try: Instant,
+    next_try: Instant,
+}
+
+impl Failed {
+    /// Says whether the object may be asked again. A pass asks each that failed before it began once more,
+    /// however long its back-off is by now: a person may have mended the runtime and started the pass.
+    fn is_due(&self, now: Instant, terms: Terms) -> bool {
+        let rested = now.saturating_duration_since(self.last_try) >= BACK_OFF;
+        let once_more = terms.pass_began.is_some_and(|began| self.last_try < began);
+        self.next_try <= now || (once_more && rested)
+    }
+}
+
+impl<Id, T> Default for Asker<Id, T> {
+    fn default() -> Self {
+        Self {
+            calls: JoinSet::new(),
+            out: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            look: 0,
+        }
+    }
+}
+
+impl<Id, T> Asker<Id, T>
+where
+    Id: Clone + Ord + Send + 'static,
+    T: Send + 'static,
+{
+    /// Forgets the failures of objects that are not there any more.
+    pub(super) fn retain(&mut self, is_there: impl Fn(&Id) -> bool) {
+        self.failed.retain(|id, _| is_there(id));
+    }
+
+    /// Asks about each of `ids` in order, those that failed before last, and hands on what is answered. Returns
+    /// when its time is up, and before that when all are asked or no good answer comes any more.
+    pub(super) async fn each<F>(
+        &mut self,
+        ids: Vec<Id>,
+        terms: Terms,
+        call: impl Fn(Id) -> F,
+        mut answered: impl FnMut(Id, T, Asked),
+    ) where
+        F: Future<Output = Result<T, runtime::Error>> + Send + 'static,
+    {
+        self.look += 1;
+        let ended_since: Vec<_> = std::iter::from_fn(|| self.calls.try_join_next()).collect();
+        let mut ids = ids;
+        for ended in ended_since {
+            if let Ok((id, Ok(_))) = &ended {
+                ids.retain(|due| due != id);
+            }
+            self.note(ended, &mut answered);
+        }
+        let mut queue = self.queue(ids, terms).into_iter();
+        let mut progress = Instant::now();
+        let mut retries_until = None;
+        loop {
+            while self.may_start() {
+                let Some(id) = queue.next() else { break };
+                self.start(&id, call(id.clone()));
+                progress = Instant::now();
+            }
+            let mut of_now = self.out.values().filter(|out| out.look == self.look);
+            let is_over = queue.len() == 0 && of_now.clone().next().is_none();
+            let next = queue.as_slice().first();
+            let only_retries = next.is_none_or(|id| self.failed.contains_key(id))
+                && of_now.all(|out| !out.first_try);
+            let mut stop = terms.until.min(progress + STALL);
+            if only_retries {
+                let end = Instant::now() + RETRIES;
+                stop = stop.min(*retries_until.get_or_insert(end));
+            }
+            if is_over || Instant::now() >= stop {
+                return;
+            }
+            let wake = self.turns_slow().map_or(stop, |slow| slow.min(stop));
+            let Ok(Some(ended)) = timeout_at(wake, self.calls.join_next()).await else {
+                continue;
+            };
+            match self.note(ended, &mut answered) {
+                Noted::Answer => progress = Instant::now(),
+                Noted::Failure => {}
+                // Ask again at the next look.
+                Noted::Lost => return,
+            }
+        }
+    }
+
+    /// Takes note of a call that ended, and hands its answer on.
+    fn note(
+        &mut self,
+        ended: Result<(Id, Result<T, runtime::Error>), JoinError>,
+        mut answered: impl FnMut(Id, T, Asked),
+    ) -> Noted {
+        let Ok((id, answer)) = ended else {
+            // A panic, which is a bug: its call is not waited for.
+            self.calls.abort_all();
+            self.out.clear();
+            return Noted::Failure;
+        };
+        let asked = match self.out.remove(&id) {
+            Some(out) if out.look == self.look => Asked::Now,
+            Some(_) | None => Asked::Earlier,
+        };
+        match answer {
+            Ok(answer) => {
+                self.failed.remove(&id);
+                answered(id, answer, asked);
+                Noted::Answer
+            }
+            // The runtime is gone, or was when an earlier look asked: that is no object's fault.
+            Err(error) if error.is_lost() => match asked {
+                Asked::Now => Noted::Lost,
+                Asked::Earlier => Noted::Failure,
+            },
+            Err(_failed) => {
+                self.failed(id);
+                Noted::Failure
+            }
+        }
+    }
+
+    /// Returns those that may be asked now.
+    fn queue(&self, ids: Vec<Id>, terms: Terms) -> Vec<Id> {
+        let now = Instant::now();
+        let mut queue = ids;
+        queue.retain(|id| {
+            let failed = self.failed.get(id);
+            let is_due = failed.is_none_or(|failed| failed.is_due(now, terms));
+            is_due && !self.out.contains_key(id)
+        });
+        queue.sort_by_key(|id| self.failed.get(id).map(|failed| failed.next_try));
+        queue
+    }
+
+    fn may_start(&self) -> bool {
+        let fast = self.fast().count();
+        fast < IN_FLIGHT && self.out.len() - fast < SLOW_MAX
+    }
+
+    fn fast(&self) -> impl Iterator<Item = &Out> {
+        let slow = self.slow();
+        self.out
+            .values()
+            .filter(move |out| out.since.elapsed() < slow)
+    }
+
+    /// Returns from when on a call is slow just now.
+    fn slow(&self) -> Duration {
+        let is_slow = |out: &Out| out.since.elapsed() >= SLOW;
+        if self.out.values().any(is_slow) {
+            SLOW_AGAIN
+        } else {
+            SLOW
+        }
+    }
+
+    /// Returns when the next call turns slow.
+    fn turns_slow(&self) -> Option<Instant> {
+        let slow = self.slow();
+        self.fast().map(|out| out.since + slow).min()
+    }
+
+    fn start<F>(&mut self, id: &Id, call: F)
+    where
+        F: Future<Output = Result<T, runtime::Error>> + Send + 'static,
+    {
+        let out = Out {
+            since: Instant::now(),
+            look: self.look,
+            first_try: !self.failed.contains_key(id),
+        };
+        self.out.insert(id.clone(), out);
+        let id = id.clone();
+        self.calls.spawn(async move { (id, call.await) });
+    }
+
+    fn failed(&mut self, id: Id) {
+        let now = Instant::now();
+        let failed = self.failed.entry(id).or_insert(Failed {
+            times: 0,
+            last_try: now,
+            next_try: now,
+        });
+        let doubled = BACK_OFF.saturating_mul(1 << failed.times.min(16));
+        failed.times += 1;
+        failed.last_try = now;
+        failed.next_try = now + doubled.min(BACK_OFF_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const LOOK: Duration = Duration::from_secs(60);
+
+    /// How the objects of a test answer: even numbers at once; odd ones below 1,000 fail after ten seconds,
+    /// those above at once.
+    async fn call(id: u32) -> Result<u32, runtime::Error> {
+        if id.is_multiple_of(2) {
+            return Ok(id);
+        }
+        let after = Duration::from_secs(10);
+        if id < 1_000 {
+            tokio::time::sleep(after).await;
+        }
+        let method = "ContainerStatus";
+        Err(runtime::Error::Timeout { method, after })
+    }
+
+    fn terms() -> Terms {
+        Terms {
+            until: Instant::now() + LOOK,
+            pass_began: None,
+        }
+    }
+
+    async fn look(asker: &mut Asker<u32, u32>, ids: &[u32]) -> (Vec<u32>, BTreeSet<u32>, Duration) {
+        look_on(asker, ids, terms()).await
+    }
+
+    /// Takes a look; returns who was asked, who answered, and how long it took.
+    async fn look_on(
+        asker: &mut Asker<u32, u32>,
+        ids: &[u32],
+        terms: Terms,
+    ) -> (Vec<u32>, BTreeSet<u32>, Duration) {
+        let (called, mut answers) = (RefCell::new(Vec::new()), BTreeSet::new());
+        let began = Instant::now();
+        let call = |id| {
+            called.borrow_mut().push(id);
+            call(id)
+        };
+        asker
+            .each(ids.to_vec(), terms, call, |id, _, _| {
+                answers.insert(id);
+            })
+            .await;
+        (called.into_inner(), answers, began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_answer_do_not_wait_for_those_that_hang() {
+        let asker = &mut Asker::default();
+        // Three that hang, first in line.
+        let ids: Vec<u32> = [1, 3, 5].into_iter().chain((2..200).step_by(2)).collect();
+        let (called, answers, took) = look(asker, &ids).await;
+        assert_eq!((called.len(), answers.len()), (102, 99));
+        assert!(took <= 3 * STALL, "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_stay_short_beside_hundreds_that_hang_and_each_is_asked_seldom() {
+        let asker = &mut Asker::default();
+        let hanging: Vec<u32> = (1..800).step_by(2).collect();
+        let (mut called, mut took) = (Vec::new(), Duration::ZERO);
+        for _ in 0..60 {
+            let (now, _, time) = look(asker, &hanging).await;
+            assert!(time <= 3 * STALL, "{time:?}");
+            assert!(asker.out.len() <= IN_FLIGHT + SLOW_MAX);
+            called.extend(now);
+            took += time;
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        let everyone: BTreeSet<u32> = called.iter().copied().collect();
+        assert_eq!(everyone.len(), 400);
+        assert!(called.len() < 3 * 400, "{}", called.len());
+        // One that can answer comes before those that failed.
+        let with_one: Vec<u32> = hanging.iter().copied().chain([2]).collect();
+        let (_, answers, _) = look(asker, &with_one).await;
+        assert_eq!(answers, [2].into());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_fails_rests_each_time_for_longer_and_is_forgotten_when_it_is_gone() {
+        let asker = &mut Asker::default();
+        let mut rests = Vec::new();
+        let mut last = None;
+        while rests.len() < 10 {
+            let (called, ..) = look(asker, &[1_001]).await;
+            if !called.is_empty() {
+                rests.extend(last.map(|last: Instant| last.elapsed().as_secs()));
+                last = Some(Instant::now());
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(rests, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        asker.retain(|_| false);
+        assert_eq!(look(asker, &[1_001]).await.0, [1_001]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_asks_each_that_failed_before_once_more_and_waits_for_none() {
+        let asker = &mut Asker::default();
+        // Five that fail at once and five that hang, until their back-off is minutes long.
+        let ids: Vec<u32> = (1..10)
+            .step_by(2)
+            .chain((1_001..1_010).step_by(2))
+            .collect();
+        for pause in [310; 12].into_iter().chain([11; 4]) {
+            look(asker, &ids).await;
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+        }
+        assert_eq!(look(asker, &ids).await.0, [0; 0], "a scrape asks none");
+        let pass_began = Some(Instant::now());
+        let pass = || Terms {
+            pass_began,
+            ..terms()
+        };
+        let mut called = Vec::new();
+        for _ in 0..3 {
+            let (now, _, took) = look_on(asker, &ids, pass()).await;
+            called.extend(now);
+            assert!(took <= RETRIES + SLOW, "{took:?}");
+            tokio::time::sleep(Duration::from_secs(11)).await;
+        }
+        called.sort_unstable();
+        assert_eq!(called, ids, "each one, and once");
+        // Its later looks ask none of them again.
+        assert_eq!(look_on(asker, &ids, pass()).await.0, [0; 0]);
+        // The next pass comes less than the shortest back-off after the last try: it asks none either.
+        let asker = &mut Asker::default();
+        look(asker, &[1_001]).await;
+        tokio::time::sleep(BACK_OFF / 2).await;
+        let pass_began = Some(Instant::now());
+        let pass = Terms {
+            pass_began,
+            ..terms()
+        };
+        assert_eq!(look_on(asker, &[1_001], pass).await.0, [0; 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_comes_after_its_look_is_handed_to_the_next_as_an_earlier_one() {
+        let asker = &mut Asker::default();
+        let slow = |id: u32| async move {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            Ok(id)
+        };
+        let mut answers = Vec::new();
+        for ids in [vec![1, 2], vec![1, 2, 4]] {
+            let note = |id, _, asked| answers.push((id, asked));
+            asker.each(ids, terms(), slow, note).await;
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        assert_eq!(answers, [(1, Asked::Earlier), (2, Asked::Earlier)]);
+        asker
+            .each(vec![4, 6], terms(), call, |id, _, asked| {
+                answers.push((id, asked));
+            })
+            .await;
+        assert_eq!(answers[2..], [(4, Asked::Earlier), (6, Asked::Now)]);
+    }
+}

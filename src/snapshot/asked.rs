@@ -1,0 +1,67 @@
+//! What lists do not tell: asked of containers and sandboxes one by one, as far as it is not known yet.
+
+use jiff::Timestamp;
+
+use super::ask::Terms;
+use super::statuses::Filled;
+use super::{Memory, Part};
+use crate::model::{Container, Coverage, ImageNames, PodSandbox};
+use crate::runtime;
+
+/// What a look knows that lists do not tell.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// How many exited containers have no known exit time.
+    pub(super) exits_unknown: usize,
+    /// What containers have mounted.
+    pub(super) volume_images: ImageNames,
+    /// What sandboxes are made from.
+    pub(super) sandbox_images: ImageNames,
+}
+
+impl Memory {
+    /// Asks containers and sandboxes, side by side, so that neither waits for the other's budget.
+    pub(super) async fn ask(
+        &mut self,
+        client: &runtime::Client,
+        containers: &mut Part<runtime::Listed<Container>>,
+        sandboxes: &Part<runtime::Listed<PodSandbox>>,
+        now: Timestamp,
+        terms: Terms,
+    ) -> Asked {
+        let of_containers = async {
+            let Ok(listed) = containers else {
+                return Filled {
+                    exits_unknown: 0,
+                    volume_images: unlisted("containers"),
+                };
+            };
+            let filled = self.statuses.fill(client, listed, now, terms);
+            let filled = filled.await;
+            // What an incomplete list lacks may be there all the same.
+            if let Ok(holders) = sandboxes
+                && listed.coverage.min(holders.coverage) == Coverage::Whole
+            {
+                self.statuses
+                    .forget_pods_without(&listed.rows, &holders.rows);
+            }
+            filled
+        };
+        let of_sandboxes = async {
+            let Ok(listed) = sandboxes else {
+                return unlisted("sandboxes");
+            };
+            self.sandbox_images.names(client, &listed.rows, terms).await
+        };
+        let (filled, sandbox_images) = tokio::join!(of_containers, of_sandboxes);
+        Asked {
+            exits_unknown: filled.exits_unknown,
+            volume_images: filled.volume_images,
+            sandbox_images,
+        }
+    }
+}
+
+fn unlisted(what: &str) -> ImageNames {
+    ImageNames::Unknown(format!("the list of {what} could not be read"))
+}

@@ -1,0 +1,103 @@
+//! The file systems that the runtime names, and what the kernel says of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::Filesystems;
+use crate::model::{Filesystem, FilesystemUsage};
+use crate::runtime;
+use crate::system::aside::Aside;
+
+/// statvfs on a dead network mount never returns; a look waits no longer than this.
+const STATVFS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Calls statvfs below the host's root.
+#[derive(Debug)]
+pub(super) struct Statvfs {
+    host_root: PathBuf,
+    /// At most one thread is ever lost to a call that hangs.
+    pub(super) aside: Aside,
+    /// The demo's disk: no kernel knows it.
+    simulated_bytes: OnceLock<u64>,
+}
+
+impl Statvfs {
+    pub(super) fn new(host_root: PathBuf) -> Self {
+        Self {
+            host_root,
+            aside: Aside::new(1),
+            simulated_bytes: OnceLock::new(),
+        }
+    }
+
+    /// Takes every file system for a simulated one of this size, which holds what the runtime says.
+    pub(super) fn simulate(&self, bytes: u64) {
+        self.simulated_bytes.get_or_init(|| bytes);
+    }
+
+    /// Asks the runtime for its file systems, and the kernel for their figures. The runtime's own
+    /// usage is refreshed every 10 s only and counts snapshots alone, so the kernel's is read too.
+    pub(super) async fn ask(
+        &self,
+        client: &runtime::Client,
+    ) -> Result<Filesystems, runtime::Error> {
+        let info = client.image_fs_info().await?;
+        Ok(Filesystems {
+            image: self.measure(info.image).await,
+            container: self.measure(info.container).await,
+        })
+    }
+
+    async fn measure(&self, named: Vec<runtime::FsUsage>) -> Vec<Filesystem> {
+        let mut filesystems = Vec::with_capacity(named.len());
+        for fs in named {
+            let usage = match self.simulated_bytes.get() {
+                Some(capacity) => Some(simulated(*capacity, fs.used_bytes)),
+                None => self.usage(&fs.mountpoint).await,
+            };
+            let runtime_used_bytes = fs.used_bytes;
+            filesystems.push(Filesystem {
+                mountpoint: fs.mountpoint,
+                runtime_used_bytes,
+                usage,
+            });
+        }
+        filesystems
+    }
+
+    async fn usage(&self, mountpoint: &str) -> Option<FilesystemUsage> {
+        let path = runtime::below(&self.host_root, Path::new(mountpoint));
+        let measured = self.aside.run(STATVFS_TIMEOUT, move || statvfs(&path));
+        measured.await.ok()?
+    }
+}
+
+fn simulated(capacity_bytes: u64, used_bytes: u64) -> FilesystemUsage {
+    FilesystemUsage {
+        capacity_bytes,
+        available_bytes: capacity_bytes.saturating_sub(used_bytes),
+        used_bytes,
+        inodes: 0,
+        inodes_free: 0,
+    }
+}
+
+fn statvfs(path: &Path) -> Option<FilesystemUsage> {
+    let stat = match rustix::fs::statvfs(path) {
+        Ok(stat) => stat,
+        Err(error) => {
+            tracing::debug!(path = %path.display(), %error, "statvfs failed");
+            return None;
+        }
+    };
+    let free_bytes = stat.f_bfree * stat.f_frsize;
+    let capacity_bytes = stat.f_blocks * stat.f_frsize;
+    Some(FilesystemUsage {
+        capacity_bytes,
+        available_bytes: stat.f_bavail * stat.f_frsize,
+        used_bytes: capacity_bytes.saturating_sub(free_bytes),
+        inodes: stat.f_files,
+        inodes_free: stat.f_ffree,
+    })
+}

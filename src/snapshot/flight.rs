@@ -1,0 +1,46 @@
+//! The look that is under way, shared by all who wait for it.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Inner, Look, Part, Vanished};
+use crate::pods::Freshness;
+use crate::runtime;
+
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    pub(super) latest: Option<Arc<Look>>,
+    pub(super) under_way: Option<UnderWay>,
+    /// Since when looks are begun and none ends.
+    pub(super) lookless_since: Option<Instant>,
+    /// What the runtime answered in the look under way to the question who it is.
+    pub(super) greeting: Option<Part<runtime::Version>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct UnderWay {
+    pub(super) freshness: Freshness,
+    pub(super) arrival: watch::Receiver<Option<Arc<Look>>>,
+}
+
+/// Ends the flight also when the look's task dies.
+pub(super) struct Landing<'a> {
+    pub(super) inner: &'a Inner,
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        self.inner.flight().under_way = None;
+    }
+}
+
+pub(super) async fn arrival(
+    mut receiver: watch::Receiver<Option<Arc<Look>>>,
+) -> Result<Arc<Look>, Vanished> {
+    match receiver.wait_for(Option::is_some).await {
+        Ok(look) => look.clone().ok_or(Vanished),
+        Err(_closed) => Err(Vanished),
+    }
+}

@@ -1,0 +1,179 @@
+//! From the parts of a look to what planning may know of the images.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::asked::Asked;
+use super::{Filesystems, Inner, Part};
+use crate::model::{
+    Container, ContainerImage, Coverage, Image, ImageMatcher, ImageNames, ImageStore, Images, Rows,
+};
+use crate::runtime;
+
+/// Lists the images, one row for each key.
+pub(super) async fn list(client: &runtime::Client) -> Part<runtime::Listed<Image>> {
+    let mut listed = client.list_images().await?;
+    merge(&mut listed.rows);
+    Ok(listed)
+}
+
+/// Leaves one row for each key. Where a runtime lists an image once for each of its names, the one row
+/// has all names, and is pinned if any of them was.
+fn merge(rows: &mut Rows<Image>) {
+    let keys: BTreeSet<String> = rows.iter().map(Image::key).collect();
+    if keys.len() == rows.len() {
+        return;
+    }
+    let mut merged: BTreeMap<String, Image> = BTreeMap::new();
+    for row in rows.iter() {
+        let Some(image) = merged.get_mut(&row.key()) else {
+            merged.insert(row.key(), row.clone());
+            continue;
+        };
+        add(&mut image.repo_tags, &row.repo_tags);
+        add(&mut image.repo_digests, &row.repo_digests);
+        image.pinned |= row.pinned;
+        image.size_bytes = image.size_bytes.max(row.size_bytes);
+    }
+    *rows = merged.into_values().collect::<Vec<_>>().into();
+}
+
+fn add(names: &mut Vec<String>, more: &[String]) {
+    for name in more {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+}
+
+/// Returns the images, if all of them are known, or why not.
+fn whole(part: &Part<runtime::Listed<Image>>) -> Result<&Rows<Image>, String> {
+    match part {
+        Ok(listed) if listed.malformed == 0 => Ok(&listed.rows),
+        Ok(listed) => {
+            let count = listed.malformed;
+            Err(format!("the list of images has {count} rows without an id"))
+        }
+        Err(error) => Err(format!("the list of images could not be read: {error}")),
+    }
+}
+
+/// Says of each image, by key, whether a container names it or has it mounted, by any of its names and
+/// whatever its handler.
+fn uses(
+    images: &[Image],
+    containers: &[Container],
+    volumes: &ImageNames,
+) -> BTreeMap<String, bool> {
+    // Most containers share their image with others.
+    let users: BTreeSet<&ContainerImage> = containers.iter().map(|c| &*c.image).collect();
+    let mounted = match volumes {
+        ImageNames::Known(names) => Some(names),
+        ImageNames::Unknown(_) => None,
+    };
+    let named = users.iter().flat_map(|user| &user.names);
+    let named = ImageMatcher::new(
+        named
+            .chain(mounted.into_iter().flatten())
+            .map(String::as_str),
+    );
+    images
+        .iter()
+        .map(|image| (image.key(), named.matches(image)))
+        .collect()
+}
+
+impl Inner {
+    /// Joins what is known of the images, and keeps their ages up if the look was a whole one.
+    pub(super) fn store(
+        &self,
+        images: &Part<runtime::Listed<Image>>,
+        containers: &Part<runtime::Listed<Container>>,
+        filesystems: &Part<Filesystems>,
+        asked: &Asked,
+        now: Timestamp,
+    ) -> Images {
+        let rows = match whole(images) {
+            Ok(rows) => rows,
+            Err(why) => return Images::Unknown(why),
+        };
+        let mut ages = self.ages();
+        // A row that names nothing, or that was not seen, might have named any image.
+        let users = containers.as_ref().ok();
+        if let Some(users) =
+            users.filter(|list| list.malformed == 0 && list.coverage == Coverage::Whole)
+        {
+            ages.note(&uses(rows, &users.rows, &asked.volume_images), now);
+        }
+        let filesystem = filesystems.as_ref().ok().and_then(|fs| fs.image.first());
+        let other_mount = filesystem.and_then(|fs| self.claims.contradict(fs));
+        let filesystem = filesystem.filter(|_| other_mount.is_none());
+        Images::Known(ImageStore {
+            rows: rows.clone(),
+            ages: ages.all(now),
+            sandbox_images: asked.sandbox_images.clone(),
+            volume_images: asked.volume_images.clone(),
+            filesystem: filesystem.and_then(|fs| fs.usage),
+            other_mount,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ImageId;
+
+    fn image(id: &str, tag: &str, handler: &str) -> Image {
+        Image {
+            id: ImageId::new(id).unwrap(),
+            repo_tags: vec![tag.to_owned()],
+            repo_digests: Vec::new(),
+            size_bytes: 7,
+            pinned: false,
+            handler: handler.to_owned(),
+        }
+    }
+
+    #[test]
+    fn one_image_listed_under_each_of_its_names_becomes_one_row() {
+        let pinned = Image {
+            pinned: true,
+            size_bytes: 9,
+            ..image("a", "two", "")
+        };
+        let mut rows = vec![
+            image("a", "one", ""),
+            image("b", "three", ""),
+            pinned,
+            image("a", "one", "kata"),
+        ]
+        .into();
+        merge(&mut rows);
+        let merged = Image {
+            repo_tags: vec!["one".to_owned(), "two".to_owned()],
+            pinned: true,
+            size_bytes: 9,
+            ..image("a", "", "")
+        };
+        assert_eq!(
+            *rows,
+            [merged, image("a", "one", "kata"), image("b", "three", "")]
+        );
+    }
+
+    #[test]
+    fn a_volume_is_a_use_and_a_handler_makes_no_difference() {
+        let images = [
+            image("a", "one", ""),
+            image("a", "one", "kata"),
+            image("b", "two", ""),
+        ];
+        let volumes = ImageNames::Known(["one".to_owned()].into());
+        let uses = uses(&images, &[], &volumes);
+        let expected = [("a", true), ("a,kata", true), ("b", false)];
+        let expected = expected.map(|(key, used)| (key.to_owned(), used));
+        assert_eq!(uses, expected.into());
+    }
+}

@@ -1,0 +1,317 @@
+//! The log roots: what lies there, since when it is an orphan's, and what the runtime says of the
+//! containers that dead links name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::ask::{Asker, Terms};
+use super::{Part, timed};
+use crate::logs::{Roots, scan};
+use crate::model::{
+    Container, ContainerId, ContainerState, Coverage, LinkTarget, LinkedContainer, Logs,
+    PodSandbox, PodUid, Pods, Rows, Text, container_id_of, pod_uid_of,
+};
+use crate::runtime;
+use crate::system::aside::Aside;
+
+/// How long a look waits for the roots; no look waits longer for a dead disk.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a look asks about the containers of dead links. What is missing then stays, and the next
+/// look goes on where this one stopped.
+const LINKS_BUDGET: Duration = Duration::from_secs(3);
+
+/// Reads the roots, if there are any to read.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    roots: Mutex<Option<Roots>>,
+    aside: Aside,
+}
+
+impl Scanner {
+    /// Returns one that has nothing to read yet.
+    pub(super) fn new() -> Self {
+        Self {
+            roots: Mutex::default(),
+            aside: Aside::new(1),
+        }
+    }
+
+    /// Says what to read from now on; `None`: nothing.
+    pub(super) fn set_roots(&self, roots: Option<Roots>) {
+        *self.roots.lock().unwrap_or_else(PoisonError::into_inner) = roots;
+    }
+
+    fn roots(&self) -> Option<Roots> {
+        let roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        roots.clone()
+    }
+
+    /// Reads the roots, if any, and says how long that took.
+    pub(super) async fn scan(&self, took: &mut Duration) -> Logs {
+        match self.roots() {
+            Some(roots) => timed(took, self.read(roots)).await,
+            None => Logs::default(),
+        }
+    }
+
+    async fn read(&self, roots: Roots) -> Logs {
+        let unread = |why: String| Logs {
+            unread: vec![why],
+            ..Logs::default()
+        };
+        let scanned = self.aside.run(SCAN_TIMEOUT, move || scan(&roots)).await;
+        scanned.unwrap_or_else(|error| unread(format!("log roots: {error}")))
+    }
+}
+
+/// What one look must know of earlier ones.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Since when each directory is an orphan's, by its path.
+    orphans: BTreeMap<Text, Timestamp>,
+    /// Containers that the runtime did not find; an id never comes back.
+    not_found: BTreeSet<ContainerId>,
+    asker: Asker<ContainerId, Option<runtime::ContainerStatus>>,
+}
+
+/// What the runtime listed in the same look.
+type Lists<'a> = (
+    &'a Part<runtime::Listed<Container>>,
+    &'a Part<runtime::Listed<PodSandbox>>,
+);
+
+impl Known {
+    /// Fills in what the roots alone do not tell, by what the runtime and the pod source told of the
+    /// same look. Asks the runtime for at most [`LINKS_BUDGET`].
+    pub(super) async fn fill(
+        &mut self,
+        client: &runtime::Client,
+        logs: &mut Logs,
+        lists: Lists<'_>,
+        pods: &Pods,
+        taken_at: Timestamp,
+    ) {
+        let (Ok(containers), Ok(sandboxes)) = lists else {
+            // Half a node proves no pod's end. What was known of orphans stays known.
+            return;
+        };
+        let of_containers = containers.rows.iter().filter_map(|it| it.pod.as_ref());
+        let of_sandboxes = sandboxes.rows.iter().filter_map(|it| it.pod.as_ref());
+        let shown = of_containers.chain(of_sandboxes).map(|pod| &pod.uid);
+        let coverage = containers.coverage.min(sandboxes.coverage);
+        self.date_orphans(logs, &shown.collect(), coverage, pods, taken_at);
+        self.ask(client, logs, &containers.rows).await;
+    }
+
+    /// Says since when each directory is an orphan's; `shown` are the pods that the runtime has something
+    /// of, as far as its lists cover them. A pod that anyone has seen again begins anew, and nobody's
+    /// silence ends what was known.
+    fn date_orphans(
+        &mut self,
+        logs: &mut Logs,
+        shown: &BTreeSet<&PodUid>,
+        coverage: Coverage,
+        pods: &Pods,
+        taken_at: Timestamp,
+    ) {
+        let listed = match pods {
+            Pods::Known(list) => Some(list),
+            Pods::Unknown(_) => None,
+        };
+        if logs.unread.is_empty() {
+            let present: BTreeSet<&str> = logs.dirs.iter().map(|dir| dir.path.as_str()).collect();
+            self.orphans
+                .retain(|path, _| present.contains(path.as_str()));
+        }
+        for dir in logs.dirs.iter_mut() {
+            let Some(uid) = pod_uid_of(&dir.name) else {
+                continue;
+            };
+            let exists = listed.is_some_and(|list| list.pods.contains_key(&uid));
+            if shown.contains(&uid) || exists {
+                self.orphans.remove(&dir.path);
+            } else if listed.is_some()
+                && coverage == Coverage::Whole
+                && !self.orphans.contains_key(&dir.path)
+            {
+                self.orphans.insert(dir.path.clone(), taken_at);
+            }
+            dir.orphan_since = self.orphans.get(&dir.path).copied();
+        }
+    }
+
+    /// Asks about the containers of dead links that the list does not have, each one once.
+    async fn ask(
+        &mut self,
+        client: &runtime::Client,
+        logs: &mut Logs,
+        containers: &Rows<Container>,
+    ) {
+        let listed: BTreeSet<&ContainerId> = containers.iter().map(|it| &it.id).collect();
+        let dead: BTreeMap<usize, ContainerId> = logs
+            .links
+            .iter()
+            .enumerate()
+            .filter(|(_, link)| link.is_link && link.target == LinkTarget::Missing)
+            .filter_map(|(at, link)| Some((at, container_id_of(&link.name)?)))
+            .filter(|(_, id)| !listed.contains(id))
+            .collect();
+        if logs.unread.is_empty() {
+            let named: BTreeSet<&ContainerId> = dead.values().collect();
+            self.not_found.retain(|id| named.contains(id));
+            self.asker.retain(|id| named.contains(id));
+        }
+        if dead.is_empty() {
+            return;
+        }
+        let unasked = dead.values().filter(|id| !self.not_found.contains(*id));
+        let unasked = unasked.cloned().collect();
+        let answers = answers(&mut self.asker, client, unasked).await;
+        let gone = answers
+            .iter()
+            .filter(|(_, answer)| **answer == LinkedContainer::NotFound);
+        self.not_found.extend(gone.map(|(id, _)| id.clone()));
+        for (at, id) in dead {
+            if let Some(link) = logs.links.get_mut(at) {
+                link.container = if self.not_found.contains(&id) {
+                    LinkedContainer::NotFound
+                } else {
+                    let answer = answers.get(&id);
+                    answer.copied().unwrap_or(LinkedContainer::NotAsked)
+                };
+            }
+        }
+    }
+}
+
+async fn answers(
+    asker: &mut Asker<ContainerId, Option<runtime::ContainerStatus>>,
+    client: &runtime::Client,
+    ids: Vec<ContainerId>,
+) -> BTreeMap<ContainerId, LinkedContainer> {
+    let mut answers = BTreeMap::new();
+    let call = |id: ContainerId| {
+        let client = client.clone();
+        async move { client.container_status(&id).await }
+    };
+    // An error other than *not found* is no answer: the kubelet would take it for one.
+    let answered = |id, status: Option<runtime::ContainerStatus>, _asked| {
+        let answer = match status.map(|status| status.state) {
+            None => LinkedContainer::NotFound,
+            Some(ContainerState::Exited) => LinkedContainer::Exited,
+            Some(ContainerState::Created | ContainerState::Running | ContainerState::Unknown) => {
+                LinkedContainer::Lives
+            }
+        };
+        answers.insert(id, answer);
+    };
+    let until = Instant::now() + LINKS_BUDGET;
+    let pass_began = None;
+    let terms = Terms { until, pass_began };
+    asker.each(ids, terms, call, answered).await;
+    answers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ConfigSource, PodList, PodLogDir, PodsUnknown, SourcePod};
+
+    const UID: &str = "0d5f6a2c-1111-4222-8333-0123456789ab";
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn list(named: bool) -> Pods {
+        let pod = SourcePod {
+            finished: true,
+            config_source: ConfigSource::Api,
+        };
+        let pods = named.then(|| (PodUid::new(UID).unwrap(), pod));
+        Pods::Known(PodList {
+            pods: pods.into_iter().collect(),
+            ..PodList::default()
+        })
+    }
+
+    /// Looks at a root with one directory, or with none, and returns since when it is an orphan's.
+    fn since(known: &mut Known, second: i64, pods: &Pods, shown: bool) -> Option<i64> {
+        since_on(known, second, pods, shown, Coverage::Whole)
+    }
+
+    fn since_on(
+        known: &mut Known,
+        second: i64,
+        pods: &Pods,
+        shown: bool,
+        coverage: Coverage,
+    ) -> Option<i64> {
+        let dir = PodLogDir {
+            name: format!("default_web_{UID}"),
+            path: "/the/dir".into(),
+            is_dir: true,
+            inode: 7,
+            modified_at: at(0),
+            orphan_since: None,
+        };
+        let mut logs = Logs {
+            dirs: vec![dir].into(),
+            ..Logs::default()
+        };
+        let uid = PodUid::new(UID).unwrap();
+        let shown = shown.then_some(&uid).into_iter().collect();
+        known.date_orphans(&mut logs, &shown, coverage, pods, at(second));
+        logs.dirs[0].orphan_since.map(Timestamp::as_second)
+    }
+
+    #[test]
+    fn an_orphan_is_dated_from_the_first_list_that_lacks_it() {
+        let (known, absent) = (&mut Known::default(), list(false));
+        let unknown = Pods::Unknown(PodsUnknown::Settling);
+        assert_eq!(since(known, 10, &unknown, false), None);
+        assert_eq!(since(known, 20, &absent, true), None);
+        assert_eq!(since(known, 30, &absent, false), Some(30));
+        // What nobody says does not change what was said.
+        assert_eq!(since(known, 40, &unknown, false), Some(30));
+        assert_eq!(since(known, 50, &absent, false), Some(30));
+        // The runtime, or a list, has it again: even one that says finished.
+        assert_eq!(since(known, 60, &unknown, true), None);
+        assert_eq!(since(known, 70, &unknown, false), None);
+        assert_eq!(since(known, 80, &absent, false), Some(80));
+        assert_eq!(since(known, 90, &list(true), false), None);
+        assert_eq!(since(known, 100, &absent, false), Some(100));
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_and_what_could_not_be_read_is_not() {
+        let (known, absent) = (&mut Known::default(), list(false));
+        assert_eq!(since(known, 10, &absent, false), Some(10));
+        let mut unread = Logs {
+            unread: vec!["it hangs".into()],
+            ..Logs::default()
+        };
+        let (nobody, whole) = (BTreeSet::new(), Coverage::Whole);
+        known.date_orphans(&mut unread, &nobody, whole, &absent, at(20));
+        assert_eq!(since(known, 30, &absent, false), Some(10));
+        known.date_orphans(&mut Logs::default(), &nobody, whole, &absent, at(40));
+        assert_eq!(since(known, 50, &absent, false), Some(50));
+    }
+
+    #[test]
+    fn what_may_only_be_unseen_is_no_orphan_yet() {
+        let (known, absent) = (&mut Known::default(), list(false));
+        for coverage in [Coverage::Partial, Coverage::Living] {
+            let since = since_on(known, 10, &absent, false, coverage);
+            assert_eq!(since, None, "{coverage:?}");
+        }
+        assert_eq!(since(known, 20, &absent, false), Some(20));
+        // Nobody's silence ends what was known.
+        let later = since_on(known, 30, &absent, false, Coverage::Partial);
+        assert_eq!(later, Some(20));
+    }
+}

@@ -1,0 +1,192 @@
+//! What one look found: the node's parts, each read or missing. Never asks anything.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{Part, Timings, Weights};
+use crate::model::{
+    Container, ContainerState, Coverage, Filesystem, Image, Images, Logs, NodeFigures, Outage,
+    PodHistory, PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows, Seen,
+    Snapshot,
+};
+use crate::runtime;
+
+/// Everything that one look at the node found. What could not be read is an error, not a stale
+/// or empty value.
+#[derive(Debug)]
+pub struct Look {
+    /// Wall clock before the first call.
+    pub taken_at: Timestamp,
+    /// How long the machine was up then.
+    pub uptime: Duration,
+    /// Monotonic clock before the first call.
+    pub started: Instant,
+    /// How long the look took.
+    pub duration: Duration,
+    /// Who the runtime is.
+    pub runtime: Part<runtime::Version>,
+    /// Its containers.
+    pub containers: Part<runtime::Listed<Container>>,
+    /// Its sandboxes.
+    pub sandboxes: Part<runtime::Listed<PodSandbox>>,
+    /// Its images, one row for each key.
+    pub images: Part<runtime::Listed<Image>>,
+    /// The same as planning may know them: with their ages and their users.
+    pub store: Images,
+    /// Its file systems.
+    pub filesystems: Part<Filesystems>,
+    /// What lies below the log roots; nothing while logs are off.
+    pub logs: Logs,
+    /// What the pod source says.
+    pub pods: Pods,
+    /// Which source that is.
+    pub pod_origin: PodOrigin,
+    /// What looks saw of each pod up to this one.
+    pub pod_history: BTreeMap<PodUid, PodHistory>,
+    /// When looks up to this one last saw a list over the kubelet's limit.
+    pub outage: Option<Outage>,
+    /// How many exited containers have no known exit time yet.
+    pub exits_unknown: usize,
+    /// When each pod's last container was seen to exit.
+    pub last_exits: BTreeMap<PodUid, Timestamp>,
+    /// How long each part took.
+    pub timings: Timings,
+}
+
+/// The file systems that the runtime named.
+#[derive(Clone, Debug, Default)]
+pub struct Filesystems {
+    /// Where images are.
+    pub image: Vec<Filesystem>,
+    /// Where writable layers are, if elsewhere.
+    pub container: Vec<Filesystem>,
+}
+
+/// Why a look is not enough to plan on.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NoSnapshot {
+    /// The runtime does not even say who it is.
+    #[error("the runtime does not answer: {0}")]
+    Runtime(runtime::Error),
+    /// A list is missing.
+    #[error("the list of {list} could not be read: {error}")]
+    List {
+        /// Which.
+        list: &'static str,
+        /// Why.
+        error: runtime::Error,
+    },
+}
+
+impl Look {
+    /// Returns what planning may know; `quarantine` comes from the passes.
+    ///
+    /// # Errors
+    /// A pass, unlike a page, needs all of both lists.
+    pub fn snapshot(
+        &self,
+        quarantine: BTreeMap<PodSandboxId, Timestamp>,
+    ) -> Result<Snapshot, NoSnapshot> {
+        if let Err(error) = &self.runtime {
+            return Err(NoSnapshot::Runtime(error.clone()));
+        }
+        let containers = rows_of("containers", &self.containers)?;
+        let sandboxes = rows_of("sandboxes", &self.sandboxes)?;
+        Ok(Snapshot {
+            taken_at: self.taken_at,
+            uptime: self.uptime,
+            containers: containers.clone(),
+            sandboxes: sandboxes.clone(),
+            seen: self.seen(),
+            pods: self.pods.clone(),
+            pod_history: self.pod_history.clone(),
+            outage: self.outage,
+            last_exits: self.last_exits.clone(),
+            quarantine,
+            images: self.store.clone(),
+            logs: self.logs.clone(),
+            removed: Vec::new(),
+        })
+    }
+
+    /// Returns how heavy its lists are.
+    pub fn weights(&self) -> Weights {
+        Weights::of(
+            &self.runtime,
+            &self.containers,
+            &self.sandboxes,
+            &self.images,
+        )
+    }
+
+    /// Returns how much of the node this look has; of a list that is missing, nothing.
+    pub fn seen(&self) -> Seen {
+        let missing = Coverage::Partial;
+        Seen {
+            containers: self.containers.as_ref().map_or(missing, |l| l.coverage),
+            sandboxes: self.sandboxes.as_ref().map_or(missing, |l| l.coverage),
+        }
+    }
+
+    /// Returns how many records of both lists it has.
+    pub fn rows(&self) -> u64 {
+        let containers = self.containers.as_ref().map_or(0, |list| list.rows.len());
+        let sandboxes = self.sandboxes.as_ref().map_or(0, |list| list.rows.len());
+        u64::try_from(containers + sandboxes).unwrap_or(u64::MAX)
+    }
+
+    /// Says whether a list lacks records that there was no time to ask for; the next look goes on there.
+    pub fn is_cut_short(&self) -> bool {
+        let containers = self.containers.as_ref().is_ok_and(|list| list.cut_short);
+        let sandboxes = self.sandboxes.as_ref().is_ok_and(|list| list.cut_short);
+        containers || sandboxes
+    }
+
+    /// Says whether a list is missing because the runtime went away or is not ready yet.
+    pub fn is_lost(&self) -> bool {
+        let containers = self.containers.as_ref().err();
+        let sandboxes = self.sandboxes.as_ref().err();
+        containers
+            .into_iter()
+            .chain(sandboxes)
+            .any(runtime::Error::is_lost)
+    }
+
+    /// Returns the figures that a pass shows before and after itself.
+    pub fn figures(&self) -> NodeFigures {
+        let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+        let containers = self.containers.as_ref().ok();
+        let sandboxes = self.sandboxes.as_ref().ok();
+        NodeFigures {
+            exited_containers: containers.map(|list| {
+                let exited = |c: &&Container| c.state == ContainerState::Exited;
+                count(list.rows.iter().filter(exited).count())
+            }),
+            not_ready_sandboxes: sandboxes.map(|list| {
+                let dead = |s: &&PodSandbox| s.state == PodSandboxState::NotReady;
+                count(list.rows.iter().filter(dead).count())
+            }),
+            containers_list_bytes: containers.map(|list| list.response_bytes),
+            sandboxes_list_bytes: sandboxes.map(|list| list.response_bytes),
+            image_fs_used_ratio: self.filesystems.as_ref().ok().and_then(|filesystems| {
+                let usage = filesystems.image.first()?.usage?;
+                Some(usage.used_ratio())
+            }),
+            complete: self.seen().is_all(),
+        }
+    }
+}
+
+fn rows_of<'a, T>(
+    list: &'static str,
+    part: &'a Part<runtime::Listed<T>>,
+) -> Result<&'a Rows<T>, NoSnapshot> {
+    let listed = part.as_ref().map_err(|error| NoSnapshot::List {
+        list,
+        error: error.clone(),
+    })?;
+    Ok(&listed.rows)
+}

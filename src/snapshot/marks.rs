@@ -1,0 +1,88 @@
+//! Marks of `thresholds`, and which of them a look is above.
+
+use std::collections::BTreeMap;
+
+use super::{Look, Weight};
+
+/// A mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Threshold {
+    /// Exited containers on the node.
+    ExitedContainers,
+    /// Sandboxes that are not ready.
+    NotReadySandboxes,
+    /// A list's weight against what it may weigh.
+    ListLimitRatio,
+    /// The image file system's used share.
+    ImageFsUsedPercent,
+}
+
+impl Threshold {
+    /// Every mark.
+    pub const ALL: [Self; 4] = [
+        Self::ExitedContainers,
+        Self::NotReadySandboxes,
+        Self::ListLimitRatio,
+        Self::ImageFsUsedPercent,
+    ];
+
+    /// Returns the mark's name: its key in the configuration.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::ExitedContainers => "exited_containers",
+            Self::NotReadySandboxes => "not_ready_sandboxes",
+            Self::ListLimitRatio => "list_limit_ratio",
+            Self::ImageFsUsedPercent => "image_fs_used_percent",
+        }
+    }
+}
+
+/// Where the marks are; one that is `None` is never crossed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Marks {
+    /// Exited containers.
+    pub exited_containers: Option<u32>,
+    /// Sandboxes that are not ready.
+    pub not_ready_sandboxes: Option<u32>,
+    /// Weight against limit, 0 to 1.
+    pub list_limit_ratio: Option<f64>,
+    /// Used share of the image file system, percent.
+    pub image_fs_used_percent: Option<f64>,
+}
+
+impl Marks {
+    /// Says of each mark that is set and whose figure the look has, whether it is reached. Exactly at
+    /// the mark counts.
+    pub fn crossed(&self, look: &Look) -> BTreeMap<Threshold, bool> {
+        let figures = look.figures();
+        let weights = look.weights();
+        let list_ratio = [weights.containers, weights.sandboxes, weights.images]
+            .into_iter()
+            .filter_map(Weight::ratio)
+            .reduce(f64::max);
+        let count = |is: Option<u64>, mark: Option<u32>| Some(is? >= u64::from(mark?));
+        let share = |is: Option<f64>, mark: Option<f64>| Some(is? >= mark?);
+        let used_percent = figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio);
+        [
+            (
+                Threshold::ExitedContainers,
+                count(figures.exited_containers, self.exited_containers),
+            ),
+            (
+                Threshold::NotReadySandboxes,
+                count(figures.not_ready_sandboxes, self.not_ready_sandboxes),
+            ),
+            (
+                Threshold::ListLimitRatio,
+                share(list_ratio, self.list_limit_ratio),
+            ),
+            (
+                Threshold::ImageFsUsedPercent,
+                share(used_percent, self.image_fs_used_percent),
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(threshold, crossed)| Some((threshold, crossed?)))
+        .collect()
+    }
+}

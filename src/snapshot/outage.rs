@@ -1,0 +1,141 @@
+//! Since when, and until when, looks saw a list that the kubelet needs over its limit. Measures by the
+//! monotonic clock.
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::pod_history::Found;
+use super::{Memory, Part, Weights};
+use crate::model::{KUBELET_SYNCS_IN, Outage};
+use crate::pods::Answer;
+use crate::runtime;
+
+/// The last outage, as looks saw it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outages {
+    seen: Option<Looks>,
+    /// Those since that saw all lists fit.
+    fits: Option<Looks>,
+}
+
+/// Looks that saw the same.
+#[derive(Clone, Copy, Debug)]
+struct Looks {
+    first: Instant,
+    last: Instant,
+}
+
+impl Looks {
+    /// Adds one to those before it.
+    fn with(before: Option<Self>, last: Instant) -> Self {
+        let first = before.map_or(last, |looks| looks.first);
+        Self { first, last }
+    }
+}
+
+impl Outages {
+    /// Notes whether a look saw a list over its limit; `None`: it could not tell.
+    pub(super) fn note(&mut self, over: Option<bool>, at: Instant) {
+        match over {
+            None => {}
+            Some(false) if self.seen.is_none() => {}
+            Some(false) => self.fits = Some(Looks::with(self.fits, at)),
+            Some(true) => {
+                // What fits for a moment, or by an estimate, leaves the kubelet as blind as it was.
+                let before = self.seen.filter(|_| !self.was_long_enough_to_sync());
+                (self.seen, self.fits) = (Some(Looks::with(before, at)), None);
+            }
+        }
+    }
+
+    /// Says whether the lists were seen to fit for so long that the kubelet has synced its pods.
+    fn was_long_enough_to_sync(&self) -> bool {
+        let long_enough =
+            |fits: Looks| fits.last.saturating_duration_since(fits.first) >= KUBELET_SYNCS_IN;
+        self.fits.is_some_and(long_enough)
+    }
+
+    /// Returns what planning may know, for the look that started at `started`, which was `taken_at`.
+    pub(super) fn at(self, started: Instant, taken_at: Timestamp) -> Option<Outage> {
+        let then = |at: Instant| {
+            let age = SignedDuration::try_from(started.saturating_duration_since(at)).ok();
+            age.and_then(|age| taken_at.checked_sub(age).ok())
+                .unwrap_or(taken_at)
+        };
+        let seen = self.seen?;
+        let lasts = self.fits.is_none();
+        Some(Outage {
+            first_seen: then(seen.first),
+            last_seen: if lasts { taken_at } else { then(seen.last) },
+            fits_since: self.fits.map(|fits| then(fits.first)),
+        })
+    }
+}
+
+impl Memory {
+    /// Remembers what a look saw of the pods, and of the weight of the lists that the kubelet needs.
+    pub(super) fn note(
+        &mut self,
+        found: &Found<'_>,
+        told: &Answer,
+        runtime: &Part<runtime::Version>,
+        started: Instant,
+    ) {
+        self.pod_histories.note(found, told);
+        let over = Weights::over_limit(runtime, found.containers, found.sandboxes);
+        self.outages.note(over, started);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_lasts_until_a_look_sees_that_it_is_over() {
+        let (mut outages, now) = (Outages::default(), Timestamp::UNIX_EPOCH);
+        let (start, minute) = (Instant::now(), Duration::from_secs(60));
+        assert_eq!(outages.at(start, now), None);
+        outages.note(Some(true), start);
+        outages.note(Some(true), start + minute);
+        outages.note(None, start + 2 * minute);
+        let outage = outages.at(start + 2 * minute, now).unwrap();
+        assert_eq!(
+            (outage.first_seen.as_second(), outage.last_seen.as_second()),
+            (-120, 0)
+        );
+        assert_eq!(outage.fits_since, None);
+        outages.note(Some(false), start + 3 * minute);
+        outages.note(Some(false), start + 3 * minute + KUBELET_SYNCS_IN);
+        let outage = outages.at(start + 4 * minute, now).unwrap();
+        assert_eq!(
+            (outage.first_seen.as_second(), outage.last_seen.as_second()),
+            (-240, -180)
+        );
+        assert_eq!(outage.fits_since.map(Timestamp::as_second), Some(-60));
+        outages.note(Some(true), start + 4 * minute);
+        let outage = outages.at(start + 4 * minute, now).unwrap();
+        assert_eq!(
+            (outage.first_seen.as_second(), outage.last_seen.as_second()),
+            (0, 0)
+        );
+        assert_eq!(outage.fits_since, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_that_fit_for_a_moment_do_not_begin_an_outage_anew() {
+        let (mut outages, now) = (Outages::default(), Timestamp::UNIX_EPOCH);
+        let (start, minute) = (Instant::now(), Duration::from_secs(60));
+        outages.note(Some(true), start);
+        // One look saw them fit: nobody knows for how long they did.
+        outages.note(Some(false), start + 30 * minute);
+        outages.note(Some(true), start + 31 * minute);
+        outages.note(Some(false), start + 32 * minute);
+        outages.note(Some(false), start + 32 * minute + KUBELET_SYNCS_IN / 2);
+        outages.note(Some(true), start + 33 * minute);
+        let outage = outages.at(start + 33 * minute, now).unwrap();
+        assert_eq!(outage.first_seen.as_second(), -33 * 60);
+        assert_eq!((outage.last_seen, outage.fits_since), (now, None));
+    }
+}

@@ -1,0 +1,240 @@
+//! What looks saw of each pod, one after the other: since when good answers lack it, or say that it is
+//! over. Measures by the monotonic clock. Never decides whether a pod is deleted.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::Part;
+use crate::model::{
+    ConfigSource, Container, ContainerState, Coverage, Logs, PodHistory, PodList, PodSandbox,
+    PodSandboxState, PodUid, pod_uid_of,
+};
+use crate::pods::Answer;
+use crate::runtime;
+
+/// The pods that the runtime or the log roots have something of.
+#[derive(Debug, Default)]
+pub(super) struct PodHistories(BTreeMap<PodUid, Entry>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    absent_since: Option<Instant>,
+    over_since: Option<Instant>,
+    config_source: Option<ConfigSource>,
+}
+
+/// What one look found on the node.
+pub(super) struct Found<'a> {
+    pub(super) containers: &'a Part<runtime::Listed<Container>>,
+    pub(super) sandboxes: &'a Part<runtime::Listed<PodSandbox>>,
+    pub(super) logs: &'a Logs,
+}
+
+/// What one good answer says of a pod.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// It exists, or the answer is not to be trusted: earlier answers count no more.
+    Exists,
+    Finished,
+    /// Finished, as the answer has it, but something of it may live unseen: only what was seen of its end
+    /// before still counts.
+    FinishedUnseen,
+    Absent,
+    /// The look cannot tell whether to trust the answer: earlier answers still count.
+    Nothing,
+}
+
+impl PodHistories {
+    /// Notes what an answer says of the pods that the look found.
+    pub(super) fn note(&mut self, found: &Found<'_>, answer: &Answer) {
+        let shown = found.uids();
+        if found.is_whole() {
+            self.0.retain(|uid, _| shown.contains(uid));
+        }
+        for uid in shown {
+            self.0.entry(uid).or_default();
+        }
+        self.note_sources(found);
+        let trust = answer.list().map(|list| Trust::of(found, list));
+        for (uid, entry) in &mut self.0 {
+            match (answer.good_since, &trust) {
+                // It said all of this when it came.
+                _ if answer.is_repeated => {}
+                (Some(good_since), Some(trust)) => {
+                    // Another source's, or from before a failure.
+                    entry.absent_since = entry.absent_since.filter(|since| *since >= good_since);
+                    entry.over_since = entry.over_since.filter(|since| *since >= good_since);
+                    entry.note(trust.word(uid, entry.config_source), answer.at);
+                }
+                // The source may have begun anew since.
+                _ => entry.note(Word::Exists, answer.at),
+            }
+        }
+        self.0
+            .retain(|_, entry| entry.over_since.is_some() || entry.config_source.is_some());
+    }
+
+    /// Remembers where sandboxes say that the kubelet has their pod from: the last one may go before
+    /// its pod's containers. Of two words the one that keeps more counts.
+    fn note_sources(&mut self, found: &Found<'_>) {
+        for sandbox in found.sandboxes.iter().flat_map(|list| list.rows.iter()) {
+            let entry = sandbox
+                .pod
+                .as_ref()
+                .and_then(|pod| self.0.get_mut(&pod.uid));
+            if let Some(entry) = entry {
+                entry.config_source = entry.config_source.max(sandbox.config_source);
+            }
+        }
+    }
+
+    /// Returns what planning may know, for the look that started at `started`, which was `taken_at`. Of a look that
+    /// repeats an earlier answer `started` is when that came: one answer never counts for two.
+    pub(super) fn at(&self, started: Instant, taken_at: Timestamp) -> BTreeMap<PodUid, PodHistory> {
+        // The look's own answer is younger than the look: saturates.
+        let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
+        let told = |entry: &Entry| PodHistory {
+            absent_since: entry.absent_since.map(then),
+            over_since: entry.over_since.map(then),
+            config_source: entry.config_source,
+        };
+        let pods = self.0.iter();
+        pods.map(|(uid, entry)| (uid.clone(), told(entry)))
+            .collect()
+    }
+
+    /// Returns how long it takes until every pod that is absent now has been absent for `settle`.
+    pub(super) fn unsettled_for(&self, settle: Duration) -> Duration {
+        let absent = self.0.values().filter_map(|entry| entry.absent_since);
+        let left = absent.map(|since| settle.saturating_sub(since.elapsed()));
+        left.max().unwrap_or_default()
+    }
+}
+
+impl Entry {
+    fn note(&mut self, word: Word, at: Instant) {
+        match word {
+            Word::Exists => (self.absent_since, self.over_since) = (None, None),
+            Word::Finished => {
+                self.absent_since = None;
+                self.over_since.get_or_insert(at);
+            }
+            Word::FinishedUnseen => self.absent_since = None,
+            Word::Absent => {
+                self.absent_since.get_or_insert(at);
+                self.over_since.get_or_insert(at);
+            }
+            Word::Nothing => {}
+        }
+    }
+}
+
+/// A row without an id may be of a pod that lives.
+fn coverage_of<T>(part: &Part<runtime::Listed<T>>) -> Coverage {
+    match part {
+        Ok(list) if list.malformed == 0 => list.coverage,
+        Ok(_) | Err(_) => Coverage::Partial,
+    }
+}
+
+/// How far an answer is to be trusted, held against what the same look found.
+struct Trust<'a> {
+    list: &'a PodList,
+    living: BTreeSet<&'a PodUid>,
+    /// The answer lacks a pod that lives here.
+    lacks_living: bool,
+    /// A pod may live here unseen.
+    blind: bool,
+}
+
+impl<'a> Trust<'a> {
+    fn of(found: &Found<'a>, list: &'a PodList) -> Self {
+        let living = found.living();
+        Self {
+            list,
+            lacks_living: living.iter().any(|uid| !list.pods.contains_key(*uid)),
+            blind: found.coverage() < Coverage::Living,
+            living,
+        }
+    }
+
+    fn word(&self, uid: &PodUid, source: Option<ConfigSource>) -> Word {
+        let source = source.unwrap_or_else(|| ConfigSource::of_shape(uid));
+        match self.list.pods.get(uid) {
+            Some(pod) if !pod.finished || pod.is_static() => Word::Exists,
+            Some(_) if source != ConfigSource::Api => Word::Exists,
+            Some(_) if self.living.contains(uid) => Word::Exists,
+            Some(_) if self.blind => Word::FinishedUnseen,
+            Some(_) => Word::Finished,
+            None if self.lacks_living => Word::Exists,
+            None if !self.list.vouches_for(source) => Word::Exists,
+            None if self.blind => Word::Nothing,
+            None => Word::Absent,
+        }
+    }
+}
+
+fn before(at: Timestamp, age: Duration) -> Timestamp {
+    let age = SignedDuration::try_from(age).ok();
+    age.and_then(|age| at.checked_sub(age).ok()).unwrap_or(at)
+}
+
+impl<'a> Found<'a> {
+    pub(super) fn new(
+        containers: &'a Part<runtime::Listed<Container>>,
+        sandboxes: &'a Part<runtime::Listed<PodSandbox>>,
+        logs: &'a Logs,
+    ) -> Self {
+        Self {
+            containers,
+            sandboxes,
+            logs,
+        }
+    }
+
+    /// Says whether a list has every pod that lives here.
+    pub(super) fn lives_in(&self, list: &PodList) -> bool {
+        let mut living = self.living().into_iter();
+        living.all(|uid| list.pods.contains_key(uid))
+    }
+
+    fn uids(&self) -> BTreeSet<PodUid> {
+        let containers = self.containers.iter().flat_map(|list| list.rows.iter());
+        let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());
+        let pods = containers
+            .map(|it| &it.pod)
+            .chain(sandboxes.map(|it| &it.pod));
+        let of_logs = self
+            .logs
+            .dirs
+            .iter()
+            .filter_map(|dir| pod_uid_of(&dir.name));
+        pods.flatten()
+            .map(|pod| pod.uid.clone())
+            .chain(of_logs)
+            .collect()
+    }
+
+    fn living(&self) -> BTreeSet<&'a PodUid> {
+        let containers = self.containers.iter().flat_map(|list| list.rows.iter());
+        let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());
+        let running = containers.filter(|it| it.state == ContainerState::Running);
+        let ready = sandboxes.filter(|it| it.state == PodSandboxState::Ready);
+        let pods = running.map(|it| &it.pod).chain(ready.map(|it| &it.pod));
+        pods.flatten().map(|pod| &pod.uid).collect()
+    }
+
+    fn coverage(&self) -> Coverage {
+        coverage_of(self.containers).min(coverage_of(self.sandboxes))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.coverage() == Coverage::Whole && self.logs.unread.is_empty()
+    }
+}

@@ -1,0 +1,244 @@
+//! Looks in a row, and what they leave of each pod.
+
+use super::*;
+use crate::model::{Labels, PodOrigin, PodRef, PodSandboxId, Pods, PodsUnknown, Rows, SourcePod};
+use crate::runtime::ListMode;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn uid(name: &str) -> PodUid {
+    PodUid::new(name).unwrap()
+}
+
+/// Looks at a node whose clock can be stepped, and notes what the source says.
+struct Observer {
+    histories: PodHistories,
+    good_since: Option<Instant>,
+    clock: Timestamp,
+    coverage: Coverage,
+}
+
+impl Observer {
+    fn new() -> Self {
+        Self {
+            histories: PodHistories::default(),
+            good_since: None,
+            clock: "2026-01-02T03:04:05Z".parse().unwrap(),
+            coverage: Coverage::Whole,
+        }
+    }
+
+    /// Looks at `sandboxes` (upper case: ready) while the source names `pods` (upper case: finished).
+    fn look(&mut self, sandboxes: &str, pods: &str) -> BTreeMap<PodUid, PodHistory> {
+        let started = Instant::now();
+        let good_since = *self.good_since.get_or_insert(started);
+        let pods = pods.chars().map(|name| {
+            let pod = SourcePod {
+                finished: name.is_uppercase(),
+                config_source: ConfigSource::Api,
+            };
+            (uid(&name.to_lowercase().to_string()), pod)
+        });
+        let list = PodList {
+            pods: pods.collect(),
+            ..PodList::default()
+        };
+        self.note(sandboxes, Pods::Known(list), Some(good_since))
+    }
+
+    fn fail(&mut self, sandboxes: &str) -> BTreeMap<PodUid, PodHistory> {
+        self.good_since = None;
+        let failed = PodsUnknown::Failed("no route".into());
+        self.note(sandboxes, Pods::Unknown(failed), None)
+    }
+
+    fn note(
+        &mut self,
+        sandboxes: &str,
+        pods: Pods,
+        good_since: Option<Instant>,
+    ) -> BTreeMap<PodUid, PodHistory> {
+        let started = Instant::now();
+        let answer = Answer {
+            pods,
+            unsettled: None,
+            origin: PodOrigin::default(),
+            at: started,
+            good_since,
+            is_repeated: false,
+        };
+        let rows: Vec<PodSandbox> = sandboxes.chars().map(sandbox).collect();
+        let found = Found {
+            containers: &Ok(listed(Vec::new(), Coverage::Whole)),
+            sandboxes: &Ok(listed(rows, self.coverage)),
+            logs: &Logs::default(),
+        };
+        self.histories.note(&found, &answer);
+        self.histories.at(started, self.clock)
+    }
+
+    /// Returns for how long the pod has been absent and over, in seconds.
+    fn ages(&self, histories: &BTreeMap<PodUid, PodHistory>, name: &str) -> [Option<i64>; 2] {
+        let history = histories.get(&uid(name)).copied().unwrap_or_default();
+        let age = |at: Timestamp| self.clock.duration_since(at).as_secs();
+        [history.absent_since, history.over_since].map(|at| at.map(age))
+    }
+}
+
+fn sandbox(name: char) -> PodSandbox {
+    let state = if name.is_uppercase() {
+        PodSandboxState::Ready
+    } else {
+        PodSandboxState::NotReady
+    };
+    let name = name.to_lowercase().to_string();
+    PodSandbox {
+        id: PodSandboxId::new(format!("sandbox-{name}")).unwrap(),
+        pod: Some(
+            PodRef {
+                uid: uid(&name),
+                namespace: "default".into(),
+                name: name.into(),
+            }
+            .into(),
+        ),
+        attempt: 0,
+        state,
+        created_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+        config_source: None,
+        labels: Labels::default(),
+    }
+}
+
+fn listed<T>(rows: Vec<T>, coverage: Coverage) -> runtime::Listed<T> {
+    runtime::Listed {
+        rows: Rows::from(rows),
+        malformed: 0,
+        mounted: BTreeMap::new(),
+        odd: 0,
+        coverage,
+        cut_short: false,
+        response_bytes: 0,
+        limit_bytes: None,
+        mode: ListMode::Unary,
+        duration: Duration::ZERO,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn absence_counts_from_the_first_answer_that_lacks_the_pod() {
+    let mut node = Observer::new();
+    let seen = node.look("ab", "ab");
+    assert_eq!(node.ages(&seen, "a"), [None, None]);
+    tokio::time::advance(SECOND).await;
+    let seen = node.look("ab", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(0), Some(0)]);
+    tokio::time::advance(7 * SECOND).await;
+    let seen = node.look("ab", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(7), Some(7)]);
+    assert_eq!(node.histories.unsettled_for(10 * SECOND), 3 * SECOND);
+    // Seen again: forgotten.
+    let seen = node.look("ab", "ab");
+    assert_eq!(node.ages(&seen, "a"), [None, None]);
+    tokio::time::advance(SECOND).await;
+    let seen = node.look("ab", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(0), Some(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_finishes_and_is_then_deleted_is_over_since_its_end() {
+    let mut node = Observer::new();
+    node.look("ab", "Ab");
+    tokio::time::advance(5 * SECOND).await;
+    let seen = node.look("ab", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(0), Some(5)]);
+    // It is there again, and finished.
+    let seen = node.look("ab", "Ab");
+    assert_eq!(node.ages(&seen, "a"), [None, Some(5)]);
+    // Something of it lives.
+    let seen = node.look("Ab", "Ab");
+    assert_eq!(node.ages(&seen, "a"), [None, None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_answer_and_another_source_begin_anew() {
+    let mut node = Observer::new();
+    node.look("ab", "b");
+    tokio::time::advance(9 * SECOND).await;
+    let seen = node.fail("ab");
+    assert_eq!(node.ages(&seen, "a"), [None, None]);
+    let seen = node.look("ab", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(0), Some(0)]);
+    tokio::time::advance(9 * SECOND).await;
+    node.good_since = None;
+    let seen = node.look("ab", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(0), Some(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_lacks_a_living_pod_or_names_none_of_the_kind_begins_anew() {
+    let mut node = Observer::new();
+    for (sandboxes, pods) in [("abC", "b"), ("ab", "")] {
+        node.look("ab", "b");
+        tokio::time::advance(SECOND).await;
+        let seen = node.look(sandboxes, pods);
+        assert_eq!(node.ages(&seen, "a"), [None, None], "{sandboxes} {pods}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_may_lack_living_pods_neither_begins_nor_ends_an_absence() {
+    let mut node = Observer::new();
+    node.look("ab", "bc");
+    tokio::time::advance(SECOND).await;
+    node.coverage = Coverage::Partial;
+    let seen = node.look("bc", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(1), Some(1)]);
+    assert_eq!(node.ages(&seen, "c"), [None, None]);
+    // Even a pod that the look does not show is seen again.
+    let seen = node.look("bc", "abc");
+    assert_eq!(node.ages(&seen, "a"), [None, None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_may_lack_what_lives_of_a_finished_pod_does_not_begin_its_end() {
+    let mut node = Observer::new();
+    node.look("ab", "bc");
+    node.coverage = Coverage::Partial;
+    tokio::time::advance(SECOND).await;
+    let seen = node.look("abc", "bC");
+    assert_eq!(node.ages(&seen, "c"), [None, None]);
+    // It is named again, so that it is absent no more; what a whole look saw of its end counts on.
+    let seen = node.look("abc", "AbC");
+    assert_eq!(node.ages(&seen, "a"), [None, Some(1)]);
+    node.coverage = Coverage::Living;
+    tokio::time::advance(SECOND).await;
+    let seen = node.look("abc", "AbC");
+    assert_eq!(node.ages(&seen, "a"), [None, Some(2)]);
+    assert_eq!(node.ages(&seen, "c"), [None, Some(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_which_nothing_is_left_is_forgotten() {
+    let mut node = Observer::new();
+    node.look("ab", "b");
+    node.coverage = Coverage::Living;
+    node.look("b", "b");
+    assert_eq!(node.histories.0.len(), 1);
+    node.coverage = Coverage::Whole;
+    node.look("b", "b");
+    assert_eq!(node.histories.0.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_of_the_clock_makes_nobody_absent_for_longer() {
+    let mut node = Observer::new();
+    node.look("ab", "b");
+    tokio::time::advance(SECOND).await;
+    node.clock += SignedDuration::from_hours(5);
+    let seen = node.look("ab", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(1), Some(1)]);
+    node.clock -= SignedDuration::from_hours(9);
+    let seen = node.look("ab", "b");
+    assert_eq!(node.ages(&seen, "a"), [Some(1), Some(1)]);
+}

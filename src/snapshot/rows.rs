@@ -1,0 +1,167 @@
+//! Judges the rows of a list one by one: a row that is odd costs what it may concern, and no more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Part;
+use crate::model::{Container, ContainerState, Coverage, PodSandbox, PodSandboxState};
+use crate::runtime;
+
+/// A row of a list.
+trait Row: Clone + PartialEq {
+    /// Its id.
+    fn id(&self) -> &str;
+    /// The greater, the more there is to lose.
+    fn liveliness(&self) -> u8;
+    /// The runtime did not tell all of its ids.
+    fn is_odd(&self) -> bool;
+}
+
+impl Row for Container {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    fn liveliness(&self) -> u8 {
+        match self.state {
+            ContainerState::Running => 3,
+            ContainerState::Unknown => 2,
+            ContainerState::Created => 1,
+            ContainerState::Exited => 0,
+        }
+    }
+
+    fn is_odd(&self) -> bool {
+        self.id.is_stand_in() || self.sandbox_id.is_stand_in()
+    }
+}
+
+impl Row for PodSandbox {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    fn liveliness(&self) -> u8 {
+        match self.state {
+            PodSandboxState::Ready => 1,
+            PodSandboxState::NotReady => 0,
+        }
+    }
+
+    fn is_odd(&self) -> bool {
+        false
+    }
+}
+
+/// Judges both lists.
+pub(super) fn judge(
+    containers: &mut Part<runtime::Listed<Container>>,
+    sandboxes: &mut Part<runtime::Listed<PodSandbox>>,
+) {
+    judge_list(containers);
+    judge_list(sandboxes);
+}
+
+/// Leaves one row for each id. Of rows that contradict each other the liveliest stays, and the list is no
+/// longer whole; nor is it where a row cannot be told from any other.
+fn judge_list<T: Row>(list: &mut Part<runtime::Listed<T>>) {
+    let Ok(listed) = list else { return };
+    let ids: BTreeSet<&str> = listed.rows.iter().map(Row::id).collect();
+    if ids.len() < listed.rows.len() {
+        let (rows, repeated, contradictions) = one_for_each_id(&listed.rows);
+        listed.rows = rows.into();
+        listed.odd += repeated;
+        listed.malformed += contradictions;
+    }
+    listed.odd += listed.rows.iter().filter(|row| row.is_odd()).count();
+    if listed.malformed > 0 {
+        listed.coverage = Coverage::Partial;
+    }
+}
+
+/// Returns the rows, how many were there twice, and how many contradicted another.
+fn one_for_each_id<T: Row>(rows: &[T]) -> (Vec<T>, usize, usize) {
+    let mut by_id: BTreeMap<&str, &T> = BTreeMap::new();
+    let (mut repeated, mut contradictions) = (0, 0);
+    for row in rows {
+        let Some(known) = by_id.get_mut(row.id()) else {
+            by_id.insert(row.id(), row);
+            continue;
+        };
+        if **known == *row {
+            repeated += 1;
+            continue;
+        }
+        contradictions += 1;
+        if row.liveliness() > known.liveliness() {
+            *known = row;
+        }
+    }
+    (
+        by_id.into_values().cloned().collect(),
+        repeated,
+        contradictions,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::model::{PodSandboxId, Rows};
+
+    fn sandbox(id: &str, state: PodSandboxState) -> PodSandbox {
+        PodSandbox {
+            id: PodSandboxId::new(id).unwrap(),
+            pod: None,
+            attempt: 0,
+            state,
+            created_at: Timestamp::UNIX_EPOCH,
+            config_source: None,
+            labels: crate::model::Labels::default(),
+        }
+    }
+
+    fn judged(rows: Vec<PodSandbox>) -> runtime::Listed<PodSandbox> {
+        let mut list = Ok(runtime::Listed {
+            rows: Rows::from(rows),
+            malformed: 0,
+            mounted: BTreeMap::new(),
+            odd: 0,
+            coverage: Coverage::Whole,
+            cut_short: false,
+            response_bytes: 0,
+            limit_bytes: None,
+            mode: runtime::ListMode::Unary,
+            duration: Duration::ZERO,
+        });
+        judge_list(&mut list);
+        list.unwrap()
+    }
+
+    #[test]
+    fn of_a_row_that_is_there_twice_one_is_used_and_one_counted() {
+        let (a, b) = (PodSandboxState::Ready, PodSandboxState::NotReady);
+        let rows = vec![
+            sandbox("s1", b),
+            sandbox("s0", a),
+            sandbox("s1", b),
+            sandbox("s1", b),
+        ];
+        let list = judged(rows);
+        assert_eq!(list.rows[..], [sandbox("s0", a), sandbox("s1", b)]);
+        assert_eq!((list.odd, list.malformed), (2, 0));
+        assert_eq!(list.coverage, Coverage::Whole, "nothing may be missing");
+    }
+
+    #[test]
+    fn of_rows_that_contradict_each_other_the_liveliest_is_used_and_the_list_is_not_whole() {
+        let (ready, dead) = (PodSandboxState::Ready, PodSandboxState::NotReady);
+        let list = judged(vec![sandbox("s0", dead), sandbox("s0", ready)]);
+        assert_eq!(list.rows[..], [sandbox("s0", ready)]);
+        assert_eq!((list.odd, list.malformed), (0, 1));
+        assert_eq!(list.coverage, Coverage::Partial);
+    }
+}

@@ -1,0 +1,59 @@
+//! What sandboxes are made from. The lists do not say, and containerd 1.6 does not pin it: the
+//! runtime's configuration names what the next sandbox will take, and each ready sandbox what it was
+//! made from before the configuration changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ask::{Asked, Asker, Terms};
+use crate::model::{ImageNames, PodSandbox, PodSandboxId, PodSandboxState};
+use crate::runtime;
+
+/// What each ready sandbox was made from; `None`: the runtime does not say. Never changes.
+#[derive(Debug, Default)]
+pub(super) struct SandboxImages {
+    known: BTreeMap<PodSandboxId, Option<String>>,
+    asker: Asker<PodSandboxId, Option<String>>,
+}
+
+impl SandboxImages {
+    /// Asks for the configuration, and on these terms each ready sandbox that is not known yet.
+    pub(super) async fn names(
+        &mut self,
+        client: &runtime::Client,
+        sandboxes: &[PodSandbox],
+        terms: Terms,
+    ) -> ImageNames {
+        let status = match client.status().await {
+            Ok(status) => status,
+            Err(error) => return ImageNames::Unknown(error.to_string()),
+        };
+        let ready: BTreeSet<&PodSandboxId> = sandboxes
+            .iter()
+            .filter(|sandbox| sandbox.state == PodSandboxState::Ready)
+            .map(|sandbox| &sandbox.id)
+            .collect();
+        self.known.retain(|id, _| ready.contains(id));
+        self.asker.retain(|id| ready.contains(id));
+        let due = ready.iter().filter(|id| !self.known.contains_key(**id));
+        let due: Vec<PodSandboxId> = due.map(|id| (*id).clone()).collect();
+        let call = |id: PodSandboxId| {
+            let client = client.clone();
+            async move { client.sandbox_made_from(&id).await }
+        };
+        let answered = |id, image: Option<String>, asked| {
+            // It is listed now: that it was gone before is not believed against that.
+            if image.is_some() || asked == Asked::Now {
+                self.known.insert(id, image);
+            }
+        };
+        self.asker.each(due, terms, call, answered).await;
+        let silent = ready.len() - self.known.len();
+        if silent > 0 {
+            return ImageNames::Unknown(format!(
+                "{silent} ready sandboxes have not said yet what they were made from"
+            ));
+        }
+        let made_from = self.known.values().flatten().cloned();
+        ImageNames::Known(made_from.chain(status.sandbox_images).collect())
+    }
+}

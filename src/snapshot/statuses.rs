@@ -1,0 +1,204 @@
+//! What only a container's status tells: when it exited, and which images it has mounted. Each
+//! container is asked once, and once more when it has exited; neither changes after that, so the
+//! answer is kept as long as the container is listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::ask::{Asked, Asker, Terms};
+use crate::model::{
+    Container, ContainerId, ContainerState, Coverage, ImageNames, PodSandbox, PodUid,
+};
+use crate::runtime;
+
+/// Statuses that are remembered while lists cannot be read whole; above that only those that a list shows.
+const KNOWN_MAX: usize = 1 << 16;
+
+/// What a container told.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    /// It had not exited.
+    NoExit,
+    /// It exited then; where it does not say when, that is when we first saw it so.
+    Exit(Timestamp),
+}
+
+/// Known statuses.
+#[derive(Debug, Default)]
+pub(super) struct Statuses {
+    known: BTreeMap<ContainerId, Told>,
+    /// Apart, because most containers have none.
+    volumes: BTreeMap<ContainerId, Vec<String>>,
+    last: BTreeMap<PodUid, Timestamp>,
+    asker: Asker<ContainerId, Option<runtime::ContainerStatus>>,
+}
+
+/// What a look knows of the containers' statuses.
+#[derive(Debug)]
+pub(super) struct Filled {
+    /// How many exited containers have no known exit time.
+    pub(super) exits_unknown: usize,
+    /// What containers have mounted.
+    pub(super) volume_images: ImageNames,
+}
+
+impl Statuses {
+    /// Fills in `finished_at` of the exited rows, asking on these terms for what is not known yet:
+    /// exited containers first, oldest creation first.
+    pub(super) async fn fill(
+        &mut self,
+        client: &runtime::Client,
+        containers: &mut runtime::Listed<Container>,
+        now: Timestamp,
+        terms: Terms,
+    ) -> Filled {
+        let rows: &mut [Container] = &mut containers.rows;
+        let listed: BTreeSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
+        // What a part of the list does not show may be shown again.
+        let is_part = containers.coverage != Coverage::Whole && self.known.len() < KNOWN_MAX;
+        self.known.retain(|id, _| is_part || listed.contains(id));
+        self.volumes.retain(|id, _| is_part || listed.contains(id));
+        self.note_told(rows, std::mem::take(&mut containers.mounted));
+        self.asker.retain(|id| listed.contains(id));
+        let gone = self.ask(client, rows, now, terms).await;
+        let mut exits_unknown = 0;
+        for row in rows
+            .iter_mut()
+            .filter(|row| row.state == ContainerState::Exited)
+        {
+            // Before its creation is after a clock step: the later of the two errs towards young.
+            row.finished_at = match self.known.get(&row.id) {
+                Some(Told::Exit(at)) => Some((*at).max(row.created_at)),
+                // What was read by its status told it along with the row.
+                Some(Told::NoExit) | None => row.finished_at,
+            };
+            match (row.finished_at, &row.pod) {
+                (Some(at), Some(pod)) if at <= now => {
+                    let last = self.last.entry(pod.uid.clone()).or_insert(at);
+                    *last = at.max(*last);
+                }
+                (Some(_), _) => {}
+                (None, _) => exits_unknown += 1,
+            }
+        }
+        Filled {
+            exits_unknown,
+            volume_images: self.volume_images(rows, &gone),
+        }
+    }
+
+    /// Notes what reading the list told already, because rows were read one by one.
+    fn note_told(&mut self, rows: &[Container], mut mounted: BTreeMap<Box<str>, Vec<String>>) {
+        for row in rows {
+            let Some(images) = mounted.remove(row.id.as_str()) else {
+                continue;
+            };
+            self.note(&row.id, row.state, row.finished_at, images);
+        }
+    }
+
+    fn note(
+        &mut self,
+        id: &ContainerId,
+        state: ContainerState,
+        finished_at: Option<Timestamp>,
+        volume_images: Vec<String>,
+    ) {
+        if !volume_images.is_empty() {
+            self.volumes.insert(id.clone(), volume_images);
+        }
+        let told = match (state, finished_at, self.known.get(id)) {
+            (ContainerState::Exited, Some(at), _) => Told::Exit(at),
+            // Our first sight of it stays.
+            (ContainerState::Exited, None, Some(Told::Exit(at))) => Told::Exit(*at),
+            _ => Told::NoExit,
+        };
+        self.known.insert(id.clone(), told);
+    }
+
+    /// Asks those who have not told all; returns those who are gone by now.
+    async fn ask(
+        &mut self,
+        client: &runtime::Client,
+        rows: &[Container],
+        now: Timestamp,
+        terms: Terms,
+    ) -> BTreeSet<ContainerId> {
+        let is_due = |row: &&Container| match self.known.get(&row.id) {
+            _ if row.id.is_stand_in() => false,
+            None => true,
+            Some(Told::NoExit) => row.state == ContainerState::Exited,
+            Some(Told::Exit(_)) => false,
+        };
+        let mut due: Vec<&Container> = rows.iter().filter(is_due).collect();
+        due.sort_by_key(|row| {
+            let lives = row.state != ContainerState::Exited;
+            (lives, row.created_at, &row.id)
+        });
+        let due = due.into_iter().map(|row| row.id.clone()).collect();
+        let mut gone = BTreeSet::new();
+        let mut asker = std::mem::take(&mut self.asker);
+        let call = |id: ContainerId| {
+            let client = client.clone();
+            async move { client.container_status(&id).await }
+        };
+        let answered = |id: ContainerId, status: Option<runtime::ContainerStatus>, asked| {
+            let Some(status) = status else {
+                // It is listed now: an older answer is not believed against that.
+                if asked == Asked::Now {
+                    gone.insert(id);
+                }
+                return;
+            };
+            let runtime::ContainerStatus {
+                state,
+                finished_at,
+                volume_images,
+                ..
+            } = status;
+            self.note(&id, state, finished_at.or(Some(now)), volume_images);
+        };
+        asker.each(due, terms, call, answered).await;
+        self.asker = asker;
+        gone
+    }
+
+    /// One that is gone by now uses nothing; one that did not answer may use anything.
+    fn volume_images(&self, rows: &[Container], gone: &BTreeSet<ContainerId>) -> ImageNames {
+        let told = |id: &ContainerId| self.known.contains_key(id) || gone.contains(id);
+        let silent: Vec<&ContainerId> = rows
+            .iter()
+            .map(|row| &row.id)
+            .filter(|id| !told(id))
+            .collect();
+        match silent.as_slice() {
+            [] => {}
+            [one] => {
+                return ImageNames::Unknown(format!(
+                    "container {one} has not said yet which images it has mounted"
+                ));
+            }
+            [first, others @ ..] => {
+                let others = others.len();
+                return ImageNames::Unknown(format!(
+                    "container {first} and {others} more have not said yet which images they have mounted"
+                ));
+            }
+        }
+        ImageNames::Known(self.volumes.values().flatten().cloned().collect())
+    }
+
+    /// Drops the pods that the runtime has nothing of any more.
+    pub(super) fn forget_pods_without(&mut self, rows: &[Container], sandboxes: &[PodSandbox]) {
+        let of_rows = rows.iter().filter_map(|row| row.pod.as_ref());
+        let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.pod.as_ref());
+        let present: BTreeSet<&PodUid> = of_rows.chain(of_sandboxes).map(|pod| &pod.uid).collect();
+        self.last.retain(|uid, _| present.contains(uid));
+    }
+
+    /// Returns when each pod's last container was seen to exit.
+    pub(super) fn last_exits(&self) -> &BTreeMap<PodUid, Timestamp> {
+        &self.last
+    }
+}

@@ -1,0 +1,51 @@
+//! How long the machine has been up.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::system::aside::Aside;
+
+/// How long the file is waited for: procfs answers from memory, but what is mounted there may be something else.
+const UPTIME_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Reads the host's `/proc/uptime`; asks the kernel where there is none below `host_root`. Where the disk does
+/// not answer, the machine counts as just started: doubt keeps.
+pub(super) async fn uptime(disk: &Aside, host_root: &Path) -> Duration {
+    let host_root = host_root.to_owned();
+    let read = disk.run(UPTIME_TIMEOUT, move || read(&host_root)).await;
+    read.unwrap_or(Duration::ZERO)
+}
+
+fn read(host_root: &Path) -> Duration {
+    let text = fs::read_to_string(host_root.join("proc/uptime"));
+    let seconds = text.ok().and_then(|text| first_number(&text));
+    let uptime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    uptime.unwrap_or_else(|| {
+        // A machine that cannot say it has just started: doubt keeps.
+        let seconds = u64::try_from(rustix::system::sysinfo().uptime);
+        seconds.map_or(Duration::ZERO, Duration::from_secs)
+    })
+}
+
+fn first_number(text: &str) -> Option<f64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hosts_own_word_goes_before_the_kernels() {
+        let root = tempfile::tempdir().unwrap();
+        let of_kernel = read(root.path());
+        assert!(of_kernel > Duration::ZERO);
+        fs::create_dir(root.path().join("proc")).unwrap();
+        let path = root.path().join("proc/uptime");
+        fs::write(&path, "71.25 140.11\n").unwrap();
+        assert_eq!(read(root.path()), Duration::from_millis(71_250));
+        fs::write(&path, "soon\n").unwrap();
+        assert!(read(root.path()) >= of_kernel);
+    }
+}

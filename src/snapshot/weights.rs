@@ -1,0 +1,139 @@
+//! How heavy the runtime's lists are, and how heavy they may get before no client can read them.
+
+use super::Part;
+use crate::model::{Container, Image, PodSandbox};
+use crate::runtime::{self, Listed};
+
+const MIB: u64 = 1024 * 1024;
+
+/// The most that the kubelet takes.
+const KUBELET_LIMIT_BYTES: u64 = 16 * MIB;
+
+/// One list's weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weight {
+    /// What the unfiltered unary answer weighs, also when it is too heavy to be sent; `None`: the
+    /// list failed for another reason.
+    pub bytes: Option<u64>,
+    /// Largest list that can be read: the lower of the kubelet's and the runtime's limit.
+    pub limit_bytes: u64,
+}
+
+impl Weight {
+    pub(super) fn new<T>(part: &Part<Listed<T>>, runtime: Option<&str>) -> Self {
+        let (bytes, told) = match part {
+            Ok(listed) => (Some(listed.response_bytes), listed.limit_bytes),
+            // A list that failed for its weight still has it.
+            Err(runtime::Error::TooLarge { bytes, limit, .. }) => (Some(*bytes), Some(*limit)),
+            Err(
+                runtime::Error::Unreachable { .. }
+                | runtime::Error::Timeout { .. }
+                | runtime::Error::NotReady { .. }
+                | runtime::Error::Status { .. }
+                | runtime::Error::Malformed { .. },
+            ) => (None, None),
+        };
+        let limits = [runtime.and_then(server_limit_bytes), told];
+        let limits = limits.into_iter().flatten();
+        Self {
+            bytes,
+            limit_bytes: limits.fold(KUBELET_LIMIT_BYTES, u64::min),
+        }
+    }
+
+    /// Says whether the list is over its limit; `None` if its weight is not known.
+    pub fn is_over(self) -> Option<bool> {
+        Some(self.bytes? > self.limit_bytes)
+    }
+
+    /// Returns the share of the limit that is taken, 1 at the limit.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for marks")]
+    pub fn ratio(self) -> Option<f64> {
+        Some(self.bytes? as f64 / self.limit_bytes.max(1) as f64)
+    }
+}
+
+/// Returns the most that a runtime sends, where we know it.
+fn server_limit_bytes(runtime: &str) -> Option<u64> {
+    match runtime {
+        "containerd" => Some(16 * MIB),
+        "cri-o" => Some(80 * MIB),
+        _ => None,
+    }
+}
+
+/// The weights of a look's lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weights {
+    /// Of the list of containers.
+    pub containers: Weight,
+    /// Of the list of pod sandboxes.
+    pub sandboxes: Weight,
+    /// Of the list of images.
+    pub images: Weight,
+}
+
+impl Weights {
+    /// Says whether a list that the kubelet needs is over its limit; `None` if that is not known.
+    pub(super) fn over_limit(
+        runtime: &Part<runtime::Version>,
+        containers: &Part<Listed<Container>>,
+        sandboxes: &Part<Listed<PodSandbox>>,
+    ) -> Option<bool> {
+        let runtime = runtime
+            .as_ref()
+            .ok()
+            .map(|version| version.runtime.as_str());
+        let containers = Weight::new(containers, runtime).is_over();
+        let sandboxes = Weight::new(sandboxes, runtime).is_over();
+        match (containers, sandboxes) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (Some(false), Some(false)) => Some(false),
+            (None, _) | (_, None) => None,
+        }
+    }
+
+    pub(super) fn of(
+        runtime: &Part<runtime::Version>,
+        containers: &Part<Listed<Container>>,
+        sandboxes: &Part<Listed<PodSandbox>>,
+        images: &Part<Listed<Image>>,
+    ) -> Self {
+        let runtime = runtime.as_ref().ok();
+        let runtime = runtime.map(|version| version.runtime.as_str());
+        Self {
+            containers: Weight::new(containers, runtime),
+            sandboxes: Weight::new(sandboxes, runtime),
+            images: Weight::new(images, runtime),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(bytes: u64, limit: u64) -> Part<Listed<()>> {
+        Err(runtime::Error::TooLarge {
+            method: "ListContainers",
+            bytes,
+            limit,
+        })
+    }
+
+    #[test]
+    fn a_list_that_failed_for_its_weight_still_has_it() {
+        let weight = Weight::new(&failed(19_327_280, 16_777_216), Some("containerd"));
+        assert_eq!(weight.bytes, Some(19_327_280));
+        assert_eq!(weight.limit_bytes, 16_777_216);
+        assert!(weight.ratio().unwrap() > 1.15);
+    }
+
+    #[test]
+    fn the_smallest_limit_counts() {
+        let limit = |told, runtime| Weight::new(&failed(1, told), runtime).limit_bytes;
+        assert_eq!(limit(4 * MIB, Some("containerd")), 4 * MIB);
+        assert_eq!(limit(80 * MIB, Some("cri-o")), 16 * MIB);
+        assert_eq!(limit(80 * MIB, None), 16 * MIB);
+    }
+}

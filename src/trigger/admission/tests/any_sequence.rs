@@ -1,0 +1,314 @@
+//! Any sequence of triggers, ends and clock steps, against a plain account of what happened.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::Config;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Alert(usize, &'static [Target]),
+    ByHand(PassOptions, &'static [Target]),
+    Next,
+    /// With how long it leaves its containers.
+    Finished(Outcome, Option<u64>),
+    Withdraw(usize),
+    Cancel(usize),
+    Brakes(Brakes),
+    Clock(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let targets = || select(vec![CONTAINERS, SANDBOXES, BOTH]);
+    let options =
+        (any::<bool>(), any::<bool>(), 0..4_u64).prop_map(|(dry_run, force, max)| PassOptions {
+            dry_run,
+            force,
+            max_removals: (max > 1).then_some(max),
+            ..PassOptions::default()
+        });
+    let brakes = (
+        select(vec![0, 60, 600]),
+        select(vec![None, Some(0), Some(1), Some(3)]),
+        0..4_u32,
+    );
+    prop::collection::vec(
+        prop_oneof![
+            4 => (0..6_usize, targets()).prop_map(|(alert, targets)| Step::Alert(alert, targets)),
+            3 => (options, targets()).prop_map(|(options, targets)| Step::ByHand(options, targets)),
+            5 => Just(Step::Next),
+            4 => (select(Outcome::ALL.to_vec()), select(vec![None, Some(30), Some(4000)]))
+                .prop_map(|(outcome, left)| Step::Finished(outcome, left)),
+            1 => (0..6_usize).prop_map(Step::Withdraw),
+            1 => (0..60_usize).prop_map(Step::Cancel),
+            1 => brakes.prop_map(|(cooldown, max_passes_per_hour, pause)| Step::Brakes(Brakes {
+                cooldown: at(cooldown),
+                max_passes_per_hour,
+                pause: pause == 0,
+            })),
+            3 => select(vec![0, 1, 59, 60, 61, 299, 300, 600, 3600]).prop_map(Step::Clock),
+        ],
+        0..60,
+    )
+}
+
+/// A pass as the account has it.
+#[derive(Clone, Debug, Default)]
+struct Wish {
+    targets: BTreeSet<Target>,
+    by_hand: BTreeSet<Target>,
+    /// Targets that another pass left for a time, and when that is over.
+    due: BTreeMap<Target, Duration>,
+    alerts: BTreeSet<usize>,
+    manual: bool,
+    options: PassOptions,
+    is_follow_up: bool,
+    automatic: bool,
+}
+
+#[derive(Default)]
+struct Account {
+    waiting: BTreeMap<String, Wish>,
+    running: Option<(String, Wish)>,
+    since: Duration,
+    /// When passes began that tried something of a target, ever.
+    tries: Vec<(Target, Duration)>,
+    ends: BTreeMap<Target, Duration>,
+    /// Passes that ended well, and when.
+    answered: BTreeMap<String, Duration>,
+}
+
+impl Account {
+    /// `id` is the pass that the trigger queued or joined, `ticket` that pass if it waits.
+    fn admitted(
+        &mut self,
+        trigger: &Trigger,
+        alert: Option<usize>,
+        id: &str,
+        ticket: Option<&Ticket>,
+    ) {
+        let automatic = trigger.cause == Cause::Alert;
+        let Some(ticket) = ticket else {
+            if let Some((_, wish)) = self.running.as_mut().filter(|(running, _)| running == id) {
+                assert!(automatic && !wish.options.dry_run, "joined {wish:?}");
+                wish.alerts.extend(alert);
+                wish.automatic = true;
+            }
+            return;
+        };
+        let new = Wish {
+            options: trigger.options.clone(),
+            ..Wish::default()
+        };
+        let wish = self.waiting.entry(id.to_owned()).or_insert(new);
+        assert_eq!(wish.options, trigger.options);
+        let most = wish.targets.union(&trigger.targets).copied().collect();
+        assert!(ticket.targets.is_superset(&wish.targets) && ticket.targets.is_subset(&most));
+        wish.targets.clone_from(&ticket.targets);
+        // It asks anew, or is known to wait already.
+        wish.is_follow_up = ticket.is_follow_up;
+        wish.due
+            .retain(|target, _| ticket.not_before.contains_key(target));
+        wish.alerts.extend(alert);
+        wish.automatic |= automatic;
+        if !automatic {
+            assert!(ticket.targets.is_superset(&trigger.targets));
+            wish.manual = true;
+            wish.by_hand.extend(&trigger.targets);
+        }
+    }
+
+    fn started(&mut self, ticket: &Ticket, rest: Option<&Ticket>, brakes: Brakes, now: Duration) {
+        assert!(self.running.is_none(), "two at a time");
+        let wish = self.waiting.remove(&ticket.id).expect("it waited");
+        assert_eq!(ticket.options, wish.options);
+        assert!(
+            !brakes.pause || wish.options.force || wish.options.dry_run,
+            "paused: {wish:?}"
+        );
+        assert!(wish.by_hand.is_subset(&ticket.targets) && !ticket.targets.is_empty());
+        let left = rest.map(|rest| rest.targets.clone()).unwrap_or_default();
+        assert!(left.is_disjoint(&ticket.targets), "{left:?}");
+        assert_eq!(
+            left.union(&ticket.targets)
+                .copied()
+                .collect::<BTreeSet<_>>(),
+            wish.targets
+        );
+        for target in &wish.targets {
+            let is_held = self.is_held(&wish, *target, brakes, now);
+            // Fewer tries are remembered after the brake was loosened.
+            assert!(
+                is_held == left.contains(target) || self.loosened(),
+                "{target} of {wish:?}"
+            );
+        }
+        if let Some(rest) = rest {
+            let mut left = wish.clone();
+            (left.targets, left.by_hand) = (rest.targets.clone(), BTreeSet::new());
+            self.waiting.insert(rest.id.clone(), left);
+        }
+        let targets = ticket.targets.clone();
+        self.since = now;
+        self.running = Some((ticket.id.clone(), Wish { targets, ..wish }));
+    }
+
+    fn is_held(&self, wish: &Wish, target: Target, brakes: Brakes, now: Duration) -> bool {
+        let end = self.ends.get(&target);
+        let cools = end.is_some_and(|end| now.saturating_sub(*end) < brakes.cooldown);
+        let waits = wish.due.get(&target).is_some_and(|due| *due > now);
+        !wish.by_hand.contains(&target) && (cools || waits || self.is_spent(target, brakes, now))
+    }
+
+    fn is_spent(&self, target: Target, brakes: Brakes, now: Duration) -> bool {
+        let recent = |(other, since): &&(Target, Duration)| {
+            *other == target && now.saturating_sub(*since) < at(3600)
+        };
+        let count = self.tries.iter().filter(recent).count();
+        brakes
+            .max_passes_per_hour
+            .is_some_and(|max| count >= max as usize)
+    }
+
+    fn loosened(&self) -> bool {
+        self.answered.contains_key("loosened")
+    }
+
+    fn finished(&mut self, over: &Over, follow_up: Option<&Ticket>, now: Duration) {
+        let Some((id, wish)) = self.running.take() else {
+            assert_eq!(follow_up, None);
+            return;
+        };
+        if matches!(over.outcome, Outcome::Completed | Outcome::NothingToDo) {
+            self.answered.insert(id, now);
+        }
+        if !wish.options.dry_run {
+            self.ends
+                .extend(wish.targets.iter().map(|target| (*target, now)));
+            let since = self.since;
+            self.tries
+                .extend(over.tried.iter().map(|target| (*target, since)));
+        }
+        if wish.is_follow_up || !wish.automatic || over.due_again.is_empty() {
+            assert_eq!(follow_up, None);
+            return;
+        }
+        let waits = self
+            .waiting
+            .iter_mut()
+            .find(|(_, it)| it.options == PassOptions::default());
+        let into = match (follow_up, waits) {
+            (None, Some((_, waits))) => waits,
+            (Some(ticket), None) => self.waiting.entry(ticket.id.clone()).or_insert(Wish {
+                is_follow_up: true,
+                ..Wish::default()
+            }),
+            (None, None) => return assert_eq!(self.waiting.len(), QUEUE_MAX),
+            (Some(_), Some(_)) => panic!("two pending passes"),
+        };
+        for (target, after) in &over.due_again {
+            if into.targets.insert(*target) {
+                into.due.insert(*target, now + *after);
+            }
+        }
+        into.alerts.extend(&wish.alerts);
+        into.manual |= wish.manual;
+        into.automatic = true;
+    }
+
+    fn judge(&self, trigger: &Trigger, answer: &Admission, brakes: Brakes, now: Duration) {
+        match answer {
+            Admission::Braked(Brake::Pause) => {
+                assert!(brakes.pause && !trigger.options.force && !trigger.options.dry_run);
+            }
+            Admission::Braked(Brake::PassesPerHour) => {
+                assert_eq!(trigger.cause, Cause::Alert);
+                let spent = |target: &Target| self.is_spent(*target, brakes, now);
+                assert!(trigger.targets.iter().all(spent), "{trigger:?}");
+            }
+            Admission::QueueFull => assert_eq!(self.waiting.len(), QUEUE_MAX),
+            Admission::Duplicate(pass) => {
+                assert!(now.saturating_sub(self.answered[pass]) < DUPLICATE_WINDOW);
+            }
+            Admission::Merged(pass) => {
+                let runs = self.running.as_ref().is_some_and(|(id, _)| id == pass);
+                assert!(runs || self.waiting.contains_key(pass), "joined nothing");
+            }
+            Admission::Queued => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 2000, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn keeps_its_promises(steps in steps()) {
+        let mut gate = gate();
+        let mut account = Account::default();
+        let mut now = at(0);
+        for (number, step) in steps.into_iter().enumerate() {
+            let id = number.to_string();
+            let mut admit = |trigger: Trigger, alert: Option<usize>| {
+                let answer = gate.admit(trigger.clone(), &id, now);
+                account.judge(&trigger, &answer, gate.brakes(), now);
+                let into = if let Admission::Merged(pass) = &answer { pass } else { &id };
+                let ticket = gate.waiting().find(|ticket| ticket.id == *into);
+                account.admitted(&trigger, alert, into, ticket);
+            };
+            match step {
+                Step::Alert(number, targets) => admit(alert(number, targets), Some(number)),
+                Step::ByHand(options, targets) => admit(by_hand(targets, options), None),
+                Step::Next => {
+                    let due = gate.due(now);
+                    let next = gate.next(now, || format!("rest of {id}"));
+                    prop_assert_eq!(next.is_some(), due.is_some_and(|due| due <= now)
+                        && account.running.is_none());
+                    if let Some((ticket, rest)) = next {
+                        account.started(&ticket, rest.as_ref(), gate.brakes(), now);
+                    }
+                }
+                Step::Finished(outcome, left) => {
+                    let targets = account.running.as_ref().map(|(_, wish)| wish.targets.clone());
+                    let left = left.map(|seconds| (Target::Containers, at(seconds)));
+                    let over = Over {
+                        tried: targets.unwrap_or_default(),
+                        due_again: left.into_iter().collect(),
+                        ..over(outcome)
+                    };
+                    let follow_up = gate.finished(&over, now, || format!("after {id}"));
+                    account.finished(&over, follow_up.as_ref(), now);
+                }
+                Step::Withdraw(number) => {
+                    let waits =
+                        account.waiting.iter_mut().find(|it| it.1.alerts.contains(&number));
+                    let waits = waits.map(|(id, wish)| {
+                        wish.alerts.remove(&number);
+                        (id, wish)
+                    });
+                    let alone = waits.filter(|(_, wish)| wish.alerts.is_empty() && !wish.manual);
+                    let alone = alone.map(|(id, _)| id.clone());
+                    let taken = gate.withdraw(&key(number)).map(|ticket| ticket.id);
+                    prop_assert_eq!(&taken, &alone);
+                    alone.and_then(|id| account.waiting.remove(&id));
+                }
+                Step::Cancel(number) => {
+                    let taken = gate.cancel(&number.to_string()).map(|ticket| ticket.id);
+                    let waited = account.waiting.remove(&number.to_string());
+                    prop_assert_eq!(taken.is_some(), waited.is_some());
+                }
+                Step::Brakes(brakes) => {
+                    account.answered.insert("loosened".into(), now);
+                    gate.set_brakes(brakes);
+                }
+                Step::Clock(seconds) => now += at(seconds),
+            }
+            prop_assert!(gate.queue.len() <= QUEUE_MAX && gate.seen.len() <= SEEN_MAX);
+            let waiting: BTreeSet<String> = gate.queue.iter().map(|it| it.id.clone()).collect();
+            prop_assert_eq!(waiting, account.waiting.keys().cloned().collect::<BTreeSet<_>>());
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What an alert asks of this node, however it came: by webhook or by asking Alertmanager. Never does
+//! IO.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde::Deserialize;
+
+use crate::metrics::Metrics;
+use crate::model::{AlertInfo, AlertResult, Target, Targets};
+
+/// A fingerprint or start may be this long: Alertmanager's have 16 and some 30 characters. They are
+/// remembered, so that what has no bound would grow with each call.
+pub const KEY_MAX_BYTES: usize = 128;
+/// Characters of an alert's name that are remembered and shown.
+const NAME_MAX_CHARS: usize = 200;
+
+/// An alert's way to targets, as the configuration writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Labels that the alert must have.
+    pub matches: BTreeMap<String, String>,
+    /// What it asks for.
+    pub targets: BTreeSet<Target>,
+}
+
+/// An alert, as far as we read it; other keys are fine.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Alert {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// When it began to fire, as Alertmanager wrote it.
+    #[serde(default, rename = "startsAt")]
+    pub starts_at: String,
+    /// Alertmanager's fingerprint of its labels.
+    #[serde(default)]
+    pub fingerprint: String,
+}
+
+/// Says which targets an alert asks for, if it is for us at all.
+///
+/// # Errors
+/// What becomes of it instead, and why.
+pub fn judge(
+    routes: &[Route],
+    node: &str,
+    alert: &Alert,
+) -> Result<BTreeSet<Target>, (AlertResult, Option<String>)> {
+    match alert.labels.get("node").map(String::as_str) {
+        None | Some("") => {}
+        Some(other) if other == node => {}
+        Some(other) => {
+            let mut why = format!("it is about node \"{other}\"");
+            if is_similar(node, other) {
+                why.push_str(&format!(
+                    "; this node is \"{node}\" (node.name): give both the same name"
+                ));
+            }
+            return Err((AlertResult::OtherNode, Some(why)));
+        }
+    }
+    if !routes.is_empty() {
+        let matching = routes.iter().find(|route| {
+            route
+                .matches
+                .iter()
+                .all(|(label, value)| alert.labels.get(label) == Some(value))
+        });
+        let why = "no entry of `alerts` in the configuration matches it";
+        return match matching {
+            Some(route) => Ok(route.targets.clone()),
+            None => Err((AlertResult::NotRouted, Some(why.to_owned()))),
+        };
+    }
+    match alert
+        .labels
+        .get("crisweep")
+        .map(|word| word.parse::<Targets>())
+    {
+        None => Err((
+            AlertResult::NotRouted,
+            Some("it has no label `crisweep`".to_owned()),
+        )),
+        Some(Ok(targets)) => Ok(targets.0),
+        Some(Err(error)) => Err((
+            AlertResult::BadTarget,
+            Some(format!("label `crisweep`: {error}")),
+        )),
+    }
+}
+
+/// Says whether two different names have the same host, one of them without its domain.
+fn is_similar(node: &str, other: &str) -> bool {
+    let host = |name: &str| name.split('.').next().unwrap_or_default().to_lowercase();
+    let is_short = |name: &str| !name.contains('.');
+    node != other && host(node) == host(other) && is_short(node) != is_short(other)
+}
+
+/// Counts an alert about a node of nearly this one's name, and says so once.
+pub fn note_similar(metrics: &Metrics, node: &str, alert: &Alert) {
+    let Some(other) = alert.labels.get("node").filter(|it| is_similar(node, it)) else {
+        return;
+    };
+    if metrics.similar_node() == 0 {
+        tracing::warn!(
+            node,
+            alert.node = other.as_str(),
+            "alerts name this node with another domain, and are not obeyed: give both the same name (node.name)"
+        );
+    }
+}
+
+impl Alert {
+    /// Returns its `alertname`, cut to what is remembered.
+    pub fn name(&self) -> String {
+        let name = self.labels.get("alertname").map(String::as_str);
+        name.unwrap_or_default()
+            .chars()
+            .take(NAME_MAX_CHARS)
+            .collect()
+    }
+
+    /// Returns what passes remember of it. An alert without fingerprint is told apart by its labels, which is what a fingerprint is.
+    pub fn info(&self) -> AlertInfo {
+        let fingerprint = if self.fingerprint.is_empty() {
+            let mut hasher = DefaultHasher::new();
+            self.labels.hash(&mut hasher);
+            format!("{:016x}", hasher.finish())
+        } else {
+            self.fingerprint.clone()
+        };
+        AlertInfo {
+            name: self.name(),
+            fingerprint,
+            starts_at: self.starts_at.clone(),
+        }
+    }
+
+    /// Says whether what is remembered of it is longer than anything Alertmanager writes.
+    pub fn is_too_long(&self) -> bool {
+        self.fingerprint.len() > KEY_MAX_BYTES || self.starts_at.len() > KEY_MAX_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alert(labels: &[(&str, &str)]) -> Alert {
+        let labels = labels
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
+        Alert {
+            labels,
+            starts_at: String::new(),
+            fingerprint: String::new(),
+        }
+    }
+
+    fn routed(labels: &[(&str, &str)]) -> Result<BTreeSet<Target>, AlertResult> {
+        judge(&[], "node-1", &alert(labels)).map_err(|(result, _)| result)
+    }
+
+    #[test]
+    fn the_crisweep_label_names_the_targets() {
+        assert_eq!(
+            routed(&[("crisweep", "containers")]),
+            Ok([Target::Containers].into())
+        );
+        assert_eq!(routed(&[("crisweep", "all")]), Ok(Target::ALL.into()));
+        assert_eq!(
+            routed(&[("alertname", "Other")]),
+            Err(AlertResult::NotRouted)
+        );
+        assert_eq!(
+            routed(&[("crisweep", "images")]),
+            Ok([Target::Images].into())
+        );
+        assert_eq!(
+            routed(&[("crisweep", "everything")]),
+            Err(AlertResult::BadTarget)
+        );
+    }
+
+    #[test]
+    fn only_alerts_about_this_node_are_obeyed() {
+        let of_node = |node| routed(&[("crisweep", "all"), ("node", node)]);
+        assert!(of_node("node-1").is_ok());
+        assert!(of_node("").is_ok());
+        assert_eq!(of_node("node-10"), Err(AlertResult::OtherNode));
+        assert_eq!(of_node("node-1.example.com"), Err(AlertResult::OtherNode));
+    }
+
+    #[test]
+    fn names_that_differ_by_a_domain_are_similar() {
+        let pairs = [("n1", "n1.example.com"), ("n1.example.com", "N1")];
+        assert!(pairs.iter().all(|(node, other)| is_similar(node, other)));
+        for (node, other) in [
+            ("n1", "n10.example.com"),
+            ("n1", "n1"),
+            ("n1.a", "n1.b"),
+            ("n1", ""),
+        ] {
+            assert!(!is_similar(node, other), "{node} {other}");
+        }
+    }
+
+    #[test]
+    fn routes_replace_the_label_and_the_first_match_counts() {
+        let route = |name: &str, target| Route {
+            matches: [("alertname".to_owned(), name.to_owned())].into(),
+            targets: [target].into(),
+        };
+        let routes = [
+            route("A", Target::Containers),
+            route("A", Target::Sandboxes),
+            route("B", Target::Sandboxes),
+        ];
+        let targets = |labels: &[(&str, &str)]| judge(&routes, "n", &alert(labels)).ok();
+        assert_eq!(
+            targets(&[("alertname", "A")]),
+            Some([Target::Containers].into())
+        );
+        assert_eq!(targets(&[("alertname", "C"), ("crisweep", "all")]), None);
+    }
+
+    #[test]
+    fn alerts_without_fingerprint_are_told_apart_by_their_labels() {
+        let one = alert(&[("a", "1"), ("b", "2")]).info();
+        assert_eq!(one, alert(&[("b", "2"), ("a", "1")]).info());
+        assert_ne!(one, alert(&[("a", "1")]).info());
+    }
+
+    #[test]
+    fn what_is_remembered_of_an_alert_is_bounded() {
+        let long = "x".repeat(1 << 19);
+        let info = alert(&[("alertname", &long), ("other", &long)]).info();
+        assert_eq!(info.name.len(), NAME_MAX_CHARS);
+        assert_eq!(info.fingerprint.len(), 16);
+    }
+}

@@ -1,0 +1,129 @@
+//! The passes that are remembered: those that wait and run, and the last ones that are over.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::clock;
+use crate::model::Pass;
+use crate::pass::record::Record;
+
+/// Passes that are remembered, those that wait and run included.
+const HISTORY_MAX: usize = 100;
+/// Of them, so many may have ended before they began (an alert that flaps brings thousands); above that the
+/// oldest such goes first.
+const NEVER_BEGUN_MAX: usize = 20;
+
+/// The remembered passes, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct PassHistory {
+    records: VecDeque<Arc<Record>>,
+    counter: u64,
+}
+
+impl PassHistory {
+    /// Ids begin with the time, so that they differ from those before a restart; where that is not
+    /// enough (a restart within a second, a clock set back), the counter goes on.
+    pub(super) fn next_id(&mut self) -> String {
+        loop {
+            self.counter += 1;
+            let id = format!("{}-{}", clock().strftime("%Y%m%dT%H%M%SZ"), self.counter);
+            if self.find(&id).is_none() {
+                return id;
+            }
+        }
+    }
+
+    pub(super) fn find(&self, id: &str) -> Option<Arc<Record>> {
+        let record = self.records.iter().find(|record| record.id() == id);
+        record.cloned()
+    }
+
+    pub(super) fn remember(&mut self, record: Arc<Record>) {
+        while self.records.len() >= HISTORY_MAX {
+            let least = self.least_wanted();
+            self.records.remove(least);
+        }
+        self.records.push_back(record);
+    }
+
+    /// The oldest that is over; at most a few wait or run.
+    fn least_wanted(&self) -> usize {
+        let of = |wanted: fn(&Pass) -> bool| {
+            let records = self.records.iter().enumerate();
+            let fits = records.filter(move |(_, record)| record.read(wanted));
+            fits.map(|(position, _)| position)
+        };
+        let never_begun = || of(|pass| pass.is_done() && pass.started_at.is_none());
+        let mut over = of(Pass::is_done);
+        let oldest = if never_begun().count() > NEVER_BEGUN_MAX {
+            never_begun().next()
+        } else {
+            over.next()
+        };
+        oldest.unwrap_or(0)
+    }
+
+    /// Returns them, newest first.
+    pub(super) fn passes(&self) -> Vec<Pass> {
+        self.records
+            .iter()
+            .rev()
+            .map(|record| record.pass())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Cause, Outcome, PassState, TriggerInfo};
+
+    fn record(id: String, started: bool, state: PassState) -> Arc<Record> {
+        let time = jiff::Timestamp::UNIX_EPOCH;
+        Arc::new(Record::new(Pass {
+            id,
+            state,
+            outcome: Some(Outcome::Aborted),
+            dry_run: false,
+            trigger: TriggerInfo {
+                cause: Cause::Alert,
+                alert: None,
+                follow_up: false,
+            },
+            runtime: String::new(),
+            merged_triggers: 0,
+            not_before: None,
+            queued_at: time,
+            started_at: started.then_some(time),
+            finished_at: None,
+            pods: None,
+            before: None,
+            after: None,
+            targets: std::collections::BTreeMap::new(),
+            errors: Vec::new(),
+        }))
+    }
+
+    #[test]
+    fn passes_that_were_taken_back_do_not_push_out_those_that_ran() {
+        let mut kept = PassHistory::default();
+        kept.remember(record("running".to_owned(), true, PassState::Running));
+        for number in 0..10 {
+            kept.remember(record(format!("ran-{number}"), true, PassState::Done));
+        }
+        for number in 0..1_000 {
+            kept.remember(record(format!("back-{number}"), false, PassState::Done));
+            assert!(kept.records.len() <= HISTORY_MAX);
+        }
+        assert!(kept.find("running").is_some() && kept.find("ran-0").is_some());
+        assert!(kept.find("back-999").is_some() && kept.find("back-0").is_none());
+        // As many as are to be remembered have run since: then they go by their age.
+        for number in 10..HISTORY_MAX * 2 {
+            kept.remember(record(format!("ran-{number}"), true, PassState::Done));
+        }
+        let passes = kept.passes();
+        let begun = passes.iter().filter(|pass| pass.started_at.is_some());
+        assert_eq!(begun.count(), HISTORY_MAX);
+        assert!(kept.find("running").is_some() && kept.find("ran-100").is_none());
+    }
+}

@@ -1,0 +1,305 @@
+//! Asks Alertmanagers for the alerts about this node (`alertmanager.poll`), for clusters in which no
+//! webhook reaches it. Needs no door of its own, and sees what is silenced or inhibited as such.
+//!
+//! What is found goes the way of a webhook's alerts: same routes, same duplicates, same brakes. Never
+//! follows a redirect, never goes through a proxy, never waits longer than its bounds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Url;
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::gc::PassOptions;
+use crate::metrics::Metrics;
+use crate::model::{AlertInfo, AlertResult, Cause, PollResult};
+use crate::telemetry;
+use crate::trigger::alert::{Alert, Route, judge, note_similar};
+use crate::trigger::{Request, Worker};
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// An answer may be this long; 1,000 alerts have about a megabyte.
+const ANSWER_MAX_BYTES: usize = 4 << 20;
+/// Alerts of one answer that are looked at; a node has a few.
+const ALERTS_MAX: usize = 1000;
+/// One in so many answers is followed by a question for this node's name with or without a domain.
+const SIMILAR_EVERY: u64 = 100;
+
+/// Whom to ask, and for what.
+#[derive(Clone, Debug)]
+pub struct Poll {
+    /// The Alertmanagers' URLs, up to where `/api` begins.
+    pub urls: Vec<String>,
+    /// Time between two questions; shortened or lengthened by a tenth at random.
+    pub interval: Duration,
+    /// This node's name: the alerts' label `node`.
+    pub node: String,
+}
+
+/// Why an Alertmanager could not be asked.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("it is no URL that can be asked")]
+    Url,
+    #[error("no answer: {}", telemetry::chain(.0))]
+    Request(#[source] reqwest::Error),
+    #[error("it answered {0}")]
+    Refused(reqwest::StatusCode),
+    #[error("the answer is larger than {ANSWER_MAX_BYTES} bytes")]
+    TooLarge,
+    #[error("the answer is not a list of alerts: {0}")]
+    NotAlerts(#[from] serde_json::Error),
+}
+
+impl Error {
+    fn result(&self) -> PollResult {
+        match self {
+            Self::Url | Self::Request(_) => PollResult::Unreachable,
+            Self::Refused(_) => PollResult::Refused,
+            Self::TooLarge | Self::NotAlerts(_) => PollResult::Malformed,
+        }
+    }
+}
+
+/// What asks for a pass at one Alertmanager, by fingerprint and start.
+type Asking = BTreeMap<(String, String), AlertInfo>;
+
+/// One Alertmanager, and what it had at its last answer.
+struct Peer {
+    url: Url,
+    asking: Asking,
+    failing: bool,
+    /// Good ones, so far.
+    answers: u64,
+}
+
+/// What questions need beside the Alertmanagers.
+#[derive(Clone)]
+pub struct Desk {
+    /// Says where alerts go just now: a reload may change it.
+    pub routes: Arc<dyn Fn() -> Arc<[Route]> + Send + Sync>,
+    /// Who gives passes.
+    pub worker: Worker,
+    /// Own counters.
+    pub metrics: Metrics,
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").finish_non_exhaustive()
+    }
+}
+
+/// Asks every `interval` until the service goes down.
+pub async fn run(poll: Poll, desk: Desk, shutdown: CancellationToken) {
+    let client = match client(&poll.urls) {
+        Ok(client) => client,
+        Err(error) => {
+            tracing::error!(error = telemetry::chain(&error), "no Alertmanager is asked");
+            return;
+        }
+    };
+    let mut peers: Vec<Peer> = poll.urls.iter().filter_map(|url| Peer::new(url)).collect();
+    while !shutdown.is_cancelled() {
+        // A thousand nodes that start together must not ask together.
+        let wait = poll.interval.mul_f64(0.9 + 0.2 * fastrand::f64());
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = shutdown.cancelled() => return,
+        }
+        for index in 0..peers.len() {
+            let Some(peer) = peers.get_mut(index) else {
+                continue;
+            };
+            let filter = format!("node=\"{}\"", poll.node);
+            let answer = tokio::select! {
+                answer = ask(&client, &peer.url, &filter) => answer,
+                () = shutdown.cancelled() => return,
+            };
+            if answer.is_ok() && peer.answers.is_multiple_of(SIMILAR_EVERY) {
+                let similar = tokio::select! {
+                    similar = ask_similar(&client, &peer.url, &poll.node) => similar,
+                    () = shutdown.cancelled() => return,
+                };
+                let few = similar.iter().take(ALERTS_MAX);
+                few.for_each(|alert| note_similar(&desk.metrics, &poll.node, alert));
+            }
+            peer.answers += u64::from(answer.is_ok());
+            let resolved = peer.note(answer, &poll.node, &desk);
+            for (key, alert) in resolved {
+                // The other half of an HA pair may still have it.
+                if !peers.iter().any(|peer| peer.asking.contains_key(&key)) {
+                    desk.worker.withdraw(&alert);
+                }
+            }
+        }
+    }
+}
+
+/// Makes a client that trusts what the system trusts; without `https` nothing has to be trusted, and
+/// an image without CA certificates will do.
+fn client(urls: &[String]) -> Result<reqwest::Client, reqwest::Error> {
+    // Fails if there is one already, which is as good.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let builder = reqwest::Client::builder()
+        .timeout(TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .user_agent(concat!("crisweep/", env!("CARGO_PKG_VERSION")));
+    if urls.iter().any(|url| url.starts_with("https:")) {
+        return builder.build();
+    }
+    let none = rustls::ClientConfig::builder()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    builder.tls_backend_preconfigured(none).build()
+}
+
+/// Asks for the alerts of a node whose name is this one's with or without a domain. They are not obeyed,
+/// but an operator must hear of them: nothing else would come.
+async fn ask_similar(client: &reqwest::Client, url: &Url, node: &str) -> Vec<Alert> {
+    let host = node.split('.').next().unwrap_or(node);
+    let filter = format!("node=~\"{host}([.].+)?\"");
+    ask(client, url, &filter).await.unwrap_or_default()
+}
+
+async fn ask(client: &reqwest::Client, url: &Url, filter: &str) -> Result<Vec<Alert>, Error> {
+    let mut url = url.clone();
+    url.path_segments_mut()
+        .map_err(|()| Error::Url)?
+        .pop_if_empty()
+        .extend(["api", "v2", "alerts"]);
+    url.query_pairs_mut()
+        .clear()
+        .append_pair("filter", filter)
+        .append_pair("active", "true")
+        .append_pair("silenced", "false")
+        .append_pair("inhibited", "false");
+    let request = client.get(url).header("accept", "application/json");
+    let failed = |error: reqwest::Error| Error::Request(error.without_url());
+    let mut response = request.send().await.map_err(failed)?;
+    if response.status() != reqwest::StatusCode::OK {
+        return Err(Error::Refused(response.status()));
+    }
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        if bytes.len() + chunk.len() > ANSWER_MAX_BYTES {
+            return Err(Error::TooLarge);
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    read(&bytes)
+}
+
+/// Reads the alerts that are active: whatever was asked for, no others are obeyed.
+fn read(bytes: &[u8]) -> Result<Vec<Alert>, Error> {
+    #[derive(Deserialize)]
+    struct Found {
+        status: State,
+        #[serde(flatten)]
+        alert: Alert,
+    }
+    #[derive(Deserialize)]
+    struct State {
+        state: String,
+    }
+    let found: Vec<Found> = serde_json::from_slice(bytes)?;
+    let active = found
+        .into_iter()
+        .filter(|found| found.status.state == "active");
+    Ok(active.map(|found| found.alert).collect())
+}
+
+impl Peer {
+    fn new(url: &str) -> Option<Self> {
+        let url = Url::parse(url).map_err(|error| {
+            tracing::error!(%error, "an entry of alertmanager.poll is no URL");
+        });
+        Some(Self {
+            url: url.ok()?,
+            asking: Asking::new(),
+            failing: false,
+            answers: 0,
+        })
+    }
+
+    /// Returns its URL without the password that may be in it.
+    fn name(&self) -> String {
+        let mut url = self.url.clone();
+        // Both fail only where there is no host, and then there is nothing to hide.
+        let _ = (url.set_username(""), url.set_password(None));
+        url.to_string()
+    }
+
+    /// Hands on what asks for a pass; returns what asked at the answer before and no longer does.
+    fn note(&mut self, answer: Result<Vec<Alert>, Error>, node: &str, desk: &Desk) -> Asking {
+        let alerts = match answer {
+            Ok(alerts) => alerts,
+            Err(error) => {
+                desk.metrics.polled(error.result());
+                if !self.failing {
+                    tracing::warn!(alertmanager = self.name(), %error, "no answer about alerts");
+                }
+                self.failing = true;
+                // Nothing is known to have resolved.
+                return Asking::new();
+            }
+        };
+        desk.metrics.polled(PollResult::Ok);
+        if std::mem::take(&mut self.failing) {
+            tracing::info!(alertmanager = self.name(), "it answers about alerts again");
+        }
+        let asking = submit(&alerts, node, desk);
+        let before = std::mem::replace(&mut self.asking, asking);
+        let gone = before
+            .into_iter()
+            .filter(|(key, _)| !self.asking.contains_key(key));
+        gone.collect()
+    }
+}
+
+/// Asks for a pass for every alert that wants one; returns those.
+fn submit(alerts: &[Alert], node: &str, desk: &Desk) -> Asking {
+    let routes = (desk.routes)();
+    let (mut asking, mut requests) = (Asking::new(), Vec::new());
+    for alert in alerts.iter().take(ALERTS_MAX) {
+        // An Alertmanager may ignore the filter: an alert without the label is not about us.
+        let is_ours = alert.labels.get("node").is_some_and(|name| name == node);
+        let judged = match judge(&routes, node, alert) {
+            Ok(targets) if is_ours && !alert.is_too_long() => Ok(targets),
+            Ok(_) if is_ours => Err(AlertResult::Malformed),
+            Ok(_) => Err(AlertResult::OtherNode),
+            Err((result, _)) => Err(result),
+        };
+        match judged {
+            Ok(targets) => {
+                let info = alert.info();
+                let key = (info.fingerprint.clone(), info.starts_at.clone());
+                asking.insert(key, info.clone());
+                requests.push(Request {
+                    cause: Cause::Poll,
+                    targets,
+                    options: PassOptions::default(),
+                    alert: Some(info),
+                });
+            }
+            Err(result) => {
+                note_similar(&desk.metrics, node, alert);
+                desk.metrics.alert(result);
+            }
+        }
+    }
+    for answer in desk.worker.submit(requests) {
+        desk.metrics.alert(answer.alert_result());
+    }
+    asking
+}
+
+#[cfg(test)]
+mod tests {
+    mod fuzz;
+}

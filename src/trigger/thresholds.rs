@@ -1,0 +1,119 @@
+//! Marks at which crisweep starts a pass by itself (`thresholds`): for nodes that no Prometheus and
+//! no Alertmanager reaches just now. Looks, compares, asks; the pass measures for itself.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::gc::{self, PassOptions};
+use crate::model::{Cause, Target};
+use crate::snapshot::{Look, Marks, Observer, Threshold};
+use crate::trigger::{Answer, Request, Worker};
+
+/// What looks and asks.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    /// Where the marks are.
+    pub marks: Marks,
+    /// Time between two looks.
+    pub interval: Duration,
+    /// Looks at the node.
+    pub observer: Observer,
+    /// Gives passes.
+    pub worker: Worker,
+}
+
+impl Watch {
+    /// Looks every `interval` until the service goes down.
+    pub async fn run(self, shutdown: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(self.interval) => {}
+                () = shutdown.cancelled() => return,
+            }
+            let look = tokio::select! {
+                look = self.observer.shared(self.interval) => look,
+                () = shutdown.cancelled() => return,
+            };
+            match look {
+                Ok(look) => self.compare(&look),
+                Err(error) => tracing::error!(%error, "no look for the thresholds"),
+            }
+        }
+    }
+
+    /// Asks for a pass over what helps, if anything would go: a mark that is crossed by what must
+    /// stay would otherwise ask for ever.
+    fn compare(&self, look: &Look) {
+        let crossed = self.marks.crossed(look).into_iter();
+        let crossed: Vec<Threshold> = crossed
+            .filter_map(|(mark, is)| is.then_some(mark))
+            .collect();
+        let wanted: BTreeSet<Target> = crossed.iter().copied().flat_map(targets).collect();
+        let marks: Vec<&str> = crossed.iter().map(|mark| mark.label()).collect();
+        let targets = match self.removable(look, &wanted) {
+            Ok(targets) => targets,
+            Err(why) => {
+                // A pass has more patience than a shared look, and says what is wrong.
+                tracing::debug!(%why, "a threshold's look cannot be planned on");
+                wanted
+            }
+        };
+        if targets.is_empty() {
+            return;
+        }
+        let request = Request {
+            cause: Cause::Threshold,
+            targets,
+            options: PassOptions::default(),
+            alert: None,
+        };
+        for answer in self.worker.submit(vec![request]) {
+            match answer {
+                Answer::Queued(record) => {
+                    tracing::info!(pass.id = %record.id(), thresholds = ?marks, "thresholds crossed");
+                }
+                Answer::Braked(brake) => {
+                    tracing::debug!(thresholds = ?marks, %brake, "thresholds crossed, and a brake holds");
+                }
+                Answer::Merged(_)
+                | Answer::Duplicate(_)
+                | Answer::QueueFull
+                | Answer::ShuttingDown => {}
+            }
+        }
+    }
+
+    /// Returns the targets of which something would go.
+    fn removable(
+        &self,
+        look: &Look,
+        wanted: &BTreeSet<Target>,
+    ) -> Result<BTreeSet<Target>, String> {
+        if wanted.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let runner = self.worker.runner();
+        let quarantine = runner.next_tries(look.taken_at);
+        let snapshot = look
+            .snapshot(quarantine)
+            .map_err(|error| error.to_string())?;
+        let counts = gc::plan::summarize(&snapshot, &self.worker.rules().policy, wanted);
+        let some = counts
+            .into_iter()
+            .filter(|(_, summary)| !summary.remove.is_empty());
+        Ok(some.map(|(target, _)| target).collect())
+    }
+}
+
+/// Returns what helps: dead containers hold their sandboxes, and both hold images and logs.
+fn targets(threshold: Threshold) -> BTreeSet<Target> {
+    match threshold {
+        Threshold::ExitedContainers | Threshold::NotReadySandboxes | Threshold::ListLimitRatio => {
+            // The logs of containers go after them.
+            [Target::Containers, Target::Sandboxes, Target::Logs].into()
+        }
+        Threshold::ImageFsUsedPercent => Target::ALL.into(),
+    }
+}
