@@ -1,6 +1,5 @@
 //! Builds each part once, binds, spawns, drains. Holds no logic of its own.
 
-mod pod_source;
 mod settings;
 mod signals;
 mod triggers;
@@ -21,7 +20,7 @@ use crate::config::{Config, Mode};
 use crate::http::serve::Stop;
 use crate::http::{self, Fixed, Service};
 use crate::metrics::Metrics;
-use crate::pass::quarantine::{BackOff, Quarantine};
+use crate::pass::quarantine::Quarantine;
 use crate::pass::{DiskThreads, Rules, Runner};
 use crate::pods::PodSource;
 use crate::runtime::discover::{Places, discover};
@@ -29,7 +28,6 @@ use crate::snapshot::Observer;
 use crate::state::{History, Journal, Opened};
 use crate::system::aside::Aside;
 use crate::trigger::Worker;
-use crate::trigger::admission::Brakes;
 use crate::{logs, runtime, telemetry};
 use signals::{signals, stop_asked};
 
@@ -75,8 +73,12 @@ pub async fn serve(
             return Ok(());
         }
     };
-    let brakes = gate_brakes(&config);
-    let worker = Worker::new(runner.clone(), rules(&config), brakes, shutdown.clone());
+    let worker = Worker::new(
+        runner.clone(),
+        rules(&config),
+        config.brakes,
+        shutdown.clone(),
+    );
     worker.restore(history);
     let (settings, changes) = watch::channel(Arc::new(config.clone()));
     let service = service(&config, &runner, worker.clone(), reload, settings);
@@ -164,7 +166,7 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
     if let Some(bytes) = config.runtime.simulated_disk_bytes {
         observer.simulate_disk(bytes);
     }
-    let metrics = Metrics::new(&config.node_name);
+    let metrics = Metrics::new(&config.node.name);
     let quarantine = Arc::new(Mutex::new(Quarantine::default()));
     Ok(Runner {
         client,
@@ -179,9 +181,9 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
 /// Returns a pod source that has not answered yet.
 fn pods(config: &Config) -> PodSource {
     PodSource::new(
-        pod_source::of(config),
-        &config.node_name,
-        config.policy.pods.settle,
+        config.pods.source(&config.node.name),
+        &config.node.name,
+        config.pods.settle,
         config.runtime.timeout,
     )
 }
@@ -222,18 +224,12 @@ pub fn rules(config: &Config) -> Rules {
         observe_only: config.mode == Mode::Observe,
         batch_size: config.gc.batch_size,
         max_concurrency: config.gc.max_concurrency,
-        max_removals: config
-            .gc
-            .max_removals
-            .and_then(|max| u64::try_from(max).ok()),
+        max_removals: config.gc.max_removals,
         deadline: config.gc.deadline,
         batch_pause: config.gc.batch_pause,
         io_pressure_percent: config.gc.io_pressure_pause_percent,
         failure_ratio: config.gc.failure_ratio,
-        back_off: BackOff {
-            base: config.quarantine.base,
-            max: config.quarantine.max,
-        },
+        back_off: config.quarantine,
         removal_timeout: config.runtime.removal_timeout,
         max_age: config.collect.max_age,
         host_root: config.runtime.host_root.clone(),
@@ -249,14 +245,6 @@ fn log_roots(config: &Config) -> Option<logs::Roots> {
 
 fn pressure_path(host_root: &std::path::Path) -> PathBuf {
     host_root.join("proc/pressure/io")
-}
-
-fn gate_brakes(config: &Config) -> Brakes {
-    Brakes {
-        cooldown: config.brakes.cooldown,
-        max_passes_per_hour: config.brakes.max_passes_per_hour,
-        pause: config.brakes.pause,
-    }
 }
 
 fn service(
@@ -275,7 +263,7 @@ fn service(
         live: Arc::new(RwLock::new(Arc::new(live))),
         refused: Arc::default(),
         fixed: Arc::new(Fixed {
-            node: config.node_name.clone(),
+            node: config.node.name.clone(),
             endpoint: runner.client.endpoint().display().to_string(),
             reload: settings::reload(read, settings),
             started: Instant::now(),

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Overrides, parse_duration};
+use crate::config::Overrides;
 use crate::gc::{Limit, PassOptions};
+use crate::model::setting::parse_duration;
 use crate::model::{Target, Targets};
 
 /// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused

@@ -1,47 +1,49 @@
-//! Every setting, its default and its check. The only reader of configuration files and environment.
+//! Every setting: the tree of all sections, how it is read and how it is printed. The only reader of
+//! configuration files and environment.
 //!
-//! Flags go before environment, environment before file, file before defaults. What is unknown,
-//! impossible or not served yet is refused with its key's name, all of it at once.
+//! Flags go before environment, environment before file, file before defaults. What is unknown, impossible
+//! or not served yet is refused with its key's name, all of it at once. The rooms above take what they need
+//! from the tree at the moment of use; so the sections of theirs stand here (`sections`), below them.
 
 mod file;
-mod given;
-mod keys;
-mod parse;
-mod pods;
-mod reader;
+mod layers;
 mod reload;
+mod sections;
 #[cfg(test)]
 mod tests;
 mod unfold;
-mod unserved;
+mod value;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use ::config::ConfigError;
+use serde::{Deserialize, Serialize};
 use yaml_rust2::YamlEmitter;
 
 use crate::gc::Policy;
-use crate::model::Target;
+use crate::model::setting::Kind;
 use crate::telemetry::Log;
+use crate::{pods, runtime, state};
 use file::FILE_MAX;
-use given::Given;
-pub use parse::parse_duration;
-use reader::Reader;
+use layers::{Layers, UNSERVED};
 pub use reload::FIXED;
+use sections::NodeName;
+pub use sections::{
+    Alertmanager, BackOff, Brakes, Collect, Evidence, Gc, Mode, Node, Route, Thresholds, Web,
+};
+use value::Value;
 
 /// The whole effective configuration. Keys, defaults and ranges: `docs/configuration.md`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The runtime and how to talk to it.
-    pub runtime: Runtime,
+    pub runtime: runtime::Config,
     /// Looks at the node.
     pub collect: Collect,
-    /// This node's name: `node.name`, else `NODE_NAME`, else the host's name.
-    pub node_name: String,
+    /// Which node this is.
+    pub node: Node,
     /// Whether anything is removed at all.
     pub mode: Mode,
     /// What stays and what goes; holds `pods.settle`, `pods.quiet` and `pods.assume_finished_after` too.
@@ -49,205 +51,41 @@ pub struct Config {
     /// Bounds of a pass.
     pub gc: Gc,
     /// Back-off for sandboxes that could not be removed.
-    pub quarantine: Quarantine,
+    pub quarantine: BackOff,
     /// Where knowledge of the pods comes from.
-    pub pods: Pods,
-    /// Which alert asks for which targets; empty: the label `crisweep` says.
-    pub alerts: Vec<AlertRoute>,
-    /// Marks at which crisweep starts passes by itself.
+    pub pods: pods::Config,
+    /// Marks at which crisweep asks for passes.
     pub thresholds: Thresholds,
+    /// Which alert asks for which targets; empty: the label `crisweep` says.
+    pub alerts: Vec<Route>,
     /// Alertmanagers that are asked for alerts.
     pub alertmanager: Alertmanager,
     /// What holds triggers back.
     pub brakes: Brakes,
     /// What outlives the process.
-    pub state: State,
+    pub state: state::Config,
+    /// What is kept of a container before it goes.
+    pub evidence: Evidence,
     /// The HTTP server.
     pub web: Web,
     /// Logging.
     pub log: Log,
     /// Environment variables that look like settings and are none.
+    #[serde(skip)]
     pub strange: Vec<String>,
     /// Each key's value as it was written, for [`Config::effective_yaml`].
-    effective: Vec<(&'static str, Given)>,
+    #[serde(skip)]
+    effective: Effective,
 }
 
-/// `runtime:` - the runtime and how to talk to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Runtime {
-    /// The CRI socket, `unix:///path` or a path; `None`: look for it.
-    pub endpoint: Option<String>,
-    /// The image service's socket, where it is another one.
-    pub image_endpoint: Option<String>,
-    /// Bound of a call that reads; above 0.
-    pub timeout: Duration,
-    /// Bound of a call that removes; above 0.
-    pub removal_timeout: Duration,
-    /// The largest answer that is taken.
-    pub max_message_bytes: usize,
-    /// Where the host's file system is mounted.
-    pub host_root: PathBuf,
-    /// Size of the demo's simulated disk. Only the demo sets it: there is no key for it.
-    pub simulated_disk_bytes: Option<u64>,
-}
-
-/// `collect:` - looks at the node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Collect {
-    /// How old a shared look may be; 0: a new look for each request.
-    pub max_age: Duration,
-}
-
-/// Whether anything is removed at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Passes remove.
-    Enforce,
-    /// Passes plan and report, and never remove.
-    Observe,
-}
-
-/// `gc:` - bounds of a pass. `None` is off.
+/// Each key's value as it was written.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Gc {
-    /// Removals between two looks; at least 1.
-    pub batch_size: usize,
-    /// Removals at the same time that cost the disk; at least 1. Waiting for a network comes on top.
-    pub max_concurrency: usize,
-    /// Removals in one pass.
-    pub max_removals: Option<usize>,
-    /// How long a pass may take.
-    pub deadline: Option<Duration>,
-    /// Rest between batches; may be 0.
-    pub batch_pause: Duration,
-    /// Share of stalled IO, in percent, above which removals that take long go slower.
-    pub io_pressure_pause_percent: Option<f64>,
-    /// Share of failures, 0 to 1, above which a pass ends.
-    pub failure_ratio: Option<f64>,
-}
+struct Effective(Value);
 
-/// `quarantine:` - back-off for sandboxes that could not be removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Quarantine {
-    /// After the first failure; above 0.
-    pub base: Duration,
-    /// At most; not below `base`.
-    pub max: Duration,
-}
-
-/// `pods:` - where knowledge of the pods comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pods {
-    /// The source.
-    pub source: PodSource,
-}
-
-/// A source of pod knowledge.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PodSource {
-    /// What is there: the kubelet's pods socket, else the API server, else nothing.
-    Auto {
-        /// The socket; `None`: where the kubelet makes it.
-        kubelet_socket: Option<PathBuf>,
-        /// The API server, if the configuration or Kubernetes names one.
-        api_server: Option<ApiServer>,
-    },
-    /// None.
-    None,
-    /// A file of the shape that the kubelet's `/pods` has.
-    File(PathBuf),
-    /// The kubelet's pods socket; `None`: where the kubelet makes it.
-    KubeletSocket(Option<PathBuf>),
-    /// The kubelet's `/pods`.
-    Kubelet(Kubelet),
-    /// The API server.
-    ApiServer(ApiServer),
-}
-
-/// The kubelet's `/pods`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kubelet {
-    /// Where it is; `None`: on this machine, with a certificate of the node's name.
-    pub url: Option<String>,
-    /// The file with the token to show.
-    pub token_file: Option<PathBuf>,
-    /// The file with the CA of its certificate; `None` only with an `http` URL.
-    pub ca_file: Option<PathBuf>,
-}
-
-/// The API server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApiServer {
-    /// Where it is.
-    pub url: String,
-    /// The file with the token to show.
-    pub token_file: Option<PathBuf>,
-    /// The file with the CA of its certificate; `None` only with an `http` URL.
-    pub ca_file: Option<PathBuf>,
-}
-
-/// An entry of `alerts:`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AlertRoute {
-    /// The labels that an alert must have, all of them; never empty.
-    pub matches: BTreeMap<String, String>,
-    /// What such an alert asks to clean; never empty.
-    pub targets: BTreeSet<Target>,
-}
-
-/// `thresholds:` - marks at which crisweep starts passes by itself. `None` is off.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Thresholds {
-    /// Whether crossing one asks for a pass; metrics show them in any case.
-    pub enabled: bool,
-    /// How often the node is looked at for it; above 0.
-    pub interval: Duration,
-    /// Exited containers on the node.
-    pub exited_containers: Option<u32>,
-    /// Sandboxes that are not ready.
-    pub not_ready_sandboxes: Option<u32>,
-    /// What a list weighs against what it may weigh, 0 to 1.
-    pub list_limit_ratio: Option<f64>,
-    /// The image file system's used share, percent.
-    pub image_fs_used_percent: Option<f64>,
-}
-
-/// `alertmanager:` - Alertmanagers that are asked for alerts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alertmanager {
-    /// Their URLs, up to where `/api` begins; empty: none is asked.
-    pub poll: Vec<String>,
-    /// Time between two questions; above 0.
-    pub interval: Duration,
-}
-
-/// `brakes:` - what holds triggers back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Brakes {
-    /// Least time between two passes of a target; 0: none.
-    pub cooldown: Duration,
-    /// Passes within an hour; `None`: no bound.
-    pub max_passes_per_hour: Option<u32>,
-    /// Whether all triggers are held.
-    pub pause: bool,
-}
-
-/// `state:` - what outlives the process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
-    /// The directory; `None`: nothing is kept and no lock is held.
-    pub dir: Option<PathBuf>,
-    /// The journal's size.
-    pub journal_bytes: u64,
-}
-
-/// `web:` - the HTTP server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Web {
-    /// Addresses to listen on; never empty.
-    pub listen: Vec<SocketAddr>,
-    /// Host names, in lower case, that requests may name besides the node's own.
-    pub trusted_hosts: Vec<String>,
+impl Default for Effective {
+    fn default() -> Self {
+        Self(Value::Null)
+    }
 }
 
 /// What flags set; they go before everything else. They are checked like any other layer.
@@ -266,44 +104,32 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    fn layer(&self) -> BTreeMap<&'static str, (&'static str, Given)> {
-        let one = |value: &Option<String>| value.clone().map(Given::Plain);
-        let listen = self
-            .listen
-            .iter()
-            .cloned()
-            .map(Given::Plain)
-            .collect::<Vec<_>>();
+    fn put_on(&self, layers: &mut Layers) {
         let flags = [
-            (
-                "web.listen",
-                "--web.listen-address",
-                Some(Given::List(listen)),
-            ),
             (
                 "web.config_file",
                 "--web.config.file",
-                one(&self.web_config_file),
+                &self.web_config_file,
             ),
             (
                 "runtime.endpoint",
                 "--runtime-endpoint",
-                one(&self.runtime_endpoint),
+                &self.runtime_endpoint,
             ),
-            ("log.level", "--log.level", one(&self.log_level)),
-            ("log.format", "--log.format", one(&self.log_format)),
+            ("log.level", "--log.level", &self.log_level),
+            ("log.format", "--log.format", &self.log_format),
         ];
-        let given = |(key, flag, value): (_, _, Option<Given>)| Some((key, (flag, value?)));
-        let is_set = |(_, (_, value)): &(_, (_, Given))| *value != Given::List(Vec::new());
-        flags.into_iter().filter_map(given).filter(is_set).collect()
+        for (key, flag, value) in flags {
+            if let Some(value) = value {
+                layers.set_text(key, value.clone(), flag);
+            }
+        }
+        if !self.listen.is_empty() {
+            let listen = self.listen.iter().cloned().map(Value::Text).collect();
+            let by = " (set by --web.listen-address)".to_owned();
+            layers.set("web.listen", Value::List(listen), by);
+        }
     }
-}
-
-/// Where a node's name and its API server come from when the configuration has none.
-struct NodeHints {
-    variable: Option<String>,
-    host_name: String,
-    api_url: Option<String>,
 }
 
 /// What is wrong with a key.
@@ -351,13 +177,6 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The variables could not be read.
-    #[error("cannot read the environment")]
-    Environment {
-        /// Why.
-        #[source]
-        source: Box<ConfigError>,
-    },
     /// It was understood, and something in it will not do: one line for each problem.
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
@@ -382,37 +201,79 @@ impl Config {
         flags: &Overrides,
     ) -> Result<Self, Error> {
         let mut env: HashMap<String, String> = env.collect();
-        let variable = env.remove("NODE_NAME").filter(|name| !name.is_empty());
+        let node_name = env.remove("NODE_NAME").filter(|name| !name.is_empty());
         let host = env.remove("KUBERNETES_SERVICE_HOST");
-        let hints = NodeHints {
-            variable,
-            api_url: pods::in_cluster(host, env.remove("KUBERNETES_SERVICE_PORT")),
-            ..NodeHints::default()
-        };
-        let file = file.map(file::read).transpose()?.unwrap_or_default();
-        let mut reader = Reader::new(file, env, flags.layer())?;
-        let config = keys::read(&mut reader, &hints);
-        if reader.problems.is_empty() {
-            Ok(config)
-        } else {
-            Err(Error::Invalid(reader.problems))
-        }
+        let in_cluster = pods::in_cluster(host, env.remove("KUBERNETES_SERVICE_PORT"));
+        let mut layers = Layers::defaults();
+        layers.file(file.map(file::read).transpose()?.unwrap_or_default());
+        layers.environment(env);
+        flags.put_on(&mut layers);
+        name_node(&mut layers, node_name);
+        let (config, tree) =
+            layers.read(|config| config.pods.in_cluster.clone_from(&in_cluster))?;
+        Ok(config.with(tree))
+    }
+
+    /// Takes over what is written elsewhere in the tree than where it is used.
+    fn with(mut self, tree: Value) -> Self {
+        self.policy.pods.settle = self.pods.settle;
+        self.policy.pods.quiet = self.pods.quiet;
+        self.policy.assume_finished_after = self.pods.assume_finished_after;
+        self.effective = Effective(tree);
+        self
+    }
+
+    /// Checks the keys against each other.
+    fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
+        self.policy.validate(refuse);
+        self.quarantine.validate(refuse);
+        self.pods.validate(refuse);
+        self.web.validate(refuse);
+    }
+
+    /// Returns every key with its default.
+    fn defaults() -> Value {
+        // What has no map keys but text, and no error of its own, is always written.
+        let json = serde_json::to_value(Self::default()).unwrap_or_default();
+        Value::deserialize(json).unwrap_or(Value::Null)
     }
 
     /// Returns the whole configuration in the file's shape; it loads again to the same.
     pub fn effective_yaml(&self) -> String {
-        yaml(&self.effective)
+        yaml(&self.effective.0, |key| {
+            key != "evidence.enabled" && UNSERVED.contains(&key)
+        })
     }
 }
 
-fn yaml<'a>(entries: impl IntoIterator<Item = &'a (&'static str, Given)>) -> String {
-    let entries = entries.into_iter();
-    let entries: Vec<_> = entries
-        .map(|(key, value)| (*key, value.to_yaml()))
-        .collect();
+/// The kubelet names its node by the host name in lower case.
+fn name_node(layers: &mut Layers, variable: Option<String>) {
+    if layers.tree.at("node.name") != Some(&Value::Null) {
+        return;
+    }
+    let host = || {
+        let host = rustix::system::uname();
+        host.nodename().to_string_lossy().trim().to_lowercase()
+    };
+    match variable {
+        Some(name) if NodeName::read(&name).is_none() => {
+            let text = format!("is {name:?}, but must be {}", NodeName::MUST_BE);
+            layers.problem("NODE_NAME", text);
+            layers.set("node.name", Value::Refused, String::new());
+        }
+        name => {
+            let name = Value::Text(name.unwrap_or_else(host));
+            layers.set("node.name", name, String::new());
+        }
+    }
+}
+
+/// Writes a tree as a file has it, without the keys that `is_left_out` names.
+fn yaml(tree: &Value, is_left_out: impl Fn(&str) -> bool) -> String {
     let mut text = String::new();
+    let shown = tree.without(&is_left_out, "").unwrap_or(Value::Null);
     // Writing to a string does not fail.
-    let _written = YamlEmitter::new(&mut text).dump(&reader::nest(&entries));
+    let _written = YamlEmitter::new(&mut text).dump(&shown.to_yaml());
     let body = text.strip_prefix("---\n").unwrap_or(&text);
     format!("{body}\n")
 }

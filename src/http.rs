@@ -231,7 +231,7 @@ async fn render(
             greeting: greeting.as_ref(),
             plan: plan.as_ref(),
             quarantined: &quarantined,
-            marks: &service.live().marks,
+            thresholds: &service.live().thresholds,
             metrics: &service.metrics,
         };
         let page = scrape::render(&input, format);

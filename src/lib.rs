@@ -16,17 +16,18 @@
 //! | [`pods`] | model, system | the pod sources |
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
-//! | [`snapshot`] | logs, model, pods, runtime, state, system | one look at the node, shared by all who need one |
-//! | [`metrics`] | gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
-//! | [`pass`] | gc, logs, metrics, model, pods, runtime, snapshot, state, system | one pass |
-//! | [`trigger`] | gc, metrics, model, pass, snapshot, state, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
-//! | [`config`] | gc, model, state, telemetry | reads files and environment, at start and reload only |
+//! | [`config`] | gc, model, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
+//! | [`snapshot`] | config, logs, model, pods, runtime, state, system | one look at the node, shared by all who need one |
+//! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
+//! | [`pass`] | config, gc, logs, metrics, model, pods, runtime, snapshot, state, system | one pass |
+//! | [`trigger`] | config, gc, metrics, model, pass, snapshot, state, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
 //! | [`http`] | config, gc, metrics, model, pass, runtime, snapshot, system, telemetry, trigger | the HTTP side |
 //! | [`app`] | all | builds each part once and joins them |
 //! | [`cli`] | all | the command line: arguments, `plan`, `gc`, the demo |
 //!
 //! Where to add: a reason to keep: `model/reasons.rs` and one `if` in the verdict (`gc/containers.rs`, ...); a metric:
-//! `metrics.rs` (own) or a file in `metrics/scrape/` (the node's); a setting: `config/`; a pod source: a file in `pods/`
+//! `metrics.rs` (own) or a file in `metrics/scrape/` (the node's); a setting: its section's struct (`config/sections.rs`,
+//! `gc/policy.rs`, a `config.rs`); a pod source: a file in `pods/`
 //! and a variant of its `Source`; a target: `model/target.rs`, the compiler lists the rest.
 
 pub mod app;

@@ -14,6 +14,7 @@ mod outage;
 mod pods;
 mod reasons;
 mod report;
+pub mod setting;
 mod span;
 mod target;
 mod text;

@@ -34,10 +34,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::BackOff;
 use crate::gc::{PassOptions, Policy};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, PodUid, Target, Text};
-use crate::pass::quarantine::{BackOff, Quarantine};
+use crate::pass::quarantine::Quarantine;
 use crate::pass::record::Record;
 use crate::pods::Freshness;
 use crate::runtime;

@@ -6,6 +6,7 @@
 
 mod api_server;
 mod auto;
+mod config;
 mod error;
 mod file;
 mod http;
@@ -25,6 +26,7 @@ use crate::model::{PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown};
 use crate::system::aside::Aside;
 
 pub use auto::Auto;
+pub use config::{Config, SourceName, in_cluster};
 pub use error::Error;
 use http::Http;
 pub use http::Server;

@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod codec;
+mod config;
 pub mod convert;
 mod defect;
 pub mod discover;
@@ -20,6 +21,7 @@ use crate::model::{ContainerId, ContainerState, Coverage, PodSandboxId, PodSandb
 use jiff::Timestamp;
 
 pub use client::{Client, LogRoots, Settings, below};
+pub use config::Config;
 pub use defect::{Defect, ReadError};
 pub use error::Error;
 

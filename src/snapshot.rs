@@ -46,7 +46,7 @@ use flight::{Flight, Landing, UnderWay, arrival};
 use greeting::greeting;
 use logs::Scanner;
 pub use look::{Filesystems, Look, NoSnapshot};
-pub use marks::{Marks, Threshold};
+pub use marks::Threshold;
 use outage::Outages;
 use pod_history::{Found, PodHistories};
 use sandbox_images::SandboxImages;

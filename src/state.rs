@@ -7,6 +7,7 @@
 //! aside and begun anew.
 
 mod ages;
+mod config;
 mod entry;
 mod files;
 mod frame;
@@ -21,11 +22,11 @@ mod tests;
 mod writer;
 
 pub use ages::{Ages, ENTRIES_MAX, KEY_MAX_BYTES};
+pub use config::Config;
 pub use entry::Tried;
 pub use history::{History, interrupt};
 pub use journal::{Journal, Opened};
 pub use lock::{Held, Holder, Socket, held};
-pub use ring::{BYTES_MAX as JOURNAL_BYTES_MAX, BYTES_MIN as JOURNAL_BYTES_MIN};
 pub use slots::peek as read_ages;
 pub use store::past_failures;
 pub use writer::{Part, Status};

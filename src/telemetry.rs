@@ -9,6 +9,7 @@ use std::fmt::Debug;
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
+use serde::{Deserialize, Serialize};
 use tracing::Subscriber;
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
@@ -20,20 +21,44 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::reload::Handle;
 
 use crate::model::escape::{self, JsonWriter};
+use crate::model::setting::{self, Kind};
 pub use line_limit::LineLimit;
 pub use stderr::{flush, lines_dropped, say};
 
 /// What is logged, and how: the settings below `log`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Log {
     /// A level, or filter directives.
+    #[serde(deserialize_with = "setting::one::<Filter, _>")]
     pub level: String,
     /// The form of a line.
     pub format: LogFormat,
 }
 
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+            format: LogFormat::Text,
+        }
+    }
+}
+
+struct Filter;
+
+impl Kind for Filter {
+    type Value = String;
+    const MUST_BE: &str = "error, warn, info, debug, trace, or targets such as info,crisweep=debug";
+
+    fn read(text: &str) -> Option<String> {
+        is_filter(text).then(|| text.to_owned())
+    }
+}
+
 /// The form of a log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.
     Text,
@@ -152,7 +177,7 @@ impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Escaping<W> {
 
 /// Says whether `text` is a level or a list of directives. A lone word must be a level: the filter
 /// itself would take `inof` for a module of that name, and log nothing else.
-pub fn is_filter(text: &str) -> bool {
+fn is_filter(text: &str) -> bool {
     // The parser would also take digits and nothing at all.
     let is_level = |word: &str| {
         word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.parse::<LevelFilter>().is_ok()

@@ -19,13 +19,14 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::Brakes;
 use crate::gc::PassOptions;
 use crate::model::{AlertInfo, AlertResult, Cause, Outcome, Pass, PassState, Target, TriggerInfo};
 use crate::pass::record::Record;
 use crate::pass::{JOURNAL_PATIENCE, Ran, Rules, Runner};
 use crate::state::{self, History};
 use crate::telemetry::LineLimit;
-use crate::trigger::admission::{Admission, AlertKey, Brake, Brakes, Gate, Over, Ticket, Trigger};
+use crate::trigger::admission::{Admission, AlertKey, Brake, Gate, Over, Ticket, Trigger};
 use history::PassHistory;
 use summary::summary;
 

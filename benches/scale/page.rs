@@ -36,7 +36,7 @@ fn page(bencher: Bencher<'_, '_>, size: usize, format: Format) {
             greeting: None,
             plan: Some(&plan.summary),
             quarantined: &BTreeMap::new(),
-            marks: &crisweep::snapshot::Marks::default(),
+            thresholds: &crisweep::config::Thresholds::default(),
             metrics: &metrics,
         };
         render(&input, format)

@@ -5,38 +5,33 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::sync::{Mutex, watch};
 
-use super::{gate_brakes, log_roots, pod_source, pods, rules, triggers};
+use super::{log_roots, pods, rules};
 use crate::config::{Config, Mode};
 use crate::http::{self, Live, Service};
 use crate::metrics::Metrics;
 use crate::model::Cause;
 use crate::telemetry;
-use crate::trigger::alert::Route;
 
 /// Returns what the HTTP side follows, and shows it in the metrics and the log.
 pub(super) fn live(config: &Config, needs_restart: Vec<&'static str>, metrics: &Metrics) -> Live {
-    let routes = config.alerts.iter().map(|route| Route {
-        matches: route.matches.clone(),
-        targets: route.targets.clone(),
-    });
-    let mode = word(config.mode);
+    let mode = config.mode.label();
     let (hash, loaded_at) = (config.hash(), clock());
-    let modes = [Mode::Enforce, Mode::Observe].map(|it| (word(it), it == config.mode));
+    let modes = Mode::ALL.map(|it| (it.label(), it == config.mode));
     metrics.configured(&modes, &hash, &needs_restart, loaded_at);
     metrics.expect_passes(unattended(config));
     tracing::info!(
         mode,
         config.hash = hash,
-        pods.source = pod_source::word(&config.pods.source),
+        pods.source = config.pods.source.label(),
         "configuration in force"
     );
     Live {
-        routes: routes.collect(),
+        routes: config.alerts.as_slice().into(),
         mode,
-        pod_source: pod_source::word(&config.pods.source),
+        pod_source: config.pods.source.label(),
         trusted_hosts: config.web.trusted_hosts.clone(),
         max_age: config.collect.max_age,
-        marks: triggers::marks(config),
+        thresholds: config.thresholds.clone(),
         hash,
         loaded_at,
         needs_restart,
@@ -53,14 +48,14 @@ pub(super) fn reload(read: super::Reload, settings: watch::Sender<Arc<Config>>) 
             let settings = settings.lock().await;
             let mut config = read().await?;
             let running = Arc::clone(&settings.borrow());
-            let needs_restart = config.keep_fixed(&running);
+            let kept = config.keep_fixed(&running);
+            let needs_restart = kept.map_err(|error| telemetry::chain(&error))?;
             telemetry::set_level(&config.log.level)?;
-            service
-                .worker
-                .set_rules(rules(&config), gate_brakes(&config));
+            service.worker.set_rules(rules(&config), config.brakes);
             service.observer.set_log_roots(log_roots(&config));
-            let settle = |config: &Config| config.policy.pods.settle;
-            if config.pods != running.pods || settle(&config) != settle(&running) {
+            let asked =
+                |config: &Config| (config.pods.source(&config.node.name), config.pods.settle);
+            if asked(&config) != asked(&running) {
                 // It settles anew: nothing that the source before it said counts for it.
                 service.observer.set_pods(pods(&config));
             }
@@ -82,13 +77,6 @@ fn unattended(config: &Config) -> impl Iterator<Item = Cause> {
     causes
         .into_iter()
         .filter_map(|(cause, on)| on.then_some(cause))
-}
-
-fn word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Observe => "observe",
-    }
 }
 
 #[expect(

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::http::Service;
-use crate::snapshot::Marks;
 use crate::trigger::poll::{self, Desk, Poll};
 use crate::trigger::thresholds::Watch;
 
@@ -44,8 +43,7 @@ pub(super) async fn run(
 fn spawn(tasks: &mut JoinSet<()>, config: &Config, service: &Service, stop: &CancellationToken) {
     if config.thresholds.enabled {
         let watch = Watch {
-            marks: marks(config),
-            interval: config.thresholds.interval,
+            thresholds: config.thresholds.clone(),
             observer: service.observer.clone(),
             worker: service.worker.clone(),
         };
@@ -53,9 +51,8 @@ fn spawn(tasks: &mut JoinSet<()>, config: &Config, service: &Service, stop: &Can
     }
     if !config.alertmanager.poll.is_empty() {
         let poll = Poll {
-            urls: config.alertmanager.poll.clone(),
-            interval: config.alertmanager.interval,
-            node: config.node_name.clone(),
+            alertmanager: config.alertmanager.clone(),
+            node: config.node.name.clone(),
         };
         let of_live = service.clone();
         let desk = Desk {
@@ -64,16 +61,5 @@ fn spawn(tasks: &mut JoinSet<()>, config: &Config, service: &Service, stop: &Can
             metrics: service.metrics.clone(),
         };
         tasks.spawn(poll::run(poll, desk, stop.clone()));
-    }
-}
-
-/// Returns where the marks are.
-pub(super) fn marks(config: &Config) -> Marks {
-    let thresholds = &config.thresholds;
-    Marks {
-        exited_containers: thresholds.exited_containers,
-        not_ready_sandboxes: thresholds.not_ready_sandboxes,
-        list_limit_ratio: thresholds.list_limit_ratio,
-        image_fs_used_percent: thresholds.image_fs_used_percent,
     }
 }

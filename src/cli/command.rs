@@ -77,7 +77,7 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     let look = settled_look(&runner).await?;
     runner.restore(failures, &app::rules(&config), look.taken_at);
     let shutdown = CancellationToken::new();
-    let brakes = crate::trigger::admission::Brakes {
+    let brakes = crate::config::Brakes {
         cooldown: Duration::ZERO,
         max_passes_per_hour: None,
         // Who types the command means it.

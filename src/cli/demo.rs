@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::app;
-use crate::config::{Config, PodSource};
+use crate::config::Config;
+use crate::pods::SourceName;
 use crisweep_sim::demo::{DISK_BYTES, Demo, DemoOptions, EXITED, LogRoots, NOT_READY};
 
 /// How long the demo's pod source must answer before it is believed; a newcomer does not wait long.
@@ -53,7 +54,9 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
     options.pods_file = Some(pods_file.clone());
     options.log_roots = Some(log_roots.clone());
     let node = Demo::start(options).context("the simulated node cannot start")?;
-    config.pods.source = PodSource::File(pods_file);
+    config.pods.source = SourceName::File;
+    config.pods.file = Some(pods_file);
+    config.pods.settle = SETTLE;
     config.policy.pods.settle = SETTLE;
     config.policy.pods.quiet = Duration::ZERO;
     config.runtime.image_endpoint = None;

@@ -1,19 +1,19 @@
 //! The configuration file, from its path to what is written in it.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
 use ::config::{ConfigError, File, FileFormat, Source};
+use serde::Deserialize;
 
-use super::given::Given;
+use super::value::Value;
 use super::{Error, unfold};
 
 /// The largest file that is read.
 pub(super) const FILE_MAX: u64 = 1 << 20;
 
 /// Reads a file by its ending; an empty one is an empty table.
-pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Given>, Error> {
+pub(super) fn read(path: &Path) -> Result<Vec<(String, Value)>, Error> {
     let ending = path
         .extension()
         .and_then(|ending| ending.to_str())
@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Given>, Error> {
     // A file with nothing but comments, or with a bare document mark, says nothing.
     let is_blank = |line: &str| line.is_empty() || line.starts_with('#') || line == "---";
     if text.lines().map(str::trim).all(is_blank) {
-        return Ok(BTreeMap::new());
+        return Ok(Vec::new());
     }
     if format == FileFormat::Yaml {
         unfold::check(&text).map_err(|too_much| Error::Syntax {
@@ -54,9 +54,10 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Given>, Error> {
             source,
         }
     })?;
+    let value = |value| Value::deserialize(value).unwrap_or(Value::Null);
     Ok(table
         .into_iter()
-        .map(|(key, value)| (key, Given::from(value)))
+        .map(|(key, read)| (key, value(read)))
         .collect())
 }
 

@@ -1,6 +1,7 @@
 //! What a reload can change, and what takes a restart; and a fingerprint of what is in force.
 
-use super::{Config, Given};
+use super::layers::Layers;
+use super::{Config, Error};
 
 /// The keys that only a start can change: the kernel or what was built on them holds them.
 pub const FIXED: [&str; 13] = [
@@ -22,34 +23,34 @@ pub const FIXED: [&str; 13] = [
 impl Config {
     /// Keeps what only a start can change as the running configuration has it. Returns the keys whose
     /// new values wait for a restart.
-    pub fn keep_fixed(&mut self, running: &Self) -> Vec<&'static str> {
-        let wait = |key: &&str| self.value(key) != running.value(key);
-        let waiting = FIXED.into_iter().filter(wait).collect();
-        self.runtime.clone_from(&running.runtime);
-        self.node_name.clone_from(&running.node_name);
-        self.state.clone_from(&running.state);
-        self.web.listen.clone_from(&running.web.listen);
-        self.log.format = running.log.format;
-        let (logs, kept) = (&mut self.policy.logs, &running.policy.logs);
-        logs.pods_root.clone_from(&kept.pods_root);
-        logs.containers_root.clone_from(&kept.containers_root);
-        for (key, value) in &mut self.effective {
-            if let Some(kept) = running.value(key).filter(|_| FIXED.contains(key)) {
-                value.clone_from(kept);
+    ///
+    /// # Errors
+    /// If what is kept and what is new do not go together.
+    pub fn keep_fixed(&mut self, running: &Self) -> Result<Vec<&'static str>, Error> {
+        let mut waiting = Vec::new();
+        let mut layers = Layers::defaults();
+        layers.tree = self.effective.0.clone();
+        for key in FIXED {
+            let (new, old) = (self.effective.0.at(key), running.effective.0.at(key));
+            if let (true, Some(old)) = (new != old, old) {
+                waiting.push(key);
+                layers.set(key, old.clone(), String::new());
             }
         }
-        waiting
-    }
-
-    fn value(&self, key: &str) -> Option<&Given> {
-        let found = self.effective.iter().find(|(known, _)| *known == key);
-        found.map(|(_, value)| value)
+        let (config, tree) =
+            layers.read(|config| config.pods.in_cluster.clone_from(&self.pods.in_cluster))?;
+        let strange = std::mem::take(&mut self.strange);
+        *self = Self {
+            strange,
+            ..config.with(tree)
+        };
+        Ok(waiting)
     }
 
     /// Returns a fingerprint of the effective configuration. The node's name is left out, so that nodes
     /// with the same settings have the same one.
     pub fn hash(&self) -> String {
-        let entries = self.effective.iter().filter(|(key, _)| *key != "node.name");
-        format!("{:08x}", crc32fast::hash(super::yaml(entries).as_bytes()))
+        let yaml = super::yaml(&self.effective.0, |key| key == "node.name");
+        format!("{:08x}", crc32fast::hash(yaml.as_bytes()))
     }
 }

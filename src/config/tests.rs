@@ -2,7 +2,12 @@
 
 mod layers;
 
+use std::time::Duration;
+
 use super::*;
+use crate::gc::Limit;
+use crate::model::Target;
+use crate::pods::{Auto, KUBELET_SOCKETS, Server, Source};
 use crate::telemetry::LogFormat;
 
 fn file(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
@@ -54,7 +59,7 @@ fn defaults_are_the_contracts() {
     let seconds = Duration::from_secs;
     assert_eq!(config.policy, Policy::default());
     assert_eq!(
-        (config.mode, config.node_name.as_str()),
+        (config.mode, config.node.name.as_str()),
         (Mode::Enforce, "n1")
     );
     assert_eq!(config.runtime.timeout, seconds(10));
@@ -78,20 +83,16 @@ fn defaults_are_the_contracts() {
     assert_eq!(config.gc, gc);
     assert_eq!(
         config.quarantine,
-        Quarantine {
+        BackOff {
             base: seconds(60),
             max: seconds(3600)
         }
     );
-    assert_eq!(
-        config.pods,
-        Pods {
-            source: PodSource::Auto {
-                kubelet_socket: None,
-                api_server: None,
-            },
-        }
-    );
+    let auto = Auto {
+        kubelet_sockets: KUBELET_SOCKETS.map(PathBuf::from).to_vec(),
+        api_server: None,
+    };
+    assert_eq!(config.pods.source("n1"), Source::Auto(auto));
     assert_eq!(config.alerts, []);
     let brakes = Brakes {
         cooldown: seconds(60),
@@ -154,11 +155,8 @@ policy: {containers: {max_dead: -1, max_per_container: 0}}",
     assert_eq!(config.policy.assume_finished_after, None);
     let pods = &config.policy.pods;
     assert_eq!((pods.settle, pods.quiet), (Duration::ZERO, Duration::ZERO));
-    assert_eq!(config.policy.containers.max_dead, crate::gc::Limit::None);
-    assert_eq!(
-        config.policy.containers.max_per_container,
-        crate::gc::Limit::AtMost(0)
-    );
+    assert_eq!(config.policy.containers.max_dead, Limit::None);
+    assert_eq!(config.policy.containers.max_per_container, Limit::AtMost(0));
 }
 
 #[test]
@@ -209,24 +207,31 @@ fn what_is_not_served_is_checked_all_the_same() {
 
 #[test]
 fn each_pod_source_is_read_with_its_keys() {
-    let source = |text: &str| yaml(&format!("pods: {{{text}}}")).unwrap().pods.source;
-    assert_eq!(source("source: none"), PodSource::None);
-    assert_eq!(
-        source("source: file, file: /p"),
-        PodSource::File("/p".into())
-    );
+    let source = |text: &str| {
+        let config = yaml(&format!("pods: {{{text}}}")).unwrap();
+        config.pods.source("n1")
+    };
+    assert_eq!(source("source: none"), Source::None);
+    assert_eq!(source("source: file, file: /p"), Source::File("/p".into()));
     assert_eq!(
         source("source: kubelet-socket"),
-        PodSource::KubeletSocket(None)
+        Source::KubeletSocket {
+            paths: KUBELET_SOCKETS.map(PathBuf::from).to_vec(),
+            api_server: None,
+        }
     );
     assert_eq!(
         source("source: kubelet-socket, kubelet_socket: /s"),
-        PodSource::KubeletSocket(Some("/s".into()))
+        Source::KubeletSocket {
+            paths: vec!["/s".into()],
+            api_server: None,
+        }
     );
     assert_eq!(
         source("source: kubelet, kubelet_ca_file: /ca, kubelet_token_file: /t"),
-        PodSource::Kubelet(Kubelet {
-            url: None,
+        Source::Kubelet(Server {
+            url: "https://n1:10250".to_owned(),
+            pinned: Some(("n1".to_owned(), "127.0.0.1:10250".parse().unwrap())),
             token_file: Some("/t".into()),
             ca_file: Some("/ca".into()),
         })
@@ -237,11 +242,13 @@ fn each_pod_source_is_read_with_its_keys() {
         "http://localhost",
     ] {
         let text = format!("source: kubelet, kubelet_url: '{url}'");
-        let kubelet = Kubelet {
-            url: Some(url.to_owned()),
-            ..Kubelet::default()
+        let kubelet = Server {
+            url: url.to_owned(),
+            pinned: None,
+            token_file: None,
+            ca_file: None,
         };
-        assert_eq!(source(&text), PodSource::Kubelet(kubelet));
+        assert_eq!(source(&text), Source::Kubelet(kubelet));
     }
 }
 
@@ -356,23 +363,25 @@ fn files_that_will_not_do_are_told_apart() {
 fn the_documentation_has_every_key_with_its_default() {
     let page = include_str!("../../docs/configuration.md");
     let config = yaml("").unwrap();
-    for (key, default) in &config.effective {
+    let mut keys = Vec::new();
+    crate::config::layers::keys(&config.effective.0, "", &mut keys);
+    for key in &keys {
         let Some(row) = page
             .lines()
             .find(|line| line.starts_with(&format!("| `{key}` |")))
         else {
             panic!("no row for {key}");
         };
+        let default = config.effective.0.at(key).unwrap();
         let written = match default {
-            Given::Text(text) => text.clone(),
-            Given::List(items) if items.is_empty() => "[]".to_owned(),
-            Given::List(items) => format!("{items:?}"),
-            Given::Null | Given::Bool(_) | Given::Integer(_) | Given::Float(_) => {
+            Value::Text(text) => text.clone(),
+            Value::List(items) if items.is_empty() => "[]".to_owned(),
+            Value::List(_) | Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {
                 default.to_string()
             }
-            Given::Plain(_) | Given::Table(_) => panic!("{key}"),
+            Value::Table(_) | Value::Refused => panic!("{key}"),
         };
-        let exempt = ["node.name", "web.listen"].contains(key);
+        let exempt = ["node.name", "web.listen", "evidence.enabled"].contains(&key.as_str());
         assert!(
             exempt || row.contains(&format!("`{written}`")),
             "{key}: {written}: {row}"

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use regex::Regex;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::model::setting::{self, AbsolutePath, COUNT_MAX, Kind};
 use crate::model::{Labels, PodRef};
 
 /// A bound on how many dead ones stay. In the configuration a negative number means no limit.
@@ -24,8 +26,24 @@ impl Limit {
     }
 }
 
+impl Serialize for Limit {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::None => to.serialize_i64(-1),
+            Self::AtMost(count) => count.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        setting::whole::<{ -COUNT_MAX }, COUNT_MAX, _, D>(from).map(Self::from_config)
+    }
+}
+
 /// What a container's age counts from, for `min_age`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum AgeFrom {
     /// Its exit.
     Finished,
@@ -34,7 +52,8 @@ pub enum AgeFrom {
 }
 
 /// What stays and what goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Policy {
     /// Rules for containers.
     pub containers: ContainerPolicy,
@@ -46,10 +65,12 @@ pub struct Policy {
     pub logs: LogPolicy,
     /// What is never touched.
     pub protect: Protect,
-    /// When the end of a pod is believed.
+    /// When the end of a pod is believed; the configuration has it below `pods`.
+    #[serde(skip)]
     pub pods: PodPolicy,
     /// An unknown pod without a sign of life, whose last container exited longer ago than this,
-    /// counts as terminated. `None`: never.
+    /// counts as terminated. `None`: never. The configuration has it below `pods`.
+    #[serde(skip)]
     pub assume_finished_after: Option<Duration>,
 }
 
@@ -65,17 +86,20 @@ pub struct PodPolicy {
 }
 
 /// Rules for containers. Defaults and meaning: `docs/configuration.md`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ContainerPolicy {
     /// Whether containers are collected at all.
     pub enabled: bool,
     /// Younger ones stay and do not count.
+    #[serde(with = "setting::duration")]
     pub min_age: Duration,
     /// Dead ones that stay for each (pod UID, container name).
     pub max_per_container: Limit,
     /// Dead ones that stay on the node.
     pub max_dead: Limit,
     /// A created container younger than this is about to start.
+    #[serde(with = "setting::duration")]
     pub created_grace: Duration,
     /// What `min_age` counts from.
     pub age_from: AgeFrom,
@@ -84,22 +108,30 @@ pub struct ContainerPolicy {
 }
 
 /// Rules for sandboxes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct SandboxPolicy {
     /// Whether sandboxes are collected at all.
     pub enabled: bool,
     /// Younger ones (by creation) stay and do not count.
+    #[serde(with = "setting::duration")]
     pub min_age: Duration,
     /// Dead ones that stay on the node.
     pub max_dead: Limit,
 }
 
 /// What is never touched.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Protect {
     /// Namespaces whose pods' objects stay.
+    #[serde(deserialize_with = "setting::list::<Namespace, _, _>")]
     pub namespaces: BTreeSet<String>,
     /// Labels whose bearers stay: key, and the value if it matters.
+    #[serde(
+        serialize_with = "show_labels",
+        deserialize_with = "setting::list::<Label, _, _>"
+    )]
     pub labels: Vec<(String, Option<String>)>,
 }
 
@@ -134,20 +166,68 @@ impl Protect {
     }
 }
 
+struct Namespace;
+
+impl Kind for Namespace {
+    type Value = String;
+    const MUST_BE: &str = "a namespace's name: up to 63 of a-z, 0-9 and -";
+
+    fn read(text: &str) -> Option<String> {
+        let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        let is_name = (1..=63).contains(&text.len()) && text.bytes().all(allowed);
+        is_name.then(|| text.to_owned())
+    }
+}
+
+struct Label;
+
+impl Kind for Label {
+    type Value = (String, Option<String>);
+    const MUST_BE: &str = "a label as \"key=value\" or \"key\"";
+
+    fn read(text: &str) -> Option<Self::Value> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (text, None),
+        };
+        let is_label = !key.is_empty()
+            && key.bytes().all(|b| allowed(b) || b == b'/')
+            && value.unwrap_or_default().bytes().all(allowed);
+        is_label.then(|| (key.to_owned(), value.map(str::to_owned)))
+    }
+}
+
+fn show_labels<S: Serializer>(
+    labels: &[(String, Option<String>)],
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_seq(labels.iter().map(|(key, value)| match value {
+        Some(value) => format!("{key}={value}"),
+        None => key.clone(),
+    }))
+}
+
 /// Rules for images: the kubelet's marks and ages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ImagePolicy {
     /// Whether images are collected at all.
     pub enabled: bool,
     /// From this share of the image file system in use on, room is made, 0 to 100.
+    #[serde(deserialize_with = "setting::whole::<0, 100, _, _>")]
     pub high_threshold_percent: u8,
     /// Down to this share, 0 to 100; never above the high one.
+    #[serde(deserialize_with = "setting::whole::<0, 100, _, _>")]
     pub low_threshold_percent: u8,
     /// Images first seen more recently stay.
+    #[serde(with = "setting::duration")]
     pub min_age: Duration,
     /// Images not used for longer go, room or not (the kubelet's `imageMaximumGCAge`). `None`: off.
+    #[serde(with = "setting::duration_or_off")]
     pub max_age: Option<Duration>,
     /// The same as a wish of the operator's own, which the kubelet does not have. `None`: off.
+    #[serde(with = "setting::duration_or_off")]
     pub prune_unused_after: Option<Duration>,
     /// Images of which a tag or a digest matches one of these stay.
     pub keep: Vec<KeepPattern>,
@@ -197,6 +277,35 @@ impl KeepPattern {
     }
 }
 
+impl Serialize for KeepPattern {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for KeepPattern {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = setting::one::<Expression, D>(from)?;
+        Self::new(&text).map_err(|error| {
+            // The last line says what is wrong; those before it draw where.
+            let why = error.to_string();
+            let why = why.lines().last().unwrap_or_default().trim().to_owned();
+            de::Error::custom(format!("a regular expression ({why})"))
+        })
+    }
+}
+
+struct Expression;
+
+impl Kind for Expression {
+    type Value = String;
+    const MUST_BE: &str = "a regular expression";
+
+    fn read(text: &str) -> Option<String> {
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+}
+
 impl PartialEq for KeepPattern {
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()
@@ -206,57 +315,105 @@ impl PartialEq for KeepPattern {
 impl Eq for KeepPattern {}
 
 /// Rules for logs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LogPolicy {
     /// Whether logs are collected at all.
     pub enabled: bool,
     /// A pod's directory stays for so long after it was first seen as an orphan.
+    #[serde(with = "setting::duration")]
     pub grace: Duration,
     /// Where pods' logs are, as the host names it.
+    #[serde(deserialize_with = "setting::one::<AbsolutePath, _>")]
     pub pods_root: PathBuf,
     /// Where the links to containers' logs are, as the host names it.
+    #[serde(deserialize_with = "setting::one::<AbsolutePath, _>")]
     pub containers_root: PathBuf,
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 impl Default for Policy {
     fn default() -> Self {
-        let minute = Duration::from_secs(60);
         Self {
-            containers: ContainerPolicy {
-                enabled: true,
-                min_age: minute,
-                max_per_container: Limit::AtMost(1),
-                max_dead: Limit::AtMost(200),
-                created_grace: 60 * minute,
-                age_from: AgeFrom::Finished,
-                include_unknown: false,
-            },
-            sandboxes: SandboxPolicy {
-                enabled: true,
-                min_age: minute,
-                max_dead: Limit::AtMost(200),
-            },
-            images: ImagePolicy {
-                enabled: true,
-                high_threshold_percent: 85,
-                low_threshold_percent: 80,
-                min_age: 2 * minute,
-                max_age: None,
-                prune_unused_after: None,
-                keep: Vec::new(),
-            },
-            logs: LogPolicy {
-                enabled: true,
-                grace: 5 * minute,
-                pods_root: "/var/log/pods".into(),
-                containers_root: "/var/log/containers".into(),
-            },
+            containers: ContainerPolicy::default(),
+            sandboxes: SandboxPolicy::default(),
+            images: ImagePolicy::default(),
+            logs: LogPolicy::default(),
             protect: Protect::default(),
             pods: PodPolicy {
                 settle: Duration::from_secs(10),
-                quiet: minute,
+                quiet: MINUTE,
             },
             assume_finished_after: None,
+        }
+    }
+}
+
+impl Default for ContainerPolicy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            min_age: MINUTE,
+            max_per_container: Limit::AtMost(1),
+            max_dead: Limit::AtMost(200),
+            created_grace: 60 * MINUTE,
+            age_from: AgeFrom::Finished,
+            include_unknown: false,
+        }
+    }
+}
+
+impl Default for SandboxPolicy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            min_age: MINUTE,
+            max_dead: Limit::AtMost(200),
+        }
+    }
+}
+
+impl Default for ImagePolicy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            high_threshold_percent: 85,
+            low_threshold_percent: 80,
+            min_age: 2 * MINUTE,
+            max_age: None,
+            prune_unused_after: None,
+            keep: Vec::new(),
+        }
+    }
+}
+
+impl Default for LogPolicy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            grace: 5 * MINUTE,
+            pods_root: "/var/log/pods".into(),
+            containers_root: "/var/log/containers".into(),
+        }
+    }
+}
+
+impl Policy {
+    /// Checks the keys against each other; `refuse` is told the key and what is wrong.
+    pub fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
+        let (low, high) = (
+            self.images.low_threshold_percent,
+            self.images.high_threshold_percent,
+        );
+        if low > high {
+            let text = format!("is {low}, but must not be above high_threshold_percent, {high}");
+            refuse("policy.images.low_threshold_percent", text);
+        }
+        let (pods, containers) = (&self.logs.pods_root, &self.logs.containers_root);
+        if pods.starts_with(containers) || containers.starts_with(pods) {
+            let text = "must be neither pods_root, nor below nor above it".to_owned();
+            refuse("policy.logs.containers_root", text);
         }
     }
 }

@@ -11,15 +11,15 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::{Budgets, Plans, Problem};
+use crate::config::{Route, Thresholds};
 use crate::gc::{self, Plan, Summary};
 use crate::metrics::Metrics;
 use crate::model::{PodSandboxId, Snapshot, Target, Targets};
 use crate::pass::quarantine::Quarantine;
-use crate::snapshot::{Look, Marks, NoSnapshot, Observer};
+use crate::snapshot::{Look, NoSnapshot, Observer};
 use crate::system::memory;
 use crate::telemetry::LineLimit;
 use crate::trigger::Worker;
-use crate::trigger::alert::Route;
 
 /// How long a request waits for a look at the node.
 const LOOK_PATIENCE: Duration = Duration::from_secs(8);
@@ -38,7 +38,7 @@ pub struct Live {
     /// How old a shared look may be.
     pub max_age: Duration,
     /// Where the marks of `thresholds` are.
-    pub marks: Marks,
+    pub thresholds: Thresholds,
     /// The configuration's fingerprint.
     pub hash: String,
     /// When it was read.

@@ -22,10 +22,11 @@ use std::fmt;
 
 use prometheus_client::encoding::text::encode_eof;
 
+use crate::config::Thresholds;
 use crate::gc::Summary;
 use crate::metrics::Metrics;
 use crate::model::{Coverage, FailureClass, Target};
-use crate::snapshot::{Look, Marks, Part};
+use crate::snapshot::{Look, Part};
 use crate::telemetry;
 pub use format::{Format, timeout_from_header};
 use page::{Page, plain, sample, seconds};
@@ -42,8 +43,8 @@ pub struct Input<'a> {
     pub plan: Option<&'a BTreeMap<Target, Summary>>,
     /// How many sandboxes failed to go and wait for their next try.
     pub quarantined: &'a BTreeMap<FailureClass, usize>,
-    /// Where the marks of `thresholds` are.
-    pub marks: &'a Marks,
+    /// Where the marks are.
+    pub thresholds: &'a Thresholds,
     /// The service's own counters.
     pub metrics: &'a Metrics,
 }
@@ -68,7 +69,7 @@ fn encode(input: &Input<'_>, text: &mut String) -> fmt::Result {
     runtime::encode(runtime, &mut page);
     if let Some(look) = input.look {
         encode_look(look, &mut page);
-        plan::encode_thresholds(&input.marks.crossed(look), &mut page);
+        plan::encode_thresholds(&input.thresholds.crossed(look), &mut page);
     }
     collectors::encode(input.look, runtime, &mut page);
     if let Some(plan) = input.plan {

@@ -2,10 +2,10 @@
 //! that a pass spends its time on what can go. Never reads a clock.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::config::BackOff;
 use crate::model::{FailureClass, PastFailure, PodSandboxId, Quarantined};
 
 /// Sandboxes remembered at most; the one to be tried soonest is forgotten first, so it is simply
@@ -14,15 +14,6 @@ pub const QUARANTINE_MAX: usize = 4096;
 
 /// A time before this (2020) was read from a clock that was not set.
 const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
-
-/// How long a failed sandbox is left alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackOff {
-    /// After the first failure.
-    pub base: Duration,
-    /// At most.
-    pub max: Duration,
-}
 
 impl BackOff {
     /// Returns how long one that failed so often in a row is left alone.

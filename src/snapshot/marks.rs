@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Look, Weight};
+use crate::config::Thresholds;
 
 /// A mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,20 +38,7 @@ impl Threshold {
     }
 }
 
-/// Where the marks are; one that is `None` is never crossed.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Marks {
-    /// Exited containers.
-    pub exited_containers: Option<u32>,
-    /// Sandboxes that are not ready.
-    pub not_ready_sandboxes: Option<u32>,
-    /// Weight against limit, 0 to 1.
-    pub list_limit_ratio: Option<f64>,
-    /// Used share of the image file system, percent.
-    pub image_fs_used_percent: Option<f64>,
-}
-
-impl Marks {
+impl Thresholds {
     /// Says of each mark that is set and whose figure the look has, whether it is reached. Exactly at
     /// the mark counts.
     pub fn crossed(&self, look: &Look) -> BTreeMap<Threshold, bool> {

@@ -16,9 +16,9 @@ const DATA_START: u64 = 4096;
 /// Sizes are multiples of this.
 const PAGE: u64 = 4096;
 /// The smallest file.
-pub const BYTES_MIN: u64 = 64 << 10;
+pub(super) const BYTES_MIN: u64 = 64 << 10;
 /// The largest file: it is read into memory at start.
-pub const BYTES_MAX: u64 = 64 << 20;
+pub(super) const BYTES_MAX: u64 = 64 << 20;
 /// What is in the head; another version has another text.
 const FORMAT: &str = "crisweep journal 1";
 

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
+use crate::config::Brakes;
 use crate::gc::PassOptions;
 use crate::model::Target;
 pub use seen::AlertKey;
@@ -30,17 +31,6 @@ pub const SEEN_MAX: usize = 1024;
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(5 * 60);
 /// What `brakes.max_passes_per_hour` looks back on.
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// What holds automatic triggers back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Brakes {
-    /// Time between the end of a pass over a target and the next one.
-    pub cooldown: Duration,
-    /// Passes of a target within an hour, of those that tried something; `None`: any number.
-    pub max_passes_per_hour: Option<u32>,
-    /// Nothing is removed, but by force; a dry run still plans.
-    pub pause: bool,
-}
 
 /// The gate's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

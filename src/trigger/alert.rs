@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
 
+use crate::config::Route;
 use crate::metrics::Metrics;
 use crate::model::{AlertInfo, AlertResult, Target, Targets};
 
@@ -14,15 +15,6 @@ use crate::model::{AlertInfo, AlertResult, Target, Targets};
 pub const KEY_MAX_BYTES: usize = 128;
 /// Characters of an alert's name that are remembered and shown.
 const NAME_MAX_CHARS: usize = 200;
-
-/// An alert's way to targets, as the configuration writes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// Labels that the alert must have.
-    pub matches: BTreeMap<String, String>,
-    /// What it asks for.
-    pub targets: BTreeSet<Target>,
-}
 
 /// An alert, as far as we read it; other keys are fine.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

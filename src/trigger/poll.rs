@@ -13,11 +13,12 @@ use reqwest::Url;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::{Alertmanager, Route};
 use crate::gc::PassOptions;
 use crate::metrics::Metrics;
 use crate::model::{AlertInfo, AlertResult, Cause, PollResult};
 use crate::telemetry;
-use crate::trigger::alert::{Alert, Route, judge, note_similar};
+use crate::trigger::alert::{Alert, judge, note_similar};
 use crate::trigger::{Request, Worker};
 
 /// How long an answer may take.
@@ -32,10 +33,8 @@ const SIMILAR_EVERY: u64 = 100;
 /// Whom to ask, and for what.
 #[derive(Clone, Debug)]
 pub struct Poll {
-    /// The Alertmanagers' URLs, up to where `/api` begins.
-    pub urls: Vec<String>,
-    /// Time between two questions; shortened or lengthened by a tenth at random.
-    pub interval: Duration,
+    /// The Alertmanagers, and how often to ask them.
+    pub alertmanager: Alertmanager,
     /// This node's name: the alerts' label `node`.
     pub node: String,
 }
@@ -96,17 +95,25 @@ impl fmt::Debug for Desk {
 
 /// Asks every `interval` until the service goes down.
 pub async fn run(poll: Poll, desk: Desk, shutdown: CancellationToken) {
-    let client = match client(&poll.urls) {
+    let client = match client(&poll.alertmanager.poll) {
         Ok(client) => client,
         Err(error) => {
             tracing::error!(error = telemetry::chain(&error), "no Alertmanager is asked");
             return;
         }
     };
-    let mut peers: Vec<Peer> = poll.urls.iter().filter_map(|url| Peer::new(url)).collect();
+    let mut peers: Vec<Peer> = poll
+        .alertmanager
+        .poll
+        .iter()
+        .filter_map(|url| Peer::new(url))
+        .collect();
     while !shutdown.is_cancelled() {
         // A thousand nodes that start together must not ask together.
-        let wait = poll.interval.mul_f64(0.9 + 0.2 * fastrand::f64());
+        let wait = poll
+            .alertmanager
+            .interval
+            .mul_f64(0.9 + 0.2 * fastrand::f64());
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = shutdown.cancelled() => return,

@@ -2,22 +2,20 @@
 //! no Alertmanager reaches just now. Looks, compares, asks; the pass measures for itself.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::config::Thresholds;
 use crate::gc::{self, PassOptions};
 use crate::model::{Cause, Target};
-use crate::snapshot::{Look, Marks, Observer, Threshold};
+use crate::snapshot::{Look, Observer, Threshold};
 use crate::trigger::{Answer, Request, Worker};
 
 /// What looks and asks.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    /// Where the marks are.
-    pub marks: Marks,
-    /// Time between two looks.
-    pub interval: Duration,
+    /// Where the marks are, and how often to look.
+    pub thresholds: Thresholds,
     /// Looks at the node.
     pub observer: Observer,
     /// Gives passes.
@@ -29,11 +27,11 @@ impl Watch {
     pub async fn run(self, shutdown: CancellationToken) {
         loop {
             tokio::select! {
-                () = tokio::time::sleep(self.interval) => {}
+                () = tokio::time::sleep(self.thresholds.interval) => {}
                 () = shutdown.cancelled() => return,
             }
             let look = tokio::select! {
-                look = self.observer.shared(self.interval) => look,
+                look = self.observer.shared(self.thresholds.interval) => look,
                 () = shutdown.cancelled() => return,
             };
             match look {
@@ -46,7 +44,7 @@ impl Watch {
     /// Asks for a pass over what helps, if anything would go: a mark that is crossed by what must
     /// stay would otherwise ask for ever.
     fn compare(&self, look: &Look) {
-        let crossed = self.marks.crossed(look).into_iter();
+        let crossed = self.thresholds.crossed(look).into_iter();
         let crossed: Vec<Threshold> = crossed
             .filter_map(|(mark, is)| is.then_some(mark))
             .collect();

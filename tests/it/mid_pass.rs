@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crisweep::config::BackOff;
 use crisweep::gc::PassOptions;
 use crisweep::gc::Policy;
 use crisweep::metrics::Metrics;
 use crisweep::model::{Cause, Outcome, Pass, PassState, Target, TargetReport, TriggerInfo};
-use crisweep::pass::quarantine::BackOff;
 use crisweep::pass::record::Record;
 use crisweep::pass::{DiskThreads, Rules, Runner};
 use crisweep::pods::{PodSource, Source};

@@ -29,7 +29,7 @@ const KEPT_SANDBOXES: usize = KEPT_CONTAINERS + MAX_DEAD;
 
 fn duration() -> Duration {
     std::env::var("CRISWEEP_SOAK").map_or(SHORT, |text| {
-        crisweep::config::parse_duration(&text).expect("CRISWEEP_SOAK is a duration")
+        crisweep::model::setting::parse_duration(&text).expect("CRISWEEP_SOAK is a duration")
     })
 }
 

@@ -48,7 +48,7 @@ fn variables_say_every_type() {
     assert!(config.brakes.pause && config.brakes.cooldown.is_zero());
     assert_eq!(config.gc.failure_ratio, Some(0.25));
     assert_eq!(
-        (config.node_name.as_str(), config.runtime.endpoint.clone()),
+        (config.node.name.as_str(), config.runtime.endpoint.clone()),
         ("7", None)
     );
     let (_dir, path) = file("effective.yaml", &config.effective_yaml());
@@ -125,11 +125,12 @@ fn a_variable_with_one_underscore_too_few_is_refused_with_the_right_name() {
 
 #[test]
 fn node_name_falls_back_to_the_variable_and_the_host() {
-    assert_eq!(yaml("node: {name: n2}").unwrap().node_name, "n2");
-    assert_eq!(yaml("").unwrap().node_name, "n1");
+    assert_eq!(yaml("node: {name: n2}").unwrap().node.name, "n2");
+    assert_eq!(yaml("").unwrap().node.name, "n1");
     let host = load_all("", &[("NODE_NAME", "")], &Overrides::default())
         .unwrap()
-        .node_name;
+        .node
+        .name;
     assert_eq!(
         host,
         rustix::system::uname()
@@ -152,18 +153,25 @@ fn a_pod_knows_its_api_server_from_kubernetes() {
         load_all(yaml, &variables, &Overrides::default())
             .unwrap()
             .pods
-            .source
+            .source("n1")
     };
     let account =
         |name: &str| Some(Path::new("/var/run/secrets/kubernetes.io/serviceaccount").join(name));
-    let own = |url: &str| ApiServer {
+    let own = |url: &str| Server {
         url: url.to_owned(),
+        pinned: None,
         token_file: account("token"),
         ca_file: account("ca.crt"),
     };
-    let auto = |api_server| PodSource::Auto {
-        kubelet_socket: None,
-        api_server,
+    let auto = |api_server: Option<Server>| {
+        Source::Auto(Auto {
+            kubelet_sockets: KUBELET_SOCKETS.map(PathBuf::from).to_vec(),
+            api_server: api_server.map(|server| (server, "n1".to_owned())),
+        })
+    };
+    let api = |server| Source::ApiServer {
+        server,
+        node: "n1".to_owned(),
     };
     assert_eq!(
         in_pod("", "10.96.0.1"),
@@ -172,15 +180,16 @@ fn a_pod_knows_its_api_server_from_kubernetes() {
     assert_eq!(in_pod("", ""), auto(None));
     assert_eq!(
         in_pod("pods: {source: api-server}", "fd00::1"),
-        PodSource::ApiServer(own("https://[fd00::1]:6443"))
+        api(own("https://[fd00::1]:6443"))
     );
     assert_eq!(
         in_pod(
             "pods: {api_url: 'https://a', api_token_file: /t, api_ca_file: /c}",
             "10.96.0.1"
         ),
-        auto(Some(ApiServer {
+        auto(Some(Server {
             url: "https://a".to_owned(),
+            pinned: None,
             token_file: Some("/t".into()),
             ca_file: Some("/c".into()),
         }))
@@ -191,8 +200,9 @@ fn a_pod_knows_its_api_server_from_kubernetes() {
             "pods: {source: api-server, api_url: 'http://127.0.0.1:8001'}",
             "10.96.0.1"
         ),
-        PodSource::ApiServer(ApiServer {
+        api(Server {
             url: "http://127.0.0.1:8001".to_owned(),
+            pinned: None,
             token_file: None,
             ca_file: None,
         })

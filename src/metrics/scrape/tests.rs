@@ -24,7 +24,7 @@ fn page_of(look: Option<&Look>, format: Format) -> String {
             greeting: None,
             plan,
             quarantined: &quarantined,
-            marks: &node::marks(),
+            thresholds: &node::thresholds(),
             metrics: &metrics,
         },
         format,
@@ -252,7 +252,7 @@ fn a_page_has_few_samples_however_much_the_service_has_done() {
             greeting: None,
             plan: Some(&plan.clone().into()),
             quarantined: &quarantined(),
-            marks: &node::marks(),
+            thresholds: &node::thresholds(),
             metrics,
         };
         parse(&render(&input, Format::Text)).len()
@@ -311,7 +311,7 @@ fn an_interrupted_pass_counts_but_has_no_duration() {
         greeting: None,
         plan: None,
         quarantined: &BTreeMap::new(),
-        marks: &node::marks(),
+        thresholds: &node::thresholds(),
         metrics: &metrics,
     };
     let samples = parse(&render(&input, Format::Text));

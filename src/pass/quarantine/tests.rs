@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use std::time::Duration;
 
 use super::*;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
+use crate::config::Thresholds;
 use crate::gc::Summary;
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::{
@@ -293,11 +294,6 @@ pub(super) fn quarantined() -> BTreeMap<FailureClass, usize> {
 }
 
 /// The contract's.
-pub(super) fn marks() -> crate::snapshot::Marks {
-    crate::snapshot::Marks {
-        exited_containers: Some(500),
-        not_ready_sandboxes: Some(50),
-        list_limit_ratio: Some(0.75),
-        image_fs_used_percent: Some(85.0),
-    }
+pub(super) fn thresholds() -> Thresholds {
+    Thresholds::default()
 }

@@ -1,0 +1,340 @@
+//! Puts the layers over each other (flags over environment, over file, over defaults) and gathers all that
+//! is wrong with them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Deserialize;
+
+use super::value::{Refusal, Step, Value, Why};
+use super::{Config, Error, Problem};
+
+/// What every variable's name begins with.
+const PREFIX: &str = "CRISWEEP__";
+
+/// So many problems are told at once.
+const PROBLEMS_MAX: usize = 100;
+
+/// The keys of the contract that this version checks but does not serve: it refuses them when they ask for
+/// something, rather than ignore them.
+pub(super) const UNSERVED: [&str; 8] = [
+    "evidence.enabled",
+    "evidence.log_tail_bytes",
+    "evidence.max_bytes",
+    "evidence.max_age",
+    "evidence.required",
+    "web.config_file",
+    "web.bearer_token_files.read",
+    "web.bearer_token_files.act",
+];
+
+/// Keys of versions before this one, and what stands for them.
+const GONE: [(&str, &str); 1] = [(
+    "policy.containers.unmanaged",
+    "is not a key any more; leave it out: containers without the kubelet's labels are always kept",
+)];
+
+/// The layers, put over each other so far.
+pub(super) struct Layers {
+    pub(super) tree: Value,
+    /// The keys in reading order.
+    known: Vec<String>,
+    /// Who set a key: nothing to say of the file.
+    set_by: BTreeMap<String, String>,
+    pub(super) problems: Vec<Problem>,
+    /// Variables that look like ours and set nothing.
+    pub(super) strange: Vec<String>,
+}
+
+impl Layers {
+    /// Begins with the defaults.
+    pub(super) fn defaults() -> Self {
+        let tree = Config::defaults();
+        let mut known = Vec::new();
+        keys(&tree, "", &mut known);
+        Self {
+            tree,
+            known,
+            set_by: BTreeMap::new(),
+            problems: Vec::new(),
+            strange: Vec::new(),
+        }
+    }
+
+    /// Adds what is written in a file.
+    pub(super) fn file(&mut self, file: Vec<(String, Value)>) {
+        self.section(file, "");
+    }
+
+    fn section(&mut self, parts: Vec<(String, Value)>, above: &str) {
+        for (name, value) in parts {
+            let key = format!("{above}{name}");
+            // A name with a dot in it is nobody's key, whatever path it spells.
+            let place = self.tree.at(&key).filter(|_| !name.contains('.'));
+            match (place, value) {
+                (None, _) => {
+                    let text = self.unknown(&key, str::to_owned);
+                    // An empty name would be told of by nothing.
+                    let key = if key.is_empty() { "\"\"" } else { &key };
+                    self.problem(key, text);
+                }
+                (Some(Value::Table(_)), Value::Table(parts)) => {
+                    self.section(parts, &format!("{key}."));
+                }
+                // A section whose keys are all commented out.
+                (Some(Value::Table(_)), Value::Null) => {}
+                (Some(Value::Table(_)), value) => {
+                    let text = format!("is {value}, but must be a section with keys of its own");
+                    self.problem(&key, text);
+                }
+                (Some(_), value) => self.set(&key, value, String::new()),
+            }
+        }
+    }
+
+    /// Adds variables of any name; others than ours are left alone, but for those that are nearly ours.
+    pub(super) fn environment(&mut self, env: HashMap<String, String>) {
+        let mut env: Vec<_> = env.into_iter().collect();
+        env.sort();
+        for (name, text) in env {
+            let Some(key) = name.strip_prefix(PREFIX) else {
+                if is_near(&name) {
+                    self.refuse_near(name);
+                }
+                continue;
+            };
+            let key = key.to_lowercase().replace("__", ".");
+            match self.tree.at(&key) {
+                Some(Value::Table(_)) => {
+                    self.problem(&name, "is a section, not a key; set its keys one by one");
+                }
+                Some(_) => self.set_text(&key, text, &name),
+                None => {
+                    let text = self.unknown(&key, variable);
+                    self.problem(&name, text);
+                }
+            }
+        }
+    }
+
+    /// Adds a text, which is read as the type of the key's default.
+    pub(super) fn set_text(&mut self, key: &str, text: String, by: &str) {
+        if let Some(default) = Config::defaults().at(key) {
+            // What an empty variable says.
+            let is_none = key == "state.dir" && text.is_empty();
+            let value = if is_none {
+                Value::Null
+            } else {
+                Value::from_text(text, default)
+            };
+            self.set(key, value, format!(" (set by {by})"));
+        }
+    }
+
+    /// Adds a value.
+    pub(super) fn set(&mut self, key: &str, value: Value, by: String) {
+        if let Some(place) = self.tree.at_mut(key) {
+            *place = value;
+            self.set_by.insert(key.to_owned(), by);
+        }
+    }
+
+    /// Notes a problem.
+    pub(super) fn problem(&mut self, key: &str, text: impl Into<String>) {
+        self.problems.push(Problem {
+            key: key.to_owned(),
+            text: text.into(),
+        });
+    }
+
+    /// Reads and checks the whole. What is refused is noted and taken for absent, and the rest is read again.
+    ///
+    /// # Errors
+    /// All that is wrong.
+    pub(super) fn read(mut self, complete: impl Fn(&mut Config)) -> Result<(Config, Value), Error> {
+        let config = loop {
+            match Config::deserialize(&self.tree) {
+                Ok(config) => break Some(config),
+                Err(refusal) if self.problems.len() < PROBLEMS_MAX && self.refuse(&refusal) => {}
+                Err(_) => break None,
+            }
+        };
+        self.refuse_unserved();
+        let Some(mut config) = config else {
+            return Err(Error::Invalid(self.problems));
+        };
+        complete(&mut config);
+        let mut broken = Vec::new();
+        config.validate(&mut |key, text| broken.push((key.to_owned(), text)));
+        for (key, text) in broken {
+            // What is wrong by itself needs no second complaint.
+            let section = key.rsplit_once('.').map_or("", |(section, _)| section);
+            if !self.problems.iter().any(|it| it.key.starts_with(section)) {
+                let by = self.set_by.get(&key).map_or("", String::as_str);
+                let text = format!("{text}{by}");
+                self.problem(&key, text);
+            }
+        }
+        if self.problems.is_empty() {
+            config.strange = self.strange;
+            Ok((config, self.tree))
+        } else {
+            Err(Error::Invalid(self.problems))
+        }
+    }
+
+    /// Takes a refused value out of the tree and notes why. Where it is out already, what lacks it goes
+    /// without a second complaint. Returns whether something went.
+    fn refuse(&mut self, refusal: &Refusal) -> bool {
+        let mut steps: Vec<&Step> = refusal.steps.iter().rev().collect();
+        let key = path(&steps);
+        // What a refused part leaves incomplete is refused for the part.
+        let is_told = self.problems.iter().any(|it| is_within(&it.key, &key));
+        if !is_told {
+            let part = part(&mut self.tree, &steps);
+            let shown = part.map_or("null".to_owned(), |part| part.to_string());
+            let text = match &refusal.why {
+                Why::MustBe(what) => format!("is {shown}, but must be {what}"),
+                Why::Unknown(_) => refusal.to_string(),
+            };
+            let by = self.set_by.iter().find(|(set, _)| is_within(&key, set));
+            let by = by.map_or("", |(_, by)| by.as_str());
+            self.problem(&key, format!("{text}{by}"));
+        }
+        while !steps.is_empty() {
+            match part(&mut self.tree, &steps) {
+                Some(part) if *part != Value::Refused => {
+                    *part = Value::Refused;
+                    return true;
+                }
+                Some(_) | None => drop(steps.pop()),
+            }
+        }
+        false
+    }
+
+    fn refuse_unserved(&mut self) {
+        let off = Some(&Value::Bool(false));
+        let has_switch = self.set_by.contains_key("evidence.enabled");
+        let is_off = has_switch && self.tree.at("evidence.enabled") == off;
+        for key in UNSERVED {
+            let Some(by) = self.set_by.get(key) else {
+                continue;
+            };
+            let asks = self.tree.at(key).is_some_and(|value| !value.is_off());
+            if asks && !(is_off && key.starts_with("evidence.")) {
+                let text = format!("is not supported yet by this version; leave it out{by}");
+                self.problem(key, text);
+            }
+        }
+    }
+
+    /// Refuses a variable that would be a key's but for an underscore. Says nothing of others: they may be
+    /// anybody's.
+    fn refuse_near(&mut self, name: String) {
+        let single = |name: &str| name.replace("__", "_").to_uppercase();
+        let mut variables = self.known.iter().map(|key| variable(key));
+        match variables.find(|meant| single(meant) == single(&name)) {
+            Some(meant) => {
+                let text = format!("is no variable of crisweep; did you mean {meant}?");
+                self.problem(&name, text);
+            }
+            None => self.strange.push(name),
+        }
+    }
+
+    /// Says what is wrong with a key that there is not; `name` writes another one as this was written.
+    fn unknown(&self, key: &str, name: impl Fn(&str) -> String) -> String {
+        if let Some((_, text)) = GONE.iter().find(|(gone, _)| *gone == key) {
+            return (*text).to_owned();
+        }
+        match self.closest(key) {
+            Some(near) => format!("is not a known key; did you mean {}?", name(&near)),
+            None => "is not a known key".to_owned(),
+        }
+    }
+
+    /// Returns the known key or section that was probably meant: one spelled like it at the same
+    /// place, else the only one of that name elsewhere.
+    fn closest(&self, key: &str) -> Option<String> {
+        const ALIKE: f64 = 0.85;
+        let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        let beside = self.known.iter().filter_map(|known| {
+            let rest = if section.is_empty() {
+                known
+            } else {
+                known.strip_prefix(section)?.strip_prefix('.')?
+            };
+            rest.split('.').next()
+        });
+        let scored = beside.map(|near| (strsim::jaro_winkler(near, &name.to_lowercase()), near));
+        let best = scored
+            .filter(|(score, _)| *score >= ALIKE)
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        if let Some((_, near)) = best {
+            let dot = if section.is_empty() { "" } else { "." };
+            return Some(format!("{section}{dot}{near}"));
+        }
+        let same_name = |known: &&String| known.rsplit('.').next() == Some(name);
+        let mut elsewhere = self.known.iter().filter(same_name);
+        elsewhere
+            .next()
+            .filter(|_| elsewhere.next().is_none())
+            .cloned()
+    }
+}
+
+/// Collects the dotted keys of a tree.
+pub(super) fn keys(tree: &Value, above: &str, found: &mut Vec<String>) {
+    let Value::Table(parts) = tree else { return };
+    for (name, value) in parts {
+        let key = format!("{above}{name}");
+        if let Value::Table(_) = value {
+            keys(value, &format!("{key}."), found);
+        } else {
+            found.push(key);
+        }
+    }
+}
+
+fn part<'a>(tree: &'a mut Value, steps: &[&Step]) -> Option<&'a mut Value> {
+    steps.iter().try_fold(tree, |value, step| value.step(step))
+}
+
+/// Writes a way as a message names it: `alerts[1].targets[0]`.
+fn path(steps: &[&Step]) -> String {
+    let mut path = String::new();
+    for step in steps {
+        match step {
+            Step::Key(name) if path.is_empty() => path.push_str(name),
+            Step::Key(name) => path.push_str(&format!(".{name}")),
+            Step::Index(index) => path.push_str(&format!("[{index}]")),
+        }
+    }
+    path
+}
+
+/// Says whether a way leads to `other` or into it.
+fn is_within(path: &str, other: &str) -> bool {
+    path.strip_prefix(other)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// Says whether a variable that is not ours looks as if it was meant to be. Not what Kubernetes sets for a
+/// Service of our name (`CRISWEEP_SERVICE_HOST`, `CRISWEEP_PORT_20950_TCP_ADDR`).
+fn is_near(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix("CRISWEEP_") else {
+        return false;
+    };
+    let of_service = ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter().any(|word| {
+        let found = rest.match_indices(word);
+        found
+            .into_iter()
+            .any(|(at, _)| at == 0 || rest[..at].ends_with('_'))
+    });
+    !of_service
+}
+
+/// Returns the name of the variable that sets a key.
+fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"))
+}

@@ -1,0 +1,456 @@
+//! The sections of the configuration whose rooms read the whole of it: those of the runtime, the pods, the
+//! policy, the state and the log stand in their rooms.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::model::setting::{self, AbsolutePath, COUNT_MAX, Kind};
+use crate::model::{Target, Targets};
+
+/// `collect:` - looks at the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Collect {
+    /// How old a shared look may be; 0: a new look for each request.
+    #[serde(with = "setting::duration")]
+    pub max_age: Duration,
+}
+
+impl Default for Collect {
+    fn default() -> Self {
+        Self {
+            max_age: Duration::from_secs(10),
+        }
+    }
+}
+
+/// `node:` - which node this is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Node {
+    /// This node's name: `node.name`, else `NODE_NAME`, else the host's name.
+    #[serde(
+        serialize_with = "show_name",
+        deserialize_with = "setting::one::<NodeName, _>"
+    )]
+    pub name: String,
+}
+
+fn show_name<S: Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
+    Some(name).filter(|name| !name.is_empty()).serialize(to)
+}
+
+pub(super) struct NodeName;
+
+impl Kind for NodeName {
+    type Value = String;
+    const MUST_BE: &str = "a node's name: up to 253 of a-z, 0-9, - and .";
+
+    fn read(text: &str) -> Option<String> {
+        setting::is_host_name(text).then(|| text.to_owned())
+    }
+}
+
+/// Whether anything is removed at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Passes remove.
+    #[default]
+    Enforce,
+    /// Passes plan and report, and never remove.
+    Observe,
+}
+
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 2] = [Self::Enforce, Self::Observe];
+
+    /// Returns the configuration's word for it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+        }
+    }
+}
+
+/// `gc:` - bounds of a pass. `None` is off.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gc {
+    /// Removals between two looks.
+    #[serde(deserialize_with = "setting::whole::<1, 10_000, _, _>")]
+    pub batch_size: usize,
+    /// Removals at the same time that cost the disk. Waiting for a network comes on top.
+    #[serde(deserialize_with = "setting::whole::<1, 1_000, _, _>")]
+    pub max_concurrency: usize,
+    /// Removals in one pass.
+    #[serde(
+        serialize_with = "setting::show_or_off",
+        deserialize_with = "setting::whole_or_off::<COUNT_MAX, _, _>"
+    )]
+    pub max_removals: Option<u64>,
+    /// How long a pass may take.
+    #[serde(with = "setting::duration_or_off")]
+    pub deadline: Option<Duration>,
+    /// Rest between batches; may be 0.
+    #[serde(with = "setting::duration")]
+    pub batch_pause: Duration,
+    /// Share of stalled IO, in percent, above which removals that take long go slower.
+    #[serde(
+        serialize_with = "setting::show_number",
+        deserialize_with = "setting::number_or_off::<100, _>"
+    )]
+    pub io_pressure_pause_percent: Option<f64>,
+    /// Share of failures, 0 to 1, above which a pass ends a target.
+    #[serde(
+        serialize_with = "setting::show_number",
+        deserialize_with = "setting::number_or_off::<1, _>"
+    )]
+    pub failure_ratio: Option<f64>,
+}
+
+impl Default for Gc {
+    fn default() -> Self {
+        Self {
+            batch_size: 50,
+            max_concurrency: 8,
+            max_removals: None,
+            deadline: Some(Duration::from_secs(600)),
+            batch_pause: Duration::ZERO,
+            io_pressure_pause_percent: Some(20.0),
+            failure_ratio: Some(0.5),
+        }
+    }
+}
+
+/// `quarantine:` - how long a sandbox is left alone that could not be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BackOff {
+    /// After the first failure.
+    #[serde(with = "setting::positive")]
+    pub base: Duration,
+    /// At most.
+    #[serde(with = "setting::positive")]
+    pub max: Duration,
+}
+
+impl Default for BackOff {
+    fn default() -> Self {
+        Self {
+            base: Duration::from_secs(60),
+            max: Duration::from_secs(3600),
+        }
+    }
+}
+
+impl BackOff {
+    pub(super) fn validate(self, refuse: &mut dyn FnMut(&str, String)) {
+        if self.max < self.base {
+            let (base, max) = (self.base, self.max);
+            let show = humantime::format_duration;
+            let (base, max) = (show(base), show(max));
+            let text = format!("is {max}, but must not be below quarantine.base, {base}");
+            refuse("quarantine.max", text);
+        }
+    }
+}
+
+/// `thresholds:` - marks at which crisweep asks for a pass. `None` is off.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Thresholds {
+    /// Whether crossing one asks for a pass; metrics show them in any case.
+    pub enabled: bool,
+    /// How often the node is looked at for it.
+    #[serde(with = "setting::positive")]
+    pub interval: Duration,
+    /// Exited containers on the node.
+    #[serde(
+        serialize_with = "setting::show_or_off",
+        deserialize_with = "setting::whole_or_off::<COUNT_MAX, _, _>"
+    )]
+    pub exited_containers: Option<u32>,
+    /// Sandboxes that are not ready.
+    #[serde(
+        serialize_with = "setting::show_or_off",
+        deserialize_with = "setting::whole_or_off::<COUNT_MAX, _, _>"
+    )]
+    pub not_ready_sandboxes: Option<u32>,
+    /// What a list weighs against what it may weigh, 0 to 1.
+    #[serde(
+        serialize_with = "setting::show_number",
+        deserialize_with = "setting::number_or_off::<1, _>"
+    )]
+    pub list_limit_ratio: Option<f64>,
+    /// The image file system's used share, percent.
+    #[serde(
+        serialize_with = "setting::show_number",
+        deserialize_with = "setting::number_or_off::<100, _>"
+    )]
+    pub image_fs_used_percent: Option<f64>,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            interval: Duration::from_secs(30),
+            exited_containers: Some(500),
+            not_ready_sandboxes: Some(50),
+            list_limit_ratio: Some(0.75),
+            image_fs_used_percent: Some(85.0),
+        }
+    }
+}
+
+/// An entry of `alerts:`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a section with match and targets")]
+pub struct Route {
+    /// The labels that an alert must have, all of them; never empty.
+    #[serde(rename = "match", deserialize_with = "labels")]
+    pub matches: BTreeMap<String, String>,
+    /// What such an alert asks for; never empty.
+    #[serde(deserialize_with = "targets")]
+    pub targets: BTreeSet<Target>,
+}
+
+fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let labels = BTreeMap::<String, String>::deserialize(from)?;
+    if labels.is_empty() {
+        return Err(D::Error::custom("a section with at least one label"));
+    }
+    if labels.values().any(String::is_empty) {
+        return Err(D::Error::custom("labels whose values are not empty"));
+    }
+    Ok(labels)
+}
+
+fn targets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeSet<Target>, D::Error> {
+    struct Word(Targets);
+    impl<'de> Deserialize<'de> for Word {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            let word = String::deserialize(from)?;
+            let unknown = |error| D::Error::custom(format!("a target's name ({error})"));
+            word.parse::<Targets>().map(Self).map_err(unknown)
+        }
+    }
+    let words = Vec::<Word>::deserialize(from)?;
+    if words.is_empty() {
+        return Err(D::Error::custom("a list of at least one target"));
+    }
+    Ok(words.into_iter().flat_map(|word| word.0.0).collect())
+}
+
+/// `alertmanager:` - Alertmanagers that are asked for alerts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Alertmanager {
+    /// Their URLs, up to where `/api` begins; empty: none is asked.
+    #[serde(deserialize_with = "setting::list::<AlertmanagerUrl, _, _>")]
+    pub poll: Vec<String>,
+    /// Time between two questions, give or take a tenth.
+    #[serde(with = "setting::positive")]
+    pub interval: Duration,
+}
+
+impl Default for Alertmanager {
+    fn default() -> Self {
+        Self {
+            poll: Vec::new(),
+            interval: Duration::from_secs(30),
+        }
+    }
+}
+
+struct AlertmanagerUrl;
+
+impl Kind for AlertmanagerUrl {
+    type Value = String;
+    const MUST_BE: &str = "a URL such as http://alertmanager:9093, up to where /api begins";
+
+    fn read(text: &str) -> Option<String> {
+        let url = reqwest::Url::parse(text).ok()?;
+        let is_http = ["http", "https"].contains(&url.scheme());
+        let is_bare = url.query().is_none() && url.fragment().is_none();
+        (is_http && is_bare && !url.path().contains("/api/v")).then(|| text.to_owned())
+    }
+}
+
+/// `brakes:` - what holds triggers back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Brakes {
+    /// Time between the end of a pass over a target and the next one; 0: none.
+    #[serde(with = "setting::duration")]
+    pub cooldown: Duration,
+    /// Passes of a target within an hour, of those that tried something; `None`: any number.
+    #[serde(
+        serialize_with = "setting::show_or_off",
+        deserialize_with = "setting::whole_or_off::<1_000_000, _, _>"
+    )]
+    pub max_passes_per_hour: Option<u32>,
+    /// Nothing is removed, but by force; a dry run still plans.
+    pub pause: bool,
+}
+
+impl Default for Brakes {
+    fn default() -> Self {
+        Self {
+            cooldown: Duration::from_secs(60),
+            max_passes_per_hour: Some(30),
+            pause: false,
+        }
+    }
+}
+
+/// `evidence:` - known and checked, not served by this version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Evidence {
+    enabled: bool,
+    #[serde(
+        serialize_with = "setting::show_size",
+        deserialize_with = "setting::size::<0, { u64::MAX }, _, _>"
+    )]
+    log_tail_bytes: u64,
+    #[serde(
+        serialize_with = "setting::show_size",
+        deserialize_with = "setting::size::<0, { u64::MAX }, _, _>"
+    )]
+    max_bytes: u64,
+    #[serde(with = "setting::duration_or_off")]
+    max_age: Option<Duration>,
+    required: bool,
+}
+
+impl Default for Evidence {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            log_tail_bytes: 64 << 10,
+            max_bytes: 256 << 20,
+            max_age: Some(Duration::from_secs(7 * 24 * 60 * 60)),
+            required: false,
+        }
+    }
+}
+
+/// `web:` - the HTTP server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Web {
+    /// Addresses to listen on; never empty.
+    #[serde(deserialize_with = "addresses")]
+    pub listen: Vec<SocketAddr>,
+    /// Host names, in lower case, that requests may name besides the node's own.
+    #[serde(deserialize_with = "setting::list::<HostName, _, _>")]
+    pub trusted_hosts: Vec<String>,
+    /// Known and checked, not served by this version.
+    #[serde(deserialize_with = "setting::optional::<FileName, _>")]
+    config_file: Option<String>,
+    bearer_token_files: BearerTokenFiles,
+}
+
+/// `web.bearer_token_files:` - known and checked, not served by this version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct BearerTokenFiles {
+    #[serde(deserialize_with = "setting::list::<AbsolutePath, _, _>")]
+    read: Vec<PathBuf>,
+    #[serde(deserialize_with = "setting::list::<AbsolutePath, _, _>")]
+    act: Vec<PathBuf>,
+}
+
+impl Default for Web {
+    fn default() -> Self {
+        Self {
+            listen: vec![(Ipv4Addr::LOCALHOST, 20950).into()],
+            trusted_hosts: Vec::new(),
+            config_file: None,
+            bearer_token_files: BearerTokenFiles::default(),
+        }
+    }
+}
+
+impl Web {
+    pub(super) fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
+        let mut listen = self.listen.iter().enumerate();
+        let double = listen.find(|(index, address)| {
+            address.port() != 0 && self.listen.iter().take(*index).any(|it| it == *address)
+        });
+        if let Some((_, address)) = double {
+            refuse("web.listen", format!("names {address} twice"));
+        }
+    }
+}
+
+fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
+    let addresses: Vec<SocketAddr> = setting::list::<Address, _, D>(from)?;
+    if addresses.is_empty() {
+        return Err(D::Error::custom("a list of at least one address"));
+    }
+    Ok(addresses)
+}
+
+/// An address to listen on: `IP:port`, `localhost:port`, or `:port` for all interfaces.
+struct Address;
+
+impl Kind for Address {
+    type Value = SocketAddr;
+    const MUST_BE: &str = "an address such as 127.0.0.1:20950, [::1]:20950 or :20950";
+
+    fn read(text: &str) -> Option<SocketAddr> {
+        let text = text.trim();
+        if let Some(port) = text.strip_prefix(':') {
+            return port.parse().ok().map(all_interfaces);
+        }
+        if let Some(port) = text.strip_prefix("localhost:") {
+            let port: Option<u16> = port.parse().ok();
+            return port.map(|port| (Ipv4Addr::LOCALHOST, port).into());
+        }
+        text.parse().ok()
+    }
+}
+
+/// Returns the address that stands for every interface: IPv6's, which takes IPv4 as well, unless
+/// the kernel runs without IPv6.
+fn all_interfaces(port: u16) -> SocketAddr {
+    let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
+    let ip = if has_ipv6 {
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    };
+    SocketAddr::new(ip, port)
+}
+
+struct HostName;
+
+impl Kind for HostName {
+    type Value = String;
+    const MUST_BE: &str = "a host's name without scheme and port";
+
+    fn read(text: &str) -> Option<String> {
+        setting::is_host_name(text).then(|| text.to_ascii_lowercase())
+    }
+}
+
+struct FileName;
+
+impl Kind for FileName {
+    type Value = String;
+    const MUST_BE: &str = "a path";
+
+    fn read(text: &str) -> Option<String> {
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+}

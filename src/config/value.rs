@@ -1,0 +1,410 @@
+//! A value as it was written, and how serde reads it. The error says where in the value it is.
+
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, Expected, IntoDeserializer, MapAccess,
+    SeqAccess, Unexpected, Visitor,
+};
+use serde::forward_to_deserialize_any;
+use yaml_rust2::Yaml;
+
+/// A value as a file, a variable, a flag or the default has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+    List(Vec<Value>),
+    Table(Vec<(String, Value)>),
+    /// It was refused, and is read as if it were not there.
+    Refused,
+}
+
+/// A step from a value into one of its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Key(String),
+    Index(usize),
+}
+
+/// Why a part of a value was refused.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// The way to the part, last step first.
+    pub(super) steps: Vec<Step>,
+    pub(super) why: Why,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Why {
+    /// What the part must be.
+    MustBe(String),
+    /// A key that is not known; those that are.
+    Unknown(&'static [&'static str]),
+}
+
+impl Value {
+    /// Reads the text of a variable or a flag as the type that `like`, the key's default, has. What does
+    /// not parse stays text, for the key's own check to refuse.
+    pub(super) fn from_text(text: String, like: &Self) -> Self {
+        match like {
+            Self::Null if text.is_empty() => Self::Null,
+            Self::Bool(_) => text.parse().map_or(Self::Text(text), Self::Bool),
+            Self::Integer(_) | Self::Float(_) => match (text.parse(), text.parse()) {
+                (Ok(whole), _) => Self::Integer(whole),
+                (_, Ok(float)) => Self::Float(float),
+                _ => Self::Text(text),
+            },
+            Self::List(_) => list(text),
+            Self::Null | Self::Text(_) | Self::Table(_) | Self::Refused => Self::Text(text),
+        }
+    }
+
+    /// Returns the value below a dotted key.
+    pub(super) fn at(&self, key: &str) -> Option<&Self> {
+        key.split('.')
+            .try_fold(self, |value, name| value.part(name))
+    }
+
+    fn part(&self, name: &str) -> Option<&Self> {
+        let Self::Table(parts) = self else {
+            return None;
+        };
+        let found = parts.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value)
+    }
+
+    /// Returns the value below a dotted key, for a change.
+    pub(super) fn at_mut(&mut self, key: &str) -> Option<&mut Self> {
+        let mut names = key.split('.').map(|name| Step::Key(name.to_owned()));
+        names.try_fold(self, |value, step| value.step(&step))
+    }
+
+    /// Returns the part that a step leads to.
+    pub(super) fn step(&mut self, step: &Step) -> Option<&mut Self> {
+        match (self, step) {
+            (Self::Table(parts), Step::Key(name)) => {
+                let found = parts.iter_mut().find(|(known, _)| known == name);
+                found.map(|(_, value)| value)
+            }
+            (Self::List(items), Step::Index(index)) => items.get_mut(*index),
+            _ => None,
+        }
+    }
+
+    /// Says whether this is how a setting is switched off.
+    pub(super) fn is_off(&self) -> bool {
+        match self {
+            Self::Null | Self::Bool(false) | Self::Integer(0) | Self::Refused => true,
+            Self::List(items) => items.is_empty(),
+            Self::Text(text) => text.trim_end_matches(|c: char| !c.is_ascii_digit()) == "0",
+            Self::Bool(true) | Self::Integer(_) | Self::Float(_) | Self::Table(_) => false,
+        }
+    }
+
+    /// Returns the value without the keys that `is_left_out` names, and without sections that are empty then.
+    pub(super) fn without(&self, is_left_out: &dyn Fn(&str) -> bool, above: &str) -> Option<Self> {
+        let Self::Table(parts) = self else {
+            return Some(self.clone());
+        };
+        let kept = parts.iter().filter_map(|(name, value)| {
+            let key = format!("{above}{name}");
+            if is_left_out(&key) {
+                return None;
+            }
+            Some((
+                name.clone(),
+                value.without(is_left_out, &format!("{key}."))?,
+            ))
+        });
+        let kept: Vec<_> = kept.collect();
+        (kept.is_empty() == parts.is_empty()).then_some(Self::Table(kept))
+    }
+
+    /// Returns the value in the form that the YAML writer takes.
+    pub(super) fn to_yaml(&self) -> Yaml {
+        match self {
+            Self::Null | Self::Refused => Yaml::Null,
+            Self::Bool(value) => Yaml::Boolean(*value),
+            Self::Integer(value) => {
+                i64::try_from(*value).map_or_else(|_| Yaml::Real(value.to_string()), Yaml::Integer)
+            }
+            // Debug keeps the point in 1.0, so that the type survives.
+            Self::Float(value) => Yaml::Real(format!("{value:?}")),
+            Self::Text(text) => Yaml::String(text.clone()),
+            Self::List(items) => Yaml::Array(items.iter().map(Self::to_yaml).collect()),
+            Self::Table(parts) => Yaml::Hash(
+                parts
+                    .iter()
+                    .map(|(key, value)| (Yaml::String(key.clone()), value.to_yaml()))
+                    .collect(),
+            ),
+        }
+    }
+}
+
+/// Reads a list: JSON where it looks like it, else separated by commas; empty text is no items.
+fn list(text: String) -> Value {
+    let trimmed = text.trim();
+    if trimmed.starts_with('[') {
+        return serde_json::from_str(trimmed).unwrap_or(Value::Text(text));
+    }
+    if trimmed.is_empty() {
+        return Value::List(Vec::new());
+    }
+    let items = trimmed
+        .split(',')
+        .map(|item| Value::Text(item.trim().to_owned()));
+    Value::List(items.collect())
+}
+
+/// The most characters of a text that a message repeats.
+const SHOWN_MAX: usize = 80;
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null | Self::Refused => f.write_str("null"),
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Integer(value) => write!(f, "{value}"),
+            Self::Float(value) => write!(f, "{value}"),
+            Self::Text(text) if text.chars().count() > SHOWN_MAX => {
+                let shown: String = text.chars().take(SHOWN_MAX).collect();
+                write!(f, "{shown:?}...")
+            }
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::List(items) if items.is_empty() => f.write_str("empty"),
+            Self::Table(parts) if parts.is_empty() => f.write_str("empty"),
+            Self::List(_) => f.write_str("a list"),
+            Self::Table(_) => f.write_str("a section"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Integer(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Integer(value.into()))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+        Ok(Value::Integer(value))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
+        // Past every bound that a key has, so the nearest number is refused just the same.
+        Ok(Value::Integer(i128::try_from(value).unwrap_or(i128::MAX)))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = from.next_element()? {
+            items.push(item);
+        }
+        Ok(Value::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut parts = Vec::new();
+        while let Some(part) = from.next_entry()? {
+            parts.push(part);
+        }
+        Ok(Value::Table(parts))
+    }
+}
+
+impl<'de> Deserializer<'de> for &'de Value {
+    type Error = Refusal;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match self {
+            Value::Null | Value::Refused => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Integer(value) => match (i64::try_from(*value), u64::try_from(*value)) {
+                (Ok(value), _) => visitor.visit_i64(value),
+                (_, Ok(value)) => visitor.visit_u64(value),
+                _ => visitor.visit_i128(*value),
+            },
+            Value::Float(value) => visitor.visit_f64(*value),
+            Value::Text(text) => visitor.visit_str(text),
+            Value::List(items) => visitor.visit_seq(Items(items.iter().enumerate())),
+            Value::Table(parts) => visitor.visit_map(Parts(parts.iter(), None)),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        if *self == Value::Null {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        words: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        let Value::Text(text) = self else {
+            return Err(de::Error::unknown_variant("", words));
+        };
+        let word: StrDeserializer<'_, Refusal> = text.as_str().into_deserializer();
+        visitor.visit_enum(word)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+struct Items<'de>(std::iter::Enumerate<std::slice::Iter<'de, Value>>);
+
+impl<'de> SeqAccess<'de> for Items<'de> {
+    type Error = Refusal;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Refusal> {
+        match self.0.find(|(_, item)| **item != Value::Refused) {
+            Some((index, item)) => seed
+                .deserialize(item)
+                .map(Some)
+                .map_err(|refusal| refusal.below(Step::Index(index))),
+            None => Ok(None),
+        }
+    }
+}
+
+struct Parts<'de>(
+    std::slice::Iter<'de, (String, Value)>,
+    Option<&'de (String, Value)>,
+);
+
+impl<'de> MapAccess<'de> for Parts<'de> {
+    type Error = Refusal;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Refusal> {
+        self.1 = self.0.find(|(_, value)| *value != Value::Refused);
+        match self.1 {
+            Some((name, _)) => seed
+                .deserialize(name.as_str().into_deserializer())
+                .map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Refusal> {
+        match self.1 {
+            Some((name, value)) => seed
+                .deserialize(value)
+                .map_err(|refusal| refusal.below(Step::Key(name.clone()))),
+            None => Err(de::Error::custom("a value")),
+        }
+    }
+}
+
+impl Refusal {
+    fn must_be(what: &str) -> Self {
+        // What serde calls the types of Rust.
+        let what = match what {
+            "a boolean" => "true or false",
+            "a sequence" => "a list",
+            "a map" => "a section",
+            "a string" => "text",
+            what => what,
+        };
+        Self {
+            steps: Vec::new(),
+            why: Why::MustBe(what.to_owned()),
+        }
+    }
+
+    fn below(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+}
+
+impl de::Error for Refusal {
+    /// `what` is what the value must be.
+    fn custom<T: fmt::Display>(what: T) -> Self {
+        Self::must_be(&what.to_string())
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::must_be(&expected.to_string())
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::must_be(&expected.to_string())
+    }
+
+    fn unknown_variant(_: &str, words: &'static [&'static str]) -> Self {
+        Self::must_be(&format!("one of {}", words.join(", ")))
+    }
+
+    fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
+        Self {
+            steps: vec![Step::Key(name.to_owned())],
+            why: Why::Unknown(known),
+        }
+    }
+
+    fn missing_field(name: &'static str) -> Self {
+        Self::must_be("set").below(Step::Key(name.to_owned()))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.why {
+            Why::MustBe(what) => write!(f, "must be {what}"),
+            Why::Unknown(known) => write!(f, "is not a known key; known are {}", known.join(", ")),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

@@ -1,0 +1,317 @@
+//! `pods:` - the source of pod knowledge, and which keys belong to which source.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Auto, KUBELET_SOCKETS, Server, Source};
+use crate::model::setting::{self, AbsolutePath, Kind, SocketPath};
+
+/// Where Kubernetes puts a pod's own service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const KUBELET_PORT: u16 = 10250;
+
+/// `pods:` - where knowledge of the pods comes from, and when it is believed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The source.
+    pub source: SourceName,
+    /// An unknown pod without a sign of life, whose last container exited longer ago than this, counts as
+    /// terminated. `None`: never.
+    #[serde(with = "setting::duration_or_off")]
+    pub assume_finished_after: Option<Duration>,
+    /// The kubelet's pods socket; `None`: where the kubelet makes it.
+    #[serde(deserialize_with = "setting::optional::<SocketPath, _>")]
+    pub kubelet_socket: Option<PathBuf>,
+    /// The kubelet's URL; `None`: on this machine, with a certificate of the node's name.
+    #[serde(deserialize_with = "setting::optional::<SecureUrl, _>")]
+    pub kubelet_url: Option<String>,
+    /// The file with the token to show the kubelet.
+    #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
+    pub kubelet_token_file: Option<PathBuf>,
+    /// The file with the CA of the kubelet's certificate; `None` only with an `http` URL.
+    #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
+    pub kubelet_ca_file: Option<PathBuf>,
+    /// The API server's URL; `None`: the one that Kubernetes tells a pod of.
+    #[serde(deserialize_with = "setting::optional::<SecureUrl, _>")]
+    pub api_url: Option<String>,
+    /// The file with the token to show the API server; `None`: the pod's own, over https.
+    #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
+    pub api_token_file: Option<PathBuf>,
+    /// The file with the CA of the API server's certificate; `None`: the pod's own, over https.
+    #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
+    pub api_ca_file: Option<PathBuf>,
+    /// A file of the shape that the kubelet's `/pods` has.
+    #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
+    pub file: Option<PathBuf>,
+    /// How far apart two good answers must be that lack a pod before it counts as deleted.
+    #[serde(with = "setting::duration")]
+    pub settle: Duration,
+    /// How long crisweep itself must have seen a pod finished or absent before its newest records go.
+    #[serde(with = "setting::duration")]
+    pub quiet: Duration,
+    /// The API server that Kubernetes tells a pod of.
+    #[serde(skip)]
+    pub in_cluster: Option<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            source: SourceName::Auto,
+            assume_finished_after: None,
+            kubelet_socket: None,
+            kubelet_url: None,
+            kubelet_token_file: None,
+            kubelet_ca_file: None,
+            api_url: None,
+            api_token_file: None,
+            api_ca_file: None,
+            file: None,
+            settle: Duration::from_secs(10),
+            quiet: Duration::from_secs(60),
+            in_cluster: None,
+        }
+    }
+}
+
+/// The configuration's word for a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceName {
+    /// What is there: the kubelet's pods socket, else the API server, else nothing.
+    Auto,
+    /// None.
+    None,
+    /// The kubelet's pods socket.
+    KubeletSocket,
+    /// The kubelet's `/pods`.
+    Kubelet,
+    /// The API server.
+    ApiServer,
+    /// A file.
+    File,
+}
+
+impl SourceName {
+    /// Returns the word.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::KubeletSocket => "kubelet-socket",
+            Self::Kubelet => "kubelet",
+            Self::ApiServer => "api-server",
+            Self::File => "file",
+        }
+    }
+}
+
+impl Config {
+    /// Checks the keys against each other; `refuse` is told the key and what is wrong.
+    pub fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
+        use SourceName::{ApiServer, Auto, File, Kubelet, KubeletSocket};
+        let strange =
+            |is_set: bool, sources: &[SourceName]| is_set && !sources.contains(&self.source);
+        let (api, kubelet) = ([Auto, ApiServer], [Kubelet]);
+        for (key, is_set, sources) in [
+            (
+                "kubelet_socket",
+                self.kubelet_socket.is_some(),
+                &[Auto, KubeletSocket][..],
+            ),
+            ("kubelet_url", self.kubelet_url.is_some(), &kubelet),
+            (
+                "kubelet_token_file",
+                self.kubelet_token_file.is_some(),
+                &kubelet,
+            ),
+            ("kubelet_ca_file", self.kubelet_ca_file.is_some(), &kubelet),
+            ("api_url", self.api_url.is_some(), &api),
+            ("api_token_file", self.api_token_file.is_some(), &api),
+            ("api_ca_file", self.api_ca_file.is_some(), &api),
+            ("file", self.file.is_some(), &[File]),
+        ] {
+            if strange(is_set, sources) {
+                let sources: Vec<_> = sources.iter().map(|source| source.label()).collect();
+                let text = format!(
+                    "is set, but pods.source is {}; it is for {}",
+                    self.source.label(),
+                    sources.join(" and ")
+                );
+                refuse(&format!("pods.{key}"), text);
+            }
+        }
+        if self.source == ApiServer && self.api_server().is_none() {
+            let text = "is missing, but pods.source is api-server and this is no pod \
+                        (KUBERNETES_SERVICE_HOST is not set)";
+            refuse("pods.api_url", text.to_owned());
+        }
+        if self.source == File && self.file.is_none() {
+            refuse(
+                "pods.file",
+                "is missing, but pods.source is file".to_owned(),
+            );
+        }
+        if self.source == Kubelet {
+            self.validate_kubelet(refuse);
+        }
+    }
+
+    /// A certificate without a trusted signer is refused, also from this machine: a process that
+    /// listens on the port would say which pods are deleted, and be shown the token.
+    fn validate_kubelet(&self, refuse: &mut dyn FnMut(&str, String)) {
+        let is_plain = self.kubelet_url.as_deref().is_some_and(is_plain);
+        let text = match &self.kubelet_ca_file {
+            None if !is_plain => {
+                "is missing, but pods.source is kubelet and its URL is https: name the CA that the \
+                 kubelet's serving certificate comes from"
+            }
+            Some(_) if is_plain => "is set, but pods.kubelet_url is http",
+            None | Some(_) => return,
+        };
+        refuse("pods.kubelet_ca_file", text.to_owned());
+    }
+
+    /// Returns what is asked for the pods of a node.
+    pub fn source(&self, node: &str) -> Source {
+        match self.source {
+            SourceName::None => Source::None,
+            SourceName::File => self.file.clone().map_or(Source::None, Source::File),
+            SourceName::KubeletSocket => Source::KubeletSocket {
+                paths: self.sockets(),
+                // An operator who names the socket alone wants no other source to be asked.
+                api_server: None,
+            },
+            SourceName::Kubelet => Source::Kubelet(self.kubelet(node)),
+            SourceName::ApiServer => match self.api_server() {
+                Some(server) => Source::ApiServer {
+                    server,
+                    node: node.to_owned(),
+                },
+                None => Source::None,
+            },
+            SourceName::Auto => Source::Auto(Auto {
+                kubelet_sockets: self.sockets(),
+                api_server: self.api_server().map(|server| (server, node.to_owned())),
+            }),
+        }
+    }
+
+    fn sockets(&self) -> Vec<PathBuf> {
+        match &self.kubelet_socket {
+            Some(path) => vec![path.clone()],
+            None => KUBELET_SOCKETS.map(PathBuf::from).to_vec(),
+        }
+    }
+
+    /// Without a URL the kubelet is asked on this machine, and its certificate must be the node's: no
+    /// kubelet's certificate has the loopback address in it.
+    fn kubelet(&self, node: &str) -> Server {
+        let (url, pinned) = self.kubelet_url.clone().map_or_else(
+            || {
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, KUBELET_PORT));
+                let node = node.to_lowercase();
+                let url = format!("https://{node}:{KUBELET_PORT}");
+                (url, Some((node, address)))
+            },
+            |url| (url, None),
+        );
+        Server {
+            url,
+            pinned,
+            token_file: self.kubelet_token_file.clone(),
+            ca_file: self.kubelet_ca_file.clone(),
+        }
+    }
+
+    fn api_server(&self) -> Option<Server> {
+        let url = self.api_url.clone().or_else(|| self.in_cluster.clone())?;
+        // The pod's own token is not shown on a line that any process may read.
+        let is_plain = is_plain(&url);
+        let or_accounts = |file: &Option<PathBuf>, name: &str| {
+            let of_account = || PathBuf::from(SERVICE_ACCOUNT).join(name);
+            file.clone().or_else(|| (!is_plain).then(of_account))
+        };
+        Some(Server {
+            url,
+            pinned: None,
+            token_file: or_accounts(&self.api_token_file, "token"),
+            ca_file: or_accounts(&self.api_ca_file, "ca.crt").filter(|_| !is_plain),
+        })
+    }
+}
+
+fn is_plain(url: &str) -> bool {
+    url.starts_with("http://")
+}
+
+/// Returns the API server that Kubernetes tells a pod of, by the two variables that it sets.
+pub fn in_cluster(host: Option<String>, port: Option<String>) -> Option<String> {
+    let host = host.filter(|host| !host.is_empty())?;
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host
+    };
+    let port = port.filter(|port| !port.is_empty());
+    let port = port.as_deref().unwrap_or("443");
+    Some(format!("https://{host}:{port}"))
+}
+
+/// The URL of a server that a token is shown to: `https`, or `http` to this machine alone. A path
+/// may follow, nothing else.
+struct SecureUrl;
+
+impl Kind for SecureUrl {
+    type Value = String;
+    const MUST_BE: &str =
+        "an https:// URL, or http:// to this machine alone, without user, query and fragment";
+
+    fn read(text: &str) -> Option<String> {
+        let url = reqwest::Url::parse(text).ok()?;
+        let is_local = match url.host_str() {
+            Some("localhost") => true,
+            Some(host) => host
+                .trim_matches(['[', ']'])
+                .parse()
+                .is_ok_and(|ip: IpAddr| ip.is_loopback()),
+            None => false,
+        };
+        let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_local);
+        let is_bare = url.username().is_empty()
+            && url.password().is_none()
+            && url.query().is_none()
+            && url.fragment().is_none();
+        // The scheme as it is written decides on TLS.
+        let is_lower = text.starts_with(url.scheme());
+        (is_safe && is_bare && is_lower).then(|| text.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_url_the_kubelet_here_is_asked_by_the_nodes_name() {
+        let server = Config::default().kubelet("Node-1");
+        assert_eq!(server.url, "https://node-1:10250");
+        let here = "127.0.0.1:10250".parse().unwrap();
+        assert_eq!(server.pinned, Some(("node-1".to_owned(), here)));
+    }
+
+    #[test]
+    fn with_a_url_nothing_is_pinned() {
+        let config = Config {
+            kubelet_url: Some("https://10.0.0.7:10250".to_owned()),
+            ..Config::default()
+        };
+        let server = config.kubelet("node-1");
+        assert_eq!(server.url, "https://10.0.0.7:10250");
+        assert_eq!(server.pinned, None);
+    }
+}

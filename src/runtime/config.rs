@@ -1,0 +1,71 @@
+//! `runtime:` - where the runtime is, and how long and big its answers may be.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::SOCKET_PATH_BYTES_MAX;
+use crate::model::setting::{self, AbsolutePath, Kind};
+
+/// The longest frame that gRPC can announce.
+const MESSAGE_MAX: u64 = u32::MAX as u64;
+
+/// `runtime:` - the runtime and how to talk to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The CRI socket, `unix:///path` or a path; `None`: look for it.
+    #[serde(deserialize_with = "setting::optional::<Endpoint, _>")]
+    pub endpoint: Option<String>,
+    /// The image service's socket, where it is another one.
+    #[serde(deserialize_with = "setting::optional::<Endpoint, _>")]
+    pub image_endpoint: Option<String>,
+    /// Bound of a call that reads.
+    #[serde(with = "setting::positive")]
+    pub timeout: Duration,
+    /// Bound of a call that removes.
+    #[serde(with = "setting::positive")]
+    pub removal_timeout: Duration,
+    /// The largest answer that is taken.
+    #[serde(
+        serialize_with = "setting::show_size",
+        deserialize_with = "setting::size::<1, MESSAGE_MAX, _, _>"
+    )]
+    pub max_message_bytes: usize,
+    /// Where the host's file system is mounted.
+    #[serde(deserialize_with = "setting::one::<AbsolutePath, _>")]
+    pub host_root: PathBuf,
+    /// Size of the demo's simulated disk. Only the demo sets it: there is no key for it.
+    #[serde(skip)]
+    pub simulated_disk_bytes: Option<u64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            image_endpoint: None,
+            timeout: Duration::from_secs(10),
+            removal_timeout: Duration::from_secs(60),
+            max_message_bytes: 128 << 20,
+            host_root: "/".into(),
+            simulated_disk_bytes: None,
+        }
+    }
+}
+
+struct Endpoint;
+
+impl Kind for Endpoint {
+    type Value = String;
+    const MUST_BE: &str =
+        "a unix socket such as unix:///run/containerd/containerd.sock (path up to 107 bytes)";
+
+    fn read(text: &str) -> Option<String> {
+        let path = text.strip_prefix("unix:").unwrap_or(text);
+        let path = path.strip_prefix("//").unwrap_or(path);
+        let fits = (2..=SOCKET_PATH_BYTES_MAX).contains(&path.len());
+        (Path::new(path).is_absolute() && fits).then(|| text.to_owned())
+    }
+}
