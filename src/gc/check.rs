@@ -1,6 +1,9 @@
-//! A second opinion on a plan. Shares no code with the planner on purpose: it states, removal by
-//! removal, what must be true before anything goes, in the plainest way, and a pass whose plan breaks
-//! one of these rules is aborted before it touches anything.
+//! A second opinion on a plan. Shares no code with the planner on purpose: it states, removal by removal, what
+//! harms (a wrong state, a wrong object, a protected or needed one), and a pass whose plan breaks one of these rules
+//! is aborted before it touches anything.
+//!
+//! Never checks order, limits or room: no broken one of these harms a pod. `tests/it/properties` compares them with the
+//! kubelet's.
 
 mod images;
 mod logs;
@@ -9,11 +12,10 @@ mod places;
 mod pods;
 mod quiet;
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{AgeFrom, Expected, Limit, Policy, Removal};
+use super::{AgeFrom, Expected, Policy, Removal};
 use crate::model::{
     ContainerState, Coverage, Numbering, PodRef, PodSandboxState, RemoveReason, Snapshot, Target,
 };
@@ -54,20 +56,13 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
             (Target::Logs, _) => logs::rule(&node, &logs, removal),
             (Target::Images, _) => images::rule(&node, &images, removal),
         };
+        let broken = broken.or_else(|| policy_rule(&node, removal));
         violations.extend(broken.map(|rule| Violation {
             id: id.to_owned(),
             rule,
         }));
     }
-    violations.extend(images::room_rule(&node, &images, removals));
     violations.extend(quiet::violations(&node, removals, &found));
-    violations.extend(order_rule(&node, removals, &found));
-    violations.extend(
-        removals
-            .iter()
-            .zip(&found)
-            .filter_map(|(removal, found)| limit_rule(&node, removal, *found)),
-    );
     violations
 }
 
@@ -214,92 +209,18 @@ fn is_protected(policy: &Policy, pod: &PodRef) -> bool {
     by_namespace || policy.protect.has_label_of_pod(pod)
 }
 
-/// Target by target, each oldest creation first; images least recently used first. While a list is over its
-/// limit containers go oldest exit first, by whole seconds.
-fn order_rule(
-    node: &Node<'_>,
-    removals: &[Removal],
-    found: &[Option<Found<'_, '_>>],
-) -> Option<Violation> {
-    let snapshot = node.snapshot;
-    let over = snapshot.outage.is_some_and(|it| it.lasts(snapshot));
-    let by_exit = node.policy.containers.age_from == AgeFrom::Finished;
-    let dead_for = |found: &Option<Found<'_, '_>>| match found {
-        Some(Found::Container(container)) if over => {
-            let exit = container.row.finished_at.filter(|_| by_exit);
-            let since = exit.unwrap_or(container.row.created_at);
-            Some(snapshot.age(since).as_secs().max(0))
-        }
-        Some(_) | None => None,
+/// What is switched off loses nothing, and nothing is counted where a part of the node was not seen.
+fn policy_rule(node: &Node<'_>, removal: &Removal) -> Option<&'static str> {
+    let policy = node.policy;
+    let enabled = match removal.subject.target {
+        Target::Containers => policy.containers.enabled,
+        Target::Sandboxes => policy.sandboxes.enabled,
+        Target::Logs => policy.logs.enabled,
+        Target::Images => policy.images.enabled,
     };
-    let keys = removals.iter().zip(found).map(|(removal, found)| {
-        let subject = &removal.subject;
-        let dead_for = Reverse(dead_for(found));
-        let key = (
-            subject.target,
-            dead_for,
-            subject.last_used_at,
-            subject.created_at,
-        );
-        (key, subject)
-    });
-    keys.clone().zip(keys.skip(1)).find_map(|(a, b)| {
-        (a.0 > b.0).then(|| Violation {
-            id: b.1.id.to_string(),
-            rule: "is older than its predecessor",
-        })
-    })
-}
-
-/// What is switched off loses nothing, and what a limit takes must lie beyond that limit.
-fn limit_rule(
-    node: &Node<'_>,
-    removal: &Removal,
-    found: Option<Found<'_, '_>>,
-) -> Option<Violation> {
-    let Policy {
-        containers,
-        sandboxes,
-        ..
-    } = node.policy;
-    let id = removal.subject.id.as_str();
-    let target = removal.subject.target;
-    let (enabled, cap) = match target {
-        Target::Containers => (containers.enabled, containers.max_dead),
-        Target::Sandboxes => (sandboxes.enabled, sandboxes.max_dead),
-        Target::Logs => (node.policy.logs.enabled, Limit::None),
-        Target::Images => (node.policy.images.enabled, Limit::None),
-    };
-    let dead = node.dead.get(&target).copied().unwrap_or(0);
-    let later = match found {
-        Some(Found::Container(container)) => container.later,
-        Some(Found::Sandbox(_)) | None => 0,
-    };
-    let rule = match removal.reason {
-        _ if !enabled => "its target is switched off",
-        RemoveReason::OverCap if !node.snapshot.seen.is_all() => "is counted on an incomplete list",
-        RemoveReason::OverCap if !exceeds(dead, cap) => "the node is within max_dead",
-        RemoveReason::Superseded
-            if target == Target::Containers
-                && !exceeds(later + 1, containers.max_per_container) =>
-        {
-            "is within max_per_container"
-        }
-        RemoveReason::OverCap
-        | RemoveReason::Superseded
-        | RemoveReason::PodDeleted
-        | RemoveReason::DeadLink
-        | RemoveReason::ContainerRemoved
-        | RemoveReason::Age
-        | RemoveReason::Unused
-        | RemoveReason::Space => return None,
-    };
-    Some(Violation {
-        id: id.to_owned(),
-        rule,
-    })
-}
-
-fn exceeds(count: usize, limit: Limit) -> bool {
-    matches!(limit, Limit::AtMost(limit) if count > limit)
+    if !enabled {
+        return Some("its target is switched off");
+    }
+    let counted = removal.reason == RemoveReason::OverCap;
+    (counted && !node.snapshot.seen.is_all()).then_some("is counted on an incomplete list")
 }

@@ -88,6 +88,9 @@ proptest! {
             let over = is_deleted(snapshot, policy, &pod.uid)
                 || reason == RemoveReason::OverCap && is_finished(snapshot, policy, &pod.uid);
             prop_assert!(over || !is_newest_sandbox(snapshot, sandbox), "{sandbox:?}");
+            let dead = snapshot.sandboxes.iter().filter(|it| it.state == PodSandboxState::NotReady).count();
+            let is_over = matches!(policy.sandboxes.max_dead, Limit::AtMost(most) if dead > most);
+            prop_assert!(is_over || reason != RemoveReason::OverCap, "{sandbox:?}");
             prop_assert!(!is_protected(policy, &pod.namespace, Some(&sandbox.labels)));
             let until = snapshot.quarantine.get(&sandbox.id);
             prop_assert!(until.is_none_or(|until| *until <= snapshot.taken_at));

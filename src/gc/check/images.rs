@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Violation;
 use super::node::Node;
 use crate::gc::{Expected, Removal};
 use crate::model::{Coverage, Image, ImageNames, ImageStore, Images, RemoveReason, Target};
@@ -193,76 +192,4 @@ fn age_rule(
     let longer = limit.map(|limit| limit.saturating_add(Duration::from_nanos(1)));
     (!longer.is_some_and(|longer| node.older_than(unused_since, longer)))
         .then_some("has not been unused for that long")
-}
-
-/// Room is made only on a disk that is too full, and not a single image further than asked for.
-pub(super) fn room_rule(
-    node: &Node<'_>,
-    index: &Index<'_>,
-    removals: &[Removal],
-) -> Vec<Violation> {
-    let mut once = BTreeSet::new();
-    let images: Vec<(&Removal, i128)> = removals
-        .iter()
-        .filter(|removal| removal.subject.target == Target::Images)
-        .filter(|removal| once.insert(removal.subject.id.as_str()))
-        .map(|removal| {
-            let image = index.by_key.get(removal.subject.id.as_str());
-            (
-                removal,
-                image.map_or(0, |image| i128::from(image.size_bytes)),
-            )
-        })
-        .collect();
-    let by_space = |removal: &Removal| removal.reason == RemoveReason::Space;
-    let others = images.iter().filter(|(removal, _)| !by_space(removal));
-    let by_age: i128 = others.map(|(_, size)| size).sum();
-    let mut before = by_age;
-    let mut violations = Vec::new();
-    for (removal, size) in images.iter().filter(|(removal, _)| by_space(removal)) {
-        if !wants(node, index, by_age, before) {
-            violations.push(Violation {
-                id: removal.subject.id.to_string(),
-                rule: "no rule asks for its room",
-            });
-        }
-        before += size;
-    }
-    violations
-}
-
-/// After `by_age` bytes are free the disk is above the high mark, and after `before` bytes above the low
-/// one: in bytes, or in inodes at so many for each byte as are in use.
-fn wants(node: &Node<'_>, index: &Index<'_>, by_age: i128, before: i128) -> bool {
-    let rules = &node.policy.images;
-    let usage = index.store.and_then(|store| store.filesystem);
-    let (Some(usage), true) = (
-        usage,
-        rules.high_threshold_percent < 100 || rules.max_age.is_some(),
-    ) else {
-        return false;
-    };
-    let (high, low) = (
-        i128::from(rules.high_threshold_percent),
-        i128::from(rules.low_threshold_percent),
-    );
-    let above = |all: u64, free: u64, by_age: i128, before: i128| {
-        let (all, free) = (i128::from(all), i128::from(free.min(all)));
-        let above_high = (free + by_age) * 100 < (101 - high) * all;
-        all > 0 && above_high && (free + before) < (100 - low) * all / 100
-    };
-    let used_inodes = i128::from(usage.inodes.saturating_sub(usage.inodes_free));
-    let in_inodes = |bytes: i128| {
-        bytes
-            .checked_mul(used_inodes)
-            .and_then(|inodes| inodes.checked_div(i128::from(usage.used_bytes)))
-            .unwrap_or(0)
-    };
-    above(usage.capacity_bytes, usage.available_bytes, by_age, before)
-        || above(
-            usage.inodes,
-            usage.inodes_free,
-            in_inodes(by_age),
-            in_inodes(before),
-        )
 }

@@ -32,8 +32,6 @@ pub(super) struct Node<'a> {
     pub(super) whole: bool,
     /// A pod is up, or the machine has been for a quarter of an hour.
     pub(super) has_come_up: bool,
-    /// How many of each target do not run.
-    pub(super) dead: BTreeMap<Target, usize>,
 }
 
 /// A container, and what the rules ask of it.
@@ -48,8 +46,6 @@ pub(super) struct ContainerRow<'a> {
     pub(super) id_is_shared: bool,
     /// There is one of its name and pod of a higher attempt, and one created later (it may be another).
     pub(super) outdone: bool,
-    /// How many of its name and pod were created after it.
-    pub(super) later: usize,
 }
 
 /// A sandbox, and what the rules ask of it.
@@ -205,7 +201,6 @@ impl<'a> Node<'a> {
             tells: tells(snapshot),
             whole: false,
             has_come_up: snapshot.uptime >= Duration::from_secs(900),
-            dead: BTreeMap::new(),
             container_ids,
         };
         node.gather_pods(uids.map(|pod| pod.map(|pod| &pod.uid)));
@@ -217,7 +212,6 @@ impl<'a> Node<'a> {
                 goes: false,
                 id_is_shared: node.container_ids.is_shared(place),
                 outdone: false,
-                later: 0,
             });
         }
         for (place, row) in sandboxes.enumerate() {
@@ -292,18 +286,6 @@ impl<'a> Node<'a> {
                 container.goes = true;
             }
         }
-        let not_running = |it: &&ContainerRow<'_>| it.row.state != ContainerState::Running;
-        let not_ready = |it: &&SandboxRow<'_>| it.row.state == PodSandboxState::NotReady;
-        self.dead = BTreeMap::from([
-            (
-                Target::Containers,
-                self.containers.iter().filter(not_running).count(),
-            ),
-            (
-                Target::Sandboxes,
-                self.sandboxes.iter().filter(not_ready).count(),
-            ),
-        ]);
         for container in self.containers.iter().filter(|it| !it.goes) {
             if container.row.sandbox_id.is_stand_in() {
                 self.astray.insert(container.pod);
@@ -330,10 +312,9 @@ impl<'a> Node<'a> {
         order.sort_unstable();
         for group in order.chunk_by(|a, b| a.0 == b.0) {
             let newest = newest(group.iter().map(|(_, rank, place)| (*rank, *place)));
-            for (at, (_, _, place)) in group.iter().enumerate() {
+            for (_, _, place) in group {
                 if let Some(container) = self.containers.get_mut(*place) {
                     container.outdone = !newest.contains(&Some(*place));
-                    container.later = group.len() - at - 1;
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crisweep::gc::check::check;
 use crisweep::gc::plan::still_due;
-use crisweep::gc::{self, Plan};
+use crisweep::gc::{self, ImagePolicy, Plan};
 use crisweep::model::{
     Container, ContainerState, FilesystemUsage, Image, ImageAge, ImageNames, ImageStore, Images,
     KeepReason, RemoveReason, Snapshot, Target,
@@ -65,17 +65,16 @@ proptest! {
     fn no_room_is_made_beyond_the_low_mark_or_below_the_high_one(node in nodes(Oddity::Any)) {
         let Node { snapshot, policy } = &node;
         let plan = plan_of(&node);
+        let is_for_room = |reason: &RemoveReason| *reason == RemoveReason::Space;
+        let size = |(image, _): &(&Image, RemoveReason)| i128::from(image.size_bytes);
         let removed: Vec<_> = removed(&plan, snapshot).collect();
-        let Some((last, _)) = removed.iter().rfind(|(_, reason)| *reason == RemoveReason::Space) else {
-            return Ok(());
-        };
-        let disk = known(snapshot).filesystem.unwrap();
-        let before: u64 = removed.iter().filter(|(it, _)| it.key() != last.key()).map(|(it, _)| it.size_bytes).sum();
-        let (high, low) = (policy.images.high_threshold_percent, policy.images.low_threshold_percent);
-        // Exact for bytes; inodes are only estimated.
-        let bytes_are_full = is_full(&disk, 0, high);
-        prop_assert!(bytes_are_full || disk.inodes > 0);
-        prop_assert!(disk.inodes > 0 || is_above(&disk, before, low), "{before} {disk:?}");
+        let by_age: i128 = removed.iter().filter(|(_, reason)| !is_for_room(reason)).map(size).sum();
+        let mut before = by_age;
+        for removal in removed.iter().filter(|(_, reason)| is_for_room(reason)) {
+            let disk = known(snapshot).filesystem.unwrap();
+            prop_assert!(wants_room(&policy.images, &disk, by_age, before), "{removal:?} {disk:?}");
+            before += size(removal);
+        }
     }
 
     #[test]
@@ -233,15 +232,36 @@ fn removed<'a>(
 }
 
 /// At or above a mark, the used share rounded up.
-fn is_full(disk: &FilesystemUsage, freed: u64, mark: u8) -> bool {
-    let available = (disk.available_bytes + freed).min(disk.capacity_bytes);
-    100 - available * 100 / disk.capacity_bytes >= u64::from(mark)
-}
 
 /// Truly above a mark.
-fn is_above(disk: &FilesystemUsage, freed: u64, mark: u8) -> bool {
-    let available = (disk.available_bytes + freed).min(disk.capacity_bytes);
-    available < disk.capacity_bytes * (100 - u64::from(mark)) / 100
+
+/// After `by_age` bytes are free the disk is above the high mark, and after `before` bytes above the low one: in
+/// bytes, or in inodes at so many for each byte as are in use.
+fn wants_room(rules: &ImagePolicy, disk: &FilesystemUsage, by_age: i128, before: i128) -> bool {
+    let (high, low) = (
+        i128::from(rules.high_threshold_percent),
+        i128::from(rules.low_threshold_percent),
+    );
+    let is_wanted = |all: u64, free: u64, by_age: i128, before: i128| {
+        let (all, free) = (i128::from(all), i128::from(free.min(all)));
+        let above_high = (free + by_age) * 100 < (101 - high) * all;
+        all > 0 && above_high && (free + before) < (100 - low) * all / 100
+    };
+    let used_inodes = i128::from(disk.inodes.saturating_sub(disk.inodes_free));
+    let in_inodes = |bytes: i128| {
+        let inodes = (bytes * used_inodes).checked_div(i128::from(disk.used_bytes));
+        inodes.unwrap_or(0)
+    };
+    let (bytes, inodes) = (
+        is_wanted(disk.capacity_bytes, disk.available_bytes, by_age, before),
+        is_wanted(
+            disk.inodes,
+            disk.inodes_free,
+            in_inodes(by_age),
+            in_inodes(before),
+        ),
+    );
+    bytes || inodes
 }
 
 pub(super) fn without_inodes(node: &Node) -> Node {
