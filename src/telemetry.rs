@@ -13,12 +13,13 @@ use serde::{Deserialize, Serialize};
 use tracing::Subscriber;
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
-use tracing_subscriber::reload::Handle;
+use tracing_subscriber::prelude::*;
+use tracing_subscriber::registry;
+use tracing_subscriber::reload;
 
 use crate::model::escape::{self, JsonWriter};
 use crate::model::setting::{self, Kind};
@@ -98,7 +99,7 @@ pub fn init(log: &Log) -> Result<(), Error> {
 }
 
 /// Changes the level of the log that was set up.
-type SetLevel = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+type SetLevel = Box<dyn Fn(Targets) -> Result<(), String> + Send + Sync>;
 static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
 
 /// Changes what is logged from now on.
@@ -106,7 +107,7 @@ static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
 /// # Errors
 /// If the level is no filter.
 pub fn set_level(level: &str) -> Result<(), String> {
-    let filter = EnvFilter::builder().parse(level);
+    let filter: Result<Targets, _> = level.parse();
     let filter = filter.map_err(|error| format!("log.level {level:?}: {error}"))?;
     SET_LEVEL.get().map_or(Ok(()), |set| set(filter))
 }
@@ -124,34 +125,28 @@ fn subscriber<W>(
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::builder()
-        .parse(&log.level)
-        .map_err(|source| Error::Filter {
-            level: log.level.clone(),
-            source,
-        })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    let filter: Result<Targets, _> = log.level.parse();
+    let filter = filter.map_err(|source| Error::Filter {
+        level: log.level.clone(),
+        source,
+    })?;
+    let (filter, handle) = reload::Layer::new(filter);
+    let set = Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
+    let registry = registry().with(filter);
+    let lines = tracing_subscriber::fmt::layer();
     Ok(match log.format {
         LogFormat::Text => {
-            let builder = builder.fmt_fields(debug_fn(field).delimited(" "));
-            let builder = builder.with_ansi(colours).with_writer(writer);
-            let builder = builder.with_filter_reloading();
-            let handle = builder.reload_handle();
-            (Box::new(builder.finish()), setter(handle))
+            let lines = lines.fmt_fields(debug_fn(field).delimited(" "));
+            let lines = lines.with_ansi(colours).with_writer(writer);
+            (Box::new(registry.with(lines)), set)
         }
         // Without the module's path: `target` is what a removal is of, and a key must not come twice.
         LogFormat::Json => {
-            let builder = builder.json().flatten_event(true).with_ansi(false);
-            let builder = builder.with_target(false).with_writer(Escaping(writer));
-            let builder = builder.with_filter_reloading();
-            let handle = builder.reload_handle();
-            (Box::new(builder.finish()), setter(handle))
+            let lines = lines.json().flatten_event(true).with_ansi(false);
+            let lines = lines.with_target(false).with_writer(Escaping(writer));
+            (Box::new(registry.with(lines)), set)
         }
     })
-}
-
-fn setter<S: 'static>(handle: Handle<EnvFilter, S>) -> SetLevel {
-    Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
 }
 
 /// Writes the message or a field of a line of text. Whatever is in it, it is a part of that line.
@@ -186,8 +181,7 @@ fn is_filter(text: &str) -> bool {
         Some((target, level)) => !target.is_empty() && is_level(level),
         None => is_level(part),
     };
-    text.split(',').all(|part| is_directive(part.trim()))
-        && EnvFilter::builder().parse(text).is_ok()
+    text.split(',').all(|part| is_directive(part.trim())) && text.parse::<Targets>().is_ok()
 }
 
 /// Returns an error and its causes as one line. A cause that its effect has already told is left
@@ -208,8 +202,9 @@ pub fn chain(error: &dyn StdError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
     use std::io::Write;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use super::*;
 
@@ -224,7 +219,7 @@ mod tests {
 
     impl Write for Page {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
+            self.0.lock().write(bytes)
         }
 
         fn flush(&mut self) -> std::io::Result<()> {
@@ -248,7 +243,7 @@ mod tests {
         };
         let (subscriber, _set) = subscriber(&log, move || writer.clone(), false).unwrap();
         tracing::subscriber::with_default(subscriber, log_something);
-        let bytes = page.0.lock().unwrap().clone();
+        let bytes = page.0.lock().clone();
         String::from_utf8(bytes).unwrap()
     }
 

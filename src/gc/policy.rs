@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use regex::Regex;
+use regex_lite::Regex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::model::setting::{self, AbsolutePath, COUNT_MAX, Kind};
@@ -262,7 +262,7 @@ impl KeepPattern {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn new(pattern: &str) -> Result<Self, regex::Error> {
+    pub fn new(pattern: &str) -> Result<Self, regex_lite::Error> {
         Regex::new(pattern).map(Self)
     }
 

@@ -1,52 +1,53 @@
 //! This process, under the names that every exporter uses.
 
+use std::fs;
 use std::sync::OnceLock;
 
-use procfs::process::{LimitValue, Process};
-use procfs::{ProcResult, boot_time_secs, page_size, ticks_per_second};
+use rustix::param::{clock_ticks_per_second, page_size};
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::page::{Page, Sample, Value, bytes, plain, sample, seconds};
 
 /// Adds what the kernel says of this process; what it does not say is absent.
 pub(super) fn encode(page: &mut Page) {
-    let Ok(process) = Process::myself() else {
-        return;
-    };
-    if let Ok(stat) = process.stat() {
-        let cpu = ticks_to_seconds(stat.utime.saturating_add(stat.stime));
+    if let Some(stat) = fs::read_to_string("/proc/self/stat")
+        .ok()
+        .as_deref()
+        .and_then(Stat::parse)
+    {
         page.counter(
             seconds("process_cpu"),
             "User and system time spent",
-            one(cpu),
+            one(ticks_to_seconds(stat.cpu_ticks)),
         );
-        let resident = stat.rss.saturating_mul(page_size());
         page.gauge(
             bytes("process_resident_memory"),
             "Memory in use",
-            one(resident),
+            one(stat.resident_pages.saturating_mul(page_size() as u64)),
         );
         page.gauge(
             bytes("process_virtual_memory"),
             "Address space in use",
-            one(stat.vsize),
+            one(stat.virtual_bytes),
         );
-        let threads = u64::try_from(stat.num_threads).unwrap_or(0);
-        page.gauge(plain("process_threads"), "Threads", one(threads));
-        let started = start_time(stat.starttime).map(one).unwrap_or_default();
+        page.gauge(plain("process_threads"), "Threads", one(stat.threads));
         page.gauge(
             seconds("process_start_time"),
             "When the process started",
-            started,
+            one(boot_time() + ticks_to_seconds(stat.started_ticks)),
         );
     }
-    if let Ok(open) = process.fd_count() {
+    if let Ok(open) = fs::read_dir("/proc/self/fd") {
+        // Less the one that reads the directory.
+        let open = open.count().saturating_sub(1) as u64;
         page.gauge(
             plain("process_open_fds"),
             "Open file descriptors",
             one(open),
         );
     }
-    if let Some(most) = max_fds(&process) {
+    if let Some(most) = getrlimit(Resource::Nofile).current {
         page.gauge(
             plain("process_max_fds"),
             "Most file descriptors that may be open",
@@ -55,15 +56,36 @@ pub(super) fn encode(page: &mut Page) {
     }
 }
 
-fn one(value: impl Into<Value>) -> Vec<Sample> {
-    vec![sample([], value)]
+/// What `/proc/self/stat` says (`man 5 proc_pid_stat`).
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    cpu_ticks: u64,
+    threads: u64,
+    /// After the machine's boot.
+    started_ticks: u64,
+    virtual_bytes: u64,
+    resident_pages: u64,
 }
 
-fn max_fds(process: &Process) -> Option<u64> {
-    match process.limits().ok()?.max_open_files.soft_limit {
-        LimitValue::Value(most) => Some(most),
-        LimitValue::Unlimited => None,
+impl Stat {
+    fn parse(text: &str) -> Option<Self> {
+        // The second field, the program's name, may hold anything, parentheses too.
+        let (_, rest) = text.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        // The first field after the name has number 3 in the manual.
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        Some(Self {
+            cpu_ticks: field(14)?.saturating_add(field(15)?),
+            threads: field(20)?,
+            started_ticks: field(22)?,
+            virtual_bytes: field(23)?,
+            resident_pages: field(24)?,
+        })
     }
+}
+
+fn one(value: impl Into<Value>) -> Vec<Sample> {
+    vec![sample([], value)]
 }
 
 #[expect(
@@ -71,14 +93,38 @@ fn max_fds(process: &Process) -> Option<u64> {
     reason = "a float's 53 bits hold centuries of ticks"
 )]
 fn ticks_to_seconds(ticks: u64) -> f64 {
-    ticks as f64 / ticks_per_second() as f64
+    ticks as f64 / clock_ticks_per_second() as f64
 }
 
-/// Returns when the process started, the same at every scrape: read once, for the kernel's boot
-/// time moves with the clock and a restart would be seen where there was none.
-fn start_time(ticks_after_boot: u64) -> Option<f64> {
-    static BOOT: OnceLock<ProcResult<u64>> = OnceLock::new();
-    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
-    let boot = *BOOT.get_or_init(boot_time_secs).as_ref().ok()? as f64;
-    Some(boot + ticks_to_seconds(ticks_after_boot))
+/// Returns when the machine booted, in seconds since 1970, the same at every scrape: computed once, for it moves with
+/// the clock and a restart would be seen where there was none.
+fn boot_time() -> f64 {
+    static BOOT: OnceLock<f64> = OnceLock::new();
+    let seconds = |clock| {
+        let time = clock_gettime(clock);
+        #[expect(clippy::cast_precision_loss, reason = "seconds since 1970")]
+        let seconds = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
+        seconds
+    };
+    *BOOT.get_or_init(|| seconds(ClockId::Realtime) - seconds(ClockId::Boottime))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_program_may_hold_what_it_likes() {
+        let numbers = (4..=52).map(|field| field.to_string()).collect::<Vec<_>>();
+        let stat = Stat {
+            cpu_ticks: 14 + 15,
+            threads: 20,
+            started_ticks: 22,
+            virtual_bytes: 23,
+            resident_pages: 24,
+        };
+        let text = format!("7 (a) 1 (b) S {}", numbers.join(" "));
+        assert_eq!(Stat::parse(&text), Some(stat));
+        assert_eq!(Stat::parse("7 (crisweep) S 1 2 3"), None);
+    }
 }
