@@ -44,7 +44,7 @@ Examples:
 
 /// Flags that every command takes.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "PassOptions of every command")]
+#[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// Configuration file (.yaml, .yml or .toml)
     #[arg(long = "config.file", global = true, value_name = "FILE")]
