@@ -4,9 +4,10 @@ mod settings;
 mod signals;
 mod triggers;
 
+use parking_lot::{Mutex, RwLock};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;

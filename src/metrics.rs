@@ -9,6 +9,7 @@ mod shown;
 mod stamp;
 mod table;
 
+use crate::model::every;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,10 @@ use table::{Labels as _, Table};
 const REMOVAL_BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 2.5, 5.0, 15.0, 60.0];
 
 /// A part of the HTTP interface, as a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Endpoint {
     /// `/metrics`.
     Metrics,
@@ -53,15 +57,7 @@ pub enum Endpoint {
 
 impl Endpoint {
     /// Every endpoint.
-    pub const ALL: [Self; 7] = [
-        Self::Metrics,
-        Self::Gc,
-        Self::Webhook,
-        Self::Api,
-        Self::Management,
-        Self::Page,
-        Self::Other,
-    ];
+    pub const ALL: [Self; 7] = every();
 
     /// Returns the part of the interface that a request's path belongs to.
     pub fn of_path(path: &str) -> Self {
@@ -78,28 +74,26 @@ impl Endpoint {
 
     /// Returns the endpoint as metrics write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Metrics => "metrics",
-            Self::Gc => "gc",
-            Self::Webhook => "webhook",
-            Self::Api => "api",
-            Self::Management => "management",
-            Self::Page => "page",
-            Self::Other => "other",
-        }
+        self.into()
     }
 }
 
 /// An HTTP status' hundred, as a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 enum StatusClass {
+    #[strum(serialize = "2xx")]
     Success,
+    #[strum(serialize = "4xx")]
     ClientError,
+    #[strum(serialize = "5xx")]
     ServerError,
 }
 
 impl StatusClass {
-    const ALL: [Self; 3] = [Self::Success, Self::ClientError, Self::ServerError];
+    const ALL: [Self; 3] = every();
 
     /// We never redirect, so all below 400 is one class.
     fn of(status: u16) -> Self {
@@ -111,11 +105,7 @@ impl StatusClass {
     }
 
     fn label(self) -> &'static str {
-        match self {
-            Self::Success => "2xx",
-            Self::ClientError => "4xx",
-            Self::ServerError => "5xx",
-        }
+        self.into()
     }
 }
 

@@ -50,6 +50,15 @@ pub use span::short_span;
 pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;
 
+/// Returns every variant of a closed set. It does not compile where `N` is another number.
+pub(crate) const fn every<T: strum::VariantArray + Copy, const N: usize>() -> [T; N] {
+    match T::VARIANTS.first_chunk() {
+        Some(all) if T::VARIANTS.len() == N => *all,
+        #[expect(clippy::panic, reason = "at compile time")]
+        Some(_) | None => panic!("ALL has another length than the enum"),
+    }
+}
+
 /// What an id begins with that the runtime did not tell. No real one does.
 const NO_ID: &str = "(no id)";
 
@@ -240,8 +249,21 @@ impl<T: Into<Text>> FromIterator<(T, T)> for Labels {
 }
 
 /// A container's state, as CRI names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "kebab-case")]
 pub enum ContainerState {
     /// Made, not started yet: can turn running at any moment.
     Created,
@@ -255,16 +277,11 @@ pub enum ContainerState {
 
 impl ContainerState {
     /// Every state, for metrics that must show zeroes.
-    pub const ALL: [Self; 4] = [Self::Created, Self::Running, Self::Exited, Self::Unknown];
+    pub const ALL: [Self; 4] = every();
 
     /// Returns the state's name as metrics and the API write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::Running => "running",
-            Self::Exited => "exited",
-            Self::Unknown => "unknown",
-        }
+        self.into()
     }
 }
 
@@ -294,7 +311,20 @@ pub struct Container {
 }
 
 /// A pod sandbox's state, as CRI names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum PodSandboxState {
     /// Its network and pause process are up.
     #[serde(rename = "ready")]
@@ -306,14 +336,11 @@ pub enum PodSandboxState {
 
 impl PodSandboxState {
     /// Every state, for metrics that must show zeroes.
-    pub const ALL: [Self; 2] = [Self::Ready, Self::NotReady];
+    pub const ALL: [Self; 2] = every();
 
     /// Returns the state's name as metrics and the API write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::NotReady => "notready",
-        }
+        self.into()
     }
 }
 

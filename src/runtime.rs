@@ -13,6 +13,7 @@ mod error;
 mod testing;
 pub mod wire;
 
+use crate::model::every;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -60,7 +61,10 @@ pub struct Condition {
 }
 
 /// How a list was read: the lowest rung of the ladder that gave a row of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ListMode {
     /// Over the streaming RPC.
     Streaming,
@@ -78,25 +82,11 @@ pub enum ListMode {
 
 impl ListMode {
     /// Every mode.
-    pub const ALL: [Self; 6] = [
-        Self::Streaming,
-        Self::Unary,
-        Self::PerState,
-        Self::PerPod,
-        Self::Containerd,
-        Self::Status,
-    ];
+    pub const ALL: [Self; 6] = every();
 
     /// Returns the mode as metrics write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Streaming => "streaming",
-            Self::Unary => "unary",
-            Self::PerState => "per-state",
-            Self::PerPod => "per-pod",
-            Self::Containerd => "containerd",
-            Self::Status => "status",
-        }
+        self.into()
     }
 }
 

@@ -25,8 +25,9 @@ mod timings;
 mod uptime;
 mod weights;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -286,11 +287,11 @@ impl Observer {
 
 impl Inner {
     fn flight(&self) -> MutexGuard<'_, Flight> {
-        self.flight.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flight.lock()
     }
 
     fn ages(&self) -> MutexGuard<'_, AgeBook> {
-        self.ages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ages.lock()
     }
 }
 

@@ -9,9 +9,10 @@ mod summary;
 pub mod thresholds;
 mod waiting;
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -161,20 +162,12 @@ impl Worker {
 
     /// Returns the rules that the next pass will follow.
     pub fn rules(&self) -> Rules {
-        self.inner
-            .rules
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.inner.rules.read().clone()
     }
 
     /// Replaces the rules and brakes, from the next pass on.
     pub fn set_rules(&self, rules: Rules, brakes: Brakes) {
-        *self
-            .inner
-            .rules
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = rules;
+        *self.inner.rules.write() = rules;
         let mut state = self.state();
         state.gate.set_brakes(brakes);
         self.show_waiting(&state);
@@ -447,10 +440,7 @@ impl Worker {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.inner
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 //! second waits for its next good relist: the whole outage, while a list is over its limit. If the only
 //! record of a pod's container is gone by then, it finds no status and runs the container again.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ impl FitsSince {
         let containers: Vec<_> = node.containers.values().map(|c| &c.row).collect();
         let sandboxes: Vec<_> = node.sandboxes.values().map(|s| &s.row).collect();
         let heaviest = weight(&containers).max(weight(&sandboxes));
-        let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.0.lock();
         if heaviest > kubelet.list_limit_bytes {
             *since = None;
         } else if since.get_or_insert_with(Instant::now).elapsed() >= kubelet.relist {

@@ -1,7 +1,8 @@
 //! What the servers, the handle and every call in flight share.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -58,17 +59,15 @@ impl Shared {
     }
 
     pub(super) fn node(&self) -> MutexGuard<'_, Node> {
-        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+        self.node.lock()
     }
 
     pub(super) fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+        self.record.lock()
     }
 
     pub(super) fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
-        self.lifecycle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.lifecycle.lock()
     }
 
     /// Answers a Stop of what is not there, as the runtime's release does.
@@ -130,20 +129,14 @@ impl Shared {
 
     /// Makes every call fail for this long, as a runtime that has just started does.
     pub(super) fn initialize_for(&self, duration: Duration) {
-        let mut at = self
-            .initialized_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut at = self.initialized_at.lock();
         *at = Instant::now() + duration;
     }
 
     /// Counts a call and lets it in, late or never as its faults say.
     pub(super) async fn admit(&self, rpc: Rpc) -> Result<(), Status> {
         self.record().count(rpc);
-        let initialized_at = *self
-            .initialized_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let initialized_at = *self.initialized_at.lock();
         if Instant::now() < initialized_at {
             let code = self.options.not_initialized_code;
             return Err(Status::new(code, "server is not initialized yet"));

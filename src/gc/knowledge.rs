@@ -32,7 +32,8 @@ pub struct Knowledge<'a> {
 }
 
 /// How far the pod source is believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum SourceState {
     /// There is none.
     None,
@@ -59,13 +60,7 @@ impl From<&PodsUnknown> for SourceState {
 impl SourceState {
     /// Returns its name as metrics and the API write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Settling => "settling",
-            Self::Failed => "failed",
-            Self::Incomplete => "incomplete",
-            Self::Known => "known",
-        }
+        self.into()
     }
 }
 

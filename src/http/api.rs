@@ -84,7 +84,7 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
 fn config_part(service: &Service) -> Value {
     let live = service.live();
     let refused = service.refused.lock();
-    let refused = refused.unwrap_or_else(std::sync::PoisonError::into_inner);
+    let refused = refused;
     object!({
         "hash": live.hash,
         "loaded_at": live.loaded_at,

@@ -2,9 +2,10 @@
 //! work covers only the planning. As text a plan of 40,000 objects weighs about 12 MiB. All who ask on one look share
 //! one plan, for as long as it is being sent.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::iter;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use axum::body::Body;
 use axum::http::header;
@@ -44,7 +45,7 @@ impl Plans {
         targets: &BTreeSet<Target>,
         make: impl FnOnce() -> Result<Plan, NoSnapshot>,
     ) -> Result<Arc<Plan>, NoSnapshot> {
-        let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = self.0.lock();
         sent.retain(|sent| sent.plan.strong_count() > 0);
         let same = |sent: &&Sent| {
             sent.look.as_ptr() == Arc::as_ptr(look)

@@ -1,7 +1,8 @@
 //! The sandboxes that failed to go, as metrics, status and page show them.
 
+use parking_lot::MutexGuard;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -57,9 +58,7 @@ impl Service {
     }
 
     pub(crate) fn lock_quarantine(&self) -> MutexGuard<'_, Quarantine> {
-        self.quarantine
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.quarantine.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Open connections: which are idle and since when, and what each of the others holds. When too many are idle the
 //! one that has been so for longest is closed, so that no client locks others out by connecting.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
@@ -62,7 +63,7 @@ impl Seats {
     }
 
     fn lock(&self) -> MutexGuard<'_, Idle> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -150,14 +151,14 @@ impl Seat {
 
     fn state(&self) -> MutexGuard<'_, State> {
         let state = self.0.state.lock();
-        state.unwrap_or_else(PoisonError::into_inner)
+        state
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
         let state = self.state.get_mut();
-        let state = state.unwrap_or_else(PoisonError::into_inner);
+        let state = state;
         if let Some(since) = state.since.take() {
             self.seats.lock().since.remove(&since);
         }

@@ -1,7 +1,8 @@
 //! What a request handler works with: the worker, the observer, and what the configuration says now.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -59,7 +60,7 @@ pub struct Service {
     /// Sandboxes that are left alone.
     pub quarantine: Arc<Mutex<Quarantine>>,
     /// What a reload changes.
-    pub live: Arc<std::sync::RwLock<Arc<Live>>>,
+    pub live: Arc<parking_lot::RwLock<Arc<Live>>>,
     /// Why the last reload was refused, if it was.
     pub refused: Arc<Mutex<Option<String>>>,
     /// What does not change.
@@ -126,7 +127,7 @@ impl Service {
     pub async fn reload(&self) -> Result<Vec<&'static str>, String> {
         let result = (self.fixed.reload)(self.clone()).await;
         let refused = result.as_ref().err().cloned();
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        *self.refused.lock() = refused;
         match &result {
             Ok(needs_restart) if needs_restart.is_empty() => {
                 tracing::info!("configuration reloaded");
@@ -148,12 +149,12 @@ impl Service {
 
     /// Replaces what a reload changes.
     pub fn set_live(&self, live: Live) {
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+        *self.live.write() = Arc::new(live);
     }
 
     /// Returns what a reload changes.
     pub fn live(&self) -> Arc<Live> {
-        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.live.read())
     }
 
     /// Returns the shared look, as a handler needs it; never hangs with the runtime.

@@ -1,8 +1,9 @@
 //! Words that change while the service runs, one series each: 1 for what is, 0 for what could be.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::{MetricType, TypedMetric};
@@ -28,8 +29,8 @@ impl Shown {
         *self.lock() = values.map(|(word, is)| (word.to_owned(), is)).collect();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, bool>> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<String, bool>> {
+        self.values.lock()
     }
 }
 

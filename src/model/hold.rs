@@ -1,26 +1,28 @@
 //! The brakes, as names.
 
+use super::every;
+
 /// A brake, as a name alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum Hold {
     /// `brakes.pause` is set.
     Pause,
     /// A target was collected less than `brakes.cooldown` ago.
     CoolDown,
     /// `brakes.max_passes_per_hour` is reached for a target.
+    #[strum(serialize = "max-passes-per-hour")]
     PassesPerHour,
 }
 
 impl Hold {
     /// Every one.
-    pub const ALL: [Self; 3] = [Self::Pause, Self::CoolDown, Self::PassesPerHour];
+    pub const ALL: [Self; 3] = every();
 
     /// Returns its name as metrics and the status write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Pause => "pause",
-            Self::CoolDown => "cooldown",
-            Self::PassesPerHour => "max-passes-per-hour",
-        }
+        self.into()
     }
 }

@@ -105,7 +105,8 @@ impl fmt::Display for PodsUnknown {
 }
 
 /// A kind of pod source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PodSourceKind {
     /// None.
     #[default]
@@ -123,13 +124,7 @@ pub enum PodSourceKind {
 impl PodSourceKind {
     /// Returns the word that the configuration, metrics and the API have for it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::File => "file",
-            Self::KubeletSocket => "kubelet-socket",
-            Self::Kubelet => "kubelet",
-            Self::ApiServer => "api-server",
-        }
+        self.into()
     }
 
     /// Returns it as a sentence names it.

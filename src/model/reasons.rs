@@ -1,12 +1,26 @@
 //! Why an object stays or goes: one closed set of words for code, log, label, journal and API.
 
+use super::every;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Target;
 
 /// Why an object stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum KeepReason {
     /// The container runs.
     Running,
@@ -57,30 +71,7 @@ pub enum KeepReason {
 impl KeepReason {
     /// Returns the reason as metrics and the API write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Starting => "starting",
-            Self::StateUnknown => "state-unknown",
-            Self::Ready => "ready",
-            Self::HasContainers => "has-containers",
-            Self::Unmanaged => "unmanaged",
-            Self::Protected => "protected",
-            Self::TooYoung => "too-young",
-            Self::Newest => "newest",
-            Self::WithinLimits => "within-limits",
-            Self::Quarantined => "quarantined",
-            Self::InUse => "in-use",
-            Self::UnknownUser => "unknown-user",
-            Self::Pinned => "pinned",
-            Self::SandboxImage => "sandbox-image",
-            Self::Keep => "keep",
-            Self::BelowThreshold => "below-threshold",
-            Self::PodExists => "pod-exists",
-            Self::ForeignName => "foreign-name",
-            Self::TargetExists => "target-exists",
-            Self::NotAsked => "not-asked",
-            Self::PodsUnknown => "pods-unknown",
-        }
+        self.into()
     }
 
     /// The reasons that a target's objects can be kept for.
@@ -131,8 +122,22 @@ impl KeepReason {
 }
 
 /// Why an object goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum RemoveReason {
     /// Its pod is deleted.
     PodDeleted,
@@ -154,16 +159,7 @@ pub enum RemoveReason {
 
 impl RemoveReason {
     /// Every reason.
-    pub const ALL: [Self; 8] = [
-        Self::PodDeleted,
-        Self::Superseded,
-        Self::OverCap,
-        Self::DeadLink,
-        Self::ContainerRemoved,
-        Self::Age,
-        Self::Unused,
-        Self::Space,
-    ];
+    pub const ALL: [Self; 8] = every();
 
     /// The reasons that a target's objects can go for.
     pub fn all(target: Target) -> &'static [Self] {
@@ -178,15 +174,6 @@ impl RemoveReason {
 
     /// Returns the reason as metrics and the API write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::PodDeleted => "pod-deleted",
-            Self::Superseded => "superseded",
-            Self::OverCap => "over-cap",
-            Self::DeadLink => "dead-link",
-            Self::ContainerRemoved => "container-removed",
-            Self::Age => "age",
-            Self::Unused => "unused",
-            Self::Space => "space",
-        }
+        self.into()
     }
 }

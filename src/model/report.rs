@@ -1,5 +1,6 @@
 //! What a pass was asked for and what came of it, as values: the contract's JSON. Never does IO.
 
+use super::every;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -8,8 +9,22 @@ use serde::{Deserialize, Serialize};
 use crate::model::{KeepReason, RemoveReason, Target};
 
 /// Who or what asked for a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Cause {
     /// An Alertmanager webhook.
     Alert,
@@ -25,23 +40,11 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 5] = [
-        Self::Alert,
-        Self::Poll,
-        Self::Threshold,
-        Self::Manual,
-        Self::Command,
-    ];
+    pub const ALL: [Self; 5] = every();
 
     /// Returns the cause as metrics and the API write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Alert => "alert",
-            Self::Poll => "poll",
-            Self::Threshold => "threshold",
-            Self::Manual => "manual",
-            Self::Command => "command",
-        }
+        self.into()
     }
 
     /// Says whether it comes from a program, not from a person: then brakes bind it.
@@ -66,8 +69,22 @@ pub enum PassState {
 }
 
 /// How a pass ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
     /// All that was planned is gone.
     Completed,
@@ -86,31 +103,31 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 6] = [
-        Self::Completed,
-        Self::Planned,
-        Self::Partial,
-        Self::Aborted,
-        Self::Interrupted,
-        Self::NothingToDo,
-    ];
+    pub const ALL: [Self; 6] = every();
 
     /// Returns the outcome as metrics and the API write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Planned => "planned",
-            Self::Partial => "partial",
-            Self::Aborted => "aborted",
-            Self::Interrupted => "interrupted",
-            Self::NothingToDo => "nothing-to-do",
-        }
+        self.into()
     }
 }
 
 /// The kind of a removal's failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum FailureClass {
     /// The CNI teardown failed.
     NetworkTeardown,
@@ -126,23 +143,11 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// Every class.
-    pub const ALL: [Self; 5] = [
-        Self::NetworkTeardown,
-        Self::PluginMissing,
-        Self::Busy,
-        Self::Timeout,
-        Self::Other,
-    ];
+    pub const ALL: [Self; 5] = every();
 
     /// Returns the class as metrics and the API write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::NetworkTeardown => "network-teardown",
-            Self::PluginMissing => "plugin-missing",
-            Self::Busy => "busy",
-            Self::Timeout => "timeout",
-            Self::Other => "other",
-        }
+        self.into()
     }
 }
 
@@ -175,8 +180,21 @@ pub struct PastFailure {
 }
 
 /// What became of one alert of a webhook call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum AlertResult {
     /// It queued a pass.
     Accepted,
@@ -206,42 +224,19 @@ pub enum AlertResult {
 
 impl AlertResult {
     /// Every result.
-    pub const ALL: [Self; 12] = [
-        Self::Accepted,
-        Self::Merged,
-        Self::Duplicate,
-        Self::OtherNode,
-        Self::Resolved,
-        Self::Withdrawn,
-        Self::NotRouted,
-        Self::BadTarget,
-        Self::Braked,
-        Self::Malformed,
-        Self::Unavailable,
-        Self::Refused,
-    ];
+    pub const ALL: [Self; 12] = every();
 
     /// Returns the result as metrics and the API write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Merged => "merged",
-            Self::Duplicate => "duplicate",
-            Self::OtherNode => "other-node",
-            Self::Resolved => "resolved",
-            Self::Withdrawn => "withdrawn",
-            Self::NotRouted => "not-routed",
-            Self::BadTarget => "bad-target",
-            Self::Braked => "braked",
-            Self::Malformed => "malformed",
-            Self::Unavailable => "unavailable",
-            Self::Refused => "refused",
-        }
+        self.into()
     }
 }
 
 /// What came of asking an Alertmanager for its alerts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 pub enum PollResult {
     /// It answered.
     Ok,
@@ -255,16 +250,11 @@ pub enum PollResult {
 
 impl PollResult {
     /// Every result.
-    pub const ALL: [Self; 4] = [Self::Ok, Self::Unreachable, Self::Refused, Self::Malformed];
+    pub const ALL: [Self; 4] = every();
 
     /// Returns the result as metrics write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unreachable => "unreachable",
-            Self::Refused => "refused",
-            Self::Malformed => "malformed",
-        }
+        self.into()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a pass may be asked to collect.
 
+use super::every;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -7,8 +8,22 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// A kind of object that is collected, in the order in which a pass takes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Target {
     /// Dead containers.
     Containers,
@@ -23,16 +38,11 @@ pub enum Target {
 impl Target {
     /// Every target, in a pass's order: containers hold their sandbox, their logs and their image, so
     /// they go first; an image costs the runtime the less the fewer of the others there are.
-    pub const ALL: [Self; 4] = [Self::Containers, Self::Sandboxes, Self::Logs, Self::Images];
+    pub const ALL: [Self; 4] = every();
 
     /// Returns the target's name as configuration, metrics and the API write it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Containers => "containers",
-            Self::Sandboxes => "sandboxes",
-            Self::Logs => "logs",
-            Self::Images => "images",
-        }
+        self.into()
     }
 }
 

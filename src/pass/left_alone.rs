@@ -1,7 +1,7 @@
 //! What passes know of sandboxes that failed before.
 
+use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
-use std::sync::{MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
@@ -83,8 +83,6 @@ impl Runner {
     }
 
     pub(super) fn quarantine(&self) -> MutexGuard<'_, Quarantine> {
-        self.quarantine
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.quarantine.lock()
     }
 }

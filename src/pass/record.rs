@@ -1,8 +1,8 @@
 //! One pass as others see it, from the queue to its end: its state, its progress in lines, and the
 //! way to stop it.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -70,7 +70,7 @@ impl Record {
     /// Adds a line of progress, within bounds, and wakes those who follow. It is one line whatever is in it.
     pub fn line(&self, text: String) {
         {
-            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lines = self.lines.lock();
             match lines.len() {
                 LINES_MAX.. => return,
                 len if len + 1 == LINES_MAX => lines.push("...".to_owned()),
@@ -82,7 +82,7 @@ impl Record {
 
     /// Returns the progress lines from the `from`th on.
     pub fn lines_from(&self, from: usize) -> Vec<String> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines.lock();
         lines.get(from..).unwrap_or_default().to_vec()
     }
 

@@ -5,8 +5,9 @@ mod image;
 mod logs;
 mod outdone;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -79,7 +80,7 @@ impl Gone {
     }
 
     fn lock(&self) -> MutexGuard<'_, Removed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

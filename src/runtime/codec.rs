@@ -3,8 +3,9 @@
 //! Never holds more than one raw row: a list of ten thousand decoded at once costs many times what
 //! the model keeps of it.
 
+use parking_lot::Mutex;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use prost::Message;
@@ -102,7 +103,7 @@ impl<R: Row> Decoder for ListDecoder<R> {
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
         // Takes the bytes over without a copy.
         let message = buffer.copy_to_bytes(buffer.remaining());
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock();
         read_with::<R>(message, &mut shared)
             .map(Some)
             .map_err(|error| Defect::from(error).into())

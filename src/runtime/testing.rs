@@ -1,9 +1,10 @@
 //! Small runtimes on sockets in temporary directories, for this module's tests.
 
 use crisweep_proto::cri;
+use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -139,14 +140,13 @@ impl Fake {
     pub(super) fn called(&self, method: &str) -> usize {
         self.calls
             .lock()
-            .unwrap()
             .iter()
             .filter(|(name, _)| *name == method)
             .count()
     }
 
     pub(super) fn deadline_of(&self, method: &str) -> String {
-        let calls = self.calls.lock().unwrap();
+        let calls = self.calls.lock();
         calls
             .iter()
             .rfind(|(name, _)| *name == method)
@@ -160,7 +160,7 @@ impl Fake {
         let deadline = deadline
             .map_or("", |value| value.to_str().unwrap())
             .to_owned();
-        self.calls.lock().unwrap().push((method, deadline));
+        self.calls.lock().push((method, deadline));
     }
 
     fn answer<Q, A>(&self, method: &'static str, request: &Request<Q>, answer: A) -> Answer<A> {

@@ -1,8 +1,8 @@
 //! Whether the file system that was measured can be the one that images are on: the runtime must not claim
 //! more of it than is in use.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ impl Claims {
     /// Returns what speaks against the file system, if anything does.
     pub(super) fn contradict(&self, filesystem: &Filesystem) -> Option<OtherMount> {
         let usage = filesystem.usage?;
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent.lock();
         recent.retain(|(at, _)| at.elapsed() < FIGURE_AGE);
         recent.push_back((Instant::now(), usage.used_bytes));
         let in_use = recent.iter().map(|(_, used)| *used).max()?;

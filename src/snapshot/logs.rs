@@ -1,8 +1,8 @@
 //! The log roots: what lies there, since when it is an orphan's, and what the runtime says of the
 //! containers that dead links name.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -42,11 +42,11 @@ impl Scanner {
 
     /// Says what to read from now on; `None`: nothing.
     pub(super) fn set_roots(&self, roots: Option<Roots>) {
-        *self.roots.lock().unwrap_or_else(PoisonError::into_inner) = roots;
+        *self.roots.lock() = roots;
     }
 
     fn roots(&self) -> Option<Roots> {
-        let roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        let roots = self.roots.lock();
         roots.clone()
     }
 

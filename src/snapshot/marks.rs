@@ -1,12 +1,16 @@
 //! Marks of `thresholds`, and which of them a look is above.
 
+use crate::model::every;
 use std::collections::BTreeMap;
 
 use super::{Look, Weight};
 use crate::config::Thresholds;
 
 /// A mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Threshold {
     /// Exited containers on the node.
     ExitedContainers,
@@ -20,21 +24,11 @@ pub enum Threshold {
 
 impl Threshold {
     /// Every mark.
-    pub const ALL: [Self; 4] = [
-        Self::ExitedContainers,
-        Self::NotReadySandboxes,
-        Self::ListLimitRatio,
-        Self::ImageFsUsedPercent,
-    ];
+    pub const ALL: [Self; 4] = every();
 
     /// Returns the mark's name: its key in the configuration.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::ExitedContainers => "exited_containers",
-            Self::NotReadySandboxes => "not_ready_sandboxes",
-            Self::ListLimitRatio => "list_limit_ratio",
-            Self::ImageFsUsedPercent => "image_fs_used_percent",
-        }
+        self.into()
     }
 }
 

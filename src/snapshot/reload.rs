@@ -1,6 +1,6 @@
 //! Another pod source, which a reload brings: looks take it over between two of them.
 
-use std::sync::{MutexGuard, PoisonError};
+use parking_lot::MutexGuard;
 
 use super::{Inner, Memory, Observer, PodHistories};
 use crate::pods::PodSource;
@@ -24,8 +24,6 @@ impl Inner {
     }
 
     fn next_pods(&self) -> MutexGuard<'_, Option<PodSource>> {
-        self.next_pods
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.next_pods.lock()
     }
 }

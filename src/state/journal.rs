@@ -1,9 +1,10 @@
 //! The journal as passes use it: everything is handed to the writing thread, nothing is waited for
 //! longer than a moment, and what finds no room in the queue is dropped and counted.
 
+use parking_lot::Mutex;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -187,7 +188,7 @@ impl Journal {
             return;
         }
         if tokio::time::timeout(at_most, &mut answer).await.is_err() {
-            *inner.late.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+            *inner.late.lock() = Some(answer);
         }
     }
 
@@ -214,7 +215,7 @@ impl Journal {
 impl Inner {
     /// Says whether the disk still owes an answer.
     fn owes(&self) -> bool {
-        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut late = self.late.lock();
         let owes = late.as_mut().is_some_and(|answer| {
             matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty))
         });

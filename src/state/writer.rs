@@ -1,9 +1,10 @@
 //! The thread that writes. A disk that hangs holds this thread alone.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -93,7 +94,7 @@ impl Health {
     }
 
     fn ages(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
-        self.ages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ages.lock()
     }
 
     pub(super) fn status(&self) -> Status {
@@ -131,7 +132,7 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! A bound on lines that clients can bring about at will. Never reads a clock.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::Duration;
 
 /// Lets the first few of many like lines through, time after time. A disk that a storm fills with its log
@@ -37,7 +37,7 @@ impl LineLimit {
     /// Returns, if a line may be written now, how many were left out since the last one. `now` is the time
     /// since whatever start.
     pub fn admit(&self, now: Duration) -> Option<u64> {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.lock();
         if now.saturating_sub(window.began) >= self.within {
             (window.began, window.written) = (now, 0);
         }

@@ -1,6 +1,7 @@
 //! Which parts of the look could be read, and how long each took. An alert on a part that is
 //! missing hangs on this: the figures themselves are then absent.
 
+use crate::model::every;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::runtime;
 use crate::snapshot::{Look, Part};
 
 /// A part of a look, as a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 enum Collector {
     Runtime,
     Containers,
@@ -25,26 +27,10 @@ enum Collector {
 }
 
 impl Collector {
-    const ALL: [Self; 7] = [
-        Self::Runtime,
-        Self::Containers,
-        Self::Sandboxes,
-        Self::Images,
-        Self::Filesystems,
-        Self::Pods,
-        Self::Logs,
-    ];
+    const ALL: [Self; 7] = every();
 
     fn label(self) -> &'static str {
-        match self {
-            Self::Runtime => "runtime",
-            Self::Containers => "containers",
-            Self::Sandboxes => "sandboxes",
-            Self::Images => "images",
-            Self::Filesystems => "filesystems",
-            Self::Pods => "pods",
-            Self::Logs => "logs",
-        }
+        self.into()
     }
 
     /// Returns whether the part could be read; `None` where there is nothing to read.

@@ -1,8 +1,9 @@
 //! Whether a record that newer ones outdo is still outdone: another client may have removed those since
 //! the look, and then it is the only one that the kubelet finds.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 
@@ -41,7 +42,7 @@ impl Outdone {
     }
 
     fn answer(&self, id: &Text, batch: u64) -> Arc<OnceCell<bool>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         // What batches before this one were told is old.
         all.retain(|_, asked| asked.batch == batch);
         let asked = all.entry(id.clone()).or_insert_with(|| Asked {

@@ -24,8 +24,8 @@ mod nothing;
 mod tests;
 
 use crisweep_proto::cri;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Client;
@@ -118,7 +118,7 @@ struct RowsThen {
 
 impl<M> Stand<M> {
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     /// Returns what earlier looks on the client's present connection carry to this one.
@@ -126,7 +126,7 @@ impl<M> Stand<M> {
     where
         M: Held + Clone,
     {
-        let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut carried = self.carried.lock();
         carried.forget_unless_from(client.runtime().connection());
         carried
     }

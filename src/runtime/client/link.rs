@@ -1,8 +1,9 @@
 //! A connection to one socket, made when first used and again when it broke.
 
+use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -69,13 +70,13 @@ impl Link {
 
     /// Forgets what no row of any list has any more.
     pub(super) fn forget_unused(&self) {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock();
         shared.forget_unused();
     }
 
     /// Makes a row share what is equal in it with all other rows.
     pub(super) fn share<R: Row>(&self, row: &mut R::Model) {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock();
         R::share(row, &mut shared);
     }
 

@@ -1,6 +1,7 @@
 //! The two RPCs that each list has: streamed where the runtime can, in one answer where it cannot.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
@@ -104,7 +105,7 @@ impl Link {
 
     fn stream(&self, rpc: &ListRpc) -> MutexGuard<'_, Stream> {
         let stream = (rpc.stream)(&self.streams);
-        stream.lock().unwrap_or_else(PoisonError::into_inner)
+        stream.lock()
     }
 
     /// Reads so many lists without a stream on a connection; `None`: all.

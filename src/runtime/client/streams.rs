@@ -1,6 +1,6 @@
 //! What is known of the RPCs that stream lists, and whether one is worth a try.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 /// How many times in a row a stream must break before the list is read in one answer instead. The first
 /// times it may be the runtime that goes away.

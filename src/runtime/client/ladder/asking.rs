@@ -1,8 +1,8 @@
 //! Asks for parts of a list, and for single records, a few at a time.
 
+use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
-use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
