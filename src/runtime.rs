@@ -60,7 +60,7 @@ pub struct Condition {
     pub message: String,
 }
 
-/// How a list was read: the lowest rung of the ladder that gave a row of it.
+/// How a list was read: the last fallback that gave a row of it.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
 )]

@@ -43,7 +43,7 @@ use crate::system::memory;
 use ages::AgeBook;
 use claims::Claims;
 use filesystems::Statvfs;
-use flight::{Flight, Landing, UnderWay, arrival};
+use flight::{EndsFlight, Flight, UnderWay, arrival};
 use greeting::greeting;
 use logs::Scanner;
 pub use look::{Filesystems, Look, NoSnapshot};
@@ -257,7 +257,7 @@ impl Observer {
         let inner = Arc::clone(&self.inner);
         let at_most = self.look_takes_at_most(status_budget);
         tokio::spawn(async move {
-            let landing = Landing { inner: &inner };
+            let ends_flight = EndsFlight { inner: &inner };
             let looking = look(&inner, status_budget, freshness);
             let Ok(look) = tokio::time::timeout(at_most, looking).await else {
                 tracing::error!(
@@ -272,7 +272,7 @@ impl Observer {
                 flight.latest = Some(Arc::clone(&look));
                 flight.lookless_since = None;
             }
-            drop(landing);
+            drop(ends_flight);
             sender.send_replace(Some(look));
             // The look before this one, and the messages that this one came in.
             memory::give_back();

@@ -1,10 +1,10 @@
 //! The RPCs that crisweep makes, each with a deadline and a message limit.
 //!
 //! Never retries and never caches an answer: what a failure means is the caller's to say. Lists alone are
-//! read another way when one fails for its size (`ladder`).
+//! read another way when one fails for its size (`fallback`).
 
+mod fallback;
 mod framing;
-mod ladder;
 mod link;
 mod lists;
 mod pieces;
@@ -51,7 +51,7 @@ struct Shared {
     /// Reads names in the log roots.
     disk: Aside,
     /// How the runtime's lists were read last.
-    stands: ladder::Stands,
+    list_states: fallback::ListStates,
 }
 
 impl Client {
@@ -66,7 +66,7 @@ impl Client {
                 runtime,
                 image,
                 disk: Aside::new(1),
-                stands: ladder::Stands::default(),
+                list_states: fallback::ListStates::default(),
             }),
         }
     }
@@ -102,12 +102,12 @@ impl Client {
     /// Lists every container, by whatever way the runtime leaves open. If none shows all of them, the
     /// answer says so ([`Listed::coverage`]).
     pub async fn list_containers(&self) -> Result<Listed<Container>, Error> {
-        ladder::containers(self).await
+        fallback::containers(self).await
     }
 
     /// Lists every pod sandbox, likewise.
     pub async fn list_pod_sandboxes(&self) -> Result<Listed<PodSandbox>, Error> {
-        ladder::sandboxes(self).await
+        fallback::sandboxes(self).await
     }
 
     /// Lists every image. There is no way to ask for a part of them.

@@ -26,11 +26,11 @@ pub(super) struct UnderWay {
 }
 
 /// Ends the flight also when the look's task dies.
-pub(super) struct Landing<'a> {
+pub(super) struct EndsFlight<'a> {
     pub(super) inner: &'a Inner,
 }
 
-impl Drop for Landing<'_> {
+impl Drop for EndsFlight<'_> {
     fn drop(&mut self) {
         self.inner.flight().under_way = None;
     }

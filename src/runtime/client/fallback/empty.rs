@@ -14,11 +14,11 @@ use crate::model::Coverage;
 /// nothing that lives, there is nothing to protect, and a node that was drained is cleaned at once.
 pub(super) async fn coverage<K: Kind>(client: &Client, clock: Clock) -> Result<Coverage, Error> {
     let ids = service::<K>(client, clock).await?;
-    let is_nothing = match ids.map(|ids| ids.is_empty()) {
-        Some(is_nothing) => is_nothing,
+    let is_empty = match ids.map(|ids| ids.is_empty()) {
+        Some(is_empty) => is_empty,
         None => nothing_lives::<K::Other>(client, clock).await?,
     };
-    if is_nothing {
+    if is_empty {
         return Ok(Coverage::Whole);
     }
     tracing::debug!(list = K::NAME, "a list is empty, and should not be");

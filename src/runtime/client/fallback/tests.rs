@@ -1,6 +1,6 @@
 //! Each rung against the simulated runtime, which refuses what is over its limit as containerd does.
 
-mod nothing;
+mod empty;
 
 use std::collections::BTreeSet;
 

@@ -103,7 +103,7 @@ impl<'a, K: Kind> Asking<'a, K> {
     }
 
     fn carried(&self) -> MutexGuard<'a, Carried<K::Model>> {
-        K::stand(&self.client.shared.stands).carried(self.client)
+        K::list_state(&self.client.shared.list_states).carried(self.client)
     }
 
     /// Asks for parts of the list, beginning where the last look ran out of time. Says whether it got to each.

@@ -63,11 +63,11 @@ async fn by_ids<K: Kind>(
     found: &mut Found<K::Model>,
     asking: &mut Asking<'_, K>,
 ) -> Result<bool, Error> {
-    let stand = K::stand(&client.shared.stands);
-    stand.carried(client).fill(ids, found);
+    let state = K::list_state(&client.shared.list_states);
+    state.carried(client).fill(ids, found);
     let pods = pods_worth_a_list(ids, found);
     let pods = pods.into_iter().map(Question::Pod);
-    let pods = pods.filter(|pod| !stand.carried(client).is_refused(pod));
+    let pods = pods.filter(|pod| !state.carried(client).is_refused(pod));
     asking.parts(pods.collect(), found).await?;
     asking.one_by_one(missing(ids, found), found).await
 }
@@ -101,10 +101,10 @@ async fn by_names<K: Kind>(
     asking: &mut Asking<'_, K>,
 ) -> Result<(), Error> {
     let names = disk::names(&client.shared.disk, &client.shared.settings.log_roots).await;
-    let stand = K::stand(&client.shared.stands);
-    let filled = stand.carried(client).fill_unconfirmed(found);
+    let state = K::list_state(&client.shared.list_states);
+    let filled = state.carried(client).fill_unconfirmed(found);
     let mut other = neighbours::<K::Other>(client, asking.clock()).await?;
-    let of_other = K::Other::stand(&client.shared.stands);
+    let of_other = K::Other::list_state(&client.shared.list_states);
     other.extend(of_other.carried(client).names());
     let of_rows = found.rows().filter_map(Held::pod).cloned();
     let of_other = other.iter().filter_map(|(uid, _)| uid.clone());
@@ -125,7 +125,7 @@ async fn by_names<K: Kind>(
         shown.extend(pods.map(Question::Pod));
     }
     let is_new = |part: &Question| {
-        let carried = stand.carried(client);
+        let carried = state.carried(client);
         !carried.has_read(part) && !carried.is_refused(part)
     };
     let unread: BTreeSet<Question> = &pods - &shown;
@@ -133,7 +133,7 @@ async fn by_names<K: Kind>(
     if asking.parts(unread.clone(), found).await? {
         let has_read = |uid: PodUid| {
             let pod = Question::Pod(uid);
-            shown.contains(&pod) || stand.carried(client).has_read(&pod)
+            shown.contains(&pod) || state.carried(client).has_read(&pod)
         };
         let bare = other
             .into_iter()
@@ -146,7 +146,7 @@ async fn by_names<K: Kind>(
     }
     if !asking.cut_short() {
         let mut read = pods;
-        read.retain(|pod| !unread.contains(pod) && !stand.carried(client).is_refused(pod));
+        read.retain(|pod| !unread.contains(pod) && !state.carried(client).is_refused(pod));
         asking.again(filled.clone(), read, found).await?;
     }
     if !asking.answered() {
@@ -165,7 +165,7 @@ fn told<K: Kind>(
     names: &disk::Names,
     other: &BTreeSet<(Option<PodUid>, PodSandboxId)>,
 ) -> BTreeSet<Box<str>> {
-    let mut carried = K::stand(&client.shared.stands).carried(client);
+    let mut carried = K::list_state(&client.shared.list_states).carried(client);
     let mut told: BTreeSet<Box<str>> = ids.keys().cloned().collect();
     if K::LABEL == "container" {
         let on_disk = names.containers.iter().map(ContainerId::as_str);
@@ -184,7 +184,7 @@ async fn neighbours<K: Kind>(
     client: &Client,
     clock: Clock,
 ) -> Result<BTreeSet<(Option<PodUid>, PodSandboxId)>, Error> {
-    let memory = K::stand(&client.shared.stands).memory().clone();
+    let memory = K::list_state(&client.shared.list_states).memory().clone();
     let whole = if memory.below {
         None
     } else {
@@ -212,7 +212,7 @@ pub(super) async fn service<K: Kind>(client: &Client, clock: Clock) -> Result<Op
     if clock.is_up() {
         return Ok(None);
     }
-    let missing = &client.shared.stands.service_missing;
+    let missing = &client.shared.list_states.service_missing;
     match containerd::ids(client.runtime(), missing, K::LABEL, clock.next()).await {
         Ok(ids) => Ok(ids),
         Err(error) if error.is_lost() => Err(error),

@@ -1,11 +1,11 @@
-//! The two lists that the ladder reads, and how a part of each is asked for.
+//! The two lists that the fallbacks read, and how a part of each is asked for.
 
 use std::collections::BTreeMap;
 
 use prost::Message;
 
 use super::super::lists::{CONTAINERS, ListRpc, SANDBOXES};
-use super::{Client, Stand, Stands};
+use super::{Client, ListState, ListStates};
 use crate::model::{
     Container, ContainerId, ContainerState, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
 };
@@ -65,7 +65,7 @@ pub(super) trait Kind: Row<Model: Held + Clone> {
     /// The same, and those of objects that may live.
     const MAY_LIVE: &'static [i32];
 
-    fn stand(stands: &Stands) -> &Stand<Self::Model>;
+    fn list_state(list_states: &ListStates) -> &ListState<Self::Model>;
     fn request(question: Question) -> Self::Request;
     fn id(row: &Self::Model) -> &str;
     /// Asks for one record by its id; `None` if it is gone. It costs less if the sandbox that it names is
@@ -146,8 +146,8 @@ impl Kind for cri::ContainerRow {
     const LIVING: i32 = State::ContainerRunning as i32;
     const MAY_LIVE: &'static [i32] = &[Self::LIVING, State::ContainerUnknown as i32];
 
-    fn stand(stands: &Stands) -> &Stand<Container> {
-        &stands.containers
+    fn list_state(list_states: &ListStates) -> &ListState<Container> {
+        &list_states.containers
     }
 
     fn request(question: Question) -> Self::Request {
@@ -191,8 +191,8 @@ impl Kind for cri::PodSandboxRow {
     const LIVING: i32 = SandboxState::SandboxReady as i32;
     const MAY_LIVE: &'static [i32] = &[Self::LIVING];
 
-    fn stand(stands: &Stands) -> &Stand<PodSandbox> {
-        &stands.sandboxes
+    fn list_state(list_states: &ListStates) -> &ListState<PodSandbox> {
+        &list_states.sandboxes
     }
 
     fn request(question: Question) -> Self::Request {

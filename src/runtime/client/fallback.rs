@@ -16,10 +16,10 @@ mod asking;
 mod carried;
 mod containerd;
 mod disk;
+mod empty;
 mod found;
 mod kind;
 mod named;
-mod nothing;
 #[cfg(test)]
 mod tests;
 
@@ -43,11 +43,11 @@ const RETRY_EVERY: u32 = 10;
 /// and someone waits for it. What is left then stays unread, and the list is marked so.
 const DEADLINES: u32 = 3;
 
-/// Where both lists stand.
+/// Where both lists state.
 #[derive(Debug, Default)]
-pub(super) struct Stands {
-    containers: Stand<Container>,
-    sandboxes: Stand<PodSandbox>,
+pub(super) struct ListStates {
+    containers: ListState<Container>,
+    sandboxes: ListState<PodSandbox>,
     /// The number of the connection on which containerd's own service was found missing.
     service_missing: std::sync::atomic::AtomicU64,
 }
@@ -55,25 +55,25 @@ pub(super) struct Stands {
 impl Client {
     /// Forgets a container that is gone: no later look takes it from an earlier one.
     pub(super) fn forget_container(&self, id: &ContainerId) {
-        let stand = &self.shared.stands.containers;
-        stand.carried(self).forget(id.as_str());
+        let state = &self.shared.list_states.containers;
+        state.carried(self).forget(id.as_str());
     }
 
     /// The same for a sandbox.
     pub(super) fn forget_sandbox(&self, id: &PodSandboxId) {
-        let stand = &self.shared.stands.sandboxes;
-        stand.carried(self).forget(id.as_str());
+        let state = &self.shared.list_states.sandboxes;
+        state.carried(self).forget(id.as_str());
     }
 }
 
-/// Where one list stands.
+/// Where one list list_states.
 #[derive(Debug)]
-pub(super) struct Stand<M> {
+pub(super) struct ListState<M> {
     memory: Mutex<Memory>,
     carried: Mutex<Carried<M>>,
 }
 
-impl<M> Default for Stand<M> {
+impl<M> Default for ListState<M> {
     fn default() -> Self {
         Self {
             memory: Mutex::default(),
@@ -116,7 +116,7 @@ struct RowsThen {
     mean: u64,
 }
 
-impl<M> Stand<M> {
+impl<M> ListState<M> {
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock()
     }
@@ -217,7 +217,7 @@ async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
     let mut listed = descend::<K>(client, clock).await?;
     let is_empty = listed.rows.is_empty() && listed.malformed == 0;
     if is_empty && listed.coverage == Coverage::Whole {
-        listed.coverage = nothing::coverage::<K>(client, clock).await?;
+        listed.coverage = empty::coverage::<K>(client, clock).await?;
         listed.duration = clock.began.elapsed();
     }
     Ok(listed)
@@ -226,14 +226,14 @@ async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
 async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Model>, Error> {
     let link = client.runtime();
     link.forget_unused();
-    let stand = K::stand(&client.shared.stands);
-    let mut memory = stand.begin(link.connection());
+    let state = K::list_state(&client.shared.list_states);
+    let mut memory = state.begin(link.connection());
     if !memory.below {
         match link.list::<K>(&K::LIST, clock.next()).await {
             Ok((mode, page)) => {
                 let limit_bytes = memory.told.map(|told| told.limit);
-                stand.end(K::NAME, memory);
-                *stand.carried(client) = Carried::default();
+                state.end(K::NAME, memory);
+                *state.carried(client) = Carried::default();
                 return Ok(at_once(mode, page, limit_bytes, clock));
             }
             Err(error) => memory.refused(error)?,
@@ -242,7 +242,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
     let (mut found, tight) = by_state::<K>(client, &memory, clock).await?;
     let (mut mode, mut coverage, mut cut_short) = (ListMode::PerState, Coverage::Whole, false);
     if tight.is_empty() {
-        *stand.carried(client) = Carried::default();
+        *state.carried(client) = Carried::default();
     } else {
         let named = named::read::<K>(client, &mut found, clock).await?;
         (mode, cut_short) = (named.mode, named.cut_short);
@@ -266,7 +266,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
     memory.look_over(&found, tight, coverage);
     let limit_bytes = memory.told.map(|told| told.limit);
     let response_bytes = memory.weigh(&found, coverage);
-    stand.end(K::NAME, memory);
+    state.end(K::NAME, memory);
     let (rows, malformed, mounted) = found.into_parts();
     Ok(Listed {
         rows: rows.into(),
