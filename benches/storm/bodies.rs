@@ -1,5 +1,7 @@
 //! What is sent: whole requests, made beforehand, with bodies as Alertmanager writes them.
 
+pub(crate) const NODE_NAME: &str = "node-1";
+
 /// Connections: more than Alertmanagers open.
 pub(crate) const MANY: usize = 16;
 
@@ -112,7 +114,7 @@ impl Alert {
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
         format!(
             r#"{{"status":"{status}","labels":{{"alertname":"TooManyExitedContainers{number}","crisweep":"{target}","instance":"10.1.2.3:20950","job":"crisweep","namespace":"monitoring","node":"{node}","severity":"warning"}},"annotations":{{"description":"Node {node} has 1234 exited containers, which is more than its kubelet lists in time.","runbook_url":"https://runbooks.example/crisweep/too-many-exited-containers","summary":"Too many exited containers on {node}"}},"startsAt":"2026-01-02T{hour:02}:{minute:02}:{second:02}.678Z","endsAt":"0001-01-01T00:00:00Z","generatorURL":"http://prometheus.example:9090/graph?g0.expr=cri_containers%7Bstate%3D%22exited%22%7D+%3E+500&g0.tab=1","fingerprint":"{number:016x}"}}"#,
-            node = super::served::NODE_NAME,
+            node = NODE_NAME,
         )
     }
 }

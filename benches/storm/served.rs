@@ -10,11 +10,10 @@ use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::bodies::Situation;
+use crate::bodies::{NODE_NAME, Situation};
 use crate::peer;
 use crate::status::Memory;
 
-pub(crate) const NODE_NAME: &str = "node-1";
 const DEAD_CONTAINERS: usize = 50;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
