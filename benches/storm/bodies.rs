@@ -113,8 +113,7 @@ impl Alert {
         } = self;
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
         format!(
-            r#"{{"status":"{status}","labels":{{"alertname":"TooManyExitedContainers{number}","crisweep":"{target}","instance":"10.1.2.3:20950","job":"crisweep","namespace":"monitoring","node":"{node}","severity":"warning"}},"annotations":{{"description":"Node {node} has 1234 exited containers, which is more than its kubelet lists in time.","runbook_url":"https://runbooks.example/crisweep/too-many-exited-containers","summary":"Too many exited containers on {node}"}},"startsAt":"2026-01-02T{hour:02}:{minute:02}:{second:02}.678Z","endsAt":"0001-01-01T00:00:00Z","generatorURL":"http://prometheus.example:9090/graph?g0.expr=cri_containers%7Bstate%3D%22exited%22%7D+%3E+500&g0.tab=1","fingerprint":"{number:016x}"}}"#,
-            node = NODE_NAME,
+            r#"{{"status":"{status}","labels":{{"alertname":"TooManyExitedContainers{number}","crisweep":"{target}","instance":"10.1.2.3:20950","job":"crisweep","namespace":"monitoring","node":"{NODE_NAME}","severity":"warning"}},"annotations":{{"description":"Node {NODE_NAME} has 1234 exited containers, which is more than its kubelet lists in time.","runbook_url":"https://runbooks.example/crisweep/too-many-exited-containers","summary":"Too many exited containers on {NODE_NAME}"}},"startsAt":"2026-01-02T{hour:02}:{minute:02}:{second:02}.678Z","endsAt":"0001-01-01T00:00:00Z","generatorURL":"http://prometheus.example:9090/graph?g0.expr=cri_containers%7Bstate%3D%22exited%22%7D+%3E+500&g0.tab=1","fingerprint":"{number:016x}"}}"#
         )
     }
 }

@@ -150,15 +150,13 @@ impl Seat {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        let state = self.0.state.lock();
-        state
+        self.0.state.lock()
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
         let state = self.state.get_mut();
-        let state = state;
         if let Some(since) = state.since.take() {
             self.seats.lock().since.remove(&since);
         }

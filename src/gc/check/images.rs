@@ -88,7 +88,7 @@ pub(super) fn rule(node: &Node<'_>, index: &Index<'_>, removal: &Removal) -> Opt
             return rule;
         }
     }
-    age_rule(node, removal.reason, last_used.unwrap_or(first_seen))
+    reason_rule(node, store, removal.reason, last_used.unwrap_or(first_seen))
 }
 
 fn first_seen(node: &Node<'_>, store: &ImageStore, image: &Image) -> Timestamp {
@@ -170,14 +170,20 @@ fn looks_like_pause(name: &str) -> bool {
     last == "pause" || begins("pause:") || begins("pause-") || begins("mirrored-pause")
 }
 
-/// What the removal's reason claims of its age must hold.
-fn age_rule(
+/// What the removal's reason claims of its age, or of the disk, must hold.
+fn reason_rule(
     node: &Node<'_>,
+    store: &ImageStore,
     reason: RemoveReason,
     unused_since: Timestamp,
 ) -> Option<&'static str> {
     let limit = match reason {
-        RemoveReason::Space => return None,
+        RemoveReason::Space => {
+            return store
+                .filesystem
+                .is_none()
+                .then_some("may not be in the way: the disk is not known");
+        }
         RemoveReason::Age => node.policy.images.max_age,
         RemoveReason::Unused => node.policy.images.prune_unused_after,
         RemoveReason::PodDeleted

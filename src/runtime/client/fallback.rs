@@ -66,7 +66,7 @@ impl Client {
     }
 }
 
-/// Where one list list_states.
+/// What is remembered of one list from look to look.
 #[derive(Debug)]
 pub(super) struct ListState<M> {
     memory: Mutex<Memory>,
