@@ -231,10 +231,6 @@ fn removed<'a>(
     })
 }
 
-/// At or above a mark, the used share rounded up.
-
-/// Truly above a mark.
-
 /// After `by_age` bytes are free the disk is above the high mark, and after `before` bytes above the low one: in
 /// bytes, or in inodes at so many for each byte as are in use.
 fn wants_room(rules: &ImagePolicy, disk: &FilesystemUsage, by_age: i128, before: i128) -> bool {
