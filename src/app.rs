@@ -1,10 +1,9 @@
 //! Builds each part once, binds, spawns, drains. Holds no logic of its own.
 
-mod settings;
 mod signals;
 mod triggers;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,19 +16,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::http::serve::Stop;
-use crate::http::{self, Fixed, Service};
+use crate::http::{self, Fixed, LastReload, Reload, Service};
 use crate::metrics::Metrics;
 use crate::pass::quarantine::Quarantine;
-use crate::pass::{DiskThreads, Rules, Runner};
-use crate::pods::PodSource;
+use crate::pass::{DiskThreads, Runner};
 use crate::runtime::discover::{Places, discover};
 use crate::snapshot::Observer;
 use crate::state::{History, Journal, Opened};
 use crate::system::aside::Aside;
 use crate::trigger::Worker;
-use crate::{logs, runtime, telemetry};
+use crate::{runtime, telemetry};
 use signals::{signals, stop_asked};
 
 /// When the process ends after the signal to stop, whatever still hangs. What it waits for in turn (removals
@@ -45,9 +43,6 @@ pub const LAST_WRITES: Duration = Duration::from_secs(1);
 /// How long the configuration's file is waited for.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads the configuration again.
-pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Config, String>> + Send + Sync>;
-
 /// Runs the service until it is told to stop, on what [`bind`] returned.
 ///
 /// # Errors
@@ -62,8 +57,9 @@ pub async fn serve(
     let shutdown = stop.shutdown.clone();
     // Before anything is said to be ready, so that no signal is missed.
     let mut signals = signals()?;
+    let (settings, changes) = watch::channel(Arc::new(config.clone()));
     let started = async {
-        let mut runner = runner(&config, flag).await?;
+        let mut runner = runner(changes.clone(), flag).await?;
         let history = remember(&config, &mut runner).await?;
         anyhow::Ok((runner, history))
     };
@@ -74,15 +70,9 @@ pub async fn serve(
             return Ok(());
         }
     };
-    let worker = Worker::new(
-        runner.clone(),
-        rules(&config),
-        config.brakes,
-        shutdown.clone(),
-    );
+    let worker = Worker::new(runner.clone(), changes.clone(), shutdown.clone());
     worker.restore(history);
-    let (settings, changes) = watch::channel(Arc::new(config.clone()));
-    let service = service(&config, &runner, worker.clone(), reload, settings);
+    let service = service(&runner, worker.clone(), reload, settings);
     let router = http::router(service.clone());
     let seats = http::serve::Seats::default();
     let mut tasks = JoinSet::new();
@@ -136,7 +126,11 @@ async fn remember(config: &Config, runner: &mut Runner) -> anyhow::Result<Histor
 ///
 /// # Errors
 /// If no runtime is found.
-pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Runner> {
+pub async fn runner(
+    settings: watch::Receiver<Arc<Config>>,
+    flag: Option<String>,
+) -> anyhow::Result<Runner> {
+    let config = Arc::clone(&settings.borrow());
     let places = Places {
         config: config.runtime.endpoint.clone().filter(|_| flag.is_none()),
         flag,
@@ -161,12 +155,7 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
         }
         .under(&config.runtime.host_root),
     });
-    let host_root = config.runtime.host_root.clone();
-    let observer = Observer::new(client.clone(), pods(config), host_root);
-    observer.set_log_roots(log_roots(config));
-    if let Some(bytes) = config.runtime.simulated_disk_bytes {
-        observer.simulate_disk(bytes);
-    }
+    let observer = Observer::new(client.clone(), settings);
     let metrics = Metrics::new(&config.node.name);
     let quarantine = Arc::new(Mutex::new(Quarantine::default()));
     Ok(Runner {
@@ -177,16 +166,6 @@ pub async fn runner(config: &Config, flag: Option<String>) -> anyhow::Result<Run
         journal: Journal::none(),
         disk: DiskThreads::default(),
     })
-}
-
-/// Returns a pod source that has not answered yet.
-fn pods(config: &Config) -> PodSource {
-    PodSource::new(
-        config.pods.source(&config.node.name),
-        &config.node.name,
-        config.pods.settle,
-        config.runtime.timeout,
-    )
 }
 
 /// Opens the state directory, if there is to be one.
@@ -218,61 +197,30 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Opti
     }
 }
 
-/// Returns what the next pass follows.
-pub fn rules(config: &Config) -> Rules {
-    Rules {
-        policy: config.policy.clone(),
-        observe_only: config.mode == Mode::Observe,
-        batch_size: config.gc.batch_size,
-        max_concurrency: config.gc.max_concurrency,
-        max_removals: config.gc.max_removals,
-        deadline: config.gc.deadline,
-        batch_pause: config.gc.batch_pause,
-        io_pressure_percent: config.gc.io_pressure_pause_percent,
-        failure_ratio: config.gc.failure_ratio,
-        back_off: config.quarantine,
-        removal_timeout: config.runtime.removal_timeout,
-        max_age: config.collect.max_age,
-        host_root: config.runtime.host_root.clone(),
-        pressure_path: pressure_path(&config.runtime.host_root),
-    }
-}
-
-/// Returns where looks find logs, if they are to.
-fn log_roots(config: &Config) -> Option<logs::Roots> {
-    let rules = rules(config);
-    rules.policy.logs.enabled.then(|| rules.log_roots())
-}
-
-fn pressure_path(host_root: &std::path::Path) -> PathBuf {
-    host_root.join("proc/pressure/io")
-}
-
 fn service(
-    config: &Config,
     runner: &Runner,
     worker: Worker,
-    read: Reload,
+    reload: Reload,
     settings: watch::Sender<Arc<Config>>,
 ) -> Service {
-    let live = settings::live(config, Vec::new(), &runner.metrics);
-    Service {
+    let service = Service {
         worker,
         observer: runner.observer.clone(),
         metrics: runner.metrics.clone(),
         quarantine: Arc::clone(&runner.quarantine),
-        live: Arc::new(RwLock::new(Arc::new(live))),
-        refused: Arc::default(),
+        settings,
+        last_reload: Arc::new(Mutex::new(LastReload::at_start())),
         fixed: Arc::new(Fixed {
-            node: config.node.name.clone(),
-            endpoint: runner.client.endpoint().display().to_string(),
-            reload: settings::reload(read, settings),
+            reload,
+            reloading: tokio::sync::Mutex::default(),
             started: Instant::now(),
             refusals: Fixed::refusals(),
             budgets: http::Budgets::default(),
             plans: http::Plans::default(),
         }),
-    }
+    };
+    service.show();
+    service
 }
 
 /// Listens on all addresses, or on none.

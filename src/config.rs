@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use yaml_rust2::YamlEmitter;
 
 use crate::gc::Policy;
+use crate::logs::Roots;
 use crate::model::setting::Kind;
 use crate::telemetry::Log;
 use crate::{pods, runtime, state};
@@ -73,6 +74,9 @@ pub struct Config {
     /// Environment variables that look like settings and are none.
     #[serde(skip)]
     pub strange: Vec<String>,
+    /// Keys whose new values wait for a restart.
+    #[serde(skip)]
+    pub needs_restart: Vec<&'static str>,
     /// Each key's value as it was written, for [`Config::effective_yaml`].
     #[serde(skip)]
     effective: Effective,
@@ -223,6 +227,15 @@ impl Config {
         self
     }
 
+    /// Returns where logs are.
+    pub fn log_roots(&self) -> Roots {
+        Roots {
+            host_root: self.runtime.host_root.clone(),
+            pods: self.policy.logs.pods_root.clone(),
+            containers: self.policy.logs.containers_root.clone(),
+        }
+    }
+
     /// Checks the keys against each other.
     fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         self.policy.validate(refuse);
@@ -235,7 +248,7 @@ impl Config {
     fn defaults() -> Value {
         // What has no map keys but text, and no error of its own, is always written.
         let json = serde_json::to_value(Self::default()).unwrap_or_default();
-        Value::deserialize(json).unwrap_or(Value::Null)
+        ::config::Value::deserialize(json).map_or(Value::Null, Value::from)
     }
 
     /// Returns the whole configuration in the file's shape; it loads again to the same.

@@ -12,6 +12,7 @@ mod guard;
 mod page;
 mod plan;
 mod quarantine;
+mod reload;
 mod seats;
 pub mod serve;
 mod service;
@@ -37,7 +38,7 @@ use crate::snapshot::Look;
 use crate::system::memory;
 pub use budget::Budgets;
 pub use plan::Plans;
-pub use service::{Fixed, Live, Reload, Service};
+pub use service::{Fixed, LastReload, Reload, Service};
 
 /// A request's body may be this long.
 pub const BODY_MAX_BYTES: usize = 1 << 20;
@@ -165,7 +166,7 @@ fn health(hangs: bool) -> Response {
 async fn ready(State(service): State<Service>) -> Response {
     /// A probe must not hang with the runtime.
     const PATIENCE: Duration = Duration::from_millis(900);
-    let max_age = service.live().max_age.max(Duration::from_secs(1));
+    let max_age = service.config().collect.max_age.max(Duration::from_secs(1));
     let look = tokio::time::timeout(PATIENCE, service.observer.shared(max_age)).await;
     let look = look.ok().and_then(Result::ok);
     let why = match look.or_else(|| service.observer.latest()) {
@@ -199,7 +200,7 @@ async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response
     let format = scrape::Format::from_accept(text("accept"));
     let timeout = scrape::timeout_from_header(text("x-prometheus-scrape-timeout-seconds"));
     let deadline = Instant::now() + timeout;
-    let look = service.observer.shared(service.live().max_age);
+    let look = service.observer.shared(service.config().collect.max_age);
     let look = tokio::time::timeout_at(deadline, look)
         .await
         .ok()
@@ -226,12 +227,13 @@ async fn render(
         let quarantined = service.quarantined_by_class(look.as_deref());
         service.metrics.braked(&service.worker.holding());
         let greeting = service.observer.greeting();
+        let config = service.config();
         let input = scrape::Input {
             look: look.as_deref(),
             greeting: greeting.as_ref(),
             plan: plan.as_ref(),
             quarantined: &quarantined,
-            thresholds: &service.live().thresholds,
+            thresholds: &config.thresholds,
             metrics: &service.metrics,
         };
         let page = scrape::render(&input, format);

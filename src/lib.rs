@@ -16,7 +16,7 @@
 //! | [`pods`] | model, system | the pod sources |
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
-//! | [`config`] | gc, model, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
+//! | [`config`] | gc, logs, model, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, state, system | one look at the node, shared by all who need one |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
 //! | [`pass`] | config, gc, logs, metrics, model, pods, runtime, snapshot, state, system | one pass |

@@ -9,7 +9,7 @@ use crisweep::config::Config;
 use crisweep::model::escape;
 use crisweep::system::aside::Aside;
 use crisweep::system::memory;
-use crisweep::{app, config, state, telemetry};
+use crisweep::{app, config, http, state, telemetry};
 
 /// How long the state directory is asked who holds it.
 const HELD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -90,7 +90,7 @@ async fn run(cli: Cli) -> ExitCode {
     }
 }
 
-async fn serve(config: Config, flag: Option<String>, reload: app::Reload) -> anyhow::Result<()> {
+async fn serve(config: Config, flag: Option<String>, reload: http::Reload) -> anyhow::Result<()> {
     let listeners = match app::bind(&config.web.listen) {
         Ok(listeners) => listeners,
         // The usual reason is a crisweep that runs already.

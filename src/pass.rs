@@ -28,14 +28,13 @@ mod tries;
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::BackOff;
+use crate::config::{Config, Mode};
 use crate::gc::{PassOptions, Policy};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, PodUid, Target, Text};
@@ -67,39 +66,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a batch waits for the disk to have its intents, and a pass to have its end.
 pub const JOURNAL_PATIENCE: Duration = Duration::from_millis(250);
 
-/// What a pass follows; read once at its start.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// What stays and what goes.
-    pub policy: Policy,
-    /// Only plan, whatever was asked for (`mode: observe`).
-    pub observe_only: bool,
-    /// Removals between two looks, at most.
-    pub batch_size: usize,
-    /// Removals in flight, at most.
-    pub max_concurrency: usize,
-    /// Removals in a pass, at most.
-    pub max_removals: Option<u64>,
-    /// When a pass stops starting removals.
-    pub deadline: Option<Duration>,
-    /// Rest between batches.
-    pub batch_pause: Duration,
-    /// Disk pressure from which on the pass slows down, percent.
-    pub io_pressure_percent: Option<f64>,
-    /// Share of failures beyond which a target is given up.
-    pub failure_ratio: Option<f64>,
-    /// How long failed sandboxes are left alone.
-    pub back_off: BackOff,
-    /// How long a runtime that went away is waited for, and a removal in flight at the end.
-    pub removal_timeout: Duration,
-    /// How long after its end a batch may rest on a look; longer where a look takes longer than this.
-    pub max_age: Duration,
-    /// Where the host's file system is; put before the log roots.
-    pub host_root: PathBuf,
-    /// Where `/proc/pressure/io` is.
-    pub pressure_path: PathBuf,
-}
-
 /// What passes work with. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct Runner {
@@ -123,19 +89,19 @@ impl Runner {
         &self,
         record: &Record,
         options: &PassOptions,
-        mut rules: Rules,
+        mut config: Config,
         shutdown: &CancellationToken,
     ) -> Ran {
-        options.apply_to(&mut rules.policy);
-        rules.max_removals = match (options.max_removals, rules.max_removals) {
+        options.apply_to(&mut config.policy);
+        config.gc.max_removals = match (options.max_removals, config.gc.max_removals) {
             (Some(asked), Some(configured)) => Some(asked.min(configured)),
             (asked, configured) => asked.or(configured),
         };
         if options.force {
             // The person on call knows that most will fail, and wants the rest to go.
-            rules.failure_ratio = None;
+            config.gc.failure_ratio = None;
         }
-        let dry_run = options.dry_run || rules.observe_only;
+        let dry_run = options.dry_run || config.mode == Mode::Observe;
         record.update(|pass| pass.dry_run = dry_run);
         let locked = if dry_run {
             Ok(())
@@ -143,7 +109,7 @@ impl Runner {
             self.journal.locked(LOCK_PATIENCE).await
         };
         self.journal.begun(&record.pass());
-        let mut run = Run::new(self, record, &rules, shutdown);
+        let mut run = Run::new(self, record, &config, shutdown);
         let end = match locked {
             Ok(()) => run.all(dry_run).await.err(),
             Err(held) => Some(End::NotAlone(held.to_string())),
@@ -168,8 +134,9 @@ enum Phase {
 struct Run<'a> {
     runner: &'a Runner,
     record: &'a Record,
-    rules: &'a Rules,
-    /// The rules' policy, changed for a while where a list would not fit otherwise.
+    /// As it was when the pass began.
+    config: &'a Config,
+    /// Its policy, changed for a while where a list would not fit otherwise.
     policy: Policy,
     /// The only pods that lose anything; `None`: any may.
     scope: Option<BTreeSet<PodUid>>,
@@ -201,24 +168,24 @@ impl<'a> Run<'a> {
     fn new(
         runner: &'a Runner,
         record: &'a Record,
-        rules: &'a Rules,
+        config: &'a Config,
         shutdown: &'a CancellationToken,
     ) -> Self {
         let pressure = Gauge::new(
-            rules.pressure_path.clone(),
-            rules.io_pressure_percent,
+            config.runtime.host_root.join("proc/pressure/io"),
+            config.gc.io_pressure_pause_percent,
             runner.disk.pressure.clone(),
         );
-        let deadline = rules.deadline.map(|deadline| Instant::now() + deadline);
+        let deadline = config.gc.deadline.map(|deadline| Instant::now() + deadline);
         let stops = Stops::new(record.cancelled().clone(), shutdown.clone(), deadline);
         let gone = Gone::default();
-        let hands = Hands::new(runner, rules, gone.clone(), stops.clone());
-        let executor = Executor::new(hands, rules.max_concurrency, pressure, stops.clone());
+        let hands = Hands::new(runner, config, gone.clone(), stops.clone());
+        let executor = Executor::new(hands, config.gc.max_concurrency, pressure, stops.clone());
         Self {
             runner,
             record,
-            rules,
-            policy: rules.policy.clone(),
+            config,
+            policy: config.policy.clone(),
             scope: None,
             phase: Phase::Cleaning,
             stops,
@@ -227,7 +194,7 @@ impl<'a> Run<'a> {
             batches: 0,
             share: Share::default(),
             given_up: false,
-            budget: rules.max_removals.unwrap_or(u64::MAX),
+            budget: config.gc.max_removals.unwrap_or(u64::MAX),
             losses: 0,
             stayed: BTreeSet::new(),
             lost_sight_of: BTreeSet::new(),
@@ -302,7 +269,7 @@ impl<'a> Run<'a> {
     /// Returns when the batch after this one begins. Sandboxes may wait for their network: there as soon as
     /// there is room, unless there is a rest before it, or none.
     fn next_batch_begins(&self, target: Target, queue: &Queue) -> Until {
-        let last = queue.is_empty() || !self.rules.batch_pause.is_zero();
+        let last = queue.is_empty() || !self.config.gc.batch_pause.is_zero();
         match target {
             Target::Sandboxes if !last => Until::Room,
             Target::Sandboxes | Target::Containers | Target::Logs | Target::Images => {
@@ -314,7 +281,7 @@ impl<'a> Run<'a> {
     /// Returns how many of so many the next batch takes.
     fn batch_size(&self, due: usize) -> usize {
         let budget = usize::try_from(self.budget).unwrap_or(usize::MAX);
-        self.rules.batch_size.min(budget).min(due)
+        self.config.gc.batch_size.min(budget).min(due)
     }
 
     /// Returns the number of a target's next batch, from 1.
@@ -379,7 +346,7 @@ impl<'a> Run<'a> {
         self.record
             .line("the runtime went away; waiting for it".to_owned());
         tracing::warn!(pass.id = %self.record.id(), "the runtime went away in mid-pass");
-        let until = Instant::now() + self.rules.removal_timeout;
+        let until = Instant::now() + self.config.runtime.removal_timeout;
         loop {
             self.bounds()?;
             let answer = tokio::select! {

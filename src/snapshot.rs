@@ -34,9 +34,10 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::config::Config;
 use crate::logs::Roots;
 use crate::model::FilesystemUsage;
-use crate::pods::{Freshness, PodSource};
+use crate::pods::{self, Freshness, PodSource};
 use crate::runtime;
 use crate::state::{Ages, Journal};
 use crate::system::memory;
@@ -82,13 +83,12 @@ pub struct Observer {
 #[derive(Debug)]
 struct Inner {
     client: runtime::Client,
+    config: watch::Receiver<Arc<Config>>,
     host_root: PathBuf,
     statvfs: Statvfs,
     scanner: Scanner,
     flight: Mutex<Flight>,
     memory: tokio::sync::Mutex<Memory>,
-    /// The pod source that the next look takes over.
-    next_pods: Mutex<Option<PodSource>>,
     ages: Mutex<AgeBook>,
     claims: Claims,
 }
@@ -97,6 +97,8 @@ struct Inner {
 #[derive(Debug)]
 struct Memory {
     pods: PodSource,
+    /// The settings that `pods` was made by.
+    of: pods::Config,
     pod_histories: PodHistories,
     outages: Outages,
     statuses: Statuses,
@@ -105,11 +107,13 @@ struct Memory {
 }
 
 impl Observer {
-    /// Returns an observer that has not looked yet. `host_root` is put before `/proc/uptime` and the
-    /// mount points that the runtime names.
-    pub fn new(client: runtime::Client, pods: PodSource, host_root: PathBuf) -> Self {
+    /// Returns an observer that has not looked yet.
+    pub fn new(client: runtime::Client, config: watch::Receiver<Arc<Config>>) -> Self {
+        let now = Arc::clone(&config.borrow());
+        let host_root = now.runtime.host_root.clone();
         let memory = tokio::sync::Mutex::new(Memory {
-            pods,
+            pods: reload::pods(&now),
+            of: now.pods.clone(),
             pod_histories: PodHistories::default(),
             outages: Outages::default(),
             statuses: Statuses::default(),
@@ -118,25 +122,23 @@ impl Observer {
         });
         let ages = Mutex::new(AgeBook::new(Ages::default(), Journal::none()));
         let statvfs = Statvfs::new(host_root.clone());
+        if let Some(bytes) = now.runtime.simulated_disk_bytes {
+            statvfs.simulate(bytes);
+        }
         let flight = Mutex::default();
         Self {
             inner: Arc::new(Inner {
                 client,
+                config,
                 host_root,
                 statvfs,
                 scanner: Scanner::new(),
                 flight,
                 memory,
-                next_pods: Mutex::default(),
                 ages,
                 claims: Claims::default(),
             }),
         }
-    }
-
-    /// Says where the logs are that looks shall see from now on; `None`: none. At first it is none.
-    pub fn set_log_roots(&self, roots: Option<Roots>) {
-        self.inner.scanner.set_roots(roots);
     }
 
     /// Goes on from these image ages, and saves them to `journal`. To be called before the first look:
@@ -153,11 +155,6 @@ impl Observer {
     /// Forgets how old an image is that is gone: one that comes back is new.
     pub fn forget_image(&self, key: &str) {
         self.inner.ages().forget(key);
-    }
-
-    /// Takes the runtime's file systems for simulated ones of this size: the demo's disk is in no kernel.
-    pub fn simulate_disk(&self, bytes: u64) {
-        self.inner.statvfs.simulate(bytes);
     }
 
     /// Measures the images' file system, without a whole look.
@@ -286,6 +283,12 @@ impl Observer {
 }
 
 impl Inner {
+    /// Returns where the logs are, if looks are to see them.
+    fn log_roots(&self) -> Option<Roots> {
+        let config = self.config.borrow();
+        config.policy.logs.enabled.then(|| config.log_roots())
+    }
+
     fn flight(&self) -> MutexGuard<'_, Flight> {
         self.flight.lock()
     }
@@ -309,7 +312,7 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
     // The log roots before the runtime: a directory made in between must not look like an orphan's.
     let (runtime, mut logs) = tokio::join!(
         timed(&mut timings.runtime, greeting(inner)),
-        inner.scanner.scan(&mut timings.logs),
+        inner.scanner.scan(inner.log_roots(), &mut timings.logs),
     );
     // A runtime that does not even say who it is would make every further call wait its deadline.
     let alive = runtime.as_ref().map(drop).map_err(runtime::Error::clone);

@@ -9,22 +9,22 @@ mod summary;
 pub mod thresholds;
 mod waiting;
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Brakes;
+use crate::config::{Brakes, Config};
 use crate::gc::PassOptions;
 use crate::model::{AlertInfo, AlertResult, Cause, Outcome, Pass, PassState, Target, TriggerInfo};
 use crate::pass::record::Record;
-use crate::pass::{JOURNAL_PATIENCE, Ran, Rules, Runner};
+use crate::pass::{JOURNAL_PATIENCE, Ran, Runner};
 use crate::state::{self, History};
 use crate::telemetry::LineLimit;
 use crate::trigger::admission::{Admission, AlertKey, Brake, Gate, Over, Ticket, Trigger};
@@ -91,7 +91,7 @@ pub struct Worker {
 #[derive(Debug)]
 struct Inner {
     runner: Runner,
-    rules: RwLock<Rules>,
+    config: watch::Receiver<Arc<Config>>,
     state: Mutex<State>,
     wake: Notify,
     shutdown: CancellationToken,
@@ -109,16 +109,20 @@ struct State {
 
 impl Worker {
     /// Returns a worker that runs nothing yet; see [`Self::run`].
-    pub fn new(runner: Runner, rules: Rules, brakes: Brakes, shutdown: CancellationToken) -> Self {
+    pub fn new(
+        runner: Runner,
+        config: watch::Receiver<Arc<Config>>,
+        shutdown: CancellationToken,
+    ) -> Self {
         let state = State {
-            gate: Gate::new(brakes),
+            gate: Gate::new(config.borrow().brakes),
             history: PassHistory::default(),
             running: None,
         };
         Self {
             inner: Arc::new(Inner {
                 runner,
-                rules: RwLock::new(rules),
+                config,
                 state: Mutex::new(state),
                 wake: Notify::new(),
                 shutdown,
@@ -133,7 +137,8 @@ impl Worker {
     /// that did not end are reported as interrupted, once. Sandboxes that failed stay left alone.
     pub fn restore(&self, history: History) {
         let now = clock();
-        self.runner().restore(history.failures, &self.rules(), now);
+        self.runner()
+            .restore(history.failures, self.config().quarantine, now);
         let runtime = self.runtime();
         let ours = |pass: &Pass| pass.runtime == runtime;
         let mut passes: Vec<Pass> = history.ended.into_iter().filter(ours).collect();
@@ -160,25 +165,20 @@ impl Worker {
         &self.inner.runner
     }
 
-    /// Returns the rules that the next pass will follow.
-    pub fn rules(&self) -> Rules {
-        self.inner.rules.read().clone()
+    /// Returns what the next pass will follow.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.inner.config.borrow())
     }
 
-    /// Replaces the rules and brakes, from the next pass on.
-    pub fn set_rules(&self, rules: Rules, brakes: Brakes) {
-        *self.inner.rules.write() = rules;
-        let mut state = self.state();
-        state.gate.set_brakes(brakes);
-        self.show_waiting(&state);
-        drop(state);
-        // What waited for the end of a pause may run now.
+    /// Lets what waits follow a new configuration: it may run after the end of a pause.
+    pub fn reloaded(&self) {
+        self.show_waiting(&self.state());
         self.inner.wake.notify_one();
     }
 
     /// Returns the brakes.
     pub fn brakes(&self) -> Brakes {
-        self.state().gate.brakes()
+        self.config().brakes
     }
 
     /// Asks for passes, all at once: what one webhook call asks for becomes one pass.
@@ -364,10 +364,10 @@ impl Worker {
             (self.clone(), ticket.options.clone(), Arc::clone(record));
         // In a task of its own: a bug in a pass must not take the worker with it.
         let mut pass = tokio::spawn(async move {
-            let inner = &worker.inner;
+            let (inner, config) = (&worker.inner, Config::clone(&worker.config()));
             inner
                 .runner
-                .run(&task_record, &options, worker.rules(), &inner.shutdown)
+                .run(&task_record, &options, config, &inner.shutdown)
                 .await
         });
         let result = tokio::select! {
@@ -439,8 +439,11 @@ impl Worker {
         pass
     }
 
+    /// Locks the state, with the brakes of this moment.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock()
+        let mut state = self.inner.state.lock();
+        state.gate.set_brakes(self.config().brakes);
+        state
     }
 }
 

@@ -6,19 +6,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crisweep::config::BackOff;
+use crisweep::config::Config;
 use crisweep::gc::PassOptions;
-use crisweep::gc::Policy;
 use crisweep::metrics::Metrics;
 use crisweep::model::{Cause, Pass, PassState, Target, TargetReport, TriggerInfo};
 use crisweep::pass::record::Record;
-use crisweep::pass::{DiskThreads, Rules, Runner};
-use crisweep::pods::{PodSource, Source};
+use crisweep::pass::{DiskThreads, Runner};
+use crisweep::pods::SourceName;
 use crisweep::runtime;
 use crisweep::snapshot::Observer;
 use crisweep::state::Journal;
 use crisweep_sim::{Cni, Disk, NodeBuilder, Options, PodSpec, Sim, hours, seconds};
 use jiff::Timestamp;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 const SANDBOXES: u64 = 300;
@@ -105,9 +105,9 @@ async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
         max_message_bytes: 16 << 20,
         log_roots: runtime::LogRoots::default(),
     });
-    let pods = PodSource::new(Source::None, "node", Duration::ZERO, TIMEOUT);
+    let (_, settings) = watch::channel(Arc::new(config()));
     let runner = Runner {
-        observer: Observer::new(client.clone(), pods, "/".into()),
+        observer: Observer::new(client.clone(), settings),
         client,
         metrics: Metrics::new("node"),
         journal: Journal::none(),
@@ -117,7 +117,7 @@ async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
     let record = Record::new(pass());
     let began = clock();
     let (options, shutdown) = (PassOptions::default(), CancellationToken::new());
-    runner.run(&record, &options, rules(), &shutdown).await;
+    runner.run(&record, &options, config(), &shutdown).await;
     let all = clock().duration_since(began).as_secs_f64();
     let of_healthy = sim
         .calls()
@@ -137,29 +137,16 @@ fn clock() -> Timestamp {
 }
 
 /// The service's defaults.
-fn rules() -> Rules {
-    let mut policy = Policy::default();
+fn config() -> Config {
+    let mut config = Config::default();
+    config.pods.source = SourceName::None;
     // Those of this machine are not to be touched.
-    policy.logs.enabled = false;
-    Rules {
-        policy,
-        observe_only: false,
-        batch_size: 50,
-        max_concurrency: 8,
-        max_removals: None,
-        deadline: None,
-        batch_pause: Duration::ZERO,
-        io_pressure_percent: None,
-        failure_ratio: Some(0.5),
-        back_off: BackOff {
-            base: Duration::from_secs(60),
-            max: Duration::from_secs(3600),
-        },
-        removal_timeout: TIMEOUT,
-        max_age: Duration::from_secs(10),
-        pressure_path: "/nowhere".into(),
-        host_root: "/nowhere".into(),
-    }
+    config.policy.logs.enabled = false;
+    config.runtime.host_root = "/nowhere".into();
+    config.runtime.removal_timeout = TIMEOUT;
+    config.gc.deadline = None;
+    config.gc.io_pressure_pause_percent = None;
+    config
 }
 
 fn pass() -> Pass {

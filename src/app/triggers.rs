@@ -54,9 +54,7 @@ fn spawn(tasks: &mut JoinSet<()>, config: &Config, service: &Service, stop: &Can
             alertmanager: config.alertmanager.clone(),
             node: config.node.name.clone(),
         };
-        let of_live = service.clone();
         let desk = Desk {
-            routes: Arc::new(move || Arc::clone(&of_live.live().routes)),
             worker: service.worker.clone(),
             metrics: service.metrics.clone(),
         };

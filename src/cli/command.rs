@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{GcArgs, Output, PlanArgs};
-use crate::config::{Config, Mode};
+use crate::config::{Brakes, Config, Mode};
 use crate::gc::PassOptions;
 use crate::model::escape::{self, JsonWriter};
 use crate::model::{Cause, Outcome, PastFailure, Pods};
@@ -34,25 +35,30 @@ const STATE_PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// If the runtime is not found or does not answer.
 pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyhow::Result<bool> {
-    let mut rules = app::rules(&config);
-    args.pass.options().apply_to(&mut rules.policy);
-    let runner = app::runner(&config, flag).await?;
+    let mut policy = config.policy.clone();
+    args.pass.options().apply_to(&mut policy);
+    let (_, settings) = watch::channel(Arc::new(config.clone()));
+    let runner = app::runner(settings, flag).await?;
     read_ages(&config, &runner).await;
     let look = settled_look(&runner).await?;
-    runner.restore(past_failures(&config).await, &rules, look.taken_at);
+    runner.restore(
+        past_failures(&config).await,
+        config.quarantine,
+        look.taken_at,
+    );
     let snapshot = look.snapshot(runner.next_tries(look.taken_at))?;
     if !snapshot.seen.is_all() {
         eprintln!("the runtime's lists could not be read whole; only what is certain goes");
     }
-    if let Some(wait) = gc::kept_for_quiet(&snapshot, &rules.policy, &args.pass.targets()) {
+    if let Some(wait) = gc::kept_for_quiet(&snapshot, &policy, &args.pass.targets()) {
         let seconds = wait.as_secs_f64();
         eprintln!(
             "more would go in {seconds:.0} s: pods that are over must have been seen so for pods.quiet; \
              crisweep gc waits for that"
         );
     }
-    let mut plan = gc::plan(&snapshot, &rules.policy, &args.pass.targets());
-    plan.tell_details(&snapshot, &rules.policy);
+    let mut plan = gc::plan(&snapshot, &policy, &args.pass.targets());
+    plan.tell_details(&snapshot, &policy);
     plan.tell_quarantine(|id| runner.quarantined(id));
     match args.pass.output {
         Output::Json => print_plan(&plan)?,
@@ -65,8 +71,15 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
 ///
 /// # Errors
 /// If the runtime is not found or does not answer, or another crisweep works on the node.
-pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::Result<bool> {
-    let mut runner = app::runner(&config, flag).await?;
+pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyhow::Result<bool> {
+    config.brakes = Brakes {
+        cooldown: Duration::ZERO,
+        max_passes_per_hour: None,
+        // Who types the command means it.
+        pause: false,
+    };
+    let (_, settings) = watch::channel(Arc::new(config.clone()));
+    let mut runner = app::runner(settings.clone(), flag).await?;
     let failures = if !args.dry_run && config.mode == Mode::Enforce {
         take_over(&config, &mut runner).await?
     } else {
@@ -75,15 +88,9 @@ pub async fn gc(config: Config, flag: Option<String>, args: GcArgs) -> anyhow::R
     };
     let (journal, observer) = (runner.journal.clone(), runner.observer.clone());
     let look = settled_look(&runner).await?;
-    runner.restore(failures, &app::rules(&config), look.taken_at);
+    runner.restore(failures, config.quarantine, look.taken_at);
     let shutdown = CancellationToken::new();
-    let brakes = crate::config::Brakes {
-        cooldown: Duration::ZERO,
-        max_passes_per_hour: None,
-        // Who types the command means it.
-        pause: false,
-    };
-    let worker = Worker::new(runner, app::rules(&config), brakes, shutdown.clone());
+    let worker = Worker::new(runner, settings, shutdown.clone());
     let request = Request {
         cause: Cause::Command,
         targets: args.pass.targets(),

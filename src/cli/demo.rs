@@ -66,7 +66,7 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
     config.runtime.endpoint = Some(socket.display().to_string());
     set_policy(config, log_roots);
     greet(address);
-    let reload: app::Reload = Arc::new(|| {
+    let reload: crate::http::Reload = Arc::new(|| {
         let error = "the demo has no configuration to reload".to_owned();
         Box::pin(std::future::ready(Err(error)))
     });

@@ -4,7 +4,6 @@ use std::io::Read;
 use std::path::Path;
 
 use ::config::{ConfigError, File, FileFormat, Source};
-use serde::Deserialize;
 
 use super::value::Value;
 use super::{Error, unfold};
@@ -54,11 +53,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, Value)>, Error> {
             source,
         }
     })?;
-    let value = |value| Value::deserialize(value).unwrap_or(Value::Null);
-    Ok(table
-        .into_iter()
-        .map(|(key, read)| (key, value(read)))
-        .collect())
+    let parts = table.into_iter();
+    Ok(parts.map(|(key, value)| (key, value.into())).collect())
 }
 
 fn read_text(path: &Path) -> Result<String, Error> {

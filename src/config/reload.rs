@@ -21,30 +21,29 @@ pub const FIXED: [&str; 13] = [
 ];
 
 impl Config {
-    /// Keeps what only a start can change as the running configuration has it. Returns the keys whose
-    /// new values wait for a restart.
+    /// Keeps what only a start can change as the running configuration has it, and notes those keys in
+    /// `needs_restart`.
     ///
     /// # Errors
     /// If what is kept and what is new do not go together.
-    pub fn keep_fixed(&mut self, running: &Self) -> Result<Vec<&'static str>, Error> {
-        let mut waiting = Vec::new();
+    pub fn keep_fixed(self, running: &Self) -> Result<Self, Error> {
+        let mut needs_restart = Vec::new();
         let mut layers = Layers::defaults();
         layers.tree = self.effective.0.clone();
         for key in FIXED {
             let (new, old) = (self.effective.0.at(key), running.effective.0.at(key));
             if let (true, Some(old)) = (new != old, old) {
-                waiting.push(key);
+                needs_restart.push(key);
                 layers.set(key, old.clone(), String::new());
             }
         }
         let (config, tree) =
             layers.read(|config| config.pods.in_cluster.clone_from(&self.pods.in_cluster))?;
-        let strange = std::mem::take(&mut self.strange);
-        *self = Self {
-            strange,
+        Ok(Self {
+            strange: self.strange,
+            needs_restart,
             ..config.with(tree)
-        };
-        Ok(waiting)
+        })
     }
 
     /// Returns a fingerprint of the effective configuration. The node's name is left out, so that nodes

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use ::config::ValueKind;
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    self, Deserialize, DeserializeSeed, Deserializer, Expected, IntoDeserializer, MapAccess,
-    SeqAccess, Unexpected, Visitor,
+    self, DeserializeSeed, Deserializer, Expected, IntoDeserializer, MapAccess, SeqAccess,
+    Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 use yaml_rust2::Yaml;
@@ -151,7 +152,8 @@ impl Value {
 fn list(text: String) -> Value {
     let trimmed = text.trim();
     if trimmed.starts_with('[') {
-        return serde_json::from_str(trimmed).unwrap_or(Value::Text(text));
+        let parsed = serde_json::from_str::<::config::Value>(trimmed);
+        return parsed.map_or(Value::Text(text), Value::from);
     }
     if trimmed.is_empty() {
         return Value::List(Vec::new());
@@ -185,68 +187,24 @@ impl fmt::Display for Value {
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(ValueVisitor)
-    }
-}
-
-struct ValueVisitor;
-
-impl<'de> Visitor<'de> for ValueVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Integer(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Integer(value.into()))
-    }
-
-    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
-        Ok(Value::Integer(value))
-    }
-
-    fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
-        // Past every bound that a key has, so the nearest number is refused just the same.
-        Ok(Value::Integer(i128::try_from(value).unwrap_or(i128::MAX)))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Float(value))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::Text(text.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = from.next_element()? {
-            items.push(item);
+impl From<::config::Value> for Value {
+    fn from(value: ::config::Value) -> Self {
+        match value.kind {
+            ValueKind::Nil => Self::Null,
+            ValueKind::Boolean(value) => Self::Bool(value),
+            ValueKind::I64(value) => Self::Integer(value.into()),
+            ValueKind::I128(value) => Self::Integer(value),
+            ValueKind::U64(value) => Self::Integer(value.into()),
+            // Past every bound that a key has, so the nearest number is refused just the same.
+            ValueKind::U128(value) => Self::Integer(i128::try_from(value).unwrap_or(i128::MAX)),
+            ValueKind::Float(value) => Self::Float(value),
+            ValueKind::String(value) => Self::Text(value),
+            ValueKind::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
+            ValueKind::Table(parts) => {
+                let part = |(key, value)| (key, Self::from(value));
+                Self::Table(parts.into_iter().map(part).collect())
+            }
         }
-        Ok(Value::List(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
-        let mut parts = Vec::new();
-        while let Some(part) = from.next_entry()? {
-            parts.push(part);
-        }
-        Ok(Value::Table(parts))
     }
 }
 
@@ -257,11 +215,8 @@ impl<'de> Deserializer<'de> for &'de Value {
         match self {
             Value::Null | Value::Refused => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
-            Value::Integer(value) => match (i64::try_from(*value), u64::try_from(*value)) {
-                (Ok(value), _) => visitor.visit_i64(value),
-                (_, Ok(value)) => visitor.visit_u64(value),
-                _ => visitor.visit_i128(*value),
-            },
+            // Past every bound that a key has, so the nearest number is refused just the same.
+            Value::Integer(value) => visitor.visit_i64(i64::try_from(*value).unwrap_or(i64::MAX)),
             Value::Float(value) => visitor.visit_f64(*value),
             Value::Text(text) => visitor.visit_str(text),
             Value::List(items) => visitor.visit_seq(Items(items.iter().enumerate())),

@@ -118,7 +118,8 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
 }
 
 fn handle(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Handled> {
-    let live = service.live();
+    let config = service.config();
+    let node = &config.node.name;
     let mut handled = Vec::with_capacity(alerts.len());
     let (mut asking, mut requests) = (Vec::new(), Vec::new());
     // Resolved ones first: what they take back shall not swallow what fires now.
@@ -126,9 +127,9 @@ fn handle(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Handled> {
         .into_iter()
         .partition(|(status, _)| *status == Status::Resolved);
     for (status, alert) in resolved.iter().chain(&firing) {
-        match judge(&live.routes, &service.fixed.node, alert) {
+        match judge(&config.alerts, node, alert) {
             Err((result, why)) => {
-                note_similar(&service.metrics, &service.fixed.node, alert);
+                note_similar(&service.metrics, node, alert);
                 handled.push(Handled::new(alert, result, None, why));
             }
             Ok(_) if *status == Status::Resolved => {

@@ -37,19 +37,18 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
         }
     };
     let latest = service.observer.latest();
-    let brakes = service.worker.brakes();
+    let config = service.config();
+    let brakes = config.brakes;
     let holding = service.worker.holding().into_iter().map(Hold::label);
-    let rules = service.worker.rules();
-    let policy = &rules.policy;
     let passes = service.worker.passes();
     let waiting = passes
         .iter()
         .filter(|pass| pass.started_at.is_none() && !pass.is_done());
     let head = object!({
-        "node": service.fixed.node,
+        "node": config.node.name,
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_seconds": service.fixed.started.elapsed().as_secs(),
-        "mode": service.live().mode,
+        "mode": config.mode.label(),
         "paused": brakes.pause,
         "config": config_part(&service),
         "look_error": error,
@@ -62,11 +61,11 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
             "cooldown_seconds": brakes.cooldown.as_secs(),
             "max_passes_per_hour": brakes.max_passes_per_hour,
             "pause": brakes.pause,
-            "failure_ratio": rules.failure_ratio,
+            "failure_ratio": config.gc.failure_ratio,
             "holding": holding.collect::<Vec<_>>(),
         },
         "assume_finished_after_seconds":
-            policy.assume_finished_after.map(|after| after.as_secs()),
+            config.policy.assume_finished_after.map(|after| after.as_secs()),
         "running": service.worker.running(),
         "waiting": waiting.map(|pass| &pass.id).collect::<Vec<_>>(),
         "last_pass": passes.iter().find(|pass| pass.is_done()),
@@ -82,20 +81,19 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
 
 /// The configuration in force, and what came of the last reload.
 fn config_part(service: &Service) -> Value {
-    let live = service.live();
-    let refused = service.refused.lock();
-    let refused = refused;
+    let config = service.config();
+    let last = service.last_reload().clone();
     object!({
-        "hash": live.hash,
-        "loaded_at": live.loaded_at,
-        "last_reload_error": *refused,
-        "needs_restart": live.needs_restart,
+        "hash": config.hash(),
+        "loaded_at": last.loaded_at,
+        "last_reload_error": last.refused,
+        "needs_restart": config.needs_restart,
     })
 }
 
 /// All that is known of a node that was never looked at.
 fn down(service: &Service) -> Value {
-    object!({ "runtime": { "endpoint": service.fixed.endpoint, "up": false } })
+    object!({ "runtime": { "endpoint": service.endpoint(), "up": false } })
 }
 
 /// What a look says of the node. One that is not `young` says nothing of whether the runtime is up.
@@ -121,7 +119,7 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
             "errors": errors(look),
         },
         "runtime": {
-            "endpoint": service.fixed.endpoint,
+            "endpoint": service.endpoint(),
             "up": young && runtime.is_ok(),
             "name": runtime.ok().map(|runtime| &runtime.runtime),
             "version": runtime.ok().map(|runtime| &runtime.version),
@@ -130,7 +128,7 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
         "figures": look.figures(),
         "lists": lists(look),
         "pods": {
-            "configured": service.live().pod_source,
+            "configured": service.config().pods.source.label(),
             "source": look.pod_origin.source.label(),
             "chosen": look.pod_origin.why,
             "from_cache": look.pods.is_cached(),
@@ -195,9 +193,9 @@ struct Judged {
 
 fn judge(service: &Service, look: &Look) -> Option<Judged> {
     let snapshot = service.snapshot(look).ok()?;
-    let policy = service.worker.rules().policy;
-    let counts = gc::plan::summarize(&snapshot, &policy, &Target::ALL.into()).into_iter();
-    let knowledge = Knowledge::of(&snapshot, &policy);
+    let policy = &service.config().policy;
+    let counts = gc::plan::summarize(&snapshot, policy, &Target::ALL.into()).into_iter();
+    let knowledge = Knowledge::of(&snapshot, policy);
     Some(Judged {
         removable: counts
             .map(|(target, summary)| (target, summary.remove.values().sum()))

@@ -17,9 +17,7 @@ use crate::telemetry::LineLimit;
 
 impl std::fmt::Debug for Fixed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fixed")
-            .field("node", &self.node)
-            .finish_non_exhaustive()
+        f.debug_struct("Fixed").finish_non_exhaustive()
     }
 }
 
@@ -38,10 +36,10 @@ pub(super) async fn ask(
     request: Request,
     next: Next,
 ) -> Response {
-    let live = service.live();
+    let config = service.config();
     let names = Names {
-        node: &service.fixed.node,
-        trusted: &live.trusted_hosts,
+        node: &config.node.name,
+        trusted: &config.web.trusted_hosts,
     };
     match may_ask(peer.ip(), &request, &names) {
         Ok(()) => next.run(request).await,

@@ -10,10 +10,10 @@ use crate::model::escape;
 
 /// Handles `GET /`.
 pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> Html<String> {
-    let node = escape::html(&service.fixed.node);
+    let config = service.config();
+    let node = escape::html(&config.node.name);
     let version = env!("CARGO_PKG_VERSION");
-    let live = service.live();
-    let (mode, hash) = (live.mode, &live.hash);
+    let (mode, hash) = (config.mode.label(), config.hash());
     // Act is for loopback peers: the name that the reader used would not do.
     let port = headers
         .get(header::HOST)

@@ -8,11 +8,11 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use super::{Budgets, Plans, Problem};
-use crate::config::{Route, Thresholds};
+use crate::config::Config;
 use crate::gc::{self, Plan, Summary};
 use crate::metrics::Metrics;
 use crate::model::{PodSandboxId, Snapshot, Target, Targets};
@@ -25,28 +25,17 @@ use crate::trigger::Worker;
 /// How long a request waits for a look at the node.
 const LOOK_PATIENCE: Duration = Duration::from_secs(8);
 
-/// What can change while the service runs (`POST /-/reload`).
+/// What came of the last reload.
 #[derive(Clone, Debug)]
-pub struct Live {
-    /// Alert routes; empty: by the label `crisweep`.
-    pub routes: Arc<[Route]>,
-    /// The mode's name.
-    pub mode: &'static str,
-    /// What the configuration says of where pod knowledge comes from.
-    pub pod_source: &'static str,
-    /// Host names that a request may be addressed to, besides addresses, `localhost` and the node.
-    pub trusted_hosts: Vec<String>,
-    /// How old a shared look may be.
-    pub max_age: Duration,
-    /// Where the marks of `thresholds` are.
-    pub thresholds: Thresholds,
-    /// The configuration's fingerprint.
-    pub hash: String,
-    /// When it was read.
+pub struct LastReload {
+    /// When the configuration in force was read.
     pub loaded_at: Timestamp,
-    /// Keys whose new values wait for a restart.
-    pub needs_restart: Vec<&'static str>,
+    /// Why the last reload was refused, if it was.
+    pub refused: Option<String>,
 }
+
+/// Reads the configuration; the error names the key.
+pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Config, String>> + Send + Sync>;
 
 /// What a request handler works with.
 #[derive(Clone, Debug)]
@@ -59,27 +48,20 @@ pub struct Service {
     pub metrics: Metrics,
     /// Sandboxes that are left alone.
     pub quarantine: Arc<Mutex<Quarantine>>,
-    /// What a reload changes.
-    pub live: Arc<parking_lot::RwLock<Arc<Live>>>,
-    /// Why the last reload was refused, if it was.
-    pub refused: Arc<Mutex<Option<String>>>,
+    /// The configuration in force; a reload replaces it.
+    pub settings: watch::Sender<Arc<Config>>,
+    /// What came of the last reload; locked while one is under way.
+    pub last_reload: Arc<Mutex<LastReload>>,
     /// What does not change.
     pub fixed: Arc<Fixed>,
 }
 
-/// Reads the configuration again and puts it to work; returns the keys whose new values wait for a
-/// restart. The error names the key.
-pub type Reload =
-    Box<dyn Fn(Service) -> BoxFuture<'static, Result<Vec<&'static str>, String>> + Send + Sync>;
-
 /// What stays as it was at the start.
 pub struct Fixed {
-    /// The node's name.
-    pub node: String,
-    /// The runtime's socket.
-    pub endpoint: String,
     /// Reads the configuration again.
     pub reload: Reload,
+    /// Held while a reload is under way: two at a time would mix.
+    pub reloading: tokio::sync::Mutex<()>,
     /// When the service started.
     pub started: Instant,
     /// Bounds lines about who may not act.
@@ -97,11 +79,11 @@ impl Service {
         look: &Arc<Look>,
         targets: &BTreeSet<Target>,
     ) -> Result<Arc<Plan>, NoSnapshot> {
-        let policy = self.worker.rules().policy;
-        self.fixed.plans.shared(look, &policy, targets, || {
+        let policy = &self.config().policy;
+        self.fixed.plans.shared(look, policy, targets, || {
             let snapshot = self.snapshot(look)?;
-            let mut plan = gc::plan(&snapshot, &policy, targets);
-            plan.tell_details(&snapshot, &policy);
+            let mut plan = gc::plan(&snapshot, policy, targets);
+            plan.tell_details(&snapshot, policy);
             let quarantine = self.lock_quarantine();
             plan.tell_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
             Ok(plan)
@@ -110,9 +92,9 @@ impl Service {
 
     /// Counts what a pass over all targets would do, on a look that is at hand.
     pub(crate) fn summary(&self, look: &Look) -> Result<BTreeMap<Target, Summary>, NoSnapshot> {
-        let policy = self.worker.rules().policy;
+        let policy = &self.config().policy;
         let snapshot = self.snapshot(look)?;
-        Ok(gc::plan::summarize(&snapshot, &policy, &Targets::all().0))
+        Ok(gc::plan::summarize(&snapshot, policy, &Targets::all().0))
     }
 
     /// Returns what planning may know of a look.
@@ -120,46 +102,20 @@ impl Service {
         look.snapshot(self.lock_quarantine().next_tries(look.taken_at))
     }
 
-    /// Reads the configuration again and puts it to work.
-    ///
-    /// # Errors
-    /// What the configuration refuses; the old one stays.
-    pub async fn reload(&self) -> Result<Vec<&'static str>, String> {
-        let result = (self.fixed.reload)(self.clone()).await;
-        let refused = result.as_ref().err().cloned();
-        *self.refused.lock() = refused;
-        match &result {
-            Ok(needs_restart) if needs_restart.is_empty() => {
-                tracing::info!("configuration reloaded");
-            }
-            Ok(needs_restart) => {
-                let keys = needs_restart.join(", ");
-                tracing::warn!(needs_restart = keys, "configuration reloaded");
-            }
-            Err(error) => {
-                self.metrics.reload_failed();
-                tracing::error!(
-                    error,
-                    "the configuration was not reloaded; the old one stays"
-                );
-            }
-        }
-        result
+    /// Returns the configuration in force.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.settings.borrow())
     }
 
-    /// Replaces what a reload changes.
-    pub fn set_live(&self, live: Live) {
-        *self.live.write() = Arc::new(live);
-    }
-
-    /// Returns what a reload changes.
-    pub fn live(&self) -> Arc<Live> {
-        Arc::clone(&self.live.read())
+    /// Returns the runtime's socket.
+    pub(super) fn endpoint(&self) -> String {
+        let endpoint = self.worker.runner().client.endpoint();
+        endpoint.display().to_string()
     }
 
     /// Returns the shared look, as a handler needs it; never hangs with the runtime.
     pub(super) async fn look(&self) -> Result<Arc<Look>, Problem> {
-        let look = self.observer.shared(self.live().max_age);
+        let look = self.observer.shared(self.config().collect.max_age);
         match tokio::time::timeout(LOOK_PATIENCE, look).await {
             Ok(Ok(look)) => Ok(look),
             Ok(Err(error)) => Err(Problem::new(

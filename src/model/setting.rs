@@ -1,14 +1,12 @@
 //! How settings are written: durations, sizes, numbers within a range, texts of a kind. Each function reads
 //! one with serde; the error says what the value must be.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
-use serde::ser::{Serialize, Serializer};
+use serde::de::{Error, IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// More than any node holds, and far from overflowing anything.
 pub const COUNT_MAX: i64 = 1_000_000_000;
@@ -35,9 +33,21 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A value as it is written.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Integer(i64),
+    Float(f64),
+    Text(String),
+    Other(IgnoredAny),
+}
+
 /// A duration; 0 is fine.
 pub mod duration {
-    use super::{Deserializer, Duration, DurationVisitor, Serializer};
+    use serde::Deserialize;
+
+    use super::{DURATION, Deserializer, Duration, Error, Serializer, Written, parse_duration};
 
     /// Writes it with its unit.
     pub fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
@@ -48,7 +58,12 @@ pub mod duration {
 
     /// Reads it.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        from.deserialize_any(DurationVisitor)
+        let parsed = match Written::deserialize(from)? {
+            Written::Text(text) => parse_duration(&text),
+            Written::Integer(0) => Ok(Duration::ZERO),
+            Written::Integer(_) | Written::Float(_) | Written::Other(_) => Err(DURATION.to_owned()),
+        };
+        parsed.map_err(D::Error::custom)
     }
 }
 
@@ -81,66 +96,27 @@ pub mod duration_or_off {
     }
 }
 
-struct DurationVisitor;
-
-impl Visitor<'_> for DurationVisitor {
-    type Value = Duration;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(DURATION)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
-        parse_duration(text).map_err(E::custom)
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Duration, E> {
-        match number {
-            0 => Ok(Duration::ZERO),
-            _ => Err(E::invalid_value(Unexpected::Signed(number), &self)),
-        }
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Duration, E> {
-        self.visit_i64(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
 /// Reads a number of bytes, plain or with a unit, from `MIN` to `MAX`.
 pub fn size<'de, const MIN: u64, const MAX: u64, T, D>(from: D) -> Result<T, D::Error>
 where
     T: TryFrom<u64>,
     D: Deserializer<'de>,
 {
-    let bytes = from.deserialize_any(SizeVisitor)?;
+    let bytes = match Written::deserialize(from)? {
+        Written::Integer(bytes) => u64::try_from(bytes).ok(),
+        Written::Text(text) => text
+            .trim()
+            .parse::<ByteSize>()
+            .ok()
+            .map(|size| size.as_u64()),
+        Written::Float(_) | Written::Other(_) => None,
+    };
+    let bytes =
+        bytes.ok_or_else(|| D::Error::custom("a size such as 128MiB, or a number of bytes"))?;
     let in_range = Some(bytes).filter(|bytes| (MIN..=MAX).contains(bytes));
     in_range
         .and_then(|bytes| T::try_from(bytes).ok())
         .ok_or_else(|| D::Error::custom(format!("from {MIN} to {MAX} bytes")))
-}
-
-struct SizeVisitor;
-
-impl Visitor<'_> for SizeVisitor {
-    type Value = u64;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a size such as 128MiB, or a number of bytes")
-    }
-
-    fn visit_u64<E: Error>(self, bytes: u64) -> Result<u64, E> {
-        Ok(bytes)
-    }
-
-    fn visit_i64<E: Error>(self, bytes: i64) -> Result<u64, E> {
-        u64::try_from(bytes).map_err(|_negative| E::invalid_value(Unexpected::Signed(bytes), &self))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-        let size = text.trim().parse::<ByteSize>();
-        size.map(|size| size.as_u64())
-            .map_err(|_unreadable| E::invalid_value(Unexpected::Str(text), &self))
-    }
 }
 
 /// Writes a number of bytes, with its unit where that says the same.
@@ -164,31 +140,14 @@ where
     T: TryFrom<i64>,
     D: Deserializer<'de>,
 {
-    let number = from.deserialize_any(WholeVisitor(MIN, MAX))?;
-    T::try_from(number)
-        .map_err(|_too_large| D::Error::custom(format!("a whole number from {MIN} to {MAX}")))
-}
-
-struct WholeVisitor(i64, i64);
-
-impl Visitor<'_> for WholeVisitor {
-    type Value = i64;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number from {} to {}", self.0, self.1)
+    if let Written::Integer(number) = Written::deserialize(from)?
+        && (MIN..=MAX).contains(&number)
+        && let Ok(number) = T::try_from(number)
+    {
+        return Ok(number);
     }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<i64, E> {
-        if (self.0..=self.1).contains(&number) {
-            Ok(number)
-        } else {
-            Err(E::invalid_value(Unexpected::Signed(number), &self))
-        }
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<i64, E> {
-        self.visit_i64(i64::try_from(number).unwrap_or(i64::MAX))
-    }
+    let text = format!("a whole number from {MIN} to {MAX}");
+    Err(D::Error::custom(text))
 }
 
 /// Reads a whole number up to `MAX` where 0 means off.
@@ -228,34 +187,15 @@ pub fn number_or_off<'de, const MAX: u32, D>(from: D) -> Result<Option<f64>, D::
 where
     D: Deserializer<'de>,
 {
-    let number = from.deserialize_any(NumberVisitor(MAX))?;
-    Ok(Some(number).filter(|number| *number > 0.0))
-}
-
-struct NumberVisitor(u32);
-
-impl Visitor<'_> for NumberVisitor {
-    type Value = f64;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a number from 0 to {}", self.0)
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<f64, E> {
-        // A NaN is in no range, so it is refused with the rest.
-        if (0.0..=f64::from(self.0)).contains(&number) {
-            Ok(number)
-        } else {
-            Err(E::invalid_value(Unexpected::Float(number), &self))
-        }
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<f64, E> {
-        self.visit_f64(f64::from(i32::try_from(number).unwrap_or(-1)))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<f64, E> {
-        self.visit_i64(i64::try_from(number).unwrap_or(-1))
+    let number = match Written::deserialize(from)? {
+        Written::Integer(number) => i32::try_from(number).ok().map(f64::from),
+        Written::Float(number) => Some(number),
+        Written::Text(_) | Written::Other(_) => None,
+    };
+    // A NaN is in no range, so it is refused with the rest.
+    match number.filter(|number| (0.0..=f64::from(MAX)).contains(number)) {
+        Some(number) => Ok(Some(number).filter(|number| *number > 0.0)),
+        None => Err(D::Error::custom(format!("a number from 0 to {MAX}"))),
     }
 }
 
@@ -271,7 +211,11 @@ pub trait Kind {
 
 /// Reads one text of a kind.
 pub fn one<'de, K: Kind, D: Deserializer<'de>>(from: D) -> Result<K::Value, D::Error> {
-    from.deserialize_any(KindVisitor(PhantomData::<K>))
+    let read = match Written::deserialize(from)? {
+        Written::Text(text) => K::read(&text),
+        Written::Integer(_) | Written::Float(_) | Written::Other(_) => None,
+    };
+    read.ok_or_else(|| D::Error::custom(K::MUST_BE))
 }
 
 /// Reads one text of a kind, or none.
@@ -295,20 +239,6 @@ struct Item<K: Kind>(K::Value);
 impl<'de, K: Kind> Deserialize<'de> for Item<K> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         one::<K, D>(from).map(Self)
-    }
-}
-
-struct KindVisitor<K>(PhantomData<K>);
-
-impl<K: Kind> Visitor<'_> for KindVisitor<K> {
-    type Value = K::Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(K::MUST_BE)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<K::Value, E> {
-        K::read(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
     }
 }
 

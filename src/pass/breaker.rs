@@ -42,7 +42,7 @@ impl Share {
 impl Run<'_> {
     /// Says whether the target is given up because most of its removals failed, and writes that down.
     pub(super) fn breaks(&mut self, target: Target) -> bool {
-        let ratio = self.rules.failure_ratio;
+        let ratio = self.config.gc.failure_ratio;
         let Some((tries, failures)) = ratio.and_then(|ratio| self.share.beyond(target, ratio))
         else {
             return false;

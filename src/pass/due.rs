@@ -31,7 +31,7 @@ impl Run<'_> {
     /// Says whether the node is to be looked at again before the next batch.
     pub(super) fn is_stale(&self, look: &Look) -> bool {
         let since_end = look.started.elapsed().saturating_sub(look.duration);
-        since_end > holds_for(look.duration, self.rules.max_age)
+        since_end > holds_for(look.duration, self.config.collect.max_age)
     }
 
     /// Plans, and has the plan checked.

@@ -42,9 +42,9 @@ impl Run<'_> {
     /// Waits for what is in flight; says whether some of it was given up.
     async fn drain(&mut self) -> bool {
         let mut tally = Tally::default();
-        let (runner, record, rules) = (self.runner, self.record, self.rules);
-        let until = Instant::now() + rules.removal_timeout;
-        let on_done = |done| tally.note(runner, record, rules, done);
+        let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
+        let until = Instant::now() + self.config.runtime.removal_timeout;
+        let on_done = |done| tally.note(runner, record, back_off, done);
         let left = self.executor.drain(until, on_done).await;
         self.take(&mut tally);
         if left.is_empty() {

@@ -29,8 +29,8 @@ impl Run<'_> {
         let plan = self.plan(look, &[Target::Images].into())?;
         tell::plan(self.record, &plan, Target::Images);
         self.complain_of_images(look, &plan);
-        let goal = Goal::of(&self.rules.policy, look);
-        let mut policy = self.rules.policy.clone();
+        let goal = Goal::of(&self.config.policy, look);
+        let mut policy = self.config.policy.clone();
         if goal.is_some() {
             policy.images = policy.images.freeing_on();
         }
@@ -63,7 +63,7 @@ impl Run<'_> {
         mut due: VecDeque<Removal>,
     ) -> Result<bool, End> {
         let mut gains = true;
-        let mut policy = self.rules.policy.clone();
+        let mut policy = self.config.policy.clone();
         policy.images = policy.images.freeing_on();
         let planned = self
             .record
@@ -88,8 +88,8 @@ impl Run<'_> {
                 return Ok(false);
             }
             if open.is_empty() {
-                if !due.is_empty() && !self.rules.batch_pause.is_zero() {
-                    self.rest(self.rules.batch_pause).await;
+                if !due.is_empty() && !self.config.gc.batch_pause.is_zero() {
+                    self.rest(self.config.gc.batch_pause).await;
                 }
                 *look = self.look_again().await?;
                 if !self.has_gained(&before, look).await? {
@@ -118,7 +118,7 @@ impl Run<'_> {
         let Images::Unknown(why) = &look.store else {
             return true;
         };
-        if self.rules.policy.images.enabled {
+        if self.config.policy.images.enabled {
             self.complain(Target::Images, why);
         }
         false

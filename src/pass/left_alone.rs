@@ -5,21 +5,22 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use super::Runner;
 use super::queue::{Held, Known};
 use super::tally::now;
-use super::{Rules, Runner};
+use crate::config::BackOff;
 use crate::model::{KeepReason, PastFailure, PodSandboxId, Quarantined, Target};
 use crate::pass::quarantine::Quarantine;
 use crate::pass::record::Record;
 
 impl Runner {
     /// Takes over the failures that processes before this one wrote down.
-    pub fn restore(&self, failures: Vec<PastFailure>, rules: &Rules, now: Timestamp) {
+    pub fn restore(&self, failures: Vec<PastFailure>, back_off: BackOff, now: Timestamp) {
         if failures.is_empty() {
             return;
         }
         let count = failures.len();
-        self.quarantine().restore(failures, rules.back_off, now);
+        self.quarantine().restore(failures, back_off, now);
         tracing::info!(
             count,
             "sandboxes that failed before are left alone as before"

@@ -8,22 +8,10 @@ use std::sync::Arc;
 use super::batch::Until;
 use super::end::End;
 use super::tries::Ran;
-use super::{Rules, Run, tell};
+use super::{Run, tell};
 use crate::gc::{self, Expected, Plan};
-use crate::logs::Roots;
 use crate::model::{RemovedContainer, Target, log_dir_name};
 use crate::snapshot::Look;
-
-impl Rules {
-    /// Returns where logs are.
-    pub fn log_roots(&self) -> Roots {
-        Roots {
-            host_root: self.host_root.clone(),
-            pods: self.policy.logs.pods_root.clone(),
-            containers: self.policy.logs.containers_root.clone(),
-        }
-    }
-}
 
 impl Run<'_> {
     /// Says what of the logs is out of reach; returns whether what is planned can go. The other targets
@@ -43,7 +31,7 @@ impl Run<'_> {
     /// Returns what ended meanwhile of other targets.
     pub(super) async fn logs_follow(&mut self, look: &Arc<Look>) -> Ran {
         let gone = self.gone.take();
-        if gone.is_empty() || !self.rules.policy.logs.enabled {
+        if gone.is_empty() || !self.config.policy.logs.enabled {
             return Ran::default();
         }
         let plan = match self.plan_logs_of(look, gone) {
@@ -83,7 +71,10 @@ impl Run<'_> {
         snapshot.containers.retain(|it| !ids.contains(&it.id));
         snapshot.removed = gone;
         // Where a pod has no directory its containers have no logs.
-        let (dirs, root) = (snapshot.logs.dir_names(), &self.rules.policy.logs.pods_root);
+        let (dirs, root) = (
+            snapshot.logs.dir_names(),
+            &self.config.policy.logs.pods_root,
+        );
         let has_log = |it: &RemovedContainer| {
             let dir = log_dir_name(&it.pod);
             dir.is_none_or(|dir| dirs.contains(dir.as_str()))
@@ -95,7 +86,7 @@ impl Run<'_> {
             .iter()
             .map(|it| it.log_path.as_str())
             .collect();
-        let policy = &self.rules.policy;
+        let policy = &self.config.policy;
         let mut plan = gc::plan(&snapshot, policy, &[Target::Logs].into());
         plan.removals
             .retain(|it| matches!(it.expected, Expected::ContainerLog(_)));

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::Runner;
 use super::stops::Stops;
-use super::{Rules, Runner};
+use crate::config::Config;
 use crate::gc::{Expected, Removal};
 use crate::model::{
     ContainerId, ContainerState, FailureClass, PodSandboxId, PodSandboxState, RemovedContainer,
@@ -102,10 +103,10 @@ pub(super) struct Hands {
 }
 
 impl Hands {
-    pub(super) fn new(runner: &Runner, rules: &Rules, gone: Gone, stops: Stops) -> Self {
+    pub(super) fn new(runner: &Runner, config: &Config, gone: Gone, stops: Stops) -> Self {
         let (client, aside) = (runner.client.clone(), runner.disk.logs.clone());
-        let patience = rules.removal_timeout;
-        let logs = LogHands::new(rules.log_roots(), aside, patience, stops.clone());
+        let patience = config.runtime.removal_timeout;
+        let logs = LogHands::new(config.log_roots(), aside, patience, stops.clone());
         let outdone = Outdone::default();
         Self {
             client,

@@ -107,7 +107,7 @@ impl Run<'_> {
         let Images::Known(store) = &look.store else {
             return;
         };
-        let rules = &self.rules.policy.images;
+        let rules = &self.config.policy.images;
         if let Some(other) = &store.other_mount
             && rules.enabled
             && space_wanted(rules, other.usage) > 0
@@ -119,7 +119,7 @@ impl Run<'_> {
 
     /// Says how much of the room is still missing, if any.
     pub(super) fn complain_of_room(&mut self, look: &Look, goal: &Goal) {
-        let rules = self.rules.policy.images.freeing_on();
+        let rules = self.config.policy.images.freeing_on();
         let Some(after) = usage(look).filter(|after| space_wanted(&rules, *after) > 0) else {
             return;
         };

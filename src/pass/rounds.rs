@@ -170,8 +170,8 @@ impl Run<'_> {
                 *look = self.runtime_back().await?;
                 self.still_due(look, target, &mut queue)?;
             }
-            if !queue.is_empty() && !self.rules.batch_pause.is_zero() {
-                self.rest(self.rules.batch_pause).await;
+            if !queue.is_empty() && !self.config.gc.batch_pause.is_zero() {
+                self.rest(self.config.gc.batch_pause).await;
             }
         }
         Ok(())

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
+use super::Runner;
 use super::batch::{Done, Outcome};
 use super::breaker::Share;
 use super::queue::Ending;
-use super::{Rules, Runner};
+use crate::config::BackOff;
 use crate::gc::Removal;
 use crate::model::{FailureClass, PodSandboxId, Target, TargetReport};
 use crate::pass::record::Record;
@@ -34,7 +35,7 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Takes note of one.
-    pub(super) fn note(&mut self, runner: &Runner, record: &Record, rules: &Rules, done: Done) {
+    pub(super) fn note(&mut self, runner: &Runner, record: &Record, back_off: BackOff, done: Done) {
         let target = done.removal.subject.target;
         log(record, &done);
         let sandbox = match target {
@@ -77,7 +78,7 @@ impl Tally {
                 failures = sandbox.as_ref().map(|id| {
                     let (class, error) = (*class, error.clone());
                     let mut quarantine = runner.quarantine();
-                    quarantine.failed(id, class, error, rules.back_off, now)
+                    quarantine.failed(id, class, error, back_off, now)
                 });
             }
         }

@@ -54,8 +54,8 @@ impl Run<'_> {
             .intended(self.record.id(), number, &batch, JOURNAL_PATIENCE)
             .await;
         let (mut tally, executor) = (Tally::default(), &mut self.executor);
-        let (runner, record, rules) = (self.runner, self.record, self.rules);
-        let on_done = |done| tally.note(runner, record, rules, done);
+        let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
+        let on_done = |done| tally.note(runner, record, back_off, done);
         let unstarted = match target {
             Target::Images => executor.run_one_by_one(number, batch, look, on_done).await,
             Target::Containers | Target::Sandboxes | Target::Logs => {
@@ -74,9 +74,9 @@ impl Run<'_> {
     /// Waits for the one that is tried for others, or a moment.
     pub(super) async fn wait(&mut self) -> Ran {
         let mut tally = Tally::default();
-        let (runner, record, rules) = (self.runner, self.record, self.rules);
+        let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
         self.executor
-            .wait(|done| tally.note(runner, record, rules, done))
+            .wait(|done| tally.note(runner, record, back_off, done))
             .await;
         self.ran(tally)
     }

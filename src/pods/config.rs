@@ -176,6 +176,16 @@ impl Config {
         refuse("pods.kubelet_ca_file", text.to_owned());
     }
 
+    /// Says whether the same source is asked, and believed after the same time.
+    pub fn asks_as(&self, other: &Self) -> bool {
+        let only_asked = |config: &Self| Self {
+            assume_finished_after: None,
+            quiet: Duration::ZERO,
+            ..config.clone()
+        };
+        only_asked(self) == only_asked(other)
+    }
+
     /// Returns what is asked for the pods of a node.
     pub fn source(&self, node: &str) -> Source {
         match self.source {

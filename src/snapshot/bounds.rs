@@ -31,10 +31,14 @@ impl Observer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::watch;
     use tokio::time::Instant;
 
     use super::*;
-    use crate::pods::{PodSource, Source};
+    use crate::config::Config;
+    use crate::pods::SourceName;
     use crate::runtime;
 
     #[tokio::test(start_paused = true)]
@@ -48,8 +52,11 @@ mod tests {
             max_message_bytes: 1 << 20,
             log_roots: runtime::LogRoots::default(),
         });
-        let pods = PodSource::new(Source::None, "n1", Duration::ZERO, timeout);
-        let observer = Observer::new(client, pods, "/".into());
+        let mut config = Config::default();
+        config.pods.source = SourceName::None;
+        config.policy.logs.enabled = false;
+        let (_, config) = watch::channel(Arc::new(config));
+        let observer = Observer::new(client, config);
         // Something of our own that never gives back what each look needs.
         let held = observer.inner.memory.lock().await;
         let began = Instant::now();

@@ -1,7 +1,6 @@
 //! The log roots: what lies there, since when it is an orphan's, and what the runtime says of the
 //! containers that dead links name.
 
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -24,35 +23,18 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
 /// look goes on where this one stopped.
 const LINKS_BUDGET: Duration = Duration::from_secs(3);
 
-/// Reads the roots, if there are any to read.
+/// Reads the roots.
 #[derive(Debug)]
-pub(super) struct Scanner {
-    roots: Mutex<Option<Roots>>,
-    aside: Aside,
-}
+pub(super) struct Scanner(Aside);
 
 impl Scanner {
-    /// Returns one that has nothing to read yet.
     pub(super) fn new() -> Self {
-        Self {
-            roots: Mutex::default(),
-            aside: Aside::new(1),
-        }
-    }
-
-    /// Says what to read from now on; `None`: nothing.
-    pub(super) fn set_roots(&self, roots: Option<Roots>) {
-        *self.roots.lock() = roots;
-    }
-
-    fn roots(&self) -> Option<Roots> {
-        let roots = self.roots.lock();
-        roots.clone()
+        Self(Aside::new(1))
     }
 
     /// Reads the roots, if any, and says how long that took.
-    pub(super) async fn scan(&self, took: &mut Duration) -> Logs {
-        match self.roots() {
+    pub(super) async fn scan(&self, roots: Option<Roots>, took: &mut Duration) -> Logs {
+        match roots {
             Some(roots) => timed(took, self.read(roots)).await,
             None => Logs::default(),
         }
@@ -63,7 +45,7 @@ impl Scanner {
             unread: vec![why],
             ..Logs::default()
         };
-        let scanned = self.aside.run(SCAN_TIMEOUT, move || scan(&roots)).await;
+        let scanned = self.0.run(SCAN_TIMEOUT, move || scan(&roots)).await;
         scanned.unwrap_or_else(|error| unread(format!("log roots: {error}")))
     }
 }

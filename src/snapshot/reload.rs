@@ -1,29 +1,29 @@
 //! Another pod source, which a reload brings: looks take it over between two of them.
 
-use parking_lot::MutexGuard;
+use std::sync::Arc;
 
-use super::{Inner, Memory, Observer, PodHistories};
+use super::{Inner, Memory, PodHistories};
+use crate::config::Config;
 use crate::pods::PodSource;
 
-impl Observer {
-    /// Takes another pod source from the next look on. It settles anew, and no pod is known to be absent.
-    pub fn set_pods(&self, pods: PodSource) {
-        *self.inner.next_pods() = Some(pods);
+impl Inner {
+    /// Locks what one look hands to the next. A pod source that the configuration no longer names gives way
+    /// to the one that it names: that one settles anew, and no pod is known to be absent.
+    pub(super) async fn memory(&self) -> tokio::sync::MutexGuard<'_, Memory> {
+        let mut memory = self.memory.lock().await;
+        let config = Arc::clone(&self.config.borrow());
+        if !config.pods.asks_as(&memory.of) {
+            memory.pods = pods(&config);
+            memory.pod_histories = PodHistories::default();
+        }
+        memory.of.clone_from(&config.pods);
+        memory
     }
 }
 
-impl Inner {
-    /// Locks what one look hands to the next.
-    pub(super) async fn memory(&self) -> tokio::sync::MutexGuard<'_, Memory> {
-        let mut memory = self.memory.lock().await;
-        if let Some(pods) = self.next_pods().take() {
-            memory.pods = pods;
-            memory.pod_histories = PodHistories::default();
-        }
-        memory
-    }
-
-    fn next_pods(&self) -> MutexGuard<'_, Option<PodSource>> {
-        self.next_pods.lock()
-    }
+/// Returns a pod source that has not answered yet.
+pub(super) fn pods(config: &Config) -> PodSource {
+    let source = config.pods.source(&config.node.name);
+    let (node, timeout) = (&config.node.name, config.runtime.timeout);
+    PodSource::new(source, node, config.pods.settle, timeout)
 }

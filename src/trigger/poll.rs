@@ -5,15 +5,13 @@
 //! follows a redirect, never goes through a proxy, never waits longer than its bounds.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Url;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Alertmanager, Route};
+use crate::config::Alertmanager;
 use crate::gc::PassOptions;
 use crate::metrics::Metrics;
 use crate::model::{AlertInfo, AlertResult, Cause, PollResult};
@@ -77,20 +75,12 @@ struct Peer {
 }
 
 /// What questions need beside the Alertmanagers.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Desk {
-    /// Says where alerts go just now: a reload may change it.
-    pub routes: Arc<dyn Fn() -> Arc<[Route]> + Send + Sync>,
     /// Who gives passes.
     pub worker: Worker,
     /// Own counters.
     pub metrics: Metrics,
-}
-
-impl fmt::Debug for Desk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").finish_non_exhaustive()
-    }
 }
 
 /// Asks every `interval` until the service goes down.
@@ -271,12 +261,12 @@ impl Peer {
 
 /// Asks for a pass for every alert that wants one; returns those.
 fn submit(alerts: &[Alert], node: &str, desk: &Desk) -> Asking {
-    let routes = (desk.routes)();
+    let config = desk.worker.config();
     let (mut asking, mut requests) = (Asking::new(), Vec::new());
     for alert in alerts.iter().take(ALERTS_MAX) {
         // An Alertmanager may ignore the filter: an alert without the label is not about us.
         let is_ours = alert.labels.get("node").is_some_and(|name| name == node);
-        let judged = match judge(&routes, node, alert) {
+        let judged = match judge(&config.alerts, node, alert) {
             Ok(targets) if is_ours && !alert.is_too_long() => Ok(targets),
             Ok(_) if is_ours => Err(AlertResult::Malformed),
             Ok(_) => Err(AlertResult::OtherNode),

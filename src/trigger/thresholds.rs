@@ -97,7 +97,7 @@ impl Watch {
         let snapshot = look
             .snapshot(quarantine)
             .map_err(|error| error.to_string())?;
-        let counts = gc::plan::summarize(&snapshot, &self.worker.rules().policy, wanted);
+        let counts = gc::plan::summarize(&snapshot, &self.worker.config().policy, wanted);
         let some = counts
             .into_iter()
             .filter(|(_, summary)| !summary.remove.is_empty());

@@ -5,18 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crisweep::config::BackOff;
+use crisweep::config::{BackOff, Config};
 use crisweep::gc::PassOptions;
-use crisweep::gc::Policy;
 use crisweep::metrics::Metrics;
 use crisweep::model::{Cause, Outcome, Pass, PassState, Target, TargetReport, TriggerInfo};
 use crisweep::pass::record::Record;
-use crisweep::pass::{DiskThreads, Rules, Runner};
-use crisweep::pods::{PodSource, Source};
+use crisweep::pass::{DiskThreads, Runner};
+use crisweep::pods::SourceName;
 use crisweep::runtime;
 use crisweep::snapshot::Observer;
 use crisweep::state::Journal;
 use crisweep_sim::{ContainerSpec, Fault, NodeBuilder, Options, PodSpec, Rpc, Sim};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -31,9 +31,9 @@ fn runner(socket: &Path) -> Runner {
         max_message_bytes: 16 << 20,
         log_roots: runtime::LogRoots::default(),
     });
-    let pods = PodSource::new(Source::None, "node", Duration::ZERO, PATIENCE);
+    let (_, settings) = watch::channel(Arc::new(config()));
     Runner {
-        observer: Observer::new(client.clone(), pods, "/".into()),
+        observer: Observer::new(client.clone(), settings),
         client,
         metrics: Metrics::new("node"),
         journal: Journal::none(),
@@ -42,26 +42,21 @@ fn runner(socket: &Path) -> Runner {
     }
 }
 
-fn rules() -> Rules {
-    Rules {
-        policy: Policy::default(),
-        observe_only: false,
-        batch_size: 50,
-        max_concurrency: 8,
-        max_removals: None,
-        deadline: None,
-        batch_pause: Duration::ZERO,
-        io_pressure_percent: None,
-        failure_ratio: None,
-        back_off: BackOff {
-            base: PATIENCE,
-            max: PATIENCE,
-        },
-        removal_timeout: PATIENCE,
-        max_age: PATIENCE,
-        host_root: "/".into(),
-        pressure_path: "/proc/pressure/io".into(),
-    }
+fn config() -> Config {
+    let mut config = Config::default();
+    config.pods.source = SourceName::None;
+    // This machine's own logs.
+    config.policy.logs.enabled = false;
+    config.gc.deadline = None;
+    config.gc.io_pressure_pause_percent = None;
+    config.gc.failure_ratio = None;
+    config.quarantine = BackOff {
+        base: PATIENCE,
+        max: PATIENCE,
+    };
+    config.runtime.removal_timeout = PATIENCE;
+    config.collect.max_age = PATIENCE;
+    config
 }
 
 #[expect(clippy::disallowed_methods, reason = "passes carry the clock's time")]
@@ -119,7 +114,7 @@ async fn a_runtime_that_is_away_at_a_later_look_is_waited_for() {
 
     let (runner, record, shutdown) = (runner(sim.socket()), record(), CancellationToken::new());
     let options = PassOptions::default();
-    let pass = runner.run(&record, &options, rules(), &shutdown);
+    let pass = runner.run(&record, &options, config(), &shutdown);
     let meddle = async {
         eventually("a removal in flight", || sim.removals_in_flight() == 1).await;
         let away = Fault::fail(Code::Unknown, "server is not initialized yet").times(2);

@@ -1,0 +1,107 @@
+//! Reads the configuration again and publishes it. What is refused changes nothing.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::MutexGuard;
+
+use super::Service;
+use super::service::LastReload;
+use crate::config::{Config, Mode};
+use crate::model::Cause;
+use crate::telemetry;
+
+impl Service {
+    /// Reads the configuration again and publishes it; returns the keys whose new values wait for a restart.
+    ///
+    /// # Errors
+    /// What the configuration refuses; the old one stays.
+    pub async fn reload(&self) -> Result<Vec<&'static str>, String> {
+        let _one_at_a_time = self.fixed.reloading.lock().await;
+        let result = self.read_again().await;
+        self.last_reload().refused = result.as_ref().err().cloned();
+        match &result {
+            Ok(needs_restart) if needs_restart.is_empty() => {
+                tracing::info!("configuration reloaded");
+            }
+            Ok(needs_restart) => {
+                let keys = needs_restart.join(", ");
+                tracing::warn!(needs_restart = keys, "configuration reloaded");
+            }
+            Err(error) => {
+                self.metrics.reload_failed();
+                tracing::error!(
+                    error,
+                    "the configuration was not reloaded; the old one stays"
+                );
+            }
+        }
+        result
+    }
+
+    async fn read_again(&self) -> Result<Vec<&'static str>, String> {
+        let config = (self.fixed.reload)().await?;
+        let config = config.keep_fixed(&self.config());
+        let config = config.map_err(|error| telemetry::chain(&error))?;
+        telemetry::set_level(&config.log.level)?;
+        let needs_restart = config.needs_restart.clone();
+        self.settings.send_replace(Arc::new(config));
+        self.worker.reloaded();
+        self.show();
+        Ok(needs_restart)
+    }
+
+    /// Shows the configuration in force in the metrics and the log.
+    pub fn show(&self) {
+        let config = self.config();
+        let (mode, hash, loaded_at) = (config.mode.label(), config.hash(), clock());
+        self.last_reload().loaded_at = loaded_at;
+        let modes = Mode::ALL.map(|it| (it.label(), it == config.mode));
+        let metrics = &self.metrics;
+        metrics.configured(&modes, &hash, &config.needs_restart, loaded_at);
+        metrics.expect_passes(unattended(&config));
+        let source = config.pods.source.label();
+        tracing::info!(
+            mode,
+            config.hash = hash,
+            pods.source = source,
+            "configuration in force"
+        );
+    }
+
+    /// Locks what came of the last reload.
+    pub(super) fn last_reload(&self) -> MutexGuard<'_, LastReload> {
+        self.last_reload.lock()
+    }
+}
+
+impl LastReload {
+    /// Returns what holds at a start.
+    pub fn at_start() -> Self {
+        Self {
+            loaded_at: clock(),
+            refused: None,
+        }
+    }
+}
+
+/// Returns what asks for passes without a person.
+fn unattended(config: &Config) -> impl Iterator<Item = Cause> {
+    let polls = !config.alertmanager.poll.is_empty();
+    let causes = [
+        (Cause::Alert, true),
+        (Cause::Poll, polls),
+        (Cause::Threshold, config.thresholds.enabled),
+    ];
+    causes
+        .into_iter()
+        .filter_map(|(cause, on)| on.then_some(cause))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the time of a reload is the wall clock's"
+)]
+fn clock() -> Timestamp {
+    Timestamp::now()
+}
