@@ -1,6 +1,6 @@
 //! What looking and removing cost while both lists are over the runtime's limit and nothing streams: the real
 //! program beside a simulated runtime. Prints calls and seconds; what they mean is in
-//! `docs/performance.md`. `cargo bench --bench big_lists -- 10000:8` is one size, with its limit in MiB.
+//! `docs/dev/performance.md`. `cargo bench --bench big_lists -- 10000:8` is one size, with its limit in MiB.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

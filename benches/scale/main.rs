@@ -1,5 +1,5 @@
 //! How time grows with the node: lists, plans and the metrics page at four sizes. The figures and
-//! what they mean are in `docs/performance.md`.
+//! what they mean are in `docs/dev/performance.md`.
 
 mod fixture;
 mod lists;

@@ -1,6 +1,6 @@
 //! What slow and failing network teardowns cost the healthy sandboxes: 300 leaked ones, of which a
 //! third takes 5 s and a tenth fails, beside the healthy ones alone. Prints when the last healthy
-//! one was gone; the figures and what they mean are in `docs/performance.md`.
+//! one was gone; the figures and what they mean are in `docs/dev/performance.md`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Storms of webhook calls at the real program, and the same calls at a peer that reads each body and
 //! answers 200: an axum server in a process of its own. Prints calls a second, latency, processor time
-//! and memory; the figures and what they mean are in `docs/performance.md`.
+//! and memory; the figures and what they mean are in `docs/dev/performance.md`.
 //!
 //! `cargo bench --bench storm -- flapping` runs one case, `-- sustained` a minute of all of them.
 

@@ -6,7 +6,7 @@
 ///
 /// With an arena for each thread what one thread freed is of no use to the others, and with the
 /// threshold that glibc moves by itself a list's 16 MiB end up on the heap, where they are never given
-/// back. Figures: `docs/performance.md`.
+/// back. Figures: `docs/dev/performance.md`.
 pub fn settle() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     glibc::settle();

@@ -1,5 +1,5 @@
 //! How long healthy sandboxes take beside such whose network teardown takes 5 s or fails, and alone. Asserts
-//! no time: prints. Run by `benches/pacing.sh`; the figures are in `docs/performance.md`.
+//! no time: prints. Run by `benches/pacing.sh`; the figures are in `docs/dev/performance.md`.
 
 use std::collections::BTreeSet;
 use std::path::Path;

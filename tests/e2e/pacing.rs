@@ -1,6 +1,6 @@
 //! What a pass costs a pod that starts meanwhile, and how long the pass takes, beside a client that
 //! removes a fixed number at a time. Asserts no time: prints. Run by `benches/pacing.sh`; the figures
-//! and what they mean are in `docs/performance.md`.
+//! and what they mean are in `docs/dev/performance.md`.
 
 use std::future::Future;
 use std::path::PathBuf;

@@ -79,7 +79,7 @@ fn what_the_index_of_cases_points_to_is_there() {
 
 #[test]
 fn what_the_text_on_reliability_points_to_is_there() {
-    let (count, dead) = follow(&read("docs/reliability.md").unwrap());
+    let (count, dead) = follow(&read("docs/dev/reliability.md").unwrap());
     assert!(dead.is_empty(), "{}", dead.join("\n"));
     assert!(count > 30, "only {count} references were found");
 }
@@ -109,4 +109,47 @@ fn a_reference_that_leads_nowhere_is_told() {
     ] {
         assert_eq!(follow(&good.replace(from, to)).1, [wanted]);
     }
+}
+
+const COLUMNS_MAX: usize = 120;
+
+/// Lines of prose, with their numbers: neither code nor tables, whose rows cannot be broken.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    let lines = text.lines().enumerate();
+    lines.filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence && !line.trim_start().starts_with('|')
+    })
+}
+
+#[test]
+fn prose_fits_its_columns() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut dirs = vec![root.join("docs"), root.join("tests")];
+    let mut files = vec![root.join("README.md"), root.join("CHANGELOG.md")];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|it| it == "md") {
+                files.push(path);
+            }
+        }
+    }
+    assert!(files.len() > 20, "{files:?}");
+    let mut long = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (line, _) in prose(&text).filter(|(_, line)| line.chars().count() > COLUMNS_MAX) {
+            long.push(format!("{}:{}", file.display(), line + 1));
+        }
+    }
+    assert!(
+        long.is_empty(),
+        "over {COLUMNS_MAX} columns: {}",
+        long.join(" ")
+    );
 }
