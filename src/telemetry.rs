@@ -181,7 +181,7 @@ fn is_filter(text: &str) -> bool {
         Some((target, level)) => !target.is_empty() && is_level(level),
         None => is_level(part),
     };
-    text.split(',').all(|part| is_directive(part.trim())) && text.parse::<Targets>().is_ok()
+    text.split(',').all(is_directive) && text.parse::<Targets>().is_ok()
 }
 
 /// Returns an error and its causes as one line. A cause that its effect has already told is left
@@ -304,6 +304,7 @@ mod tests {
             "=info",
             "info,,",
             "crisweep=3",
+            "info, crisweep=debug",
         ] {
             assert!(!is_filter(wrong), "{wrong}");
         }

@@ -15,7 +15,7 @@ mod quiet;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{AgeFrom, Expected, Policy, Removal};
+use super::{AgeFrom, Expected, Limit, Policy, Removal};
 use crate::model::{
     ContainerState, Coverage, Numbering, PodRef, PodSandboxState, RemoveReason, Snapshot, Target,
 };
@@ -221,6 +221,34 @@ fn policy_rule(node: &Node<'_>, removal: &Removal) -> Option<&'static str> {
     if !enabled {
         return Some("its target is switched off");
     }
+    if is_off(policy, removal) {
+        return Some("its rule is switched off");
+    }
     let counted = removal.reason == RemoveReason::OverCap;
     (counted && !node.snapshot.seen.is_all()).then_some("is counted on an incomplete list")
+}
+
+/// Says whether the operator has switched the rule off that the removal's reason names.
+fn is_off(policy: &Policy, removal: &Removal) -> bool {
+    let (containers, images) = (&policy.containers, &policy.images);
+    match (removal.reason, removal.subject.target) {
+        (RemoveReason::OverCap, Target::Containers) => containers.max_dead == Limit::None,
+        (RemoveReason::OverCap, Target::Sandboxes) => policy.sandboxes.max_dead == Limit::None,
+        (RemoveReason::Superseded, Target::Containers) => {
+            containers.max_per_container == Limit::None
+        }
+        (RemoveReason::Space, _) => {
+            images.high_threshold_percent >= 100 && images.max_age.is_none()
+        }
+        (
+            RemoveReason::OverCap
+            | RemoveReason::Superseded
+            | RemoveReason::PodDeleted
+            | RemoveReason::DeadLink
+            | RemoveReason::ContainerRemoved
+            | RemoveReason::Age
+            | RemoveReason::Unused,
+            _,
+        ) => false,
+    }
 }

@@ -43,7 +43,7 @@ const RETRY_EVERY: u32 = 10;
 /// and someone waits for it. What is left then stays unread, and the list is marked so.
 const DEADLINES: u32 = 3;
 
-/// Where both lists state.
+/// Where both lists stand.
 #[derive(Debug, Default)]
 pub(super) struct ListStates {
     containers: ListState<Container>,
