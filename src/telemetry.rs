@@ -178,7 +178,9 @@ fn is_filter(text: &str) -> bool {
         word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.parse::<LevelFilter>().is_ok()
     };
     let is_directive = |part: &str| match part.rsplit_once('=') {
-        Some((target, level)) => !target.is_empty() && is_level(level),
+        Some((target, level)) => {
+            !target.is_empty() && !target.contains(char::is_whitespace) && is_level(level)
+        }
         None => is_level(part),
     };
     text.split(',').all(is_directive) && text.parse::<Targets>().is_ok()
