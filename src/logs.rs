@@ -33,20 +33,6 @@ pub struct Roots {
     pub containers: PathBuf,
 }
 
-/// What came of a removal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Done {
-    /// We removed it, and freed so many bytes.
-    Removed {
-        /// What the removed files took on the disk, less what other names still hold.
-        freed_bytes: u64,
-    },
-    /// There was nothing any more.
-    AlreadyGone,
-    /// It is no longer what was planned; nothing was removed.
-    Changed(&'static str),
-}
-
 /// Why something below a log root could not be read or removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

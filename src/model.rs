@@ -44,7 +44,7 @@ pub use pods::{
 pub use reasons::{KeepReason, RemoveReason};
 pub use report::{
     AlertInfo, AlertResult, Cause, FailureClass, NodeFigures, Outcome, Pass, PassState,
-    PastFailure, PodsReport, PollResult, Quarantined, TargetReport, TriggerInfo,
+    PastFailure, PodsReport, PollResult, Quarantined, RemovalOutcome, TargetReport, TriggerInfo,
 };
 pub use span::short_span;
 pub use target::{Target, Targets, UnknownTarget};

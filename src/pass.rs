@@ -2,29 +2,24 @@
 //!
 //! Runs one pass at a time; who may ask for one is the worker's business.
 
-mod batch;
 mod breaker;
-mod disk;
-mod due;
+mod clean;
 mod end;
-mod finish;
+mod executor;
 mod images;
 mod knowledge;
-mod left_alone;
+pub mod limiter;
 mod logs;
-pub mod pace;
+mod planning;
 pub mod pressure;
+mod progress;
 pub mod quarantine;
 mod queue;
 pub mod record;
 mod remove;
 mod rescue;
-mod room;
-mod rounds;
 mod stops;
 mod tally;
-mod tell;
-mod tries;
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,21 +32,20 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, Mode};
 use crate::gc::{PassOptions, Policy};
 use crate::metrics::Metrics;
-use crate::model::{Coverage, PodSandboxId, PodUid, Target, Text};
+use crate::model::{Coverage, PodSandboxId, PodUid, Target, TargetReport, Text};
 use crate::pass::quarantine::Quarantine;
 use crate::pass::record::Record;
 use crate::pods::Freshness;
 use crate::runtime;
 use crate::snapshot::{Look, Observer};
 use crate::state::Journal;
-use batch::{Executor, Until};
-use breaker::Share;
-pub use disk::DiskThreads;
+use crate::system::aside::Aside;
 use end::End;
-pub use end::Ran;
+pub use end::PassEnd;
+use executor::Executor;
+use images::Room;
 use pressure::Gauge;
-use queue::Queue;
-use remove::{Gone, Hands};
+use remove::{Gone, Remover};
 use stops::Stops;
 use tally::Tally;
 
@@ -65,6 +59,9 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a batch waits for the disk to have its intents, and a pass to have its end.
 pub const JOURNAL_PATIENCE: Duration = Duration::from_millis(250);
+
+/// Removals of logs at a time, and threads that a disk that hangs may cost them.
+const LOG_CALLS_MAX: usize = 4;
 
 /// What passes work with. Cloning shares.
 #[derive(Clone, Debug)]
@@ -83,6 +80,23 @@ pub struct Runner {
     pub disk: DiskThreads,
 }
 
+/// Threads for what passes ask of disks, the same for all passes: a disk that hangs must not cost more with
+/// each of them.
+#[derive(Clone, Debug)]
+pub struct DiskThreads {
+    logs: Aside,
+    pressure: Aside,
+}
+
+impl Default for DiskThreads {
+    fn default() -> Self {
+        Self {
+            logs: Aside::new(LOG_CALLS_MAX),
+            pressure: Aside::new(1),
+        }
+    }
+}
+
 impl Runner {
     /// Runs a pass to its end and returns how it ended. The record follows it all the way.
     pub async fn run(
@@ -91,7 +105,7 @@ impl Runner {
         options: &PassOptions,
         mut config: Config,
         shutdown: &CancellationToken,
-    ) -> Ran {
+    ) -> PassEnd {
         options.apply_to(&mut config.policy);
         config.gc.max_removals = match (options.max_removals, config.gc.max_removals) {
             (Some(asked), Some(configured)) => Some(asked.min(configured)),
@@ -145,15 +159,13 @@ struct Run<'a> {
     /// How fresh an answer about the pods must be.
     pods: Freshness,
     executor: Executor,
-    batches: u64,
-    share: Share,
+    tally: Tally,
+    room: Room,
     /// The circuit breaker ended a target, and no batch began since.
     given_up: bool,
     /// Removals that may still be started.
     budget: u64,
     losses: u32,
-    /// What could not be removed, by id. Images among them are not tried again in this pass.
-    stayed: BTreeSet<String>,
     /// What was due and not seen any more by a look that shows only a part.
     lost_sight_of: BTreeSet<(Target, Text)>,
     /// The containers that went; their logs may follow them.
@@ -179,8 +191,8 @@ impl<'a> Run<'a> {
         let deadline = config.gc.deadline.map(|deadline| Instant::now() + deadline);
         let stops = Stops::new(record.cancelled().clone(), shutdown.clone(), deadline);
         let gone = Gone::default();
-        let hands = Hands::new(runner, config, gone.clone(), stops.clone());
-        let executor = Executor::new(hands, config.gc.max_concurrency, pressure, stops.clone());
+        let remover = Remover::new(runner, config, gone.clone(), stops.clone());
+        let executor = Executor::new(remover, config.gc.max_concurrency, pressure, stops.clone());
         Self {
             runner,
             record,
@@ -191,12 +203,11 @@ impl<'a> Run<'a> {
             stops,
             pods: Freshness::pass_begins(),
             executor,
-            batches: 0,
-            share: Share::default(),
+            tally: Tally::default(),
+            room: Room::default(),
             given_up: false,
             budget: config.gc.max_removals.unwrap_or(u64::MAX),
             losses: 0,
-            stayed: BTreeSet::new(),
             lost_sight_of: BTreeSet::new(),
             gone,
             blind: false,
@@ -227,11 +238,10 @@ impl<'a> Run<'a> {
                 self.complain_of_logs(&look);
             }
             for target in &targets {
-                tell::plan(self.record, &plan, *target);
+                progress::planned(self.record, &plan, *target);
             }
             return Ok(());
         }
-        let mut touched = false;
         let fits = self.rescue(&targets, &mut look).await?;
         self.wait_for_quiet(&targets, &mut look).await?;
         for target in targets {
@@ -242,15 +252,10 @@ impl<'a> Run<'a> {
             let joined_before = std::mem::replace(&mut joined, self.begin(target));
             // So that a pod's containers and its sandbox go in one pass, and so that who joined gets a
             // look that began after that.
-            if touched || joined > joined_before || !self.executor.is_idle() {
+            if self.is_outdated() || joined > joined_before {
                 look = self.look_again().await?;
             }
-            touched = match target {
-                Target::Images => self.clean_images(&mut look).await?,
-                Target::Containers | Target::Sandboxes | Target::Logs => {
-                    self.clean(target, &mut look).await?
-                }
-            };
+            self.clean(target, &mut look).await?;
         }
         Ok(())
     }
@@ -266,41 +271,29 @@ impl<'a> Run<'a> {
         joined
     }
 
-    /// Returns when the batch after this one begins. Sandboxes may wait for their network: there as soon as
-    /// there is room, unless there is a rest before it, or none.
-    fn next_batch_begins(&self, target: Target, queue: &Queue) -> Until {
-        let last = queue.is_empty() || !self.config.gc.batch_pause.is_zero();
-        match target {
-            Target::Sandboxes if !last => Until::Room,
-            Target::Sandboxes | Target::Containers | Target::Logs | Target::Images => {
-                Until::OnlySlow
-            }
-        }
+    /// Says whether removals are in flight, or have ended since the latest look.
+    fn is_outdated(&self) -> bool {
+        self.tally.ended_since_look > 0 || !self.executor.is_idle()
     }
 
-    /// Returns how many of so many the next batch takes.
-    fn batch_size(&self, due: usize) -> usize {
-        let budget = usize::try_from(self.budget).unwrap_or(usize::MAX);
-        self.config.gc.batch_size.min(budget).min(due)
+    /// Returns a figure of a target's report; 0 where the pass was not asked for the target.
+    fn report_of(&self, target: Target, figure: impl FnOnce(&TargetReport) -> u64) -> u64 {
+        self.record
+            .read(|pass| pass.targets.get(&target).map_or(0, figure))
     }
 
-    /// Returns the number of a target's next batch, from 1.
-    fn next_number(&self, target: Target) -> u64 {
-        let pass = self.record.pass();
-        pass.targets.get(&target).map_or(0, |report| report.batches) + 1
-    }
-
-    fn take(&mut self, tally: &mut Tally) {
-        self.share.add(&tally.share);
-        self.stayed.append(&mut tally.stayed);
+    /// Returns how many objects of a target have gone in this pass.
+    fn gone_of(&self, target: Target) -> u64 {
+        self.report_of(target, |report| report.removed + report.already_gone)
     }
 
     async fn look(&mut self) -> Result<Arc<Look>, End> {
         let look = tokio::select! {
             look = self.runner.observer.fresh(self.pods) => look,
-            stop = self.stops.wait() => return Err(stop.into()),
+            stop = self.stops.wait() => return Err(End::Stopped(stop)),
         };
         let look = look.map_err(|error| End::NoLook(error.to_string()))?;
+        self.tally.ended_since_look = 0;
         if look.containers.is_ok() {
             self.executor.listed(look.timings.containers);
         }
@@ -334,7 +327,9 @@ impl<'a> Run<'a> {
 
     /// May the pass go on waiting for what is in flight?
     fn not_stopped(&self) -> Result<(), End> {
-        self.stops.reached().map_or(Ok(()), |stop| Err(stop.into()))
+        self.stops
+            .reached()
+            .map_or(Ok(()), |stop| Err(End::Stopped(stop)))
     }
 
     /// Waits for a runtime that went away, and looks anew.
@@ -351,7 +346,7 @@ impl<'a> Run<'a> {
             self.bounds()?;
             let answer = tokio::select! {
                 answer = self.runner.client.version() => answer,
-                stop = self.stops.wait() => return Err(stop.into()),
+                stop = self.stops.wait() => return Err(End::Stopped(stop)),
             };
             if answer.is_ok() {
                 match self.look().await {

@@ -23,7 +23,6 @@ mod writer;
 
 pub use ages::{Ages, ENTRIES_MAX, KEY_MAX_BYTES};
 pub use config::Config;
-pub use entry::Tried;
 pub use history::{History, interrupt};
 pub use journal::{Journal, Opened};
 pub use lock::{Held, Holder, Socket, held};

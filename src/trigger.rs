@@ -3,14 +3,13 @@
 pub mod admission;
 pub mod alert;
 mod history;
-mod holding;
 pub mod poll;
 mod summary;
 pub mod thresholds;
 mod waiting;
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +20,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Brakes, Config};
-use crate::gc::PassOptions;
-use crate::model::{AlertInfo, AlertResult, Cause, Outcome, Pass, PassState, Target, TriggerInfo};
+use crate::model::{AlertInfo, AlertResult, Cause, Hold, Outcome, Pass, PassState, TriggerInfo};
 use crate::pass::record::Record;
-use crate::pass::{JOURNAL_PATIENCE, Ran, Runner};
+use crate::pass::{JOURNAL_PATIENCE, PassEnd, Runner};
 use crate::state::{self, History};
 use crate::telemetry::LineLimit;
-use crate::trigger::admission::{Admission, AlertKey, Brake, Gate, Over, Ticket, Trigger};
+pub use admission::{Admission, Trigger};
+use admission::{Admissions, QueuedPass};
 use history::PassHistory;
 use summary::summary;
 
@@ -39,60 +38,17 @@ const QUEUED_LINES_MAX: u32 = 30;
 const WITHDRAWN_LINES_MAX: u32 = 10;
 const LINES_WITHIN: Duration = Duration::from_secs(60);
 
-/// What was asked for, with what the record shows of who asked.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// Who.
-    pub cause: Cause,
-    /// For what.
-    pub targets: BTreeSet<Target>,
-    /// How.
-    pub options: PassOptions,
-    /// The alert, where it was one.
-    pub alert: Option<AlertInfo>,
-}
-
-/// The worker's answer to a request.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// A new pass waits.
-    Queued(Arc<Record>),
-    /// It joined this pass.
-    Merged(Arc<Record>),
-    /// This pass has answered the same alert already.
-    Duplicate(String),
-    /// A brake holds.
-    Braked(Brake),
-    /// Too many passes wait.
-    QueueFull,
-    /// The service is going down.
-    ShuttingDown,
-}
-
-impl Answer {
-    /// Returns what this answer makes of the alert that asked.
-    pub fn alert_result(&self) -> AlertResult {
-        match self {
-            Self::Queued(_) => AlertResult::Accepted,
-            Self::Merged(_) => AlertResult::Merged,
-            Self::Duplicate(_) => AlertResult::Duplicate,
-            Self::Braked(_) => AlertResult::Braked,
-            Self::QueueFull | Self::ShuttingDown => AlertResult::Unavailable,
-        }
-    }
-}
-
 /// Queues and runs passes. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct Worker {
-    inner: Arc<Inner>,
+    inner: Arc<WorkerInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct WorkerInner {
     runner: Runner,
     config: watch::Receiver<Arc<Config>>,
-    state: Mutex<State>,
+    state: Mutex<WorkerState>,
     wake: Notify,
     shutdown: CancellationToken,
     began: Instant,
@@ -101,10 +57,15 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct State {
-    gate: Gate,
+struct WorkerState {
+    admissions: Admissions,
     history: PassHistory,
-    running: Option<Arc<Record>>,
+}
+
+impl WorkerState {
+    fn running(&self) -> Option<Arc<Record>> {
+        self.history.find(self.admissions.running()?)
+    }
 }
 
 impl Worker {
@@ -114,13 +75,12 @@ impl Worker {
         config: watch::Receiver<Arc<Config>>,
         shutdown: CancellationToken,
     ) -> Self {
-        let state = State {
-            gate: Gate::new(config.borrow().brakes),
+        let state = WorkerState {
+            admissions: Admissions::new(config.borrow().brakes),
             history: PassHistory::default(),
-            running: None,
         };
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(WorkerInner {
                 runner,
                 config,
                 state: Mutex::new(state),
@@ -181,79 +141,79 @@ impl Worker {
         self.config().brakes
     }
 
-    /// Asks for passes, all at once: what one webhook call asks for becomes one pass.
-    pub fn submit(&self, requests: Vec<Request>) -> Vec<Answer> {
+    /// Returns the brakes that would hold an alert now.
+    pub fn holding(&self) -> Vec<Hold> {
         let now = self.inner.began.elapsed();
-        let mut state = self.state();
-        if let Some(begun) = state
-            .running
-            .as_ref()
-            .map(|record| record.read(Pass::begun))
-        {
-            state.gate.begun(begun);
-        }
-        let mut free_id = None;
-        let admit = |request: Request| {
-            let id = free_id.take().unwrap_or_else(|| state.history.next_id());
-            let answer = self.admit(&mut state, &request, &id, now);
-            if !matches!(answer, Answer::Queued(_)) {
-                free_id = Some(id);
-            }
-            answer
-        };
-        let answers = requests.into_iter().map(admit).collect();
-        self.show_waiting(&state);
-        drop(state);
-        self.inner.wake.notify_one();
-        answers
+        let state = self.state();
+        let holds = |hold: &Hold| state.admissions.holds(*hold, now);
+        Hold::ALL.into_iter().filter(holds).collect()
     }
 
-    /// `id` is the new pass's, if one is queued.
-    fn admit(&self, state: &mut State, request: &Request, id: &str, now: Duration) -> Answer {
-        if self.inner.shutdown.is_cancelled() {
-            return Answer::ShuttingDown;
+    /// Asks for passes, all at once: what one webhook call asks for becomes one pass.
+    pub fn submit(&self, triggers: Vec<Trigger>) -> Vec<Admission> {
+        let now = self.inner.began.elapsed();
+        let mut state = self.state();
+        if let Some(running) = state.running() {
+            state.admissions.begun(running.read(Pass::begun));
         }
-        let alert = request.alert.as_ref().map(alert_key);
-        let trigger = Trigger {
-            cause: request.cause,
-            targets: request.targets.clone(),
-            options: request.options.clone(),
-            alert,
-        };
-        match state.gate.admit(trigger, id, now) {
-            Admission::Queued => {
-                let Some(ticket) = state.gate.waiting().find(|it| it.id == id).cloned() else {
-                    return Answer::QueueFull;
-                };
-                let trigger = TriggerInfo {
-                    cause: request.cause,
-                    alert: request.alert.clone(),
-                    follow_up: false,
-                };
-                Answer::Queued(self.enlist(state, &ticket, trigger, now))
+        let admit = |trigger| self.admit(&mut state, trigger, now);
+        let mut admissions: Vec<Admission> = triggers.into_iter().map(admit).collect();
+        self.show_waiting(&state);
+        for admission in &mut admissions {
+            let record = admission
+                .pass
+                .as_deref()
+                .and_then(|id| state.history.find(id));
+            if let Some(at) = record.and_then(|record| record.read(|pass| pass.not_before)) {
+                admission.why = Some(format!("it waits until {at} (brakes.cooldown)"));
             }
-            Admission::Merged(id) => match state.history.find(&id) {
-                Some(record) => {
-                    record.update(|pass| pass.merged_triggers += 1);
-                    Answer::Merged(record)
-                }
-                None => Answer::Duplicate(id),
-            },
-            Admission::Duplicate(id) => Answer::Duplicate(id),
-            Admission::Braked(brake) => Answer::Braked(brake),
-            Admission::QueueFull => Answer::QueueFull,
         }
+        drop(state);
+        self.inner.wake.notify_one();
+        admissions
+    }
+
+    fn admit(&self, state: &mut WorkerState, trigger: Trigger, now: Duration) -> Admission {
+        if self.inner.shutdown.is_cancelled() {
+            let why = "the service is going down";
+            return Admission::without_pass(AlertResult::Unavailable, why);
+        }
+        let id = state.history.next_id();
+        let (cause, alert) = (trigger.cause, trigger.alert.clone());
+        let admission = state.admissions.admit(trigger, &id, now);
+        let pass = admission.pass.as_deref();
+        let queued = state.admissions.waiting().find(|it| it.id == id).cloned();
+        if let Some(queued) = queued {
+            let info = TriggerInfo {
+                cause,
+                alert,
+                follow_up: false,
+            };
+            self.enlist(state, &queued, info, now);
+        } else if admission.result == AlertResult::Merged
+            && let Some(record) = pass.and_then(|id| state.history.find(id))
+        {
+            record.update(|pass| pass.merged_triggers += 1);
+        }
+        admission
     }
 
     /// Takes back the waiting pass that this resolved alert alone had asked for.
-    pub fn withdraw(&self, alert: &AlertInfo) -> Option<Arc<Record>> {
+    pub fn withdraw(&self, alert: &AlertInfo) -> Admission {
+        let nothing_waits = Admission {
+            result: AlertResult::Resolved,
+            pass: None,
+            why: None,
+        };
         let mut state = self.state();
-        let ticket = state.gate.withdraw(&alert_key(alert))?;
-        let record = state.history.find(&ticket.id)?;
+        let queued = state.admissions.withdraw(alert);
+        let Some(record) = queued.and_then(|queued| state.history.find(&queued.id)) else {
+            return nothing_waits;
+        };
         drop(state);
         let line = self.inner.withdrawn_lines.admit(self.inner.began.elapsed());
         self.end(&record, "the alert resolved before its pass began", line);
-        Some(record)
+        Admission::with_pass(AlertResult::Withdrawn, record.id())
     }
 
     /// Cancels a pass: a waiting one is dropped, a running one tries nothing more. Returns it, or
@@ -261,7 +221,7 @@ impl Worker {
     pub fn cancel(&self, id: &str) -> Option<Arc<Record>> {
         let mut state = self.state();
         let record = state.history.find(id)?;
-        let waited = state.gate.cancel(id).is_some();
+        let waited = state.admissions.cancel(id).is_some();
         drop(state);
         if waited {
             self.end(&record, "cancelled before it began", Some(0));
@@ -283,14 +243,14 @@ impl Worker {
 
     /// Returns the running pass.
     pub fn running(&self) -> Option<Pass> {
-        self.state().running.as_ref().map(|record| record.pass())
+        self.state().running().map(|record| record.pass())
     }
 
     /// Runs passes until the service goes down; then ends the running one and drops the rest.
     pub async fn run(&self) {
         while !self.inner.shutdown.is_cancelled() {
-            if let Some((ticket, record)) = self.next() {
-                self.run_one(&ticket, &record).await;
+            if let Some((queued, record)) = self.next() {
+                self.run_one(&queued, &record).await;
                 continue;
             }
             tokio::select! {
@@ -299,9 +259,9 @@ impl Worker {
                 () = self.inner.shutdown.cancelled() => {}
             }
         }
-        let dropped = self.state().gate.drain();
-        for ticket in dropped {
-            if let Some(record) = self.find(&ticket.id) {
+        let dropped = self.state().admissions.drain();
+        for queued in dropped {
+            if let Some(record) = self.find(&queued.id) {
                 self.end(&record, "the service is going down", Some(0));
             }
         }
@@ -310,58 +270,62 @@ impl Worker {
     /// Waits until a waiting pass may begin.
     async fn due(&self) {
         let now = self.inner.began.elapsed();
-        let due = self.state().gate.due(now);
+        let due = self.state().admissions.due(now);
         match due.and_then(|due| self.inner.began.checked_add(due)) {
             Some(due) => tokio::time::sleep_until(due).await,
             None => std::future::pending().await,
         }
     }
 
-    fn next(&self) -> Option<(Ticket, Arc<Record>)> {
+    fn next(&self) -> Option<(QueuedPass, Arc<Record>)> {
         let now = self.inner.began.elapsed();
         let mut guard = self.state();
         let state = &mut *guard;
-        let (ticket, rest) = state.gate.next(now, || state.history.next_id())?;
-        let Some(record) = state.history.find(&ticket.id) else {
-            let over = Over {
-                outcome: Outcome::Aborted,
-                dry_run: true,
-                tried: BTreeSet::new(),
-                due_again: BTreeMap::new(),
+        let (queued, rest) = state.admissions.next(now, || state.history.next_id())?;
+        let record = state.history.find(&queued.id).unwrap_or_else(|| {
+            // The history forgets no pass that waits; a pass without a record would block all others.
+            let info = TriggerInfo {
+                cause: queued.automatic.unwrap_or(Cause::Manual),
+                alert: None,
+                follow_up: queued.is_follow_up,
             };
-            state.gate.finished(&over, now, String::new);
-            return None;
-        };
+            self.enlist(state, &queued, info, now)
+        });
         if let Some(rest) = rest {
             self.enlist_after(state, &record, &rest, now);
         }
-        state.running = Some(Arc::clone(&record));
-        Some((ticket, record))
+        Some((queued, record))
     }
 
     /// Makes the record of a pass that waits for what another one leaves.
-    fn enlist_after(&self, state: &mut State, before: &Record, ticket: &Ticket, now: Duration) {
+    fn enlist_after(
+        &self,
+        state: &mut WorkerState,
+        before: &Record,
+        queued: &QueuedPass,
+        now: Duration,
+    ) {
         let mut trigger = before.read(|pass| pass.trigger.clone());
-        if let Some(cause) = ticket.automatic.filter(|_| !trigger.cause.is_automatic()) {
+        if let Some(cause) = queued.automatic.filter(|_| !trigger.cause.is_automatic()) {
             (trigger.cause, trigger.alert) = (cause, None);
         }
-        trigger.follow_up = ticket.is_follow_up;
-        self.enlist(state, ticket, trigger, now);
+        trigger.follow_up = queued.is_follow_up;
+        self.enlist(state, queued, trigger, now);
     }
 
-    async fn run_one(&self, ticket: &Ticket, record: &Arc<Record>) {
+    async fn run_one(&self, queued: &QueuedPass, record: &Arc<Record>) {
         let now = clock();
         record.update(|pass| {
             pass.state = PassState::Running;
             (pass.started_at, pass.not_before) = (Some(now), None);
             // What a brake holds is left to a pass of its own.
             pass.targets
-                .retain(|target, _| ticket.targets.contains(target));
+                .retain(|target, _| queued.targets.contains(target));
         });
-        record.line(format!("pass {} begins", ticket.id));
-        tracing::info!(pass.id = %ticket.id, "pass begins");
+        record.line(format!("pass {} begins", queued.id));
+        tracing::info!(pass.id = %queued.id, "pass begins");
         let (worker, options, task_record) =
-            (self.clone(), ticket.options.clone(), Arc::clone(record));
+            (self.clone(), queued.options.clone(), Arc::clone(record));
         // In a task of its own: a bug in a pass must not take the worker with it.
         let mut pass = tokio::spawn(async move {
             let (inner, config) = (&worker.inner, Config::clone(&worker.config()));
@@ -377,39 +341,35 @@ impl Worker {
                 pass.await
             }
         };
-        let ran = result.unwrap_or_else(|error| {
-            tracing::error!(pass.id = %ticket.id, %error, "the pass died; this is a bug in crisweep");
+        let end = result.unwrap_or_else(|error| {
+            tracing::error!(pass.id = %queued.id, %error, "the pass died; this is a bug in crisweep");
             record.error("the pass died; this is a bug in crisweep, the log says more".to_owned());
-            Ran::ended(Outcome::Aborted)
+            PassEnd::of(record, Outcome::Aborted, BTreeMap::new())
         });
-        self.finished(record, ran).await;
+        self.finished(record, end).await;
     }
 
-    async fn finished(&self, record: &Record, ran: Ran) {
-        let outcome = ran.outcome;
-        self.free(record, ran);
+    async fn finished(&self, record: &Record, end: PassEnd) {
+        let outcome = end.outcome;
+        self.free(record, &end);
         let now = clock();
         let journal = &self.inner.runner.journal;
         journal.ended(&ended(record.pass(), outcome, now));
         // A client that was told of the end must not hear of an interruption after a crash.
         journal.settled(JOURNAL_PATIENCE).await;
-        tell(&self.close(record, outcome, now), outcome, 0);
+        log_end(&self.close(record, outcome, now), outcome, 0);
     }
 
     /// Lets the next pass begin, and those wait that this one leaves something to.
-    fn free(&self, record: &Record, ran: Ran) {
+    fn free(&self, record: &Record, end: &PassEnd) {
         let now = self.inner.began.elapsed();
-        let over = Over {
-            outcome: ran.outcome,
-            dry_run: record.read(|pass| pass.dry_run),
-            tried: record.read(Pass::tried),
-            due_again: ran.due_again,
-        };
         let mut guard = self.state();
         let state = &mut *guard;
-        state.running = None;
-        if let Some(ticket) = state.gate.finished(&over, now, || state.history.next_id()) {
-            self.enlist_after(state, record, &ticket, now);
+        let follow_up = state
+            .admissions
+            .finished(end, now, || state.history.next_id());
+        if let Some(queued) = follow_up {
+            self.enlist_after(state, record, &queued, now);
         }
         self.show_waiting(state);
     }
@@ -425,7 +385,7 @@ impl Worker {
         }
         let pass = self.close(record, outcome, now);
         if let Some(left_out) = line {
-            tell(&pass, outcome, left_out);
+            log_end(&pass, outcome, left_out);
         }
     }
 
@@ -440,24 +400,15 @@ impl Worker {
     }
 
     /// Locks the state, with the brakes of this moment.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WorkerState> {
         let mut state = self.inner.state.lock();
-        state.gate.set_brakes(self.config().brakes);
+        state.admissions.set_brakes(self.config().brakes);
         state
     }
 }
 
-/// The same start is written with more digits in a webhook than in the API's answer.
-fn alert_key(alert: &AlertInfo) -> AlertKey {
-    let starts_at = match alert.starts_at.parse::<Timestamp>() {
-        Ok(at) => at.as_millisecond().to_string(),
-        Err(_unusual) => alert.starts_at.clone(),
-    };
-    (alert.fingerprint.clone(), starts_at)
-}
-
 /// Writes a line about a pass that has ended, with how many such lines were left out before it.
-fn tell(pass: &Pass, outcome: Outcome, left_out: u64) {
+fn log_end(pass: &Pass, outcome: Outcome, left_out: u64) {
     let (outcome, left_out) = (outcome.label(), NonZeroU64::new(left_out));
     tracing::info!(pass.id = %pass.id, outcome, left_out, "{}", summary(pass));
 }

@@ -23,7 +23,7 @@ use crate::pods::Freshness;
 use crate::snapshot::Look;
 use crate::state::{self, Journal};
 use crate::system::aside::Aside;
-use crate::trigger::{Answer, Request, Worker};
+use crate::trigger::{Trigger, Worker};
 use crate::{app, gc};
 use text::{pass_text, plan_text};
 
@@ -91,7 +91,7 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
     runner.restore(failures, config.quarantine, look.taken_at);
     let shutdown = CancellationToken::new();
     let worker = Worker::new(runner, settings, shutdown.clone());
-    let request = Request {
+    let trigger = Trigger {
         cause: Cause::Command,
         targets: args.pass.targets(),
         options: PassOptions {
@@ -101,7 +101,9 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
         },
         alert: None,
     };
-    let Some(Answer::Queued(record)) = worker.submit(vec![request]).pop() else {
+    let admission = worker.submit(vec![trigger]).pop();
+    let pass = admission.and_then(|admission| admission.pass);
+    let Some(record) = pass.and_then(|id| worker.find(&id)) else {
         anyhow::bail!("the pass was not admitted; this is a bug in crisweep");
     };
     let working = tokio::spawn({

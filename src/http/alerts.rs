@@ -11,10 +11,9 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::{Problem, Service, body, json};
-use crate::gc::PassOptions;
 use crate::model::{AlertResult, Cause};
+use crate::trigger::Admission;
 use crate::trigger::alert::{Alert, KEY_MAX_BYTES, judge, note_similar};
-use crate::trigger::{Answer, Request as PassRequest};
 
 /// Alerts that the answer lists one by one; all are counted.
 const LISTED_MAX: usize = 100;
@@ -63,17 +62,15 @@ struct Reply {
     /// The passes that the alerts asked for.
     passes: BTreeSet<String>,
     counts: BTreeMap<&'static str, usize>,
-    alerts: Vec<Handled>,
+    alerts: Vec<Answered>,
 }
 
+/// An alert's name and the answer to it.
 #[derive(Debug, Serialize)]
-struct Handled {
+struct Answered {
     alertname: String,
-    result: AlertResult,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pass: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
+    #[serde(flatten)]
+    admission: Admission,
 }
 
 /// Handles `POST /webhook/alertmanager`.
@@ -88,11 +85,11 @@ pub(super) async fn post(State(service): State<Service>, request: Request) -> Re
             return problem.into_response();
         }
     };
-    let handled = handle(&service, alerts);
-    for alert in &handled {
-        service.metrics.alert(alert.result);
+    let answered = ask(&service, alerts);
+    for alert in &answered {
+        service.metrics.alert(alert.admission.result);
     }
-    reply(handled)
+    reply(answered)
 }
 
 fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
@@ -117,94 +114,66 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
     Ok(alerts)
 }
 
-fn handle(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Handled> {
+fn ask(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Answered> {
     let config = service.config();
     let node = &config.node.name;
-    let mut handled = Vec::with_capacity(alerts.len());
-    let (mut asking, mut requests) = (Vec::new(), Vec::new());
+    let mut answered = Vec::with_capacity(alerts.len());
+    let (mut names, mut triggers) = (Vec::new(), Vec::new());
     // Resolved ones first: what they take back shall not swallow what fires now.
     let (resolved, firing): (Vec<_>, Vec<_>) = alerts
         .into_iter()
         .partition(|(status, _)| *status == Status::Resolved);
     for (status, alert) in resolved.iter().chain(&firing) {
-        match judge(&config.alerts, node, alert) {
-            Err((result, why)) => {
+        let alertname = alert.name();
+        let admission = match judge(&config.alerts, node, Cause::Alert, alert) {
+            Err(admission) => {
                 note_similar(&service.metrics, node, alert);
-                handled.push(Handled::new(alert, result, None, why));
+                admission
             }
-            Ok(_) if *status == Status::Resolved => {
-                let withdrawn = service.worker.withdraw(&alert.info());
-                let pass = withdrawn.map(|record| record.id().to_owned());
-                let result = if pass.is_some() {
-                    AlertResult::Withdrawn
-                } else {
-                    AlertResult::Resolved
-                };
-                handled.push(Handled::new(alert, result, pass, None));
+            Ok(_) if *status == Status::Resolved => service.worker.withdraw(&alert.info()),
+            Ok(trigger) => {
+                names.push(alertname);
+                triggers.push(trigger);
+                continue;
             }
-            Ok(targets) => {
-                requests.push(PassRequest {
-                    cause: Cause::Alert,
-                    targets,
-                    options: PassOptions::default(),
-                    alert: Some(alert.info()),
-                });
-                asking.push(alert);
-            }
-        }
+        };
+        answered.push(Answered {
+            alertname,
+            admission,
+        });
     }
-    let answers = service.worker.submit(requests);
-    handled.extend(asking.into_iter().zip(answers).map(|(alert, answer)| {
-        let (result, pass, why) = outcome(answer);
-        Handled::new(alert, result, pass, why)
+    let admissions = service.worker.submit(triggers);
+    let pairs = names.into_iter().zip(admissions);
+    answered.extend(pairs.map(|(alertname, admission)| Answered {
+        alertname,
+        admission,
     }));
-    handled
+    answered
 }
 
-fn outcome(answer: Answer) -> (AlertResult, Option<String>, Option<String>) {
-    let result = answer.alert_result();
-    let (pass, why) = match answer {
-        Answer::Queued(record) | Answer::Merged(record) => {
-            let not_before = record.read(|pass| pass.not_before);
-            let why = not_before.map(|at| format!("it waits until {at} (brakes.cooldown)"));
-            (Some(record.id().to_owned()), why)
-        }
-        Answer::Duplicate(id) => (Some(id), None),
-        Answer::Braked(brake) => (None, Some(brake.to_string())),
-        Answer::QueueFull => (None, Some("too many passes are waiting".to_owned())),
-        Answer::ShuttingDown => (None, Some("the service is going down".to_owned())),
-    };
-    (result, pass, why)
-}
-
-fn reply(handled: Vec<Handled>) -> Response {
-    let any = |wanted: AlertResult| handled.iter().any(|alert| alert.result == wanted);
-    let (status, result) = if any(AlertResult::Accepted) {
+fn reply(mut answered: Vec<Answered>) -> Response {
+    let find = |wanted| answered.iter().find(|it| it.admission.result == wanted);
+    let (status, result) = if find(AlertResult::Accepted).is_some() {
         (StatusCode::ACCEPTED, "accepted")
-    } else if any(AlertResult::Merged) {
+    } else if find(AlertResult::Merged).is_some() {
         (StatusCode::ACCEPTED, "merged")
-    } else if any(AlertResult::Unavailable) {
+    } else if find(AlertResult::Unavailable).is_some() {
         (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
-    } else if any(AlertResult::BadTarget) {
-        let bad = handled
-            .iter()
-            .find(|alert| alert.result == AlertResult::BadTarget);
-        let why = bad.and_then(|alert| alert.why.clone()).unwrap_or_default();
+    } else if let Some(bad) = find(AlertResult::BadTarget) {
+        let why = bad.admission.why.clone().unwrap_or_default();
         return Problem::bad(why).into_response();
     } else {
         (StatusCode::OK, "nothing-to-do")
     };
-    let mut counts = BTreeMap::new();
-    for alert in &handled {
-        *counts.entry(alert.result.label()).or_default() += 1;
+    let (mut counts, mut passes) = (BTreeMap::new(), BTreeSet::new());
+    for Admission { result, pass, .. } in answered.iter().map(|it| &it.admission) {
+        *counts.entry(result.label()).or_default() += 1;
+        if let AlertResult::Accepted | AlertResult::Merged = result {
+            passes.extend(pass.clone());
+        }
     }
-    let wanted = [AlertResult::Accepted, AlertResult::Merged];
-    let passes = handled
-        .iter()
-        .filter(|alert| wanted.contains(&alert.result));
-    let passes = passes.filter_map(|alert| alert.pass.clone()).collect();
-    let mut alerts = handled;
-    alerts.truncate(LISTED_MAX);
+    answered.truncate(LISTED_MAX);
+    let alerts = answered;
     json(
         status,
         &Reply {
@@ -214,17 +183,6 @@ fn reply(handled: Vec<Handled>) -> Response {
             alerts,
         },
     )
-}
-
-impl Handled {
-    fn new(alert: &Alert, result: AlertResult, pass: Option<String>, why: Option<String>) -> Self {
-        Self {
-            alertname: alert.name(),
-            result,
-            pass,
-            why,
-        }
-    }
 }
 
 #[cfg(test)]

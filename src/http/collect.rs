@@ -19,10 +19,9 @@ use super::seats::Seat;
 use super::{Problem, Service, body, json, targets};
 use crate::gc::{Limit, PassOptions};
 use crate::model::setting::parse_duration;
-use crate::model::{Cause, Target};
+use crate::model::{AlertResult, Cause, Target};
 use crate::pass::record::Record;
-use crate::trigger::admission::Brake;
-use crate::trigger::{Answer, Request as PassRequest};
+use crate::trigger::{Admission, Trigger};
 
 /// The longest that a request may wait for its pass.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
@@ -68,22 +67,25 @@ pub(super) async fn post(
 }
 
 fn submit(service: &Service, ask: &Ask) -> Result<Arc<Record>, Problem> {
-    let request = PassRequest {
+    let trigger = Trigger {
         cause: Cause::Manual,
         targets: ask.targets.clone(),
         options: ask.options.clone(),
         alert: None,
     };
-    let conflict = |text: &str| Err(Problem::new(StatusCode::CONFLICT, text));
-    let unavailable = |text: &str| Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, text));
-    match service.worker.submit(vec![request]).pop() {
-        Some(Answer::Queued(record) | Answer::Merged(record)) => Ok(record),
-        Some(Answer::Braked(Brake::Pause)) => {
-            conflict("garbage collection is paused (brakes.pause); force=true passes it")
-        }
-        Some(Answer::Braked(_) | Answer::Duplicate(_)) => conflict("a brake holds"),
-        Some(Answer::QueueFull) => unavailable("too many passes are waiting; try again later"),
-        Some(Answer::ShuttingDown) | None => unavailable("the service is going down"),
+    let admission = service.worker.submit(vec![trigger]).pop();
+    let pass = admission.as_ref().and_then(|it| it.pass.as_deref());
+    if let Some(record) = pass.and_then(|id| service.worker.find(id)) {
+        return Ok(record);
+    }
+    let why = |it: &Admission| it.why.clone().unwrap_or_default();
+    let text = admission.as_ref().map(why).unwrap_or_default();
+    match admission.map(|it| it.result) {
+        Some(AlertResult::Braked) => Err(Problem::new(
+            StatusCode::CONFLICT,
+            format!("{text}; force=true passes it"),
+        )),
+        Some(_) | None => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, text)),
     }
 }
 

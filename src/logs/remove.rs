@@ -8,8 +8,8 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, OFlags, Stat, fstat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::{Done, Error, Roots, each_name, modified_at, open_below, scan};
-use crate::model::LinkTarget;
+use super::{Error, Roots, each_name, modified_at, open_below, scan};
+use crate::model::{LinkTarget, RemovalOutcome};
 
 /// Directories in one another; the kubelet makes two.
 const DEPTH_MAX: usize = 16;
@@ -26,22 +26,27 @@ const DIRECTORY: OFlags = OFlags::RDONLY
 ///
 /// # Errors
 /// What the kernel said; what went until then is gone.
-pub fn pod_dir(roots: &Roots, name: &str, inode: u64, planned: Timestamp) -> Result<Done, Error> {
+pub fn pod_dir(
+    roots: &Roots,
+    name: &str,
+    inode: u64,
+    planned: Timestamp,
+) -> Result<RemovalOutcome, Error> {
     let Some(root) = roots.open(&roots.pods)? else {
-        return Ok(Done::AlreadyGone);
+        return Ok(RemovalOutcome::AlreadyGone);
     };
     let path = roots.pods.join(name);
     let dir = match open_below(&root, Path::new(name), DIRECTORY) {
         Ok(dir) => dir,
-        Err(Errno::NOENT) => return Ok(Done::AlreadyGone),
+        Err(Errno::NOENT) => return Ok(RemovalOutcome::AlreadyGone),
         Err(Errno::LOOP | Errno::NOTDIR) => {
-            return Ok(Done::Changed("it is no longer a directory"));
+            return Ok(RemovalOutcome::skipped("it is no longer a directory"));
         }
         Err(errno) => return Err(Error::opening(path.display().to_string(), errno)),
     };
     let stat = fstat(&dir).map_err(|errno| Error::os(path.display().to_string(), errno))?;
     if stat.st_ino != inode || modified_at(&stat) != planned {
-        return Ok(Done::Changed("it has changed since the plan"));
+        return Ok(RemovalOutcome::skipped("it has changed since the plan"));
     }
     let mut seen = 0;
     survey(&dir, &path, DEPTH_MAX, &mut seen)?;
@@ -49,22 +54,22 @@ pub fn pod_dir(roots: &Roots, name: &str, inode: u64, planned: Timestamp) -> Res
     empty(&dir, &path, DEPTH_MAX, &mut freed_bytes)?;
     // By name, but only if it is empty: whatever bears the name by now, nothing of it is lost.
     unlink(&root, &c_string(name), AtFlags::REMOVEDIR, &path)?;
-    Ok(Done::Removed { freed_bytes })
+    Ok(removed(freed_bytes))
 }
 
 /// Removes the link of that name in the containers' log root, if it is one and still dead. Blocks.
 ///
 /// # Errors
 /// What the kernel said.
-pub fn dead_link(roots: &Roots, name: &str) -> Result<Done, Error> {
+pub fn dead_link(roots: &Roots, name: &str) -> Result<RemovalOutcome, Error> {
     let Some(root) = roots.open(&roots.containers)? else {
-        return Ok(Done::AlreadyGone);
+        return Ok(RemovalOutcome::AlreadyGone);
     };
     let (path, c_name) = (roots.containers.join(name), c_string(name));
     match stat_of(&root, &c_name, &path)? {
-        None => return Ok(Done::AlreadyGone),
+        None => return Ok(RemovalOutcome::AlreadyGone),
         Some(stat) if kind(&stat) != FileType::Symlink => {
-            return Ok(Done::Changed("it is no longer a link"));
+            return Ok(RemovalOutcome::skipped("it is no longer a link"));
         }
         Some(_) => {}
     }
@@ -72,11 +77,13 @@ pub fn dead_link(roots: &Roots, name: &str) -> Result<Done, Error> {
     match scan::target(roots, pods_root.as_ref(), &root, &c_name) {
         LinkTarget::Missing => {}
         LinkTarget::Exists | LinkTarget::Unknown => {
-            return Ok(Done::Changed("what it names exists, or cannot be checked"));
+            return Ok(RemovalOutcome::skipped(
+                "what it names exists, or cannot be checked",
+            ));
         }
     }
     unlink(&root, &c_name, AtFlags::empty(), &path)?;
-    Ok(Done::Removed { freed_bytes: 0 })
+    Ok(removed(0))
 }
 
 /// Removes a container's log file, its rotations (`<file>.*` beside it), and then the link of that
@@ -86,20 +93,24 @@ pub fn dead_link(roots: &Roots, name: &str) -> Result<Done, Error> {
 ///
 /// # Errors
 /// What the kernel said; what went until then is gone.
-pub fn container_log(roots: &Roots, log: &Path, link: Option<&str>) -> Result<Done, Error> {
+pub fn container_log(
+    roots: &Roots,
+    log: &Path,
+    link: Option<&str>,
+) -> Result<RemovalOutcome, Error> {
     let mut freed_bytes = 0;
-    let (mut removed, mut went_with_directory) = (false, false);
+    let (mut is_removed, mut went_with_directory) = (false, false);
     let path = roots.pods.join(log);
     let (Some(parent), Some(file)) = (log.parent(), log.file_name().and_then(|it| it.to_str()))
     else {
-        return Ok(Done::Changed("its log has no name"));
+        return Ok(RemovalOutcome::skipped("its log has no name"));
     };
     if let Some(root) = roots.open(&roots.pods)? {
         match open_below(&root, parent, DIRECTORY) {
-            Ok(dir) => removed = log_files(&dir, file, &path, &mut freed_bytes)?,
+            Ok(dir) => is_removed = log_files(&dir, file, &path, &mut freed_bytes)?,
             Err(Errno::NOENT) => went_with_directory = true,
             Err(Errno::LOOP | Errno::NOTDIR) => {
-                return Ok(Done::Changed(
+                return Ok(RemovalOutcome::skipped(
                     "its log does not lie in a directory of its own",
                 ));
             }
@@ -113,14 +124,19 @@ pub fn container_log(roots: &Roots, log: &Path, link: Option<&str>) -> Result<Do
         let stat = stat_of(&root, &name, &path)?;
         if stat.is_some_and(|stat| kind(&stat) == FileType::Symlink) {
             unlink(&root, &name, AtFlags::empty(), &path)?;
-            removed = !went_with_directory;
+            is_removed = !went_with_directory;
         }
     }
-    Ok(if removed {
-        Done::Removed { freed_bytes }
+    Ok(if is_removed {
+        removed(freed_bytes)
     } else {
-        Done::AlreadyGone
+        RemovalOutcome::AlreadyGone
     })
+}
+
+fn removed(freed_bytes: u64) -> RemovalOutcome {
+    let freed_bytes = Some(freed_bytes);
+    RemovalOutcome::Removed { freed_bytes }
 }
 
 /// Removes the file and its rotations; says whether there was anything.

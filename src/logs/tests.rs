@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use tempfile::TempDir;
 
 use super::*;
-use crate::model::{LogLink, PodLogDir};
+use crate::model::{LogLink, PodLogDir, RemovalOutcome};
 
 const DIR: &str = "default_web_0d5f6a2c-1111-4222-8333-0123456789ab";
 
@@ -73,7 +73,7 @@ impl Host {
     }
 
     /// Removes a pod's directory as a plan made of this very moment would.
-    fn remove_dir(&self, name: &str) -> Result<Done, Error> {
+    fn remove_dir(&self, name: &str) -> Result<RemovalOutcome, Error> {
         let dirs = self.dirs();
         let dir = dirs.iter().find(|dir| dir.name == name).unwrap();
         pod_dir(&self.roots, name, dir.inode, dir.modified_at)
@@ -88,10 +88,14 @@ fn link_name() -> String {
     format!("web_default_app-{}.log", id())
 }
 
-fn freed(done: &Done) -> u64 {
+fn freed(done: &RemovalOutcome) -> u64 {
     match done {
-        Done::Removed { freed_bytes } => *freed_bytes,
-        Done::AlreadyGone | Done::Changed(_) => panic!("{done:?}"),
+        RemovalOutcome::Removed { freed_bytes } => freed_bytes.unwrap(),
+        RemovalOutcome::AlreadyGone
+        | RemovalOutcome::Skipped { .. }
+        | RemovalOutcome::Failed { .. }
+        | RemovalOutcome::Lost { .. }
+        | RemovalOutcome::NotBegun => panic!("{done:?}"),
     }
 }
 
@@ -282,7 +286,7 @@ fn another_directory_than_was_planned_stays() {
     host.write(&format!("pods/{DIR}/new"), 1);
     let now = host.dirs().remove(0);
     assert_ne!(now.modified_at, planned.modified_at);
-    let changed = Done::Changed("it has changed since the plan");
+    let changed = RemovalOutcome::skipped("it has changed since the plan");
     assert_eq!(remove(&planned).unwrap(), changed);
     // It is another one that changed at the same moment.
     let other = PodLogDir {
@@ -293,7 +297,7 @@ fn another_directory_than_was_planned_stays() {
     // Somebody put a link, or a file, in its place.
     let elsewhere = host.at("elsewhere");
     fs::rename(host.at(&format!("pods/{DIR}")), &elsewhere).unwrap();
-    let not = Done::Changed("it is no longer a directory");
+    let not = RemovalOutcome::skipped("it is no longer a directory");
     symlink(&elsewhere, host.at(&format!("pods/{DIR}"))).unwrap();
     assert_eq!(remove(&now).unwrap(), not);
     fs::remove_file(host.at(&format!("pods/{DIR}"))).unwrap();
@@ -301,9 +305,9 @@ fn another_directory_than_was_planned_stays() {
     assert_eq!(remove(&now).unwrap(), not);
     assert!(elsewhere.join("app/0.log").exists());
     fs::remove_file(host.at(&format!("pods/{DIR}"))).unwrap();
-    assert_eq!(remove(&now).unwrap(), Done::AlreadyGone);
+    assert_eq!(remove(&now).unwrap(), RemovalOutcome::AlreadyGone);
     fs::remove_dir(host.at("pods")).unwrap();
-    assert_eq!(remove(&now).unwrap(), Done::AlreadyGone);
+    assert_eq!(remove(&now).unwrap(), RemovalOutcome::AlreadyGone);
 }
 
 #[test]
@@ -317,7 +321,7 @@ fn no_name_leads_out_of_the_root() {
     for name in ["../outside", "link", "link/.", "/etc"] {
         let done = pod_dir(&host.roots, name, stat.ino(), moment);
         assert!(
-            !matches!(done, Ok(Done::Removed { .. })),
+            !matches!(done, Ok(RemovalOutcome::Removed { .. })),
             "{name}: {done:?}"
         );
     }
@@ -328,7 +332,10 @@ fn no_name_leads_out_of_the_root() {
         "..",
     ] {
         let done = container_log(&host.roots, Path::new(log), None);
-        assert!(!matches!(done, Ok(Done::Removed { .. })), "{log}: {done:?}");
+        assert!(
+            !matches!(done, Ok(RemovalOutcome::Removed { .. })),
+            "{log}: {done:?}"
+        );
     }
     assert!(host.at("outside/keep").exists());
 }
@@ -354,16 +361,19 @@ fn too_deep_a_tree_stays_whole() {
 fn a_dead_link_goes_and_a_live_one_stays() {
     for host in [Host::plain(), Host::mounted()] {
         let name = link_name();
-        assert_eq!(dead_link(&host.roots, &name).unwrap(), Done::AlreadyGone);
+        assert_eq!(
+            dead_link(&host.roots, &name).unwrap(),
+            RemovalOutcome::AlreadyGone
+        );
         host.link(&name, &format!("{DIR}/app/0.log"));
         host.write(&format!("pods/{DIR}/app/0.log"), 1);
-        let there = Done::Changed("what it names exists, or cannot be checked");
+        let there = RemovalOutcome::skipped("what it names exists, or cannot be checked");
         assert_eq!(dead_link(&host.roots, &name).unwrap(), there);
         fs::remove_file(host.at(&format!("pods/{DIR}/app/0.log"))).unwrap();
         assert_eq!(freed(&dead_link(&host.roots, &name).unwrap()), 0);
         assert_eq!(host.links(), []);
         fs::write(host.at("containers").join(&name), "").unwrap();
-        let none = Done::Changed("it is no longer a link");
+        let none = RemovalOutcome::skipped("it is no longer a link");
         assert_eq!(dead_link(&host.roots, &name).unwrap(), none);
     }
 }
@@ -401,7 +411,7 @@ fn a_containers_log_goes_with_its_rotations_and_its_link_and_nothing_else() {
             .count();
         assert_eq!(left, others.len());
         let again = container_log(&host.roots, Path::new(&log), Some(&name)).unwrap();
-        assert_eq!(again, Done::AlreadyGone);
+        assert_eq!(again, RemovalOutcome::AlreadyGone);
         // The log went, the link did not: what a crash in between leaves.
         host.link(&name, &log);
         let done = container_log(&host.roots, Path::new(&log), Some(&name)).unwrap();
@@ -419,7 +429,7 @@ fn a_log_that_went_with_its_directory_is_not_removed_again_though_its_link_goes(
         host.link(&name, &log);
         assert!(freed(&host.remove_dir(DIR).unwrap()) > 0);
         let done = container_log(&host.roots, Path::new(&log), Some(&name)).unwrap();
-        assert_eq!(done, Done::AlreadyGone);
+        assert_eq!(done, RemovalOutcome::AlreadyGone);
         assert_eq!(host.links(), []);
     }
 }

@@ -151,6 +151,67 @@ impl FailureClass {
     }
 }
 
+/// How one removal ended, as the journal writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "kebab-case")]
+pub enum RemovalOutcome {
+    /// crisweep removed it.
+    Removed {
+        /// What that freed, where it was measured; not written to the journal.
+        #[serde(skip)]
+        freed_bytes: Option<u64>,
+    },
+    /// It was gone before crisweep asked.
+    AlreadyGone,
+    /// It stays: it is no longer what was planned.
+    Skipped {
+        /// The difference.
+        why: String,
+    },
+    /// The runtime refused, or did not answer in time.
+    Failed {
+        /// The kind of failure.
+        class: FailureClass,
+        /// The runtime's words.
+        why: String,
+        /// When; earlier versions did not write it down.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
+        /// A sandbox: how often in a row by then, so that what the ring has lost still counts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failures: Option<u32>,
+    },
+    /// The runtime went away; what became of the object is not known.
+    Lost {
+        /// The transport's error.
+        why: String,
+    },
+    /// The pass was to end before the call; the object stays. The journal says [`Self::Skipped`].
+    #[serde(skip)]
+    NotBegun,
+}
+
+impl RemovalOutcome {
+    /// crisweep removed it, and did not measure what that freed.
+    pub const REMOVED: Self = Self::Removed { freed_bytes: None };
+
+    /// Returns that of an object that is no longer what was planned.
+    pub fn skipped(why: &str) -> Self {
+        let why = why.to_owned();
+        Self::Skipped { why }
+    }
+
+    /// Returns a failure that is not yet dated.
+    pub fn failed(class: FailureClass, why: String) -> Self {
+        Self::Failed {
+            class,
+            why,
+            at: None,
+            failures: None,
+        }
+    }
+}
+
 /// A sandbox that failed to go and is left alone, as plan, status and page show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Quarantined {
@@ -359,6 +420,24 @@ pub struct TargetReport {
 }
 
 impl TargetReport {
+    /// Counts how one removal ended; `listed_bytes` is the object's size as the runtime lists it.
+    pub fn count(&mut self, outcome: &RemovalOutcome, listed_bytes: Option<u64>) {
+        match outcome {
+            RemovalOutcome::Removed { freed_bytes } => {
+                self.removed += 1;
+                if let Some(bytes) = freed_bytes.or(listed_bytes) {
+                    let before = self.freed_bytes.unwrap_or(0);
+                    self.freed_bytes = Some(before.saturating_add(bytes));
+                }
+            }
+            RemovalOutcome::AlreadyGone => self.already_gone += 1,
+            RemovalOutcome::Skipped { .. } => self.skipped += 1,
+            RemovalOutcome::Failed { .. } => self.failed += 1,
+            RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun => {}
+        }
+        self.count_remaining();
+    }
+
     /// Works out how many of the planned are still there.
     pub fn count_remaining(&mut self) {
         self.remaining = self

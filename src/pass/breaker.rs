@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Run;
-use crate::model::Target;
+use crate::model::{RemovalOutcome, Target};
 
 /// The share of failures counts from this many tries on.
 const MIN_TRIES: u64 = 5;
@@ -12,22 +12,21 @@ const MIN_TRIES: u64 = 5;
 /// How removals of each target went. Those of sandboxes that failed before are left out: they are tried
 /// with care, and say nothing of whether the pass goes wrong.
 #[derive(Debug, Default)]
-pub(super) struct Share(BTreeMap<Target, (u64, u64)>);
+pub(super) struct FailureShare(BTreeMap<Target, (u64, u64)>);
 
-impl Share {
-    /// Counts a removal that the runtime answered.
-    pub(super) fn tried(&mut self, target: Target, failed: bool) {
+impl FailureShare {
+    /// Counts a removal, if the runtime answered.
+    pub(super) fn tried(&mut self, target: Target, outcome: &RemovalOutcome) {
+        let failed = match outcome {
+            RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun => return,
+            RemovalOutcome::Failed { .. } => 1,
+            RemovalOutcome::Removed { .. }
+            | RemovalOutcome::AlreadyGone
+            | RemovalOutcome::Skipped { .. } => 0,
+        };
         let (tries, failures) = self.0.entry(target).or_default();
         *tries += 1;
-        *failures += u64::from(failed);
-    }
-
-    /// Adds another's counts.
-    pub(super) fn add(&mut self, other: &Self) {
-        for (target, (tries, failures)) in &other.0 {
-            let sum = self.0.entry(*target).or_default();
-            *sum = (sum.0 + tries, sum.1 + failures);
-        }
+        *failures += failed;
     }
 
     /// Returns tries and failures of a target of which more than this share failed.
@@ -43,7 +42,8 @@ impl Run<'_> {
     /// Says whether the target is given up because most of its removals failed, and writes that down.
     pub(super) fn breaks(&mut self, target: Target) -> bool {
         let ratio = self.config.gc.failure_ratio;
-        let Some((tries, failures)) = ratio.and_then(|ratio| self.share.beyond(target, ratio))
+        let Some((tries, failures)) =
+            ratio.and_then(|ratio| self.tally.share.beyond(target, ratio))
         else {
             return false;
         };

@@ -1,28 +1,40 @@
-//! How passes end, and why some end before their plan does.
+//! The end of a pass: what is in flight is waited for, the node is looked at once more, and the outcome says
+//! what came of it, or why the pass ended before its plan did.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::Run;
-use crate::model::{Container, Outcome, Seen, Target, TargetReport};
+use super::stops::StopCause;
+use crate::model::{Container, Outcome, Pass, Seen, Target, TargetReport};
+use crate::pass::record::Record;
 use crate::snapshot::Look;
 
-/// How a pass ran.
+/// How a pass ended: what decides when the next pass may begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ran {
-    /// How it ended.
+pub struct PassEnd {
+    /// What it came to.
     pub outcome: Outcome,
+    /// Whether it only planned: as asked, or because of `mode: observe`.
+    pub dry_run: bool,
+    /// The targets of which it tried to remove something.
+    pub tried: BTreeSet<Target>,
     /// The targets of which it kept due things only for a time, and how long that lasts from now on. A
     /// pass that came by itself is followed by another one over them, once.
     pub due_again: BTreeMap<Target, Duration>,
 }
 
-impl Ran {
-    /// Returns that of a pass that kept nothing only for a time.
-    pub fn ended(outcome: Outcome) -> Self {
+impl PassEnd {
+    /// Returns the end of a pass as its record stands.
+    pub fn of(record: &Record, outcome: Outcome, due_again: BTreeMap<Target, Duration>) -> Self {
         Self {
             outcome,
-            due_again: BTreeMap::new(),
+            dry_run: record.read(|pass| pass.dry_run),
+            tried: record.read(Pass::tried),
+            due_again,
         }
     }
 }
@@ -30,9 +42,7 @@ impl Ran {
 /// Why a pass ends before its plan does.
 #[derive(Clone, Debug)]
 pub(super) enum End {
-    Cancelled,
-    Shutdown,
-    Deadline,
+    Stopped(StopCause),
     MaxRemovals,
     RuntimeGone,
     NoLook(String),
@@ -43,21 +53,24 @@ pub(super) enum End {
 impl End {
     fn outcome(&self) -> Outcome {
         match self {
-            Self::Cancelled
-            | Self::Shutdown
+            Self::Stopped(StopCause::Cancelled | StopCause::Shutdown)
             | Self::NoLook(_)
             | Self::BadPlan(_)
             | Self::NotAlone(_) => Outcome::Aborted,
-            Self::Deadline | Self::MaxRemovals | Self::RuntimeGone => Outcome::Partial,
+            Self::Stopped(StopCause::Deadline) | Self::MaxRemovals | Self::RuntimeGone => {
+                Outcome::Partial
+            }
         }
     }
 
     /// Returns the reason in words.
     pub(super) fn text(&self) -> String {
         match self {
-            Self::Cancelled => "cancelled".to_owned(),
-            Self::Shutdown => "the service is going down".to_owned(),
-            Self::Deadline => "the deadline (gc.deadline) is reached".to_owned(),
+            Self::Stopped(StopCause::Cancelled) => "cancelled".to_owned(),
+            Self::Stopped(StopCause::Shutdown) => "the service is going down".to_owned(),
+            Self::Stopped(StopCause::Deadline) => {
+                "the deadline (gc.deadline) is reached".to_owned()
+            }
             Self::MaxRemovals => "max_removals is reached".to_owned(),
             Self::RuntimeGone => "the runtime went away and did not come back in time".to_owned(),
             Self::NoLook(why) => format!("no look at the node was possible: {why}"),
@@ -83,7 +96,78 @@ pub(super) fn outcome(targets: &BTreeMap<Target, TargetReport>, dry_run: bool) -
     }
 }
 
+/// Removals that were given up at the end of a pass and are named in its report and in the log.
+const NAMED_MAX: usize = 10;
+
 impl Run<'_> {
+    /// Waits for what is in flight, looks once more, and says how it ended.
+    pub(super) async fn finish(mut self, end: Option<End>, dry_run: bool) -> PassEnd {
+        let given_up = self.drain().await;
+        if let Some(look) = self.runner.observer.latest() {
+            self.logs_follow(&look).await;
+        }
+        // What was given up was planned: a stop that came so late still decides how the pass ended.
+        let late = self.stops.reached().filter(|_| given_up).map(End::Stopped);
+        let end = end.or(late);
+        if let Some(end) = &end {
+            self.record.error(end.text());
+        }
+        let mut due_again = BTreeMap::new();
+        if dry_run {
+            self.record
+                .update(|pass| pass.after.clone_from(&pass.before));
+        } else if !matches!(
+            end,
+            Some(End::Stopped(StopCause::Shutdown) | End::NoLook(_))
+        ) {
+            let look = self.last_look().await.filter(|_| end.is_none());
+            due_again = look.map(|look| self.due_again(&look)).unwrap_or_default();
+        }
+        self.tell_quarantined();
+        let outcome = self.outcome(end.as_ref(), dry_run);
+        PassEnd::of(self.record, outcome, due_again)
+    }
+
+    /// Waits for what is in flight; says whether some of it was given up.
+    async fn drain(&mut self) -> bool {
+        let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
+        let until = Instant::now() + self.config.runtime.removal_timeout;
+        let (tally, executor) = (&mut self.tally, &mut self.executor);
+        let on_done = |done| tally.note(runner, record, back_off, done);
+        let left = executor.drain(until, on_done).await;
+        if left.is_empty() {
+            return false;
+        }
+        let named = left.iter().take(NAMED_MAX);
+        let named: Vec<String> = named.map(|(target, id)| format!("{target} {id}")).collect();
+        let more = if left.len() > NAMED_MAX { ", ..." } else { "" };
+        let (count, named) = (left.len(), named.join(", "));
+        tracing::warn!(
+            pass.id = %record.id(),
+            count,
+            "removals were still under way when the pass ended: {named}{more}"
+        );
+        record.error(format!(
+            "{count} removals were still under way when the pass ended: {named}{more}"
+        ));
+        true
+    }
+
+    /// Looks at what the pass left, unless the pass has to end first.
+    async fn last_look(&self) -> Option<Arc<Look>> {
+        let look = tokio::select! {
+            look = self.runner.observer.fresh(self.pods) => look.map_err(|error| error.to_string()),
+            () = self.stops.last_look_over() => Err("no time was left for it".to_owned()),
+        };
+        match &look {
+            Ok(look) => self.record.update(|pass| pass.after = Some(look.figures())),
+            Err(why) => self
+                .record
+                .error(format!("no look at the node after the pass: {why}")),
+        }
+        look.ok()
+    }
+
     /// Says how the pass ended.
     pub(super) fn outcome(&self, end: Option<&End>, dry_run: bool) -> Outcome {
         match end {

@@ -1,116 +1,197 @@
-//! Makes room: images go until the low mark is reached, however much the runtime's sizes overstate
-//! what each of them frees.
+//! What images need beside the loop that all targets share: the goal, which is room on the file system, and
+//! whether a batch came nearer to it. As `statvfs` says, whatever sizes the runtime lists.
 //!
 //! One round is what the kubelet does in one run: a plan by listed sizes, from the high mark down to the
-//! low one. After each batch the room is measured again, and what is no longer needed stays. Sizes overstate
-//! what goes, so a further round begins where the low mark is not reached: as long as each batch gains a
-//! share of its sizes, and images go.
+//! low one. Sizes overstate what goes, so a further round begins where the low mark is not reached: as long
+//! as each batch gains a share of its sizes, and images go.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::batch::Until;
+use super::Run;
 use super::end::End;
-use super::room::{Batch, Goal};
-use super::{Run, tell};
-use crate::gc::Removal;
-use crate::model::{Image, ImageId, Images, RemoveReason, Rows, Snapshot, Target};
+use super::queue::Queue;
+use crate::gc::images::{space_wanted, unknown_users};
+use crate::gc::{Plan, Policy, Removal};
+use crate::model::{
+    FilesystemUsage, Image, ImageId, Images, KeepReason, RemoveReason, Rows, Snapshot, Target,
+};
 use crate::snapshot::Look;
 
+/// A batch gains at least this part of the sizes that the runtime lists.
+const GAIN_LEAST: u64 = 10;
+/// A runtime may free what it removed a little later: the file system is measured again after these times.
+const MEASURED_AGAIN: [Duration; 4] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
+
+/// How far a pass is with making room.
+#[derive(Default)]
+pub(super) struct Room {
+    /// How much is wanted, and the file system before; `None` where no image goes for room.
+    goal: Option<(u64, FilesystemUsage)>,
+    /// The file system was above the high mark: further rounds free on to the low one.
+    is_wanted: bool,
+    /// A batch gained too little: something else fills the file system.
+    is_vain: bool,
+    /// What was so before the batch under way.
+    before: Option<Before>,
+}
+
+#[derive(Clone, Copy)]
+struct Before {
+    /// Sum of the listed sizes of what had gone.
+    freed: u64,
+    /// The file system, where the batch is to make room.
+    usage: Option<FilesystemUsage>,
+}
+
+impl Room {
+    /// Forgets the batch under way: what it gained is not measured.
+    pub(super) fn forget_batch(&mut self) {
+        self.before = None;
+    }
+}
+
 impl Run<'_> {
-    /// Cleans the images; says whether anything was tried.
-    pub(super) async fn clean_images(&mut self, look: &mut Arc<Look>) -> Result<bool, End> {
-        if self.is_stale(look) {
-            *look = self.look_again().await?;
-        }
-        if !self.images_are_known(look) {
-            return Ok(false);
-        }
-        let plan = self.plan(look, &[Target::Images].into())?;
-        tell::plan(self.record, &plan, Target::Images);
-        self.complain_of_images(look, &plan);
-        let goal = Goal::of(&self.config.policy, look);
-        let mut policy = self.config.policy.clone();
-        if goal.is_some() {
+    /// Returns the policy of a round: the first one begins at the high mark, further ones go on to the low.
+    pub(super) fn policy_of_round(&self, target: Target, round: usize) -> Policy {
+        let mut policy = self.policy.clone();
+        if target == Target::Images && round > 0 && self.room.is_wanted {
             policy.images = policy.images.freeing_on();
         }
-        let mut due: VecDeque<Removal> = plan.into_removals().into();
-        let tried = !due.is_empty();
-        // Where no image may go for room, the pass has nothing to do about it.
-        let makes_room = due.iter().any(|it| it.reason == RemoveReason::Space);
-        while !due.is_empty() {
-            let removed = self.removed_images();
-            let gains = self.images_round(look, due).await?;
-            let goes_on = gains && !self.given_up && self.removed_images() > removed;
-            if !goes_on || !self.images_are_known(look) {
-                break;
-            }
-            let plan = self.plan_under(look, &[Target::Images].into(), &policy)?;
-            tell::further(self.record, &plan, Target::Images, "still above the mark");
-            due = plan.into_removals().into();
-        }
-        if let Some(goal) = goal.filter(|_| makes_room) {
-            self.complain_of_room(look, &goal);
-        }
-        Ok(tried)
+        policy
     }
 
-    /// Removes what is due, batch by batch, until it is gone or no longer needed. Says whether a further
-    /// round can make room.
-    async fn images_round(
+    /// Takes note of what the first plan of images is to reach, and says what keeps others.
+    pub(super) fn set_goal(&mut self, look: &Look, plan: &Plan) {
+        self.complain_of_images(look, plan);
+        let images = &self.policy.images;
+        let usage = usage(look).filter(|_| images.enabled);
+        let wanted = usage.map_or(0, |usage| space_wanted(images, usage));
+        let mut removals = plan.removals.iter();
+        let makes_room = removals.any(|it| it.reason == RemoveReason::Space);
+        let goal = usage.map(|usage| (wanted, usage)).filter(|_| makes_room);
+        self.room = Room {
+            goal: goal.filter(|_| wanted > 0),
+            is_wanted: wanted > 0,
+            ..Room::default()
+        };
+    }
+
+    /// Notes the room before a batch of images.
+    pub(super) fn measure_before(&mut self, look: &Look, batch: &[Removal]) {
+        let makes_room = batch.iter().any(|it| it.reason == RemoveReason::Space);
+        self.room.before = Some(Before {
+            freed: self.freed_images(),
+            usage: usage(look).filter(|_| makes_room),
+        });
+    }
+
+    /// Looks again after a batch of images. Where it gained too little, no image goes for room any more.
+    pub(super) async fn measure_after(
         &mut self,
         look: &mut Arc<Look>,
-        mut due: VecDeque<Removal>,
-    ) -> Result<bool, End> {
-        let mut gains = true;
-        let mut policy = self.config.policy.clone();
-        policy.images = policy.images.freeing_on();
-        let planned = self
-            .record
-            .pass()
-            .targets
-            .get(&Target::Images)
-            .map(|report| report.planned);
-        let planned = planned
-            .and_then(|n| usize::try_from(n).ok())
-            .unwrap_or(due.len());
-        while !due.is_empty() {
-            self.bounds()?;
-            let size = self.batch_size(due.len());
-            let batch: Vec<Removal> = due.drain(..size).collect();
-            let number = self.next_number(Target::Images);
-            let before = Batch::begins(self.freed_images(), look, &batch);
-            let until = Until::OnlySlow;
-            let ran = self.batch(Target::Images, number, batch, look, until).await;
-            let open = ran.open;
-            tell::progress(self.record, Target::Images, number, planned);
-            if self.breaks(Target::Images) {
-                return Ok(false);
-            }
-            if open.is_empty() {
-                if !due.is_empty() && !self.config.gc.batch_pause.is_zero() {
-                    self.rest(self.config.gc.batch_pause).await;
-                }
-                *look = self.look_again().await?;
-                if !self.has_gained(&before, look).await? {
-                    gains = false;
-                    due.retain(|removal| removal.reason != RemoveReason::Space);
-                }
-            } else {
-                // Not started because of a cancel or the deadline, or lost with the runtime.
-                self.bounds()?;
-                open.into_iter()
-                    .rev()
-                    .filter(|removal| removal.subject.target == Target::Images)
-                    .for_each(|removal| due.push_front(removal));
-                *look = self.runtime_back().await?;
-            }
-            if !self.images_are_known(look) {
-                return Ok(false);
-            }
-            due = self.still_due_under(look, Target::Images, due, &policy)?;
+        queue: &mut Queue,
+    ) -> Result<(), End> {
+        let Some(before) = self.room.before.take() else {
+            return Ok(());
+        };
+        *look = self.look_again().await?;
+        if !self.has_gained(before, look).await? {
+            self.room.is_vain = true;
+            let mut due = queue.take();
+            due.retain(|removal| removal.reason != RemoveReason::Space);
+            queue.put(due);
         }
-        Ok(gains)
+        self.still_due(look, Target::Images, queue)
+    }
+
+    /// Says whether a further round may make room, and complains of what is missing if not.
+    pub(super) fn may_gain(&mut self, look: &Look, has_removed: bool) -> bool {
+        let goes_on = has_removed && !self.room.is_vain && !self.given_up;
+        let goes_on = goes_on && self.images_are_known(look);
+        if !goes_on && let Some((wanted, before)) = self.room.goal {
+            self.complain_of_room(look, wanted, before);
+        }
+        goes_on
+    }
+
+    /// Says whether the batch gained enough to go on. A look that is older than the gain is replaced.
+    async fn has_gained(&mut self, batch: Before, look: &mut Arc<Look>) -> Result<bool, End> {
+        let listed = self.freed_images().saturating_sub(batch.freed);
+        let (Some(before), Some(after)) = (batch.usage, usage(look)) else {
+            return Ok(true);
+        };
+        let mut gain = gained(before, after);
+        for pause in MEASURED_AGAIN {
+            if gain >= listed / GAIN_LEAST {
+                break;
+            }
+            self.rest(pause).await;
+            self.bounds()?;
+            if let Some(after) = self.runner.observer.image_filesystem().await {
+                gain = gained(before, after);
+                if gain >= listed / GAIN_LEAST {
+                    *look = self.look_again().await?;
+                }
+            }
+        }
+        let is_enough = gain >= listed / GAIN_LEAST;
+        if !is_enough {
+            self.complain(
+                Target::Images,
+                &format!(
+                    "a batch of {listed} bytes, as the runtime lists them, freed {gain} bytes: something else fills \
+                     the file system; the rest stays"
+                ),
+            );
+        }
+        Ok(is_enough)
+    }
+
+    /// Says what keeps images from going that the policy wants gone.
+    pub(super) fn complain_of_images(&mut self, look: &Look, plan: &Plan) {
+        let blocked = plan
+            .kept
+            .iter()
+            .filter(|kept| kept.reason == KeepReason::UnknownUser);
+        let count = blocked.count();
+        let users = look.snapshot(BTreeMap::new()).ok();
+        if let Some(users) = users.and_then(|snapshot| unknown_users(&snapshot))
+            && count > 0
+        {
+            self.complain(Target::Images, &format!("{count} images stay: {users}"));
+        }
+        let Images::Known(store) = &look.store else {
+            return;
+        };
+        let rules = &self.config.policy.images;
+        if let Some(other) = &store.other_mount
+            && rules.enabled
+            && space_wanted(rules, other.usage) > 0
+        {
+            let why = &other.why;
+            self.complain(Target::Images, &format!("no room is made: {why}"));
+        }
+    }
+
+    /// Says how much of the room is still missing, if any.
+    fn complain_of_room(&mut self, look: &Look, wanted: u64, before: FilesystemUsage) {
+        let rules = self.config.policy.images.freeing_on();
+        let Some(after) = usage(look).filter(|after| space_wanted(&rules, *after) > 0) else {
+            return;
+        };
+        let gain = gained(before, after);
+        let low = rules.low_threshold_percent;
+        self.complain(
+            Target::Images,
+            &format!("freed {gain} of {wanted} bytes: the low mark ({low} %) is not reached"),
+        );
     }
 
     /// Says whether the images are known, and writes down once why not: then the pass is not complete.
@@ -128,25 +209,31 @@ impl Run<'_> {
     /// goes on with others, as the kubelet's walk does after a failure. All records of such an id: what
     /// kept one of them keeps the others.
     pub(super) fn pass_over_what_stayed(&self, snapshot: &mut Snapshot) {
-        if self.stayed.is_empty() {
+        if self.tally.stayed.is_empty() {
             return;
         }
         if let Images::Known(store) = &mut snapshot.images {
-            pass_over(&mut store.rows, &self.stayed);
+            pass_over(&mut store.rows, &self.tally.stayed);
         }
     }
 
-    pub(super) fn freed_images(&self) -> u64 {
-        let pass = self.record.pass();
-        let report = pass.targets.get(&Target::Images);
-        report.and_then(|report| report.freed_bytes).unwrap_or(0)
+    fn freed_images(&self) -> u64 {
+        self.record.read(|pass| {
+            let report = pass.targets.get(&Target::Images);
+            report.and_then(|report| report.freed_bytes).unwrap_or(0)
+        })
     }
+}
 
-    fn removed_images(&self) -> u64 {
-        let pass = self.record.pass();
-        let report = pass.targets.get(&Target::Images);
-        report.map_or(0, |report| report.removed + report.already_gone)
+fn usage(look: &Look) -> Option<FilesystemUsage> {
+    match &look.store {
+        Images::Known(store) => store.filesystem,
+        Images::Unknown(_) => None,
     }
+}
+
+fn gained(before: FilesystemUsage, after: FilesystemUsage) -> u64 {
+    after.available_bytes.saturating_sub(before.available_bytes)
 }
 
 fn pass_over(rows: &mut Rows<Image>, stayed: &BTreeSet<String>) {

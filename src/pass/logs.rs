@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::batch::Until;
 use super::end::End;
-use super::tries::Ran;
-use super::{Run, tell};
+use super::executor::Until;
+use super::{Run, progress};
 use crate::gc::{self, Expected, Plan};
 use crate::model::{RemovedContainer, Target, log_dir_name};
 use crate::snapshot::Look;
@@ -28,38 +27,34 @@ impl Run<'_> {
     }
 
     /// Removes the logs of the containers that went since the last call. They cost nothing of `max_removals`.
-    /// Returns what ended meanwhile of other targets.
-    pub(super) async fn logs_follow(&mut self, look: &Arc<Look>) -> Ran {
+    pub(super) async fn logs_follow(&mut self, look: &Arc<Look>) {
         let gone = self.gone.take();
         if gone.is_empty() || !self.config.policy.logs.enabled {
-            return Ran::default();
+            return;
         }
         let plan = match self.plan_logs_of(look, gone) {
             Ok(plan) => plan,
             Err(end) => {
                 self.complain(Target::Logs, &end.text());
-                return Ran::default();
+                return;
             }
         };
         let is_asked = self.record.pass().targets.contains_key(&Target::Logs);
         if is_asked {
-            tell::logs_of_containers(self.record, &plan);
+            progress::logs_of_containers(self.record, &plan);
         }
         if plan.removals.is_empty() || !look.logs.unwritable.is_empty() {
             if is_asked {
                 self.can_reach_logs(look, &plan);
             }
-            return Ran::default();
+            return;
         }
         let (budget, errors) = (self.budget, self.record.pass().errors.len());
-        let number = self.next_number(Target::Logs);
-        let (removals, until) = (plan.into_removals(), Until::OnlySlow);
-        let ran = self
-            .batch(Target::Logs, number, removals, look, until)
+        let removals = plan.into_removals();
+        self.batch(Target::Logs, removals, Until::OnlySlow, look)
             .await;
         self.budget = budget;
         self.blind |= self.record.pass().errors.len() > errors;
-        ran
     }
 
     /// Plans on what the look shows less what went since, and has the plan checked.

@@ -8,27 +8,16 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::gc::Removal;
-use crate::model::FailureClass;
+use crate::model::{FailureClass, RemovalOutcome};
 
 /// So many failures in a row, after the one that went, say that the cause in common is back.
 const CROWD_FAILURES_MAX: usize = 5;
 
 /// What is known of a sandbox that failed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct KnownFailure {
     pub(super) class: FailureClass,
     pub(super) failures: u32,
-}
-
-/// How a removal ended, as far as others of its class care.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// It went.
-    Went,
-    /// It failed.
-    Failed,
-    /// It stayed, or another client was first: that says nothing of the others.
-    Unclear,
 }
 
 /// What comes next.
@@ -44,7 +33,7 @@ pub(super) enum Next {
 
 /// Sandboxes that stay for now, because the one that was tried for them did not go.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldCrowd {
     pub(super) class: FailureClass,
     /// The one that was tried.
     pub(super) tried: String,
@@ -56,7 +45,7 @@ pub(super) struct Held {
 pub(super) struct Queue {
     fresh: VecDeque<Removal>,
     crowds: BTreeMap<FailureClass, Crowd>,
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, KnownFailure>,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +68,7 @@ enum Probe {
 
 impl Queue {
     /// Returns the queue of what a plan removes; `known` has the sandboxes that failed before.
-    pub(super) fn new(removals: Vec<Removal>, known: BTreeMap<String, Known>) -> Self {
+    pub(super) fn new(removals: Vec<Removal>, known: BTreeMap<String, KnownFailure>) -> Self {
         let mut queue = Self {
             known,
             ..Self::default()
@@ -175,31 +164,37 @@ impl Queue {
         probes.take(size).collect()
     }
 
-    /// Takes note of how one ended; returns those that stay because of it.
-    pub(super) fn ended(&mut self, id: &str, ending: Ending) -> Option<Held> {
+    /// Takes note of how one ended; returns those that stay because of it. An object that stayed, or that
+    /// another client removed, says nothing of the others.
+    pub(super) fn ended(&mut self, id: &str, outcome: &RemovalOutcome) -> Option<HeldCrowd> {
         let class = self.known.get(id)?.class;
         let crowd = self.crowds.get_mut(&class)?;
-        match (ending, crowd.probe == Probe::Tried(id.to_owned())) {
-            (Ending::Went, true) => crowd.probe = Probe::Went,
-            (Ending::Unclear, true) => crowd.probe = Probe::Wanted,
-            (Ending::Went, false) => crowd.failures_in_a_row = 0,
-            (Ending::Unclear, false) => {}
-            (Ending::Failed, true) => return crowd.hold(class, id),
-            (Ending::Failed, false) => {
+        let is_probe = crowd.probe == Probe::Tried(id.to_owned());
+        match (outcome, is_probe) {
+            (RemovalOutcome::Removed { .. }, true) => crowd.probe = Probe::Went,
+            (RemovalOutcome::Removed { .. }, false) => crowd.failures_in_a_row = 0,
+            (RemovalOutcome::Failed { .. }, true) => return crowd.hold(class, id),
+            (RemovalOutcome::Failed { .. }, false) => {
                 crowd.failures_in_a_row += 1;
                 if crowd.failures_in_a_row >= CROWD_FAILURES_MAX {
                     return crowd.hold(class, id);
                 }
             }
+            (RemovalOutcome::AlreadyGone | RemovalOutcome::Skipped { .. }, true) => {
+                crowd.probe = Probe::Wanted;
+            }
+            (RemovalOutcome::AlreadyGone | RemovalOutcome::Skipped { .. }, false)
+            // These are given back.
+            | (RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun, _) => {}
         }
         None
     }
 }
 
 impl Crowd {
-    fn hold(&mut self, class: FailureClass, tried: &str) -> Option<Held> {
+    fn hold(&mut self, class: FailureClass, tried: &str) -> Option<HeldCrowd> {
         let removals: Vec<Removal> = self.waiting.drain(..).collect();
-        (!removals.is_empty()).then(|| Held {
+        (!removals.is_empty()).then(|| HeldCrowd {
             class,
             tried: tried.to_owned(),
             removals,

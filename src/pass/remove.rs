@@ -17,12 +17,12 @@ use super::stops::Stops;
 use crate::config::Config;
 use crate::gc::{Expected, Removal};
 use crate::model::{
-    ContainerId, ContainerState, FailureClass, PodSandboxId, PodSandboxState, RemovedContainer,
+    ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovalOutcome, RemovedContainer,
     Target,
 };
 use crate::runtime;
 use crate::snapshot::Look;
-use logs::LogHands;
+use logs::LogRemover;
 use outdone::Outdone;
 
 /// What a container in state unknown is given to stop by itself: the kubelet's least.
@@ -36,10 +36,10 @@ const GONE_MAX: usize = 1 << 16;
 
 /// The containers that a pass removed, for the sake of their logs. Cloning shares.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gone(Arc<Mutex<Removed>>);
+pub(super) struct Gone(Arc<Mutex<RemovedContainers>>);
 
 #[derive(Debug, Default)]
-struct Removed {
+struct RemovedContainers {
     all: Vec<RemovedContainer>,
     /// So many of them were handed out.
     taken: usize,
@@ -80,18 +80,18 @@ impl Gone {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Removed> {
+    fn lock(&self) -> MutexGuard<'_, RemovedContainers> {
         self.0.lock()
     }
 }
 
 /// What removals are done with.
 #[derive(Debug)]
-pub(super) struct Hands {
+pub(super) struct Remover {
     /// The runtime.
     client: runtime::Client,
     /// The files below the log roots.
-    logs: LogHands,
+    logs: LogRemover,
     /// Where removed containers are noted.
     gone: Gone,
     /// What ends the pass; after it no removal starts.
@@ -102,11 +102,11 @@ pub(super) struct Hands {
     patience: Duration,
 }
 
-impl Hands {
+impl Remover {
     pub(super) fn new(runner: &Runner, config: &Config, gone: Gone, stops: Stops) -> Self {
         let (client, aside) = (runner.client.clone(), runner.disk.logs.clone());
         let patience = config.runtime.removal_timeout;
-        let logs = LogHands::new(config.log_roots(), aside, patience, stops.clone());
+        let logs = LogRemover::new(config.log_roots(), aside, patience, stops.clone());
         let outdone = Outdone::default();
         Self {
             client,
@@ -119,118 +119,107 @@ impl Hands {
     }
 }
 
-/// What came of a removal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// We removed it.
-    Removed,
-    /// We removed it, and know what that freed.
-    Freed {
-        /// So much.
-        bytes: u64,
-    },
-    /// It was gone before we asked.
-    AlreadyGone,
-    /// It is no longer what was planned; it stays.
-    Skipped(&'static str),
-    /// The pass was to end while it was asked about once more; it stays.
-    NotBegun,
-    /// The runtime would not.
-    Failed {
-        /// How.
-        class: FailureClass,
-        /// In its words.
-        error: String,
-    },
-    /// The runtime went away; what became of it is not known.
-    Lost(String),
-}
-
 /// Asks, and removes what is still as planned. `look` is the one that the plan rests on; `batch` is
 /// the number of the batch that the removal belongs to.
 pub(super) async fn remove(
-    hands: &Hands,
+    remover: &Remover,
     look: Option<&Arc<Look>>,
     removal: &Removal,
     batch: u64,
-) -> Outcome {
-    let client = &hands.client;
-    match hands.outdone.is_certain(client, removal, batch).await {
+) -> RemovalOutcome {
+    let client = &remover.client;
+    match remover.outdone.is_certain(client, removal, batch).await {
         Ok(true) => {}
-        Ok(false) => return Outcome::Skipped("the newer record is gone: it may be needed now"),
+        Ok(false) => {
+            return RemovalOutcome::skipped("the newer record is gone: it may be needed now");
+        }
         Err(error) => return failure(&error),
     }
     let id = removal.subject.id.as_str();
     let result = match removal.subject.target {
         Target::Containers => match ContainerId::new(id) {
-            Some(id) => container(hands, removal, &id).await,
-            None => return Outcome::Skipped("it has no id"),
+            Some(id) => container(remover, removal, &id).await,
+            None => return RemovalOutcome::skipped("it has no id"),
         },
         Target::Sandboxes => match PodSandboxId::new(id) {
-            Some(id) => sandbox(hands, removal, &id).await,
-            None => return Outcome::Skipped("it has no id"),
+            Some(id) => sandbox(remover, removal, &id).await,
+            None => return RemovalOutcome::skipped("it has no id"),
         },
-        Target::Logs => hands.logs.remove(client, removal).await,
+        Target::Logs => remover.logs.remove(client, removal).await,
         Target::Images => match look {
-            Some(look) => image::image(hands, look, removal).await,
-            None => return Outcome::Skipped("the record that the plan rests on is not known"),
+            Some(look) => image::image(remover, look, removal).await,
+            None => {
+                return RemovalOutcome::skipped("the record that the plan rests on is not known");
+            }
         },
     };
     result.unwrap_or_else(|error| failure(&error))
 }
 
-fn failure(error: &runtime::Error) -> Outcome {
+fn failure(error: &runtime::Error) -> RemovalOutcome {
     if error.is_lost() {
-        return Outcome::Lost(error.to_string());
+        return RemovalOutcome::Lost {
+            why: error.to_string(),
+        };
     }
-    Outcome::Failed {
-        class: error.class(),
-        error: error.to_string(),
-    }
+    RemovalOutcome::failed(error.class(), error.to_string())
 }
 
 async fn container(
-    hands: &Hands,
+    remover: &Remover,
     removal: &Removal,
     id: &ContainerId,
-) -> Result<Outcome, runtime::Error> {
-    let client = &hands.client;
+) -> Result<RemovalOutcome, runtime::Error> {
+    let client = &remover.client;
     let Some(status) = client.container_status(id).await? else {
-        return Ok(Outcome::AlreadyGone);
+        return Ok(RemovalOutcome::AlreadyGone);
     };
     if status.created_at != removal.subject.created_at {
-        return Ok(Outcome::Skipped(
+        return Ok(RemovalOutcome::skipped(
             "it was created at another time than planned",
         ));
     }
     if removal.expected != Expected::Container(status.state) {
-        return Ok(Outcome::Skipped("its state has changed since the plan"));
+        return Ok(RemovalOutcome::skipped(
+            "its state has changed since the plan",
+        ));
     }
-    if hands.stops.reached().is_some() {
-        return Ok(Outcome::NotBegun);
+    if remover.stops.reached().is_some() {
+        return Ok(RemovalOutcome::NotBegun);
     }
     if status.state == ContainerState::Unknown {
         client.stop_container(id, STOP_GRACE).await?;
         match client.container_status(id).await? {
-            None => return Ok(Outcome::AlreadyGone),
+            None => return Ok(RemovalOutcome::AlreadyGone),
             Some(status) if status.state != ContainerState::Exited => {
-                return Ok(Outcome::Skipped("it did not stop"));
+                return Ok(RemovalOutcome::skipped("it did not stop"));
             }
             Some(_) => {}
         }
     }
-    match client.remove_container(id).await {
-        Ok(()) => {
-            hands.gone.note(removal, status);
-            Ok(Outcome::Removed)
-        }
+    let result = client.remove_container(id).await;
+    if result.is_ok() {
+        remover.gone.note(removal, status);
+    }
+    ended(remover, result, || client.container_status(id)).await
+}
+
+/// Says how a call that removes ended. An object that is gone counts as already gone: the kubelet may have
+/// been quicker.
+async fn ended<T, F>(
+    remover: &Remover,
+    result: Result<(), runtime::Error>,
+    status: impl Fn() -> F,
+) -> Result<RemovalOutcome, runtime::Error>
+where
+    F: Future<Output = Result<Option<T>, runtime::Error>>,
+{
+    match result {
+        Ok(()) => Ok(RemovalOutcome::REMOVED),
         Err(error) if error.is_lost() || error.is_timeout() => Err(error),
-        Err(error) if error.is_being_removed() => {
-            until_gone(hands.patience, || client.container_status(id)).await
-        }
-        // The kubelet may have been quicker: gone is success.
-        Err(error) => match client.container_status(id).await {
-            Ok(None) => Ok(Outcome::AlreadyGone),
+        Err(error) if error.is_being_removed() => until_gone(remover.patience, status).await,
+        Err(error) => match status().await {
+            Ok(None) => Ok(RemovalOutcome::AlreadyGone),
             Ok(Some(_)) | Err(_) => Err(error),
         },
     }
@@ -240,7 +229,7 @@ async fn container(
 async fn until_gone<T, F>(
     patience: Duration,
     status: impl Fn() -> F,
-) -> Result<Outcome, runtime::Error>
+) -> Result<RemovalOutcome, runtime::Error>
 where
     F: Future<Output = Result<Option<T>, runtime::Error>>,
 {
@@ -248,12 +237,12 @@ where
     let [mut pause, longest] = REMOVED_BY_ANOTHER_EVERY;
     loop {
         match status().await {
-            Ok(None) => return Ok(Outcome::AlreadyGone),
+            Ok(None) => return Ok(RemovalOutcome::AlreadyGone),
             Err(error) if error.is_lost() => return Err(error),
             Ok(Some(_)) | Err(_) => {}
         }
         if Instant::now() >= until {
-            return Ok(Outcome::Skipped(
+            return Ok(RemovalOutcome::skipped(
                 "another client removes it and was not done within runtime.removal_timeout",
             ));
         }
@@ -263,12 +252,12 @@ where
 }
 
 async fn sandbox(
-    hands: &Hands,
+    remover: &Remover,
     removal: &Removal,
     id: &PodSandboxId,
-) -> Result<Outcome, runtime::Error> {
-    let client = &hands.client;
-    if let Some(stays) = not_due(hands, removal, id).await? {
+) -> Result<RemovalOutcome, runtime::Error> {
+    let client = &remover.client;
+    if let Some(stays) = not_due(remover, removal, id).await? {
         return Ok(stays);
     }
     let mut result = client.remove_pod_sandbox(id).await;
@@ -279,47 +268,37 @@ async fn sandbox(
         .is_err_and(|error| wants_stop(&error.to_string()))
     {
         // The first call took its time: both of these kill what has come up since.
-        if let Some(stays) = not_due(hands, removal, id).await? {
+        if let Some(stays) = not_due(remover, removal, id).await? {
             return Ok(stays);
         }
         client.stop_pod_sandbox(id).await?;
         result = client.remove_pod_sandbox(id).await;
     }
-    match result {
-        Ok(()) => Ok(Outcome::Removed),
-        Err(error) if error.is_lost() || error.is_timeout() => Err(error),
-        Err(error) if error.is_being_removed() => {
-            until_gone(hands.patience, || client.sandbox_status(id)).await
-        }
-        Err(error) => match client.sandbox_status(id).await {
-            Ok(None) => Ok(Outcome::AlreadyGone),
-            Ok(Some(_)) | Err(_) => Err(error),
-        },
-    }
+    ended(remover, result, || client.sandbox_status(id)).await
 }
 
 /// Asks the runtime whether the sandbox is still what was planned; if not, what becomes of it.
 async fn not_due(
-    hands: &Hands,
+    remover: &Remover,
     removal: &Removal,
     id: &PodSandboxId,
-) -> Result<Option<Outcome>, runtime::Error> {
-    let client = &hands.client;
+) -> Result<Option<RemovalOutcome>, runtime::Error> {
+    let client = &remover.client;
     let Some(status) = client.sandbox_status(id).await? else {
-        return Ok(Some(Outcome::AlreadyGone));
+        return Ok(Some(RemovalOutcome::AlreadyGone));
     };
     if status.created_at != removal.subject.created_at {
-        return Ok(Some(Outcome::Skipped(
+        return Ok(Some(RemovalOutcome::skipped(
             "it was created at another time than planned",
         )));
     }
     if status.state != PodSandboxState::NotReady {
-        return Ok(Some(Outcome::Skipped("it is ready")));
+        return Ok(Some(RemovalOutcome::skipped("it is ready")));
     }
     if !client.containers_of_sandbox(id).await?.is_empty() {
-        return Ok(Some(Outcome::Skipped("a container names it")));
+        return Ok(Some(RemovalOutcome::skipped("a container names it")));
     }
-    Ok(hands.stops.reached().map(|_| Outcome::NotBegun))
+    Ok(remover.stops.reached().map(|_| RemovalOutcome::NotBegun))
 }
 
 /// No runtime that we tried asks for it; these are the ways in which one might.

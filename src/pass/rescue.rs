@@ -73,7 +73,8 @@ impl Run<'_> {
     ) -> Result<(), End> {
         for target in lists {
             self.begin(*target);
-            if self.clean(*target, look).await? {
+            self.clean(*target, look).await?;
+            if self.is_outdated() {
                 *look = self.look_again().await?;
             }
         }

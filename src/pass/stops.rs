@@ -6,8 +6,6 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::end::End;
-
 /// How long removals in flight are waited for when the service goes down or the pass is cancelled. The
 /// process must be gone 15 s after SIGTERM: systemd and the kubelet kill it after 30 s.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -21,20 +19,10 @@ const DEADLINE_LOOK: Duration = Duration::from_millis(1_600);
 
 /// What ended a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopCause {
     Cancelled,
     Shutdown,
     Deadline,
-}
-
-impl From<Stop> for End {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Cancelled => Self::Cancelled,
-            Stop::Shutdown => Self::Shutdown,
-            Stop::Deadline => Self::Deadline,
-        }
-    }
 }
 
 /// Watches for what may end a pass. Cloning shares.
@@ -59,21 +47,21 @@ impl Stops {
     }
 
     /// Returns what has ended the pass, if anything has.
-    pub(super) fn reached(&self) -> Option<Stop> {
+    pub(super) fn reached(&self) -> Option<StopCause> {
         // First: the worker also cancels the pass when the service goes down.
         if self.shutdown.is_cancelled() {
-            Some(Stop::Shutdown)
+            Some(StopCause::Shutdown)
         } else if self.cancelled.is_cancelled() {
-            Some(Stop::Cancelled)
+            Some(StopCause::Cancelled)
         } else if self.deadline.is_some_and(|at| Instant::now() >= at) {
-            Some(Stop::Deadline)
+            Some(StopCause::Deadline)
         } else {
             None
         }
     }
 
     /// Waits until something ends the pass, and returns what it was.
-    pub(super) async fn wait(&self) -> Stop {
+    pub(super) async fn wait(&self) -> StopCause {
         let deadline = async {
             match self.deadline {
                 Some(at) => sleep_until(at).await,
@@ -85,23 +73,23 @@ impl Stops {
             () = self.cancelled.cancelled() => {}
             () = deadline => {}
         }
-        self.reached().unwrap_or(Stop::Deadline)
+        self.reached().unwrap_or(StopCause::Deadline)
     }
 
     /// Waits until something ends the pass and removals in flight have had their grace.
     pub(super) async fn grace_over(&self) {
         match self.wait().await {
-            Stop::Cancelled | Stop::Shutdown => sleep(STOP_GRACE).await,
-            Stop::Deadline => self.after_deadline(DEADLINE_GRACE).await,
+            StopCause::Cancelled | StopCause::Shutdown => sleep(STOP_GRACE).await,
+            StopCause::Deadline => self.after_deadline(DEADLINE_GRACE).await,
         }
     }
 
     /// Waits until something ends the pass and its last look has had its time.
     pub(super) async fn last_look_over(&self) {
         match self.wait().await {
-            Stop::Shutdown => {}
-            Stop::Cancelled => sleep(CANCELLED_LOOK).await,
-            Stop::Deadline => self.after_deadline(DEADLINE_LOOK).await,
+            StopCause::Shutdown => {}
+            StopCause::Cancelled => sleep(CANCELLED_LOOK).await,
+            StopCause::Deadline => self.after_deadline(DEADLINE_LOOK).await,
         }
     }
 
@@ -129,8 +117,8 @@ mod tests {
         let (stops, ..) = stops();
         let began = Instant::now();
         assert_eq!(stops.reached(), None);
-        assert_eq!(stops.wait().await, Stop::Deadline);
-        assert_eq!(stops.reached(), Some(Stop::Deadline));
+        assert_eq!(stops.wait().await, StopCause::Deadline);
+        assert_eq!(stops.reached(), Some(StopCause::Deadline));
         stops.grace_over().await;
         stops.last_look_over().await;
         let took = began.elapsed() + crate::pass::JOURNAL_PATIENCE;
@@ -141,12 +129,12 @@ mod tests {
     async fn a_stop_has_its_grace_and_a_shutdown_takes_no_last_look() {
         let (stops, cancelled, shutdown) = stops();
         cancelled.cancel();
-        assert_eq!(stops.wait().await, Stop::Cancelled);
+        assert_eq!(stops.wait().await, StopCause::Cancelled);
         let began = Instant::now();
         stops.grace_over().await;
         assert!(began.elapsed() >= STOP_GRACE && began.elapsed() < STOP_GRACE * 2);
         shutdown.cancel();
-        assert_eq!(stops.reached(), Some(Stop::Shutdown));
+        assert_eq!(stops.reached(), Some(StopCause::Shutdown));
         let began = Instant::now();
         stops.last_look_over().await;
         assert_eq!(began.elapsed(), Duration::ZERO);

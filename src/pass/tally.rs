@@ -1,116 +1,113 @@
-//! Counts what removals came to, and writes each one down: report, metrics, log, quarantine.
+//! Counts how removals ended, and writes each one down: report, metrics, log, journal, quarantine.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
 use super::Runner;
-use super::batch::{Done, Outcome};
-use super::breaker::Share;
-use super::queue::Ending;
+use super::breaker::FailureShare;
+use super::executor::Done;
 use crate::config::BackOff;
 use crate::gc::Removal;
-use crate::model::{FailureClass, PodSandboxId, Target, TargetReport};
+use crate::model::{FailureClass, PodSandboxId, RemovalOutcome, Target};
 use crate::pass::record::Record;
-use crate::state::Tried;
 
 /// What helps against a sandbox that runs out of time. Measured on containerd: the runtime gives the
 /// teardown up with the call, and the next call begins it anew.
 const TIMEOUT_HINT: &str = "a runtime.removal_timeout shorter than the network teardown makes no \
                             progress, ever: make it longer than the slowest one";
 
-/// Counts what a batch did, and writes each removal down.
+/// How the removals of a pass ended.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// How removals went.
-    pub(super) share: Share,
-    /// How each sandbox ended.
-    pub(super) ended: Vec<(String, Ending)>,
-    /// Those whose end is not known, because the runtime went away, and those that the end of the pass
-    /// came before.
-    pub(super) lost: Vec<Removal>,
-    /// The ids of those that stayed: they failed or were skipped.
+    /// How many of each target failed.
+    pub(super) share: FailureShare,
+    /// How sandboxes ended since the queue last took note.
+    pub(super) ended: Vec<(String, RemovalOutcome)>,
+    /// Removals that a cancel, the deadline or the runtime's going away left open, until the queue takes
+    /// them back.
+    pub(super) open: Vec<Removal>,
+    /// How many ended since the latest look.
+    pub(super) ended_since_look: u64,
+    /// The ids of all that stayed: they failed or were skipped.
     pub(super) stayed: BTreeSet<String>,
 }
 
 impl Tally {
     /// Takes note of one.
-    pub(super) fn note(&mut self, runner: &Runner, record: &Record, back_off: BackOff, done: Done) {
-        let target = done.removal.subject.target;
+    pub(super) fn note(
+        &mut self,
+        runner: &Runner,
+        record: &Record,
+        back_off: BackOff,
+        mut done: Done,
+    ) {
+        let (target, id) = (done.removal.subject.target, done.removal.subject.id.clone());
         log(record, &done);
+        self.ended_since_look += 1;
         let sandbox = match target {
-            Target::Sandboxes => PodSandboxId::new(done.removal.subject.id.as_str()),
+            Target::Sandboxes => PodSandboxId::new(id.as_str()),
             Target::Containers | Target::Logs | Target::Images => None,
         };
-        let failed = matches!(done.outcome, Outcome::Failed { .. });
+        let failed = matches!(done.outcome, RemovalOutcome::Failed { .. });
         let failed_before = sandbox.as_ref().is_some_and(|id| runner.failed_before(id));
+        let listed_bytes = done.removal.subject.size_bytes;
         record.update(|pass| {
-            let Some(report) = pass.targets.get_mut(&target) else {
-                return;
-            };
-            report.failed_again += u64::from(failed && failed_before);
-            count(report, &done);
+            if let Some(report) = pass.targets.get_mut(&target) {
+                report.failed_again += u64::from(failed && failed_before);
+                report.count(&done.outcome, listed_bytes);
+            }
         });
-        let now = now(runner);
-        let mut failures = None;
-        if !failed_before && !matches!(done.outcome, Outcome::Lost(_) | Outcome::NotBegun) {
-            self.share.tried(target, failed);
+        if !failed_before {
+            self.share.tried(target, &done.outcome);
         }
-        match &done.outcome {
-            Outcome::Removed | Outcome::Freed { .. } => {
-                runner
-                    .metrics
-                    .removed(target, done.removal.reason, done.latency);
-                if let Some(bytes) = freed(&done) {
-                    runner.metrics.freed(target, bytes);
+        match &mut done.outcome {
+            RemovalOutcome::Removed { freed_bytes } => {
+                let (metrics, reason) = (&runner.metrics, done.removal.reason);
+                metrics.removed(target, reason, done.latency);
+                if let Some(bytes) = freed_bytes.or(listed_bytes) {
+                    metrics.freed(target, bytes);
                 }
             }
-            // Both are counted from the report when the pass ends.
-            Outcome::AlreadyGone | Outcome::Lost(_) | Outcome::NotBegun => {}
-            Outcome::Skipped(_) => {
-                self.stayed.insert(done.removal.subject.id.to_string());
-            }
-            Outcome::Failed { class, error } => {
+            RemovalOutcome::Failed {
+                class,
+                why,
+                at,
+                failures,
+            } => {
                 runner.metrics.removal_failed(target, *class, done.latency);
-                let subject = &done.removal.subject;
-                self.stayed.insert(subject.id.to_string());
-                record.error(format!("{target} {}: {error}", subject.id));
-                failures = sandbox.as_ref().map(|id| {
-                    let (class, error) = (*class, error.clone());
+                self.stayed.insert(id.to_string());
+                record.error(format!("{target} {id}: {why}"));
+                let now = now(runner);
+                *at = Some(now);
+                *failures = sandbox.as_ref().map(|id| {
                     let mut quarantine = runner.quarantine();
-                    quarantine.failed(id, class, error, back_off, now)
+                    quarantine.failed(id, *class, why.clone(), back_off, now)
                 });
             }
+            RemovalOutcome::Skipped { .. } => drop(self.stayed.insert(id.to_string())),
+            // Counted from the report when the pass ends.
+            RemovalOutcome::AlreadyGone => {}
+            RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun => {
+                self.open.push(done.removal.clone());
+            }
         }
-        if target == Target::Images
-            && let Outcome::Removed | Outcome::AlreadyGone = &done.outcome
-        {
-            // No look may have seen that it went before somebody pulls it again.
-            runner.observer.forget_image(&done.removal.subject.id);
+        let is_gone = matches!(
+            done.outcome,
+            RemovalOutcome::Removed { .. } | RemovalOutcome::AlreadyGone
+        );
+        if target == Target::Images && is_gone {
+            // A client may pull it again before any look has seen that it went.
+            runner.observer.forget_image(&id);
         }
-        let tried = tried(&done.outcome, now, failures);
-        let (journal, pass_id) = (&runner.journal, record.id());
-        journal.tried(pass_id, &done.removal, tried, done.latency);
         if let Some(id) = sandbox {
-            self.sandbox_ended(runner, &id, &done.outcome);
+            if is_gone {
+                runner.quarantine().gone(&id);
+            }
+            self.ended.push((id.to_string(), done.outcome.clone()));
         }
-        if let Outcome::Lost(_) | Outcome::NotBegun = done.outcome {
-            self.lost.push(done.removal);
-        }
-    }
-
-    fn sandbox_ended(&mut self, runner: &Runner, id: &PodSandboxId, outcome: &Outcome) {
-        let ending = match outcome {
-            Outcome::Removed | Outcome::Freed { .. } => Ending::Went,
-            Outcome::AlreadyGone | Outcome::Skipped(_) => Ending::Unclear,
-            Outcome::Failed { .. } => Ending::Failed,
-            // It is given back.
-            Outcome::Lost(_) | Outcome::NotBegun => return,
-        };
-        if let Outcome::Removed | Outcome::AlreadyGone = outcome {
-            runner.quarantine().gone(id);
-        }
-        self.ended.push((id.to_string(), ending));
+        let (journal, pass_id) = (&runner.journal, record.id());
+        journal.tried(pass_id, &done.removal, done.outcome, done.latency);
     }
 }
 
@@ -123,53 +120,6 @@ pub(super) fn now(runner: &Runner) -> Timestamp {
             .saturating_add(look.started.elapsed())
             .unwrap_or(look.taken_at)
     })
-}
-
-/// What the removal gave back: as measured, else as the runtime lists the object's size.
-fn freed(done: &Done) -> Option<u64> {
-    match done.outcome {
-        Outcome::Freed { bytes } => Some(bytes),
-        Outcome::Removed => done.removal.subject.size_bytes,
-        Outcome::AlreadyGone
-        | Outcome::Skipped(_)
-        | Outcome::NotBegun
-        | Outcome::Failed { .. }
-        | Outcome::Lost(_) => None,
-    }
-}
-
-fn count(report: &mut TargetReport, done: &Done) {
-    if let Some(bytes) = freed(done) {
-        report.freed_bytes = Some(report.freed_bytes.unwrap_or(0).saturating_add(bytes));
-    }
-    match done.outcome {
-        Outcome::Removed | Outcome::Freed { .. } => report.removed += 1,
-        Outcome::AlreadyGone => report.already_gone += 1,
-        Outcome::Skipped(_) => report.skipped += 1,
-        Outcome::Failed { .. } => report.failed += 1,
-        Outcome::Lost(_) | Outcome::NotBegun => {}
-    }
-    report.count_remaining();
-}
-
-fn tried(outcome: &Outcome, now: Timestamp, failures: Option<u32>) -> Tried {
-    match outcome {
-        Outcome::Removed | Outcome::Freed { .. } => Tried::Removed,
-        Outcome::AlreadyGone => Tried::AlreadyGone,
-        Outcome::Skipped(why) => Tried::Skipped {
-            why: (*why).to_owned(),
-        },
-        Outcome::NotBegun => Tried::Skipped {
-            why: "the pass was to end".to_owned(),
-        },
-        Outcome::Failed { class, error } => Tried::Failed {
-            class: *class,
-            why: error.clone(),
-            at: Some(now),
-            failures,
-        },
-        Outcome::Lost(error) => Tried::Lost { why: error.clone() },
-    }
 }
 
 fn log(record: &Record, done: &Done) {
@@ -198,17 +148,18 @@ fn log(record: &Record, done: &Done) {
         };
     }
     match &done.outcome {
-        Outcome::Removed => event!(info, "removed",),
-        Outcome::Freed { bytes } => event!(info, "removed", freed_bytes = bytes,),
-        Outcome::AlreadyGone => event!(info, "already gone",),
-        Outcome::Skipped(why) => event!(info, "skipped", why,),
-        Outcome::NotBegun => event!(info, "not begun: the pass was to end",),
-        Outcome::Failed { class, error } => {
-            event!(warn, "removal failed", class = class.label(), error,);
+        RemovalOutcome::Removed { freed_bytes } => {
+            event!(info, "removed", freed_bytes,);
+        }
+        RemovalOutcome::AlreadyGone => event!(info, "already gone",),
+        RemovalOutcome::Skipped { why } => event!(info, "skipped", why,),
+        RemovalOutcome::NotBegun => event!(info, "not begun: the pass was to end",),
+        RemovalOutcome::Failed { class, why, .. } => {
+            event!(warn, "removal failed", class = class.label(), error = why,);
             if subject.target == Target::Sandboxes && *class == FailureClass::Timeout {
                 tracing::warn!(pass.id = %record.id(), id = %subject.id, "{TIMEOUT_HINT}");
             }
         }
-        Outcome::Lost(error) => event!(warn, "the runtime went away", error,),
+        RemovalOutcome::Lost { why } => event!(warn, "the runtime went away", error = why,),
     }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::gc::Removal;
-use crate::model::{FailureClass, Pass, PastFailure, RemoveReason, Target};
+use crate::model::{Pass, PastFailure, RemovalOutcome, RemoveReason, Target};
 
 /// A record is at most this long; what has no natural bound in it is cut.
 const ENTRY_MAX_BYTES: usize = 16 << 10;
@@ -48,7 +48,7 @@ pub(super) enum Entry {
         id: String,
         /// What came of it.
         #[serde(flatten)]
-        tried: Tried,
+        outcome: RemovalOutcome,
         /// How long it took.
         duration_ms: u64,
     },
@@ -98,46 +98,18 @@ impl Object {
     }
 }
 
-/// What came of a removal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "result", rename_all = "kebab-case")]
-pub enum Tried {
-    /// We removed it.
-    Removed,
-    /// It was gone before we asked.
-    AlreadyGone,
-    /// It stays: it is no longer what was planned.
-    Skipped {
-        /// Why.
-        why: String,
-    },
-    /// The runtime would not.
-    Failed {
-        /// How.
-        class: FailureClass,
-        /// In its words.
-        why: String,
-        /// When; earlier versions did not write it down.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        at: Option<Timestamp>,
-        /// A sandbox: how often in a row by then, so that what the ring has lost still counts.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        failures: Option<u32>,
-    },
-    /// The runtime went away; what became of it is not known.
-    Lost {
-        /// How.
-        why: String,
-    },
-}
-
 impl Entry {
-    pub(super) fn tried(pass_id: &str, removal: &Removal, tried: Tried, duration_ms: u64) -> Self {
+    pub(super) fn tried(
+        pass_id: &str,
+        removal: &Removal,
+        outcome: RemovalOutcome,
+        duration_ms: u64,
+    ) -> Self {
         Self::Tried {
             pass_id: pass_id.to_owned(),
             target: removal.subject.target,
             id: cut(&removal.subject.id),
-            tried,
+            outcome,
             duration_ms,
         }
     }
@@ -148,7 +120,7 @@ impl Entry {
             pass_id: String::new(),
             target: Target::Sandboxes,
             id: failure.id.clone(),
-            tried: Tried::Failed {
+            outcome: RemovalOutcome::Failed {
                 class: failure.class,
                 why: failure.error.clone(),
                 at: failure.at,
@@ -176,11 +148,13 @@ impl Entry {
         let mut entry = self.clone();
         match &mut entry {
             Self::Begun { pass } | Self::Progress { pass } | Self::Ended { pass } => shorten(pass),
-            Self::Tried { tried, .. } => match tried {
-                Tried::Skipped { why } | Tried::Failed { why, .. } | Tried::Lost { why } => {
-                    *why = cut(why);
-                }
-                Tried::Removed | Tried::AlreadyGone => {}
+            Self::Tried { outcome, .. } => match outcome {
+                RemovalOutcome::Skipped { why }
+                | RemovalOutcome::Failed { why, .. }
+                | RemovalOutcome::Lost { why } => *why = cut(why),
+                RemovalOutcome::Removed { .. }
+                | RemovalOutcome::AlreadyGone
+                | RemovalOutcome::NotBegun => {}
             },
             // Their texts are cut when they are made, or are our own.
             Self::Opened { .. } | Self::Intended { .. } => {}

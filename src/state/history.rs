@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::entry::{Entry, Tried};
+use super::entry::Entry;
 use super::ring::Records;
-use crate::model::{Outcome, Pass, PassState, PastFailure, Target};
+use crate::model::{Outcome, Pass, PassState, PastFailure, RemovalOutcome, Target};
 
 /// Passes that are taken over from a journal; the newest.
 const PASSES_MAX: usize = 100;
@@ -94,15 +94,15 @@ impl Reader {
                 pass_id,
                 target,
                 id,
-                tried,
+                outcome,
                 ..
             } => {
                 let place = self.place;
                 if target == Target::Sandboxes {
-                    self.failures.tried(&id, &tried);
+                    self.failures.tried(&id, &outcome);
                 }
                 if let Some(track) = self.tracks.get_mut(&pass_id) {
-                    track.tried(target, id, &tried);
+                    track.tried(target, id, &outcome);
                     track.place = place;
                 }
             }
@@ -162,21 +162,25 @@ impl Reader {
 }
 
 impl Failures {
-    fn tried(&mut self, id: &str, tried: &Tried) {
-        let before = match tried {
+    fn tried(&mut self, id: &str, outcome: &RemovalOutcome) {
+        let before = match outcome {
             // Neither says anything of whether it would go.
-            Tried::Skipped { .. } | Tried::Lost { .. } => return,
-            Tried::Removed | Tried::AlreadyGone | Tried::Failed { .. } => self.by_id.remove(id),
+            RemovalOutcome::Skipped { .. }
+            | RemovalOutcome::Lost { .. }
+            | RemovalOutcome::NotBegun => return,
+            RemovalOutcome::Removed { .. }
+            | RemovalOutcome::AlreadyGone
+            | RemovalOutcome::Failed { .. } => self.by_id.remove(id),
         };
         if let Some((number, _)) = &before {
             self.by_age.remove(number);
         }
-        let Tried::Failed {
+        let RemovalOutcome::Failed {
             class,
             why,
             at,
             failures,
-        } = tried
+        } = outcome
         else {
             return;
         };
@@ -206,20 +210,19 @@ impl Failures {
 }
 
 impl Track {
-    fn tried(&mut self, target: Target, id: String, tried: &Tried) {
+    fn tried(&mut self, target: Target, id: String, outcome: &RemovalOutcome) {
         if self.ended {
             return;
         }
-        let report = self.pass.targets.entry(target).or_default();
-        match tried {
-            Tried::Removed => report.removed += 1,
-            Tried::AlreadyGone => report.already_gone += 1,
-            Tried::Skipped { .. } => report.skipped += 1,
-            Tried::Failed { .. } => report.failed += 1,
+        if let RemovalOutcome::Lost { .. } = outcome {
             // It stays among those of which nothing is known.
-            Tried::Lost { .. } => return,
+            return;
         }
-        report.count_remaining();
+        self.pass
+            .targets
+            .entry(target)
+            .or_default()
+            .count(outcome, None);
         self.open.remove(&(target, id));
     }
 

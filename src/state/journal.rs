@@ -10,13 +10,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::ages::Ages;
-use super::entry::{Entry, Object, Tried};
+use super::entry::{Entry, Object};
 use super::history::History;
 use super::lock::Held;
 use super::store::{Found, Store};
 use super::writer::{self, Health, Job, Part, Status, Sync};
 use crate::gc::Removal;
-use crate::model::Pass;
+use crate::model::{Pass, RemovalOutcome};
 use prometheus_client::metrics::counter::Counter;
 
 /// Writes that may wait for the disk; a batch's intents are one.
@@ -125,10 +125,15 @@ impl Journal {
         self.settled(at_most).await;
     }
 
-    /// Notes what came of a removal.
-    pub fn tried(&self, pass_id: &str, removal: &Removal, tried: Tried, took: Duration) {
+    /// Notes how a removal ended.
+    pub fn tried(&self, pass_id: &str, removal: &Removal, outcome: RemovalOutcome, took: Duration) {
+        let outcome = if outcome == RemovalOutcome::NotBegun {
+            RemovalOutcome::skipped("the pass was to end")
+        } else {
+            outcome
+        };
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        let entry = Entry::tried(pass_id, removal, tried, duration_ms);
+        let entry = Entry::tried(pass_id, removal, outcome, duration_ms);
         self.put(vec![entry], Sync::Later);
     }
 

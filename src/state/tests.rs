@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::entry::{Entry, Tried};
+use super::entry::Entry;
 use super::history::History;
 use super::ring::{BYTES_MIN, Ring};
 use super::store::{Found, Store};
 use crate::gc::{Removal, Subject};
 use crate::model::{
     Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodRef, PodUid, PodsReport,
-    RemoveReason, Target, TargetReport, TriggerInfo,
+    RemovalOutcome, RemoveReason, Target, TargetReport, TriggerInfo,
 };
 
 const START: i64 = 1_790_000_000;
@@ -99,8 +99,8 @@ fn removal(number: u64) -> Removal {
     }
 }
 
-fn tried(number: u64, tried: Tried) -> Entry {
-    Entry::tried("p-1", &removal(number), tried, 3)
+fn tried(number: u64, outcome: RemovalOutcome) -> Entry {
+    Entry::tried("p-1", &removal(number), outcome, 3)
 }
 
 fn intended(number: u64) -> Entry {
@@ -146,20 +146,20 @@ fn ids(passes: &[Pass]) -> Vec<&str> {
 
 #[test]
 fn entries_come_back_as_they_went() {
-    let failed = Tried::Failed {
+    let failed = RemovalOutcome::Failed {
         class: FailureClass::NetworkTeardown,
         why: "no".to_owned(),
         at: Some(Timestamp::from_second(START).unwrap()),
         failures: Some(3),
     };
-    let skipped = Tried::Skipped {
+    let skipped = RemovalOutcome::Skipped {
         why: "it is ready".to_owned(),
     };
     for entry in [
         begun(pass(1)),
         end(ended(1)),
         intended(4),
-        tried(4, Tried::Removed),
+        tried(4, RemovalOutcome::REMOVED),
         tried(5, failed),
         tried(6, skipped),
     ] {
@@ -179,7 +179,13 @@ fn what_is_too_long_is_cut() {
     };
     assert!(pass.errors.len() < 60 && pass.errors[0].starts_with('é'));
     let why = "x".repeat(100_000);
-    assert!(tried(1, Tried::Lost { why }).encode().unwrap().len() < 1000);
+    assert!(
+        tried(1, RemovalOutcome::Lost { why })
+            .encode()
+            .unwrap()
+            .len()
+            < 1000
+    );
 }
 
 #[test]
@@ -201,19 +207,19 @@ fn a_pass_without_an_end_has_its_removals_counted() {
     let mut later = pass(1);
     let report = later.targets.get_mut(&Target::Containers).unwrap();
     (report.removed, report.remaining) = (2, 58);
-    let failed = Tried::Failed {
+    let failed = RemovalOutcome::Failed {
         class: FailureClass::Busy,
         why: String::new(),
         at: None,
         failures: None,
     };
-    let lost = Tried::Lost { why: String::new() };
+    let lost = RemovalOutcome::Lost { why: String::new() };
     let entries = [
         begun(pass(1)),
         intended(1),
         intended(2),
-        tried(1, Tried::Removed),
-        tried(2, Tried::Removed),
+        tried(1, RemovalOutcome::REMOVED),
+        tried(2, RemovalOutcome::REMOVED),
         // What it counts was counted before.
         Entry::Progress {
             pass: Box::new(later),
@@ -223,8 +229,8 @@ fn a_pass_without_an_end_has_its_removals_counted() {
         intended(5),
         intended(6),
         intended(7),
-        tried(3, Tried::Removed),
-        tried(4, Tried::AlreadyGone),
+        tried(3, RemovalOutcome::REMOVED),
+        tried(4, RemovalOutcome::AlreadyGone),
         tried(5, failed),
         tried(6, lost),
     ];
@@ -326,7 +332,7 @@ fn a_pass_longer_than_the_ring_still_has_its_counts() {
     let mut entries = vec![begun(now.clone())];
     for batch in 0..40_u64 {
         entries.extend((0..50).map(|n| intended(batch * 50 + n)));
-        entries.extend((0..50).map(|n| tried(batch * 50 + n, Tried::Removed)));
+        entries.extend((0..50).map(|n| tried(batch * 50 + n, RemovalOutcome::REMOVED)));
         let report = now.targets.get_mut(&Target::Containers).unwrap();
         report.planned = 2000;
         report.removed += 50;
@@ -335,7 +341,7 @@ fn a_pass_longer_than_the_ring_still_has_its_counts() {
             pass: Box::new(now.clone()),
         });
     }
-    entries.push(tried(9999, Tried::Removed));
+    entries.push(tried(9999, RemovalOutcome::REMOVED));
     live(dir.path(), BYTES_MIN, &entries);
     let found = history(dir.path());
     let report = &found.interrupted[0].targets[&Target::Containers];

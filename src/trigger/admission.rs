@@ -6,21 +6,22 @@
 //! A person passes cool-down and passes per hour, and pause only by force. (Force passes the circuit breaker
 //! too, which is the pass's own: `pass`.)
 
-mod hold;
+mod queued;
 mod ready;
 mod seen;
-mod ticket;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::config::Brakes;
 use crate::gc::PassOptions;
-use crate::model::Target;
-pub use seen::AlertKey;
-use seen::{Ended, SeenAlerts};
-pub use ticket::{Over, Ticket, Trigger};
+use crate::model::{AlertInfo, AlertResult, Cause, Outcome, Target};
+use crate::pass::PassEnd;
+pub use queued::QueuedPass;
+use seen::{AlertKey, AlertReply, SeenAlerts};
 
 /// Passes that can wait at the same time. Only triggers with different options wait apart.
 pub const QUEUE_MAX: usize = 8;
@@ -32,46 +33,64 @@ pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(5 * 60);
 /// What `brakes.max_passes_per_hour` looks back on.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The gate's answer.
+/// Why `brakes.pause` refuses a pass.
+const PAUSED: &str = "garbage collection is paused (brakes.pause)";
+/// Why `brakes.max_passes_per_hour` refuses a pass: it is reached for every target asked for.
+const SPENT: &str = "enough passes in the last hour (brakes.max_passes_per_hour)";
+
+/// What is asked: one client wants targets cleaned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// A new pass waits under the offered id.
-    Queued,
-    /// It joined this pass.
-    Merged(String),
-    /// This pass has already answered the same alert.
-    Duplicate(String),
-    /// A brake holds, and which.
-    Braked(Brake),
-    /// Too many passes wait.
-    QueueFull,
+pub struct Trigger {
+    /// What kind of client asks.
+    pub cause: Cause,
+    /// What to clean.
+    pub targets: BTreeSet<Target>,
+    /// How.
+    pub options: PassOptions,
+    /// The alert, where one asks.
+    pub alert: Option<AlertInfo>,
 }
 
-/// A brake that holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Brake {
-    /// `brakes.pause` is set.
-    Pause,
-    /// `brakes.max_passes_per_hour` is reached for every target asked for.
-    PassesPerHour,
+/// The answer to a trigger, and to an alert that asks for nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Admission {
+    /// What became of it.
+    pub result: AlertResult,
+    /// The id of the pass that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pass: Option<String>,
+    /// The reason, where one helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
-impl fmt::Display for Brake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pause => f.write_str("garbage collection is paused (brakes.pause)"),
-            Self::PassesPerHour => {
-                f.write_str("enough passes in the last hour (brakes.max_passes_per_hour)")
-            }
+impl Admission {
+    /// Returns an answer that names a pass.
+    pub fn with_pass(result: AlertResult, pass: &str) -> Self {
+        let pass = Some(pass.to_owned());
+        Self {
+            result,
+            pass,
+            why: None,
+        }
+    }
+
+    /// Returns an answer that no pass belongs to.
+    pub fn without_pass(result: AlertResult, why: impl Into<String>) -> Self {
+        let why = Some(why.into());
+        Self {
+            result,
+            pass: None,
+            why,
         }
     }
 }
 
-/// The state machine.
+/// The state machine: which passes wait, which one runs, and what the last ones leave to remember.
 #[derive(Debug)]
-pub struct Gate {
+pub struct Admissions {
     brakes: Brakes,
-    queue: VecDeque<Ticket>,
+    queue: VecDeque<QueuedPass>,
     running: Option<Running>,
     /// When the last passes began that tried something of a target.
     tried: BTreeMap<Target, VecDeque<Duration>>,
@@ -83,14 +102,14 @@ pub struct Gate {
 /// The pass under way.
 #[derive(Debug)]
 struct Running {
-    ticket: Ticket,
+    pass: QueuedPass,
     since: Duration,
     /// The targets that it has looked at, or is about to: what comes later may not be on that look.
     begun: BTreeSet<Target>,
 }
 
-impl Gate {
-    /// Returns a gate with nothing waiting.
+impl Admissions {
+    /// Returns the state with nothing waiting.
     pub fn new(brakes: Brakes) -> Self {
         Self {
             brakes,
@@ -115,81 +134,105 @@ impl Gate {
     /// Decides on a trigger. `id` is the new pass's id if one is queued.
     pub fn admit(&mut self, mut trigger: Trigger, id: &str, now: Duration) -> Admission {
         if self.brakes.pause && !trigger.options.force && !trigger.options.dry_run {
-            return Admission::Braked(Brake::Pause);
+            return Admission::without_pass(AlertResult::Braked, PAUSED);
         }
-        if let Some(answer) = self.known_alert(&trigger, now) {
+        let key = trigger.alert.as_ref().map(alert_key);
+        if let Some(answer) = key.as_ref().and_then(|key| self.known_alert(key, now)) {
             return answer;
         }
         if trigger.cause.is_automatic() {
-            if let Some(joined) = self.join_running(&trigger, now) {
-                return Admission::Merged(joined);
+            if let Some(joined) = self.join_running(&trigger, key.as_ref(), now) {
+                return Admission::with_pass(AlertResult::Merged, &joined);
             }
             trigger
                 .targets
                 .retain(|target| !self.is_spent(*target, now));
             if trigger.targets.is_empty() {
-                return Admission::Braked(Brake::PassesPerHour);
+                return Admission::without_pass(AlertResult::Braked, SPENT);
             }
         }
-        self.enqueue(trigger, id, now)
+        self.enqueue(&trigger, key, id, now)
     }
 
-    fn enqueue(&mut self, trigger: Trigger, id: &str, now: Duration) -> Admission {
+    fn enqueue(
+        &mut self,
+        trigger: &Trigger,
+        key: Option<AlertKey>,
+        id: &str,
+        now: Duration,
+    ) -> Admission {
         let full = self.queue.len() >= QUEUE_MAX;
-        let (pass, admission) = match self.waiting_with(&trigger.options) {
-            Some(ticket) => {
-                ticket.join(&trigger);
-                (ticket.id.clone(), Admission::Merged(ticket.id.clone()))
+        let (pass, result) = match self.waiting_with(&trigger.options) {
+            Some(queued) => {
+                queued.join(trigger, key.as_ref());
+                (queued.id.clone(), AlertResult::Merged)
             }
-            None if full => return Admission::QueueFull,
+            None if full => {
+                let why = "too many passes are waiting; try again later";
+                return Admission::without_pass(AlertResult::Unavailable, why);
+            }
             None => {
-                self.queue.push_back(Ticket::new(id, &trigger));
-                (id.to_owned(), Admission::Queued)
+                let mut queued = QueuedPass::empty(id, trigger.options.clone());
+                queued.join(trigger, key.as_ref());
+                self.queue.push_back(queued);
+                (id.to_owned(), AlertResult::Accepted)
             }
         };
-        if let Some(key) = trigger.alert {
+        let admission = Admission::with_pass(result, &pass);
+        if let Some(key) = key {
             self.seen.remember(key, pass, now);
         }
         admission
     }
 
-    fn waiting_with(&mut self, options: &PassOptions) -> Option<&mut Ticket> {
+    fn waiting_with(&mut self, options: &PassOptions) -> Option<&mut QueuedPass> {
         let mut queue = self.queue.iter_mut();
-        queue.find(|ticket| ticket.options == *options)
+        queue.find(|queued| queued.options == *options)
     }
 
     /// The same alert again: its pass waits, runs, or has answered it a short while ago.
-    fn known_alert(&mut self, trigger: &Trigger, now: Duration) -> Option<Admission> {
-        let seen = self.seen.get(trigger.alert.as_ref()?)?;
-        match seen.ended {
-            None => Some(Admission::Merged(seen.pass.clone())),
-            Some(Ended::Answered) if now.saturating_sub(seen.at) < DUPLICATE_WINDOW => {
-                Some(Admission::Duplicate(seen.pass.clone()))
+    fn known_alert(&mut self, key: &AlertKey, now: Duration) -> Option<Admission> {
+        let seen = self.seen.get(key)?;
+        let result = match seen.reply {
+            None => AlertResult::Merged,
+            Some(AlertReply::Answered) if now.saturating_sub(seen.at) < DUPLICATE_WINDOW => {
+                AlertResult::Duplicate
             }
             // Its pass did not finish the job, or that was long ago: it may ask again.
-            Some(Ended::Answered | Ended::Unanswered) => None,
-        }
+            Some(AlertReply::Answered | AlertReply::Unanswered) => return None,
+        };
+        Some(Admission::with_pass(result, &seen.pass))
     }
 
     /// A pass over all that the alert asks for, run as it asks, is under way and has all of it still
     /// before it: it measures for itself.
-    fn join_running(&mut self, trigger: &Trigger, now: Duration) -> Option<String> {
-        let Running { ticket, begun, .. } = self.running.as_mut()?;
+    fn join_running(
+        &mut self,
+        trigger: &Trigger,
+        key: Option<&AlertKey>,
+        now: Duration,
+    ) -> Option<String> {
+        let Running { pass, begun, .. } = self.running.as_mut()?;
         let options = PassOptions {
             force: trigger.options.force,
-            ..ticket.options.clone()
+            ..pass.options.clone()
         };
-        let ahead = ticket.targets.difference(begun).copied().collect();
+        let ahead = pass.targets.difference(begun).copied().collect();
         if options != trigger.options || !trigger.targets.is_subset(&ahead) {
             return None;
         }
-        let id = ticket.id.clone();
-        ticket.automatic.get_or_insert(trigger.cause);
-        if let Some(key) = &trigger.alert {
-            ticket.name(key);
+        let id = pass.id.clone();
+        pass.automatic.get_or_insert(trigger.cause);
+        if let Some(key) = key {
+            pass.name(key);
             self.seen.remember(key.clone(), id.clone(), now);
         }
         Some(id)
+    }
+
+    /// Returns the id of the running pass.
+    pub fn running(&self) -> Option<&str> {
+        self.running.as_ref().map(|it| it.pass.id.as_str())
     }
 
     /// Notes which targets the running pass has begun.
@@ -205,67 +248,67 @@ impl Gate {
         &mut self,
         now: Duration,
         free_id: impl FnOnce() -> String,
-    ) -> Option<(Ticket, Option<Ticket>)> {
+    ) -> Option<(QueuedPass, Option<QueuedPass>)> {
         if self.running.is_some() {
             return None;
         }
-        let is_ready = |ticket: &Ticket| !self.ready(ticket, now).is_empty();
+        let is_ready = |queued: &QueuedPass| !self.ready(queued, now).is_empty();
         let position = self.queue.iter().position(is_ready)?;
-        let mut ticket = self.queue.remove(position)?;
-        let ready = self.ready(&ticket, now);
-        let rest = ticket.split_off(&ready, free_id);
+        let mut queued = self.queue.remove(position)?;
+        let ready = self.ready(&queued, now);
+        let rest = queued.split_off(&ready, free_id);
         if let Some(rest) = &rest {
             self.seen.moved(&rest.alerts, &rest.id);
             self.queue.insert(position, rest.clone());
         }
         self.running = Some(Running {
-            ticket: ticket.clone(),
+            pass: queued.clone(),
             since: now,
             begun: BTreeSet::new(),
         });
-        Some((ticket, rest))
+        Some((queued, rest))
     }
 
     /// Notes that the running pass is over. What it left for a later time waits for it: returns that
     /// pass if it is a new one, under the id that `free_id` gives.
     pub fn finished(
         &mut self,
-        over: &Over,
+        end: &PassEnd,
         now: Duration,
         free_id: impl FnOnce() -> String,
-    ) -> Option<Ticket> {
-        let Running { ticket, since, .. } = self.running.take()?;
-        let ended = over.answers();
-        for key in &ticket.alerts {
+    ) -> Option<QueuedPass> {
+        let Running { pass, since, .. } = self.running.take()?;
+        let reply = reply(end);
+        for key in &pass.alerts {
             let waits = self.queue.iter().any(|other| other.alerts.contains(key));
-            if !(waits && ended == Ended::Answered) {
-                self.seen.end(key, ended, Some(now));
+            if !(waits && reply == AlertReply::Answered) {
+                self.seen.end(key, reply, Some(now));
             }
         }
-        if !ticket.options.dry_run {
-            let ends = ticket.targets.iter().map(|target| (*target, now));
+        if !pass.options.dry_run {
+            let ends = pass.targets.iter().map(|target| (*target, now));
             self.finished.extend(ends);
-            self.count_tries(over, since);
+            self.count_tries(end, since);
         }
-        self.follow_up(&ticket, over, now, free_id)
+        self.follow_up(&pass, end, now, free_id)
     }
 
     /// A pass that came by itself may ask once for another, over what it had to leave for a time.
     fn follow_up(
         &mut self,
-        before: &Ticket,
-        over: &Over,
+        before: &QueuedPass,
+        end: &PassEnd,
         now: Duration,
         free_id: impl FnOnce() -> String,
-    ) -> Option<Ticket> {
-        let asks = before.automatic.is_some() && !before.is_follow_up && !over.dry_run;
-        if !asks || over.due_again.is_empty() {
+    ) -> Option<QueuedPass> {
+        let asks = before.automatic.is_some() && !before.is_follow_up && !end.dry_run;
+        if !asks || end.due_again.is_empty() {
             return None;
         }
         let full = self.queue.len() >= QUEUE_MAX;
         let options = PassOptions::default();
         if let Some(waiting) = self.waiting_with(&options) {
-            waiting.follow(before, &over.due_again, now);
+            waiting.follow(before, &end.due_again, now);
             let waiting = waiting.id.clone();
             self.seen.moved(&before.alerts, &waiting);
             return None;
@@ -273,25 +316,26 @@ impl Gate {
         if full {
             return None;
         }
-        let mut ticket = Ticket::empty(&free_id(), options);
-        ticket.is_follow_up = true;
-        ticket.follow(before, &over.due_again, now);
-        self.seen.moved(&before.alerts, &ticket.id);
-        self.queue.push_back(ticket.clone());
-        Some(ticket)
+        let mut queued = QueuedPass::empty(&free_id(), options);
+        queued.is_follow_up = true;
+        queued.follow(before, &end.due_again, now);
+        self.seen.moved(&before.alerts, &queued.id);
+        self.queue.push_back(queued.clone());
+        Some(queued)
     }
 
     /// Takes back what a resolved alert had asked for. Returns the waiting pass that no other trigger
     /// wants, which is dropped.
-    pub fn withdraw(&mut self, alert: &AlertKey) -> Option<Ticket> {
+    pub fn withdraw(&mut self, alert: &AlertInfo) -> Option<QueuedPass> {
+        let key = alert_key(alert);
         let waits = self
             .queue
-            .iter_mut()
-            .position(|ticket| ticket.alerts.contains(alert))?;
-        let ticket = self.queue.get_mut(waits)?;
-        ticket.alerts.remove(alert);
-        self.seen.forget(alert);
-        let wanted = ticket.kept || !ticket.alerts.is_empty();
+            .iter()
+            .position(|queued| queued.alerts.contains(&key))?;
+        let queued = self.queue.get_mut(waits)?;
+        queued.alerts.remove(&key);
+        self.seen.forget(&key);
+        let wanted = queued.kept || !queued.alerts.is_empty();
         if wanted {
             None
         } else {
@@ -300,24 +344,47 @@ impl Gate {
     }
 
     /// Takes a waiting pass out of the queue; `None` if it does not wait.
-    pub fn cancel(&mut self, id: &str) -> Option<Ticket> {
-        let waits = self.queue.iter().position(|ticket| ticket.id == id)?;
-        let ticket = self.queue.remove(waits)?;
-        for key in &ticket.alerts {
-            self.seen.end(key, Ended::Unanswered, None);
+    pub fn cancel(&mut self, id: &str) -> Option<QueuedPass> {
+        let waits = self.queue.iter().position(|queued| queued.id == id)?;
+        let queued = self.queue.remove(waits)?;
+        for key in &queued.alerts {
+            self.seen.end(key, AlertReply::Unanswered, None);
         }
-        Some(ticket)
+        Some(queued)
     }
 
     /// Returns the passes that wait, in their order.
-    pub fn waiting(&self) -> impl Iterator<Item = &Ticket> {
+    pub fn waiting(&self) -> impl Iterator<Item = &QueuedPass> {
         self.queue.iter()
     }
 
     /// Empties the queue, for the end of the service.
-    pub fn drain(&mut self) -> Vec<Ticket> {
+    pub fn drain(&mut self) -> Vec<QueuedPass> {
         self.queue.drain(..).collect()
     }
+}
+
+/// Says what the end of a pass means to the alerts that asked for it. A dry run answers none.
+fn reply(end: &PassEnd) -> AlertReply {
+    match end.outcome {
+        Outcome::Completed | Outcome::NothingToDo if !end.dry_run => AlertReply::Answered,
+        Outcome::Completed
+        | Outcome::Planned
+        | Outcome::NothingToDo
+        | Outcome::Partial
+        | Outcome::Aborted
+        | Outcome::Interrupted => AlertReply::Unanswered,
+    }
+}
+
+/// Returns an alert's fingerprint and start. A webhook writes the same start with more digits than
+/// Alertmanager's API does.
+fn alert_key(alert: &AlertInfo) -> AlertKey {
+    let starts_at = match alert.starts_at.parse::<Timestamp>() {
+        Ok(at) => at.as_millisecond().to_string(),
+        Err(_unusual) => alert.starts_at.clone(),
+    };
+    (alert.fingerprint.clone(), starts_at)
 }
 
 #[cfg(test)]

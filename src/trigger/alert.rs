@@ -6,9 +6,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
 
+use super::{Admission, Trigger};
 use crate::config::Route;
+use crate::gc::PassOptions;
 use crate::metrics::Metrics;
-use crate::model::{AlertInfo, AlertResult, Target, Targets};
+use crate::model::{AlertInfo, AlertResult, Cause, Target, Targets};
 
 /// A fingerprint or start may be this long: Alertmanager's have 16 and some 30 characters. They are
 /// remembered, so that what has no bound would grow with each call.
@@ -29,15 +31,16 @@ pub struct Alert {
     pub fingerprint: String,
 }
 
-/// Says which targets an alert asks for, if it is for us at all.
+/// Returns what an alert asks for, if it is for this node.
 ///
 /// # Errors
-/// What becomes of it instead, and why.
+/// The answer to an alert that asks for nothing.
 pub fn judge(
     routes: &[Route],
     node: &str,
+    cause: Cause,
     alert: &Alert,
-) -> Result<BTreeSet<Target>, (AlertResult, Option<String>)> {
+) -> Result<Trigger, Admission> {
     match alert.labels.get("node").map(String::as_str) {
         None | Some("") => {}
         Some(other) if other == node => {}
@@ -48,37 +51,32 @@ pub fn judge(
                     "; this node is \"{node}\" (node.name): give both the same name"
                 ));
             }
-            return Err((AlertResult::OtherNode, Some(why)));
+            return Err(Admission::without_pass(AlertResult::OtherNode, why));
         }
     }
+    Ok(Trigger {
+        cause,
+        targets: targets(routes, alert)?,
+        options: PassOptions::default(),
+        alert: Some(alert.info()),
+    })
+}
+
+fn targets(routes: &[Route], alert: &Alert) -> Result<BTreeSet<Target>, Admission> {
+    let not_routed = |why| Err(Admission::without_pass(AlertResult::NotRouted, why));
     if !routes.is_empty() {
-        let matching = routes.iter().find(|route| {
-            route
-                .matches
-                .iter()
-                .all(|(label, value)| alert.labels.get(label) == Some(value))
-        });
-        let why = "no entry of `alerts` in the configuration matches it";
-        return match matching {
+        return match routes.iter().find(|route| alert.has(&route.matches)) {
             Some(route) => Ok(route.targets.clone()),
-            None => Err((AlertResult::NotRouted, Some(why.to_owned()))),
+            None => not_routed("no entry of `alerts` in the configuration matches it"),
         };
     }
-    match alert
-        .labels
-        .get("crisweep")
-        .map(|word| word.parse::<Targets>())
-    {
-        None => Err((
-            AlertResult::NotRouted,
-            Some("it has no label `crisweep`".to_owned()),
-        )),
-        Some(Ok(targets)) => Ok(targets.0),
-        Some(Err(error)) => Err((
-            AlertResult::BadTarget,
-            Some(format!("label `crisweep`: {error}")),
-        )),
-    }
+    let Some(word) = alert.labels.get("crisweep") else {
+        return not_routed("it has no label `crisweep`");
+    };
+    let targets = word.parse::<Targets>().map_err(|error| {
+        Admission::without_pass(AlertResult::BadTarget, format!("label `crisweep`: {error}"))
+    })?;
+    Ok(targets.0)
 }
 
 /// Says whether two different names have the same host, one of them without its domain.
@@ -103,6 +101,11 @@ pub fn note_similar(metrics: &Metrics, node: &str, alert: &Alert) {
 }
 
 impl Alert {
+    fn has(&self, labels: &BTreeMap<String, String>) -> bool {
+        let mut labels = labels.iter();
+        labels.all(|(label, value)| self.labels.get(label) == Some(value))
+    }
+
     /// Returns its `alertname`, cut to what is remembered.
     pub fn name(&self) -> String {
         let name = self.labels.get("alertname").map(String::as_str);
@@ -151,7 +154,10 @@ mod tests {
     }
 
     fn routed(labels: &[(&str, &str)]) -> Result<BTreeSet<Target>, AlertResult> {
-        judge(&[], "node-1", &alert(labels)).map_err(|(result, _)| result)
+        let judged = judge(&[], "node-1", Cause::Alert, &alert(labels));
+        judged
+            .map(|trigger| trigger.targets)
+            .map_err(|answer| answer.result)
     }
 
     #[test]
@@ -209,7 +215,10 @@ mod tests {
             route("A", Target::Sandboxes),
             route("B", Target::Sandboxes),
         ];
-        let targets = |labels: &[(&str, &str)]| judge(&routes, "n", &alert(labels)).ok();
+        let targets = |labels: &[(&str, &str)]| {
+            let judged = judge(&routes, "n", Cause::Alert, &alert(labels));
+            judged.map(|trigger| trigger.targets).ok()
+        };
         assert_eq!(
             targets(&[("alertname", "A")]),
             Some([Target::Containers].into())

@@ -17,20 +17,19 @@ const NEVER_BEGUN_MAX: usize = 20;
 #[derive(Debug, Default)]
 pub(super) struct PassHistory {
     records: VecDeque<Arc<Record>>,
+    /// So many were remembered, ever.
     counter: u64,
 }
 
 impl PassHistory {
-    /// Ids begin with the time, so that they differ from those before a restart; where that is not
-    /// enough (a restart within a second, a clock set back), the counter goes on.
-    pub(super) fn next_id(&mut self) -> String {
-        loop {
-            self.counter += 1;
-            let id = format!("{}-{}", clock().strftime("%Y%m%dT%H%M%SZ"), self.counter);
-            if self.find(&id).is_none() {
-                return id;
-            }
-        }
+    /// Returns the id of the next pass that is remembered. Ids begin with the time, so that they differ from
+    /// those before a restart; where that is not enough (a restart within a second, a clock set back), the
+    /// counter goes on.
+    pub(super) fn next_id(&self) -> String {
+        let time = clock().strftime("%Y%m%dT%H%M%SZ");
+        let ids = (self.counter + 1..).map(|count| format!("{time}-{count}"));
+        let mut free = ids.filter(|id| self.find(id).is_none());
+        free.next().unwrap_or_default()
     }
 
     pub(super) fn find(&self, id: &str) -> Option<Arc<Record>> {
@@ -43,6 +42,7 @@ impl PassHistory {
             let least = self.least_wanted();
             self.records.remove(least);
         }
+        self.counter += 1;
         self.records.push_back(record);
     }
 

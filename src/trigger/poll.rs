@@ -12,12 +12,11 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Alertmanager;
-use crate::gc::PassOptions;
 use crate::metrics::Metrics;
 use crate::model::{AlertInfo, AlertResult, Cause, PollResult};
 use crate::telemetry;
+use crate::trigger::Worker;
 use crate::trigger::alert::{Alert, judge, note_similar};
-use crate::trigger::{Request, Worker};
 
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,12 +62,12 @@ impl Error {
 }
 
 /// What asks for a pass at one Alertmanager, by fingerprint and start.
-type Asking = BTreeMap<(String, String), AlertInfo>;
+type AskingAlerts = BTreeMap<(String, String), AlertInfo>;
 
 /// One Alertmanager, and what it had at its last answer.
-struct Peer {
+struct AlertSource {
     url: Url,
-    asking: Asking,
+    asking: AskingAlerts,
     failing: bool,
     /// Good ones, so far.
     answers: u64,
@@ -92,11 +91,11 @@ pub async fn run(poll: Poll, desk: Desk, shutdown: CancellationToken) {
             return;
         }
     };
-    let mut peers: Vec<Peer> = poll
+    let mut peers: Vec<AlertSource> = poll
         .alertmanager
         .poll
         .iter()
-        .filter_map(|url| Peer::new(url))
+        .filter_map(|url| AlertSource::new(url))
         .collect();
     while !shutdown.is_cancelled() {
         // A thousand nodes that start together must not ask together.
@@ -195,30 +194,30 @@ async fn ask(client: &reqwest::Client, url: &Url, filter: &str) -> Result<Vec<Al
 /// Reads the alerts that are active: whatever was asked for, no others are obeyed.
 fn read(bytes: &[u8]) -> Result<Vec<Alert>, Error> {
     #[derive(Deserialize)]
-    struct Found {
-        status: State,
+    struct FoundAlert {
+        status: AlertStatus,
         #[serde(flatten)]
         alert: Alert,
     }
     #[derive(Deserialize)]
-    struct State {
+    struct AlertStatus {
         state: String,
     }
-    let found: Vec<Found> = serde_json::from_slice(bytes)?;
+    let found: Vec<FoundAlert> = serde_json::from_slice(bytes)?;
     let active = found
         .into_iter()
         .filter(|found| found.status.state == "active");
     Ok(active.map(|found| found.alert).collect())
 }
 
-impl Peer {
+impl AlertSource {
     fn new(url: &str) -> Option<Self> {
         let url = Url::parse(url).map_err(|error| {
             tracing::error!(%error, "an entry of alertmanager.poll is no URL");
         });
         Some(Self {
             url: url.ok()?,
-            asking: Asking::new(),
+            asking: AskingAlerts::new(),
             failing: false,
             answers: 0,
         })
@@ -233,7 +232,7 @@ impl Peer {
     }
 
     /// Hands on what asks for a pass; returns what asked at the answer before and no longer does.
-    fn note(&mut self, answer: Result<Vec<Alert>, Error>, node: &str, desk: &Desk) -> Asking {
+    fn note(&mut self, answer: Result<Vec<Alert>, Error>, node: &str, desk: &Desk) -> AskingAlerts {
         let alerts = match answer {
             Ok(alerts) => alerts,
             Err(error) => {
@@ -243,7 +242,7 @@ impl Peer {
                 }
                 self.failing = true;
                 // Nothing is known to have resolved.
-                return Asking::new();
+                return AskingAlerts::new();
             }
         };
         desk.metrics.polled(PollResult::Ok);
@@ -260,38 +259,28 @@ impl Peer {
 }
 
 /// Asks for a pass for every alert that wants one; returns those.
-fn submit(alerts: &[Alert], node: &str, desk: &Desk) -> Asking {
+fn submit(alerts: &[Alert], node: &str, desk: &Desk) -> AskingAlerts {
     let config = desk.worker.config();
-    let (mut asking, mut requests) = (Asking::new(), Vec::new());
+    let (mut asking, mut triggers) = (AskingAlerts::new(), Vec::new());
     for alert in alerts.iter().take(ALERTS_MAX) {
-        // An Alertmanager may ignore the filter: an alert without the label is not about us.
+        // An Alertmanager may ignore the filter: an alert without the label is not about this node.
         let is_ours = alert.labels.get("node").is_some_and(|name| name == node);
-        let judged = match judge(&config.alerts, node, alert) {
-            Ok(targets) if is_ours && !alert.is_too_long() => Ok(targets),
-            Ok(_) if is_ours => Err(AlertResult::Malformed),
-            Ok(_) => Err(AlertResult::OtherNode),
-            Err((result, _)) => Err(result),
-        };
-        match judged {
-            Ok(targets) => {
+        let result = match judge(&config.alerts, node, Cause::Poll, alert) {
+            Ok(trigger) if is_ours && !alert.is_too_long() => {
                 let info = alert.info();
-                let key = (info.fingerprint.clone(), info.starts_at.clone());
-                asking.insert(key, info.clone());
-                requests.push(Request {
-                    cause: Cause::Poll,
-                    targets,
-                    options: PassOptions::default(),
-                    alert: Some(info),
-                });
+                asking.insert((info.fingerprint.clone(), info.starts_at.clone()), info);
+                triggers.push(trigger);
+                continue;
             }
-            Err(result) => {
-                note_similar(&desk.metrics, node, alert);
-                desk.metrics.alert(result);
-            }
-        }
+            Ok(_) if is_ours => AlertResult::Malformed,
+            Ok(_) => AlertResult::OtherNode,
+            Err(admission) => admission.result,
+        };
+        note_similar(&desk.metrics, node, alert);
+        desk.metrics.alert(result);
     }
-    for answer in desk.worker.submit(requests) {
-        desk.metrics.alert(answer.alert_result());
+    for admission in desk.worker.submit(triggers) {
+        desk.metrics.alert(admission.result);
     }
     asking
 }

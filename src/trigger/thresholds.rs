@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Thresholds;
 use crate::gc::{self, PassOptions};
-use crate::model::{Cause, Target};
+use crate::model::{AlertResult, Cause, Target};
 use crate::snapshot::{Look, Observer, Threshold};
-use crate::trigger::{Answer, Request, Worker};
+use crate::trigger::{Trigger, Worker};
 
 /// What looks and asks.
 #[derive(Clone, Debug)]
@@ -61,24 +61,18 @@ impl Watch {
         if targets.is_empty() {
             return;
         }
-        let request = Request {
+        let trigger = Trigger {
             cause: Cause::Threshold,
             targets,
             options: PassOptions::default(),
             alert: None,
         };
-        for answer in self.worker.submit(vec![request]) {
-            match answer {
-                Answer::Queued(record) => {
-                    tracing::info!(pass.id = %record.id(), thresholds = ?marks, "thresholds crossed");
-                }
-                Answer::Braked(brake) => {
-                    tracing::debug!(thresholds = ?marks, %brake, "thresholds crossed, and a brake holds");
-                }
-                Answer::Merged(_)
-                | Answer::Duplicate(_)
-                | Answer::QueueFull
-                | Answer::ShuttingDown => {}
+        for admission in self.worker.submit(vec![trigger]) {
+            let (pass, why) = (admission.pass.as_deref(), admission.why.as_deref());
+            if admission.result == AlertResult::Accepted {
+                tracing::info!(pass.id = pass, thresholds = ?marks, "thresholds crossed");
+            } else if admission.result == AlertResult::Braked {
+                tracing::debug!(thresholds = ?marks, brake = why, "thresholds crossed, and a brake holds");
             }
         }
     }

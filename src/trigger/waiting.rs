@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{State, Worker, clock};
+use super::{Worker, WorkerState, clock};
 use crate::model::{Pass, PassState, Target, TargetReport, TriggerInfo};
 use crate::pass::record::Record;
-use crate::trigger::admission::Ticket;
+use crate::trigger::admission::QueuedPass;
 
 /// A change of `not_before` by less than this is the clock's, not ours.
 const SAME: Duration = Duration::from_secs(1);
@@ -18,18 +18,18 @@ impl Worker {
     /// Makes the record of a pass that begins to wait, and says so.
     pub(super) fn enlist(
         &self,
-        state: &mut State,
-        ticket: &Ticket,
+        state: &mut WorkerState,
+        queued: &QueuedPass,
         trigger: TriggerInfo,
         now: Duration,
     ) -> Arc<Record> {
         let cause = trigger.cause;
-        let not_before = state.gate.not_before(ticket, now);
+        let not_before = state.admissions.not_before(queued, now);
         let pass = Pass {
-            id: ticket.id.clone(),
+            id: queued.id.clone(),
             state: PassState::Queued,
             outcome: None,
-            dry_run: ticket.options.dry_run,
+            dry_run: queued.options.dry_run,
             trigger,
             runtime: self.runtime(),
             merged_triggers: 0,
@@ -40,7 +40,7 @@ impl Worker {
             pods: None,
             before: None,
             after: None,
-            targets: ticket
+            targets: queued
                 .targets
                 .iter()
                 .map(|target| (*target, TargetReport::default()))
@@ -55,12 +55,12 @@ impl Worker {
             Some(0)
         };
         if let Some(left_out) = line {
-            let targets: Vec<&str> = ticket.targets.iter().map(|it| it.label()).collect();
+            let targets: Vec<&str> = queued.targets.iter().map(|it| it.label()).collect();
             tracing::info!(
-                pass.id = ticket.id,
+                pass.id = queued.id,
                 cause = cause.label(),
                 targets = targets.join(", "),
-                dry_run = ticket.options.dry_run,
+                dry_run = queued.options.dry_run,
                 wait_seconds = not_before.map(|at| at.saturating_sub(now).as_secs()),
                 left_out = NonZeroU64::new(left_out),
                 "pass queued"
@@ -70,33 +70,36 @@ impl Worker {
     }
 
     /// Brings the records of the passes that wait up to date.
-    pub(super) fn show_waiting(&self, state: &State) {
+    pub(super) fn show_waiting(&self, state: &WorkerState) {
         let now = self.inner.began.elapsed();
-        for ticket in state.gate.waiting() {
-            let Some(record) = state.history.find(&ticket.id) else {
+        for queued in state.admissions.waiting() {
+            let Some(record) = state.history.find(&queued.id) else {
                 continue;
             };
-            let not_before = state.gate.not_before(ticket, now).map(|at| wall(at, now));
+            let not_before = state
+                .admissions
+                .not_before(queued, now)
+                .map(|at| wall(at, now));
             let is_shown = record.read(|pass| {
-                pass.targets.keys().eq(&ticket.targets) && is_same(pass.not_before, not_before)
+                pass.targets.keys().eq(&queued.targets) && is_same(pass.not_before, not_before)
             });
             if !is_shown {
-                record.update(|pass| show(pass, ticket, not_before));
+                record.update(|pass| show(pass, queued, not_before));
             }
         }
     }
 }
 
-fn show(pass: &mut Pass, ticket: &Ticket, not_before: Option<Timestamp>) {
+fn show(pass: &mut Pass, queued: &QueuedPass, not_before: Option<Timestamp>) {
     pass.not_before = not_before;
-    let wanted = |target: &Target, _: &mut TargetReport| ticket.targets.contains(target);
+    let wanted = |target: &Target, _: &mut TargetReport| queued.targets.contains(target);
     pass.targets.retain(wanted);
-    for target in &ticket.targets {
+    for target in &queued.targets {
         pass.targets.entry(*target).or_default();
     }
 }
 
-/// The wall clock's reading at a time of the gate's.
+/// Turns a time since the service started into the wall clock's.
 fn wall(at: Duration, now: Duration) -> Timestamp {
     let wait = at.saturating_sub(now);
     clock().saturating_add(wait).unwrap_or(Timestamp::MAX)

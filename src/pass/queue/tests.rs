@@ -6,6 +6,12 @@ use crate::model::{RemoveReason, Target};
 
 const NETWORK: FailureClass = FailureClass::NetworkTeardown;
 const TIMEOUT: FailureClass = FailureClass::Timeout;
+const FAILED: RemovalOutcome = RemovalOutcome::Failed {
+    class: NETWORK,
+    why: String::new(),
+    at: None,
+    failures: None,
+};
 
 fn removal(id: &str) -> Removal {
     Removal {
@@ -33,7 +39,7 @@ fn removal(id: &str) -> Removal {
 fn queue(ids: &str, known: &[(&str, FailureClass, u32)]) -> Queue {
     let known = known.iter().map(|(id, class, failures)| {
         let (class, failures) = (*class, *failures);
-        ((*id).to_owned(), Known { class, failures })
+        ((*id).to_owned(), KnownFailure { class, failures })
     });
     Queue::new(ids.split(' ').map(removal).collect(), known.collect())
 }
@@ -58,7 +64,7 @@ fn what_never_failed_comes_first_and_in_its_order() {
     assert_eq!(batch(&mut queue, 2), "e");
     assert_eq!(batch(&mut queue, 2), "a", "one for both");
     assert_eq!(queue.next(2), Next::Wait);
-    assert_eq!(queue.ended("a", Ending::Went), None);
+    assert_eq!(queue.ended("a", &RemovalOutcome::REMOVED), None);
     assert_eq!(batch(&mut queue, 2), "c");
     assert!(queue.is_empty());
     assert_eq!(queue.next(2), Next::Done);
@@ -74,11 +80,11 @@ fn one_that_fails_holds_its_class_and_no_other() {
     ];
     let mut queue = queue("a b c d", &known);
     assert_eq!(batch(&mut queue, 50), "a b", "one of each class");
-    let held = queue.ended("a", Ending::Failed).unwrap();
+    let held = queue.ended("a", &FAILED).unwrap();
     assert_eq!((held.class, held.tried.as_str()), (NETWORK, "a"));
     assert_eq!(ids(&held.removals), "c");
     assert_eq!(queue.next(50), Next::Wait, "b is still under way");
-    assert_eq!(queue.ended("b", Ending::Went), None);
+    assert_eq!(queue.ended("b", &RemovalOutcome::REMOVED), None);
     assert_eq!(batch(&mut queue, 50), "d");
     assert_eq!(queue.next(50), Next::Done);
 }
@@ -88,7 +94,7 @@ fn the_one_that_failed_least_speaks_for_all() {
     let known = [("a", NETWORK, 3), ("b", NETWORK, 2), ("c", NETWORK, 2)];
     let mut queue = queue("a b c", &known);
     assert_eq!(batch(&mut queue, 50), "b");
-    queue.ended("b", Ending::Went);
+    queue.ended("b", &RemovalOutcome::REMOVED);
     assert_eq!(batch(&mut queue, 50), "a c");
 }
 
@@ -96,13 +102,9 @@ fn the_one_that_failed_least_speaks_for_all() {
 fn one_that_says_nothing_is_followed_by_another() {
     let mut queue = queue("a b", &[("a", NETWORK, 1), ("b", NETWORK, 1)]);
     assert_eq!(batch(&mut queue, 50), "a");
-    queue.ended("a", Ending::Unclear);
+    queue.ended("a", &RemovalOutcome::AlreadyGone);
     assert_eq!(batch(&mut queue, 50), "b");
-    assert_eq!(
-        queue.ended("b", Ending::Failed),
-        None,
-        "nobody waits for it"
-    );
+    assert_eq!(queue.ended("b", &FAILED), None, "nobody waits for it");
     assert_eq!(queue.next(50), Next::Done);
 }
 
@@ -115,7 +117,7 @@ fn what_comes_back_is_tried_before_the_rest() {
     assert_eq!(batch(&mut queue, 50), "a");
     queue.give_back(vec![removal("a")]);
     assert_eq!(batch(&mut queue, 50), "a", "lost, it is still the one");
-    queue.ended("a", Ending::Went);
+    queue.ended("a", &RemovalOutcome::REMOVED);
     assert_eq!(batch(&mut queue, 50), "b");
     queue.give_back(vec![removal("b")]);
     assert_eq!(batch(&mut queue, 50), "b");
@@ -127,16 +129,16 @@ fn a_crowd_stops_when_nothing_of_it_goes_any_more() {
     let known: Vec<_> = names.iter().map(|n| (n.as_str(), NETWORK, 1)).collect();
     let mut queue = queue(&names.join(" "), &known);
     assert_eq!(batch(&mut queue, 10), "s00");
-    queue.ended("s00", Ending::Went);
+    queue.ended("s00", &RemovalOutcome::REMOVED);
     assert_eq!(batch(&mut queue, 10).split(' ').count(), 10);
     for name in &names[1..5] {
-        assert_eq!(queue.ended(name, Ending::Failed), None);
+        assert_eq!(queue.ended(name, &FAILED), None);
     }
-    queue.ended("s05", Ending::Went);
+    queue.ended("s05", &RemovalOutcome::REMOVED);
     for name in &names[6..10] {
-        assert_eq!(queue.ended(name, Ending::Failed), None);
+        assert_eq!(queue.ended(name, &FAILED), None);
     }
-    let held = queue.ended("s10", Ending::Failed).unwrap();
+    let held = queue.ended("s10", &FAILED).unwrap();
     assert_eq!((held.removals.len(), held.tried.as_str()), (9, "s10"));
     assert_eq!(queue.next(10), Next::Done);
 }

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::stops::Stops;
-use super::Outcome;
 use crate::gc::{Expected, Removal};
-use crate::logs::{Done, Error, Roots, container_log, dead_link, pod_dir};
+use crate::logs::{Error, Roots, container_log, dead_link, pod_dir};
 use crate::model::{
-    Container, ContainerId, ContainerState, FailureClass, RemovedContainer, link_name,
+    Container, ContainerId, ContainerState, FailureClass, RemovalOutcome, RemovedContainer,
+    link_name,
 };
 use crate::runtime;
 use crate::system::aside::Aside;
 
 /// What removes logs.
 #[derive(Debug)]
-pub(super) struct LogHands {
+pub(super) struct LogRemover {
     roots: Arc<Roots>,
     aside: Aside,
     patience: Duration,
     stops: Stops,
 }
 
-impl LogHands {
+impl LogRemover {
     /// Removes below these roots, and waits so long for each removal.
     pub(super) fn new(roots: Roots, aside: Aside, patience: Duration, stops: Stops) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl LogHands {
         &self,
         client: &runtime::Client,
         removal: &Removal,
-    ) -> Result<Outcome, runtime::Error> {
+    ) -> Result<RemovalOutcome, runtime::Error> {
         match &removal.expected {
             Expected::PodLogDir {
                 uid,
@@ -47,7 +47,9 @@ impl LogHands {
                 modified_at,
             } => {
                 if client.has_anything_of_pod(uid).await? {
-                    return Ok(Outcome::Skipped("the runtime has something of its pod"));
+                    return Ok(RemovalOutcome::skipped(
+                        "the runtime has something of its pod",
+                    ));
                 }
                 let (name, inode, planned) = (removal.subject.name.clone(), *inode, *modified_at);
                 let work = move |roots: &Roots| pod_dir(roots, &name, inode, planned);
@@ -55,7 +57,7 @@ impl LogHands {
             }
             Expected::LogLink(id) => {
                 if lives(client, id).await? {
-                    return Ok(Outcome::Skipped(
+                    return Ok(RemovalOutcome::skipped(
                         "its container is there and has not exited",
                     ));
                 }
@@ -64,7 +66,7 @@ impl LogHands {
             }
             Expected::ContainerLog(container) => self.of_container(client, container).await,
             Expected::Container(_) | Expected::Sandbox | Expected::Image { .. } => {
-                Ok(Outcome::Skipped("it was planned as something else"))
+                Ok(RemovalOutcome::skipped("it was planned as something else"))
             }
         }
     }
@@ -73,21 +75,23 @@ impl LogHands {
         &self,
         client: &runtime::Client,
         container: &RemovedContainer,
-    ) -> Result<Outcome, runtime::Error> {
+    ) -> Result<RemovalOutcome, runtime::Error> {
         if client.container_status(&container.id).await?.is_some() {
-            return Ok(Outcome::Skipped("its container is still there"));
+            return Ok(RemovalOutcome::skipped("its container is still there"));
         }
         // A pod that comes back (a static one has its old UID again) counts attempts from 0: the file may
         // have a new writer by now.
         let of_pod = client.containers_of_pod(&container.pod.uid).await?;
         for other in of_pod.iter().filter(|it| it.name == container.name) {
             if writes(client, other, container).await? {
-                return Ok(Outcome::Skipped("a container may write to it"));
+                return Ok(RemovalOutcome::skipped("a container may write to it"));
             }
         }
         let path = Path::new(container.log_path.as_str());
         let Ok(below) = path.strip_prefix(&self.roots.pods).map(Path::to_owned) else {
-            return Ok(Outcome::Skipped("it does not lie below the log root"));
+            return Ok(RemovalOutcome::skipped(
+                "it does not lie below the log root",
+            ));
         };
         let link = link_name(&container.pod, &container.name, &container.id);
         let work = move |roots: &Roots| container_log(roots, &below, link.as_deref());
@@ -96,30 +100,18 @@ impl LogHands {
 
     async fn run(
         &self,
-        work: impl FnOnce(&Roots) -> Result<Done, Error> + Send + 'static,
-    ) -> Outcome {
+        work: impl FnOnce(&Roots) -> Result<RemovalOutcome, Error> + Send + 'static,
+    ) -> RemovalOutcome {
         if self.stops.reached().is_some() {
-            return Outcome::NotBegun;
+            return RemovalOutcome::NotBegun;
         }
         let roots = Arc::clone(&self.roots);
-        let done = self.aside.run(self.patience, move || work(&roots)).await;
-        let done = match done {
-            Ok(done) => done,
+        match self.aside.run(self.patience, move || work(&roots)).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(error)) => RemovalOutcome::failed(error.class(), error.to_string()),
             Err(error) => {
-                return Outcome::Failed {
-                    class: FailureClass::Timeout,
-                    error: format!("log roots: {error}"),
-                };
+                RemovalOutcome::failed(FailureClass::Timeout, format!("log roots: {error}"))
             }
-        };
-        match done {
-            Ok(Done::Removed { freed_bytes }) => Outcome::Freed { bytes: freed_bytes },
-            Ok(Done::AlreadyGone) => Outcome::AlreadyGone,
-            Ok(Done::Changed(why)) => Outcome::Skipped(why),
-            Err(error) => Outcome::Failed {
-                class: error.class(),
-                error: error.to_string(),
-            },
         }
     }
 }

@@ -14,10 +14,10 @@ use crate::runtime;
 /// What the runtime said of the newer records: each is asked about once in a batch, however many
 /// others it outdoes.
 #[derive(Debug, Default)]
-pub(super) struct Outdone(Mutex<BTreeMap<Text, Asked>>);
+pub(super) struct Outdone(Mutex<BTreeMap<Text, NewerRecord>>);
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct NewerRecord {
     batch: u64,
     is_there: Arc<OnceCell<bool>>,
 }
@@ -45,7 +45,7 @@ impl Outdone {
         let mut all = self.0.lock();
         // What batches before this one were told is old.
         all.retain(|_, asked| asked.batch == batch);
-        let asked = all.entry(id.clone()).or_insert_with(|| Asked {
+        let asked = all.entry(id.clone()).or_insert_with(|| NewerRecord {
             batch,
             is_there: Arc::default(),
         });

@@ -3,19 +3,19 @@
 use super::*;
 use crate::model::PastFailure;
 
-fn of_sandbox(id: &str, tried: Tried) -> Entry {
+fn of_sandbox(id: &str, outcome: RemovalOutcome) -> Entry {
     let mut removal = removal(0);
     removal.subject.target = Target::Sandboxes;
     removal.subject.id = id.into();
-    Entry::tried("p-1", &removal, tried, 3)
+    Entry::tried("p-1", &removal, outcome, 3)
 }
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(START + seconds).unwrap()
 }
 
-fn failed(why: &str, failures: Option<u32>, when: Option<i64>) -> Tried {
-    Tried::Failed {
+fn failed(why: &str, failures: Option<u32>, when: Option<i64>) -> RemovalOutcome {
+    RemovalOutcome::Failed {
         class: FailureClass::NetworkTeardown,
         why: why.to_owned(),
         at: when.map(at),
@@ -36,17 +36,17 @@ fn past(id: &str, error: &str, failures: u32, when: Option<i64>) -> PastFailure 
 #[test]
 fn the_last_failure_of_each_is_told_until_it_went() {
     let dir = tempfile::tempdir().unwrap();
-    let skipped = Tried::Skipped { why: String::new() };
+    let skipped = RemovalOutcome::Skipped { why: String::new() };
     let entries = [
         of_sandbox("a", failed("one", Some(1), Some(1))),
         of_sandbox("b", failed("no", Some(1), Some(2))),
         of_sandbox("c", failed("no", Some(1), Some(3))),
         of_sandbox("d", failed("no", Some(1), Some(4))),
         of_sandbox("a", failed("two", Some(2), Some(60))),
-        of_sandbox("b", Tried::Removed),
-        of_sandbox("c", Tried::AlreadyGone),
+        of_sandbox("b", RemovalOutcome::REMOVED),
+        of_sandbox("c", RemovalOutcome::AlreadyGone),
         of_sandbox("d", skipped),
-        of_sandbox("d", Tried::Lost { why: String::new() }),
+        of_sandbox("d", RemovalOutcome::Lost { why: String::new() }),
         // A container is tried again at once.
         tried(7, failed("no", None, Some(5))),
     ];
@@ -73,7 +73,7 @@ fn what_earlier_versions_wrote_counts_without_its_time() {
 #[test]
 fn a_lap_of_the_ring_loses_the_first_failures_and_not_their_count() {
     let dir = tempfile::tempdir().unwrap();
-    let lap = (0..2000).map(|n| tried(n, Tried::Removed));
+    let lap = (0..2000).map(|n| tried(n, RemovalOutcome::REMOVED));
     let mut entries = vec![
         of_sandbox("a", failed("no", Some(1), Some(1))),
         of_sandbox("b", failed("no", Some(1), Some(1))),

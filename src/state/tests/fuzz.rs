@@ -21,7 +21,7 @@ fn cases() -> ProptestConfig {
 
 /// Entries in an order that no process would write them in.
 fn entry() -> impl Strategy<Value = Entry> {
-    let failed = |at: Option<i64>, failures| Tried::Failed {
+    let failed = |at: Option<i64>, failures| RemovalOutcome::Failed {
         class: FailureClass::NetworkTeardown,
         why: "no".to_owned(),
         at: at.and_then(|at| Timestamp::from_second(at).ok()),
@@ -36,7 +36,7 @@ fn entry() -> impl Strategy<Value = Entry> {
         (0..300_i64).prop_map(|number| end(ended(number))),
         (0..300_i64).prop_map(|number| end(pass(number))),
         (0..9_u64).prop_map(intended),
-        (0..9_u64).prop_map(|number| tried(number, Tried::Removed)),
+        (0..9_u64).prop_map(|number| tried(number, RemovalOutcome::REMOVED)),
         (0..9_u64, any::<Option<i64>>(), any::<Option<u32>>())
             .prop_map(move |(number, at, failures)| tried(number, failed(at, failures))),
     ]

@@ -3,53 +3,60 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Gate, HOUR, Over, Ticket};
-use crate::model::Target;
+use super::{Admissions, HOUR, QueuedPass};
+use crate::model::{Hold, Target};
+use crate::pass::PassEnd;
 
-impl Gate {
+impl Admissions {
     /// Returns which of a waiting pass's targets may begin now.
-    pub(super) fn ready(&self, ticket: &Ticket, now: Duration) -> BTreeSet<Target> {
-        if self.is_paused(ticket) {
+    pub(super) fn ready(&self, queued: &QueuedPass, now: Duration) -> BTreeSet<Target> {
+        if self.is_paused(queued) {
             return BTreeSet::new();
         }
-        let targets = ticket.targets.iter().copied();
+        let targets = queued.targets.iter().copied();
         targets
-            .filter(|target| self.ready_at(ticket, *target) <= now)
+            .filter(|target| self.ready_at(queued, *target) <= now)
             .collect()
     }
 
     /// Returns when the first target of a waiting pass may begin, if that is not now.
-    pub fn not_before(&self, ticket: &Ticket, now: Duration) -> Option<Duration> {
-        let targets = ticket.targets.iter();
-        let first = targets.map(|target| self.ready_at(ticket, *target)).min()?;
+    pub fn not_before(&self, queued: &QueuedPass, now: Duration) -> Option<Duration> {
+        let targets = queued.targets.iter();
+        let first = targets.map(|target| self.ready_at(queued, *target)).min()?;
         (first > now).then_some(first)
     }
 
     /// Returns when the next waiting pass may begin; `None`: only once something else happens.
     pub fn due(&self, now: Duration) -> Option<Duration> {
-        let waiting = self.queue.iter().filter(|ticket| !self.is_paused(ticket));
-        let due = waiting.map(|ticket| self.not_before(ticket, now).unwrap_or(now));
+        let waiting = self.queue.iter().filter(|queued| !self.is_paused(queued));
+        let due = waiting.map(|queued| self.not_before(queued, now).unwrap_or(now));
         due.min()
     }
 
-    fn is_paused(&self, ticket: &Ticket) -> bool {
-        self.brakes.pause && !ticket.options.force && !ticket.options.dry_run
+    fn is_paused(&self, queued: &QueuedPass) -> bool {
+        self.brakes.pause && !queued.options.force && !queued.options.dry_run
     }
 
     /// What a person asked for is never held.
-    fn ready_at(&self, ticket: &Ticket, target: Target) -> Duration {
-        if ticket.by_hand.contains(&target) {
+    fn ready_at(&self, queued: &QueuedPass, target: Target) -> Duration {
+        if queued.by_hand.contains(&target) {
             return Duration::ZERO;
         }
-        let not_before = ticket.not_before.get(&target).copied();
+        let not_before = queued.not_before.get(&target).copied();
         not_before
             .unwrap_or_default()
             .max(self.cool_from(target))
             .max(self.allowed_from(target))
     }
 
-    pub(super) fn is_cooling(&self, target: Target, now: Duration) -> bool {
-        self.cool_from(target) > now
+    /// Says whether a brake would hold an alert now; the two that are per target: for at least one target.
+    pub fn holds(&self, hold: Hold, now: Duration) -> bool {
+        let mut targets = Target::ALL.into_iter();
+        match hold {
+            Hold::Pause => self.brakes.pause,
+            Hold::CoolDown => targets.any(|target| self.cool_from(target) > now),
+            Hold::PassesPerHour => targets.any(|target| self.is_spent(target, now)),
+        }
     }
 
     /// Says whether `brakes.max_passes_per_hour` holds a target.
@@ -80,13 +87,13 @@ impl Gate {
     }
 
     /// Counts a pass for each target of which it tried something.
-    pub(super) fn count_tries(&mut self, over: &Over, since: Duration) {
+    pub(super) fn count_tries(&mut self, end: &PassEnd, since: Duration) {
         // Passes by hand are counted too but never bound: keep no more than the brake can ask for.
         let bound = self
             .brakes
             .max_passes_per_hour
             .map_or(0, |max| max as usize);
-        for target in &over.tried {
+        for target in &end.tried {
             let tried = self.tried.entry(*target).or_default();
             tried.push_back(since);
             while tried.len() > bound {

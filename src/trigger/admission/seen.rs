@@ -7,20 +7,20 @@ use std::time::Duration;
 use super::SEEN_MAX;
 
 /// An alert's identity: fingerprint and start.
-pub type AlertKey = (String, String);
+pub(super) type AlertKey = (String, String);
 
 /// An alert, and the pass that it led to.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenAlert {
     pub(super) pass: String,
     pub(super) at: Duration,
-    /// What became of the pass; `None` while it waits or runs.
-    pub(super) ended: Option<Ended>,
+    /// What the pass did for it; `None` while it waits or runs.
+    pub(super) reply: Option<AlertReply>,
 }
 
-/// How the alert's pass ended.
+/// What a pass that is over did for the alerts that asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum AlertReply {
     /// It did what the alert asked for.
     Answered,
     /// It did not, or was cancelled.
@@ -30,13 +30,13 @@ pub(super) enum Ended {
 /// All of them; never more than [`SEEN_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct SeenAlerts {
-    by_key: BTreeMap<AlertKey, Seen>,
+    by_key: BTreeMap<AlertKey, SeenAlert>,
     /// Those whose pass has ended, in the order in which they are forgotten.
     over: BTreeSet<(Duration, AlertKey)>,
 }
 
 impl SeenAlerts {
-    pub(super) fn get(&self, key: &AlertKey) -> Option<&Seen> {
+    pub(super) fn get(&self, key: &AlertKey) -> Option<&SeenAlert> {
         self.by_key.get(key)
     }
 
@@ -52,10 +52,10 @@ impl SeenAlerts {
                 self.forget(&victim);
             }
         }
-        let seen = Seen {
+        let seen = SeenAlert {
             pass,
             at: now,
-            ended: None,
+            reply: None,
         };
         self.by_key.insert(key, seen);
     }
@@ -65,7 +65,7 @@ impl SeenAlerts {
         for key in keys {
             if let Some((key, mut seen)) = self.by_key.remove_entry(key) {
                 self.over.remove(&(seen.at, key.clone()));
-                (seen.pass, seen.ended) = (pass.to_owned(), None);
+                (seen.pass, seen.reply) = (pass.to_owned(), None);
                 self.by_key.insert(key, seen);
             }
         }
@@ -73,15 +73,15 @@ impl SeenAlerts {
 
     /// Notes that an alert's pass has ended, and when; `None`: it never began. Where a part of what the alert
     /// asked for was left unanswered, another part does not answer it.
-    pub(super) fn end(&mut self, key: &AlertKey, ended: Ended, at: Option<Duration>) {
+    pub(super) fn end(&mut self, key: &AlertKey, reply: AlertReply, at: Option<Duration>) {
         let Some(seen) = self.by_key.get_mut(key) else {
             return;
         };
         let before = (seen.at, key.clone());
         self.over.remove(&before);
         seen.at = at.unwrap_or(seen.at);
-        if seen.ended != Some(Ended::Unanswered) {
-            seen.ended = Some(ended);
+        if seen.reply != Some(AlertReply::Unanswered) {
+            seen.reply = Some(reply);
         }
         self.over.insert((seen.at, before.1));
     }

@@ -4,8 +4,8 @@ use crate::model::{Cause, Outcome};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn gate() -> Gate {
-    Gate::new(Brakes {
+fn admissions() -> Admissions {
+    Admissions::new(Brakes {
         cooldown: MINUTE,
         max_passes_per_hour: None,
         pause: false,
@@ -16,11 +16,12 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn key(number: usize) -> AlertKey {
-    (
-        format!("fingerprint{number}"),
-        "2026-01-01T00:00:00Z".to_owned(),
-    )
+fn key(number: usize) -> AlertInfo {
+    AlertInfo {
+        name: String::new(),
+        fingerprint: format!("fingerprint{number}"),
+        starts_at: "2026-01-01T00:00:00Z".to_owned(),
+    }
 }
 
 fn alert(number: usize, targets: &[Target]) -> Trigger {
@@ -53,8 +54,8 @@ const SANDBOXES: &[Target] = &[Target::Sandboxes];
 const BOTH: &[Target] = &[Target::Containers, Target::Sandboxes];
 
 /// A real pass that tried something of both targets.
-fn over(outcome: Outcome) -> Over {
-    Over {
+fn over(outcome: Outcome) -> PassEnd {
+    PassEnd {
         outcome,
         dry_run: false,
         tried: BOTH.iter().copied().collect(),
@@ -62,76 +63,94 @@ fn over(outcome: Outcome) -> Over {
     }
 }
 
-fn next(gate: &mut Gate, now: Duration) -> Option<Ticket> {
-    let next = gate.next(now, || "rest".to_owned());
+fn next(admissions: &mut Admissions, now: Duration) -> Option<QueuedPass> {
+    let next = admissions.next(now, || "rest".to_owned());
     next.map(|(ticket, _)| ticket)
 }
 
-fn finish(gate: &mut Gate, outcome: Outcome, now: Duration) {
-    let follow_up = gate.finished(&over(outcome), now, || "follow-up".to_owned());
+fn finish(admissions: &mut Admissions, outcome: Outcome, now: Duration) {
+    let follow_up = admissions.finished(&over(outcome), now, || "follow-up".to_owned());
     assert_eq!(follow_up, None);
 }
 
-fn waiting<'a>(gate: &'a Gate, id: &str) -> Option<&'a Ticket> {
-    gate.waiting().find(|ticket| ticket.id == id)
+fn waiting<'a>(admissions: &'a Admissions, id: &str) -> Option<&'a QueuedPass> {
+    admissions.waiting().find(|ticket| ticket.id == id)
 }
 
 fn set(targets: &[Target]) -> BTreeSet<Target> {
     targets.iter().copied().collect()
 }
 
+fn queued(id: &str) -> Admission {
+    Admission::with_pass(AlertResult::Accepted, id)
+}
+
 fn merged(id: &str) -> Admission {
-    Admission::Merged(id.to_owned())
+    Admission::with_pass(AlertResult::Merged, id)
+}
+
+fn braked(why: &str) -> Admission {
+    Admission::without_pass(AlertResult::Braked, why)
+}
+
+fn full() -> Admission {
+    Admission::without_pass(
+        AlertResult::Unavailable,
+        "too many passes are waiting; try again later",
+    )
 }
 
 #[test]
 fn runs_one_pass_at_a_time_in_order() {
-    let mut gate = gate();
+    let mut admissions = admissions();
     assert_eq!(
-        gate.admit(by_hand(BOTH, PassOptions::default()), "a", at(0)),
-        Admission::Queued
+        admissions.admit(by_hand(BOTH, PassOptions::default()), "a", at(0)),
+        queued("a")
     );
     assert_eq!(
-        gate.admit(by_hand(BOTH, dry()), "b", at(0)),
-        Admission::Queued
+        admissions.admit(by_hand(BOTH, dry()), "b", at(0)),
+        queued("b")
     );
-    assert_eq!(next(&mut gate, at(0)).unwrap().id, "a");
-    assert_eq!(next(&mut gate, at(0)), None);
-    finish(&mut gate, Outcome::Completed, at(1));
-    assert_eq!(next(&mut gate, at(1)).unwrap().id, "b");
-    finish(&mut gate, Outcome::Completed, at(2));
-    assert_eq!(next(&mut gate, at(2)), None);
+    assert_eq!(next(&mut admissions, at(0)).unwrap().id, "a");
+    assert_eq!(next(&mut admissions, at(0)), None);
+    finish(&mut admissions, Outcome::Completed, at(1));
+    assert_eq!(next(&mut admissions, at(1)).unwrap().id, "b");
+    finish(&mut admissions, Outcome::Completed, at(2));
+    assert_eq!(next(&mut admissions, at(2)), None);
 }
 
 #[test]
 fn joins_only_a_waiting_pass_with_the_same_options() {
-    let mut gate = gate();
+    let mut admissions = admissions();
     let few = PassOptions {
         max_removals: Some(1),
         ..PassOptions::default()
     };
     assert_eq!(
-        gate.admit(by_hand(CONTAINERS, dry()), "dry", at(0)),
-        Admission::Queued
+        admissions.admit(by_hand(CONTAINERS, dry()), "dry", at(0)),
+        queued("dry")
     );
     assert_eq!(
-        gate.admit(alert(1, CONTAINERS), "real", at(0)),
-        Admission::Queued
+        admissions.admit(alert(1, CONTAINERS), "real", at(0)),
+        queued("real")
     );
     assert_eq!(
-        gate.admit(by_hand(CONTAINERS, few), "few", at(0)),
-        Admission::Queued
+        admissions.admit(by_hand(CONTAINERS, few), "few", at(0)),
+        queued("few")
     );
-    assert_eq!(gate.admit(alert(2, SANDBOXES), "x", at(0)), merged("real"));
     assert_eq!(
-        gate.admit(by_hand(SANDBOXES, dry()), "x", at(0)),
+        admissions.admit(alert(2, SANDBOXES), "x", at(0)),
+        merged("real")
+    );
+    assert_eq!(
+        admissions.admit(by_hand(SANDBOXES, dry()), "x", at(0)),
         merged("dry")
     );
     assert_eq!(
-        waiting(&gate, "real").unwrap().targets,
+        waiting(&admissions, "real").unwrap().targets,
         BOTH.iter().copied().collect()
     );
-    assert!(waiting(&gate, "dry").unwrap().options.dry_run);
+    assert!(waiting(&admissions, "dry").unwrap().options.dry_run);
 }
 
 #[test]
@@ -173,16 +192,12 @@ fn an_alert_joins_the_running_pass_only_if_that_does_all_it_asks_for() {
             false,
         ),
     ] {
-        let mut gate = gate();
-        gate.admit(by_hand(targets, options.clone()), "a", at(0));
-        next(&mut gate, at(0)).unwrap();
-        let expected = if joins {
-            merged("a")
-        } else {
-            Admission::Queued
-        };
+        let mut admissions = admissions();
+        admissions.admit(by_hand(targets, options.clone()), "a", at(0));
+        next(&mut admissions, at(0)).unwrap();
+        let expected = if joins { merged("a") } else { queued("b") };
         assert_eq!(
-            gate.admit(alert(1, CONTAINERS), "b", at(1)),
+            admissions.admit(alert(1, CONTAINERS), "b", at(1)),
             expected,
             "{options:?}"
         );
@@ -191,133 +206,136 @@ fn an_alert_joins_the_running_pass_only_if_that_does_all_it_asks_for() {
 
 #[test]
 fn a_person_never_joins_the_running_pass() {
-    let mut gate = gate();
-    gate.admit(by_hand(BOTH, PassOptions::default()), "a", at(0));
-    next(&mut gate, at(0)).unwrap();
+    let mut admissions = admissions();
+    admissions.admit(by_hand(BOTH, PassOptions::default()), "a", at(0));
+    next(&mut admissions, at(0)).unwrap();
     assert_eq!(
-        gate.admit(by_hand(BOTH, PassOptions::default()), "b", at(1)),
-        Admission::Queued
+        admissions.admit(by_hand(BOTH, PassOptions::default()), "b", at(1)),
+        queued("b")
     );
 }
 
 #[test]
 fn recognises_duplicates_until_their_window_ends() {
-    let mut gate = gate();
-    gate.admit(alert(1, BOTH), "a", at(0));
-    assert_eq!(gate.admit(alert(1, BOTH), "b", at(1)), merged("a"));
-    next(&mut gate, at(2)).unwrap();
-    assert_eq!(gate.admit(alert(1, BOTH), "b", at(3)), merged("a"));
-    finish(&mut gate, Outcome::Completed, at(10));
+    let mut admissions = admissions();
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    assert_eq!(admissions.admit(alert(1, BOTH), "b", at(1)), merged("a"));
+    next(&mut admissions, at(2)).unwrap();
+    assert_eq!(admissions.admit(alert(1, BOTH), "b", at(3)), merged("a"));
+    finish(&mut admissions, Outcome::Completed, at(10));
     assert_eq!(
-        gate.admit(alert(1, BOTH), "b", at(309)),
-        Admission::Duplicate("a".into())
+        admissions.admit(alert(1, BOTH), "b", at(309)),
+        Admission::with_pass(AlertResult::Duplicate, "a")
     );
-    assert_eq!(gate.admit(alert(1, BOTH), "b", at(310)), Admission::Queued);
+    assert_eq!(admissions.admit(alert(1, BOTH), "b", at(310)), queued("b"));
 }
 
 #[test]
 fn an_alert_whose_pass_did_not_do_the_job_is_no_duplicate() {
     for outcome in [Outcome::Partial, Outcome::Aborted] {
-        let mut gate = gate();
-        gate.admit(alert(1, BOTH), "a", at(0));
-        next(&mut gate, at(0)).unwrap();
-        finish(&mut gate, outcome, at(10));
+        let mut admissions = admissions();
+        admissions.admit(alert(1, BOTH), "a", at(0));
+        next(&mut admissions, at(0)).unwrap();
+        finish(&mut admissions, outcome, at(10));
         assert_eq!(
-            gate.admit(alert(1, BOTH), "b", at(70)),
-            Admission::Queued,
+            admissions.admit(alert(1, BOTH), "b", at(70)),
+            queued("b"),
             "{outcome:?}"
         );
     }
-    let mut gate = gate();
-    gate.admit(alert(1, BOTH), "a", at(0));
-    assert_eq!(gate.cancel("a").unwrap().id, "a");
-    assert_eq!(gate.admit(alert(1, BOTH), "b", at(1)), Admission::Queued);
+    let mut admissions = admissions();
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    assert_eq!(admissions.cancel("a").unwrap().id, "a");
+    assert_eq!(admissions.admit(alert(1, BOTH), "b", at(1)), queued("b"));
 }
 
 #[test]
 fn withdraws_a_waiting_pass_only_if_nobody_else_wants_it() {
-    let mut gate = gate();
-    gate.admit(alert(1, BOTH), "a", at(0));
-    assert_eq!(gate.withdraw(&key(2)), None);
-    assert_eq!(gate.withdraw(&key(1)).unwrap().id, "a");
-    assert_eq!(gate.admit(alert(1, BOTH), "b", at(1)), Admission::Queued);
-    gate.admit(alert(2, BOTH), "x", at(1));
-    assert_eq!(gate.withdraw(&key(1)), None);
-    gate.admit(by_hand(BOTH, PassOptions::default()), "x", at(1));
-    assert_eq!(gate.withdraw(&key(2)), None);
-    assert_eq!(next(&mut gate, at(2)).unwrap().id, "b");
+    let mut admissions = admissions();
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    assert_eq!(admissions.withdraw(&key(2)), None);
+    assert_eq!(admissions.withdraw(&key(1)).unwrap().id, "a");
+    assert_eq!(admissions.admit(alert(1, BOTH), "b", at(1)), queued("b"));
+    admissions.admit(alert(2, BOTH), "x", at(1));
+    assert_eq!(admissions.withdraw(&key(1)), None);
+    admissions.admit(by_hand(BOTH, PassOptions::default()), "x", at(1));
+    assert_eq!(admissions.withdraw(&key(2)), None);
+    assert_eq!(next(&mut admissions, at(2)).unwrap().id, "b");
 }
 
 #[test]
 fn withdraws_nothing_that_runs() {
-    let mut gate = gate();
-    gate.admit(alert(1, BOTH), "a", at(0));
-    next(&mut gate, at(0)).unwrap();
-    assert_eq!(gate.withdraw(&key(1)), None);
-    assert_eq!(next(&mut gate, at(0)), None);
+    let mut admissions = admissions();
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    next(&mut admissions, at(0)).unwrap();
+    assert_eq!(admissions.withdraw(&key(1)), None);
+    assert_eq!(next(&mut admissions, at(0)), None);
 }
 
 #[test]
 fn the_queue_is_bounded() {
-    let mut gate = gate();
+    let mut admissions = admissions();
     let nth = |n: usize| PassOptions {
         max_removals: Some(n as u64 + 1),
         ..PassOptions::default()
     };
     for n in 0..QUEUE_MAX {
         assert_eq!(
-            gate.admit(by_hand(BOTH, nth(n)), &n.to_string(), at(0)),
-            Admission::Queued
+            admissions.admit(by_hand(BOTH, nth(n)), &n.to_string(), at(0)),
+            queued(&n.to_string())
         );
     }
     assert_eq!(
-        gate.admit(by_hand(BOTH, nth(QUEUE_MAX)), "x", at(0)),
-        Admission::QueueFull
+        admissions.admit(by_hand(BOTH, nth(QUEUE_MAX)), "x", at(0)),
+        full()
     );
-    assert_eq!(gate.admit(alert(1, BOTH), "x", at(0)), Admission::QueueFull);
-    assert_eq!(gate.admit(by_hand(BOTH, nth(3)), "x", at(0)), merged("3"));
-    assert_eq!(gate.drain().len(), QUEUE_MAX);
-    assert_eq!(gate.admit(alert(1, BOTH), "x", at(0)), Admission::Queued);
+    assert_eq!(admissions.admit(alert(1, BOTH), "x", at(0)), full());
+    assert_eq!(
+        admissions.admit(by_hand(BOTH, nth(3)), "x", at(0)),
+        merged("3")
+    );
+    assert_eq!(admissions.drain().len(), QUEUE_MAX);
+    assert_eq!(admissions.admit(alert(1, BOTH), "x", at(0)), queued("x"));
 }
 
 #[test]
 fn what_it_remembers_of_alerts_is_bounded() {
-    let mut gate = gate();
-    gate.admit(by_hand(SANDBOXES, dry()), "dry", at(0));
-    next(&mut gate, at(0)).unwrap();
+    let mut admissions = admissions();
+    admissions.admit(by_hand(SANDBOXES, dry()), "dry", at(0));
+    next(&mut admissions, at(0)).unwrap();
     for n in 0..=SEEN_MAX {
-        gate.admit(alert(n, BOTH), "a", at(0));
+        admissions.admit(alert(n, BOTH), "a", at(0));
     }
-    assert_eq!(gate.seen.len(), SEEN_MAX);
-    assert_eq!(waiting(&gate, "a").unwrap().alerts.len(), SEEN_MAX);
+    assert_eq!(admissions.seen.len(), SEEN_MAX);
+    assert_eq!(waiting(&admissions, "a").unwrap().alerts.len(), SEEN_MAX);
     // One of them is not remembered, so that all others together cannot take the pass back.
     for n in 0..=SEEN_MAX {
-        assert_eq!(gate.withdraw(&key(n)), None, "{n}");
+        assert_eq!(admissions.withdraw(&key(n)), None, "{n}");
     }
-    finish(&mut gate, Outcome::Completed, at(0));
-    assert_eq!(next(&mut gate, at(0)).unwrap().id, "a");
+    finish(&mut admissions, Outcome::Completed, at(0));
+    assert_eq!(next(&mut admissions, at(0)).unwrap().id, "a");
 }
 
 #[test]
 fn extreme_times_do_not_overflow() {
-    let mut gate = Gate::new(Brakes {
+    let mut admissions = Admissions::new(Brakes {
         cooldown: Duration::MAX,
         max_passes_per_hour: Some(1),
         pause: false,
     });
-    gate.admit(alert(1, BOTH), "a", at(5));
-    next(&mut gate, at(5)).unwrap();
-    finish(&mut gate, Outcome::Partial, at(9));
-    let braked = Admission::Braked(Brake::PassesPerHour);
-    assert_eq!(gate.admit(alert(2, BOTH), "b", at(3)), braked);
-    gate.set_brakes(Brakes {
+    admissions.admit(alert(1, BOTH), "a", at(5));
+    next(&mut admissions, at(5)).unwrap();
+    finish(&mut admissions, Outcome::Partial, at(9));
+    let braked = braked(SPENT);
+    assert_eq!(admissions.admit(alert(2, BOTH), "b", at(3)), braked);
+    admissions.set_brakes(Brakes {
         max_passes_per_hour: None,
-        ..gate.brakes()
+        ..admissions.brakes()
     });
-    let admission = gate.admit(alert(2, BOTH), "b", at(3));
-    assert_eq!(admission, Admission::Queued);
-    assert_eq!(next(&mut gate, at(u64::MAX)), None);
-    assert_eq!(gate.due(at(3)), Some(Duration::MAX));
+    let admission = admissions.admit(alert(2, BOTH), "b", at(3));
+    assert_eq!(admission, queued("b"));
+    assert_eq!(next(&mut admissions, at(u64::MAX)), None);
+    assert_eq!(admissions.due(at(3)), Some(Duration::MAX));
 }
 
 mod any_sequence;

@@ -88,7 +88,7 @@ impl Account {
         trigger: &Trigger,
         alert: Option<usize>,
         id: &str,
-        ticket: Option<&Ticket>,
+        ticket: Option<&QueuedPass>,
     ) {
         let automatic = trigger.cause == Cause::Alert;
         let Some(ticket) = ticket else {
@@ -121,7 +121,13 @@ impl Account {
         }
     }
 
-    fn started(&mut self, ticket: &Ticket, rest: Option<&Ticket>, brakes: Brakes, now: Duration) {
+    fn started(
+        &mut self,
+        ticket: &QueuedPass,
+        rest: Option<&QueuedPass>,
+        brakes: Brakes,
+        now: Duration,
+    ) {
         assert!(self.running.is_none(), "two at a time");
         let wish = self.waiting.remove(&ticket.id).expect("it waited");
         assert_eq!(ticket.options, wish.options);
@@ -177,7 +183,7 @@ impl Account {
         self.answered.contains_key("loosened")
     }
 
-    fn finished(&mut self, over: &Over, follow_up: Option<&Ticket>, now: Duration) {
+    fn finished(&mut self, over: &PassEnd, follow_up: Option<&QueuedPass>, now: Duration) {
         let Some((id, wish)) = self.running.take() else {
             assert_eq!(follow_up, None);
             return;
@@ -220,24 +226,32 @@ impl Account {
     }
 
     fn judge(&self, trigger: &Trigger, answer: &Admission, brakes: Brakes, now: Duration) {
-        match answer {
-            Admission::Braked(Brake::Pause) => {
+        let pass = answer.pass.as_deref().unwrap_or_default();
+        match answer.result {
+            AlertResult::Braked if answer.why.as_deref() == Some(PAUSED) => {
                 assert!(brakes.pause && !trigger.options.force && !trigger.options.dry_run);
             }
-            Admission::Braked(Brake::PassesPerHour) => {
+            AlertResult::Braked => {
                 assert_eq!(trigger.cause, Cause::Alert);
                 let spent = |target: &Target| self.is_spent(*target, brakes, now);
                 assert!(trigger.targets.iter().all(spent), "{trigger:?}");
             }
-            Admission::QueueFull => assert_eq!(self.waiting.len(), QUEUE_MAX),
-            Admission::Duplicate(pass) => {
+            AlertResult::Unavailable => assert_eq!(self.waiting.len(), QUEUE_MAX),
+            AlertResult::Duplicate => {
                 assert!(now.saturating_sub(self.answered[pass]) < DUPLICATE_WINDOW);
             }
-            Admission::Merged(pass) => {
+            AlertResult::Merged => {
                 let runs = self.running.as_ref().is_some_and(|(id, _)| id == pass);
                 assert!(runs || self.waiting.contains_key(pass), "joined nothing");
             }
-            Admission::Queued => {}
+            AlertResult::Accepted => assert!(!self.waiting.contains_key(pass)),
+            AlertResult::OtherNode
+            | AlertResult::Resolved
+            | AlertResult::Withdrawn
+            | AlertResult::NotRouted
+            | AlertResult::BadTarget
+            | AlertResult::Malformed
+            | AlertResult::Refused => panic!("no answer to a trigger: {answer:?}"),
         }
     }
 }
@@ -247,39 +261,40 @@ proptest! {
 
     #[test]
     fn keeps_its_promises(steps in steps()) {
-        let mut gate = gate();
+        let mut admissions = admissions();
         let mut account = Account::default();
         let mut now = at(0);
         for (number, step) in steps.into_iter().enumerate() {
             let id = number.to_string();
             let mut admit = |trigger: Trigger, alert: Option<usize>| {
-                let answer = gate.admit(trigger.clone(), &id, now);
-                account.judge(&trigger, &answer, gate.brakes(), now);
-                let into = if let Admission::Merged(pass) = &answer { pass } else { &id };
-                let ticket = gate.waiting().find(|ticket| ticket.id == *into);
+                let answer = admissions.admit(trigger.clone(), &id, now);
+                account.judge(&trigger, &answer, admissions.brakes(), now);
+                let merged = answer.result == AlertResult::Merged;
+                let into = answer.pass.as_ref().filter(|_| merged).unwrap_or(&id);
+                let ticket = admissions.waiting().find(|ticket| ticket.id == *into);
                 account.admitted(&trigger, alert, into, ticket);
             };
             match step {
                 Step::Alert(number, targets) => admit(alert(number, targets), Some(number)),
                 Step::ByHand(options, targets) => admit(by_hand(targets, options), None),
                 Step::Next => {
-                    let due = gate.due(now);
-                    let next = gate.next(now, || format!("rest of {id}"));
+                    let due = admissions.due(now);
+                    let next = admissions.next(now, || format!("rest of {id}"));
                     prop_assert_eq!(next.is_some(), due.is_some_and(|due| due <= now)
                         && account.running.is_none());
                     if let Some((ticket, rest)) = next {
-                        account.started(&ticket, rest.as_ref(), gate.brakes(), now);
+                        account.started(&ticket, rest.as_ref(), admissions.brakes(), now);
                     }
                 }
                 Step::Finished(outcome, left) => {
                     let targets = account.running.as_ref().map(|(_, wish)| wish.targets.clone());
                     let left = left.map(|seconds| (Target::Containers, at(seconds)));
-                    let over = Over {
+                    let over = PassEnd {
                         tried: targets.unwrap_or_default(),
                         due_again: left.into_iter().collect(),
                         ..over(outcome)
                     };
-                    let follow_up = gate.finished(&over, now, || format!("after {id}"));
+                    let follow_up = admissions.finished(&over, now, || format!("after {id}"));
                     account.finished(&over, follow_up.as_ref(), now);
                 }
                 Step::Withdraw(number) => {
@@ -291,23 +306,23 @@ proptest! {
                     });
                     let alone = waits.filter(|(_, wish)| wish.alerts.is_empty() && !wish.manual);
                     let alone = alone.map(|(id, _)| id.clone());
-                    let taken = gate.withdraw(&key(number)).map(|ticket| ticket.id);
+                    let taken = admissions.withdraw(&key(number)).map(|ticket| ticket.id);
                     prop_assert_eq!(&taken, &alone);
                     alone.and_then(|id| account.waiting.remove(&id));
                 }
                 Step::Cancel(number) => {
-                    let taken = gate.cancel(&number.to_string()).map(|ticket| ticket.id);
+                    let taken = admissions.cancel(&number.to_string()).map(|ticket| ticket.id);
                     let waited = account.waiting.remove(&number.to_string());
                     prop_assert_eq!(taken.is_some(), waited.is_some());
                 }
                 Step::Brakes(brakes) => {
                     account.answered.insert("loosened".into(), now);
-                    gate.set_brakes(brakes);
+                    admissions.set_brakes(brakes);
                 }
                 Step::Clock(seconds) => now += at(seconds),
             }
-            prop_assert!(gate.queue.len() <= QUEUE_MAX && gate.seen.len() <= SEEN_MAX);
-            let waiting: BTreeSet<String> = gate.queue.iter().map(|it| it.id.clone()).collect();
+            prop_assert!(admissions.queue.len() <= QUEUE_MAX && admissions.seen.len() <= SEEN_MAX);
+            let waiting: BTreeSet<String> = admissions.queue.iter().map(|it| it.id.clone()).collect();
             prop_assert_eq!(waiting, account.waiting.keys().cloned().collect::<BTreeSet<_>>());
         }
     }

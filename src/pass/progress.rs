@@ -7,7 +7,7 @@ use crate::model::Target;
 use crate::pass::record::Record;
 
 /// Notes what the plan wants of a target, in the report and in a line.
-pub(super) fn plan(record: &Record, plan: &Plan, target: Target) {
+pub(super) fn planned(record: &Record, plan: &Plan, target: Target) {
     let Some(summary) = plan.summary.get(&target) else {
         return;
     };
@@ -90,7 +90,7 @@ pub(super) fn further(record: &Record, plan: &Plan, target: Target, why: &str) {
 }
 
 /// Notes in a line how far a target is.
-pub(super) fn progress(record: &Record, target: Target, batch: u64, planned: usize) {
+pub(super) fn batch(record: &Record, target: Target, batch: u64, planned: u64) {
     let pass = record.pass();
     let Some(report) = pass.targets.get(&target) else {
         return;

@@ -45,23 +45,26 @@ mod tests {
     #[test]
     fn those_that_go_one_at_a_time_rest_when_the_disk_is_slow_and_not_for_ever() {
         let millis = Duration::from_millis;
-        let mut pace = OneByOne::default();
-        assert_eq!(pace.rest(true), Duration::ZERO, "nothing went yet");
-        pace.ended(millis(10));
-        assert_eq!(pace.rest(false), Duration::ZERO);
-        assert_eq!(pace.rest(true), REST_UNDER_PRESSURE_MIN);
-        pace.ended(millis(15));
-        assert_eq!(pace.rest(false), Duration::ZERO, "noise");
-        pace.ended(millis(31));
-        assert_eq!(pace.rest(false), millis(31));
-        pace.ended(millis(900));
+        let mut limiter = OneByOne::default();
+        assert_eq!(limiter.rest(true), Duration::ZERO, "nothing went yet");
+        limiter.ended(millis(10));
+        assert_eq!(limiter.rest(false), Duration::ZERO);
+        assert_eq!(limiter.rest(true), REST_UNDER_PRESSURE_MIN);
+        limiter.ended(millis(15));
+        assert_eq!(limiter.rest(false), Duration::ZERO, "noise");
+        limiter.ended(millis(31));
+        assert_eq!(limiter.rest(false), millis(31));
+        limiter.ended(millis(900));
         assert_eq!(
-            (pace.rest(false), pace.rest(true)),
+            (limiter.rest(false), limiter.rest(true)),
             (millis(900), millis(900))
         );
-        pace.ended(Duration::from_secs(60));
-        assert_eq!((pace.rest(false), pace.rest(true)), (REST_MAX, REST_MAX));
-        pace.ended(millis(12));
-        assert_eq!(pace.rest(false), Duration::ZERO, "well again");
+        limiter.ended(Duration::from_secs(60));
+        assert_eq!(
+            (limiter.rest(false), limiter.rest(true)),
+            (REST_MAX, REST_MAX)
+        );
+        limiter.ended(millis(12));
+        assert_eq!(limiter.rest(false), Duration::ZERO, "well again");
     }
 }

@@ -7,13 +7,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::pace::{OneByOne, Pace, SLOW};
+use super::limiter::{Limiter, OneByOne, SLOW};
 use super::pressure::{Gauge, PRESSURE_EVERY};
-pub(super) use super::remove::Outcome;
-use super::remove::{Hands, remove};
+use super::remove::{Remover, remove};
 use super::stops::Stops;
 use crate::gc::Removal;
-use crate::model::{Target, Text};
+use crate::model::{RemovalOutcome, Target, Text};
 use crate::snapshot::Look;
 
 /// Removals beyond the limit that may be out at the same time to find out what the others wait for.
@@ -25,7 +24,7 @@ pub(super) struct Done {
     /// What was to go.
     pub(super) removal: Removal,
     /// What came of it.
-    pub(super) outcome: Outcome,
+    pub(super) outcome: RemovalOutcome,
     /// How long it took, the question before it included.
     pub(super) latency: Duration,
     /// The batch that it was started in.
@@ -39,6 +38,8 @@ pub(super) enum Until {
     Room,
     /// Until none is in flight but slow ones, which run on beside what comes.
     OnlySlow,
+    /// Until no image is in flight: what images free can be measured only then.
+    NoImage,
 }
 
 /// A removal in flight.
@@ -63,17 +64,17 @@ enum Waits {
 }
 
 /// What a task that removes one object ends with: its number, what came of it, how long that took.
-type Ended = (u64, Removal, Outcome, Duration);
+type TaskEnd = (u64, Removal, RemovalOutcome, Duration);
 
 /// Removals in flight.
 pub(super) struct Executor {
-    hands: Arc<Hands>,
-    pace: Pace,
+    remover: Arc<Remover>,
+    limiter: Limiter,
     one_by_one: OneByOne,
     pressure: Gauge,
     began: Instant,
     /// Tasks of their own, so that they go on while the pass looks or waits for its journal.
-    running: JoinSet<Ended>,
+    running: JoinSet<TaskEnd>,
     /// Each one in flight, by a number that only grows.
     started: BTreeMap<u64, Started>,
     next_number: u64,
@@ -87,10 +88,10 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    pub(super) fn new(hands: Hands, ceiling: usize, pressure: Gauge, stops: Stops) -> Self {
+    pub(super) fn new(remover: Remover, ceiling: usize, pressure: Gauge, stops: Stops) -> Self {
         Self {
-            hands: Arc::new(hands),
-            pace: Pace::new(ceiling),
+            remover: Arc::new(remover),
+            limiter: Limiter::new(ceiling),
             one_by_one: OneByOne::default(),
             pressure,
             began: Instant::now(),
@@ -106,12 +107,13 @@ impl Executor {
 
     /// Starts every removal of the batch and returns as `until` says. Once the runtime is lost it starts
     /// nothing more, and returns when only slow ones are in flight; once the pass is to end it returns at
-    /// once. Returns what was not started.
+    /// once. Returns what was not started. `look` is the one that the batch rests on.
     pub(super) async fn run(
         &mut self,
         number: u64,
         batch: Vec<Removal>,
         until: Until,
+        look: &Arc<Look>,
         mut on_done: impl FnMut(Done),
     ) -> VecDeque<Removal> {
         let mut waiting: VecDeque<Removal> = batch.into();
@@ -120,67 +122,54 @@ impl Executor {
         self.read_pressure().await;
         loop {
             self.note_waiting();
-            while !lost && !waiting.is_empty() && !self.is_stopped() && self.may_start() {
-                let Some(removal) = waiting.pop_front() else {
+            while !lost && !self.is_stopped() {
+                let Some(next) = waiting.front() else { break };
+                if !self.may_start(next.subject.target).await {
                     break;
-                };
-                self.start(removal, number, None);
+                }
+                if let Some(removal) = waiting.pop_front() {
+                    self.start(removal, number, look);
+                }
             }
             let over = match until {
                 Until::Room if !lost => waiting.is_empty() && self.has_room(),
                 Until::Room | Until::OnlySlow => (lost || waiting.is_empty()) && self.only_slow(),
+                Until::NoImage => (lost || waiting.is_empty()) && !self.has_image(),
             };
             if over || self.is_stopped() {
                 return waiting;
             }
             if let Some(done) = self.next().await {
-                lost |= matches!(done.outcome, Outcome::Lost(_));
+                lost |= matches!(done.outcome, RemovalOutcome::Lost { .. });
                 on_done(done);
             }
         }
     }
 
-    /// Removes images one at a time and returns when none is in flight: each costs the runtime time in
-    /// proportion to what it stores, whatever else it does, and what is freed can be measured only then.
-    /// Rests in between where the disk asks for it. Stops as [`Self::run`] does.
-    ///
-    /// `look` is the one that the batch rests on.
-    pub(super) async fn run_one_by_one(
-        &mut self,
-        number: u64,
-        batch: Vec<Removal>,
-        look: &Arc<Look>,
-        mut on_done: impl FnMut(Done),
-    ) -> VecDeque<Removal> {
-        let mut waiting: VecDeque<Removal> = batch.into();
-        while let Some(removal) = waiting.pop_front() {
-            self.rest().await;
-            if self.is_stopped() {
-                waiting.push_front(removal);
-                return waiting;
-            }
-            let image = self.start(removal, number, Some(look));
-            // Others in flight are sandboxes that wait for their network.
-            let mut lost = false;
-            while self.started.contains_key(&image) {
-                if let Some(done) = self.next().await {
-                    lost |= matches!(done.outcome, Outcome::Lost(_));
-                    on_done(done);
-                } else if self.is_stopped() {
-                    return waiting;
+    /// Says whether a removal may start now. Images go one at a time: each costs the runtime time in
+    /// proportion to what it stores, whatever else it does.
+    async fn may_start(&mut self, target: Target) -> bool {
+        match target {
+            Target::Images => {
+                let alone = !self.has_image();
+                if alone {
+                    self.rest().await;
                 }
+                alone && !self.is_stopped()
             }
-            if lost {
-                return waiting;
-            }
+            Target::Containers | Target::Sandboxes | Target::Logs => self.is_within_limit(),
         }
-        waiting
+    }
+
+    fn has_image(&self) -> bool {
+        let mut started = self.started.values();
+        started.any(|it| it.target == Target::Images)
     }
 
     /// Waits until the next image may go, or the pass is to end.
     async fn rest(&mut self) {
         self.read_pressure().await;
-        let rest = self.one_by_one.rest(self.pace.is_pressed());
+        let rest = self.one_by_one.rest(self.limiter.is_pressed());
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
             _ = self.stops.wait() => {}
@@ -231,32 +220,32 @@ impl Executor {
 
     /// Notes how long the runtime took to list its containers.
     pub(super) fn listed(&mut self, took: Duration) {
-        self.pace.listed(took);
+        self.limiter.listed(took);
     }
 
     /// Returns how many removals may be in flight at a time just now.
     pub(super) fn limit(&self) -> usize {
-        self.pace.limit()
+        self.limiter.limit()
     }
 
     /// Says whether one more would be within the limit; a rest does not count.
     fn has_room(&self) -> bool {
         let (fast, slow) = self.in_flight();
-        self.pace.may_start(fast.len(), slow)
+        self.limiter.may_start(fast.len(), slow)
     }
 
-    fn may_start(&mut self) -> bool {
+    fn is_within_limit(&mut self) -> bool {
         if self.rest_until.is_some_and(|until| Instant::now() < until) {
             return false;
         }
         let (fast, slow) = self.in_flight();
-        if self.pace.may_start(fast.len(), slow) {
+        if self.limiter.may_start(fast.len(), slow) {
             return true;
         }
         let youngest = fast.iter().min();
         // On a disk that stalls no scout comes back: then it is the disk that all wait for.
         let may_scout = self.scouts < SCOUTS_MAX
-            && youngest.is_some_and(|youngest| self.pace.may_scout(*youngest, slow));
+            && youngest.is_some_and(|youngest| self.limiter.may_scout(*youngest, slow));
         self.scouts += usize::from(may_scout);
         may_scout
     }
@@ -264,7 +253,7 @@ impl Executor {
     /// Says whether nothing is in flight that would not be let run on beside others.
     pub(super) fn only_slow(&self) -> bool {
         let (fast, slow) = self.in_flight();
-        fast.iter().all(|age| self.pace.runs_on(*age, slow))
+        fast.iter().all(|age| self.limiter.runs_on(*age, slow))
     }
 
     /// Returns the ages of those in flight that count, and how many do not. Only sandboxes have a network
@@ -286,7 +275,7 @@ impl Executor {
 
     /// Finds out which of those in flight wait for something else than the disk.
     fn note_waiting(&mut self) {
-        let (patience, certainty) = (self.pace.patience(), self.pace.certainty());
+        let (patience, certainty) = (self.limiter.patience(), self.limiter.certainty());
         for (number, started) in &mut self.started {
             let age = started.at.elapsed();
             let overtaken = self.last_ended.is_some_and(|last| *number < last);
@@ -297,12 +286,12 @@ impl Executor {
             // One that takes a second and was not overtaken may well wait for the disk.
             if started.waits == Waits::Likely && network && age >= certainty {
                 started.waits = Waits::Surely;
-                self.pace.waits();
+                self.limiter.waits();
             }
         }
     }
 
-    fn start(&mut self, removal: Removal, batch: u64, look: Option<&Arc<Look>>) -> u64 {
+    fn start(&mut self, removal: Removal, batch: u64, look: &Arc<Look>) {
         let number = self.next_number;
         self.next_number += 1;
         let at = Instant::now();
@@ -314,18 +303,22 @@ impl Executor {
             waits: Waits::No,
         };
         self.started.insert(number, started);
-        let (hands, look) = (Arc::clone(&self.hands), look.cloned());
+        // A removal that hangs must not keep a look of megabytes for the others.
+        let look = match removal.subject.target {
+            Target::Images => Some(Arc::clone(look)),
+            Target::Containers | Target::Sandboxes | Target::Logs => None,
+        };
+        let remover = Arc::clone(&self.remover);
         self.running.spawn(async move {
-            let outcome = remove(&hands, look.as_ref(), &removal, batch).await;
+            let outcome = remove(&remover, look.as_ref(), &removal, batch).await;
             (number, removal, outcome, at.elapsed())
         });
-        number
     }
 
     /// Waits until a removal ends, until something changes that may let another one start, or until the pass
     /// is to end.
     async fn next(&mut self) -> Option<Done> {
-        let patience = self.pace.patience();
+        let patience = self.limiter.patience();
         let ages = [patience, (2 * patience).min(SLOW), SLOW];
         let started = self.started.values();
         let turns_slow = started
@@ -357,15 +350,15 @@ impl Executor {
         };
         let Started { batch, waits, .. } = self.started.remove(&number)?;
         self.last_ended = self.last_ended.max(Some(number));
-        if latency < self.pace.patience() {
+        if latency < self.limiter.patience() {
             self.scouts = 0;
         }
         match removal.subject.target {
             Target::Images => self.one_by_one.ended(latency),
             Target::Containers | Target::Sandboxes | Target::Logs => {
                 if waits == Waits::No {
-                    self.pace.ended(latency, self.began.elapsed());
-                    self.rest_until = Some(Instant::now() + self.pace.rest(latency));
+                    self.limiter.ended(latency, self.began.elapsed());
+                    self.rest_until = Some(Instant::now() + self.limiter.rest(latency));
                 }
             }
         }
@@ -379,7 +372,7 @@ impl Executor {
 
     async fn read_pressure(&mut self) {
         if let Some(pressure) = self.pressure.read().await {
-            self.pace.pressure(pressure);
+            self.limiter.pressure(pressure);
         }
     }
 }

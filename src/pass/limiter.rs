@@ -60,7 +60,7 @@ const RECOVERY: u32 = 2;
 
 /// Decides how many removals may be in flight.
 #[derive(Debug)]
-pub struct Pace {
+pub struct Limiter {
     ceiling: usize,
     limit: usize,
     /// As last read.
@@ -106,8 +106,8 @@ impl Window {
     }
 }
 
-impl Pace {
-    /// Returns a pace that never exceeds `ceiling` (at least 1).
+impl Limiter {
+    /// Returns a limiter that never exceeds `ceiling` (at least 1).
     pub fn new(ceiling: usize) -> Self {
         let ceiling = ceiling.max(1);
         Self {

@@ -1,57 +1,16 @@
-//! Who wants a pass, and how: what a trigger asks for, and the pass that triggers have joined to.
+//! A pass that waits: the triggers that it answers, joined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::SEEN_MAX;
-use super::seen::{AlertKey, Ended};
+use super::seen::AlertKey;
+use super::{SEEN_MAX, Trigger};
 use crate::gc::PassOptions;
-use crate::model::{Cause, Outcome, Target};
-
-/// Someone asks for a pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trigger {
-    /// Who.
-    pub cause: Cause,
-    /// For what.
-    pub targets: BTreeSet<Target>,
-    /// How.
-    pub options: PassOptions,
-    /// Which alert, where it was one.
-    pub alert: Option<AlertKey>,
-}
-
-/// What the gate must know of a pass that is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Over {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Whether it only planned: as asked, or because of `mode: observe`.
-    pub dry_run: bool,
-    /// The targets of which it tried to remove something.
-    pub tried: BTreeSet<Target>,
-    /// The targets of which it kept due things only for a time, and how long that lasts from its end on.
-    pub due_again: BTreeMap<Target, Duration>,
-}
-
-impl Over {
-    /// Says what it means to the alerts that asked. A dry run answers none.
-    pub(super) fn answers(&self) -> Ended {
-        match self.outcome {
-            Outcome::Completed | Outcome::NothingToDo if !self.dry_run => Ended::Answered,
-            Outcome::Completed
-            | Outcome::Planned
-            | Outcome::NothingToDo
-            | Outcome::Partial
-            | Outcome::Aborted
-            | Outcome::Interrupted => Ended::Unanswered,
-        }
-    }
-}
+use crate::model::{Cause, Target};
 
 /// A pass that waits or runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ticket {
+pub struct QueuedPass {
     /// The pass's id.
     pub id: String,
     /// What it cleans; never empty.
@@ -71,13 +30,7 @@ pub struct Ticket {
     pub(super) kept: bool,
 }
 
-impl Ticket {
-    pub(super) fn new(id: &str, trigger: &Trigger) -> Self {
-        let mut ticket = Self::empty(id, trigger.options.clone());
-        ticket.join(trigger);
-        ticket
-    }
-
+impl QueuedPass {
     pub(super) fn empty(id: &str, options: PassOptions) -> Self {
         Self {
             id: id.to_owned(),
@@ -92,7 +45,7 @@ impl Ticket {
         }
     }
 
-    pub(super) fn join(&mut self, trigger: &Trigger) {
+    pub(super) fn join(&mut self, trigger: &Trigger, key: Option<&AlertKey>) {
         self.targets.extend(&trigger.targets);
         self.is_follow_up = false;
         if trigger.cause.is_automatic() {
@@ -103,7 +56,7 @@ impl Ticket {
         for target in &trigger.targets {
             self.not_before.remove(target);
         }
-        match &trigger.alert {
+        match key {
             Some(key) => self.name(key),
             None => self.kept = true,
         }

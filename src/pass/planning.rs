@@ -1,12 +1,12 @@
 //! What is to go, and what of it still is on a later look.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Run;
 use super::end::End;
 use super::queue::Queue;
-use crate::gc::{self, Plan, Policy, Removal};
+use crate::gc::{self, Plan, Policy};
 use crate::model::{KeepReason, RemoveReason, Target, Text};
 use crate::snapshot::Look;
 
@@ -64,30 +64,21 @@ impl Run<'_> {
         }
     }
 
-    /// Leaves waiting what both looks want.
+    /// Leaves waiting what both looks want. What is gone by itself counts as gone; what shall stay after all
+    /// counts as skipped, unless it was to go for a cap or for room, and that is met by now.
     pub(super) fn still_due(
         &mut self,
         look: &Look,
         target: Target,
         queue: &mut Queue,
     ) -> Result<(), End> {
-        let before = queue.take();
-        let policy = self.policy.clone();
-        let due = self.still_due_under(look, target, before.into(), &policy)?;
-        queue.put(due.into());
-        Ok(())
-    }
-
-    /// Returns what both looks want. What is gone by itself counts as gone; what shall stay after all
-    /// counts as skipped, unless it was to go for a cap or for room, and that is met by now.
-    pub(super) fn still_due_under(
-        &mut self,
-        look: &Look,
-        target: Target,
-        due: VecDeque<Removal>,
-        policy: &Policy,
-    ) -> Result<VecDeque<Removal>, End> {
-        let fresh = self.plan_under(look, &[target].into(), policy)?;
+        let due = queue.take();
+        if target == Target::Images && !self.images_are_known(look) {
+            return Ok(());
+        }
+        let mut policy = self.policy.clone();
+        policy.images = policy.images.freeing_on();
+        let fresh = self.plan_under(look, &[target].into(), &policy)?;
         let kept = fresh.kept.iter();
         let stays: BTreeMap<&str, KeepReason> =
             kept.map(|k| (k.subject.id.as_str(), k.reason)).collect();
@@ -95,7 +86,7 @@ impl Run<'_> {
             .iter()
             .map(|removal| (removal.subject.id.clone(), removal.reason))
             .collect();
-        let due = gc::plan::still_due(due.into(), &fresh);
+        let due = gc::plan::still_due(due, &fresh);
         let still: BTreeSet<&str> = due.iter().map(|r| r.subject.id.as_str()).collect();
         let sees_all = look.seen().is_all();
         let may_come_again = target != Target::Images;
@@ -118,7 +109,8 @@ impl Run<'_> {
             }
             report.count_remaining();
         });
-        Ok(due.into())
+        queue.put(due);
+        Ok(())
     }
 }
 
