@@ -278,19 +278,26 @@ impl Admissions {
         free_id: impl FnOnce() -> String,
     ) -> Option<QueuedPass> {
         let Running { pass, since, .. } = self.running.take()?;
-        let reply = reply(end);
-        for key in &pass.alerts {
-            let waits = self.queue.iter().any(|other| other.alerts.contains(key));
-            if !(waits && reply == AlertReply::Answered) {
-                self.seen.end(key, reply, Some(now));
-            }
-        }
+        self.answer(&pass, reply(end), now);
         if !pass.options.dry_run {
             let ends = pass.targets.iter().map(|target| (*target, now));
             self.finished.extend(ends);
             self.count_tries(end, since);
         }
         self.follow_up(&pass, end, now, free_id)
+    }
+
+    /// Notes what a pass that is over did for the alerts that asked for it. It does not answer an alert that
+    /// another waiting pass still names: that alert waits for the other pass.
+    fn answer(&mut self, pass: &QueuedPass, reply: AlertReply, now: Duration) {
+        for key in &pass.alerts {
+            let mut queue = self.queue.iter();
+            let other = queue.find(|other| other.alerts.contains(key));
+            match other.filter(|_| reply == AlertReply::Answered) {
+                Some(other) => self.seen.moved([key], &other.id),
+                None => self.seen.end(key, reply, Some(now)),
+            }
+        }
     }
 
     /// A pass that came by itself may ask once for another, over what it had to leave for a time.

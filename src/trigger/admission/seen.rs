@@ -61,7 +61,7 @@ impl SeenAlerts {
     }
 
     /// Notes that alerts wait for another pass now.
-    pub(super) fn moved(&mut self, keys: &BTreeSet<AlertKey>, pass: &str) {
+    pub(super) fn moved<'a>(&mut self, keys: impl IntoIterator<Item = &'a AlertKey>, pass: &str) {
         for key in keys {
             if let Some((key, mut seen)) = self.by_key.remove_entry(key) {
                 self.over.remove(&(seen.at, key.clone()));

@@ -216,3 +216,30 @@ fn a_pass_by_hand_is_followed_by_none() {
     assert_eq!(leave_containers(&mut admissions, 10), None);
     assert_eq!(admissions.waiting().count(), 0);
 }
+
+#[test]
+fn an_alert_that_waits_for_another_pass_is_not_merged_into_one_that_is_over() {
+    let mut admissions = cooling(SANDBOXES);
+    admissions.admit(alert(2, BOTH), "b", at(11));
+    admissions.next(at(11), || "rest".to_owned()).unwrap();
+    admissions.admit(alert(3, SANDBOXES), "x", at(12));
+    // Alert 2 is resolved, but the pass that it began leaves its containers for later.
+    assert_eq!(admissions.withdraw(&key(2)), None);
+    let left = PassEnd {
+        due_again: BTreeMap::from([(Target::Containers, MINUTE)]),
+        ..over(Outcome::Completed)
+    };
+    assert_eq!(admissions.finished(&left, at(13), || "x".to_owned()), None);
+    // Alert 2 fires again and joins a pass that a person asked for.
+    let forced = PassOptions {
+        force: true,
+        ..PassOptions::default()
+    };
+    admissions.admit(by_hand(CONTAINERS, forced), "c", at(14));
+    assert_eq!(next(&mut admissions, at(14)).unwrap().id, "c");
+    let again = admissions.admit(alert(2, CONTAINERS), "x", at(15));
+    assert_eq!(again, merged("c"));
+    finish(&mut admissions, Outcome::Completed, at(16));
+    let again = admissions.admit(alert(2, CONTAINERS), "x", at(17));
+    assert_eq!(again, merged("rest"));
+}
