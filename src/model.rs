@@ -1,9 +1,10 @@
 //! The nouns: what a node holds, as values. Never reads a clock, a file or a socket.
 //!
 //! Names are the Container Runtime Interface's. Everything here was parsed at the edge
-//! (`cri::convert`, `pods`): past it no id is a bare `String` and nothing that must be there is
+//! (`runtime::convert`, `pods`): past it no id is a bare `String` and nothing that must be there is
 //! optional.
 
+mod asking;
 pub mod escape;
 mod hold;
 mod image_names;
@@ -11,6 +12,7 @@ mod images;
 mod logs;
 mod numbering;
 mod outage;
+mod outcome;
 mod pods;
 mod reasons;
 mod report;
@@ -28,6 +30,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+pub use asking::{AlertInfo, AlertResult, Cause, PollResult, TriggerInfo};
 pub use hold::Hold;
 pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};
@@ -37,15 +40,13 @@ pub use logs::{
 };
 pub use numbering::Numbering;
 pub use outage::{KUBELET_SYNCS_IN, Outage};
+pub use outcome::{FailureClass, Outcome, PastFailure, Quarantined, RemovalOutcome};
 pub use pods::{
     ConfigSource, PodHistory, PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown, ReadFrom,
     SourcePod,
 };
 pub use reasons::{KeepReason, RemoveReason};
-pub use report::{
-    AlertInfo, AlertResult, Cause, FailureClass, NodeFigures, Outcome, Pass, PassState,
-    PastFailure, PodsReport, PollResult, Quarantined, RemovalOutcome, TargetReport, TriggerInfo,
-};
+pub use report::{NodeFigures, Pass, PassState, PodsReport, TargetReport};
 pub use span::short_span;
 pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;
