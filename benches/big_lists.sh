@@ -9,4 +9,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo nextest run --locked --cargo-profile release --features e2e --test e2e \
-  --run-ignored only --no-capture -E 'test(=big_lists::looks_at_lists_over_the_limit)'
+  --ignore-default-filter --no-capture -E 'test(=big_lists::measure::looks_at_lists_over_the_limit)'

@@ -13,9 +13,9 @@ cd "$(dirname "$0")/.."
 
 filter() {
   case $1 in
-    throttled) echo 'test(=pacing::pod_starts_beside_a_pass_on_a_throttled_disk)' ;;
-    network) echo 'test(=network::healthy_sandboxes_beside_a_broken_network)' ;;
-    pass) echo 'test(=pacing::a_pass_on_a_fast_disk)' ;;
+    throttled) echo 'test(=measure::pacing::pod_starts_beside_a_pass_on_a_throttled_disk)' ;;
+    network) echo 'test(=measure::network::healthy_sandboxes_beside_a_broken_network)' ;;
+    pass) echo 'test(=measure::pacing::a_pass_on_a_fast_disk)' ;;
     *)
       echo "usage: benches/pacing.sh [throttled | pass | network]..." >&2
       exit 2
@@ -37,5 +37,5 @@ for what in "$@"; do
   only=$(filter "$what")
   rm -f "$CRISWEEP_PACING_MEDIUM/disk"
   cargo nextest run --locked --cargo-profile release --features e2e --test e2e \
-    --run-ignored only --no-capture -E "$only"
+    --ignore-default-filter --no-capture -E "$only"
 done

@@ -3,7 +3,6 @@
 mod signals;
 mod triggers;
 
-use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;

@@ -2,9 +2,9 @@
 //! second waits for its next good relist: the whole outage, while a list is over its limit. If the only
 //! record of a pod's container is gone by then, it finds no status and runs the container again.
 
-use parking_lot::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::lists::weight;

@@ -10,7 +10,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::setting::{self, AbsolutePath, COUNT_MAX, Kind};
-use crate::model::{Target, Targets};
+use crate::model::{Target, Targets, every};
 
 /// `collect:` - looks at the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,8 +57,20 @@ impl Kind for NodeName {
 }
 
 /// Whether anything is removed at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Mode {
     /// Passes remove.
     #[default]
@@ -69,14 +81,11 @@ pub enum Mode {
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 2] = [Self::Enforce, Self::Observe];
+    pub const ALL: [Self; 2] = every();
 
     /// Returns the configuration's word for it.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Observe => "observe",
-        }
+        self.into()
     }
 }
 

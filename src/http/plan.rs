@@ -2,7 +2,6 @@
 //! work covers only the planning. As text a plan of 40,000 objects weighs about 12 MiB. All who ask on one look share
 //! one plan, for as long as it is being sent.
 
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::iter;
 use std::sync::{Arc, Weak};
@@ -11,6 +10,7 @@ use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::gc::{Plan, Policy};

@@ -1,9 +1,9 @@
 //! The sandboxes that failed to go, as metrics, status and page show them.
 
-use parking_lot::MutexGuard;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use serde::Serialize;
 
 use super::Service;

@@ -1,6 +1,5 @@
 //! What a request handler works with: the worker, the observer, and what the configuration says now.
 
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -50,7 +50,7 @@ pub struct Service {
     pub quarantine: Arc<Mutex<Quarantine>>,
     /// The configuration in force; a reload replaces it.
     pub settings: watch::Sender<Arc<Config>>,
-    /// What came of the last reload; locked while one is under way.
+    /// What came of the last reload.
     pub last_reload: Arc<Mutex<LastReload>>,
     /// What does not change.
     pub fixed: Arc<Fixed>,

@@ -45,7 +45,7 @@ impl Run<'_> {
                 return Ok(());
             }
         }
-        let why = format!("{ROUNDS_MAX} looks showed only a part each; the rest stays");
+        let why = format!("{ROUNDS_MAX} rounds were not enough; the rest stays");
         self.complain(target, &why);
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! One pass as others see it, from the queue to its end: its state, its progress in lines, and the
 //! way to stop it.
 
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -3,11 +3,11 @@
 //! Never holds more than one raw row: a list of ten thousand decoded at once costs many times what
 //! the model keeps of it.
 
-use parking_lot::Mutex;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
+use parking_lot::Mutex;
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};

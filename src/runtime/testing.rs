@@ -1,7 +1,6 @@
 //! Small runtimes on sockets in temporary directories, for this module's tests.
 
 use crisweep_proto::cri;
-use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
+use parking_lot::Mutex;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::codegen::BoxStream;
 use tonic::service::Routes;

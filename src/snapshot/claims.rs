@@ -1,10 +1,10 @@
 //! Whether the file system that was measured can be the one that images are on: the runtime must not claim
 //! more of it than is in use.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::model::{Filesystem, OtherMount};

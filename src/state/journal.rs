@@ -1,12 +1,12 @@
 //! The journal as passes use it: everything is handed to the writing thread, nothing is waited for
 //! longer than a moment, and what finds no room in the queue is dropped and counted.
 
-use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::ages::Ages;

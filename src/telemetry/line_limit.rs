@@ -1,7 +1,8 @@
 //! A bound on lines that clients can bring about at will. Never reads a clock.
 
-use parking_lot::Mutex;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// Lets the first few of many like lines through, time after time. A disk that a storm fills with its log
 /// is one more thing that is broken.

@@ -228,33 +228,38 @@ fn unlistable() -> Vec<PodPlan> {
         .collect()
 }
 
-/// Prints what single questions cost, and whole looks.
-#[tokio::test]
-#[ignore = "measures; run by benches/big_lists.sh"]
-async fn looks_at_lists_over_the_limit() {
-    let node = Node::start().await;
-    let made = make(&node, unlistable()).await;
-    let cri = node.cri().await;
-    refused(&cri).await;
-    let ids: Vec<String> = made.containers().map(|(_, made)| made.id.clone()).collect();
-    for verbose in [true, false] {
-        for at_a_time in [1, 4, 8, 16] {
-            let began = Instant::now();
-            let asked = futures_util::stream::iter(ids.iter().take(400))
-                .map(|id| cri.ask(id, verbose))
-                .buffer_unordered(at_a_time)
-                .collect::<Vec<_>>();
-            asked.await;
-            let each = began.elapsed() / 400;
-            println!("status, verbose {verbose}, {at_a_time} at a time: {each:?} each");
+mod measure {
+    //! Run by `benches/big_lists.sh`.
+
+    use super::*;
+
+    /// Prints what single questions cost, and whole looks.
+    #[tokio::test]
+    async fn looks_at_lists_over_the_limit() {
+        let node = Node::start().await;
+        let made = make(&node, unlistable()).await;
+        let cri = node.cri().await;
+        refused(&cri).await;
+        let ids: Vec<String> = made.containers().map(|(_, made)| made.id.clone()).collect();
+        for verbose in [true, false] {
+            for at_a_time in [1, 4, 8, 16] {
+                let began = Instant::now();
+                let asked = futures_util::stream::iter(ids.iter().take(400))
+                    .map(|id| cri.ask(id, verbose))
+                    .buffer_unordered(at_a_time)
+                    .collect::<Vec<_>>();
+                asked.await;
+                let each = began.elapsed() / 400;
+                println!("status, verbose {verbose}, {at_a_time} at a time: {each:?} each");
+            }
         }
-    }
-    let pods_file = node.dir().join("pods.json");
-    made.write_pods_file(&pods_file);
-    let crisweep = Crisweep::start(&node, &pods_file).await;
-    for _ in 0..4 {
-        let began = Instant::now();
-        crisweep.pass("dry_run=true").await;
-        println!("a look: {:?}", began.elapsed());
+        let pods_file = node.dir().join("pods.json");
+        made.write_pods_file(&pods_file);
+        let crisweep = Crisweep::start(&node, &pods_file).await;
+        for _ in 0..4 {
+            let began = Instant::now();
+            crisweep.pass("dry_run=true").await;
+            println!("a look: {:?}", began.elapsed());
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Whether a record that newer ones outdo is still outdone: another client may have removed those since
 //! the look, and then it is the only one that the kubelet finds.
 
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use crate::gc::Removal;

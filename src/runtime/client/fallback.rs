@@ -24,9 +24,10 @@ mod named;
 mod tests;
 
 use crisweep_proto::cri;
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Client;
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};

@@ -1,11 +1,11 @@
 //! Asks for parts of a list, and for single records, a few at a time.
 
-use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::MutexGuard;
 
 use super::carried::{Asks, Carried};
 use super::found::{Entry, Found};

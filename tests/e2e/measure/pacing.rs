@@ -262,7 +262,6 @@ fn pressure() -> String {
 }
 
 #[tokio::test]
-#[ignore = "measures for minutes; benches/pacing.sh runs it"]
 async fn pod_starts_beside_a_pass_on_a_throttled_disk() {
     let mut bench = Bench::start().await;
     println!("the disk may do {THROTTLED} IOPS");
@@ -288,7 +287,6 @@ async fn pod_starts_beside_a_pass_on_a_throttled_disk() {
 
 /// The whole of a pass on a disk that is fast: a fixed number at a time, and the service.
 #[tokio::test]
-#[ignore = "measures for minutes; benches/pacing.sh runs it"]
 async fn a_pass_on_a_fast_disk() {
     let mut bench = Bench::start().await;
     for round in 1..=3 {

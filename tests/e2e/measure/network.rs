@@ -19,7 +19,6 @@ use crate::support::wait::{PATIENCE, wait_for};
 const LEAKED: usize = 90;
 
 #[tokio::test]
-#[ignore = "measures for minutes; benches/pacing.sh runs it"]
 async fn healthy_sandboxes_beside_a_broken_network() {
     for round in 1..=3 {
         let healthy = (0..LEAKED).filter(|n| !is_slow(*n) && !is_failing(*n));
