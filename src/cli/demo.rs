@@ -17,9 +17,9 @@ use crisweep_sim::demo::{DISK_BYTES, Demo, DemoOptions, EXITED, LogRoots, NOT_RE
 const SETTLE: Duration = Duration::from_secs(2);
 /// Nor for the grace of logs and the least age of images, which the node saw just now ...
 const GRACE: Duration = Duration::from_secs(5);
-/// ... or for a disk that fills: images that were not used for so long go, unless the configuration has
-/// a wish of its own.
-const PRUNE_UNUSED_AFTER: Duration = Duration::from_secs(10);
+/// ... or for a disk that fills: images that were not used for so long go, unless the configuration says
+/// otherwise.
+const IMAGES_MAX_AGE: Duration = Duration::from_secs(10);
 
 /// Runs the simulated node and the service on it until the service is told to stop. The
 /// configuration is the user's, but for the runtime, the pod source, the log roots and the state,
@@ -83,7 +83,7 @@ fn set_policy(config: &mut Config, log_roots: LogRoots) {
     logs.containers_root = log_roots.containers;
     logs.grace = logs.grace.min(GRACE);
     images.min_age = images.min_age.min(GRACE);
-    images.prune_unused_after.get_or_insert(PRUNE_UNUSED_AFTER);
+    images.max_age.get_or_insert(IMAGES_MAX_AGE);
 }
 
 /// Says on standard output what there is to try; the log goes to standard error.

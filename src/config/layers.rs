@@ -28,10 +28,16 @@ pub(super) const UNSERVED: [&str; 8] = [
 ];
 
 /// Keys of versions before this one, and what stands for them.
-const GONE: [(&str, &str); 1] = [(
-    "policy.containers.unmanaged",
-    "is not a key any more; leave it out: containers without the kubelet's labels are always kept",
-)];
+const GONE: [(&str, &str); 2] = [
+    (
+        "policy.containers.unmanaged",
+        "is not a key any more; leave it out: containers without the kubelet's labels are always kept",
+    ),
+    (
+        "policy.images.prune_unused_after",
+        "is not a key any more; policy.images.max_age takes its place",
+    ),
+];
 
 /// The layers, put over each other so far.
 pub(super) struct Layers {

@@ -192,7 +192,6 @@ fn pod_rule(
         RemoveReason::DeadLink
         | RemoveReason::ContainerRemoved
         | RemoveReason::Age
-        | RemoveReason::Unused
         | RemoveReason::Space => Some("is planned for a reason of another target"),
         RemoveReason::Superseded => (!outdone).then_some("is the newest of a pod that may exist"),
         RemoveReason::OverCap => {
@@ -246,8 +245,7 @@ fn is_off(policy: &Policy, removal: &Removal) -> bool {
             | RemoveReason::PodDeleted
             | RemoveReason::DeadLink
             | RemoveReason::ContainerRemoved
-            | RemoveReason::Age
-            | RemoveReason::Unused,
+            | RemoveReason::Age,
             _,
         ) => false,
     }

@@ -193,7 +193,7 @@ fn in_order<'a>(snapshot: &Snapshot, store: &'a ImageStore) -> Vec<&'a Image> {
     images
 }
 
-/// Goes whatever the disk says, if unused for longer than a limit; one never used, since it was first
+/// Goes whatever the disk says, if unused for longer than `max_age`; one never used, since it was first
 /// seen.
 fn by_age(
     snapshot: &Snapshot,
@@ -203,14 +203,8 @@ fn by_age(
 ) -> Option<RemoveReason> {
     let age = age_of(snapshot, store, image);
     let unused_for = snapshot.age(age.last_used.unwrap_or(age.first_seen));
-    let beyond = |limit: Option<Duration>| limit.is_some_and(|limit| longer(unused_for, limit));
-    if beyond(rules.max_age) {
-        Some(RemoveReason::Age)
-    } else if beyond(rules.prune_unused_after) {
-        Some(RemoveReason::Unused)
-    } else {
-        None
-    }
+    let is_old = rules.max_age.is_some_and(|limit| longer(unused_for, limit));
+    is_old.then_some(RemoveReason::Age)
 }
 
 /// Just as long is not longer, as for the kubelet.

@@ -226,9 +226,6 @@ pub struct ImagePolicy {
     /// Images not used for longer go, room or not (the kubelet's `imageMaximumGCAge`). `None`: off.
     #[serde(with = "setting::duration_or_off")]
     pub max_age: Option<Duration>,
-    /// The same as a wish of the operator's own, which the kubelet does not have. `None`: off.
-    #[serde(with = "setting::duration_or_off")]
-    pub prune_unused_after: Option<Duration>,
     /// Images of which a tag or a digest matches one of these stay.
     pub keep: Vec<KeepPattern>,
 }
@@ -382,7 +379,6 @@ impl Default for ImagePolicy {
             low_threshold_percent: 80,
             min_age: 2 * MINUTE,
             max_age: None,
-            prune_unused_after: None,
             keep: Vec::new(),
         }
     }

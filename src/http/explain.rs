@@ -263,9 +263,6 @@ fn remove_text(reason: RemoveReason) -> &'static str {
         RemoveReason::DeadLink => "the link names a log that is gone, and its container ended",
         RemoveReason::ContainerRemoved => "its container went, or goes in the same pass",
         RemoveReason::Age => "it has not been used for longer than policy.images.max_age",
-        RemoveReason::Unused => {
-            "it has not been used for longer than policy.images.prune_unused_after"
-        }
         RemoveReason::Space => {
             "the image file system is above its mark, and the image is among the longest unused"
         }

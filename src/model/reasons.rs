@@ -149,17 +149,16 @@ pub enum RemoveReason {
     DeadLink,
     /// The log's container went, or goes in the same pass.
     ContainerRemoved,
-    /// The image has not been used for longer than `max_age`.
+    /// The image has not been used for longer than `max_age`. Journals of earlier versions may also say `unused`.
+    #[serde(alias = "unused")]
     Age,
-    /// The image has not been used for longer than `prune_unused_after`.
-    Unused,
     /// The image file system is too full.
     Space,
 }
 
 impl RemoveReason {
     /// Every reason.
-    pub const ALL: [Self; 8] = every();
+    pub const ALL: [Self; 7] = every();
 
     /// The reasons that a target's objects can go for.
     pub fn all(target: Target) -> &'static [Self] {
@@ -168,12 +167,23 @@ impl RemoveReason {
                 &[Self::PodDeleted, Self::Superseded, Self::OverCap]
             }
             Target::Logs => &[Self::PodDeleted, Self::DeadLink, Self::ContainerRemoved],
-            Target::Images => &[Self::Space, Self::Age, Self::Unused],
+            Target::Images => &[Self::Space, Self::Age],
         }
     }
 
     /// Returns the reason as metrics and the API write it.
     pub fn label(self) -> &'static str {
         self.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_earlier_journals_unused_is_read_as_age() {
+        let read: RemoveReason = serde_json::from_str("\"unused\"").unwrap();
+        assert_eq!(read, RemoveReason::Age);
     }
 }

@@ -31,7 +31,7 @@ fn prune() -> Value {
     let (high, low) = (100, 99);
     json!({ "policy": { "images": {
         "min_age": "0s",
-        "prune_unused_after": "1ms",
+        "max_age": "1ms",
         "high_threshold_percent": high,
         "low_threshold_percent": low,
     } } })

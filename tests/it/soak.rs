@@ -39,7 +39,7 @@ fn changes() -> serde_json::Value {
         "policy": {
             "containers": { "min_age": "300ms", "max_dead": MAX_DEAD },
             "sandboxes": { "min_age": "300ms", "max_dead": MAX_DEAD },
-            "images": { "min_age": "200ms", "prune_unused_after": "500ms" },
+            "images": { "min_age": "200ms", "max_age": "500ms" },
             "logs": { "enabled": true, "grace": "300ms" },
         },
         "quarantine": { "base": "500ms", "max": "1s" },

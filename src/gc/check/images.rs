@@ -185,7 +185,6 @@ fn reason_rule(
                 .then_some("may not be in the way: the disk is not known");
         }
         RemoveReason::Age => node.policy.images.max_age,
-        RemoveReason::Unused => node.policy.images.prune_unused_after,
         RemoveReason::PodDeleted
         | RemoveReason::Superseded
         | RemoveReason::OverCap

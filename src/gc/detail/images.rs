@@ -90,9 +90,6 @@ impl Details<'_> {
         };
         let limit = match reason {
             RemoveReason::Age => rules.max_age.map(|age| ("policy.images.max_age", age)),
-            RemoveReason::Unused => rules
-                .prune_unused_after
-                .map(|age| ("policy.images.prune_unused_after", age)),
             _ => None,
         };
         match limit {

@@ -191,9 +191,6 @@ pub(crate) fn set_policy(policy: &mut Policy, word: &str) -> Result<(), String> 
         "images.low" => images.low_threshold_percent = percent(value)?,
         "images.min_age" => images.min_age = time()?,
         "images.max_age" => images.max_age = Some(time()?).filter(|age| !age.is_zero()),
-        "images.prune_unused_after" => {
-            images.prune_unused_after = Some(time()?).filter(|age| !age.is_zero());
-        }
         "images.keep" => images
             .keep
             .push(KeepPattern::new(value).map_err(|_error| format!("\"{value}\" is no pattern"))?),

@@ -44,7 +44,7 @@ async fn the_demo_has_something_to_collect_of_each_kind() {
     let dir = tempfile::tempdir().unwrap();
     let changes = json!({ "policy": {
         "logs": { "enabled": true, "grace": "0s" },
-        "images": { "min_age": "0s", "prune_unused_after": "1s" },
+        "images": { "min_age": "0s", "max_age": "1s" },
     } });
     let mut demo = Service::demo(&write(dir.path(), &config(dir.path(), &changes))).await;
     let summary = until("something of each kind would go", || async {
@@ -97,8 +97,7 @@ async fn the_demo_removes_what_deleted_pods_left_on_a_machine_that_has_just_star
 #[tokio::test]
 async fn the_demos_disk_loses_what_its_images_had() {
     let dir = tempfile::tempdir().unwrap();
-    let changes =
-        json!({ "policy": { "images": { "min_age": "0s", "prune_unused_after": "1s" } } });
+    let changes = json!({ "policy": { "images": { "min_age": "0s", "max_age": "1s" } } });
     let mut demo = Service::demo(&write(dir.path(), &config(dir.path(), &changes))).await;
     let pass = until("images went", || async {
         let pass = demo.gc("target=images").await;

@@ -85,7 +85,7 @@ async fn an_empty_answer_takes_nothing_that_is_needed() {
 /// With an empty list every image is unused, and the question right before a removal gets the same lie.
 #[tokio::test]
 async fn an_empty_list_of_containers_makes_no_image_unused_and_no_sandbox_empty() {
-    let images = json!({ "min_age": "0s", "prune_unused_after": "1ms" });
+    let images = json!({ "min_age": "0s", "max_age": "1ms" });
     let node = nodes::litter(3).image(DEFAULT_IMAGE, 1 << 20);
     let node = node.image("registry.example/idle:1", 4 << 20);
     let rig = Rig::start(node, json!({ "policy": { "images": images } })).await;

@@ -65,7 +65,7 @@ pub(super) async fn rig(rpc: Rpc, mut changes: Value, fault: Fault) -> Rig {
         changes["policy"] = json!({ "containers": containers });
     }
     if occasion == Occasion::UnusedImages {
-        let images = json!({ "min_age": "0s", "prune_unused_after": "1ms" });
+        let images = json!({ "min_age": "0s", "max_age": "1ms" });
         changes["policy"] = json!({ "images": images });
     }
     let options = match occasion {

@@ -97,7 +97,7 @@ async fn the_circuit_breaker_ends_a_target_that_mostly_fails() {
 async fn after_the_circuit_breaker_the_next_target_has_its_turn() {
     let changes = json!({
         "gc": { "batch_size": 10 },
-        "policy": { "images": { "min_age": "0s", "prune_unused_after": "1ms" } },
+        "policy": { "images": { "min_age": "0s", "max_age": "1ms" } },
     });
     let images = (0..3).map(|n| format!("registry.example/idle-{n}:1"));
     let node = images.fold(nodes::leaks(60), |node, tag| node.image(&tag, 1 << 20));

@@ -26,7 +26,7 @@ async fn saved(rig: &Rig) {
 
 #[tokio::test]
 async fn at_the_first_start_every_image_is_young() {
-    let images = json!({ "min_age": "1h", "prune_unused_after": "1ms" });
+    let images = json!({ "min_age": "1h", "max_age": "1ms" });
     let rig = Rig::start(idle(2), json!({ "policy": { "images": images } })).await;
     let (list, reason, image) = judged(&plan(&rig).await, &tag(0));
     assert_eq!((list, reason.as_str()), ("kept", "too-young"));

@@ -13,7 +13,7 @@ async fn change_while_the_first_goes(rig: &Rig, change: impl FnOnce()) -> Value 
     for number in 0..4 {
         use_once(rig, &tag(number)).await;
     }
-    // No image is young by the millisecond of `prune_unused_after`.
+    // No image is young by the millisecond of `max_age`.
     plan(rig).await;
     let first = rig.sim.image_id(&tag(0)).unwrap();
     rig.sim.set_removal_fault(&first, Fault::hang());

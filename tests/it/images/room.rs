@@ -216,7 +216,7 @@ async fn a_mount_with_less_in_use_than_the_images_take_is_another_one() {
     assert!(detail.contains("another file system"), "{detail}");
     // Unused for too long they go all the same.
     let mut rig = rig;
-    rig.configure(&json!({ "policy": { "images": { "prune_unused_after": "1ms" } } }));
+    rig.configure(&json!({ "policy": { "images": { "max_age": "1ms" } } }));
     assert_eq!(rig.post("/-/reload").await.status, 200);
     let pass = rig.gc("target=images").await;
     assert_eq!(pass["targets"]["images"]["removed"], 10, "{pass}");

@@ -201,21 +201,17 @@ pub(crate) fn policies(oddity: Oddity) -> impl Strategy<Value = ImagePolicy> {
         select(marks),
         select(vec![0, 60, 120, 600]),
         limits(),
-        limits(),
         0..12_u32,
     )
-        .prop_map(
-            move |((high, low), min_age, max_age, prune, draw)| ImagePolicy {
-                enabled: plain || draw > 0,
-                high_threshold_percent: high,
-                low_threshold_percent: low,
-                min_age: Duration::from_secs(min_age),
-                max_age: max_age.map(Duration::from_secs),
-                prune_unused_after: prune.filter(|_| !plain).map(Duration::from_secs),
-                keep: (!plain && draw < 4)
-                    .then(|| KEEP.clone())
-                    .into_iter()
-                    .collect(),
-            },
-        )
+        .prop_map(move |((high, low), min_age, max_age, draw)| ImagePolicy {
+            enabled: plain || draw > 0,
+            high_threshold_percent: high,
+            low_threshold_percent: low,
+            min_age: Duration::from_secs(min_age),
+            max_age: max_age.map(Duration::from_secs),
+            keep: (!plain && draw < 4)
+                .then(|| KEEP.clone())
+                .into_iter()
+                .collect(),
+        })
 }
