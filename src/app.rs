@@ -25,7 +25,7 @@ use crate::pass::{DiskThreads, Runner};
 use crate::runtime::discover::{Places, discover};
 use crate::snapshot::Observer;
 use crate::state::{History, Journal, Opened};
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 use crate::trigger::Worker;
 use crate::{runtime, telemetry};
 use signals::{signals, stop_asked};
@@ -74,11 +74,16 @@ pub async fn serve(
     worker.restore(history);
     let service = service(&runner, worker.clone(), reload, settings);
     let router = http::router(service.clone());
-    let seats = http::serve::Seats::default();
+    let connections = http::serve::Connections::default();
     let mut tasks = JoinSet::new();
     for listener in listeners {
         let (router, stop) = (router.clone(), stop.clone());
-        tasks.spawn(http::serve::serve(listener, router, stop, seats.clone()));
+        tasks.spawn(http::serve::serve(
+            listener,
+            router,
+            stop,
+            connections.clone(),
+        ));
     }
     let (looking, until) = (first_look(service.observer.clone()), shutdown.clone());
     tasks.spawn(async move {
@@ -189,7 +194,7 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Opti
     {
         Ok(opened) => Ok(Some(opened)),
         // Two runtimes on one machine, and one state directory between them.
-        Err(held) if held.holder.works_elsewhere(&runtime) => {
+        Err(held) if held.holder.uses_another_runtime(&runtime) => {
             tracing::warn!(%held, "no state is kept: the directory is another runtime's crisweep's");
             Ok(None)
         }
@@ -215,7 +220,7 @@ fn service(
             reloading: tokio::sync::Mutex::default(),
             started: Instant::now(),
             refusals: Fixed::refusals(),
-            budgets: http::Budgets::default(),
+            limits: http::RequestLimits::default(),
             plans: http::Plans::default(),
         }),
     };
@@ -286,7 +291,7 @@ pub async fn set_up(
     file: Option<PathBuf>,
     overrides: crate::config::Overrides,
 ) -> anyhow::Result<(Config, Reload)> {
-    let disk = Aside::new(1);
+    let disk = BlockingPool::new(1);
     let load = Arc::new(move || {
         let env = crate::config::environment();
         Config::load(file.as_deref(), env, &overrides).map_err(|error| telemetry::chain(&error))

@@ -5,15 +5,15 @@
 
 mod alerts;
 mod api;
-mod budget;
 mod collect;
+mod connections;
 mod explain;
 mod guard;
+mod limits;
 mod page;
 mod plan;
 mod quarantine;
 mod reload;
-mod seats;
 pub mod serve;
 mod service;
 
@@ -36,7 +36,7 @@ use crate::metrics::{Endpoint, scrape};
 use crate::model::{Target, Targets, UnknownTarget, escape};
 use crate::snapshot::Look;
 use crate::system::memory;
-pub use budget::Budgets;
+pub use limits::RequestLimits;
 pub use plan::Plans;
 pub use service::{Fixed, LastReload, Reload, Service};
 
@@ -108,8 +108,8 @@ pub fn router(service: Service) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(
-            service.fixed.budgets.clone(),
-            budget::within,
+            service.fixed.limits.clone(),
+            limits::within,
         ))
         .layer(middleware::from_fn_with_state(service.clone(), guard::ask))
         .layer(middleware::from_fn_with_state(service.clone(), count))
@@ -205,7 +205,7 @@ async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response
         .await
         .ok()
         .and_then(Result::ok);
-    let permit = Arc::clone(service.fixed.budgets.pages()).acquire_owned();
+    let permit = Arc::clone(service.fixed.limits.pages()).acquire_owned();
     let page = match tokio::time::timeout_at(deadline, permit).await {
         Ok(Ok(permit)) => render(&service, look, format, Some(permit)).await,
         // Too many scrapes at once: the node's part is left out, as when there is no look.
@@ -226,11 +226,11 @@ async fn render(
         let plan = look.as_deref().and_then(|look| service.summary(look).ok());
         let quarantined = service.quarantined_by_class(look.as_deref());
         service.metrics.braked(&service.worker.holding());
-        let greeting = service.observer.greeting();
+        let version = service.observer.version_so_far();
         let config = service.config();
         let input = scrape::Input {
             look: look.as_deref(),
-            greeting: greeting.as_ref(),
+            version: version.as_ref(),
             plan: plan.as_ref(),
             quarantined: &quarantined,
             thresholds: &config.thresholds,
@@ -247,8 +247,7 @@ async fn render(
     })
 }
 
-/// Reads a body within its bounds.
-async fn body(budgets: &Budgets, body: Body) -> Result<Bytes, Problem> {
+async fn body(limits: &RequestLimits, body: Body) -> Result<Bytes, Problem> {
     let too_large = || {
         let error = format!("the body is larger than {BODY_MAX_BYTES} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error)
@@ -258,7 +257,7 @@ async fn body(budgets: &Budgets, body: Body) -> Result<Bytes, Problem> {
         return Err(too_large());
     }
     let longest = body.size_hint().upper().unwrap_or(BODY_MAX_BYTES as u64);
-    let _room = budgets.take_body(longest)?;
+    let _room = limits.take_body(longest)?;
     let read = axum::body::to_bytes(body, BODY_MAX_BYTES);
     match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(bytes)) => Ok(bytes),

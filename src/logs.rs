@@ -127,7 +127,7 @@ impl Roots {
             Err(_elsewhere) => names.to_owned(),
         };
         let Ok(below) = names.strip_prefix(&self.pods) else {
-            return self.target_elsewhere(&names);
+            return self.other_target(&names);
         };
         let Some(root) = pods_root else {
             return LinkTarget::Unknown;
@@ -145,7 +145,7 @@ impl Roots {
     }
 
     /// Says the same of what lies elsewhere: it is missing only from a directory that can be seen.
-    fn target_elsewhere(&self, names: &Path) -> LinkTarget {
+    fn other_target(&self, names: &Path) -> LinkTarget {
         let sees_host = self.host_root == Path::new("/") && names.is_absolute();
         let (Some(parent), Some(file)) = (names.parent(), names.file_name()) else {
             return LinkTarget::Unknown;

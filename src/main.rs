@@ -7,7 +7,7 @@ use clap::Parser;
 use crisweep::cli::{Cli, Command, command};
 use crisweep::config::Config;
 use crisweep::model::escape;
-use crisweep::system::aside::Aside;
+use crisweep::system::blocking::BlockingPool;
 use crisweep::system::memory;
 use crisweep::{app, config, http, state, telemetry};
 
@@ -67,7 +67,7 @@ async fn run(cli: Cli) -> ExitCode {
     let (config, reload) = match app::set_up(cli.global.config_file, overrides).await {
         Ok(set_up) => set_up,
         Err(error) => {
-            tell(&error.to_string());
+            print_error(&error.to_string());
             return ExitCode::from(EXIT_USAGE);
         }
     };
@@ -84,7 +84,7 @@ async fn run(cli: Cli) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            tell(&telemetry::chain(error.as_ref()));
+            print_error(&telemetry::chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -105,7 +105,7 @@ async fn serve(config: Config, flag: Option<String>, reload: http::Reload) -> an
 /// Returns the crisweep that holds the state directory, if there is one and the disk says so.
 async fn held(config: &Config) -> Option<state::Held> {
     let dir = config.state.dir.clone()?;
-    let disk = Aside::new(1);
+    let disk = BlockingPool::new(1);
     let held = disk.run(HELD_TIMEOUT, move || state::held(&dir)).await;
     held.ok().flatten()
 }
@@ -117,13 +117,13 @@ fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            tell(&telemetry::chain(&error));
+            print_error(&telemetry::chain(&error));
             ExitCode::from(EXIT_USAGE)
         }
     }
 }
 
 /// Says on standard error what went wrong; the runtime's words may be in it.
-fn tell(error: &str) {
+fn print_error(error: &str) {
     telemetry::say(&format!("crisweep: {}", escape::lines(error)), LAST_LINES);
 }

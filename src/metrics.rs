@@ -5,9 +5,9 @@
 
 mod labels;
 pub mod scrape;
-mod shown;
-mod stamp;
+mod state_set;
 mod table;
+mod timestamp_gauge;
 
 use crate::model::every;
 use std::fmt;
@@ -26,9 +26,9 @@ use crate::model::{
     AlertResult, Cause, FailureClass, Hold, Outcome, Pass, PollResult, RemoveReason, Target,
 };
 use labels::Removed;
-use shown::Shown;
-use stamp::Stamp;
+use state_set::StateSet;
 use table::{Labels as _, Table};
+use timestamp_gauge::TimestampGauge;
 
 /// Seconds: 3 ms on a fast disk, 5 s with a slow CNI, a minute at the default removal timeout.
 const REMOVAL_BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 2.5, 5.0, 15.0, 60.0];
@@ -127,7 +127,7 @@ struct Series {
     passes: Table<(Target, Cause, Outcome), Counter>,
     dry_runs: Table<Cause, Counter>,
     pass_duration: Histogram,
-    last_pass: Table<Outcome, Stamp>,
+    last_pass: Table<Outcome, TimestampGauge>,
     removals: Table<Removed, Counter>,
     removal_failures: Table<(Target, FailureClass), Counter>,
     removal_duration: Table<Target, Histogram>,
@@ -141,11 +141,11 @@ struct Series {
     brakes: Table<Hold, Gauge>,
     breaker_trips: Counter,
     similar_nodes: Counter,
-    mode: Shown,
-    config: Shown,
-    needs_restart: Shown,
+    mode: StateSet,
+    config: StateSet,
+    needs_restart: StateSet,
     reloaded_well: Gauge,
-    reloaded_at: Stamp,
+    reloaded_at: TimestampGauge,
 }
 
 impl Metrics {
@@ -156,7 +156,7 @@ impl Metrics {
             dry_runs: Table::new(Counter::default),
             // Sum and count: passes differ too much from node to node for one set of buckets.
             pass_duration: Histogram::new([]),
-            last_pass: Table::new(Stamp::default),
+            last_pass: Table::new(TimestampGauge::default),
             removals: Table::showing(|_| true, Counter::default),
             removal_failures: Table::showing(may_fail, Counter::default),
             removal_duration: Table::new(|| Histogram::new(REMOVAL_BUCKETS)),
@@ -170,11 +170,11 @@ impl Metrics {
             brakes: Table::showing(|_| true, Gauge::default),
             breaker_trips: Counter::default(),
             similar_nodes: Counter::default(),
-            mode: Shown::new("mode"),
-            config: Shown::new("hash"),
-            needs_restart: Shown::new("key"),
+            mode: StateSet::new("mode"),
+            config: StateSet::new("hash"),
+            needs_restart: StateSet::new("key"),
             reloaded_well: Gauge::default(),
-            reloaded_at: Stamp::default(),
+            reloaded_at: TimestampGauge::default(),
         };
         let mut registry = Registry::with_prefix("crisweep");
         register_infos(&mut registry, node);
@@ -210,8 +210,8 @@ impl Metrics {
         let Some(finished_at) = pass.finished_at else {
             return;
         };
-        if let Some(stamp) = series.last_pass.get(outcome) {
-            stamp.set(finished_at);
+        if let Some(gauge) = series.last_pass.get(outcome) {
+            gauge.set(finished_at);
         }
         // When an interrupted pass ended is not known: its end is the next start of the service.
         let known_end = outcome != Outcome::Interrupted;

@@ -39,7 +39,7 @@ use crate::pods::Freshness;
 use crate::runtime;
 use crate::snapshot::{Look, Observer};
 use crate::state::Journal;
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 use end::End;
 pub use end::PassEnd;
 use executor::Executor;
@@ -84,15 +84,15 @@ pub struct Runner {
 /// each of them.
 #[derive(Clone, Debug)]
 pub struct DiskThreads {
-    logs: Aside,
-    pressure: Aside,
+    logs: BlockingPool,
+    pressure: BlockingPool,
 }
 
 impl Default for DiskThreads {
     fn default() -> Self {
         Self {
-            logs: Aside::new(LOG_CALLS_MAX),
-            pressure: Aside::new(1),
+            logs: BlockingPool::new(LOG_CALLS_MAX),
+            pressure: BlockingPool::new(1),
         }
     }
 }
@@ -129,7 +129,7 @@ impl Runner {
             Err(held) => Some(End::NotAlone(held.to_string())),
         };
         if let Some(End::NoLook(_)) = end {
-            record.saw_nothing();
+            record.could_not_look();
         }
         run.finish(end, dry_run).await
     }
@@ -167,13 +167,13 @@ struct Run<'a> {
     budget: u64,
     losses: u32,
     /// What was due and not seen any more by a look that shows only a part.
-    lost_sight_of: BTreeSet<(Target, Text)>,
+    no_longer_seen: BTreeSet<(Target, Text)>,
     /// The containers that went; their logs may follow them.
     gone: Gone,
     /// Something that the pass should have looked after could not be read or written.
-    blind: bool,
+    incomplete: bool,
     /// Something stays because too little is known of its pod.
-    ignorant: bool,
+    pods_uncertain: bool,
 }
 
 impl<'a> Run<'a> {
@@ -208,10 +208,10 @@ impl<'a> Run<'a> {
             given_up: false,
             budget: config.gc.max_removals.unwrap_or(u64::MAX),
             losses: 0,
-            lost_sight_of: BTreeSet::new(),
+            no_longer_seen: BTreeSet::new(),
             gone,
-            blind: false,
-            ignorant: false,
+            incomplete: false,
+            pods_uncertain: false,
         }
     }
 
@@ -222,20 +222,20 @@ impl<'a> Run<'a> {
         let mut look = self.first_look(&targets).await?;
         self.record
             .update(|pass| pass.before = Some(look.figures()));
-        self.complain_of_rows(&look);
+        self.report_row_problems(&look);
         if dry_run {
             if targets.contains(&Target::Images) {
                 self.images_are_known(&look);
             }
             let plan = self.plan(&look, &targets)?;
             self.tell_if_incomplete(look.seen());
-            self.tell_knowledge(&look, &targets);
-            self.tell_quiet_wait(&look, &targets);
+            self.report_knowledge(&look, &targets);
+            self.report_quiet_wait(&look, &targets);
             if targets.contains(&Target::Images) {
-                self.complain_of_images(&look, &plan);
+                self.report_image_problems(&look, &plan);
             }
             if targets.contains(&Target::Logs) {
-                self.complain_of_logs(&look);
+                self.report_log_problems(&look);
             }
             for target in &targets {
                 progress::planned(self.record, &plan, *target);

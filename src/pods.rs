@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::model::{PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown};
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 
 pub use auto::Auto;
 pub use config::{Config, SourceName, in_cluster};
@@ -151,7 +151,7 @@ pub struct PodSource {
     settle: Duration,
     timeout: Duration,
     /// Looks for files and sockets, and reads them.
-    disk: Aside,
+    disk: BlockingPool,
     good_since: Option<Instant>,
     /// What was logged last: that it answers, or how it failed.
     said: Option<Result<(), String>>,
@@ -177,7 +177,7 @@ impl PodSource {
             origin: PodOrigin::default(),
             settle,
             timeout,
-            disk: Aside::new(1),
+            disk: BlockingPool::new(1),
             good_since: None,
             said: None,
             quorum: None,
@@ -387,7 +387,7 @@ enum Peer {
 }
 
 impl Peer {
-    fn of(source: &Source, disk: &Aside) -> Self {
+    fn of(source: &Source, disk: &BlockingPool) -> Self {
         match source {
             // What `auto` chooses from is never `auto`.
             Source::None | Source::Auto(_) => Self::None,
@@ -410,7 +410,7 @@ impl Peer {
     /// Asks for the pods; `None` if there is no source.
     async fn ask(
         &mut self,
-        disk: &Aside,
+        disk: &BlockingPool,
         this_node: &str,
         looked_at: Timestamp,
         freshness: Freshness,

@@ -4,25 +4,25 @@
 //! two Prometheus servers must not list twice on a sick node. A pass always takes a look of its own.
 
 mod ages;
-mod ask;
-mod asked;
 mod bounds;
 mod claims;
+mod details;
 mod filesystems;
-mod flight;
-mod greeting;
 mod images;
 mod logs;
 mod look;
-mod marks;
 mod outage;
 mod pod_history;
+mod queries;
 mod reload;
 mod rows;
 mod sandbox_images;
+mod single_flight;
 mod statuses;
+mod thresholds;
 mod timings;
 mod uptime;
+mod version;
 mod weights;
 
 use std::path::PathBuf;
@@ -44,17 +44,17 @@ use crate::system::memory;
 use ages::AgeBook;
 use claims::Claims;
 use filesystems::Statvfs;
-use flight::{EndsFlight, Flight, UnderWay, arrival};
-use greeting::greeting;
 use logs::Scanner;
 pub use look::{Filesystems, Look, NoSnapshot};
-pub use marks::Threshold;
 use outage::Outages;
 use pod_history::{Found, PodHistories};
 use sandbox_images::SandboxImages;
+use single_flight::{Flight, FlightGuard, UnderWay, arrival};
 use statuses::Statuses;
+pub use thresholds::Threshold;
 pub use timings::Timings;
 use timings::timed;
+use version::version;
 pub use weights::{Weight, Weights};
 
 /// How long a shared look asks for statuses. What is missing then keeps (an exit time that is not
@@ -250,11 +250,11 @@ impl Observer {
             arrival: receiver.clone(),
         });
         flight.lookless_since.get_or_insert_with(Instant::now);
-        flight.greeting = None;
+        flight.version = None;
         let inner = Arc::clone(&self.inner);
         let at_most = self.look_takes_at_most(status_budget);
         tokio::spawn(async move {
-            let ends_flight = EndsFlight { inner: &inner };
+            let ends_flight = FlightGuard { inner: &inner };
             let looking = look(&inner, status_budget, freshness);
             let Ok(look) = tokio::time::timeout(at_most, looking).await else {
                 tracing::error!(
@@ -311,7 +311,7 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
     let mut timings = Timings::default();
     // The log roots before the runtime: a directory made in between must not look like an orphan's.
     let (runtime, mut logs) = tokio::join!(
-        timed(&mut timings.runtime, greeting(inner)),
+        timed(&mut timings.runtime, version(inner)),
         inner.scanner.scan(inner.log_roots(), &mut timings.logs),
     );
     // A runtime that does not even say who it is would make every further call wait its deadline.
@@ -338,13 +338,13 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
     let fits = |list: &_| found.lives_in(list);
     let told = memory.pods.read(taken_at, freshness, fits);
     let told = timed(&mut timings.pods, told).await;
-    let terms = ask::Terms {
+    let terms = queries::QueryLimits {
         until: Instant::now() + status_budget,
         pass_began: freshness.pass_began(),
     };
-    let asked = memory.ask(client, &mut containers, &sandboxes, taken_at, terms);
-    let asked = timed(&mut timings.statuses, asked).await;
-    let store = inner.store(&images, &containers, &filesystems, &asked, taken_at);
+    let details = memory.details(client, &mut containers, &sandboxes, taken_at, terms);
+    let details = timed(&mut timings.statuses, details).await;
+    let store = inner.store(&images, &containers, &filesystems, &details, taken_at);
     let found = Found::new(&containers, &sandboxes, &logs);
     memory.note(&found, &told, &runtime, started);
     let (lists, of_logs) = ((&containers, &sandboxes), &mut memory.logs);
@@ -352,7 +352,7 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
     filling.await;
     Look {
         taken_at,
-        uptime: uptime::uptime(&inner.statvfs.aside, &inner.host_root).await,
+        uptime: uptime::uptime(&inner.statvfs.pool, &inner.host_root).await,
         started,
         duration: started.elapsed(),
         runtime,
@@ -366,7 +366,7 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
         pod_origin: told.origin,
         pod_history: memory.pod_histories.at(started.min(told.at), taken_at),
         outage: memory.outages.at(started, taken_at),
-        exits_unknown: asked.exits_unknown,
+        exits_unknown: details.exits_unknown,
         last_exits: memory.statuses.last_exits().clone(),
         timings,
     }

@@ -33,7 +33,7 @@ fn page(bencher: Bencher<'_, '_>, size: usize, format: Format) {
     bencher.bench_local(|| {
         let input = Input {
             look: Some(black_box(&look)),
-            greeting: None,
+            version: None,
             plan: Some(&plan.summary),
             quarantined: &BTreeMap::new(),
             thresholds: &crisweep::config::Thresholds::default(),

@@ -288,16 +288,16 @@ fn crashing_pod(number: usize, suffix: &str, crashes: usize) -> PodSpec {
     pod.container(ContainerSpec::running(name, count(crashes), seconds(40)).image(&image))
 }
 
-/// A job's pod that has ended and still exists, some after several tries.
+/// A job's pod that has ended and still exists, some after several attempts.
 fn finished_job(number: usize, suffix: &str) -> PodSpec {
     let pod = PodSpec::new(&format!("report-{number:03}-{suffix}"))
         .namespace("batch")
         .succeeded();
-    let tries = number % 4 + 1;
+    let attempts = number % 4 + 1;
     let ended = age(number, minutes(20));
-    let dead = (0..tries).map(|attempt| {
-        let ago = ended + age(tries - attempt, minutes(1));
-        let code = i32::from(attempt + 1 < tries);
+    let dead = (0..attempts).map(|attempt| {
+        let ago = ended + age(attempts - attempt, minutes(1));
+        let code = i32::from(attempt + 1 < attempts);
         ContainerSpec::exited("report", count(attempt), ago)
             .exit_code(code)
             .image(BATCH)

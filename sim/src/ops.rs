@@ -65,7 +65,7 @@ impl Removing {
         shared.note_weight(&mut node);
         kill(&mut node, call, id);
         let newest = node.is_newest_of_living_pod(id);
-        let early = shared.options.late_kubelet.is_some() && node.is_last_before_sync(id);
+        let early = shared.options.lagging_kubelet.is_some() && node.is_last_before_sync(id);
         let Some(record) = node.containers.get_mut(id) else {
             return Ok(None);
         };

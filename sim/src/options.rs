@@ -6,7 +6,7 @@ use std::time::Duration;
 use tonic::Code;
 
 use super::conduct::Disk;
-use super::late::LateKubelet;
+use super::lagging_kubelet::LaggingKubelet;
 
 /// What containerd sends at most.
 pub const SEND_LIMIT_BYTES: usize = 16 << 20;
@@ -40,7 +40,7 @@ pub struct Options {
     /// change, before the change shows in the runtime's lists.
     pub pods_file: Option<PathBuf>,
     /// How late the kubelet learns of what ended; `None`: at once.
-    pub late_kubelet: Option<LateKubelet>,
+    pub lagging_kubelet: Option<LaggingKubelet>,
 }
 
 impl Default for Options {
@@ -58,7 +58,7 @@ impl Default for Options {
             mountpoint: None,
             image_files: None,
             pods_file: None,
-            late_kubelet: None,
+            lagging_kubelet: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use tonic::{Code, Response, Status};
 
 use super::Options;
 use super::conduct::{Cni, Conduct, Del, Effect, FaultKey};
-use super::late::FitsSince;
+use super::lagging_kubelet::FitsSince;
 use super::lifecycle::Lifecycle;
 use super::look_up::look_up;
 use super::node::Node;
@@ -101,7 +101,7 @@ impl Shared {
 
     /// Notes whether the kubelet can list, and since when.
     pub(super) fn note_weight(&self, node: &mut Node) {
-        self.fits_since.note(self.options.late_kubelet, node);
+        self.fits_since.note(self.options.lagging_kubelet, node);
     }
 
     pub(super) fn write_pods(&self, node: &Node) {

@@ -243,7 +243,7 @@ impl PodSpec {
         self.not_ready()
     }
 
-    /// Leaves its end to be synced by a late kubelet (`Options::late_kubelet`).
+    /// Leaves its end to be synced by a lagging kubelet (`Options::lagging_kubelet`).
     #[must_use]
     pub fn unsynced(mut self) -> Self {
         self.unsynced = true;

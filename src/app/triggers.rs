@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::http::Service;
-use crate::trigger::poll::{self, Desk, Poll};
+use crate::trigger::poll::{self, Poll, PollContext};
 use crate::trigger::thresholds::Watch;
 
 /// Keeps both running, as far as they are configured, until the service goes down.
@@ -54,10 +54,10 @@ fn spawn(tasks: &mut JoinSet<()>, config: &Config, service: &Service, stop: &Can
             alertmanager: config.alertmanager.clone(),
             node: config.node.name.clone(),
         };
-        let desk = Desk {
+        let context = PollContext {
             worker: service.worker.clone(),
             metrics: service.metrics.clone(),
         };
-        tasks.spawn(poll::run(poll, desk, stop.clone()));
+        tasks.spawn(poll::run(poll, context, stop.clone()));
     }
 }

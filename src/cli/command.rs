@@ -22,7 +22,7 @@ use crate::pass::record::Record;
 use crate::pods::Freshness;
 use crate::snapshot::Look;
 use crate::state::{self, Journal};
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 use crate::trigger::{Trigger, Worker};
 use crate::{app, gc};
 use text::{pass_text, plan_text};
@@ -46,7 +46,7 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
         config.quarantine,
         look.taken_at,
     );
-    let snapshot = look.snapshot(runner.next_tries(look.taken_at))?;
+    let snapshot = look.snapshot(runner.next_attempts(look.taken_at))?;
     if !snapshot.seen.is_all() {
         eprintln!("the runtime's lists could not be read whole; only what is certain goes");
     }
@@ -153,7 +153,7 @@ async fn past_failures(config: &Config) -> Vec<PastFailure> {
     };
     let read =
         move || state::past_failures(&dir).map_err(|error| format!("{}: {error}", dir.display()));
-    let failures = Aside::new(1).run(STATE_PATIENCE, read).await;
+    let failures = BlockingPool::new(1).run(STATE_PATIENCE, read).await;
     let failures = failures.map_err(|error| error.to_string());
     failures.and_then(|read| read).unwrap_or_else(|error| {
         tracing::info!(error, "sandboxes that failed before are not known here");
@@ -167,7 +167,7 @@ async fn read_ages(config: &Config, runner: &Runner) {
     let Some(dir) = config.state.dir.clone() else {
         return;
     };
-    match Aside::new(1)
+    match BlockingPool::new(1)
         .run(STATE_PATIENCE, move || state::read_ages(&dir))
         .await
     {

@@ -75,7 +75,7 @@ struct Answered {
 
 /// Handles `POST /webhook/alertmanager`.
 pub(super) async fn post(State(service): State<Service>, request: Request) -> Response {
-    let alerts = match body(&service.fixed.budgets, request.into_body())
+    let alerts = match body(&service.fixed.limits, request.into_body())
         .await
         .and_then(|body| read(&body))
     {

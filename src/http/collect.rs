@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::budget::Class;
-use super::seats::Seat;
+use super::connections::Connection;
+use super::limits::Class;
 use super::{Problem, Service, body, json, targets};
 use crate::gc::{Limit, PassOptions};
 use crate::model::setting::parse_duration;
@@ -38,14 +38,14 @@ struct Ask {
 /// Handles `POST /gc`.
 pub(super) async fn post(
     State(service): State<Service>,
-    Extension(seat): Extension<Seat>,
+    Extension(connection): Extension<Connection>,
     query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
     request: Request,
 ) -> Response {
     let Ok(Query(query)) = query else {
         return Problem::bad("the query could not be read").into_response();
     };
-    let ask = match body(&service.fixed.budgets, request.into_body())
+    let ask = match body(&service.fixed.limits, request.into_body())
         .await
         .and_then(|body| read(query, &body))
     {
@@ -53,9 +53,9 @@ pub(super) async fn post(
         Err(problem) => return problem.into_response(),
     };
     if ask.follow || ask.wait.is_some() {
-        // Before the pass is asked for: who is sent away shall not have begun one.
-        match service.fixed.budgets.take(Class::Wait) {
-            Some(place) => seat.hold(place),
+        // Taken before the pass is queued: a refused request must not have started a pass.
+        match service.fixed.limits.take(Class::Wait) {
+            Some(place) => connection.hold(place),
             None => return Class::Wait.full(),
         }
     }
@@ -97,7 +97,7 @@ async fn answer(record: Arc<Record>, wait: Option<Duration>) -> Response {
         let mut watch = record.watch();
         let done = tokio::time::timeout(wait, watch.wait_for(crate::model::Pass::is_done)).await;
         if matches!(done, Ok(Ok(_))) {
-            status = if record.has_seen_nothing() {
+            status = if record.has_not_looked() {
                 StatusCode::SERVICE_UNAVAILABLE
             } else {
                 StatusCode::OK

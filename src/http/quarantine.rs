@@ -16,7 +16,7 @@ pub(super) const SHOWN_MAX: usize = 20;
 
 /// One of them.
 #[derive(Debug, Serialize)]
-pub(super) struct Shown {
+pub(super) struct QuarantinedSandbox {
     pub(super) id: String,
     /// `None` also where the runtime's list could not be read.
     pub(super) pod: Option<Arc<PodRef>>,
@@ -36,25 +36,25 @@ impl Service {
         self.lock_quarantine().by_class(exists)
     }
 
-    /// Returns those that are tried next.
-    pub(super) fn quarantined_first(&self, look: Option<&Look>) -> Vec<Shown> {
+    /// Returns the quarantined sandboxes that are tried next.
+    pub(super) fn quarantined_first(&self, look: Option<&Look>) -> Vec<QuarantinedSandbox> {
         let listed = listed(look);
-        let mut shown: Vec<Shown> = {
+        let mut sandbox: Vec<QuarantinedSandbox> = {
             let quarantine = self.lock_quarantine();
             let all = quarantine.all().into_iter();
             let there = all.filter(|(id, _)| listed.as_ref().is_none_or(|l| l.contains(id)));
-            let first = there.take(SHOWN_MAX).map(|(id, known)| Shown {
+            let first = there.take(SHOWN_MAX).map(|(id, known)| QuarantinedSandbox {
                 id: id.to_string(),
                 pod: None,
                 known: known.clone(),
             });
             first.collect()
         };
-        for shown in &mut shown {
-            let row = rows(look).iter().find(|row| row.id.as_str() == shown.id);
-            shown.pod = row.and_then(|row| row.pod.clone());
+        for sandbox in &mut sandbox {
+            let row = rows(look).iter().find(|row| row.id.as_str() == sandbox.id);
+            sandbox.pod = row.and_then(|row| row.pod.clone());
         }
-        shown
+        sandbox
     }
 
     pub(crate) fn lock_quarantine(&self) -> MutexGuard<'_, Quarantine> {

@@ -21,8 +21,8 @@ use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::seats::Seat;
-pub use super::seats::Seats;
+use super::connections::Connection;
+pub use super::connections::Connections;
 
 /// Connections of a listener at a time, whatever they do; later ones wait in the kernel's backlog. Above what idle
 /// connections and places for requests come to, so that it is seldom reached and never for long.
@@ -73,33 +73,40 @@ pub struct Stop {
 }
 
 /// Serves until `stop.shutdown`, then until the open requests are answered.
-pub async fn serve(listener: TcpListener, router: Router, stop: Stop, seats: Seats) {
+pub async fn serve(listener: TcpListener, router: Router, stop: Stop, connections: Connections) {
     let Stop {
         shutdown,
         passes_over,
     } = stop;
-    let mut connections = JoinSet::new();
+    let mut tasks = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &mut connections) => accepted,
+            accepted = accept(&listener, &mut tasks) => accepted,
             () = shutdown.cancelled() => break,
         };
         match accepted {
             Ok((stream, peer)) => {
                 let (router, shutdown) = (router.clone(), shutdown.clone());
-                connections.spawn(connection(stream, peer, router, seats.take(), shutdown));
-                // The new one may have its request with it: it is read before others push it out.
+                tasks.spawn(serve_connection(
+                    stream,
+                    peer,
+                    router,
+                    connections.take(),
+                    shutdown,
+                ));
+                // The new connection may already carry its request: let it be read before newer connections
+                // push it out.
                 tokio::task::yield_now().await;
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
-                seats.make_room();
+                connections.make_room();
                 tokio::time::sleep(ACCEPT_REST).await;
             }
         }
     }
     drop(listener);
-    let drained = async { while connections.join_next().await.is_some() {} };
+    let drained = async { while tasks.join_next().await.is_some() {} };
     let patience = async {
         passes_over.cancelled().await;
         tokio::time::sleep(DRAIN).await;
@@ -112,38 +119,38 @@ pub async fn serve(listener: TcpListener, router: Router, stop: Stop, seats: Sea
 
 async fn accept(
     listener: &TcpListener,
-    connections: &mut JoinSet<()>,
+    tasks: &mut JoinSet<()>,
 ) -> io::Result<(TcpStream, SocketAddr)> {
-    while connections.try_join_next().is_some() {}
-    while connections.len() >= CONNECTIONS_MAX {
-        connections.join_next().await;
+    while tasks.try_join_next().is_some() {}
+    while tasks.len() >= CONNECTIONS_MAX {
+        tasks.join_next().await;
     }
     listener.accept().await
 }
 
-async fn connection(
+async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
     router: Router,
-    seat: Seat,
+    connection: Connection,
     shutdown: CancellationToken,
 ) {
-    let of_requests = seat.clone();
+    let of_requests = connection.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let (router, seat) = (router.clone(), of_requests.clone());
+        let (router, connection) = (router.clone(), of_requests.clone());
         async move {
-            let mut request = request.map(|body| seat.request(Body::new(body)));
+            let mut request = request.map(|body| connection.request(Body::new(body)));
             request.extensions_mut().insert(ConnectInfo(peer));
-            request.extensions_mut().insert(seat.clone());
+            request.extensions_mut().insert(connection.clone());
             let answer = router.oneshot(request).await;
             let mut answer = answer.unwrap_or_else(|never| match never {});
-            if seat.is_unread() {
-                // Hyper closes this connection after the answer: without the header the client would send its next
-                // request on it, and lose it.
+            if connection.is_unread() {
+                // Hyper closes this connection after the answer: without the header the client would send its
+                // next request on it and lose it.
                 let close = HeaderValue::from_static("close");
                 answer.headers_mut().insert(CONNECTION, close);
             }
-            Ok::<_, Infallible>(answer.map(|body| seat.answer(body)))
+            Ok::<_, Infallible>(answer.map(|body| connection.answer(body)))
         }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
@@ -151,12 +158,12 @@ async fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_MAX_BYTES);
-    let stream = Courteous::new(stream, seat.clone());
+    let stream = GuardedStream::new(stream, connection.clone());
     let serving = builder.serve_connection(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
     let result = tokio::select! {
         result = serving.as_mut() => result,
-        () = seat.closed() => {
+        () = connection.closed() => {
             tracing::debug!(%peer, "an idle connection made room for others");
             return;
         }
@@ -170,19 +177,20 @@ async fn connection(
     }
 }
 
-/// A stream that fails once its peer has taken nothing for [`STALL_MAX`], tells when all is sent, and lingers at its end.
-struct Courteous<S> {
+/// A stream that fails if its peer reads nothing for [`STALL_MAX`], reports when everything is sent, and
+/// lingers at its end.
+struct GuardedStream<S> {
     stream: S,
-    seat: Seat,
+    connection: Connection,
     stalled: Option<Pin<Box<Sleep>>>,
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: Unpin> Courteous<S> {
-    fn new(stream: S, seat: Seat) -> Self {
+impl<S: Unpin> GuardedStream<S> {
+    fn new(stream: S, connection: Connection) -> Self {
         Self {
             stream,
-            seat,
+            connection,
             stalled: None,
             lingering: None,
         }
@@ -205,8 +213,8 @@ impl<S: Unpin> Courteous<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Courteous<S> {
-    /// Reads and drops what comes, until the peer ends or its time is over.
+impl<S: AsyncRead + Unpin> GuardedStream<S> {
+    /// Reads and drops incoming bytes until the peer closes or the time is over.
     fn linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut scratch = [0; 4 << 10];
         loop {
@@ -224,7 +232,7 @@ impl<S: AsyncRead + Unpin> Courteous<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Courteous<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -234,7 +242,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Courteous<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Courteous<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -258,14 +266,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Courteous<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Nothing is left to write when hyper flushes.
         ready!(self.or_stalled(cx, AsyncWrite::poll_flush))?;
-        self.seat.sent();
+        self.connection.sent();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(self.or_stalled(cx, AsyncWrite::poll_shutdown))?;
-            if !self.seat.is_unread() {
+            if !self.connection.is_unread() {
                 return Poll::Ready(Ok(()));
             }
             self.lingering = Some(Box::pin(tokio::time::sleep(LINGER)));
@@ -285,7 +293,7 @@ mod tests {
     async fn who_takes_nothing_of_an_answer_is_let_go() {
         let (server, _client) = tokio::io::duplex(8);
         let began = Instant::now();
-        let error = Courteous::new(server, Seats::default().take())
+        let error = GuardedStream::new(server, Connections::default().take())
             .write_all(&[0; 64])
             .await
             .unwrap_err();
@@ -304,7 +312,7 @@ mod tests {
             }
             taken
         });
-        Courteous::new(server, Seats::default().take())
+        GuardedStream::new(server, Connections::default().take())
             .write_all(&[0; 64])
             .await
             .unwrap();
@@ -317,10 +325,10 @@ mod tests {
         let began = Instant::now();
         let sending =
             tokio::spawn(async move { client.write_all(&[0; 1_000]).await.map(|()| client) });
-        let seat = Seats::default().take();
-        // A body that was not read.
-        drop(seat.request(Body::from("longer")));
-        let mut server = Courteous::new(server, seat);
+        let connection = Connections::default().take();
+        // An unread request body.
+        drop(connection.request(Body::from("longer")));
+        let mut server = GuardedStream::new(server, connection);
         server.shutdown().await.unwrap();
         let client = sending.await.unwrap().unwrap();
         assert!(

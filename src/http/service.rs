@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-use super::{Budgets, Plans, Problem};
+use super::{Plans, Problem, RequestLimits};
 use crate::config::Config;
 use crate::gc::{self, Plan, Summary};
 use crate::metrics::Metrics;
@@ -66,9 +66,9 @@ pub struct Fixed {
     pub started: Instant,
     /// Bounds lines about who may not act.
     pub refusals: LineLimit,
-    /// Bounds how many requests of a kind are answered at a time, and how many of their answers are made.
-    pub budgets: Budgets,
-    /// Plans that are being sent.
+    /// Limits on requests and on heavy answers.
+    pub limits: RequestLimits,
+    /// The plans that are being sent.
     pub plans: Plans,
 }
 
@@ -99,7 +99,7 @@ impl Service {
 
     /// Returns what planning may know of a look.
     pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
-        look.snapshot(self.lock_quarantine().next_tries(look.taken_at))
+        look.snapshot(self.lock_quarantine().next_attempts(look.taken_at))
     }
 
     /// Returns the configuration in force.
@@ -137,7 +137,7 @@ impl Service {
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Problem> {
         let service = self.clone();
-        bounded(self.fixed.budgets.plans(), move || {
+        bounded(self.fixed.limits.plans(), move || {
             let result = work(&service);
             memory::give_back();
             result

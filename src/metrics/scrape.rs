@@ -37,7 +37,7 @@ pub struct Input<'a> {
     /// The shared look; `None` if there was none within the scrape's deadline.
     pub look: Option<&'a Look>,
     /// Without a look: what the runtime answered meanwhile to the question who it is.
-    pub greeting: Option<&'a Part<crate::runtime::Version>>,
+    pub version: Option<&'a Part<crate::runtime::Version>>,
     /// What a pass over all targets would do, planned from that look; `None` if it lacked the
     /// lists for it.
     pub plan: Option<&'a BTreeMap<Target, Summary>>,
@@ -65,7 +65,7 @@ pub fn render(input: &Input<'_>, format: Format) -> String {
 
 fn encode(input: &Input<'_>, text: &mut String) -> fmt::Result {
     let mut page = Page::default();
-    let runtime = input.look.map(|look| &look.runtime).or(input.greeting);
+    let runtime = input.look.map(|look| &look.runtime).or(input.version);
     runtime::encode(runtime, &mut page);
     if let Some(look) = input.look {
         encode_look(look, &mut page);

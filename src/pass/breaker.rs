@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::Run;
 use crate::model::{RemovalOutcome, Target};
 
-/// The share of failures counts from this many tries on.
-const MIN_TRIES: u64 = 5;
+/// The share of failures counts from this many attempts on.
+const MIN_ATTEMPTS: u64 = 5;
 
 /// How removals of each target went. Those of sandboxes that failed before are left out: they are tried
 /// with care, and say nothing of whether the pass goes wrong.
@@ -24,17 +24,17 @@ impl FailureShare {
             | RemovalOutcome::AlreadyGone
             | RemovalOutcome::Skipped { .. } => 0,
         };
-        let (tries, failures) = self.0.entry(target).or_default();
-        *tries += 1;
+        let (attempts, failures) = self.0.entry(target).or_default();
+        *attempts += 1;
         *failures += failed;
     }
 
-    /// Returns tries and failures of a target of which more than this share failed.
+    /// Returns attempts and failures of a target of which more than this share failed.
     #[expect(clippy::cast_precision_loss, reason = "a share of some thousands")]
     fn beyond(&self, target: Target, ratio: f64) -> Option<(u64, u64)> {
-        let (tries, failures) = *self.0.get(&target)?;
-        let is_beyond = tries >= MIN_TRIES && failures as f64 / tries as f64 > ratio;
-        is_beyond.then_some((tries, failures))
+        let (attempts, failures) = *self.0.get(&target)?;
+        let is_beyond = attempts >= MIN_ATTEMPTS && failures as f64 / attempts as f64 > ratio;
+        is_beyond.then_some((attempts, failures))
     }
 }
 
@@ -42,7 +42,7 @@ impl Run<'_> {
     /// Says whether the target is given up because most of its removals failed, and writes that down.
     pub(super) fn breaks(&mut self, target: Target) -> bool {
         let ratio = self.config.gc.failure_ratio;
-        let Some((tries, failures)) =
+        let Some((attempts, failures)) =
             ratio.and_then(|ratio| self.tally.share.beyond(target, ratio))
         else {
             return false;
@@ -50,7 +50,7 @@ impl Run<'_> {
         self.runner.metrics.breaker_tripped();
         self.given_up = true;
         let why = format!(
-            "circuit breaker (gc.failure_ratio): {failures} of {tries} removals failed; the rest stays"
+            "circuit breaker (gc.failure_ratio): {failures} of {attempts} removals failed; the rest stays"
         );
         tracing::warn!(pass.id = %self.record.id(), target = target.label(), why, "target given up");
         self.record.error(format!("{target}: {why}"));

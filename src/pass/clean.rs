@@ -20,7 +20,7 @@ const ROUNDS_MAX: usize = 200;
 
 /// How far the rounds of one target have come.
 #[derive(Debug, Default)]
-struct Far {
+struct RoundProgress {
     /// What had gone before the latest round.
     gone: u64,
     /// The most that a look has shown, with what had gone before it.
@@ -30,7 +30,7 @@ struct Far {
 impl Run<'_> {
     /// Cleans one target, in one round or in several.
     pub(super) async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<(), End> {
-        let mut far = Far::default();
+        let mut rounds = RoundProgress::default();
         // How much room is wanted depends on the look's age.
         if target == Target::Images && self.is_stale(look) {
             *look = self.look_again().await?;
@@ -41,12 +41,12 @@ impl Run<'_> {
                 return Ok(());
             };
             self.carry_out(target, removals, look).await?;
-            if !self.wants_round(target, &basis, look, &mut far).await? {
+            if !self.wants_round(target, &basis, look, &mut rounds).await? {
                 return Ok(());
             }
         }
         let why = format!("{ROUNDS_MAX} rounds were not enough; the rest stays");
-        self.complain(target, &why);
+        self.report_problem(target, &why);
         Ok(())
     }
 
@@ -62,7 +62,7 @@ impl Run<'_> {
         }
         let policy = self.policy_of_round(target, round);
         let mut plan = self.plan_under(look, &[target].into(), &policy)?;
-        self.complain_of_plan(target, round, look, &plan);
+        self.report_plan_problems(target, round, look, &plan);
         if round == 0 {
             progress::planned(self.record, &plan, target);
         } else {
@@ -83,18 +83,18 @@ impl Run<'_> {
         let removals = plan.into_removals();
         for removal in &removals {
             let found = (target, removal.subject.id.clone());
-            self.lost_sight_of.remove(&found);
+            self.no_longer_seen.remove(&found);
         }
         Ok(Some(removals))
     }
 
     /// Says what a plan could not take into account.
-    fn complain_of_plan(&mut self, target: Target, round: usize, look: &Look, plan: &Plan) {
+    fn report_plan_problems(&mut self, target: Target, round: usize, look: &Look, plan: &Plan) {
         match target {
             Target::Images if round == 0 => self.set_goal(look, plan),
             Target::Images => {}
             Target::Containers | Target::Sandboxes | Target::Logs => {
-                self.tell_knowledge(look, &[target].into());
+                self.report_knowledge(look, &[target].into());
                 if round == 0 {
                     self.tell_if_incomplete(look.seen());
                 }
@@ -109,10 +109,10 @@ impl Run<'_> {
         target: Target,
         basis: &Look,
         look: &mut Arc<Look>,
-        far: &mut Far,
+        rounds: &mut RoundProgress,
     ) -> Result<bool, End> {
         let gone = self.gone_of(target);
-        let gone_before = std::mem::replace(&mut far.gone, gone);
+        let gone_before = std::mem::replace(&mut rounds.gone, gone);
         let has_removed = gone > gone_before;
         if target == Target::Images {
             return Ok(self.may_gain(look, has_removed));
@@ -121,11 +121,11 @@ impl Run<'_> {
             return Ok(false);
         }
         let shown = basis.rows().saturating_add(gone_before);
-        let shows_more = basis.is_cut_short() && shown > far.shown;
-        far.shown = shown.max(far.shown);
+        let shows_more = basis.is_cut_short() && shown > rounds.shown;
+        rounds.shown = shown.max(rounds.shown);
         if !has_removed && !shows_more {
             if self.phase == Phase::Cleaning {
-                self.complain_of_unseen(target, basis);
+                self.report_unseen(target, basis);
             }
             return Ok(false);
         }
@@ -134,11 +134,11 @@ impl Run<'_> {
     }
 
     /// Says what may be left because no look showed all that is there.
-    fn complain_of_unseen(&mut self, target: Target, look: &Look) {
-        let lost = self.lost_sight_of.iter().filter(|(of, _)| *of == target);
+    fn report_unseen(&mut self, target: Target, look: &Look) {
+        let lost = self.no_longer_seen.iter().filter(|(of, _)| *of == target);
         let lost = lost.count();
         if lost > 0 {
-            self.complain(
+            self.report_problem(
                 target,
                 &format!(
                     "{lost} were due, and no look showed them again: the runtime's lists could not be read whole"
@@ -146,7 +146,7 @@ impl Run<'_> {
             );
         }
         if look.is_cut_short() {
-            self.complain(
+            self.report_problem(
                 target,
                 "the runtime's lists could not be read to their end in their time (runtime.timeout); what was not \
                  read stays",

@@ -24,17 +24,17 @@ pub struct PassEnd {
     pub tried: BTreeSet<Target>,
     /// The targets of which it kept due things only for a time, and how long that lasts from now on. A
     /// pass that came by itself is followed by another one over them, once.
-    pub due_again: BTreeMap<Target, Duration>,
+    pub retry_after: BTreeMap<Target, Duration>,
 }
 
 impl PassEnd {
     /// Returns the end of a pass as its record stands.
-    pub fn of(record: &Record, outcome: Outcome, due_again: BTreeMap<Target, Duration>) -> Self {
+    pub fn of(record: &Record, outcome: Outcome, retry_after: BTreeMap<Target, Duration>) -> Self {
         Self {
             outcome,
             dry_run: record.read(|pass| pass.dry_run),
             tried: record.read(Pass::tried),
-            due_again,
+            retry_after,
         }
     }
 }
@@ -112,7 +112,7 @@ impl Run<'_> {
         if let Some(end) = &end {
             self.record.error(end.text());
         }
-        let mut due_again = BTreeMap::new();
+        let mut retry_after = BTreeMap::new();
         if dry_run {
             self.record
                 .update(|pass| pass.after.clone_from(&pass.before));
@@ -121,11 +121,11 @@ impl Run<'_> {
             Some(End::Stopped(StopCause::Shutdown) | End::NoLook(_))
         ) {
             let look = self.last_look().await.filter(|_| end.is_none());
-            due_again = look.map(|look| self.due_again(&look)).unwrap_or_default();
+            retry_after = look.map(|look| self.retry_after(&look)).unwrap_or_default();
         }
-        self.tell_quarantined();
+        self.report_quarantined();
         let outcome = self.outcome(end.as_ref(), dry_run);
-        PassEnd::of(self.record, outcome, due_again)
+        PassEnd::of(self.record, outcome, retry_after)
     }
 
     /// Waits for what is in flight; says whether some of it was given up.
@@ -174,12 +174,12 @@ impl Run<'_> {
             Some(end) => end.outcome(),
             // The target that the circuit breaker ended was the last that had anything to try.
             None if self.given_up => Outcome::Aborted,
-            None => self.unless_blind(outcome(&self.record.pass().targets, dry_run)),
+            None => self.unless_incomplete(outcome(&self.record.pass().targets, dry_run)),
         }
     }
 
     /// Tells how many sandboxes are left alone, and until when.
-    pub(super) fn tell_quarantined(&self) {
+    pub(super) fn report_quarantined(&self) {
         if !self.record.pass().targets.contains_key(&Target::Sandboxes) {
             return;
         }
@@ -210,7 +210,7 @@ impl Run<'_> {
     }
 
     /// Says which rows of the lists keep what they may concern.
-    pub(super) fn complain_of_rows(&mut self, look: &Look) {
+    pub(super) fn report_row_problems(&mut self, look: &Look) {
         let lists = [
             (
                 Target::Containers,
@@ -227,7 +227,7 @@ impl Run<'_> {
                     "{count} rows of the list have no id or contradict each other; only what is certain without \
                      them goes"
                 );
-                self.complain(target, &why);
+                self.report_problem(target, &why);
             }
         }
         let Ok(containers) = &look.containers else {
@@ -245,12 +245,12 @@ impl Run<'_> {
                  pod stay"
             )
         };
-        self.complain(Target::Containers, &why);
+        self.report_problem(Target::Containers, &why);
     }
 
     /// Writes down, once, why the pass could not do all that it was asked for.
-    pub(super) fn complain(&mut self, target: Target, why: &str) {
-        self.blind = true;
+    pub(super) fn report_problem(&mut self, target: Target, why: &str) {
+        self.incomplete = true;
         let error = format!("{target}: {why}");
         if !self.record.pass().errors.contains(&error) {
             tracing::warn!(pass.id = %self.record.id(), target = target.label(), why, "out of reach");
@@ -259,10 +259,10 @@ impl Run<'_> {
     }
 
     /// Nothing is completed while something is out of reach, or stays for want of knowledge.
-    fn unless_blind(&self, outcome: Outcome) -> Outcome {
+    fn unless_incomplete(&self, outcome: Outcome) -> Outcome {
         match outcome {
-            Outcome::Completed | Outcome::NothingToDo if self.ignorant => Outcome::Partial,
-            Outcome::Completed | Outcome::Planned | Outcome::NothingToDo if self.blind => {
+            Outcome::Completed | Outcome::NothingToDo if self.pods_uncertain => Outcome::Partial,
+            Outcome::Completed | Outcome::Planned | Outcome::NothingToDo if self.incomplete => {
                 Outcome::Partial
             }
             Outcome::Completed

@@ -69,7 +69,7 @@ impl Run<'_> {
 
     /// Takes note of what the first plan of images is to reach, and says what keeps others.
     pub(super) fn set_goal(&mut self, look: &Look, plan: &Plan) {
-        self.complain_of_images(look, plan);
+        self.report_image_problems(look, plan);
         let images = &self.policy.images;
         let usage = usage(look).filter(|_| images.enabled);
         let wanted = usage.map_or(0, |usage| space_wanted(images, usage));
@@ -116,7 +116,7 @@ impl Run<'_> {
         let goes_on = has_removed && !self.room.is_vain && !self.given_up;
         let goes_on = goes_on && self.images_are_known(look);
         if !goes_on && let Some((wanted, before)) = self.room.goal {
-            self.complain_of_room(look, wanted, before);
+            self.report_missing_room(look, wanted, before);
         }
         goes_on
     }
@@ -143,7 +143,7 @@ impl Run<'_> {
         }
         let is_enough = gain >= listed / GAIN_LEAST;
         if !is_enough {
-            self.complain(
+            self.report_problem(
                 Target::Images,
                 &format!(
                     "a batch of {listed} bytes, as the runtime lists them, freed {gain} bytes: something else fills \
@@ -155,7 +155,7 @@ impl Run<'_> {
     }
 
     /// Says what keeps images from going that the policy wants gone.
-    pub(super) fn complain_of_images(&mut self, look: &Look, plan: &Plan) {
+    pub(super) fn report_image_problems(&mut self, look: &Look, plan: &Plan) {
         let blocked = plan
             .kept
             .iter()
@@ -165,7 +165,7 @@ impl Run<'_> {
         if let Some(users) = users.and_then(|snapshot| unknown_users(&snapshot))
             && count > 0
         {
-            self.complain(Target::Images, &format!("{count} images stay: {users}"));
+            self.report_problem(Target::Images, &format!("{count} images stay: {users}"));
         }
         let Images::Known(store) = &look.store else {
             return;
@@ -176,19 +176,19 @@ impl Run<'_> {
             && space_wanted(rules, other.usage) > 0
         {
             let why = &other.why;
-            self.complain(Target::Images, &format!("no room is made: {why}"));
+            self.report_problem(Target::Images, &format!("no room is made: {why}"));
         }
     }
 
     /// Says how much of the room is still missing, if any.
-    fn complain_of_room(&mut self, look: &Look, wanted: u64, before: FilesystemUsage) {
+    fn report_missing_room(&mut self, look: &Look, wanted: u64, before: FilesystemUsage) {
         let rules = self.config.policy.images.freeing_on();
         let Some(after) = usage(look).filter(|after| space_wanted(&rules, *after) > 0) else {
             return;
         };
         let gain = gained(before, after);
         let low = rules.low_threshold_percent;
-        self.complain(
+        self.report_problem(
             Target::Images,
             &format!("freed {gain} of {wanted} bytes: the low mark ({low} %) is not reached"),
         );
@@ -200,7 +200,7 @@ impl Run<'_> {
             return true;
         };
         if self.config.policy.images.enabled {
-            self.complain(Target::Images, why);
+            self.report_problem(Target::Images, why);
         }
         false
     }

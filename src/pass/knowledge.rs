@@ -35,7 +35,7 @@ impl Run<'_> {
             self.record.line(line);
             self.rest(wait).await;
             if let Err(end) = self.not_stopped() {
-                self.tell_knowledge(&look, targets);
+                self.report_knowledge(&look, targets);
                 return Err(end);
             }
             look = self.look().await?;
@@ -68,7 +68,7 @@ impl Run<'_> {
     }
 
     /// Tells a dry run how long a pass would wait.
-    pub(super) fn tell_quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) {
+    pub(super) fn report_quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) {
         if let Some(wait) = self.quiet_wait(look, targets) {
             let seconds = wait.as_secs_f64();
             self.record.line(format!(
@@ -79,9 +79,9 @@ impl Run<'_> {
 
     /// Says after how long another pass, if this one came by itself, would find more to take: what `quiet`,
     /// `settle` and `min_age` keep goes then.
-    pub(super) fn due_again(&self, look: &Look) -> BTreeMap<Target, Duration> {
+    pub(super) fn retry_after(&self, look: &Look) -> BTreeMap<Target, Duration> {
         let pass = self.record.pass();
-        let snapshot = look.snapshot(self.runner.next_tries(look.taken_at));
+        let snapshot = look.snapshot(self.runner.next_attempts(look.taken_at));
         let Ok(snapshot) = snapshot else {
             return BTreeMap::new();
         };
@@ -93,13 +93,15 @@ impl Run<'_> {
     }
 
     fn quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) -> Option<Duration> {
-        let snapshot = look.snapshot(self.runner.next_tries(look.taken_at)).ok()?;
+        let snapshot = look
+            .snapshot(self.runner.next_attempts(look.taken_at))
+            .ok()?;
         gc::kept_for_quiet(&snapshot, &self.policy, targets)
     }
 
     /// Names what is known of the pods, and what stays only because not enough is.
-    pub(super) fn tell_knowledge(&mut self, look: &Look, targets: &BTreeSet<Target>) {
-        let Ok(snapshot) = look.snapshot(self.runner.next_tries(look.taken_at)) else {
+    pub(super) fn report_knowledge(&mut self, look: &Look, targets: &BTreeSet<Target>) {
+        let Ok(snapshot) = look.snapshot(self.runner.next_attempts(look.taken_at)) else {
             return;
         };
         let policy = &self.policy;
@@ -118,7 +120,7 @@ impl Run<'_> {
         let remedy = remedy(state);
         for (target, count) in gc::kept_for_want(&snapshot, policy, targets) {
             let text = format!("{count} stay because their pods may not be over: {why}; {remedy}");
-            self.ignorant = true;
+            self.pods_uncertain = true;
             let error = format!("{target}: {text}");
             if !self.record.pass().errors.contains(&error) {
                 tracing::warn!(pass.id = %self.record.id(), target = target.label(), count, why, "pods unknown");

@@ -16,11 +16,11 @@ impl Run<'_> {
     /// Says what of the logs is out of reach; returns whether what is planned can go. The other targets
     /// do not suffer by it.
     pub(super) fn can_reach_logs(&mut self, look: &Look, plan: &Plan) -> bool {
-        self.complain_of_logs(look);
+        self.report_log_problems(look);
         let can_write = look.logs.unwritable.is_empty() || plan.removals.is_empty();
         if !can_write {
             for why in &look.logs.unwritable {
-                self.complain(Target::Logs, why);
+                self.report_problem(Target::Logs, why);
             }
         }
         can_write
@@ -35,7 +35,7 @@ impl Run<'_> {
         let plan = match self.plan_logs_of(look, gone) {
             Ok(plan) => plan,
             Err(end) => {
-                self.complain(Target::Logs, &end.text());
+                self.report_problem(Target::Logs, &end.text());
                 return;
             }
         };
@@ -54,7 +54,7 @@ impl Run<'_> {
         self.batch(Target::Logs, removals, Until::OnlySlow, look)
             .await;
         self.budget = budget;
-        self.blind |= self.record.pass().errors.len() > errors;
+        self.incomplete |= self.record.pass().errors.len() > errors;
     }
 
     /// Plans on what the look shows less what went since, and has the plan checked.
@@ -94,9 +94,9 @@ impl Run<'_> {
     }
 
     /// Says what of the logs could not be read.
-    pub(super) fn complain_of_logs(&mut self, look: &Look) {
+    pub(super) fn report_log_problems(&mut self, look: &Look) {
         for why in &look.logs.unread {
-            self.complain(Target::Logs, why);
+            self.report_problem(Target::Logs, why);
         }
     }
 }

@@ -45,7 +45,7 @@ impl Run<'_> {
         targets: &BTreeSet<Target>,
         policy: &Policy,
     ) -> Result<Plan, End> {
-        let quarantine = self.runner.next_tries(look.taken_at);
+        let quarantine = self.runner.next_attempts(look.taken_at);
         let mut snapshot = look
             .snapshot(quarantine)
             .map_err(|error| End::NoLook(error.to_string()))?;
@@ -98,7 +98,7 @@ impl Run<'_> {
                     // It need not be gone: a later round plans it again.
                     (_, None) if may_come_again => {
                         report.planned = report.planned.saturating_sub(1);
-                        self.lost_sight_of.insert((target, id.clone()));
+                        self.no_longer_seen.insert((target, id.clone()));
                     }
                     (RemoveReason::OverCap, Some(_))
                     | (RemoveReason::Space, Some(KeepReason::BelowThreshold)) => {

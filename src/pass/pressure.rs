@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 
 /// How often it is read, at most.
 pub(super) const PRESSURE_EVERY: Duration = Duration::from_secs(1);
@@ -28,17 +28,17 @@ pub enum Pressure {
 pub(super) struct Gauge {
     path: PathBuf,
     threshold_percent: Option<f64>,
-    aside: Aside,
+    pool: BlockingPool,
     /// When it was last read, and the time waited until then.
     last: Option<(Instant, Option<Duration>)>,
 }
 
 impl Gauge {
-    pub(super) fn new(path: PathBuf, threshold_percent: Option<f64>, aside: Aside) -> Self {
+    pub(super) fn new(path: PathBuf, threshold_percent: Option<f64>, pool: BlockingPool) -> Self {
         Self {
             path,
             threshold_percent,
-            aside,
+            pool,
             last: None,
         }
     }
@@ -56,7 +56,7 @@ impl Gauge {
         }
         let path = self.path.clone();
         let read = move || std::fs::read_to_string(path).ok();
-        let text = self.aside.run(PRESSURE_TIMEOUT, read).await.ok().flatten();
+        let text = self.pool.run(PRESSURE_TIMEOUT, read).await.ok().flatten();
         self.judge(threshold, now, text)
     }
 
@@ -111,7 +111,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn tells_a_brief_pressure_from_a_lasting_one() {
-        let mut gauge = Gauge::new(PathBuf::new(), Some(20.0), Aside::new(1));
+        let mut gauge = Gauge::new(PathBuf::new(), Some(20.0), BlockingPool::new(1));
         let mut says = |avg10: f64, total_ms: u64| {
             let total = total_ms * 1000;
             let line = format!("some avg10={avg10:.2} avg60=0 avg300=0 total={total}\n");
@@ -138,15 +138,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("io");
         std::fs::write(&path, "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n").unwrap();
-        let mut gauge = Gauge::new(path.clone(), Some(20.0), Aside::new(1));
+        let mut gauge = Gauge::new(path.clone(), Some(20.0), BlockingPool::new(1));
         assert_eq!(gauge.read().await, Some(Pressure::Low));
         assert_eq!(gauge.read().await, None, "too soon");
         assert_eq!(
-            Gauge::new(path, None, Aside::new(1)).read().await,
+            Gauge::new(path, None, BlockingPool::new(1)).read().await,
             None,
             "off"
         );
-        let missing = Gauge::new(dir.path().join("none"), Some(20.0), Aside::new(1))
+        let missing = Gauge::new(dir.path().join("none"), Some(20.0), BlockingPool::new(1))
             .read()
             .await;
         assert_eq!(missing, None, "no file");

@@ -103,14 +103,14 @@ impl Quarantine {
 
     /// Returns when each may be tried again. After a clock was set back none waits longer than it
     /// was to.
-    pub fn next_tries(&mut self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
+    pub fn next_attempts(&mut self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
         let entries = self.entries.iter_mut();
-        let tries = entries.map(|(id, entry)| {
+        let attempts = entries.map(|(id, entry)| {
             let latest = later(now, entry.wait);
             entry.known.next_try = entry.known.next_try.min(latest);
             (id.clone(), entry.known.next_try)
         });
-        tries.collect()
+        attempts.collect()
     }
 
     /// Returns every sandbox, the one to be tried next first.
@@ -186,8 +186,8 @@ impl Runner {
     }
 
     /// Returns when each sandbox that failed may be tried again.
-    pub fn next_tries(&self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
-        self.quarantine().next_tries(now)
+    pub fn next_attempts(&self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
+        self.quarantine().next_attempts(now)
     }
 
     /// Returns what is known of a sandbox's failures.

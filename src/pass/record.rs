@@ -21,7 +21,7 @@ pub struct Record {
     pass: watch::Sender<Pass>,
     lines: Mutex<Vec<String>>,
     cancel: CancellationToken,
-    saw_nothing: AtomicBool,
+    could_not_look: AtomicBool,
 }
 
 impl Record {
@@ -32,7 +32,7 @@ impl Record {
             pass: watch::Sender::new(pass),
             lines: Mutex::default(),
             cancel: CancellationToken::new(),
-            saw_nothing: AtomicBool::new(false),
+            could_not_look: AtomicBool::new(false),
         }
     }
 
@@ -97,13 +97,13 @@ impl Record {
     }
 
     /// Notes that the pass ended because no look at the node was possible.
-    pub fn saw_nothing(&self) {
-        self.saw_nothing.store(true, Ordering::Relaxed);
+    pub fn could_not_look(&self) {
+        self.could_not_look.store(true, Ordering::Relaxed);
     }
 
     /// Says whether the pass ended because no look at the node was possible.
-    pub fn has_seen_nothing(&self) -> bool {
-        self.saw_nothing.load(Ordering::Relaxed)
+    pub fn has_not_looked(&self) -> bool {
+        self.could_not_look.load(Ordering::Relaxed)
     }
 
     /// Returns the token that [`Self::cancel`] cancels.

@@ -3,7 +3,7 @@
 
 mod image;
 mod logs;
-mod outdone;
+mod superseded;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::model::{
 use crate::runtime;
 use crate::snapshot::Look;
 use logs::LogRemover;
-use outdone::Outdone;
+use superseded::NewerRecords;
 
 /// What a container in state unknown is given to stop by itself: the kubelet's least.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -97,23 +97,23 @@ pub(super) struct Remover {
     /// What ends the pass; after it no removal starts.
     stops: Stops,
     /// Whether the records are there that outdo others.
-    outdone: Outdone,
+    newer: NewerRecords,
     /// How long one removal may take, another client's too.
     patience: Duration,
 }
 
 impl Remover {
     pub(super) fn new(runner: &Runner, config: &Config, gone: Gone, stops: Stops) -> Self {
-        let (client, aside) = (runner.client.clone(), runner.disk.logs.clone());
+        let (client, pool) = (runner.client.clone(), runner.disk.logs.clone());
         let patience = config.runtime.removal_timeout;
-        let logs = LogRemover::new(config.log_roots(), aside, patience, stops.clone());
-        let outdone = Outdone::default();
+        let logs = LogRemover::new(config.log_roots(), pool, patience, stops.clone());
+        let newer = NewerRecords::default();
         Self {
             client,
             logs,
             gone,
             stops,
-            outdone,
+            newer,
             patience,
         }
     }
@@ -128,7 +128,7 @@ pub(super) async fn remove(
     batch: u64,
 ) -> RemovalOutcome {
     let client = &remover.client;
-    match remover.outdone.is_certain(client, removal, batch).await {
+    match remover.newer.all_exist(client, removal, batch).await {
         Ok(true) => {}
         Ok(false) => {
             return RemovalOutcome::skipped("the newer record is gone: it may be needed now");

@@ -44,7 +44,7 @@ impl Run<'_> {
         self.phase = Phase::Cleaning;
         made?;
         if is_over(look) {
-            self.complain_of_lists(&lists, look);
+            self.report_list_problems(&lists, look);
             return Ok(false);
         }
         // With a shorter `pods.quiet`, that: as long as quiet itself wants the lists to have fit.
@@ -179,7 +179,7 @@ impl Run<'_> {
         Ok(chosen)
     }
 
-    fn complain_of_lists(&mut self, lists: &BTreeSet<Target>, look: &Look) {
+    fn report_list_problems(&mut self, lists: &BTreeSet<Target>, look: &Look) {
         let weights = look.weights();
         for (target, weight) in [
             (Target::Containers, weights.containers),
@@ -188,7 +188,7 @@ impl Run<'_> {
             if lists.contains(&target) && weight.is_over() == Some(true) {
                 let bytes = weight.bytes.unwrap_or(0);
                 let limit = weight.limit_bytes;
-                self.complain(
+                self.report_problem(
                     target,
                     &format!(
                         "the list is still over its limit ({bytes} of {limit} bytes): the rest stays until the kubelet \

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::kubelet_socket::is_socket;
 use super::{Error, Server, Source, file};
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 
 /// What `auto` chooses from, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Auto {
     ///
     /// # Errors
     /// If the disk does not answer: then nothing is chosen.
-    pub(super) async fn choose(&self, disk: &Aside) -> Result<(Source, String), Error> {
+    pub(super) async fn choose(&self, disk: &BlockingPool) -> Result<(Source, String), Error> {
         for socket in &self.kubelet_sockets {
             if is_socket(disk, socket).await? {
                 let why = format!("auto: {} is there", socket.display());
@@ -50,6 +50,6 @@ impl Auto {
     }
 }
 
-async fn is_there(disk: &Aside, path: &Path) -> Result<bool, Error> {
-    file::aside(disk, path, |path| Ok(std::fs::metadata(path).is_ok())).await
+async fn is_there(disk: &BlockingPool, path: &Path) -> Result<bool, Error> {
+    file::within_timeout(disk, path, |path| Ok(std::fs::metadata(path).is_ok())).await
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{ANSWER_MAX_BYTES, Error, parse};
 use crate::model::PodList;
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 
 /// How long a file is waited for.
 pub(super) const FILE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -32,14 +32,14 @@ pub(super) struct ReadBefore {
 /// Reads the pods that a file holds, as of when it was written, and at the latest as of when it was first
 /// read: its date is no longer to be trusted once the clock was set back.
 pub(super) async fn list(
-    disk: &Aside,
+    disk: &BlockingPool,
     path: &Path,
     node: &str,
     looked_at: Timestamp,
     before: &mut Option<ReadBefore>,
 ) -> Result<PodList, Error> {
     let now = Instant::now();
-    let (text, written) = aside(disk, path, dated).await?;
+    let (text, written) = within_timeout(disk, path, dated).await?;
     let known = before.filter(|it| it.written == written);
     let first = known.map_or(now, |it| it.first);
     *before = Some(ReadBefore { written, first });
@@ -60,13 +60,13 @@ pub(super) async fn list(
 }
 
 /// Reads a whole file of at most so many bytes.
-pub(super) async fn read(disk: &Aside, path: &Path, max: u64) -> Result<Vec<u8>, Error> {
-    aside(disk, path, move |path| bounded(&mut open(path)?, path, max)).await
+pub(super) async fn read(disk: &BlockingPool, path: &Path, max: u64) -> Result<Vec<u8>, Error> {
+    within_timeout(disk, path, move |path| bounded(&mut open(path)?, path, max)).await
 }
 
 /// Does something with a file, for at most [`FILE_TIMEOUT`].
-pub(super) async fn aside<T: Send + 'static>(
-    disk: &Aside,
+pub(super) async fn within_timeout<T: Send + 'static>(
+    disk: &BlockingPool,
     path: &Path,
     work: impl FnOnce(&Path) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {

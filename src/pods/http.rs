@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::{ANSWER_MAX_BYTES, Error, file};
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 
 /// Tokens and CA bundles may be this long.
 const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -36,7 +36,7 @@ pub struct Server {
 pub(super) struct Http {
     server: Server,
     /// Reads the token and the CAs.
-    disk: Aside,
+    disk: BlockingPool,
     /// The client, and the CAs that it was made with.
     client: Option<(Vec<u8>, Client)>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Body {
 }
 
 impl Http {
-    pub(super) fn new(server: Server, disk: Aside) -> Self {
+    pub(super) fn new(server: Server, disk: BlockingPool) -> Self {
         Self {
             server,
             disk,
@@ -143,7 +143,7 @@ impl Server {
 }
 
 /// Reads the token as it is now: it is rotated every hour or so.
-async fn bearer(disk: &Aside, path: &Path) -> Result<HeaderValue, Error> {
+async fn bearer(disk: &BlockingPool, path: &Path) -> Result<HeaderValue, Error> {
     let text = file::read(disk, path, FILE_MAX_BYTES).await?;
     let no_token = || Error::NoToken(path.to_owned());
     let token = std::str::from_utf8(&text).ok().map(str::trim);

@@ -15,10 +15,10 @@ use tower::service_fn;
 
 use super::file::{self, FILE_TIMEOUT};
 use super::http::Http;
-use super::parse::{Author, Reading, Told};
+use super::parse::{Author, PodFields, Reading};
 use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, Server, api_server};
 use crate::model::{PodList, PodUid, SourcePod};
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 use crisweep_proto::pods::pods_client::PodsClient;
 use crisweep_proto::pods::{ListPodsRequest, ListPodsResponse};
 
@@ -42,7 +42,7 @@ pub(super) struct Confirmed {
 }
 
 impl Confirmed {
-    pub(super) fn by(api_server: Option<(Server, String)>, disk: &Aside) -> Self {
+    pub(super) fn by(api_server: Option<(Server, String)>, disk: &BlockingPool) -> Self {
         Self {
             api_server: api_server.map(|(server, node)| (Http::new(server, disk.clone()), node)),
             finished: BTreeSet::new(),
@@ -98,7 +98,7 @@ impl Confirmed {
 
 /// Reads the kubelet's pods from the first of these sockets that is there.
 pub(super) async fn list(
-    disk: &Aside,
+    disk: &BlockingPool,
     paths: &[PathBuf],
     node: &str,
     confirmed: &mut Confirmed,
@@ -110,7 +110,7 @@ pub(super) async fn list(
 }
 
 /// Returns the first of these that is a socket, else the first.
-async fn first_there(disk: &Aside, paths: &[PathBuf]) -> Result<Option<PathBuf>, Error> {
+async fn first_there(disk: &BlockingPool, paths: &[PathBuf]) -> Result<Option<PathBuf>, Error> {
     for path in paths {
         if is_socket(disk, path).await? {
             return Ok(Some(path.clone()));
@@ -120,15 +120,15 @@ async fn first_there(disk: &Aside, paths: &[PathBuf]) -> Result<Option<PathBuf>,
 }
 
 /// Says whether there is a socket.
-pub(super) async fn is_socket(disk: &Aside, path: &Path) -> Result<bool, Error> {
-    file::aside(disk, path, |path| {
+pub(super) async fn is_socket(disk: &BlockingPool, path: &Path) -> Result<bool, Error> {
+    file::within_timeout(disk, path, |path| {
         let metadata = std::fs::metadata(path);
         Ok(metadata.is_ok_and(|metadata| metadata.file_type().is_socket()))
     })
     .await
 }
 
-async fn ask(disk: &Aside, path: &Path, node: &str) -> Result<PodList, Error> {
+async fn ask(disk: &BlockingPool, path: &Path, node: &str) -> Result<PodList, Error> {
     let max = usize::try_from(ANSWER_MAX_BYTES).unwrap_or(usize::MAX);
     let mut client = PodsClient::new(connect(disk, path).await?).max_decoding_message_size(max);
     let answer = client.list_pods(ListPodsRequest {}).await;
@@ -142,7 +142,7 @@ async fn ask(disk: &Aside, path: &Path, node: &str) -> Result<PodList, Error> {
     })
 }
 
-async fn connect(disk: &Aside, path: &Path) -> Result<Channel, Error> {
+async fn connect(disk: &BlockingPool, path: &Path) -> Result<Channel, Error> {
     let (disk, socket) = (disk.clone(), path.to_owned());
     let connector = service_fn(move |_: Uri| {
         let (disk, socket) = (disk.clone(), socket.clone());
@@ -168,7 +168,7 @@ fn read(answer: ListPodsResponse, node: &str) -> Result<PodList, ParseError> {
     let mut reading = Reading::new(Author::Kubelet, node);
     for pod in answer.pods {
         let metadata = pod.metadata.unwrap_or_default();
-        reading.add(&Told {
+        reading.add(&PodFields {
             uid: &metadata.uid,
             node: &pod.spec.unwrap_or_default().node_name,
             annotations: &metadata.annotations,

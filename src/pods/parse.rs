@@ -93,7 +93,7 @@ fn read(
             return Err(ParseError::Kind(kind));
         }
         let metadata = item.metadata;
-        reading.add(&Told {
+        reading.add(&PodFields {
             uid: &metadata.uid,
             node: &item.spec.node_name,
             annotations: &metadata.annotations,
@@ -105,7 +105,7 @@ fn read(
 }
 
 /// A pod as an answer tells of it.
-pub(super) struct Told<'a> {
+pub(super) struct PodFields<'a> {
     pub(super) uid: &'a str,
     /// Where it is; empty if the answer does not say.
     pub(super) node: &'a str,
@@ -146,7 +146,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Adds a pod.
-    pub(super) fn add(&mut self, pod: &Told<'_>) -> Result<(), ParseError> {
+    pub(super) fn add(&mut self, pod: &PodFields<'_>) -> Result<(), ParseError> {
         let index = self.index;
         self.index += 1;
         // The API server's names of nodes are lower case; a host's name need not be.

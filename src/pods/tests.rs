@@ -88,7 +88,7 @@ async fn auto_takes_the_socket_then_the_api_server_then_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (socket, token) = (dir.path().join("kubelet.sock"), dir.path().join("token"));
     let kind = async |auto: Auto| {
-        let (source, why) = auto.choose(&Aside::new(1)).await.unwrap();
+        let (source, why) = auto.choose(&BlockingPool::new(1)).await.unwrap();
         (source.kind(), why)
     };
     let (none, why) = kind(auto(&socket, None)).await;

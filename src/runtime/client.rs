@@ -3,9 +3,9 @@
 //! Never retries and never caches an answer: what a failure means is the caller's to say. Lists alone are
 //! read another way when one fails for its size (`fallback`).
 
+mod connection;
 mod fallback;
 mod framing;
-mod link;
 mod lists;
 mod pieces;
 mod removals;
@@ -18,15 +18,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::connection::{Connection, request};
 use self::framing::{Awaits, Checked};
-use self::link::{Link, request};
 use self::removals::gone_is_success;
 pub use self::settings::{LogRoots, Settings, below};
 use super::{
     ContainerStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert,
 };
 use crate::model::{Container, ContainerId, Coverage, Image, PodSandbox, PodSandboxId, PodUid};
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 use crisweep_proto::cri::image_service_client::ImageServiceClient;
 use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
 
@@ -45,11 +45,11 @@ pub struct Client {
 #[derive(Debug)]
 struct Shared {
     settings: Settings,
-    runtime: Link,
+    runtime: Connection,
     /// `None`: the runtime's.
-    image: Option<Link>,
+    image: Option<Connection>,
     /// Reads names in the log roots.
-    disk: Aside,
+    disk: BlockingPool,
     /// How the runtime's lists were read last.
     list_states: fallback::ListStates,
 }
@@ -57,7 +57,7 @@ struct Shared {
 impl Client {
     /// Makes a client. Does not touch the socket.
     pub fn new(settings: Settings) -> Self {
-        let link = |endpoint: &Path| Link::new(endpoint, &settings);
+        let link = |endpoint: &Path| Connection::new(endpoint, &settings);
         let runtime = link(&settings.endpoint);
         let image = settings.image_endpoint.as_deref().map(link);
         Self {
@@ -65,7 +65,7 @@ impl Client {
                 settings,
                 runtime,
                 image,
-                disk: Aside::new(1),
+                disk: BlockingPool::new(1),
                 list_states: fallback::ListStates::default(),
             }),
         }
@@ -344,11 +344,11 @@ impl Client {
         gone_is_success(self.image().call(METHOD, deadline, call).await)
     }
 
-    fn runtime(&self) -> &Link {
+    fn runtime(&self) -> &Connection {
         &self.shared.runtime
     }
 
-    fn image(&self) -> &Link {
+    fn image(&self) -> &Connection {
         self.shared.image.as_ref().unwrap_or(&self.shared.runtime)
     }
 

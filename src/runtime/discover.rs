@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::error::plain;
 use super::{Client, LogRoots, SOCKET_PATH_BYTES_MAX, Settings, Version};
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 
 /// The environment variable that names the endpoint, as for crictl.
 pub const ENVIRONMENT_VARIABLE: &str = "CONTAINER_RUNTIME_ENDPOINT";
@@ -133,7 +133,7 @@ pub async fn discover(places: &Places) -> Result<Found, DiscoverError> {
         }
     }
     let crictl = places.crictl_config.display().to_string();
-    let disk = Aside::new(PLACES_HANGING_MAX);
+    let disk = BlockingPool::new(PLACES_HANGING_MAX);
     match crictl_endpoint(&disk, &places.crictl_config).await {
         Ok(value) => return named(&value, &format!("runtime-endpoint in {crictl}")),
         Err(problem) => tried.push(attempt(&crictl, problem)),
@@ -193,8 +193,8 @@ struct CrictlConfig {
 
 /// Reads the endpoint that crictl would use; the error says why there is none. A file that is of no
 /// use to us is crictl's problem, not ours: the search goes on.
-async fn crictl_endpoint(disk: &Aside, path: &Path) -> Result<String, String> {
-    let text = aside(disk, path, std::fs::read_to_string).await?;
+async fn crictl_endpoint(disk: &BlockingPool, path: &Path) -> Result<String, String> {
+    let text = within_timeout(disk, path, std::fs::read_to_string).await?;
     let file = config::File::from_str(&text, config::FileFormat::Yaml);
     let read = config::Config::builder()
         .add_source(file)
@@ -208,8 +208,8 @@ async fn crictl_endpoint(disk: &Aside, path: &Path) -> Result<String, String> {
 }
 
 /// Says why the socket is the runtime's, or what is wrong with it.
-async fn probe(disk: &Aside, path: &Path) -> Result<String, String> {
-    let file = aside(disk, path, std::fs::metadata).await?;
+async fn probe(disk: &BlockingPool, path: &Path) -> Result<String, String> {
+    let file = within_timeout(disk, path, std::fs::metadata).await?;
     if !file.file_type().is_socket() {
         return Err("not a socket".to_owned());
     }
@@ -239,8 +239,8 @@ async fn ask_version(path: &Path) -> Result<Version, super::Error> {
     Client::new(settings).version().await
 }
 
-async fn aside<T: Send + 'static>(
-    disk: &Aside,
+async fn within_timeout<T: Send + 'static>(
+    disk: &BlockingPool,
     path: &Path,
     work: impl FnOnce(PathBuf) -> io::Result<T> + Send + 'static,
 ) -> Result<T, String> {

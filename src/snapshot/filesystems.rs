@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Filesystems;
 use crate::model::{Filesystem, FilesystemUsage};
 use crate::runtime;
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 
 /// statvfs on a dead network mount never returns; a look waits no longer than this.
 const STATVFS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -17,7 +17,7 @@ const STATVFS_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct Statvfs {
     host_root: PathBuf,
     /// At most one thread is ever lost to a call that hangs.
-    pub(super) aside: Aside,
+    pub(super) pool: BlockingPool,
     /// The demo's disk: no kernel knows it.
     simulated_bytes: OnceLock<u64>,
 }
@@ -26,7 +26,7 @@ impl Statvfs {
     pub(super) fn new(host_root: PathBuf) -> Self {
         Self {
             host_root,
-            aside: Aside::new(1),
+            pool: BlockingPool::new(1),
             simulated_bytes: OnceLock::new(),
         }
     }
@@ -68,7 +68,7 @@ impl Statvfs {
 
     async fn usage(&self, mountpoint: &str) -> Option<FilesystemUsage> {
         let path = runtime::below(&self.host_root, Path::new(mountpoint));
-        let measured = self.aside.run(STATVFS_TIMEOUT, move || statvfs(&path));
+        let measured = self.pool.run(STATVFS_TIMEOUT, move || statvfs(&path));
         measured.await.ok()?
     }
 }

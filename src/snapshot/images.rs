@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::asked::Asked;
+use super::details::Details;
 use super::{Filesystems, Inner, Part};
 use crate::model::{
     Container, ContainerImage, Coverage, Image, ImageMatcher, ImageNames, ImageStore, Images, Rows,
@@ -91,7 +91,7 @@ impl Inner {
         images: &Part<runtime::Listed<Image>>,
         containers: &Part<runtime::Listed<Container>>,
         filesystems: &Part<Filesystems>,
-        asked: &Asked,
+        details: &Details,
         now: Timestamp,
     ) -> Images {
         let rows = match whole(images) {
@@ -104,7 +104,7 @@ impl Inner {
         if let Some(users) =
             users.filter(|list| list.malformed == 0 && list.coverage == Coverage::Whole)
         {
-            ages.note(&uses(rows, &users.rows, &asked.volume_images), now);
+            ages.note(&uses(rows, &users.rows, &details.volume_images), now);
         }
         let filesystem = filesystems.as_ref().ok().and_then(|fs| fs.image.first());
         let other_mount = filesystem.and_then(|fs| self.claims.contradict(fs));
@@ -112,8 +112,8 @@ impl Inner {
         Images::Known(ImageStore {
             rows: rows.clone(),
             ages: ages.all(now),
-            sandbox_images: asked.sandbox_images.clone(),
-            volume_images: asked.volume_images.clone(),
+            sandbox_images: details.sandbox_images.clone(),
+            volume_images: details.volume_images.clone(),
             filesystem: filesystem.and_then(|fs| fs.usage),
             other_mount,
         })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::ask::{Asker, Terms};
+use super::queries::{Queries, QueryLimits};
 use super::{Part, timed};
 use crate::logs::{Roots, scan};
 use crate::model::{
@@ -15,7 +15,7 @@ use crate::model::{
     PodSandbox, PodUid, Pods, Rows, Text, container_id_of, pod_uid_of,
 };
 use crate::runtime;
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 
 /// How long a look waits for the roots; no look waits longer for a dead disk.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,11 +25,11 @@ const LINKS_BUDGET: Duration = Duration::from_secs(3);
 
 /// Reads the roots.
 #[derive(Debug)]
-pub(super) struct Scanner(Aside);
+pub(super) struct Scanner(BlockingPool);
 
 impl Scanner {
     pub(super) fn new() -> Self {
-        Self(Aside::new(1))
+        Self(BlockingPool::new(1))
     }
 
     /// Reads the roots, if any, and says how long that took.
@@ -57,7 +57,7 @@ pub(super) struct Known {
     orphans: BTreeMap<Text, Timestamp>,
     /// Containers that the runtime did not find; an id never comes back.
     not_found: BTreeSet<ContainerId>,
-    asker: Asker<ContainerId, Option<runtime::ContainerStatus>>,
+    asker: Queries<ContainerId, Option<runtime::ContainerStatus>>,
 }
 
 /// What the runtime listed in the same look.
@@ -171,7 +171,7 @@ impl Known {
 }
 
 async fn answers(
-    asker: &mut Asker<ContainerId, Option<runtime::ContainerStatus>>,
+    asker: &mut Queries<ContainerId, Option<runtime::ContainerStatus>>,
     client: &runtime::Client,
     ids: Vec<ContainerId>,
 ) -> BTreeMap<ContainerId, LinkedContainer> {
@@ -193,7 +193,7 @@ async fn answers(
     };
     let until = Instant::now() + LINKS_BUDGET;
     let pass_began = None;
-    let terms = Terms { until, pass_began };
+    let terms = QueryLimits { until, pass_began };
     asker.each(ids, terms, call, answered).await;
     answers
 }

@@ -38,7 +38,7 @@ pub(super) struct Found<'a> {
 
 /// What one good answer says of a pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Word {
+enum Statement {
     /// It exists, or the answer is not to be trusted: earlier answers count no more.
     Exists,
     Finished,
@@ -73,7 +73,7 @@ impl PodHistories {
                     entry.note(trust.word(uid, entry.config_source), answer.at);
                 }
                 // The source may have begun anew since.
-                _ => entry.note(Word::Exists, answer.at),
+                _ => entry.note(Statement::Exists, answer.at),
             }
         }
         self.0
@@ -118,19 +118,19 @@ impl PodHistories {
 }
 
 impl Entry {
-    fn note(&mut self, word: Word, at: Instant) {
+    fn note(&mut self, word: Statement, at: Instant) {
         match word {
-            Word::Exists => (self.absent_since, self.over_since) = (None, None),
-            Word::Finished => {
+            Statement::Exists => (self.absent_since, self.over_since) = (None, None),
+            Statement::Finished => {
                 self.absent_since = None;
                 self.over_since.get_or_insert(at);
             }
-            Word::FinishedUnseen => self.absent_since = None,
-            Word::Absent => {
+            Statement::FinishedUnseen => self.absent_since = None,
+            Statement::Absent => {
                 self.absent_since.get_or_insert(at);
                 self.over_since.get_or_insert(at);
             }
-            Word::Nothing => {}
+            Statement::Nothing => {}
         }
     }
 }
@@ -164,18 +164,18 @@ impl<'a> Trust<'a> {
         }
     }
 
-    fn word(&self, uid: &PodUid, source: Option<ConfigSource>) -> Word {
+    fn word(&self, uid: &PodUid, source: Option<ConfigSource>) -> Statement {
         let source = source.unwrap_or_else(|| ConfigSource::of_shape(uid));
         match self.list.pods.get(uid) {
-            Some(pod) if !pod.finished || pod.is_static() => Word::Exists,
-            Some(_) if source != ConfigSource::Api => Word::Exists,
-            Some(_) if self.living.contains(uid) => Word::Exists,
-            Some(_) if self.blind => Word::FinishedUnseen,
-            Some(_) => Word::Finished,
-            None if self.lacks_living => Word::Exists,
-            None if !self.list.vouches_for(source) => Word::Exists,
-            None if self.blind => Word::Nothing,
-            None => Word::Absent,
+            Some(pod) if !pod.finished || pod.is_static() => Statement::Exists,
+            Some(_) if source != ConfigSource::Api => Statement::Exists,
+            Some(_) if self.living.contains(uid) => Statement::Exists,
+            Some(_) if self.blind => Statement::FinishedUnseen,
+            Some(_) => Statement::Finished,
+            None if self.lacks_living => Statement::Exists,
+            None if !self.list.vouches_for(source) => Statement::Exists,
+            None if self.blind => Statement::Nothing,
+            None => Statement::Absent,
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ask::{Asked, Asker, Terms};
+use super::queries::{AnswerAge, Queries, QueryLimits};
 use crate::model::{ImageNames, PodSandbox, PodSandboxId, PodSandboxState};
 use crate::runtime;
 
@@ -12,7 +12,7 @@ use crate::runtime;
 #[derive(Debug, Default)]
 pub(super) struct SandboxImages {
     known: BTreeMap<PodSandboxId, Option<String>>,
-    asker: Asker<PodSandboxId, Option<String>>,
+    asker: Queries<PodSandboxId, Option<String>>,
 }
 
 impl SandboxImages {
@@ -21,7 +21,7 @@ impl SandboxImages {
         &mut self,
         client: &runtime::Client,
         sandboxes: &[PodSandbox],
-        terms: Terms,
+        terms: QueryLimits,
     ) -> ImageNames {
         let status = match client.status().await {
             Ok(status) => status,
@@ -42,7 +42,7 @@ impl SandboxImages {
         };
         let answered = |id, image: Option<String>, asked| {
             // It is listed now: that it was gone before is not believed against that.
-            if image.is_some() || asked == Asked::Now {
+            if image.is_some() || asked == AnswerAge::Now {
                 self.known.insert(id, image);
             }
         };

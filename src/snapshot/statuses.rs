@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::ask::{Asked, Asker, Terms};
+use super::queries::{AnswerAge, Queries, QueryLimits};
 use crate::model::{
     Container, ContainerId, ContainerState, Coverage, ImageNames, PodSandbox, PodUid,
 };
@@ -17,7 +17,7 @@ const KNOWN_MAX: usize = 1 << 16;
 
 /// What a container told.
 #[derive(Clone, Copy, Debug)]
-enum Told {
+enum ExitStatus {
     /// It had not exited.
     NoExit,
     /// It exited then; where it does not say when, that is when we first saw it so.
@@ -27,11 +27,11 @@ enum Told {
 /// Known statuses.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
-    known: BTreeMap<ContainerId, Told>,
+    known: BTreeMap<ContainerId, ExitStatus>,
     /// Apart, because most containers have none.
     volumes: BTreeMap<ContainerId, Vec<String>>,
     last: BTreeMap<PodUid, Timestamp>,
-    asker: Asker<ContainerId, Option<runtime::ContainerStatus>>,
+    asker: Queries<ContainerId, Option<runtime::ContainerStatus>>,
 }
 
 /// What a look knows of the containers' statuses.
@@ -51,7 +51,7 @@ impl Statuses {
         client: &runtime::Client,
         containers: &mut runtime::Listed<Container>,
         now: Timestamp,
-        terms: Terms,
+        terms: QueryLimits,
     ) -> Filled {
         let rows: &mut [Container] = &mut containers.rows;
         let listed: BTreeSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
@@ -59,7 +59,7 @@ impl Statuses {
         let is_part = containers.coverage != Coverage::Whole && self.known.len() < KNOWN_MAX;
         self.known.retain(|id, _| is_part || listed.contains(id));
         self.volumes.retain(|id, _| is_part || listed.contains(id));
-        self.note_told(rows, std::mem::take(&mut containers.mounted));
+        self.note_statuses(rows, std::mem::take(&mut containers.mounted));
         self.asker.retain(|id| listed.contains(id));
         let gone = self.ask(client, rows, now, terms).await;
         let mut exits_unknown = 0;
@@ -69,9 +69,9 @@ impl Statuses {
         {
             // Before its creation is after a clock step: the later of the two errs towards young.
             row.finished_at = match self.known.get(&row.id) {
-                Some(Told::Exit(at)) => Some((*at).max(row.created_at)),
+                Some(ExitStatus::Exit(at)) => Some((*at).max(row.created_at)),
                 // What was read by its status told it along with the row.
-                Some(Told::NoExit) | None => row.finished_at,
+                Some(ExitStatus::NoExit) | None => row.finished_at,
             };
             match (row.finished_at, &row.pod) {
                 (Some(at), Some(pod)) if at <= now => {
@@ -89,7 +89,7 @@ impl Statuses {
     }
 
     /// Notes what reading the list told already, because rows were read one by one.
-    fn note_told(&mut self, rows: &[Container], mut mounted: BTreeMap<Box<str>, Vec<String>>) {
+    fn note_statuses(&mut self, rows: &[Container], mut mounted: BTreeMap<Box<str>, Vec<String>>) {
         for row in rows {
             let Some(images) = mounted.remove(row.id.as_str()) else {
                 continue;
@@ -109,10 +109,10 @@ impl Statuses {
             self.volumes.insert(id.clone(), volume_images);
         }
         let told = match (state, finished_at, self.known.get(id)) {
-            (ContainerState::Exited, Some(at), _) => Told::Exit(at),
+            (ContainerState::Exited, Some(at), _) => ExitStatus::Exit(at),
             // Our first sight of it stays.
-            (ContainerState::Exited, None, Some(Told::Exit(at))) => Told::Exit(*at),
-            _ => Told::NoExit,
+            (ContainerState::Exited, None, Some(ExitStatus::Exit(at))) => ExitStatus::Exit(*at),
+            _ => ExitStatus::NoExit,
         };
         self.known.insert(id.clone(), told);
     }
@@ -123,13 +123,13 @@ impl Statuses {
         client: &runtime::Client,
         rows: &[Container],
         now: Timestamp,
-        terms: Terms,
+        terms: QueryLimits,
     ) -> BTreeSet<ContainerId> {
         let is_due = |row: &&Container| match self.known.get(&row.id) {
             _ if row.id.is_stand_in() => false,
             None => true,
-            Some(Told::NoExit) => row.state == ContainerState::Exited,
-            Some(Told::Exit(_)) => false,
+            Some(ExitStatus::NoExit) => row.state == ContainerState::Exited,
+            Some(ExitStatus::Exit(_)) => false,
         };
         let mut due: Vec<&Container> = rows.iter().filter(is_due).collect();
         due.sort_by_key(|row| {
@@ -146,7 +146,7 @@ impl Statuses {
         let answered = |id: ContainerId, status: Option<runtime::ContainerStatus>, asked| {
             let Some(status) = status else {
                 // It is listed now: an older answer is not believed against that.
-                if asked == Asked::Now {
+                if asked == AnswerAge::Now {
                     gone.insert(id);
                 }
                 return;

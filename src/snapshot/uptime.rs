@@ -4,14 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 
 /// How long the file is waited for: procfs answers from memory, but what is mounted there may be something else.
 const UPTIME_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads the host's `/proc/uptime`; asks the kernel where there is none below `host_root`. Where the disk does
 /// not answer, the machine counts as just started: doubt keeps.
-pub(super) async fn uptime(disk: &Aside, host_root: &Path) -> Duration {
+pub(super) async fn uptime(disk: &BlockingPool, host_root: &Path) -> Duration {
     let host_root = host_root.to_owned();
     let read = disk.run(UPTIME_TIMEOUT, move || read(&host_root)).await;
     read.unwrap_or(Duration::ZERO)

@@ -44,7 +44,7 @@ pub enum Holder {
 impl Holder {
     /// Says whether it is known to work on another runtime than this one. One runtime has many
     /// paths: links, and mounts in containers.
-    pub fn works_elsewhere(&self, than: &str) -> bool {
+    pub fn uses_another_runtime(&self, than: &str) -> bool {
         match self {
             Self::Process { runtime, .. } => runtime.is_another(&Socket::at(than)),
             Self::Unnamed => false,
@@ -64,13 +64,13 @@ pub struct Socket {
 
 impl Socket {
     fn at(path: &str) -> Self {
-        let given = Path::new(path);
-        let (dir, name) = (given.parent(), given.file_name());
+        let configured = Path::new(path);
+        let (dir, name) = (configured.parent(), configured.file_name());
         let in_dir = |dir: &Path| Some(fs::canonicalize(dir).ok()?.join(name?));
-        let path = fs::canonicalize(given).ok();
+        let path = fs::canonicalize(configured).ok();
         // A runtime that is down has no socket.
         let path = path.or_else(|| in_dir(dir?));
-        let path = path.unwrap_or_else(|| given.to_owned());
+        let path = path.unwrap_or_else(|| configured.to_owned());
         let dir = path.parent().and_then(|dir| fs::metadata(dir).ok());
         let dir = dir.map(|dir| format!("{:x}:{:x}", dir.dev(), dir.ino()));
         Self {
@@ -268,9 +268,9 @@ mod tests {
         let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/b.sock") else {
             panic!("taken twice");
         };
-        assert!(held.holder.works_elsewhere("/run/b.sock"), "{held}");
-        assert!(!held.holder.works_elsewhere("/run/a.sock"), "{held}");
-        assert!(!Holder::Unnamed.works_elsewhere("/run/b.sock"));
+        assert!(held.holder.uses_another_runtime("/run/b.sock"), "{held}");
+        assert!(!held.holder.uses_another_runtime("/run/a.sock"), "{held}");
+        assert!(!Holder::Unnamed.uses_another_runtime("/run/b.sock"));
     }
 
     #[test]
@@ -282,10 +282,16 @@ mod tests {
         std::os::unix::fs::symlink(dir.path().join("run"), dir.path().join("link")).unwrap();
         let _lock = Lock::take(dir.path(), &path("run/cri.sock")).unwrap();
         let holder = held(dir.path()).unwrap().holder;
-        assert!(!holder.works_elsewhere(&path("link/cri.sock")), "a link");
-        assert!(!holder.works_elsewhere(&path("gone/cri.sock")), "nowhere");
-        assert!(holder.works_elsewhere(&path("run/cri2.sock")));
-        assert!(holder.works_elsewhere(&path("other/cri.sock")));
+        assert!(
+            !holder.uses_another_runtime(&path("link/cri.sock")),
+            "a link"
+        );
+        assert!(
+            !holder.uses_another_runtime(&path("gone/cri.sock")),
+            "nowhere"
+        );
+        assert!(holder.uses_another_runtime(&path("run/cri2.sock")));
+        assert!(holder.uses_another_runtime(&path("other/cri.sock")));
         let mounted = Socket {
             path: "/host/run/cri.sock".into(),
             ..Socket::at(&path("run/cri.sock"))

@@ -80,7 +80,7 @@ impl Store {
 
     /// Lets go of everything if the lock's file is not the one in the directory any more; says whether it
     /// did. What cannot be looked at counts as in place: the lock itself is still held.
-    pub(super) fn let_go_if_lost(&mut self) -> bool {
+    pub(super) fn release_if_lost(&mut self) -> bool {
         let in_place = |lock: &Lock| lock.is_in_place().unwrap_or(true);
         let lost = self.lock.as_ref().is_some_and(|lock| !in_place(lock));
         if lost {
@@ -90,8 +90,8 @@ impl Store {
     }
 
     /// Says whether who holds the lock works on another runtime.
-    pub(super) fn is_elsewhere(&self, held: &Held) -> bool {
-        held.holder.works_elsewhere(&self.runtime)
+    pub(super) fn uses_another_runtime(&self, held: &Held) -> bool {
+        held.holder.uses_another_runtime(&self.runtime)
     }
 
     /// Opens all that is not open yet. May be asked again after a failure.

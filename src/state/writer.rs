@@ -192,7 +192,7 @@ fn open(store: &mut Store, health: &Arc<Health>) -> Result<Found, Held> {
 /// Takes the lock if it is not held, or not any more. Where that fails for another reason than another
 /// holder, passes go on without lock and state, as they do when a start finds no usable directory.
 fn lock(store: &mut Store, health: &Arc<Health>) -> Option<Held> {
-    let lost = store.let_go_if_lost();
+    let lost = store.release_if_lost();
     if lost {
         let error = "the state directory was emptied or replaced".to_owned();
         health.failed(Part::Journal, 1, error);
@@ -201,7 +201,7 @@ fn lock(store: &mut Store, health: &Arc<Health>) -> Option<Held> {
         return None;
     }
     let held = open(store, health).err()?;
-    if store.is_elsewhere(&held) {
+    if store.uses_another_runtime(&held) {
         return None;
     }
     health.failed(Part::Journal, 1, held.to_string());

@@ -113,7 +113,7 @@ fn write_all(jobs: &Receiver<Job>, mut output: impl Write, state: &State) {
                     state.dropped.fetch_add(1, Ordering::AcqRel);
                 } else if before == line.len() {
                     // All is written, so that this line finds room.
-                    tell_dropped(&mut told, state);
+                    report_dropped(&mut told, state);
                 }
             }
             Job::Flush(done) => drop(done.send(())),
@@ -121,7 +121,7 @@ fn write_all(jobs: &Receiver<Job>, mut output: impl Write, state: &State) {
     }
 }
 
-fn tell_dropped(told: &mut u64, state: &State) {
+fn report_dropped(told: &mut u64, state: &State) {
     let dropped = state.dropped.load(Ordering::Acquire);
     let lines = dropped.saturating_sub(*told);
     *told = dropped;

@@ -282,7 +282,7 @@ impl Admissions {
         if !pass.options.dry_run {
             let ends = pass.targets.iter().map(|target| (*target, now));
             self.finished.extend(ends);
-            self.count_tries(end, since);
+            self.count_passes(end, since);
         }
         self.follow_up(&pass, end, now, free_id)
     }
@@ -309,13 +309,13 @@ impl Admissions {
         free_id: impl FnOnce() -> String,
     ) -> Option<QueuedPass> {
         let asks = before.automatic.is_some() && !before.is_follow_up && !end.dry_run;
-        if !asks || end.due_again.is_empty() {
+        if !asks || end.retry_after.is_empty() {
             return None;
         }
         let full = self.queue.len() >= QUEUE_MAX;
         let options = PassOptions::default();
         if let Some(waiting) = self.waiting_with(&options) {
-            waiting.follow(before, &end.due_again, now);
+            waiting.follow(before, &end.retry_after, now);
             let waiting = waiting.id.clone();
             self.seen.moved(&before.alerts, &waiting);
             return None;
@@ -325,7 +325,7 @@ impl Admissions {
         }
         let mut queued = QueuedPass::empty(&free_id(), options);
         queued.is_follow_up = true;
-        queued.follow(before, &end.due_again, now);
+        queued.follow(before, &end.retry_after, now);
         self.seen.moved(&before.alerts, &queued.id);
         self.queue.push_back(queued.clone());
         Some(queued)

@@ -75,15 +75,15 @@ struct AlertSource {
 
 /// What questions need beside the Alertmanagers.
 #[derive(Clone, Debug)]
-pub struct Desk {
-    /// Who gives passes.
+pub struct PollContext {
+    /// Admits passes.
     pub worker: Worker,
     /// Own counters.
     pub metrics: Metrics,
 }
 
-/// Asks every `interval` until the service goes down.
-pub async fn run(poll: Poll, desk: Desk, shutdown: CancellationToken) {
+/// Polls every `interval` until the service shuts down.
+pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) {
     let client = match client(&poll.alertmanager.poll) {
         Ok(client) => client,
         Err(error) => {
@@ -122,14 +122,14 @@ pub async fn run(poll: Poll, desk: Desk, shutdown: CancellationToken) {
                     () = shutdown.cancelled() => return,
                 };
                 let few = similar.iter().take(ALERTS_MAX);
-                few.for_each(|alert| note_similar(&desk.metrics, &poll.node, alert));
+                few.for_each(|alert| note_similar(&context.metrics, &poll.node, alert));
             }
             peer.answers += u64::from(answer.is_ok());
-            let resolved = peer.note(answer, &poll.node, &desk);
+            let resolved = peer.note(answer, &poll.node, &context);
             for (key, alert) in resolved {
                 // The other half of an HA pair may still have it.
                 if !peers.iter().any(|peer| peer.asking.contains_key(&key)) {
-                    desk.worker.withdraw(&alert);
+                    context.worker.withdraw(&alert);
                 }
             }
         }
@@ -231,12 +231,17 @@ impl AlertSource {
         url.to_string()
     }
 
-    /// Hands on what asks for a pass; returns what asked at the answer before and no longer does.
-    fn note(&mut self, answer: Result<Vec<Alert>, Error>, node: &str, desk: &Desk) -> AskingAlerts {
+    /// Submits the alerts that ask for a pass; returns those of the previous answer that no longer do.
+    fn note(
+        &mut self,
+        answer: Result<Vec<Alert>, Error>,
+        node: &str,
+        context: &PollContext,
+    ) -> AskingAlerts {
         let alerts = match answer {
             Ok(alerts) => alerts,
             Err(error) => {
-                desk.metrics.polled(error.result());
+                context.metrics.polled(error.result());
                 if !self.failing {
                     tracing::warn!(alertmanager = self.name(), %error, "no answer about alerts");
                 }
@@ -245,11 +250,11 @@ impl AlertSource {
                 return AskingAlerts::new();
             }
         };
-        desk.metrics.polled(PollResult::Ok);
+        context.metrics.polled(PollResult::Ok);
         if std::mem::take(&mut self.failing) {
             tracing::info!(alertmanager = self.name(), "it answers about alerts again");
         }
-        let asking = submit(&alerts, node, desk);
+        let asking = submit(&alerts, node, context);
         let before = std::mem::replace(&mut self.asking, asking);
         let gone = before
             .into_iter()
@@ -258,9 +263,9 @@ impl AlertSource {
     }
 }
 
-/// Asks for a pass for every alert that wants one; returns those.
-fn submit(alerts: &[Alert], node: &str, desk: &Desk) -> AskingAlerts {
-    let config = desk.worker.config();
+/// Asks for a pass for every alert that wants one; returns those alerts.
+fn submit(alerts: &[Alert], node: &str, context: &PollContext) -> AskingAlerts {
+    let config = context.worker.config();
     let (mut asking, mut triggers) = (AskingAlerts::new(), Vec::new());
     for alert in alerts.iter().take(ALERTS_MAX) {
         // An Alertmanager may ignore the filter: an alert without the label is not about this node.
@@ -276,11 +281,11 @@ fn submit(alerts: &[Alert], node: &str, desk: &Desk) -> AskingAlerts {
             Ok(_) => AlertResult::OtherNode,
             Err(admission) => admission.result,
         };
-        note_similar(&desk.metrics, node, alert);
-        desk.metrics.alert(result);
+        note_similar(&context.metrics, node, alert);
+        context.metrics.alert(result);
     }
-    for admission in desk.worker.submit(triggers) {
-        desk.metrics.alert(admission.result);
+    for admission in context.worker.submit(triggers) {
+        context.metrics.alert(admission.result);
     }
     asking
 }

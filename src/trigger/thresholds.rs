@@ -87,7 +87,7 @@ impl Watch {
             return Ok(BTreeSet::new());
         }
         let runner = self.worker.runner();
-        let quarantine = runner.next_tries(look.taken_at);
+        let quarantine = runner.next_attempts(look.taken_at);
         let snapshot = look
             .snapshot(quarantine)
             .map_err(|error| error.to_string())?;

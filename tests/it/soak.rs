@@ -63,8 +63,8 @@ async fn seasons_of_churn_leave_what_the_policy_keeps_and_no_more() {
     let mut churn = Churn::new(7, pods_root.clone());
     let mut memory = Memory::new();
     let (began, duration) = (Instant::now(), duration());
-    let (mut seasons, mut peak) = (0_u32, (0, 0));
-    while seasons == 0 || began.elapsed() < duration {
+    let (mut rounds, mut peak) = (0_u32, (0, 0));
+    while rounds == 0 || began.elapsed() < duration {
         let before = (rig.exited_containers(), rig.dead_sandboxes());
         for event in 0..SEASON {
             churn.step(&rig.sim).await;
@@ -72,15 +72,15 @@ async fn seasons_of_churn_leave_what_the_policy_keeps_and_no_more() {
             peak = (peak.0.max(now.0), peak.1.max(now.1));
             let born = (event + 1) * LITTER_OF_AN_EVENT;
             assert!(now.0 <= before.0 + born && now.1 <= before.1 + born);
-            ask(&rig, event, seasons).await;
+            ask(&rig, event, rounds).await;
             assert_eq!(rig.sim.harm_count(), 0, "{:#?}", rig.sim.harmful_calls());
         }
         rest(&rig, &pods_root).await;
         memory.sample(rig.pid());
-        seasons += 1;
+        rounds += 1;
     }
     let took = began.elapsed();
-    println!("{seasons} seasons in {took:.1?}; {:?}", churn.told);
+    println!("{rounds} rounds in {took:.1?}; {:?}", churn.told);
     println!(
         "at most {} exited containers and {} dead sandboxes",
         peak.0, peak.1

@@ -200,7 +200,7 @@ fn modules(named: &[Named]) -> BTreeSet<&str> {
 fn the_reader_sees_all_but_tests() {
     let code = "use crate::{gc, model::{Pods, span as time}};\n// crate::http\n/// crate::cli\nlet x = crate::runtime::A;\n\
                       pub(crate) use crate::{\n    pass::Pass,\n    worker,\n};\nlet urls = \"crate::poll //\"; // async \n\
-                      tokio::select! { _ = crate::system::aside::Aside::new() => {} }\n\
+                      tokio::select! { _ = crate::system::blocking::BlockingPool::new() => {} }\n\
                       impl A { #[cfg(test)] pub(super) fn count(&self) -> [u8; 2] { crisweep_sim::f() } fn f(x: crate::pods::P) {} }\n\
                       #[cfg(test)]\nmod tests { use crisweep_sim; }\n";
     let named = read(code);

@@ -21,7 +21,7 @@ fn page_of(look: Option<&Look>, format: Format) -> String {
     render(
         &Input {
             look,
-            greeting: None,
+            version: None,
             plan,
             quarantined: &quarantined,
             thresholds: &node::thresholds(),
@@ -249,7 +249,7 @@ fn a_page_has_few_samples_however_much_the_service_has_done() {
     let samples_of = |metrics: &Metrics| {
         let input = Input {
             look: Some(&look()),
-            greeting: None,
+            version: None,
             plan: Some(&plan.clone().into()),
             quarantined: &quarantined(),
             thresholds: &node::thresholds(),
@@ -308,7 +308,7 @@ fn an_interrupted_pass_counts_but_has_no_duration() {
     metrics.pass_finished(&node::pass(Outcome::Interrupted, false));
     let input = Input {
         look: None,
-        greeting: None,
+        version: None,
         plan: None,
         quarantined: &BTreeMap::new(),
         thresholds: &node::thresholds(),

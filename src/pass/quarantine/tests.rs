@@ -114,10 +114,10 @@ fn what_is_held_is_not_said_to_have_failed() {
 fn a_clock_that_was_set_back_makes_nobody_wait_longer() {
     let mut quarantine = Quarantine::default();
     fail(&mut quarantine, "a", at(1_000_000));
-    let tries = quarantine.next_tries(at(10));
-    assert_eq!(tries[&sandbox("a")], at(10 + 60));
+    let attempts = quarantine.next_attempts(at(10));
+    assert_eq!(attempts[&sandbox("a")], at(10 + 60));
     // It does not move on with the clock.
-    assert_eq!(quarantine.next_tries(at(50))[&sandbox("a")], at(70));
+    assert_eq!(quarantine.next_attempts(at(50))[&sandbox("a")], at(70));
 }
 
 #[derive(Clone, Debug)]
@@ -175,9 +175,9 @@ proptest! {
                 }
             }
             let longest = later(now, SignedDuration::from_secs(3600));
-            let tries = quarantine.next_tries(now);
-            prop_assert!(tries.values().all(|next| *next <= longest), "{tries:?} {now}");
-            prop_assert_eq!(tries.keys().len(), written.len());
+            let attempts = quarantine.next_attempts(now);
+            prop_assert!(attempts.values().all(|next| *next <= longest), "{attempts:?} {now}");
+            prop_assert_eq!(attempts.keys().len(), written.len());
         }
     }
 }

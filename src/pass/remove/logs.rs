@@ -12,23 +12,23 @@ use crate::model::{
     link_name,
 };
 use crate::runtime;
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 
 /// What removes logs.
 #[derive(Debug)]
 pub(super) struct LogRemover {
     roots: Arc<Roots>,
-    aside: Aside,
+    pool: BlockingPool,
     patience: Duration,
     stops: Stops,
 }
 
 impl LogRemover {
     /// Removes below these roots, and waits so long for each removal.
-    pub(super) fn new(roots: Roots, aside: Aside, patience: Duration, stops: Stops) -> Self {
+    pub(super) fn new(roots: Roots, pool: BlockingPool, patience: Duration, stops: Stops) -> Self {
         Self {
             roots: Arc::new(roots),
-            aside,
+            pool,
             patience,
             stops,
         }
@@ -106,7 +106,7 @@ impl LogRemover {
             return RemovalOutcome::NotBegun;
         }
         let roots = Arc::clone(&self.roots);
-        match self.aside.run(self.patience, move || work(&roots)).await {
+        match self.pool.run(self.patience, move || work(&roots)).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => RemovalOutcome::failed(error.class(), error.to_string()),
             Err(error) => {

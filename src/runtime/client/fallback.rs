@@ -10,16 +10,16 @@
 //! Where a list stands is remembered for its connection, so that not every look pays for the rungs that
 //! fail; a higher one is tried again as soon as what was found would fit, and from time to time. On the
 //! lower rungs also rows are remembered that never change again, and used as long as their ids are there
-//! (`carried`). Half an answer is never used, and one of nothing is not believed alone (`nothing`).
+//! (`row_cache`). Half an answer is never used, and one of nothing is not believed alone (`nothing`).
 
-mod asking;
-mod carried;
+mod by_name;
 mod containerd;
 mod disk;
 mod empty;
 mod found;
 mod kind;
-mod named;
+mod questions;
+mod row_cache;
 #[cfg(test)]
 mod tests;
 
@@ -33,9 +33,9 @@ use super::Client;
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use crate::runtime::codec::Page;
 use crate::runtime::{Error, ListMode, Listed};
-use carried::Carried;
 use found::Found;
 use kind::{Held, Kind, Question};
+use row_cache::RowCache;
 
 /// After how many looks on the lower rungs the higher ones are tried again, whatever the rows weigh.
 const RETRY_EVERY: u32 = 10;
@@ -57,13 +57,13 @@ impl Client {
     /// Forgets a container that is gone: no later look takes it from an earlier one.
     pub(super) fn forget_container(&self, id: &ContainerId) {
         let state = &self.shared.list_states.containers;
-        state.carried(self).forget(id.as_str());
+        state.row_cache(self).forget(id.as_str());
     }
 
     /// The same for a sandbox.
     pub(super) fn forget_sandbox(&self, id: &PodSandboxId) {
         let state = &self.shared.list_states.sandboxes;
-        state.carried(self).forget(id.as_str());
+        state.row_cache(self).forget(id.as_str());
     }
 }
 
@@ -71,14 +71,14 @@ impl Client {
 #[derive(Debug)]
 pub(super) struct ListState<M> {
     memory: Mutex<Memory>,
-    carried: Mutex<Carried<M>>,
+    row_cache: Mutex<RowCache<M>>,
 }
 
 impl<M> Default for ListState<M> {
     fn default() -> Self {
         Self {
             memory: Mutex::default(),
-            carried: Mutex::default(),
+            row_cache: Mutex::default(),
         }
     }
 }
@@ -95,23 +95,23 @@ struct Memory {
     looks: u32,
     /// What was found of an incomplete list, the last time, weighed.
     tried: u64,
-    told: Option<Told>,
+    told: Option<RefusedSize>,
 }
 
 /// What the runtime told when it refused the unfiltered list for its size.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct RefusedSize {
     /// What the list weighed.
     bytes: u64,
     /// The smallest limit that it was over.
     limit: u64,
     /// What rows of that list weigh, if all were found.
-    rows: Option<RowsThen>,
+    rows: Option<RowsAtRefusal>,
 }
 
 /// The rows of a list when the runtime told what it weighs.
 #[derive(Clone, Copy, Debug)]
-struct RowsThen {
+struct RowsAtRefusal {
     count: usize,
     /// What one weighed, on average, of those that were in no list.
     mean: u64,
@@ -123,13 +123,13 @@ impl<M> ListState<M> {
     }
 
     /// Returns what earlier looks on the client's present connection carry to this one.
-    fn carried(&self, client: &Client) -> MutexGuard<'_, Carried<M>>
+    fn row_cache(&self, client: &Client) -> MutexGuard<'_, RowCache<M>>
     where
         M: Held + Clone,
     {
-        let mut carried = self.carried.lock();
-        carried.forget_unless_from(client.runtime().connection());
-        carried
+        let mut row_cache = self.row_cache.lock();
+        row_cache.forget_unless_from(client.runtime().connection());
+        row_cache
     }
 
     /// Returns where this look begins.
@@ -234,7 +234,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
             Ok((mode, page)) => {
                 let limit_bytes = memory.told.map(|told| told.limit);
                 state.end(K::NAME, memory);
-                *state.carried(client) = Carried::default();
+                *state.row_cache(client) = RowCache::default();
                 return Ok(at_once(mode, page, limit_bytes, clock));
             }
             Err(error) => memory.refused(error)?,
@@ -243,9 +243,9 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
     let (mut found, tight) = by_state::<K>(client, &memory, clock).await?;
     let (mut mode, mut coverage, mut cut_short) = (ListMode::PerState, Coverage::Whole, false);
     if tight.is_empty() {
-        *state.carried(client) = Carried::default();
+        *state.row_cache(client) = RowCache::default();
     } else {
-        let named = named::read::<K>(client, &mut found, clock).await?;
+        let named = by_name::read::<K>(client, &mut found, clock).await?;
         (mode, cut_short) = (named.mode, named.cut_short);
         coverage = match named.is_whole {
             true => Coverage::Whole,
@@ -253,7 +253,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
             false => Coverage::Living,
         };
     }
-    if let Some(Told { bytes, limit, .. }) = memory.told
+    if let Some(RefusedSize { bytes, limit, .. }) = memory.told
         && found.is_empty()
         && coverage != Coverage::Whole
     {
@@ -352,7 +352,7 @@ impl Memory {
         };
         let limit = self.told.map_or(limit, |told| told.limit.min(limit));
         let rows = None;
-        self.told = Some(Told { bytes, limit, rows });
+        self.told = Some(RefusedSize { bytes, limit, rows });
         self.below = true;
         Ok(())
     }
@@ -367,7 +367,7 @@ impl Memory {
         if coverage == Coverage::Whole {
             let count = found.count();
             let mean = found.mean(told.bytes);
-            told.rows.get_or_insert(RowsThen { count, mean });
+            told.rows.get_or_insert(RowsAtRefusal { count, mean });
         }
         let (limit, mean) = (told.limit, told.mean(found));
         let weighs = found.weigh(mean, |_| true);
@@ -406,7 +406,7 @@ impl Memory {
     }
 }
 
-impl Told {
+impl RefusedSize {
     /// Returns what a row weighs on average that was in no list. While not all rows are known, all weigh
     /// together what the runtime told.
     fn mean<M>(&self, found: &Found<M>) -> u64 {

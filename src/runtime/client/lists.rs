@@ -10,8 +10,8 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Response, Status};
 use tower::ServiceExt;
 
+use super::connection::{Connection, request};
 use super::framing::Awaits;
-use super::link::{Link, request};
 use super::pieces::Pieces;
 use super::streams::{LISTS_WITHOUT, Stream, Streams};
 use crate::runtime::codec::{ListCodec, Page};
@@ -69,7 +69,7 @@ pub(super) const IMAGES: ListRpc = ListRpc {
     stream: |streams| &streams.images,
 };
 
-impl Link {
+impl Connection {
     /// Reads a whole list over its streaming RPC, or in one answer. Where a message of the stream is over
     /// the limit, the one answer is too, but its error says what all of it weighs. A stream that breaks fails
     /// the list, unless it always does. One that is refused fails it each time.

@@ -3,7 +3,7 @@
 use crisweep_proto::cri;
 use std::time::Duration;
 
-use super::link::request;
+use super::connection::request;
 use super::{Client, found};
 use crate::model::{ContainerId, PodSandboxId};
 use crate::runtime::Error;

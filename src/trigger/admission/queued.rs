@@ -95,10 +95,10 @@ impl QueuedPass {
     pub(super) fn follow(
         &mut self,
         before: &Self,
-        due_again: &BTreeMap<Target, Duration>,
+        retry_after: &BTreeMap<Target, Duration>,
         now: Duration,
     ) {
-        for (target, after) in due_again {
+        for (target, after) in retry_after {
             if self.targets.insert(*target) {
                 self.not_before.insert(*target, now.saturating_add(*after));
             }

@@ -86,9 +86,9 @@ impl Admissions {
         }
     }
 
-    /// Counts a pass for each target of which it tried something.
-    pub(super) fn count_tries(&mut self, end: &PassEnd, since: Duration) {
-        // Passes by hand are counted too but never bound: keep no more than the brake can ask for.
+    /// Counts a pass for each target of which it tried to remove something.
+    pub(super) fn count_passes(&mut self, end: &PassEnd, since: Duration) {
+        // Manual passes are counted but never bound: keep no more entries than the brake can ask for.
         let bound = self
             .brakes
             .max_passes_per_hour

@@ -59,7 +59,7 @@ fn over(outcome: Outcome) -> PassEnd {
         outcome,
         dry_run: false,
         tried: BOTH.iter().copied().collect(),
-        due_again: BTreeMap::new(),
+        retry_after: BTreeMap::new(),
     }
 }
 

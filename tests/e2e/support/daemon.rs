@@ -63,7 +63,7 @@ impl Daemon {
     }
 
     /// Writes a line to the process's standard input.
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         use std::io::Write;
         let stdin = self.stdin.as_mut().unwrap();
         writeln!(stdin, "{line}").unwrap_or_else(|error| panic!("{} is gone: {error}", self.name));

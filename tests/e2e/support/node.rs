@@ -59,7 +59,7 @@ impl Node {
 
     /// Grants its own disk so many reads and so many writes per second.
     pub(crate) async fn throttle(&mut self, iops: u32) {
-        self.containerd.tell(&format!("throttle {iops}"));
+        self.containerd.send(&format!("throttle {iops}"));
         let text = format!("{THROTTLE}/blkio.throttle.write_iops_device");
         wait_for("the throttle", PATIENCE, || async {
             let set = fs::read_to_string(&text).map_err(|error| error.to_string())?;
@@ -171,7 +171,7 @@ impl Node {
 
     /// Stops containerd, as an upgrade does; pods go on. [`Node::resume`] starts it again.
     pub(crate) async fn pause(&mut self) {
-        self.containerd.tell("stop");
+        self.containerd.send("stop");
         wait_for("containerd to stop", PATIENCE, || async {
             match Cri::try_connect(&self.socket()).await {
                 Ok(_) => Err("it still answers".to_owned()),
@@ -183,7 +183,7 @@ impl Node {
 
     /// Starts containerd again.
     pub(crate) async fn resume(&mut self) {
-        self.containerd.tell("start");
+        self.containerd.send("start");
         self.ready().await;
     }
 

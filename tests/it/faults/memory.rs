@@ -66,7 +66,7 @@ impl Capped {
     }
 
     /// Prints what was used at most so far.
-    fn tell(&self, after: &str) {
+    fn print(&self, after: &str) {
         println!("{after}: at most {} MiB", self.peak_mib());
     }
 
@@ -108,7 +108,7 @@ async fn fits(node: NodeBuilder) {
     };
     let mut rig = start(&capped, node).await;
     rig.ready().await;
-    capped.tell("ready");
+    capped.print("ready");
     for _ in 0..SCRAPES {
         let page = rig.metrics().await;
         page.is("cri_up", 1.0);
@@ -117,12 +117,12 @@ async fn fits(node: NodeBuilder) {
             println!("the list of {list}: {bytes:?} bytes");
         }
     }
-    capped.tell("scraped");
+    capped.print("scraped");
     assert_eq!(rig.get("/api/v1/status").await.status, 200);
-    capped.tell("status");
+    capped.print("status");
     let plan = rig.get("/api/v1/plan").await;
     assert_eq!(plan.status, 200, "{}", plan.text);
-    capped.tell("plan as JSON");
+    capped.print("plan as JSON");
     println!("the plan: {} bytes", plan.text.len());
     let (query, outcome) = match std::env::var_os(WHOLE_PASS) {
         Some(_) => ("", "completed"),
@@ -131,7 +131,7 @@ async fn fits(node: NodeBuilder) {
     let id = rig.begin_gc(query).await;
     let pass = ended(&rig, &id).await;
     assert_eq!(pass["outcome"], outcome, "{:#}", pass["errors"]);
-    capped.tell("pass");
+    capped.print("pass");
     rig.kill().await;
 }
 

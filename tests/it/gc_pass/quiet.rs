@@ -1,6 +1,6 @@
 //! A kubelet that learns late of what ended: the newest records of a pod wait until it surely knows.
 
-use crisweep_sim::{LateKubelet, Node, NodeBuilder, Options, PodSpec, hours, seconds};
+use crisweep_sim::{LaggingKubelet, Node, NodeBuilder, Options, PodSpec, hours, seconds};
 use serde_json::{Value, json};
 
 use crate::alerts::hook::{asks, pass_of, sent};
@@ -11,10 +11,10 @@ use crate::support::{Rig, nodes, until};
 const LIMIT_BYTES: usize = 30_000;
 
 /// A runtime whose kubelet takes so long after the lists fit to sync what ended.
-fn late(relist_seconds: u64) -> Options {
+fn lagging(relist_seconds: u64) -> Options {
     Options {
         send_limit_bytes: LIMIT_BYTES,
-        late_kubelet: Some(LateKubelet {
+        lagging_kubelet: Some(LaggingKubelet {
             list_limit_bytes: LIMIT_BYTES,
             relist: seconds(relist_seconds),
         }),
@@ -65,7 +65,7 @@ fn merged(mut base: Value, other: &Value) -> Value {
 
 #[tokio::test]
 async fn a_pod_whose_end_the_kubelet_has_yet_to_sync_does_not_run_again() {
-    let rig = Rig::with(over_the_limit(), late(1), changes("3s")).await;
+    let rig = Rig::with(over_the_limit(), lagging(1), changes("3s")).await;
     let pass = rig.gc("").await;
     let harm = rig.sim.harmful_calls();
     assert!(harm.is_empty(), "something ran a second time: {harm:#?}");
@@ -96,7 +96,7 @@ async fn on_lists_that_fit_the_newest_record_waits_until_the_pod_was_seen_over()
                 .exited("app", 1, seconds(5))
                 .deleted()
         });
-    let rig = Rig::with(node.build(), late(1), changes("8s")).await;
+    let rig = Rig::with(node.build(), lagging(1), changes("8s")).await;
     let pass = rig.gc("").await;
     let report = &pass["targets"]["containers"];
     assert_eq!(
@@ -114,7 +114,7 @@ async fn on_lists_that_fit_the_newest_record_waits_until_the_pod_was_seen_over()
 #[tokio::test]
 async fn an_alert_whose_pass_kept_something_for_a_time_gets_one_pass_more() {
     let node = nodes::healthy().pods(3, |n| ended(&format!("gone-{n}")).deleted());
-    let rig = Rig::with(node.build(), late(1), changes("8s")).await;
+    let rig = Rig::with(node.build(), lagging(1), changes("8s")).await;
     let body = sent(&rig, asks("all"), 202, "accepted").await;
     let first = rig.finished(&pass_of(&body)).await;
     assert_eq!(
@@ -143,7 +143,7 @@ async fn what_ended_long_ago_goes_at_once() {
 #[tokio::test]
 async fn a_cancel_ends_the_rest_after_the_rescue() {
     let node = nodes::healthy().pods(6, old).build();
-    let rig = Rig::with(node, late(1), changes("10m")).await;
+    let rig = Rig::with(node, lagging(1), changes("10m")).await;
     let id = rig.begin_gc("").await;
     until("the pass rests", || async {
         rig.logged("the lists fit; the kubelet may sync").pop()
@@ -156,7 +156,7 @@ async fn a_cancel_ends_the_rest_after_the_rescue() {
 #[tokio::test]
 async fn a_pass_right_after_one_that_ended_before_its_rest_leaves_what_the_kubelet_has_yet_to_sync()
 {
-    let rig = Rig::with(over_the_limit(), late(3), changes("6s")).await;
+    let rig = Rig::with(over_the_limit(), lagging(3), changes("6s")).await;
     // Crisweep has seen all of them over for long enough, but in the outage.
     tokio::time::sleep(seconds(7)).await;
     let first = rig.gc("max_removals=60").await;
@@ -181,7 +181,7 @@ fn all_of_just_now() -> Node {
 
 #[tokio::test]
 async fn what_the_kubelet_may_not_know_stays_where_no_api_server_confirms_it() {
-    let rig = Rig::with(all_of_just_now(), late(1), changes("1m")).await;
+    let rig = Rig::with(all_of_just_now(), lagging(1), changes("1m")).await;
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     assert!(
@@ -197,11 +197,11 @@ async fn what_the_api_server_confirms_goes_until_the_lists_fit_and_the_report_sa
     let settings = merged(api_server.config("api-server"), &changes("1h"));
     let options = Options {
         // Nothing else helps, so the kubelet is not modelled here: it runs some of them again.
-        late_kubelet: None,
-        ..late(1)
+        lagging_kubelet: None,
+        ..lagging(1)
     };
     let rig = Rig::with(all_of_just_now(), options, settings).await;
-    api_server.tell(&answer(&rig.sim));
+    api_server.set_answer(&answer(&rig.sim));
     let id = rig.begin_gc("target=containers&target=sandboxes").await;
     until("the pass rests", || async {
         rig.logged("the lists fit; the kubelet may sync").pop()

@@ -14,7 +14,7 @@ use crate::support::wait::until_true;
 /// The file system's size.
 const SIZE_MIB: u32 = 64;
 
-fn marks(high: u8, low: u8, batch_size: usize) -> Value {
+fn thresholds(high: u8, low: u8, batch_size: usize) -> Value {
     json!({
         "policy": { "images": {
             "min_age": "0s", "high_threshold_percent": high, "low_threshold_percent": low,
@@ -44,7 +44,7 @@ async fn above_the_high_mark_the_longest_unused_go_down_to_the_low_one() {
     // 10 images of 4 MiB, 1.5 MiB of others, 10 MiB of something else: 80 %.
     let disk = Tmpfs::mount(SIZE_MIB);
     fill(disk.path(), 10);
-    let rig = rig(idle(10), &disk, marks(75, 50, 50)).await;
+    let rig = rig(idle(10), &disk, thresholds(75, 50, 50)).await;
     for number in [7, 2, 9, 0] {
         use_once(&rig, &tag(number)).await;
     }
@@ -92,7 +92,7 @@ async fn above_the_high_mark_the_longest_unused_go_down_to_the_low_one() {
 #[tokio::test]
 async fn between_the_marks_nothing_goes() {
     let disk = Tmpfs::mount(SIZE_MIB);
-    let rig = rig(idle(10), &disk, marks(70, 50, 50)).await;
+    let rig = rig(idle(10), &disk, thresholds(70, 50, 50)).await;
     let pass = rig.gc("target=images").await;
     assert_eq!(pass["outcome"], "nothing-to-do", "{pass}");
     rig.nothing_was_touched();
@@ -102,7 +102,7 @@ async fn between_the_marks_nothing_goes() {
 async fn a_pass_stops_when_the_room_is_there_however_it_came() {
     let disk = Tmpfs::mount(SIZE_MIB);
     fill(disk.path(), 14);
-    let rig = rig(idle(10), &disk, marks(80, 40, 2)).await;
+    let rig = rig(idle(10), &disk, thresholds(80, 40, 2)).await;
     for number in 0..10 {
         use_once(&rig, &tag(number)).await;
     }
@@ -133,7 +133,7 @@ async fn a_pass_stops_when_the_room_is_there_however_it_came() {
 async fn sizes_that_overstate_what_is_freed_lead_to_another_round() {
     let disk = Tmpfs::mount(SIZE_MIB);
     fill(disk.path(), 24);
-    let rig = rig(idle(8), &disk, marks(60, 55, 50)).await;
+    let rig = rig(idle(8), &disk, thresholds(60, 55, 50)).await;
     // Each holds a quarter of what it is said to: as if the rest were layers that others share.
     for file in fs::read_dir(disk.path()).unwrap() {
         let path = file.unwrap().path();
@@ -159,7 +159,7 @@ async fn sizes_that_overstate_what_is_freed_lead_to_another_round() {
 async fn a_disk_full_of_something_else_ends_with_all_that_may_go() {
     let disk = Tmpfs::mount(SIZE_MIB);
     fill(disk.path(), 50);
-    let rig = rig(idle(3), &disk, marks(60, 50, 50)).await;
+    let rig = rig(idle(3), &disk, thresholds(60, 50, 50)).await;
     let pass = rig.gc("target=images").await;
     assert_eq!(pass["targets"]["images"]["removed"], 3, "{pass}");
     assert_eq!(pass["outcome"], "partial");
@@ -181,7 +181,7 @@ async fn a_batch_that_frees_next_to_nothing_is_the_last_one() {
         mountpoint: Some(disk.path().to_owned()),
         ..Options::default()
     };
-    let rig = Rig::with(idle(10).build(), options, marks(70, 50, 2)).await;
+    let rig = Rig::with(idle(10).build(), options, thresholds(70, 50, 2)).await;
     let pass = rig.gc("target=images").await;
     let report = &pass["targets"]["images"];
     assert_eq!(
@@ -202,7 +202,7 @@ async fn a_mount_with_less_in_use_than_the_images_take_is_another_one() {
         mountpoint: Some(disk.path().to_owned()),
         ..Options::default()
     };
-    let rig = Rig::with(idle(10).build(), options, marks(40, 20, 50)).await;
+    let rig = Rig::with(idle(10).build(), options, thresholds(40, 20, 50)).await;
     for dry_run in [true, false] {
         let pass = rig.gc(&format!("target=images&dry_run={dry_run}")).await;
         assert_eq!(pass["outcome"], "partial", "{pass}");

@@ -104,7 +104,7 @@ async fn the_directory_of_a_static_pod_without_a_mirror_stays() {
         changes[key] = value.clone();
     }
     let rig = Rig::start(living(&tree).pod(etcd), changes).await;
-    api_server.tell(&answer(&rig.sim));
+    api_server.set_answer(&answer(&rig.sim));
     let hash = tree.dir("kube-system_old_0123456789abcdef0123456789abcdef");
     let gone = tree.dir(GONE);
     let pass = rig.gc("").await;

@@ -40,7 +40,7 @@ impl ApiServer {
         })
     }
 
-    pub(crate) fn tell(&self, pods: &Value) {
+    pub(crate) fn set_answer(&self, pods: &Value) {
         self.server.reply(Reply::json(&pods.to_string()));
     }
 }
@@ -88,7 +88,7 @@ async fn deleted_pods_go_and_static_ones_are_known_by_their_mirrors() {
                 .exited("app", 0, hours(3)),
         );
     let rig = Rig::start(node, api_server.config("api-server")).await;
-    api_server.tell(&answer(&rig.sim));
+    api_server.set_answer(&answer(&rig.sim));
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["containers"]["removed"], LITTER, "{pass:#}");
     let id = rig.sim.container_id("default/manifest/app#0").unwrap();
@@ -152,7 +152,7 @@ async fn an_answer_that_is_not_the_nodes_pods_removes_nothing_until_a_good_one_c
         api_server.server.reply(reply);
         fails(&rig, words).await;
     }
-    api_server.tell(&pods);
+    api_server.set_answer(&pods);
     cleans(&rig, "api-server").await;
     never_logged(&rig, "account-secret");
 }
@@ -161,7 +161,7 @@ async fn an_answer_that_is_not_the_nodes_pods_removes_nothing_until_a_good_one_c
 async fn only_passes_ask_a_quorum_and_one_after_another_not_within_ten_seconds() {
     let api_server = ApiServer::start().await;
     let rig = Rig::start(nodes::litter(LITTER), api_server.config("api-server")).await;
-    api_server.tell(&answer(&rig.sim));
+    api_server.set_answer(&answer(&rig.sim));
     let quorum_reads = || {
         let mut asked = api_server.server.asked();
         asked.retain(|asked| !asked.takes_cached());
@@ -196,7 +196,7 @@ async fn a_cache_that_lags_behind_is_shown_and_removes_nothing() {
     let node = nodes::healthy().pod(PodSpec::new("new").exited("app", 0, hours(3)).not_ready());
     let rig = Rig::start(node, api_server.config("api-server")).await;
     let pods = answer(&rig.sim);
-    api_server.tell(&pods);
+    api_server.set_answer(&pods);
     let mut stale = pods.clone();
     let items = stale["items"].as_array_mut().unwrap();
     items.retain(|pod| pod["metadata"]["name"] != "new");

@@ -15,7 +15,7 @@ async fn the_socket_goes_before_the_api_server_and_is_seen_when_it_comes_and_goe
     let mut changes = api_server.config("auto");
     changes["pods"]["kubelet_socket"] = json!(path);
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
-    api_server.tell(&api_server::answer(&rig.sim));
+    api_server.set_answer(&api_server::answer(&rig.sim));
     let before = status(&rig).await;
     assert_eq!(
         (&before["configured"], &before["source"]),
@@ -26,7 +26,7 @@ async fn the_socket_goes_before_the_api_server_and_is_seen_when_it_comes_and_goe
     // It is there, so it is asked, though the other one knows.
     keeps_all(&rig, "FAILED_PRECONDITION").await;
     assert_eq!(status(&rig).await["source"], "kubelet-socket");
-    kubelet.tell(kubelet_socket::answer(&rig.sim));
+    kubelet.set_answer(kubelet_socket::answer(&rig.sim));
     assert_eq!(status(&rig).await["known"], true);
     std::fs::remove_file(&path).unwrap();
     cleans(&rig, "api-server").await;
@@ -49,8 +49,8 @@ async fn another_source_has_to_settle_anew() {
     changes["pods"]["settle"] = json!("1h");
     changes["gc"] = json!({ "deadline": "4s" });
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
-    kubelet.tell(kubelet_socket::answer(&rig.sim));
-    api_server.tell(&api_server::answer(&rig.sim));
+    kubelet.set_answer(kubelet_socket::answer(&rig.sim));
+    api_server.set_answer(&api_server::answer(&rig.sim));
     keeps_all(&rig, "pods.settle").await;
     std::fs::remove_file(&path).unwrap();
     keeps_all(&rig, "pods.settle").await;

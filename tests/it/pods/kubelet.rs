@@ -49,7 +49,7 @@ impl Kubelet {
         })
     }
 
-    fn tell(&self, pods: &str) {
+    fn set_answer(&self, pods: &str) {
         self.server.reply(Reply::json(pods));
     }
 }
@@ -58,7 +58,7 @@ impl Kubelet {
 async fn deleted_pods_go_and_it_is_asked_for_nothing_but_its_pods() {
     let kubelet = Kubelet::start().await;
     let rig = Rig::start(nodes::litter(LITTER), kubelet.config()).await;
-    kubelet.tell(&rig.sim.pods_json());
+    kubelet.set_answer(&rig.sim.pods_json());
     let id = rig.sim.container_id("default/old-0/app#0").unwrap();
     let why = rig.get(&format!("/api/v1/explain/{id}")).await.json();
     let why = why["pod_explanation"].as_str().unwrap();
@@ -117,7 +117,7 @@ async fn an_answer_that_is_no_pod_list_removes_nothing_until_a_good_one_comes() 
         fails(&rig, words).await;
     }
     assert_eq!(elsewhere.asked().len(), 0, "a redirect was followed");
-    kubelet.tell(&pods);
+    kubelet.set_answer(&pods);
     cleans(&rig, "kubelet").await;
     never_logged(&rig, "first-secret");
 }
@@ -137,7 +137,7 @@ async fn a_slow_kubelet_is_waited_for_no_longer_than_the_timeout() {
         )
         .await;
     }
-    kubelet.tell(&pods);
+    kubelet.set_answer(&pods);
     cleans(&rig, "kubelet").await;
 }
 
@@ -158,7 +158,7 @@ async fn an_empty_list_is_no_proof_of_deletion() {
     let kubelet = Kubelet::start().await;
     let only_litter = NodeBuilder::new().pods(LITTER, |n| nodes::deleted(n, LITTER));
     let rig = Rig::start(only_litter, kubelet.config()).await;
-    kubelet.tell(r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":null}"#);
+    kubelet.set_answer(r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":null}"#);
     assert_eq!(rig.gc("").await["outcome"], "partial");
     rig.nothing_was_touched();
     let id = rig.sim.container_id("default/old-0/app#0").unwrap();
@@ -174,7 +174,7 @@ async fn a_kubelet_that_shows_only_its_static_pods_proves_nothing_of_the_others(
         .pod(PodSpec::new("proxy").static_pod().running("app", 0))
         .pods(LITTER, |number| nodes::deleted(number, LITTER));
     let rig = Rig::start(node, kubelet.config()).await;
-    kubelet.tell(&rig.sim.pods_json());
+    kubelet.set_answer(&rig.sim.pods_json());
     assert_eq!(rig.gc("").await["outcome"], "partial");
     rig.nothing_was_touched();
     assert_eq!(status(&rig).await["known"], true);
@@ -190,7 +190,7 @@ async fn a_list_that_lacks_a_pod_which_lives_here_removes_nothing() {
     let items = partial["items"].as_array_mut().unwrap();
     items.retain(|pod| pod["metadata"]["name"] != "api");
     assert_eq!(items.len(), 1);
-    kubelet.tell(&partial.to_string());
+    kubelet.set_answer(&partial.to_string());
     keeps_all(&rig, "the list is incomplete").await;
     let page = rig.metrics().await;
     page.is(r#"crisweep_collector_success{collector="pods"}"#, 0.0);
@@ -198,7 +198,7 @@ async fn a_list_that_lacks_a_pod_which_lives_here_removes_nothing() {
         r#"crisweep_pod_source_info{source="kubelet",state="incomplete"}"#,
         1.0,
     );
-    kubelet.tell(&whole.to_string());
+    kubelet.set_answer(&whole.to_string());
     cleans(&rig, "kubelet").await;
 }
 
@@ -210,17 +210,17 @@ async fn after_a_restart_of_the_kubelet_settling_begins_anew() {
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
     let pods = rig.sim.pods_json();
     let known = || async { (status(&rig).await["known"] == true).then_some(()) };
-    kubelet.tell(&pods);
+    kubelet.set_answer(&pods);
     until("the kubelet is believed", known).await;
     kubelet
         .server
         .reply(Reply::status("503 Service Unavailable"));
     fails(&rig, "the kubelet cannot answer").await;
     // As kubelets do: at first nothing, then everything.
-    kubelet.tell(r#"{"kind":"PodList","metadata":{},"items":[]}"#);
+    kubelet.set_answer(r#"{"kind":"PodList","metadata":{},"items":[]}"#);
     assert_eq!(rig.gc("").await["outcome"], "partial");
     rig.nothing_was_touched();
-    kubelet.tell(&pods);
+    kubelet.set_answer(&pods);
     // The empty list is believed sooner than what names API pods anew.
     until("the kubelet is believed again", || async {
         let plan = rig.get("/api/v1/plan").await.json();
@@ -244,7 +244,7 @@ async fn a_rotated_token_is_taken_from_its_file() {
     // Whoever looks for a fault at this level finds everything but the token.
     changes["log"]["level"] = json!("trace");
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
-    kubelet.tell(&rig.sim.pods_json());
+    kubelet.set_answer(&rig.sim.pods_json());
     kubelet.server.expect_token("second-secret");
     fails(&rig, "the kubelet refuses the token in").await;
     for (text, words) in [("", "holds no token"), ("a\nb", "holds no token")] {
@@ -263,7 +263,7 @@ async fn a_rotated_token_is_taken_from_its_file() {
 async fn only_a_certificate_of_that_name_from_the_ca_in_the_file_is_believed() {
     let kubelet = Kubelet::start().await;
     let rig = Rig::start(nodes::litter(LITTER), kubelet.config()).await;
-    kubelet.tell(&rig.sim.pods_json());
+    kubelet.set_answer(&rig.sim.pods_json());
     let next = Ca::new();
     kubelet.server.show(&next, "localhost");
     let asked = kubelet.server.asked().len();
@@ -330,7 +330,7 @@ async fn finished_api_pods_go_down_to_the_cap_and_finished_static_pods_stay() {
                 .exited("app", 0, hours(3)),
         );
     let rig = Rig::start(node, changes).await;
-    kubelet.tell(&rig.sim.pods_json());
+    kubelet.set_answer(&rig.sim.pods_json());
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
     assert!(rig.sim.container_id("default/job/app#0").is_none());

@@ -57,12 +57,12 @@ async fn deleted_pods_go_once_the_kubelet_is_in_sync() {
     fails(&rig, "FAILED_PRECONDITION").await;
     let mut nameless = answer(&rig.sim);
     nameless.pods.push(Pod::default());
-    kubelet.tell(nameless);
+    kubelet.set_answer(nameless);
     fails(&rig, "has no metadata.uid").await;
     let mut another_nodes = answer(&rig.sim);
     let spec = &mut another_nodes.pods.last_mut().unwrap().spec;
     spec.as_mut().unwrap().node_name = "node-2".to_owned();
-    kubelet.tell(another_nodes);
+    kubelet.set_answer(another_nodes);
     fails(&rig, "is on \"node-2\"").await;
     for (status, words) in [
         (
@@ -77,11 +77,11 @@ async fn deleted_pods_go_once_the_kubelet_is_in_sync() {
         kubelet.refuse(status);
         fails(&rig, words).await;
     }
-    kubelet.tell(answer(&rig.sim));
+    kubelet.set_answer(answer(&rig.sim));
     drop(kubelet);
     fails(&rig, "cannot connect to").await;
     let kubelet = PodsSocket::start(&path);
-    kubelet.tell(answer(&rig.sim));
+    kubelet.set_answer(answer(&rig.sim));
     cleans(&rig, "kubelet-socket").await;
 }
 
@@ -100,7 +100,7 @@ async fn out_of_sync_settling_begins_anew() {
         "gc": { "deadline": "4s" },
     });
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
-    kubelet.tell(answer(&rig.sim));
+    kubelet.set_answer(answer(&rig.sim));
     keeps_all(&rig, "pods.settle").await;
     rig.metrics().await.is(
         r#"crisweep_pod_source_info{source="kubelet-socket",state="settling"}"#,
@@ -108,7 +108,7 @@ async fn out_of_sync_settling_begins_anew() {
     );
     kubelet.refuse(Status::failed_precondition("starting"));
     fails(&rig, "FAILED_PRECONDITION").await;
-    kubelet.tell(answer(&rig.sim));
+    kubelet.set_answer(answer(&rig.sim));
     keeps_all(&rig, "pods.settle").await;
 }
 
@@ -132,17 +132,17 @@ async fn a_pod_is_finished_only_if_the_api_server_says_so_too() {
     changes["pods"] = api_server.config("auto")["pods"].clone();
     changes["pods"]["kubelet_socket"] = json!(path);
     let rig = Rig::start(node, changes).await;
-    kubelet.tell(answer(&rig.sim));
+    kubelet.set_answer(answer(&rig.sim));
     let mut running = api_server::answer(&rig.sim);
     for pod in running["items"].as_array_mut().unwrap() {
         pod["status"]["phase"] = json!("Running");
     }
     // The kubelet knows of an end that it may have to forget.
-    api_server.tell(&running);
+    api_server.set_answer(&running);
     rig.gc("").await;
     assert_eq!(status(&rig).await["source"], "kubelet-socket");
     rig.nothing_was_touched();
-    api_server.tell(&api_server::answer(&rig.sim));
+    api_server.set_answer(&api_server::answer(&rig.sim));
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["containers"]["removed"], 1, "{pass:#}");
     assert_eq!(pass["targets"]["sandboxes"]["removed"], 1, "{pass:#}");
@@ -156,7 +156,7 @@ async fn without_an_api_server_no_pod_of_the_socket_is_finished() {
     let (node, mut changes) = finished();
     changes["pods"] = json!({ "source": "kubelet-socket", "file": null, "kubelet_socket": path });
     let rig = Rig::start(node, changes).await;
-    kubelet.tell(answer(&rig.sim));
+    kubelet.set_answer(answer(&rig.sim));
     rig.gc("").await;
     assert_eq!(status(&rig).await["known"], true);
     rig.nothing_was_touched();

@@ -323,7 +323,7 @@ impl PodsSocket {
         Self { told, task }
     }
 
-    pub(crate) fn tell(&self, pods: ListPodsResponse) {
+    pub(crate) fn set_answer(&self, pods: ListPodsResponse) {
         *self.told.lock().unwrap() = Ok(pods);
     }
 

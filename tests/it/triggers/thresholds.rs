@@ -6,7 +6,7 @@ use super::pass_by;
 use crate::support::{Rig, nodes, until};
 
 /// Marks of which only one can be crossed.
-fn marks(key: &str, value: impl Into<Value>) -> Value {
+fn thresholds(key: &str, value: impl Into<Value>) -> Value {
     let mut thresholds = json!({
         "enabled": true,
         "interval": "50ms",
@@ -30,7 +30,7 @@ async fn a_crossed_mark_brings_a_pass_over_what_helps() {
         ("not_ready_sandboxes", json!(3)),
         ("list_limit_ratio", json!(1e-6)),
     ] {
-        let rig = Rig::start(nodes::litter(3), marks(key, value)).await;
+        let rig = Rig::start(nodes::litter(3), thresholds(key, value)).await;
         let pass = pass_by(&rig, "threshold").await;
         assert_eq!(pass["outcome"], "completed", "{key}: {pass:#}");
         assert_eq!(targets(&pass), ["containers", "sandboxes"], "{key}");
@@ -44,7 +44,7 @@ async fn a_crossed_mark_brings_a_pass_over_what_helps() {
 
 #[tokio::test]
 async fn a_mark_that_is_not_reached_is_shown_and_asks_for_nothing() {
-    let rig = Rig::start(nodes::litter(3), marks("exited_containers", 4)).await;
+    let rig = Rig::start(nodes::litter(3), thresholds("exited_containers", 4)).await;
     looked(&rig, 3).await;
     rig.nothing_was_touched();
     assert_eq!(rig.passes().await, Vec::<Value>::new());
@@ -59,7 +59,7 @@ async fn a_mark_that_is_not_reached_is_shown_and_asks_for_nothing() {
 
 #[tokio::test]
 async fn marks_are_shown_though_nothing_shall_come_of_them() {
-    let mut changes = marks("exited_containers", 3);
+    let mut changes = thresholds("exited_containers", 3);
     changes["thresholds"]["enabled"] = json!(false);
     let rig = Rig::start(nodes::litter(3), changes).await;
     let page = rig.metrics().await;
@@ -73,7 +73,7 @@ async fn marks_are_shown_though_nothing_shall_come_of_them() {
 
 #[tokio::test]
 async fn a_mark_that_is_crossed_by_what_must_stay_asks_for_nothing() {
-    let mut changes = marks("exited_containers", 3);
+    let mut changes = thresholds("exited_containers", 3);
     changes["policy"] =
         json!({ "containers": { "min_age": "10h" }, "sandboxes": { "min_age": "10h" } });
     let rig = Rig::start(nodes::litter(3), changes).await;
@@ -89,7 +89,7 @@ async fn a_mark_that_is_crossed_by_what_must_stay_asks_for_nothing() {
 
 #[tokio::test]
 async fn brakes_bind_thresholds() {
-    let mut changes = marks("exited_containers", 1);
+    let mut changes = thresholds("exited_containers", 1);
     changes["brakes"] = json!({ "pause": true });
     let mut rig = Rig::start(nodes::litter(2), changes).await;
     looked(&rig, 3).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::LogRoots;
 use crate::model::{ContainerId, PodUid};
-use crate::system::aside::Aside;
+use crate::system::blocking::BlockingPool;
 
 /// The most names that are read in one directory; far above what a node has.
 const NAMES_MAX: usize = 50_000;
@@ -22,7 +22,7 @@ pub(super) struct Names {
 const NAMES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads the names. A directory that cannot be read, or not in time, has none.
-pub(super) async fn names(disk: &Aside, roots: &LogRoots) -> Names {
+pub(super) async fn names(disk: &BlockingPool, roots: &LogRoots) -> Names {
     let roots = roots.clone();
     let read = move || Names {
         pods: ids(&roots.pods, pod_uid),
@@ -103,7 +103,7 @@ mod tests {
             containers: dir.path().to_owned(),
         };
         std::fs::write(dir.path().join(format!("a_b_c-{}.log", "f".repeat(64))), "").unwrap();
-        let names = names(&Aside::new(1), &roots).await;
+        let names = names(&BlockingPool::new(1), &roots).await;
         assert_eq!((names.pods.len(), names.containers.len()), (0, 1));
     }
 }

@@ -3,7 +3,7 @@
 //! every dead sandbox empty. So another witness is asked. It costs one or two questions, where there is
 //! nothing else to ask about.
 
-use super::named::service;
+use super::by_name::service;
 use super::{Client, Clock, Error, Kind, Question, ask};
 use crate::model::Coverage;
 

@@ -670,19 +670,19 @@ async fn a_list_of_ids_that_lacks_what_is_there_proves_nothing() {
     for row in &listed.rows {
         ids.insert(row.id.as_str().into(), None);
     }
-    let good = named::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    let good = by_name::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
     assert!(good.await.unwrap());
     let first = listed.rows[0].id.clone();
     ids.remove(first.as_str());
-    let bad = named::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    let bad = by_name::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
     assert!(!bad.await.unwrap());
     // Unless it is gone by now.
     rig.client.remove_container(&first).await.unwrap();
-    let good = named::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
+    let good = by_name::proves::<cri::ContainerRow>(&rig.client, &ids, &mut whole, clock);
     assert!(good.await.unwrap());
     assert!(!whole.contains(first.as_str()));
     let (nobody, mut nothing) = (containerd::Ids::new(), Found::default());
-    let bad = named::proves::<cri::ContainerRow>(&rig.client, &nobody, &mut nothing, clock);
+    let bad = by_name::proves::<cri::ContainerRow>(&rig.client, &nobody, &mut nothing, clock);
     assert!(
         !bad.await.unwrap(),
         "no id at all of what was too much to send"

@@ -74,8 +74,8 @@ struct Account {
     waiting: BTreeMap<String, Wish>,
     running: Option<(String, Wish)>,
     since: Duration,
-    /// When passes began that tried something of a target, ever.
-    tries: Vec<(Target, Duration)>,
+    /// When passes began that tried a target, since the start.
+    passes_tried: Vec<(Target, Duration)>,
     ends: BTreeMap<Target, Duration>,
     /// Passes that ended well, and when.
     answered: BTreeMap<String, Duration>,
@@ -173,7 +173,7 @@ impl Account {
         let recent = |(other, since): &&(Target, Duration)| {
             *other == target && now.saturating_sub(*since) < at(3600)
         };
-        let count = self.tries.iter().filter(recent).count();
+        let count = self.passes_tried.iter().filter(recent).count();
         brakes
             .max_passes_per_hour
             .is_some_and(|max| count >= max as usize)
@@ -195,10 +195,10 @@ impl Account {
             self.ends
                 .extend(wish.targets.iter().map(|target| (*target, now)));
             let since = self.since;
-            self.tries
+            self.passes_tried
                 .extend(over.tried.iter().map(|target| (*target, since)));
         }
-        if wish.is_follow_up || !wish.automatic || over.due_again.is_empty() {
+        if wish.is_follow_up || !wish.automatic || over.retry_after.is_empty() {
             assert_eq!(follow_up, None);
             return;
         }
@@ -215,7 +215,7 @@ impl Account {
             (None, None) => return assert_eq!(self.waiting.len(), QUEUE_MAX),
             (Some(_), Some(_)) => panic!("two pending passes"),
         };
-        for (target, after) in &over.due_again {
+        for (target, after) in &over.retry_after {
             if into.targets.insert(*target) {
                 into.due.insert(*target, now + *after);
             }
@@ -291,7 +291,7 @@ proptest! {
                     let left = left.map(|seconds| (Target::Containers, at(seconds)));
                     let over = PassEnd {
                         tried: targets.unwrap_or_default(),
-                        due_again: left.into_iter().collect(),
+                        retry_after: left.into_iter().collect(),
                         ..over(outcome)
                     };
                     let follow_up = admissions.finished(&over, now, || format!("after {id}"));

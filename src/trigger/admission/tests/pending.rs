@@ -143,7 +143,7 @@ fn a_pass_that_only_planned_answers_no_alert() {
 /// Ends the running pass, which leaves the containers for half an hour.
 fn leave_containers(admissions: &mut Admissions, now: u64) -> Option<QueuedPass> {
     let over = PassEnd {
-        due_again: [(Target::Containers, 30 * MINUTE)].into(),
+        retry_after: [(Target::Containers, 30 * MINUTE)].into(),
         ..over(Outcome::Partial)
     };
     admissions.finished(&over, at(now), || "follow-up".to_owned())
@@ -226,7 +226,7 @@ fn an_alert_that_waits_for_another_pass_is_not_merged_into_one_that_is_over() {
     // Alert 2 is resolved, but the pass that it began leaves its containers for later.
     assert_eq!(admissions.withdraw(&key(2)), None);
     let left = PassEnd {
-        due_again: BTreeMap::from([(Target::Containers, MINUTE)]),
+        retry_after: BTreeMap::from([(Target::Containers, MINUTE)]),
         ..over(Outcome::Completed)
     };
     assert_eq!(admissions.finished(&left, at(13), || "x".to_owned()), None);

@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::seats::Seat;
+use super::connections::Connection;
 use super::{BODY_MAX_BYTES, Problem};
 
 /// How long a refused client is told to wait.
@@ -103,14 +103,14 @@ fn busy(error: String) -> Response {
 
 /// The places of each kind. Cloning shares.
 #[derive(Clone, Debug)]
-pub struct Budgets {
+pub struct RequestLimits {
     classes: Arc<[Arc<Semaphore>; 6]>,
     bodies: Arc<Semaphore>,
     plans: Arc<Semaphore>,
     pages: Arc<Semaphore>,
 }
 
-impl Default for Budgets {
+impl Default for RequestLimits {
     fn default() -> Self {
         Self {
             classes: Arc::new(Class::ALL.map(|class| Arc::new(Semaphore::new(class.most())))),
@@ -121,8 +121,8 @@ impl Default for Budgets {
     }
 }
 
-impl Budgets {
-    /// Takes a place, if there is one.
+impl RequestLimits {
+    /// Takes a place; `None` if all are taken.
     pub(super) fn take(&self, class: Class) -> Option<OwnedSemaphorePermit> {
         let of_class = Class::ALL.iter().zip(self.classes.iter());
         let (_, places) = of_class.into_iter().find(|(each, _)| **each == class)?;
@@ -152,15 +152,15 @@ impl Budgets {
 
 /// Answers requests that find a place, and refuses the others at once.
 pub(super) async fn within(
-    State(budgets): State<Budgets>,
-    Extension(seat): Extension<Seat>,
+    State(limits): State<RequestLimits>,
+    Extension(connection): Extension<Connection>,
     request: Request,
     next: Next,
 ) -> Response {
     let class = Class::of(request.method(), request.uri().path());
-    match budgets.take(class) {
+    match limits.take(class) {
         Some(place) => {
-            seat.hold(place);
+            connection.hold(place);
             next.run(request).await
         }
         None => class.full(),
@@ -173,16 +173,16 @@ mod tests {
 
     #[test]
     fn each_kind_has_places_of_its_own() {
-        let budgets = Budgets::default();
+        let limits = RequestLimits::default();
         let held: Vec<_> = (0..Class::Plan.most())
-            .map(|_| budgets.take(Class::Plan).unwrap())
+            .map(|_| limits.take(Class::Plan).unwrap())
             .collect();
-        assert!(budgets.take(Class::Plan).is_none());
+        assert!(limits.take(Class::Plan).is_none());
         for class in Class::ALL.into_iter().filter(|class| *class != Class::Plan) {
-            assert!(budgets.take(class).is_some(), "{class:?}");
+            assert!(limits.take(class).is_some(), "{class:?}");
         }
         drop(held);
-        assert!(budgets.take(Class::Plan).is_some());
+        assert!(limits.take(Class::Plan).is_some());
     }
 
     #[test]
@@ -202,12 +202,12 @@ mod tests {
 
     #[test]
     fn short_bodies_find_room_where_long_ones_do_not() {
-        let budgets = Budgets::default();
+        let limits = RequestLimits::default();
         let long = BODY_MAX_BYTES as u64;
-        let held: Vec<_> = (0..32).map(|_| budgets.take_body(long).unwrap()).collect();
-        assert!(budgets.take_body(1).is_err());
-        assert!(budgets.take_body(0).is_ok());
+        let held: Vec<_> = (0..32).map(|_| limits.take_body(long).unwrap()).collect();
+        assert!(limits.take_body(1).is_err());
+        assert!(limits.take_body(0).is_ok());
         drop(held);
-        assert!(budgets.take_body(long).is_ok());
+        assert!(limits.take_body(long).is_ok());
     }
 }

@@ -28,7 +28,7 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(300);
 
 /// How long a look asks, and for whom.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct QueryLimits {
     /// It asks no longer than until then.
     pub(super) until: Instant,
     /// When the pass began that the look is for, if it is for one.
@@ -37,7 +37,7 @@ pub(super) struct Terms {
 
 /// Whose call an answer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum AnswerAge {
     /// This look's.
     Now,
     /// An earlier look's: what it says of the present is out of date.
@@ -46,7 +46,7 @@ pub(super) enum Asked {
 
 /// What came of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Noted {
+enum CallResult {
     Answer,
     Failure,
     /// The runtime went away.
@@ -55,7 +55,7 @@ enum Noted {
 
 /// What is asked of one kind of object, over all looks.
 #[derive(Debug)]
-pub(super) struct Asker<Id, T> {
+pub(super) struct Queries<Id, T> {
     calls: JoinSet<(Id, Result<T, runtime::Error>)>,
     out: BTreeMap<Id, Out>,
     failed: BTreeMap<Id, Failed>,
@@ -79,14 +79,14 @@ struct Failed {
 impl Failed {
     /// Says whether the object may be asked again. A pass asks each that failed before it began once more,
     /// however long its back-off is by now: a person may have mended the runtime and started the pass.
-    fn is_due(&self, now: Instant, terms: Terms) -> bool {
+    fn is_due(&self, now: Instant, terms: QueryLimits) -> bool {
         let rested = now.saturating_duration_since(self.last_try) >= BACK_OFF;
         let once_more = terms.pass_began.is_some_and(|began| self.last_try < began);
         self.next_try <= now || (once_more && rested)
     }
 }
 
-impl<Id, T> Default for Asker<Id, T> {
+impl<Id, T> Default for Queries<Id, T> {
     fn default() -> Self {
         Self {
             calls: JoinSet::new(),
@@ -97,7 +97,7 @@ impl<Id, T> Default for Asker<Id, T> {
     }
 }
 
-impl<Id, T> Asker<Id, T>
+impl<Id, T> Queries<Id, T>
 where
     Id: Clone + Ord + Send + 'static,
     T: Send + 'static,
@@ -112,9 +112,9 @@ where
     pub(super) async fn each<F>(
         &mut self,
         ids: Vec<Id>,
-        terms: Terms,
+        terms: QueryLimits,
         call: impl Fn(Id) -> F,
-        mut answered: impl FnMut(Id, T, Asked),
+        mut answered: impl FnMut(Id, T, AnswerAge),
     ) where
         F: Future<Output = Result<T, runtime::Error>> + Send + 'static,
     {
@@ -154,10 +154,10 @@ where
                 continue;
             };
             match self.note(ended, &mut answered) {
-                Noted::Answer => progress = Instant::now(),
-                Noted::Failure => {}
+                CallResult::Answer => progress = Instant::now(),
+                CallResult::Failure => {}
                 // Ask again at the next look.
-                Noted::Lost => return,
+                CallResult::Lost => return,
             }
         }
     }
@@ -166,38 +166,38 @@ where
     fn note(
         &mut self,
         ended: Result<(Id, Result<T, runtime::Error>), JoinError>,
-        mut answered: impl FnMut(Id, T, Asked),
-    ) -> Noted {
+        mut answered: impl FnMut(Id, T, AnswerAge),
+    ) -> CallResult {
         let Ok((id, answer)) = ended else {
             // A panic, which is a bug: its call is not waited for.
             self.calls.abort_all();
             self.out.clear();
-            return Noted::Failure;
+            return CallResult::Failure;
         };
         let asked = match self.out.remove(&id) {
-            Some(out) if out.look == self.look => Asked::Now,
-            Some(_) | None => Asked::Earlier,
+            Some(out) if out.look == self.look => AnswerAge::Now,
+            Some(_) | None => AnswerAge::Earlier,
         };
         match answer {
             Ok(answer) => {
                 self.failed.remove(&id);
                 answered(id, answer, asked);
-                Noted::Answer
+                CallResult::Answer
             }
             // The runtime is gone, or was when an earlier look asked: that is no object's fault.
             Err(error) if error.is_lost() => match asked {
-                Asked::Now => Noted::Lost,
-                Asked::Earlier => Noted::Failure,
+                AnswerAge::Now => CallResult::Lost,
+                AnswerAge::Earlier => CallResult::Failure,
             },
             Err(_failed) => {
                 self.failed(id);
-                Noted::Failure
+                CallResult::Failure
             }
         }
     }
 
     /// Returns those that may be asked now.
-    fn queue(&self, ids: Vec<Id>, terms: Terms) -> Vec<Id> {
+    fn queue(&self, ids: Vec<Id>, terms: QueryLimits) -> Vec<Id> {
         let now = Instant::now();
         let mut queue = ids;
         queue.retain(|id| {
@@ -288,22 +288,25 @@ mod tests {
         Err(runtime::Error::Timeout { method, after })
     }
 
-    fn terms() -> Terms {
-        Terms {
+    fn terms() -> QueryLimits {
+        QueryLimits {
             until: Instant::now() + LOOK,
             pass_began: None,
         }
     }
 
-    async fn look(asker: &mut Asker<u32, u32>, ids: &[u32]) -> (Vec<u32>, BTreeSet<u32>, Duration) {
+    async fn look(
+        asker: &mut Queries<u32, u32>,
+        ids: &[u32],
+    ) -> (Vec<u32>, BTreeSet<u32>, Duration) {
         look_on(asker, ids, terms()).await
     }
 
     /// Takes a look; returns who was asked, who answered, and how long it took.
     async fn look_on(
-        asker: &mut Asker<u32, u32>,
+        asker: &mut Queries<u32, u32>,
         ids: &[u32],
-        terms: Terms,
+        terms: QueryLimits,
     ) -> (Vec<u32>, BTreeSet<u32>, Duration) {
         let (called, mut answers) = (RefCell::new(Vec::new()), BTreeSet::new());
         let began = Instant::now();
@@ -321,7 +324,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn those_that_answer_do_not_wait_for_those_that_hang() {
-        let asker = &mut Asker::default();
+        let asker = &mut Queries::default();
         // Three that hang, first in line.
         let ids: Vec<u32> = [1, 3, 5].into_iter().chain((2..200).step_by(2)).collect();
         let (called, answers, took) = look(asker, &ids).await;
@@ -331,7 +334,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn looks_stay_short_beside_hundreds_that_hang_and_each_is_asked_seldom() {
-        let asker = &mut Asker::default();
+        let asker = &mut Queries::default();
         let hanging: Vec<u32> = (1..800).step_by(2).collect();
         let (mut called, mut took) = (Vec::new(), Duration::ZERO);
         for _ in 0..60 {
@@ -353,7 +356,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_fails_rests_each_time_for_longer_and_is_forgotten_when_it_is_gone() {
-        let asker = &mut Asker::default();
+        let asker = &mut Queries::default();
         let mut rests = Vec::new();
         let mut last = None;
         while rests.len() < 10 {
@@ -371,7 +374,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pass_asks_each_that_failed_before_once_more_and_waits_for_none() {
-        let asker = &mut Asker::default();
+        let asker = &mut Queries::default();
         // Five that fail at once and five that hang, until their back-off is minutes long.
         let ids: Vec<u32> = (1..10)
             .step_by(2)
@@ -383,7 +386,7 @@ mod tests {
         }
         assert_eq!(look(asker, &ids).await.0, [0; 0], "a scrape asks none");
         let pass_began = Some(Instant::now());
-        let pass = || Terms {
+        let pass = || QueryLimits {
             pass_began,
             ..terms()
         };
@@ -399,11 +402,11 @@ mod tests {
         // Its later looks ask none of them again.
         assert_eq!(look_on(asker, &ids, pass()).await.0, [0; 0]);
         // The next pass comes less than the shortest back-off after the last try: it asks none either.
-        let asker = &mut Asker::default();
+        let asker = &mut Queries::default();
         look(asker, &[1_001]).await;
         tokio::time::sleep(BACK_OFF / 2).await;
         let pass_began = Some(Instant::now());
-        let pass = Terms {
+        let pass = QueryLimits {
             pass_began,
             ..terms()
         };
@@ -412,7 +415,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_comes_after_its_look_is_handed_to_the_next_as_an_earlier_one() {
-        let asker = &mut Asker::default();
+        let asker = &mut Queries::default();
         let slow = |id: u32| async move {
             tokio::time::sleep(Duration::from_secs(5)).await;
             Ok(id)
@@ -423,12 +426,12 @@ mod tests {
             asker.each(ids, terms(), slow, note).await;
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
-        assert_eq!(answers, [(1, Asked::Earlier), (2, Asked::Earlier)]);
+        assert_eq!(answers, [(1, AnswerAge::Earlier), (2, AnswerAge::Earlier)]);
         asker
             .each(vec![4, 6], terms(), call, |id, _, asked| {
                 answers.push((id, asked));
             })
             .await;
-        assert_eq!(answers[2..], [(4, Asked::Earlier), (6, Asked::Now)]);
+        assert_eq!(answers[2..], [(4, AnswerAge::Earlier), (6, AnswerAge::Now)]);
     }
 }

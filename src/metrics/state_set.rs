@@ -10,12 +10,12 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 
 /// A gauge with one label.
 #[derive(Clone, Debug)]
-pub(super) struct Shown {
+pub(super) struct StateSet {
     label: &'static str,
     values: Arc<Mutex<BTreeMap<String, bool>>>,
 }
 
-impl Shown {
+impl StateSet {
     pub(super) fn new(label: &'static str) -> Self {
         Self {
             label,
@@ -34,11 +34,11 @@ impl Shown {
     }
 }
 
-impl TypedMetric for Shown {
+impl TypedMetric for StateSet {
     const TYPE: MetricType = MetricType::Gauge;
 }
 
-impl EncodeMetric for Shown {
+impl EncodeMetric for StateSet {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         for (word, is) in self.lock().iter() {
             let labels = [(self.label, word.as_str())];

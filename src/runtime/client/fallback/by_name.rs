@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::asking::Asking;
 use super::containerd::{self, Ids};
 use super::disk;
 use super::found::Found;
 use super::kind::{Held, Question};
+use super::questions::Questions;
 use super::{Client, Clock, Error, Kind, ListMode, by_state};
 use crate::model::{ContainerId, PodSandboxId, PodUid};
 
@@ -20,7 +20,7 @@ const RECORDS_PER_QUESTION: usize = 150;
 const STRANGERS_MAX: usize = 64;
 
 /// How far down it went, and whether that was enough.
-pub(super) struct Named {
+pub(super) struct NameLookup {
     pub(super) mode: ListMode,
     pub(super) is_whole: bool,
     /// There was no time for all that has a name.
@@ -32,14 +32,14 @@ pub(super) async fn read<K: Kind>(
     client: &Client,
     found: &mut Found<K::Model>,
     clock: Clock,
-) -> Result<Named, Error> {
+) -> Result<NameLookup, Error> {
     let ids = service::<K>(client, clock).await?.unwrap_or_default();
     let (mode, is_whole, cut_short) = if proves::<K>(client, &ids, found, clock).await? {
-        let mut asking = Asking::<K>::keeping(client, clock);
+        let mut asking = Questions::<K>::keeping(client, clock);
         let is_whole = by_ids(client, &ids, found, &mut asking).await?;
         (ListMode::Containerd, is_whole, asking.cut_short())
     } else {
-        let mut asking = Asking::<K>::keeping(client, clock);
+        let mut asking = Questions::<K>::keeping(client, clock);
         by_names(client, &ids, found, &mut asking).await?;
         (ListMode::PerPod, false, asking.cut_short())
     };
@@ -48,7 +48,7 @@ pub(super) async fn read<K: Kind>(
     } else {
         ListMode::Status
     };
-    Ok(Named {
+    Ok(NameLookup {
         mode,
         is_whole,
         cut_short,
@@ -61,13 +61,13 @@ async fn by_ids<K: Kind>(
     client: &Client,
     ids: &Ids,
     found: &mut Found<K::Model>,
-    asking: &mut Asking<'_, K>,
+    asking: &mut Questions<'_, K>,
 ) -> Result<bool, Error> {
     let state = K::list_state(&client.shared.list_states);
-    state.carried(client).fill(ids, found);
+    state.row_cache(client).fill(ids, found);
     let pods = pods_worth_a_list(ids, found);
     let pods = pods.into_iter().map(Question::Pod);
-    let pods = pods.filter(|pod| !state.carried(client).is_refused(pod));
+    let pods = pods.filter(|pod| !state.row_cache(client).is_refused(pod));
     asking.parts(pods.collect(), found).await?;
     asking.one_by_one(missing(ids, found), found).await
 }
@@ -98,14 +98,14 @@ async fn by_names<K: Kind>(
     client: &Client,
     ids: &Ids,
     found: &mut Found<K::Model>,
-    asking: &mut Asking<'_, K>,
+    asking: &mut Questions<'_, K>,
 ) -> Result<(), Error> {
     let names = disk::names(&client.shared.disk, &client.shared.settings.log_roots).await;
     let state = K::list_state(&client.shared.list_states);
-    let filled = state.carried(client).fill_unconfirmed(found);
+    let filled = state.row_cache(client).fill_unconfirmed(found);
     let mut other = neighbours::<K::Other>(client, asking.clock()).await?;
     let of_other = K::Other::list_state(&client.shared.list_states);
-    other.extend(of_other.carried(client).names());
+    other.extend(of_other.row_cache(client).names());
     let of_rows = found.rows().filter_map(Held::pod).cloned();
     let of_other = other.iter().filter_map(|(uid, _)| uid.clone());
     let pods = names.pods.iter().cloned().chain(of_rows).chain(of_other);
@@ -125,15 +125,15 @@ async fn by_names<K: Kind>(
         shown.extend(pods.map(Question::Pod));
     }
     let is_new = |part: &Question| {
-        let carried = state.carried(client);
-        !carried.has_read(part) && !carried.is_refused(part)
+        let row_cache = state.row_cache(client);
+        !row_cache.has_read(part) && !row_cache.is_refused(part)
     };
     let unread: BTreeSet<Question> = &pods - &shown;
     let unread: BTreeSet<Question> = unread.into_iter().filter(is_new).collect();
     if asking.parts(unread.clone(), found).await? {
         let has_read = |uid: PodUid| {
             let pod = Question::Pod(uid);
-            shown.contains(&pod) || state.carried(client).has_read(&pod)
+            shown.contains(&pod) || state.row_cache(client).has_read(&pod)
         };
         let bare = other
             .into_iter()
@@ -146,7 +146,7 @@ async fn by_names<K: Kind>(
     }
     if !asking.cut_short() {
         let mut read = pods;
-        read.retain(|pod| !unread.contains(pod) && !state.carried(client).is_refused(pod));
+        read.retain(|pod| !unread.contains(pod) && !state.row_cache(client).is_refused(pod));
         asking.again(filled.clone(), read, found).await?;
     }
     if !asking.answered() {
@@ -165,7 +165,7 @@ fn told<K: Kind>(
     names: &disk::Names,
     other: &BTreeSet<(Option<PodUid>, PodSandboxId)>,
 ) -> BTreeSet<Box<str>> {
-    let mut carried = K::list_state(&client.shared.list_states).carried(client);
+    let mut row_cache = K::list_state(&client.shared.list_states).row_cache(client);
     let mut told: BTreeSet<Box<str>> = ids.keys().cloned().collect();
     if K::LABEL == "container" {
         let on_disk = names.containers.iter().map(ContainerId::as_str);
@@ -174,8 +174,8 @@ fn told<K: Kind>(
         let sandboxes = other.iter().map(|(_, id)| id.as_str());
         told.extend(sandboxes.map(Box::from));
     }
-    let mut told = carried.without_gone(&told);
-    told.extend(carried.ids());
+    let mut told = row_cache.without_gone(&told);
+    told.extend(row_cache.ids());
     told
 }
 
@@ -240,7 +240,7 @@ pub(super) async fn proves<K: Kind>(
     if ids.is_empty() || strangers.len() > STRANGERS_MAX {
         return Ok(false);
     }
-    let asked = Asking::<K>::new(client, clock)
+    let asked = Questions::<K>::new(client, clock)
         .ids(strangers, found)
         .await?;
     Ok(asked.all && !asked.any)

@@ -28,7 +28,7 @@ const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A socket and what is known of the server behind it.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Connection {
     endpoint: Arc<Path>,
     /// Made at the first call, because making one needs a tokio runtime.
     channel: OnceLock<Channel>,
@@ -42,7 +42,7 @@ pub(super) struct Link {
     pub(super) shared: Arc<Mutex<Shared>>,
 }
 
-impl Link {
+impl Connection {
     pub(super) fn new(endpoint: &Path, settings: &Settings) -> Self {
         Self {
             endpoint: endpoint.into(),

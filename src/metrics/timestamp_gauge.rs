@@ -10,14 +10,14 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 
 /// A gauge of when something last happened, absent until it has.
 #[derive(Clone, Debug)]
-pub(super) struct Stamp {
+pub(super) struct TimestampGauge {
     /// Milliseconds since the epoch, or [`NEVER`].
     millis: Arc<AtomicI64>,
 }
 
 const NEVER: i64 = i64::MIN;
 
-impl Default for Stamp {
+impl Default for TimestampGauge {
     fn default() -> Self {
         Self {
             millis: Arc::new(AtomicI64::new(NEVER)),
@@ -25,18 +25,18 @@ impl Default for Stamp {
     }
 }
 
-impl Stamp {
+impl TimestampGauge {
     /// Notes that it happened at `when`.
     pub(super) fn set(&self, when: Timestamp) {
         self.millis.store(when.as_millisecond(), Ordering::Relaxed);
     }
 }
 
-impl TypedMetric for Stamp {
+impl TypedMetric for TimestampGauge {
     const TYPE: MetricType = MetricType::Gauge;
 }
 
-impl EncodeMetric for Stamp {
+impl EncodeMetric for TimestampGauge {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         #[expect(clippy::cast_precision_loss, reason = "exact for 285,000 years")]
         let seconds = self.millis.load(Ordering::Relaxed) as f64 / 1000.0;

@@ -1,4 +1,4 @@
-//! Whether a record that newer ones outdo is still outdone: another client may have removed those since
+//! Whether a record that newer ones outdo is still superseded: another client may have removed those since
 //! the look, and then it is the only one that the kubelet finds.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::runtime;
 /// What the runtime said of the newer records: each is asked about once in a batch, however many
 /// others it outdoes.
 #[derive(Debug, Default)]
-pub(super) struct Outdone(Mutex<BTreeMap<Text, NewerRecord>>);
+pub(super) struct NewerRecords(Mutex<BTreeMap<Text, NewerRecord>>);
 
 #[derive(Clone, Debug)]
 struct NewerRecord {
@@ -22,9 +22,9 @@ struct NewerRecord {
     is_there: Arc<OnceCell<bool>>,
 }
 
-impl Outdone {
+impl NewerRecords {
     /// Asks whether every record that outdoes this one is there.
-    pub(super) async fn is_certain(
+    pub(super) async fn all_exist(
         &self,
         client: &runtime::Client,
         removal: &Removal,

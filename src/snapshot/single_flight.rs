@@ -16,7 +16,7 @@ pub(super) struct Flight {
     /// Since when looks are begun and none ends.
     pub(super) lookless_since: Option<Instant>,
     /// What the runtime answered in the look under way to the question who it is.
-    pub(super) greeting: Option<Part<runtime::Version>>,
+    pub(super) version: Option<Part<runtime::Version>>,
 }
 
 #[derive(Clone, Debug)]
@@ -26,11 +26,11 @@ pub(super) struct UnderWay {
 }
 
 /// Ends the flight also when the look's task dies.
-pub(super) struct EndsFlight<'a> {
+pub(super) struct FlightGuard<'a> {
     pub(super) inner: &'a Inner,
 }
 
-impl Drop for EndsFlight<'_> {
+impl Drop for FlightGuard<'_> {
     fn drop(&mut self) {
         self.inner.flight().under_way = None;
     }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::ask::Terms;
+use super::queries::QueryLimits;
 use super::statuses::Filled;
 use super::{Memory, Part};
 use crate::model::{Container, Coverage, ImageNames, PodSandbox};
@@ -10,7 +10,7 @@ use crate::runtime;
 
 /// What a look knows that lists do not tell.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct Details {
     /// How many exited containers have no known exit time.
     pub(super) exits_unknown: usize,
     /// What containers have mounted.
@@ -21,14 +21,14 @@ pub(super) struct Asked {
 
 impl Memory {
     /// Asks containers and sandboxes, side by side, so that neither waits for the other's budget.
-    pub(super) async fn ask(
+    pub(super) async fn details(
         &mut self,
         client: &runtime::Client,
         containers: &mut Part<runtime::Listed<Container>>,
         sandboxes: &Part<runtime::Listed<PodSandbox>>,
         now: Timestamp,
-        terms: Terms,
-    ) -> Asked {
+        terms: QueryLimits,
+    ) -> Details {
         let of_containers = async {
             let Ok(listed) = containers else {
                 return Filled {
@@ -54,7 +54,7 @@ impl Memory {
             self.sandbox_images.names(client, &listed.rows, terms).await
         };
         let (filled, sandbox_images) = tokio::join!(of_containers, of_sandboxes);
-        Asked {
+        Details {
             exits_unknown: filled.exits_unknown,
             volume_images: filled.volume_images,
             sandbox_images,

@@ -19,7 +19,7 @@ const CLOSED_AT_ONCE: usize = 16;
 
 /// The open connections of all listeners. Cloning shares.
 #[derive(Clone, Debug, Default)]
-pub struct Seats(Arc<Mutex<Idle>>);
+pub struct Connections(Arc<Mutex<Idle>>);
 
 /// The idle ones in the order in which they became so.
 #[derive(Debug, Default)]
@@ -28,9 +28,9 @@ struct Idle {
     since: BTreeMap<u64, CancellationToken>,
 }
 
-impl Seats {
-    /// Seats a new connection, which is idle.
-    pub(super) fn take(&self) -> Seat {
+impl Connections {
+    /// Registers a new connection, which starts idle.
+    pub(super) fn take(&self) -> Connection {
         let close = CancellationToken::new();
         let since = self.idle(close.clone());
         let state = Mutex::new(State {
@@ -39,9 +39,9 @@ impl Seats {
             is_ended: false,
             is_unread: false,
         });
-        let seats = self.clone();
-        Seat(Arc::new(Taken {
-            seats,
+        let connections = self.clone();
+        Connection(Arc::new(ConnectionInner {
+            connections,
             close,
             state,
         }))
@@ -79,11 +79,11 @@ impl Idle {
 
 /// An open connection. Cloning shares.
 #[derive(Clone, Debug)]
-pub(super) struct Seat(Arc<Taken>);
+pub(super) struct Connection(Arc<ConnectionInner>);
 
 #[derive(Debug)]
-struct Taken {
-    seats: Seats,
+struct ConnectionInner {
+    connections: Connections,
     close: CancellationToken,
     state: Mutex<State>,
 }
@@ -100,14 +100,15 @@ struct State {
     is_unread: bool,
 }
 
-impl Seat {
-    /// Holds a place until the answer is sent, in exchange for the one held so far. Not idle until then.
+impl Connection {
+    /// Holds a place until the answer is sent, instead of the place held so far. The connection is not idle
+    /// until then.
     pub(super) fn hold(&self, place: OwnedSemaphorePermit) {
         let mut state = self.state();
         state.place = Some(place);
         state.is_ended = false;
         if let Some(since) = state.since.take() {
-            self.0.seats.lock().since.remove(&since);
+            self.0.connections.lock().since.remove(&since);
         }
     }
 
@@ -115,7 +116,7 @@ impl Seat {
     pub(super) fn sent(&self) {
         let mut state = self.state();
         if state.is_ended && state.place.take().is_some() {
-            state.since = Some(self.0.seats.idle(self.0.close.clone()));
+            state.since = Some(self.0.connections.idle(self.0.close.clone()));
         }
     }
 
@@ -140,10 +141,10 @@ impl Seat {
     }
 
     fn told(&self, body: Body, end: fn(&mut State, bool)) -> Body {
-        let seat = self.clone();
-        Body::new(Told {
+        let connection = self.clone();
+        Body::new(WatchedBody {
             body,
-            seat,
+            connection,
             end,
             is_over: false,
         })
@@ -154,25 +155,25 @@ impl Seat {
     }
 }
 
-impl Drop for Taken {
+impl Drop for ConnectionInner {
     fn drop(&mut self) {
         let state = self.state.get_mut();
         if let Some(since) = state.since.take() {
-            self.seats.lock().since.remove(&since);
+            self.connections.lock().since.remove(&since);
         }
     }
 }
 
-/// A body that tells when it is dropped, and whether that was its end.
-struct Told {
+/// A body that reports when it is dropped, and whether it had ended.
+struct WatchedBody {
     body: Body,
-    seat: Seat,
+    connection: Connection,
     end: fn(&mut State, bool),
     /// The last frame came. A chunked body does not say so by [`HttpBody::is_end_stream`].
     is_over: bool,
 }
 
-impl HttpBody for Told {
+impl HttpBody for WatchedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -194,10 +195,10 @@ impl HttpBody for Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for WatchedBody {
     fn drop(&mut self) {
         let is_whole = self.is_over || self.body.is_end_stream();
-        (self.end)(&mut self.seat.state(), is_whole);
+        (self.end)(&mut self.connection.state(), is_whole);
     }
 }
 
@@ -213,29 +214,29 @@ mod tests {
 
     #[test]
     fn the_one_that_is_idle_for_longest_is_closed_first() {
-        let seats = Seats::default();
+        let connections = Connections::default();
         let places = Arc::new(Semaphore::new(1));
-        let taken: Vec<Seat> = (0..IDLE_MAX).map(|_| seats.take()).collect();
-        let is_closed = |seat: &Seat| seat.0.close.is_cancelled();
-        // Busy, then idle again: the youngest now.
+        let taken: Vec<Connection> = (0..IDLE_MAX).map(|_| connections.take()).collect();
+        let is_closed = |connection: &Connection| connection.0.close.is_cancelled();
+        // Busy, then idle again: now the youngest.
         taken[0].hold(place(&places));
         drop(taken[0].answer(Body::empty()));
         taken[0].sent();
         assert_eq!(places.available_permits(), 1);
-        let one_more = seats.take();
+        let one_more = connections.take();
         assert!(is_closed(&taken[1]));
         assert!(!is_closed(&taken[0]) && !is_closed(&taken[2]) && !is_closed(&one_more));
     }
 
     #[test]
     fn who_is_answered_is_never_closed_and_holds_its_place_until_all_is_sent() {
-        let seats = Seats::default();
+        let connections = Connections::default();
         let places = Arc::new(Semaphore::new(1));
-        let busy = seats.take();
+        let busy = connections.take();
         busy.hold(place(&places));
         let body = busy.answer(Body::from("answer"));
-        let _others: Vec<Seat> = (0..2 * IDLE_MAX).map(|_| seats.take()).collect();
-        seats.make_room();
+        let _others: Vec<Connection> = (0..2 * IDLE_MAX).map(|_| connections.take()).collect();
+        connections.make_room();
         busy.sent();
         assert_eq!(places.available_permits(), 0, "its body is not handed over");
         drop(body);
@@ -247,12 +248,12 @@ mod tests {
 
     #[test]
     fn who_hangs_up_gives_all_back() {
-        let seats = Seats::default();
+        let connections = Connections::default();
         let places = Arc::new(Semaphore::new(1));
-        let (idle, busy) = (seats.take(), seats.take());
+        let (idle, busy) = (connections.take(), connections.take());
         busy.hold(place(&places));
         drop((idle, busy));
         assert_eq!(places.available_permits(), 1);
-        assert!(seats.lock().since.is_empty());
+        assert!(connections.lock().since.is_empty());
     }
 }

@@ -17,7 +17,7 @@ use crate::runtime::codec::Page;
 
 /// What is known from earlier looks.
 #[derive(Debug)]
-pub(super) struct Carried<M> {
+pub(super) struct RowCache<M> {
     connection: u64,
     rows: BTreeMap<Box<str>, Entry<M>>,
     /// Parts of the list that are over the limit by themselves.
@@ -27,28 +27,28 @@ pub(super) struct Carried<M> {
     /// Ids that names tell and that have no record any more.
     gone: BTreeSet<Box<str>>,
     /// Where a look ran out of time.
-    reading: Turn,
+    reading: ResumePoint,
     /// The same where it asked anew.
-    again: Turn,
+    again: ResumePoint,
 }
 
 /// Where the next look goes on.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct ResumePoint {
     part: Option<Question>,
     id: Option<Box<str>>,
 }
 
 /// What a look asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asks {
+pub(super) enum ReadRound {
     /// What no look has read.
     First,
     /// What an earlier one has read.
     Again,
 }
 
-impl<M> Default for Carried<M> {
+impl<M> Default for RowCache<M> {
     fn default() -> Self {
         Self {
             connection: 0,
@@ -56,13 +56,13 @@ impl<M> Default for Carried<M> {
             refused: BTreeSet::new(),
             read: BTreeSet::new(),
             gone: BTreeSet::new(),
-            reading: Turn::default(),
-            again: Turn::default(),
+            reading: ResumePoint::default(),
+            again: ResumePoint::default(),
         }
     }
 }
 
-impl<M: Held + Clone> Carried<M> {
+impl<M: Held + Clone> RowCache<M> {
     /// Forgets everything that is not from this connection.
     pub(super) fn forget_unless_from(&mut self, connection: u64) {
         if self.connection != connection {
@@ -165,34 +165,38 @@ impl<M: Held + Clone> Carried<M> {
     }
 
     /// Orders the parts so that those come first that the last look did not get to.
-    pub(super) fn parts_in_turn(&self, asks: Asks, parts: BTreeSet<Question>) -> Vec<Question> {
+    pub(super) fn parts_in_turn(
+        &self,
+        asks: ReadRound,
+        parts: BTreeSet<Question>,
+    ) -> Vec<Question> {
         in_turn(parts, self.turn(asks).part.as_ref())
     }
 
     /// The same for ids.
-    pub(super) fn ids_in_turn(&self, asks: Asks, ids: BTreeSet<Box<str>>) -> Vec<Box<str>> {
+    pub(super) fn ids_in_turn(&self, asks: ReadRound, ids: BTreeSet<Box<str>>) -> Vec<Box<str>> {
         in_turn(ids, self.turn(asks).id.as_ref())
     }
 
-    pub(super) fn go_on_at_part(&mut self, asks: Asks, part: Option<Question>) {
+    pub(super) fn go_on_at_part(&mut self, asks: ReadRound, part: Option<Question>) {
         self.turn_mut(asks).part = part;
     }
 
-    pub(super) fn go_on_at_id(&mut self, asks: Asks, id: Option<Box<str>>) {
+    pub(super) fn go_on_at_id(&mut self, asks: ReadRound, id: Option<Box<str>>) {
         self.turn_mut(asks).id = id;
     }
 
-    fn turn(&self, asks: Asks) -> &Turn {
+    fn turn(&self, asks: ReadRound) -> &ResumePoint {
         match asks {
-            Asks::First => &self.reading,
-            Asks::Again => &self.again,
+            ReadRound::First => &self.reading,
+            ReadRound::Again => &self.again,
         }
     }
 
-    fn turn_mut(&mut self, asks: Asks) -> &mut Turn {
+    fn turn_mut(&mut self, asks: ReadRound) -> &mut ResumePoint {
         match asks {
-            Asks::First => &mut self.reading,
-            Asks::Again => &mut self.again,
+            ReadRound::First => &mut self.reading,
+            ReadRound::Again => &mut self.again,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::node::Node;
 
 /// How late the node's kubelet is.
 #[derive(Clone, Copy, Debug)]
-pub struct LateKubelet {
+pub struct LaggingKubelet {
     /// The longest list answer that it can read.
     pub list_limit_bytes: usize,
     /// How long both lists must have been within that until it has synced.
@@ -25,7 +25,7 @@ pub(super) struct FitsSince(Mutex<Option<Instant>>);
 
 impl FitsSince {
     /// Notes what the node's lists weigh now. A kubelet that could list for long enough has synced all.
-    pub(super) fn note(&self, kubelet: Option<LateKubelet>, node: &mut Node) {
+    pub(super) fn note(&self, kubelet: Option<LaggingKubelet>, node: &mut Node) {
         let Some(kubelet) = kubelet else { return };
         let containers: Vec<_> = node.containers.values().map(|c| &c.row).collect();
         let sandboxes: Vec<_> = node.sandboxes.values().map(|s| &s.row).collect();

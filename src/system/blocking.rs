@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// Threads for one kind of call. Cloning shares.
 #[derive(Clone, Debug)]
-pub struct Aside {
+pub struct BlockingPool {
     calls_max: usize,
     /// A call that hangs keeps its permit: no more threads than these are ever lost.
     permits: Arc<Semaphore>,
@@ -36,7 +36,7 @@ pub enum NoAnswer {
     Failed,
 }
 
-impl Aside {
+impl BlockingPool {
     /// Allows so many calls at a time, which is how many threads may be lost.
     pub fn new(calls_max: usize) -> Self {
         Self {
@@ -110,62 +110,62 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(20);
 
     /// Leaves a call behind that hangs until the sender is dropped.
-    async fn hang(aside: &Aside) -> Sender<()> {
+    async fn hang(pool: &BlockingPool) -> Sender<()> {
         let (end, may_end) = channel::<()>();
-        let hangs = aside.run(SHORT, move || may_end.recv().is_ok()).await;
+        let hangs = pool.run(SHORT, move || may_end.recv().is_ok()).await;
         assert_eq!(hangs, Err(NoAnswer::Timeout(SHORT)));
         end
     }
 
     #[tokio::test]
     async fn calls_that_hang_cost_so_many_threads_and_later_ones_fail_at_once() {
-        let aside = Aside::new(2);
-        assert_eq!(aside.run(LONG, || 7).await, Ok(7));
-        let first = hang(&aside).await;
-        assert_eq!(aside.run(LONG, || 7).await, Ok(7), "one more is allowed");
-        let second = hang(&aside).await;
+        let pool = BlockingPool::new(2);
+        assert_eq!(pool.run(LONG, || 7).await, Ok(7));
+        let first = hang(&pool).await;
+        assert_eq!(pool.run(LONG, || 7).await, Ok(7), "one more is allowed");
+        let second = hang(&pool).await;
         let began = Instant::now();
         for _ in 0..100 {
-            assert_eq!(aside.run(LONG, || 7).await, Err(NoAnswer::Hangs));
+            assert_eq!(pool.run(LONG, || 7).await, Err(NoAnswer::Hangs));
         }
         assert!(began.elapsed() < LONG);
         // One of them ends: there is room again.
         drop(first);
-        while aside.hanging() > 1 {
+        while pool.hanging() > 1 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(aside.run(LONG, || 7).await, Ok(7));
+        assert_eq!(pool.run(LONG, || 7).await, Ok(7));
         drop(second);
     }
 
     #[tokio::test]
     async fn a_call_whose_asker_left_counts_as_hanging_until_it_ends() {
-        let aside = Aside::new(1);
+        let pool = BlockingPool::new(1);
         let (end, may_end) = channel::<()>();
         let asking = tokio::spawn({
-            let aside = aside.clone();
-            async move { aside.run(LONG, move || may_end.recv().is_ok()).await }
+            let pool = pool.clone();
+            async move { pool.run(LONG, move || may_end.recv().is_ok()).await }
         });
-        while aside.permits.available_permits() > 0 {
+        while pool.permits.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
         asking.abort();
         assert!(asking.await.is_err());
-        assert_eq!(aside.run(LONG, || 7).await, Err(NoAnswer::Hangs));
+        assert_eq!(pool.run(LONG, || 7).await, Err(NoAnswer::Hangs));
         drop(end);
-        while aside.hanging() > 0 {
+        while pool.hanging() > 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(aside.run(LONG, || 7).await, Ok(7));
+        assert_eq!(pool.run(LONG, || 7).await, Ok(7));
     }
 
     #[tokio::test]
     async fn a_call_that_panics_gives_its_thread_back() {
-        let aside = Aside::new(1);
-        let panics = aside
+        let pool = BlockingPool::new(1);
+        let panics = pool
             .run(LONG, || assert!(std::hint::black_box(false)))
             .await;
         assert_eq!(panics, Err(NoAnswer::Failed));
-        assert_eq!(aside.run(LONG, || 7).await, Ok(7));
+        assert_eq!(pool.run(LONG, || 7).await, Ok(7));
     }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::MutexGuard;
 
-use super::carried::{Asks, Carried};
 use super::found::{Entry, Found};
 use super::kind::{Held, Question, Record};
+use super::row_cache::{ReadRound, RowCache};
 use super::{Client, Clock, Error, Kind, ask};
 use crate::runtime::codec::Page;
 
@@ -37,7 +37,7 @@ pub(super) struct Ended {
 }
 
 /// Questions about one list.
-pub(super) struct Asking<'a, K> {
+pub(super) struct Questions<'a, K> {
     client: &'a Client,
     clock: Clock,
     answers: usize,
@@ -46,7 +46,7 @@ pub(super) struct Asking<'a, K> {
     cut_short: bool,
     /// The runtime answered a question about a record or a part.
     answered: bool,
-    asks: Asks,
+    asks: ReadRound,
     /// No question begins after this.
     begins_until: Instant,
     /// Whether what is read is worth keeping for the next look.
@@ -54,7 +54,7 @@ pub(super) struct Asking<'a, K> {
     kind: PhantomData<fn() -> K>,
 }
 
-impl<'a, K: Kind> Asking<'a, K> {
+impl<'a, K: Kind> Questions<'a, K> {
     pub(super) fn new(client: &'a Client, clock: Clock) -> Self {
         Self {
             client,
@@ -64,7 +64,7 @@ impl<'a, K: Kind> Asking<'a, K> {
             timeouts: 0,
             cut_short: false,
             answered: false,
-            asks: Asks::First,
+            asks: ReadRound::First,
             begins_until: clock.until,
             keeps: false,
             kind: PhantomData,
@@ -102,8 +102,8 @@ impl<'a, K: Kind> Asking<'a, K> {
         self.answers > 0 || self.over_limit < OVER_LIMIT_MAX
     }
 
-    fn carried(&self) -> MutexGuard<'a, Carried<K::Model>> {
-        K::list_state(&self.client.shared.list_states).carried(self.client)
+    fn row_cache(&self) -> MutexGuard<'a, RowCache<K::Model>> {
+        K::list_state(&self.client.shared.list_states).row_cache(self.client)
     }
 
     /// Asks for parts of the list, beginning where the last look ran out of time. Says whether it got to each.
@@ -113,7 +113,7 @@ impl<'a, K: Kind> Asking<'a, K> {
         found: &mut Found<K::Model>,
     ) -> Result<bool, Error> {
         let (client, clock) = (self.client, self.clock);
-        let mut queue = self.carried().parts_in_turn(self.asks, parts).into_iter();
+        let mut queue = self.row_cache().parts_in_turn(self.asks, parts).into_iter();
         let mut calls = FuturesUnordered::new();
         loop {
             while self.has_filters() && !self.is_over() && calls.len() < LISTS_IN_FLIGHT {
@@ -129,13 +129,13 @@ impl<'a, K: Kind> Asking<'a, K> {
             self.take(part, answer, found)?;
         }
         if self.keeps && !self.has_filters() {
-            let mut carried = self.carried();
-            queue.by_ref().for_each(|part| carried.refuse(part));
+            let mut row_cache = self.row_cache();
+            queue.by_ref().for_each(|part| row_cache.refuse(part));
         }
         let next = queue.next();
         let got_to_each = next.is_none();
         self.cut_short |= !got_to_each && self.has_filters();
-        self.carried().go_on_at_part(self.asks, next);
+        self.row_cache().go_on_at_part(self.asks, next);
         Ok(got_to_each)
     }
 
@@ -151,13 +151,13 @@ impl<'a, K: Kind> Asking<'a, K> {
                 self.answers += 1;
                 self.answered = true;
                 if self.keeps {
-                    let mut carried = self.carried();
-                    let gone = carried.forget_others(&part, &page);
+                    let mut row_cache = self.row_cache();
+                    let gone = row_cache.forget_others(&part, &page);
                     for id in &gone {
                         found.remove(id);
                     }
-                    carried.keep_page(&page, K::id);
-                    carried.note_read(part);
+                    row_cache.keep_page(&page, K::id);
+                    row_cache.note_read(part);
                 }
                 found.add(page, K::id);
             }
@@ -165,7 +165,7 @@ impl<'a, K: Kind> Asking<'a, K> {
             Err(Error::TooLarge { .. }) => {
                 self.over_limit += 1;
                 if self.keeps {
-                    self.carried().refuse(part);
+                    self.row_cache().refuse(part);
                 }
             }
             Err(error) => {
@@ -182,9 +182,9 @@ impl<'a, K: Kind> Asking<'a, K> {
         ids: BTreeSet<Box<str>>,
         found: &mut Found<K::Model>,
     ) -> Result<bool, Error> {
-        let ids = self.carried().ids_in_turn(self.asks, ids);
+        let ids = self.row_cache().ids_in_turn(self.asks, ids);
         let ended = self.ids(ids, found).await?;
-        self.carried().go_on_at_id(self.asks, ended.next);
+        self.row_cache().go_on_at_id(self.asks, ended.next);
         Ok(ended.all)
     }
 
@@ -196,7 +196,7 @@ impl<'a, K: Kind> Asking<'a, K> {
         found: &mut Found<K::Model>,
     ) -> Result<(), Error> {
         let mut again = Self::keeping(self.client, self.clock);
-        again.asks = Asks::Again;
+        again.asks = ReadRound::Again;
         again.begins_until = Instant::now() + AGAIN;
         again.one_by_one(ids, found).await?;
         again.begins_until = Instant::now() + AGAIN;
@@ -218,7 +218,7 @@ impl<'a, K: Kind> Asking<'a, K> {
         loop {
             while !self.is_over() && calls.len() < IDS_IN_FLIGHT {
                 let Some(id) = queue.next() else { break };
-                let sandbox = self.carried().row(&id).map(Held::sandbox).cloned();
+                let sandbox = self.row_cache().row(&id).map(Held::sandbox).cloned();
                 calls.push(async move {
                     let record = K::record(client, &id, sandbox);
                     let record = tokio::time::timeout(clock.next(), record).await;
@@ -235,7 +235,7 @@ impl<'a, K: Kind> Asking<'a, K> {
                     self.add(&id, record, found);
                 }
                 Ok(Ok(None)) => {
-                    self.carried().note_gone(&id);
+                    self.row_cache().note_gone(&id);
                     found.remove(&id);
                 }
                 Ok(Err(error)) if error.is_lost() => return Err(error),
@@ -270,7 +270,7 @@ impl<'a, K: Kind> Asking<'a, K> {
         self.client.runtime().share::<K>(&mut row);
         let entry = Entry::asked(row, mounted);
         if self.keeps {
-            self.carried().keep(id, entry.clone());
+            self.row_cache().keep(id, entry.clone());
         }
         found.add_entry(id.into(), entry);
     }
