@@ -1,7 +1,7 @@
 //! The HTTP side: router, limits, and the one place where statuses are chosen.
 //!
-//! Two scopes: *read* is open to every client that reaches the listen address; *act* is for loopback peers only. Neither is
-//! for a browser's page from elsewhere (`guard`).
+//! Two scopes: *read* serves every client that reaches the listen address; *act* serves loopback peers only.
+//! `guard` refuses pages of other web sites in both.
 
 mod alerts;
 mod api;
@@ -40,12 +40,12 @@ pub use limits::RequestLimits;
 pub use plan::Plans;
 pub use service::{Fixed, LastReload, Reload, Service};
 
-/// A request's body may be this long.
+/// The largest request body.
 pub const BODY_MAX_BYTES: usize = 1 << 20;
-/// A body must have arrived by then.
+/// Time in which a request's body must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An answer that says what is wrong: `{"error": "..."}`.
+/// An error answer: `{"error": "..."}`.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -71,7 +71,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// Answers with JSON that a person can read in a terminal.
+/// Answers with indented JSON.
 fn json(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_string_pretty(value) {
         Ok(text) => {
@@ -100,7 +100,7 @@ pub fn router(service: Service) -> Router {
         .route("/-/ready", get(ready))
         .route("/api/v1/status", get(api::status))
         .route("/api/v1/plan", get(api::plan))
-        // Paths and tags have slashes in them, and who types them does not encode them.
+        // Paths and tags contain slashes, and people type them without escaping.
         .route("/api/v1/explain/{*id}", get(explain::get))
         .route("/api/v1/passes", get(api::passes))
         .route("/api/v1/passes/{id}", get(api::pass))
@@ -149,7 +149,7 @@ async fn count(State(service): State<Service>, request: Request, next: Next) -> 
     response
 }
 
-/// Healthy: a restart would not help. It would where looks do not end, whatever the runtime does.
+/// Healthy: a restart would not help. It would help if looks never end, so that case is unhealthy.
 async fn healthy(State(service): State<Service>) -> Response {
     health(service.observer.hangs())
 }
@@ -162,9 +162,9 @@ fn health(hangs: bool) -> Response {
     "crisweep is healthy\n".into_response()
 }
 
-/// Ready: the runtime was reached, and a look at the node was taken.
+/// Ready: the runtime was reached and the node was observed once.
 async fn ready(State(service): State<Service>) -> Response {
-    /// A probe must not hang with the runtime.
+    /// A probe must answer even while the runtime hangs.
     const PATIENCE: Duration = Duration::from_millis(900);
     let max_age = service.config().collect.max_age.max(Duration::from_secs(1));
     let look = tokio::time::timeout(PATIENCE, service.observer.shared(max_age)).await;
@@ -208,7 +208,7 @@ async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response
     let permit = Arc::clone(service.fixed.limits.pages()).acquire_owned();
     let page = match tokio::time::timeout_at(deadline, permit).await {
         Ok(Ok(permit)) => render(&service, look, format, Some(permit)).await,
-        // Too many scrapes at once: the node's part is left out, as when there is no look.
+        // Too many scrapes at once: the page omits the node's part, as it does without a look.
         Ok(Err(_)) | Err(_) => render(&service, None, format, None).await,
     };
     ([(header::CONTENT_TYPE, format.content_type())], page).into_response()
@@ -252,7 +252,8 @@ async fn body(limits: &RequestLimits, body: Body) -> Result<Bytes, Problem> {
         let error = format!("the body is larger than {BODY_MAX_BYTES} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error)
     };
-    // Before the first byte is read: who waits for "100 Continue" keeps the rest.
+    // Checked before the first byte is read, so that a client that waits for "100 Continue" does not send the
+    // body.
     if body.size_hint().lower() > BODY_MAX_BYTES as u64 {
         return Err(too_large());
     }
@@ -275,7 +276,7 @@ async fn body(limits: &RequestLimits, body: Body) -> Result<Bytes, Problem> {
     }
 }
 
-/// Reads target words; none asks for all.
+/// Reads target names; an empty list means all targets.
 fn targets<'a>(
     words: impl IntoIterator<Item = &'a str>,
 ) -> Result<BTreeSet<Target>, UnknownTarget> {

@@ -1,4 +1,4 @@
-//! Who may have a pass, and the one place that runs them, one at a time. Keeps the last passes.
+//! Admits passes and runs them, one at a time. Keeps the last passes.
 
 pub mod admission;
 pub mod alert;
@@ -30,11 +30,11 @@ use admission::{Admissions, QueuedPass};
 use history::PassHistory;
 use summary::summary;
 
-/// Lines about passes that were queued, in a minute. An alert that flaps may ask for one and take it back
-/// thousands of times a second.
+/// Log lines about queued passes per minute. A flapping alert may queue and withdraw a pass thousands of times
+/// a second.
 const QUEUED_LINES_MAX: u32 = 30;
-/// The same of passes that were taken back. Those beyond it are not written to the journal either: they
-/// would take the place of what passes removed.
+/// The same for withdrawn passes. Those above it are not journaled either: they would overwrite the records of
+/// removals.
 const WITHDRAWN_LINES_MAX: u32 = 10;
 const LINES_WITHIN: Duration = Duration::from_secs(60);
 
@@ -69,7 +69,7 @@ impl WorkerState {
 }
 
 impl Worker {
-    /// Returns a worker that runs nothing yet; see [`Self::run`].
+    /// Returns a worker that runs nothing before [`Self::run`].
     pub fn new(
         runner: Runner,
         config: watch::Receiver<Arc<Config>>,
@@ -93,8 +93,8 @@ impl Worker {
         }
     }
 
-    /// Takes over the passes of processes before this one, if they were over the same runtime. Those
-    /// that did not end are reported as interrupted, once. Sandboxes that failed stay left alone.
+    /// Takes over the passes of earlier processes, if they worked on the same runtime. Reports unfinished
+    /// passes as interrupted, once. Quarantined sandboxes stay quarantined.
     pub fn restore(&self, history: History) {
         let now = clock();
         self.runner()
@@ -120,17 +120,17 @@ impl Worker {
         self.inner.runner.client.endpoint().display().to_string()
     }
 
-    /// Returns what passes work with.
+    /// Returns what passes use.
     pub fn runner(&self) -> &Runner {
         &self.inner.runner
     }
 
-    /// Returns what the next pass will follow.
+    /// Returns the configuration that the next pass uses.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.inner.config.borrow())
     }
 
-    /// Lets what waits follow a new configuration: it may run after the end of a pause.
+    /// Applies a new configuration to waiting passes: they may start if it ends a pause.
     pub fn reloaded(&self) {
         self.show_waiting(&self.state());
         self.inner.wake.notify_one();
@@ -149,7 +149,7 @@ impl Worker {
         Hold::ALL.into_iter().filter(holds).collect()
     }
 
-    /// Asks for passes, all at once: what one webhook call asks for becomes one pass.
+    /// Asks for passes, all at once: the triggers of one webhook call become one pass.
     pub fn submit(&self, triggers: Vec<Trigger>) -> Vec<Admission> {
         let now = self.inner.began.elapsed();
         let mut state = self.state();
@@ -198,7 +198,7 @@ impl Worker {
         admission
     }
 
-    /// Takes back the waiting pass that this resolved alert alone had asked for.
+    /// Takes back the waiting pass that only this resolved alert asked for.
     pub fn withdraw(&self, alert: &AlertInfo) -> Admission {
         let nothing_waits = Admission {
             result: AlertResult::Resolved,
@@ -216,8 +216,8 @@ impl Worker {
         Admission::with_pass(AlertResult::Withdrawn, record.id())
     }
 
-    /// Cancels a pass: a waiting one is dropped, a running one tries nothing more. Returns it, or
-    /// `None` if it is not in the history.
+    /// Cancels a pass: drops a waiting one; a running one starts nothing more. Returns it, or `None` if the
+    /// history does not have it.
     pub fn cancel(&self, id: &str) -> Option<Arc<Record>> {
         let mut state = self.state();
         let record = state.history.find(id)?;
@@ -231,12 +231,12 @@ impl Worker {
         Some(record)
     }
 
-    /// Returns a pass that is remembered.
+    /// Returns a pass of the history.
     pub fn find(&self, id: &str) -> Option<Arc<Record>> {
         self.state().history.find(id)
     }
 
-    /// Returns the remembered passes, newest first.
+    /// Returns the passes of the history, newest first.
     pub fn passes(&self) -> Vec<Pass> {
         self.state().history.passes()
     }
@@ -246,7 +246,7 @@ impl Worker {
         self.state().running().map(|record| record.pass())
     }
 
-    /// Runs passes until the service goes down; then ends the running one and drops the rest.
+    /// Runs passes until the service shuts down; then ends the running pass and drops the rest.
     pub async fn run(&self) {
         while !self.inner.shutdown.is_cancelled() {
             if let Some((queued, record)) = self.next() {
@@ -283,7 +283,7 @@ impl Worker {
         let state = &mut *guard;
         let (queued, rest) = state.admissions.next(now, || state.history.next_id())?;
         let record = state.history.find(&queued.id).unwrap_or_else(|| {
-            // The history forgets no pass that waits; a pass without a record would block all others.
+            // The history never forgets a waiting pass; still, a pass without a record would block all others.
             let info = TriggerInfo {
                 cause: queued.automatic.unwrap_or(Cause::Manual),
                 alert: None,
@@ -297,7 +297,7 @@ impl Worker {
         Some((queued, record))
     }
 
-    /// Makes the record of a pass that waits for what another one leaves.
+    /// Makes the record of a pass that waits for objects that another pass left.
     fn enlist_after(
         &self,
         state: &mut WorkerState,
@@ -318,7 +318,7 @@ impl Worker {
         record.update(|pass| {
             pass.state = PassState::Running;
             (pass.started_at, pass.not_before) = (Some(now), None);
-            // What a brake holds is left to a pass of its own.
+            // Targets under a brake move to a pass of their own.
             pass.targets
                 .retain(|target, _| queued.targets.contains(target));
         });
@@ -326,7 +326,7 @@ impl Worker {
         tracing::info!(pass.id = %queued.id, "pass begins");
         let (worker, options, task_record) =
             (self.clone(), queued.options.clone(), Arc::clone(record));
-        // In a task of its own: a bug in a pass must not take the worker with it.
+        // Runs in its own task, so that a panic in a pass does not end the worker.
         let mut pass = tokio::spawn(async move {
             let (inner, config) = (&worker.inner, Config::clone(&worker.config()));
             inner
@@ -355,12 +355,12 @@ impl Worker {
         let now = clock();
         let journal = &self.inner.runner.journal;
         journal.ended(&ended(record.pass(), outcome, now));
-        // A client that was told of the end must not hear of an interruption after a crash.
+        // A client that saw the end must not see "interrupted" after a crash.
         journal.settled(JOURNAL_PATIENCE).await;
         log_end(&self.close(record, outcome, now), outcome, 0);
     }
 
-    /// Lets the next pass begin, and those wait that this one leaves something to.
+    /// Lets the next pass begin, and queues the follow-up of the ended one.
     fn free(&self, record: &Record, end: &PassEnd) {
         let now = self.inner.began.elapsed();
         let mut guard = self.state();
@@ -374,8 +374,8 @@ impl Worker {
         self.show_waiting(state);
     }
 
-    /// Ends a pass that never began. `line`: how many lines were left out before its own; `None`: its own is
-    /// left out too, and so is the journal's entry.
+    /// Ends a pass that never began. `line`: how many log lines were dropped before this one; `None`: neither
+    /// log line nor journal entry is written.
     fn end(&self, record: &Record, why: &str, line: Option<u64>) {
         let (outcome, now) = (Outcome::Aborted, clock());
         record.error(why.to_owned());
@@ -389,9 +389,9 @@ impl Worker {
         }
     }
 
-    /// Sets the end of a pass, for all who watch.
+    /// Publishes the end of a pass.
     fn close(&self, record: &Record, outcome: Outcome, now: Timestamp) -> Pass {
-        // Lines come before the end, so that a follower who sees the end has all of them.
+        // Write lines before the end, so that a follower who sees the end has all lines.
         record.line(summary(&ended(record.pass(), outcome, now)));
         record.update(|pass| *pass = ended(pass.clone(), outcome, now));
         let pass = record.pass();
@@ -399,7 +399,7 @@ impl Worker {
         pass
     }
 
-    /// Locks the state, with the brakes of this moment.
+    /// Locks the state, with the current brakes.
     fn state(&self) -> MutexGuard<'_, WorkerState> {
         let mut state = self.inner.state.lock();
         state.admissions.set_brakes(self.config().brakes);
@@ -407,7 +407,7 @@ impl Worker {
     }
 }
 
-/// Writes a line about a pass that has ended, with how many such lines were left out before it.
+/// Logs the end of a pass, with the number of dropped log lines before it.
 fn log_end(pass: &Pass, outcome: Outcome, left_out: u64) {
     let (outcome, left_out) = (outcome.label(), NonZeroU64::new(left_out));
     tracing::info!(pass.id = %pass.id, outcome, left_out, "{}", summary(pass));

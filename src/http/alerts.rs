@@ -1,7 +1,7 @@
-//! `POST /webhook/alertmanager`: alerts in, a pass asked for, an answer at once.
+//! `POST /webhook/alertmanager`: takes alerts, asks for passes, answers at once.
 //!
-//! Alertmanager repeats a 5xx within its flush and nothing else, so 5xx is for what a repetition can
-//! heal, 400 for what cannot be understood, and everything else is 2xx.
+//! Alertmanager repeats a notification only after a 5xx. So a failure that a repetition can heal gets 5xx, a
+//! request that cannot be parsed gets 400, and everything else gets 2xx.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,18 +15,18 @@ use crate::model::{AlertResult, Cause};
 use crate::trigger::Admission;
 use crate::trigger::alert::{Alert, KEY_MAX_BYTES, judge, note_similar};
 
-/// Alerts that the answer lists one by one; all are counted.
+/// Alerts that the answer lists; all are counted.
 const LISTED_MAX: usize = 100;
 
-/// The webhook's body, as far as we read it; other keys are fine.
+/// The webhook's body. Unknown keys are ignored.
 #[derive(Debug, Deserialize)]
 struct Webhook {
     version: String,
     alerts: Vec<Received>,
 }
 
-/// An [`Alert`] and its status. Its fields are named here again, because flattening would first keep a
-/// copy of all keys that we do not read.
+/// An [`Alert`] and its status. It repeats the fields of `Alert`, because serde's `flatten` would first copy
+/// all keys that we do not read.
 #[derive(Debug, Deserialize)]
 struct Received {
     status: Status,
@@ -55,17 +55,15 @@ impl From<Received> for (Status, Alert) {
     }
 }
 
-/// What the call comes to.
+/// The answer to one webhook call.
 #[derive(Debug, Serialize)]
 struct Reply {
     result: &'static str,
-    /// The passes that the alerts asked for.
     passes: BTreeSet<String>,
     counts: BTreeMap<&'static str, usize>,
     alerts: Vec<Answered>,
 }
 
-/// An alert's name and the answer to it.
 #[derive(Debug, Serialize)]
 struct Answered {
     alertname: String,
@@ -73,7 +71,6 @@ struct Answered {
     admission: Admission,
 }
 
-/// Handles `POST /webhook/alertmanager`.
 pub(super) async fn post(State(service): State<Service>, request: Request) -> Response {
     let alerts = match body(&service.fixed.limits, request.into_body())
         .await
@@ -119,7 +116,8 @@ fn ask(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Answered> {
     let node = &config.node.name;
     let mut answered = Vec::with_capacity(alerts.len());
     let (mut names, mut triggers) = (Vec::new(), Vec::new());
-    // Resolved ones first: what they take back shall not swallow what fires now.
+    // Resolved alerts first: a resolved alert must not take back the pass that a firing alert of the same call
+    // asks for.
     let (resolved, firing): (Vec<_>, Vec<_>) = alerts
         .into_iter()
         .partition(|(status, _)| *status == Status::Resolved);

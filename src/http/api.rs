@@ -1,4 +1,4 @@
-//! The reading side: status, plan, passes; and the cancel of a pass.
+//! The reading side (status, plan, passes), and the cancel of a pass.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::snapshot::{Look, Part, Weight};
 /// How long the status waits for a new look.
 const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 
-/// `GET /api/v1/status`: the node, the service, and what holds it back. Answers without the node's
-/// part when the runtime does not answer in time.
+/// `GET /api/v1/status`: the node, the service, and which brakes hold. If the runtime does not answer in time,
+/// the latest look is shown with its age.
 pub(super) async fn status(State(service): State<Service>) -> Response {
     let (node, error) = match tokio::time::timeout(LOOK_PATIENCE, service.look()).await {
         Ok(Ok(look)) => (node_part(&service, &look, true).await, None),
         Ok(Err(problem)) => (down(&service), Some(problem.error)),
-        // Who asks while the runtime hangs wants to know just that; the age shows how old the rest is.
+        // While the runtime hangs the client wants to know exactly that; the age shows how old the rest is.
         Err(_elapsed) => {
             let node = match service.observer.latest() {
                 Some(look) => node_part(&service, &look, false).await,
@@ -79,7 +79,7 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
     json(StatusCode::OK, &answer)
 }
 
-/// The configuration in force, and what came of the last reload.
+/// The configuration in force, and the result of the last reload.
 fn config_part(service: &Service) -> Value {
     let config = service.config();
     let last = service.last_reload().clone();
@@ -91,12 +91,12 @@ fn config_part(service: &Service) -> Value {
     })
 }
 
-/// All that is known of a node that was never looked at.
+/// The answer for a node that was never observed.
 fn down(service: &Service) -> Value {
     object!({ "runtime": { "endpoint": service.endpoint(), "up": false } })
 }
 
-/// What a look says of the node. One that is not `young` says nothing of whether the runtime is up.
+/// The node's part of the status. A look that is not `young` does not show whether the runtime is up.
 async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
     let judged = {
         let look = Arc::clone(look);
@@ -104,7 +104,7 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
     };
     let judged = judged.ok().flatten();
     let runtime = look.runtime.as_ref();
-    // Without a judgement (the lists could not be read) an answer is not held against anything.
+    // If the lists could not be read, the pod list cannot be compared with them.
     let (state, why) = match (&look.pods, &judged) {
         (_, Some(judged)) => (judged.pods, judged.pods_doubt.clone()),
         (Pods::Unknown(why), None) => (why.into(), Some(why.to_string())),
@@ -140,7 +140,7 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
     })
 }
 
-/// How each list was read, and whether something may be missing; none that could not be read at all.
+/// How each list was read, and whether rows may be missing. Omits lists that could not be read.
 fn lists(look: &Look) -> BTreeMap<&'static str, Value> {
     fn list<T>(part: &Part<Listed<T>>, weight: Weight) -> Option<Value> {
         let listed = part.as_ref().ok()?;
@@ -163,7 +163,7 @@ fn lists(look: &Look) -> BTreeMap<&'static str, Value> {
         .collect()
 }
 
-/// What could not be read, or not be written, and why.
+/// What could not be read or written, and why.
 fn errors(look: &Look) -> BTreeMap<&'static str, String> {
     let part = |error: Option<&crate::runtime::Error>| error.map(ToString::to_string);
     let of_logs: Vec<&str> = [&look.logs.unread, &look.logs.unwritable]
@@ -205,7 +205,7 @@ fn judge(service: &Service, look: &Look) -> Option<Judged> {
     })
 }
 
-/// `GET /api/v1/plan?target=`: what a pass would do now, every object with its reason.
+/// `GET /api/v1/plan?target=`: what a pass would do now, with a reason for every object.
 pub(super) async fn plan(
     State(service): State<Service>,
     Query(query): Query<Vec<(String, String)>>,
@@ -243,7 +243,7 @@ pub(super) async fn passes(State(service): State<Service>) -> Response {
     )
 }
 
-/// The id that a path names. What cannot be one is refused in JSON, like everything else.
+/// The id in a path. An invalid id is refused in JSON, like every other error.
 pub(super) struct Id(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Id {
@@ -265,8 +265,8 @@ pub(super) async fn pass(State(service): State<Service>, Id(id): Id) -> Response
     }
 }
 
-/// `DELETE /api/v1/passes/{id}`: a waiting pass is dropped; a running one tries nothing more and
-/// ends when what is under way has.
+/// `DELETE /api/v1/passes/{id}`: drops a waiting pass; a running pass starts nothing more and ends after the
+/// removals in flight.
 pub(super) async fn cancel(State(service): State<Service>, Id(id): Id) -> Response {
     match service.worker.find(&id) {
         None => unknown_pass(&id),

@@ -1,4 +1,4 @@
-//! `POST /gc`: a pass by hand.
+//! `POST /gc`: a manual pass.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,10 +23,10 @@ use crate::model::{AlertResult, Cause, Target};
 use crate::pass::record::Record;
 use crate::trigger::{Admission, Trigger};
 
-/// The longest that a request may wait for its pass.
+/// The longest time that a request may wait for its pass.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// What `POST /gc` may ask for.
+/// What `POST /gc` asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ask {
     targets: BTreeSet<Target>,
@@ -35,7 +35,6 @@ struct Ask {
     follow: bool,
 }
 
-/// Handles `POST /gc`.
 pub(super) async fn post(
     State(service): State<Service>,
     Extension(connection): Extension<Connection>,
@@ -89,8 +88,8 @@ fn submit(service: &Service, ask: &Ask) -> Result<Arc<Record>, Problem> {
     }
 }
 
-/// 202 and where to look; with `wait`, 200 and the finished pass if it ends in time, 503 if no look at
-/// the node was possible.
+/// 202 with the pass's location. With `wait`: 200 and the finished pass if it ends in time, 503 if the node
+/// could not be observed.
 async fn answer(record: Arc<Record>, wait: Option<Duration>) -> Response {
     let mut status = StatusCode::ACCEPTED;
     if let Some(wait) = wait {
@@ -113,7 +112,7 @@ async fn answer(record: Arc<Record>, wait: Option<Duration>) -> Response {
     response
 }
 
-/// Streams the pass's progress, a line at a time, until it is done.
+/// Streams the pass's progress line by line until the pass is done.
 fn follow(record: &Arc<Record>) -> Response {
     let location = format!("/api/v1/passes/{}", record.id());
     let state = (Arc::clone(record), record.watch(), 0_usize, false);
@@ -122,7 +121,7 @@ fn follow(record: &Arc<Record>) -> Response {
             return None;
         }
         loop {
-            // The state is read before the lines: all lines are written before the end is.
+            // Read the state before the lines: all lines are written before the state becomes final.
             let done = watch.borrow_and_update().is_done();
             let lines = record.lines_from(sent);
             if done || !lines.is_empty() {
@@ -142,7 +141,7 @@ fn follow(record: &Arc<Record>) -> Response {
     (headers, Body::from_stream(lines)).into_response()
 }
 
-/// Reads what is asked for from the query and the JSON body together.
+/// Reads the parameters from the query and the JSON body together.
 fn read(query: Vec<(String, String)>, body: &[u8]) -> Result<Ask, Problem> {
     let mut given = query;
     given.extend(read_json(body)?);
@@ -178,7 +177,7 @@ fn read(query: Vec<(String, String)>, body: &[u8]) -> Result<Ask, Problem> {
     Ok(ask)
 }
 
-/// Flattens the body's JSON object into the pairs that a query would have.
+/// Flattens the body's JSON object into query pairs.
 fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, Problem> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Vec::new());
@@ -194,7 +193,7 @@ fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, Problem> {
     let mut pairs = Vec::new();
     for (key, value) in fields {
         let values = match value.as_array() {
-            // No target at all would come to all of them.
+            // An empty list would mean all targets.
             Some(values) if key == "target" && !values.is_empty() => values.clone(),
             Some(_) | None => vec![value],
         };
@@ -215,8 +214,8 @@ fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, Problem> {
     Ok(pairs)
 }
 
-/// An object's fields as they were written: a map would keep the last of a key that is given twice,
-/// and `dry_run` must not be lost like that.
+/// An object's fields in their order, duplicates included: a map would keep only the last of two equal keys,
+/// and could lose `dry_run`.
 struct Fields(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Fields {
@@ -253,8 +252,8 @@ fn flag(key: &str, value: &str) -> Result<bool, Problem> {
     }
 }
 
-/// Zero is refused: in the configuration it means no bound, and a person who asks for a pass with
-/// `max_removals=0` hardly means that.
+/// Refuses zero: in the configuration it means "no limit", and a person who types `max_removals=0` hardly means
+/// that.
 fn count(key: &str, value: &str) -> Result<u64, Problem> {
     value
         .parse()

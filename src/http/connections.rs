@@ -1,5 +1,5 @@
-//! Open connections: which are idle and since when, and what each of the others holds. When too many are idle the
-//! one that has been so for longest is closed, so that no client locks others out by connecting.
+//! Tracks open connections: which are idle and since when, and which request limits the others hold. If too
+//! many are idle, the longest idle one is closed, so that no client locks others out with open connections.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -12,16 +12,16 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-/// Connections that wait for a request, or for the rest of its head.
+/// Connections that wait for a request or for the rest of its head.
 const IDLE_MAX: usize = 512;
-/// So many are closed where no file descriptor is left for a new one.
+/// How many idle connections are closed when no file descriptor is left for a new one.
 const CLOSED_AT_ONCE: usize = 16;
 
 /// The open connections of all listeners. Cloning shares.
 #[derive(Clone, Debug, Default)]
 pub struct Connections(Arc<Mutex<Idle>>);
 
-/// The idle ones in the order in which they became so.
+/// The idle connections, in the order in which they became idle.
 #[derive(Debug, Default)]
 struct Idle {
     next: u64,
@@ -47,7 +47,7 @@ impl Connections {
         }))
     }
 
-    /// Closes some idle connections, the oldest first.
+    /// Closes some idle connections, oldest first.
     pub(super) fn make_room(&self) {
         self.lock().close_oldest(CLOSED_AT_ONCE);
     }
@@ -90,13 +90,13 @@ struct ConnectionInner {
 
 #[derive(Debug)]
 struct State {
-    /// Since when it is idle, among the others.
+    /// Its number among the idle connections, while it is idle.
     since: Option<u64>,
-    /// What its request holds.
+    /// The place that its request holds.
     place: Option<OwnedSemaphorePermit>,
-    /// Its answer was handed over; the last of it may not be sent yet.
+    /// The answer was handed over; its last bytes may not be sent yet.
     is_ended: bool,
-    /// A request was answered before all of its body had come.
+    /// A request was answered before its whole body arrived.
     is_unread: bool,
 }
 
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// All that is handed over is sent.
+    /// Notes that everything handed over is sent.
     pub(super) fn sent(&self) {
         let mut state = self.state();
         if state.is_ended && state.place.take().is_some() {
@@ -120,22 +120,22 @@ impl Connection {
         }
     }
 
-    /// Waits until the connection is to be closed for others.
+    /// Waits until the connection must close to make room for others.
     pub(super) async fn closed(&self) {
         self.0.close.cancelled().await;
     }
 
-    /// Says whether a request was answered before all of its body had come.
+    /// Says whether a request was answered before its whole body arrived.
     pub(super) fn is_unread(&self) -> bool {
         self.state().is_unread
     }
 
-    /// Returns an answer's body that tells when all of it is handed over.
+    /// Wraps an answer's body to report when it is handed over completely.
     pub(super) fn answer(&self, body: Body) -> Body {
         self.told(body, |state, _is_whole| state.is_ended = true)
     }
 
-    /// Returns a request's body that tells whether it was read to its end.
+    /// Wraps a request's body to report whether it was read to its end.
     pub(super) fn request(&self, body: Body) -> Body {
         self.told(body, |state, is_whole| state.is_unread |= !is_whole)
     }
@@ -169,7 +169,7 @@ struct WatchedBody {
     body: Body,
     connection: Connection,
     end: fn(&mut State, bool),
-    /// The last frame came. A chunked body does not say so by [`HttpBody::is_end_stream`].
+    /// The last frame arrived. [`HttpBody::is_end_stream`] does not report that for a chunked body.
     is_over: bool,
 }
 

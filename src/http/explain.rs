@@ -1,4 +1,4 @@
-//! `GET /api/v1/explain/{id}`: why this container, sandbox, image, log or pod is kept or removed.
+//! `GET /api/v1/explain/{id}`: why a container, sandbox, image, log or pod is kept or removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,11 @@ use crate::gc::{Plan, PodKnowledge, Subject, Verdict};
 use crate::model::{Image, Images, KeepReason, PodSandboxId, Pods, RemoveReason, Target};
 use crate::snapshot::Look;
 
-/// The shortest beginning of an id that is looked for.
+/// The shortest id prefix that is accepted.
 const PREFIX_MIN: usize = 6;
 /// Objects of a pod that an answer lists.
 const OBJECTS_MAX: usize = 500;
 
-/// Handles `GET /api/v1/explain/{id}`.
 pub(super) async fn get(State(service): State<Service>, Id(id): Id) -> Response {
     let look = match service.look().await {
         Ok(look) => look,
@@ -53,7 +52,7 @@ fn explain(service: &Service, look: &Arc<Look>, plan: &Plan, id: &str) -> Result
             image.is_some_and(|image| names(image, id, hit)) || hit(&subject.id)
         }
         Target::Containers | Target::Sandboxes => hit(&subject.id),
-        // A directory's path is the beginning of that of all in it.
+        // The path of a directory is a prefix of every path below it.
         Target::Logs => subject.id == id || subject.name == id,
     };
     let mut found: Vec<Value> = judged
@@ -86,7 +85,7 @@ fn explain(service: &Service, look: &Arc<Look>, plan: &Plan, id: &str) -> Result
     }
 }
 
-/// An object, the verdict on it, and what that rests on.
+/// An object, its verdict, and the detail behind the verdict.
 type Judged<'a> = (&'a Subject, Verdict, &'a str);
 
 fn judged(plan: &Plan) -> impl Iterator<Item = Judged<'_>> {
@@ -113,7 +112,7 @@ fn object(service: &Service, look: &Look, (subject, verdict, detail): Judged<'_>
     };
     let has_pod = match subject.target {
         Target::Containers | Target::Sandboxes => true,
-        // A link does not say whose it is, and an image belongs to no pod.
+        // A link does not name its pod, and an image belongs to no pod.
         Target::Logs | Target::Images => subject.pod.is_some(),
     };
     let id = PodSandboxId::new(subject.id.as_str());
@@ -132,7 +131,7 @@ fn object(service: &Service, look: &Look, (subject, verdict, detail): Judged<'_>
     })
 }
 
-/// The images by their keys, as plans call them.
+/// The images by the keys that plans use.
 fn images(look: &Look) -> BTreeMap<String, &Image> {
     match &look.store {
         Images::Known(store) => store.rows.iter().map(|row| (row.key(), row)).collect(),
@@ -140,13 +139,13 @@ fn images(look: &Look) -> BTreeMap<String, &Image> {
     }
 }
 
-/// An id with or without `sha256:`, the beginning of one, or a whole tag or digest.
+/// Says whether `id` names the image: an id with or without `sha256:`, an id prefix, or a whole tag or digest.
 fn names(image: &Image, id: &str, hit: impl Fn(&str) -> bool) -> bool {
     let bare = image.id.as_str().strip_prefix("sha256:");
     image.names().any(|name| name == id) || hit(image.id.as_str()) || bare.is_some_and(hit)
 }
 
-/// What a plan does not say of an image.
+/// The image's fields that a plan omits.
 fn image(image: &Image) -> Value {
     value!({
         "repo_tags": image.repo_tags,

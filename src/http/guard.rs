@@ -1,5 +1,6 @@
-//! Who may ask, and who may act. A browser's page from elsewhere may do neither (cross-site request forgery, DNS
-//! rebinding, also through a port-forward). Until credentials are configured only loopback peers act.
+//! Who may read, and who may act. Refuses pages of other web sites in a browser (cross-site request forgery,
+//! DNS rebinding, also through a port-forward). Only loopback peers may act, until credentials can be
+//! configured.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
@@ -22,14 +23,14 @@ impl std::fmt::Debug for Fixed {
 }
 
 impl Fixed {
-    /// Returns the bound on lines about clients that may not act. Any client that reaches the port can be refused as often as
-    /// it likes; the count is in the metrics.
+    /// Limits log lines about refused clients: a client that reaches the port can cause refusals without end.
+    /// The metrics count them all.
     pub fn refusals() -> LineLimit {
         LineLimit::new(10, Duration::from_secs(60))
     }
 }
 
-/// Refuses pages from elsewhere and foreign names, before anything else of the request is looked at.
+/// Refuses requests from other web sites and for foreign host names, before it reads anything else.
 pub(super) async fn ask(
     State(service): State<Service>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -77,7 +78,7 @@ fn is_loopback(peer: IpAddr) -> bool {
     peer.to_canonical().is_loopback()
 }
 
-/// The names that a request may be addressed to.
+/// The host names that a request may address.
 struct Names<'a> {
     node: &'a str,
     trusted: &'a [String],
@@ -91,8 +92,8 @@ fn may_ask<B>(
     let headers = request.headers();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let host = host(headers, request.uri())?;
-    // Prometheus and people may call the node as they like; who comes from here may be a browser that was
-    // told another host's name.
+    // Prometheus and people may use any name for the node. A loopback peer may be a browser that was misled by
+    // DNS rebinding, so its `Host` is checked.
     if !reads || is_loopback(peer) {
         let host = host.ok_or("the request has no Host header")?;
         if !is_ours(host, names) {
@@ -113,7 +114,7 @@ fn may_ask<B>(
     }
     match one(headers, "sec-fetch-site")? {
         None | Some("same-origin" | "none") => Ok(()),
-        // A link on another page, say a dashboard: its page cannot see where it leads.
+        // A link on another site, for example a dashboard: the other page cannot read the answer.
         Some(_) if reads && one(headers, "sec-fetch-mode")? == Some("navigate") => Ok(()),
         Some(_) => Err("requests from a page of another site are refused"),
     }
@@ -128,7 +129,7 @@ fn host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<Option<&'a str>, &'s
     Ok(host.or(authority))
 }
 
-/// No honest client repeats this header.
+/// Returns a header; refuses a request that repeats it, because no honest client does.
 fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, &'static str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next().map(|value| value.to_str());

@@ -1,6 +1,7 @@
-//! How many requests of a kind are answered at a time, and of those that show the whole node how many answers are made
-//! at a time. Each request holds its place until its answer is sent, so that neither slow readers nor those who wait
-//! keep the others out; beyond it is 503. Probes and scrapes have places of their own.
+//! Limits how many requests of each class are answered at a time, and how many of the answers that show the
+//! whole node are built at a time. A request holds its place until its answer is sent, so slow readers and
+//! waiting clients block only their own class. Requests above the limit get 503. Probes and scrapes have places
+//! of their own.
 
 use std::sync::Arc;
 
@@ -14,30 +15,30 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::connections::Connection;
 use super::{BODY_MAX_BYTES, Problem};
 
-/// How long a refused client is told to wait.
+/// The value of `Retry-After` on a 503.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
-/// All bodies together, as long as they say that they are.
+/// Limit for all bodies together, by their announced length.
 const BODIES_MAX_BYTES: usize = 32 * BODY_MAX_BYTES;
 
-/// Plans and explanations that are made at a time: each clones the whole node. The others wait.
+/// Plans and explanations that are built at a time: each clones the whole node. The others wait.
 const PLANS_MADE_MAX: usize = 2;
-/// Metrics pages that are made at a time, beside those: no scrape waits for a plan.
+/// Metrics pages that are rendered at a time. Separate from plans, so that no scrape waits for a plan.
 const PAGES_MADE_MAX: usize = 1;
 
-/// A kind of request.
+/// A class of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// Health and readiness.
     Probe,
     /// The metrics page.
     Scrape,
-    /// A plan, which is the whole node as text.
+    /// A plan: the whole node as text.
     Plan,
-    /// Anything else that is read.
+    /// Every other read.
     Read,
-    /// Anything that acts.
+    /// Every request that acts.
     Act,
-    /// Waits for a pass or follows it. Such a request comes as one that acts.
+    /// A request that waits for a pass or follows it. It enters as `Act` and then moves here.
     Wait,
 }
 
@@ -63,8 +64,8 @@ impl Class {
         }
     }
 
-    /// Returns how many are answered at a time. Together with the idle connections they stay well below 1,024 file
-    /// descriptors, which is a process's usual limit.
+    /// Returns how many requests are answered at a time. Together with the idle connections they stay well
+    /// below 1,024 file descriptors, the usual limit of a process.
     fn most(self) -> usize {
         match self {
             Self::Plan => 4,
@@ -86,7 +87,7 @@ impl Class {
         }
     }
 
-    /// Answers one too many.
+    /// Returns the answer to a request above the limit.
     pub(super) fn full(self) -> Response {
         let (most, words) = (self.most(), self.words());
         let error = format!("{most} {words} are being answered already; try again later");
@@ -101,7 +102,7 @@ fn busy(error: String) -> Response {
     response
 }
 
-/// The places of each kind. Cloning shares.
+/// The limits of each class. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct RequestLimits {
     classes: Arc<[Arc<Semaphore>; 6]>,
@@ -129,17 +130,17 @@ impl RequestLimits {
         Arc::clone(places).try_acquire_owned().ok()
     }
 
-    /// Returns the bound on plans and explanations that are made at a time.
+    /// Returns the bound on plans and explanations that are built at a time.
     pub(super) fn plans(&self) -> &Arc<Semaphore> {
         &self.plans
     }
 
-    /// Returns the bound on metrics pages that are made at a time.
+    /// Returns the bound on metrics pages that are rendered at a time.
     pub(super) fn pages(&self) -> &Arc<Semaphore> {
         &self.pages
     }
 
-    /// Takes room for a body of at most so many bytes, if there is any.
+    /// Reserves memory for a body of at most `bytes` bytes.
     pub(super) fn take_body(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Problem> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.bodies).try_acquire_many_owned(bytes).ok();
@@ -150,7 +151,7 @@ impl RequestLimits {
     }
 }
 
-/// Answers requests that find a place, and refuses the others at once.
+/// Answers requests within the limits, and refuses all others at once.
 pub(super) async fn within(
     State(limits): State<RequestLimits>,
     Extension(connection): Extension<Connection>,

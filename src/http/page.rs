@@ -1,4 +1,4 @@
-//! `GET /`: where everything is. The page of the contract comes later; this one only points.
+//! `GET /`: links to all other pages. The full page follows later.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -8,13 +8,13 @@ use super::Service;
 use super::quarantine::SHOWN_MAX;
 use crate::model::escape;
 
-/// Handles `GET /`.
 pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> Html<String> {
     let config = service.config();
     let node = escape::html(&config.node.name);
     let version = env!("CARGO_PKG_VERSION");
     let (mode, hash) = (config.mode.label(), config.hash());
-    // Act is for loopback peers: the name that the reader used would not do.
+    // Only loopback peers may act, so the examples use a loopback address instead of the name in the reader's
+    // request.
     let port = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok())
@@ -38,7 +38,7 @@ pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> H
     ))
 }
 
-/// The sandboxes whose removal failed, with the runtime's words, which may come from outside.
+/// The sandboxes whose removal failed, with the runtime's error text, which is untrusted.
 fn quarantine(service: &Service) -> String {
     let look = service.observer.latest();
     let classes = service.quarantined_by_class(look.as_deref());

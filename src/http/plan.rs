@@ -1,6 +1,6 @@
-//! A plan as JSON, written as it is sent, 64 KiB at a time on the connection's task; the bound on heavy
-//! work covers only the planning. As text a plan of 40,000 objects weighs about 12 MiB. All who ask on one look share
-//! one plan, for as long as it is being sent.
+//! A plan as JSON, written while it is sent, 64 KiB at a time. The bound on heavy work covers only the
+//! planning. A plan of 40,000 objects is about 12 MiB of text. Clients that ask on the same look share one plan
+//! while it is being sent.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -17,13 +17,13 @@ use crate::gc::{Plan, Policy};
 use crate::model::{Target, escape};
 use crate::snapshot::{Look, NoSnapshot};
 
-/// What is written at a time.
+/// Size of one piece of the text.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A part of the text, or why it could not be written.
+/// A piece of the text, or why it could not be written.
 type Part = Result<String, serde_json::Error>;
 
-/// The plans that are being sent. Keeps none itself.
+/// The plans that are being sent; holds only weak references.
 #[derive(Debug, Default)]
 pub struct Plans(Mutex<Vec<Sent>>);
 
@@ -36,8 +36,8 @@ struct Sent {
 }
 
 impl Plans {
-    /// Returns the plan that is being sent to others on the same question, or else makes one. Those who ask at
-    /// the same time wait for it.
+    /// Returns the plan that is being sent to another client for the same question, or makes one. Clients that
+    /// ask at the same time wait for the one plan.
     pub(super) fn shared(
         &self,
         look: &Arc<Look>,
@@ -66,14 +66,13 @@ impl Plans {
     }
 }
 
-/// Answers with a plan.
 pub(super) fn answer(plan: Arc<Plan>) -> Response {
     let body = Body::from_stream(stream::iter(pieces(plan)));
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Returns a plan as JSON that a person can read in a terminal, in pieces. Together they are what
-/// `serde_json` makes of the whole, and a line's end.
+/// Returns a plan as indented JSON, in pieces. Together they equal the output of `serde_json` plus a final
+/// newline.
 fn pieces(plan: Arc<Plan>) -> impl Iterator<Item = Part> {
     let mut parts = parts(plan);
     iter::from_fn(move || {
@@ -124,7 +123,7 @@ fn list(
         .chain(iter::once(Ok(end.to_owned())))
 }
 
-/// No text in JSON has a line's end in it.
+/// Indents a value. JSON strings contain no newline, so every newline is layout.
 fn indented(value: &impl Serialize, levels: usize) -> Part {
     let text = serde_json::to_string_pretty(value)?;
     Ok(text.replace('\n', &format!("\n{}", "  ".repeat(levels))))

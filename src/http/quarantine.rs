@@ -1,4 +1,4 @@
-//! The sandboxes that failed to go, as metrics, status and page show them.
+//! The quarantined sandboxes, as metrics, status and page show them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use crate::model::{Coverage, FailureClass, PodRef, PodSandbox, PodSandboxId, Qua
 use crate::pass::quarantine::Quarantine;
 use crate::snapshot::Look;
 
-/// Sandboxes that status and page list; the plan has all.
+/// Sandboxes that status and page list; the plan lists all.
 pub(super) const SHOWN_MAX: usize = 20;
 
-/// One of them.
+/// A quarantined sandbox.
 #[derive(Debug, Serialize)]
 pub(super) struct QuarantinedSandbox {
     pub(super) id: String,
-    /// `None` also where the runtime's list could not be read.
+    /// `None` also if the runtime's list could not be read.
     pub(super) pod: Option<Arc<PodRef>>,
     #[serde(flatten)]
     pub(super) known: Quarantined,
 }
 
 impl Service {
-    /// Returns how many sandboxes are left alone, by how they failed. Those that a whole list lacks
-    /// are gone by themselves; the next pass forgets them.
+    /// Returns how many sandboxes are quarantined, by failure class. Leaves out sandboxes that a complete list
+    /// no longer has; the next pass forgets them.
     pub(super) fn quarantined_by_class(
         &self,
         look: Option<&Look>,
@@ -69,7 +69,7 @@ fn rows(look: Option<&Look>) -> &[PodSandbox] {
     }
 }
 
-/// What the runtime lists; `None` if not all of it is known.
+/// The ids that the runtime lists; `None` if the list is not complete.
 fn listed(look: Option<&Look>) -> Option<BTreeSet<&PodSandboxId>> {
     let sandboxes = look?.sandboxes.as_ref().ok()?;
     let whole = sandboxes.coverage == Coverage::Whole;

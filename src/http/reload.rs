@@ -1,4 +1,4 @@
-//! Reads the configuration again and publishes it. What is refused changes nothing.
+//! Reads the configuration again and publishes it. A refused configuration changes nothing.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Service {
         Ok(needs_restart)
     }
 
-    /// Shows the configuration in force in the metrics and the log.
+    /// Shows the configuration in force in metrics and log.
     pub fn show(&self) {
         let config = self.config();
         let (mode, hash, loaded_at) = (config.mode.label(), config.hash(), clock());
@@ -69,14 +69,14 @@ impl Service {
         );
     }
 
-    /// Locks what came of the last reload.
+    /// Locks the result of the last reload.
     pub(super) fn last_reload(&self) -> MutexGuard<'_, LastReload> {
         self.last_reload.lock()
     }
 }
 
 impl LastReload {
-    /// Returns what holds at a start.
+    /// Returns the state at start.
     pub fn at_start() -> Self {
         Self {
             loaded_at: clock(),
@@ -85,7 +85,7 @@ impl LastReload {
     }
 }
 
-/// Returns what asks for passes without a person.
+/// Returns the causes of passes that start without a person.
 fn unattended(config: &Config) -> impl Iterator<Item = Cause> {
     let polls = !config.alertmanager.poll.is_empty();
     let causes = [

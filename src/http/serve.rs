@@ -1,4 +1,4 @@
-//! Accepts connections, within bounds, until the service goes down.
+//! Accepts connections, within limits, until the service shuts down.
 
 use std::convert::Infallible;
 use std::io;
@@ -24,25 +24,26 @@ use tower::ServiceExt;
 use super::connections::Connection;
 pub use super::connections::Connections;
 
-/// Connections of a listener at a time, whatever they do; later ones wait in the kernel's backlog. Above what idle
-/// connections and places for requests come to, so that it is seldom reached and never for long.
+/// Connections of one listener; more wait in the kernel's backlog. Larger than the sum of idle connections and
+/// request limits, so it is seldom reached.
 const CONNECTIONS_MAX: usize = 850;
-/// A request's head must have arrived by then, also the next one on a kept connection.
+/// Time in which a request's head must arrive, also on a kept-alive connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// A request's head may be this long.
+/// The largest request head.
 const HEAD_MAX_BYTES: usize = 32 << 10;
-/// A client that takes nothing of an answer for so long is gone: the answer is let go, which may be
-/// the whole node as JSON, and the connection with it.
+/// A client that reads nothing of an answer for this long is considered dead: its connection and its answer,
+/// which may be the whole node as JSON, are dropped.
 const STALL_MAX: Duration = Duration::from_secs(30);
-/// How long the rest of a body is read after its answer (413): the kernel would tell the peer of a reset otherwise, and
-/// the answer might be lost.
+/// How long the rest of a body is read after an early answer (413). Without this the kernel would send a reset
+/// and the client could lose the answer.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long open connections are waited for once the last pass is over.
+/// How long open connections may go on after the last pass has ended.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Rest after a failed accept (no descriptors left), so that it does not spin.
+/// Pause after a failed accept (no descriptors left), so that the loop does not spin.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// What the kernel holds of an answer that the peer does not take, about. By itself it would hold megabytes.
+/// Kernel send buffer of a connection. The kernel's default would hold megabytes of an answer that the peer
+/// does not read.
 const SEND_BUFFER_BYTES: u32 = 256 << 10;
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 1_024;
@@ -57,16 +58,16 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     socket.set_reuseaddr(true)?;
-    // Accepted connections have it from here.
+    // Accepted connections inherit it.
     socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// When a server stops accepting, and from when on it no longer waits for what is open.
+/// When a server stops accepting, and when it stops waiting for open requests.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
-    /// Nothing new is accepted.
+    /// The server accepts nothing new.
     pub shutdown: CancellationToken,
     /// The last pass is over: the requests that wait for it can be answered now.
     pub passes_over: CancellationToken,
@@ -264,7 +265,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Nothing is left to write when hyper flushes.
+        // Hyper flushes when it has nothing left to write.
         ready!(self.or_stalled(cx, AsyncWrite::poll_flush))?;
         self.connection.sent();
         Poll::Ready(Ok(()))

@@ -1,4 +1,4 @@
-//! What a request handler works with: the worker, the observer, and what the configuration says now.
+//! The state that request handlers share: the worker, the observer, and the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::trigger::Worker;
 /// How long a request waits for a look at the node.
 const LOOK_PATIENCE: Duration = Duration::from_secs(8);
 
-/// What came of the last reload.
+/// The result of the last reload.
 #[derive(Clone, Debug)]
 pub struct LastReload {
     /// When the configuration in force was read.
@@ -37,7 +37,7 @@ pub struct LastReload {
 /// Reads the configuration; the error names the key.
 pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<Config, String>> + Send + Sync>;
 
-/// What a request handler works with.
+/// The state that request handlers share.
 #[derive(Clone, Debug)]
 pub struct Service {
     /// Queues and runs passes.
@@ -46,25 +46,25 @@ pub struct Service {
     pub observer: Observer,
     /// Own counters.
     pub metrics: Metrics,
-    /// Sandboxes that are left alone.
+    /// The quarantined sandboxes.
     pub quarantine: Arc<Mutex<Quarantine>>,
     /// The configuration in force; a reload replaces it.
     pub settings: watch::Sender<Arc<Config>>,
-    /// What came of the last reload.
+    /// The result of the last reload.
     pub last_reload: Arc<Mutex<LastReload>>,
-    /// What does not change.
+    /// The parts that never change.
     pub fixed: Arc<Fixed>,
 }
 
-/// What stays as it was at the start.
+/// The parts that stay as they were at start.
 pub struct Fixed {
     /// Reads the configuration again.
     pub reload: Reload,
-    /// Held while a reload is under way: two at a time would mix.
+    /// Held during a reload, so that two reloads cannot interleave.
     pub reloading: tokio::sync::Mutex<()>,
     /// When the service started.
     pub started: Instant,
-    /// Bounds lines about who may not act.
+    /// Limits log lines about refused clients.
     pub refusals: LineLimit,
     /// Limits on requests and on heavy answers.
     pub limits: RequestLimits,
@@ -73,7 +73,7 @@ pub struct Fixed {
 }
 
 impl Service {
-    /// Plans what a pass would do, on a look that is at hand; one plan for all who ask at the same time.
+    /// Plans what a pass would do, from an existing look; clients that ask at the same time share one plan.
     pub(crate) fn plan(
         &self,
         look: &Arc<Look>,
@@ -90,14 +90,14 @@ impl Service {
         })
     }
 
-    /// Counts what a pass over all targets would do, on a look that is at hand.
+    /// Counts what a pass over all targets would do, from an existing look.
     pub(crate) fn summary(&self, look: &Look) -> Result<BTreeMap<Target, Summary>, NoSnapshot> {
         let policy = &self.config().policy;
         let snapshot = self.snapshot(look)?;
         Ok(gc::plan::summarize(&snapshot, policy, &Targets::all().0))
     }
 
-    /// Returns what planning may know of a look.
+    /// Converts a look into a planning snapshot.
     pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
         look.snapshot(self.lock_quarantine().next_attempts(look.taken_at))
     }
@@ -113,7 +113,7 @@ impl Service {
         endpoint.display().to_string()
     }
 
-    /// Returns the shared look, as a handler needs it; never hangs with the runtime.
+    /// Returns the shared look; gives up after [`LOOK_PATIENCE`] if the runtime hangs.
     pub(super) async fn look(&self) -> Result<Arc<Look>, Problem> {
         let look = self.observer.shared(self.config().collect.max_age);
         match tokio::time::timeout(LOOK_PATIENCE, look).await {
@@ -131,7 +131,7 @@ impl Service {
         }
     }
 
-    /// Runs what plans for or renders the whole node, off the request threads and a few at a time.
+    /// Runs work over the whole node (planning, rendering) on a blocking thread, a few at a time.
     pub(super) async fn heavy<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
@@ -147,8 +147,8 @@ impl Service {
     }
 }
 
-/// Runs work off the request threads within a bound. The permit goes with the work, which runs on
-/// when the client that asked for it has hung up.
+/// Runs work on a blocking thread within a limit. The permit moves with the work, which goes on after the
+/// client hangs up.
 async fn bounded<T: Send + 'static>(
     bound: &Arc<Semaphore>,
     work: impl FnOnce() -> T + Send + 'static,

@@ -1,10 +1,10 @@
-//! May this trigger start a pass now? A small state machine over values: it never reads a clock
-//! (`now` is the time since the service started, an argument) and never runs anything.
+//! Decides whether a trigger may start a pass now. A small state machine over values: it never reads a clock
+//! (`now`, the time since the service started, is an argument) and never runs anything.
 //!
-//! One pass at a time. A trigger that finds a waiting pass with the same options joins it. Brakes
-//! bind what comes by itself (alerts): what comes in the cool-down waits until that is over, target by target.
-//! A person passes cool-down and passes per hour, and pause only by force. (Force passes the circuit breaker
-//! too, which is the pass's own: `pass`.)
+//! One pass runs at a time. A trigger joins a waiting pass with the same options. Brakes bind automatic
+//! triggers (alerts, polls, thresholds): in the cool-down they wait, target by target. Manual triggers pass
+//! cool-down and passes per hour, and pause only with `force`. (`force` also switches off the circuit breaker;
+//! see `pass`.)
 
 mod queued;
 mod ready;
@@ -23,22 +23,22 @@ use crate::pass::PassEnd;
 pub use queued::QueuedPass;
 use seen::{AlertKey, AlertReply, SeenAlerts};
 
-/// Passes that can wait at the same time. Only triggers with different options wait apart.
+/// The most passes that can wait. Only triggers with different options wait separately.
 pub const QUEUE_MAX: usize = 8;
-/// Alerts remembered to recognise their duplicates.
+/// Alerts that are remembered to recognise duplicates.
 pub const SEEN_MAX: usize = 1024;
-/// How long after its pass a repeated alert counts as a duplicate. Alertmanager repeats a group at
-/// its `group_interval` (default 5 min) at the earliest; the halves of an HA pair come seconds apart.
+/// How long after its pass a repeated alert counts as a duplicate. Alertmanager repeats a group after its
+/// `group_interval` (default 5 min) at the earliest; the two halves of an HA pair send within seconds.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(5 * 60);
-/// What `brakes.max_passes_per_hour` looks back on.
+/// The window of `brakes.max_passes_per_hour`.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Why `brakes.pause` refuses a pass.
+/// Reason of a refusal by `brakes.pause`.
 const PAUSED: &str = "garbage collection is paused (brakes.pause)";
-/// Why `brakes.max_passes_per_hour` refuses a pass: it is reached for every target asked for.
+/// Reason of a refusal by `brakes.max_passes_per_hour`: every requested target has reached it.
 const SPENT: &str = "enough passes in the last hour (brakes.max_passes_per_hour)";
 
-/// What is asked: one client wants targets cleaned.
+/// A request for a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
     /// What kind of client asks.
@@ -51,21 +51,21 @@ pub struct Trigger {
     pub alert: Option<AlertInfo>,
 }
 
-/// The answer to a trigger, and to an alert that asks for nothing.
+/// The answer to a trigger, or to an alert that asks for nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Admission {
-    /// What became of it.
+    /// The decision.
     pub result: AlertResult,
-    /// The id of the pass that it is about.
+    /// The id of the affected pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pass: Option<String>,
-    /// The reason, where one helps.
+    /// The reason, if one helps the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
 impl Admission {
-    /// Returns an answer that names a pass.
+    /// Returns an answer about a pass.
     pub fn with_pass(result: AlertResult, pass: &str) -> Self {
         let pass = Some(pass.to_owned());
         Self {
@@ -75,7 +75,7 @@ impl Admission {
         }
     }
 
-    /// Returns an answer that no pass belongs to.
+    /// Returns an answer without a pass.
     pub fn without_pass(result: AlertResult, why: impl Into<String>) -> Self {
         let why = Some(why.into());
         Self {
@@ -86,30 +86,30 @@ impl Admission {
     }
 }
 
-/// The state machine: which passes wait, which one runs, and what the last ones leave to remember.
+/// The state machine: the waiting passes, the running pass, and the memory of past passes.
 #[derive(Debug)]
 pub struct Admissions {
     brakes: Brakes,
     queue: VecDeque<QueuedPass>,
     running: Option<Running>,
-    /// When the last passes began that tried something of a target.
+    /// When the last passes began that tried to remove something of a target.
     tried: BTreeMap<Target, VecDeque<Duration>>,
     /// When a target's last pass ended.
     finished: BTreeMap<Target, Duration>,
     seen: SeenAlerts,
 }
 
-/// The pass under way.
+/// The running pass.
 #[derive(Debug)]
 struct Running {
     pass: QueuedPass,
     since: Duration,
-    /// The targets that it has looked at, or is about to: what comes later may not be on that look.
+    /// The targets that it has observed or is about to observe; later triggers for them cannot join.
     begun: BTreeSet<Target>,
 }
 
 impl Admissions {
-    /// Returns the state with nothing waiting.
+    /// Returns an empty state.
     pub fn new(brakes: Brakes) -> Self {
         Self {
             brakes,
@@ -121,7 +121,7 @@ impl Admissions {
         }
     }
 
-    /// Replaces the brakes; what waits keeps waiting.
+    /// Replaces the brakes; waiting passes keep waiting.
     pub fn set_brakes(&mut self, brakes: Brakes) {
         self.brakes = brakes;
     }
@@ -131,7 +131,7 @@ impl Admissions {
         self.brakes
     }
 
-    /// Decides on a trigger. `id` is the new pass's id if one is queued.
+    /// Decides on a trigger. A queued pass gets the id `id`.
     pub fn admit(&mut self, mut trigger: Trigger, id: &str, now: Duration) -> Admission {
         if self.brakes.pause && !trigger.options.force && !trigger.options.dry_run {
             return Admission::without_pass(AlertResult::Braked, PAUSED);
@@ -190,7 +190,7 @@ impl Admissions {
         queue.find(|queued| queued.options == *options)
     }
 
-    /// The same alert again: its pass waits, runs, or has answered it a short while ago.
+    /// Answers a repeated alert whose pass waits, runs, or answered it recently.
     fn known_alert(&mut self, key: &AlertKey, now: Duration) -> Option<Admission> {
         let seen = self.seen.get(key)?;
         let result = match seen.reply {
@@ -198,14 +198,14 @@ impl Admissions {
             Some(AlertReply::Answered) if now.saturating_sub(seen.at) < DUPLICATE_WINDOW => {
                 AlertResult::Duplicate
             }
-            // Its pass did not finish the job, or that was long ago: it may ask again.
+            // Its pass did not finish the job, or ended long ago: the alert may ask again.
             Some(AlertReply::Answered | AlertReply::Unanswered) => return None,
         };
         Some(Admission::with_pass(result, &seen.pass))
     }
 
-    /// A pass over all that the alert asks for, run as it asks, is under way and has all of it still
-    /// before it: it measures for itself.
+    /// Joins the running pass if it has the same options and covers all targets of the alert without having
+    /// begun one of them.
     fn join_running(
         &mut self,
         trigger: &Trigger,
@@ -242,8 +242,8 @@ impl Admissions {
         }
     }
 
-    /// Hands out the next pass to run, if none runs: the first that has a target which may begin. Those
-    /// of its targets that may not yet wait on in a pass of their own, under the id that `free_id` gives.
+    /// Returns the next pass to run, if none runs: the first with a target that may begin. Its other targets go
+    /// on waiting in a separate pass, with the id from `free_id`.
     pub fn next(
         &mut self,
         now: Duration,
@@ -269,8 +269,8 @@ impl Admissions {
         Some((queued, rest))
     }
 
-    /// Notes that the running pass is over. What it left for a later time waits for it: returns that
-    /// pass if it is a new one, under the id that `free_id` gives.
+    /// Notes the end of the running pass. Returns a new follow-up pass for what it postponed, with the id from
+    /// `free_id`; `None` if there is none or if a waiting pass takes it over.
     pub fn finished(
         &mut self,
         end: &PassEnd,
@@ -300,7 +300,7 @@ impl Admissions {
         }
     }
 
-    /// A pass that came by itself may ask once for another, over what it had to leave for a time.
+    /// Queues one follow-up of an automatic pass, over the targets that it postponed.
     fn follow_up(
         &mut self,
         before: &QueuedPass,
@@ -331,8 +331,8 @@ impl Admissions {
         Some(queued)
     }
 
-    /// Takes back what a resolved alert had asked for. Returns the waiting pass that no other trigger
-    /// wants, which is dropped.
+    /// Takes back what a resolved alert asked for. Returns the waiting pass that no other trigger needs and
+    /// that is therefore dropped.
     pub fn withdraw(&mut self, alert: &AlertInfo) -> Option<QueuedPass> {
         let key = alert_key(alert);
         let waits = self
@@ -350,7 +350,7 @@ impl Admissions {
         }
     }
 
-    /// Takes a waiting pass out of the queue; `None` if it does not wait.
+    /// Removes a waiting pass from the queue; `None` if it does not wait.
     pub fn cancel(&mut self, id: &str) -> Option<QueuedPass> {
         let waits = self.queue.iter().position(|queued| queued.id == id)?;
         let queued = self.queue.remove(waits)?;
@@ -360,18 +360,18 @@ impl Admissions {
         Some(queued)
     }
 
-    /// Returns the passes that wait, in their order.
+    /// Returns the waiting passes in order.
     pub fn waiting(&self) -> impl Iterator<Item = &QueuedPass> {
         self.queue.iter()
     }
 
-    /// Empties the queue, for the end of the service.
+    /// Empties the queue at the end of the service.
     pub fn drain(&mut self) -> Vec<QueuedPass> {
         self.queue.drain(..).collect()
     }
 }
 
-/// Says what the end of a pass means to the alerts that asked for it. A dry run answers none.
+/// Maps the end of a pass to the answer for its alerts. A dry run answers no alert.
 fn reply(end: &PassEnd) -> AlertReply {
     match end.outcome {
         Outcome::Completed | Outcome::NothingToDo if !end.dry_run => AlertReply::Answered,
@@ -384,8 +384,8 @@ fn reply(end: &PassEnd) -> AlertReply {
     }
 }
 
-/// Returns an alert's fingerprint and start. A webhook writes the same start with more digits than
-/// Alertmanager's API does.
+/// Returns an alert's fingerprint and start. The webhook writes the start with more digits than Alertmanager's
+/// API, so it is normalised.
 fn alert_key(alert: &AlertInfo) -> AlertKey {
     let starts_at = match alert.starts_at.parse::<Timestamp>() {
         Ok(at) => at.as_millisecond().to_string(),

@@ -1,5 +1,4 @@
-//! What an alert asks of this node, however it came: by webhook or by asking Alertmanager. Never does
-//! IO.
+//! What an alert asks of this node, from the webhook or from the poller. Never does IO.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,13 +11,13 @@ use crate::gc::PassOptions;
 use crate::metrics::Metrics;
 use crate::model::{AlertInfo, AlertResult, Cause, Target, Targets};
 
-/// A fingerprint or start may be this long: Alertmanager's have 16 and some 30 characters. They are
-/// remembered, so that what has no bound would grow with each call.
+/// The longest fingerprint or start; Alertmanager's have 16 and about 30 characters. They are remembered, so
+/// they need a bound.
 pub const KEY_MAX_BYTES: usize = 128;
-/// Characters of an alert's name that are remembered and shown.
+/// Longest remembered alert name, in characters.
 const NAME_MAX_CHARS: usize = 200;
 
-/// An alert, as far as we read it; other keys are fine.
+/// An alert. Unknown keys are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Alert {
     /// Its labels.
@@ -31,7 +30,7 @@ pub struct Alert {
     pub fingerprint: String,
 }
 
-/// Returns what an alert asks for, if it is for this node.
+/// Returns what an alert asks for, if it is about this node.
 ///
 /// # Errors
 /// The answer to an alert that asks for nothing.
@@ -79,14 +78,14 @@ fn targets(routes: &[Route], alert: &Alert) -> Result<BTreeSet<Target>, Admissio
     Ok(targets.0)
 }
 
-/// Says whether two different names have the same host, one of them without its domain.
+/// Says whether two different names are the same host, one of them with a domain.
 fn is_similar(node: &str, other: &str) -> bool {
     let host = |name: &str| name.split('.').next().unwrap_or_default().to_lowercase();
     let is_short = |name: &str| !name.contains('.');
     node != other && host(node) == host(other) && is_short(node) != is_short(other)
 }
 
-/// Counts an alert about a node of nearly this one's name, and says so once.
+/// Counts an alert about a node whose name differs only by a domain, and logs the first.
 pub fn note_similar(metrics: &Metrics, node: &str, alert: &Alert) {
     let Some(other) = alert.labels.get("node").filter(|it| is_similar(node, it)) else {
         return;
@@ -106,7 +105,7 @@ impl Alert {
         labels.all(|(label, value)| self.labels.get(label) == Some(value))
     }
 
-    /// Returns its `alertname`, cut to what is remembered.
+    /// Returns its `alertname`, shortened.
     pub fn name(&self) -> String {
         let name = self.labels.get("alertname").map(String::as_str);
         name.unwrap_or_default()
@@ -115,7 +114,8 @@ impl Alert {
             .collect()
     }
 
-    /// Returns what passes remember of it. An alert without fingerprint is told apart by its labels, which is what a fingerprint is.
+    /// Returns what passes remember of it. An alert without a fingerprint is identified by its labels, as a
+    /// fingerprint would.
     pub fn info(&self) -> AlertInfo {
         let fingerprint = if self.fingerprint.is_empty() {
             let mut hasher = DefaultHasher::new();
@@ -131,7 +131,7 @@ impl Alert {
         }
     }
 
-    /// Says whether what is remembered of it is longer than anything Alertmanager writes.
+    /// Says whether its fingerprint or start is longer than anything Alertmanager writes.
     pub fn is_too_long(&self) -> bool {
         self.fingerprint.len() > KEY_MAX_BYTES || self.starts_at.len() > KEY_MAX_BYTES
     }

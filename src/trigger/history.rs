@@ -1,4 +1,4 @@
-//! The passes that are remembered: those that wait and run, and the last ones that are over.
+//! The history of passes: waiting, running, and the last ended ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,24 +7,23 @@ use super::clock;
 use crate::model::Pass;
 use crate::pass::record::Record;
 
-/// Passes that are remembered, those that wait and run included.
+/// Passes in the history, waiting and running ones included.
 const HISTORY_MAX: usize = 100;
-/// Of them, so many may have ended before they began (an alert that flaps brings thousands); above that the
-/// oldest such goes first.
+/// How many of them may have ended before they began (a flapping alert causes thousands); above that the oldest
+/// such pass is dropped first.
 const NEVER_BEGUN_MAX: usize = 20;
 
-/// The remembered passes, oldest first.
+/// The history, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct PassHistory {
     records: VecDeque<Arc<Record>>,
-    /// So many were remembered, ever.
+    /// Number of passes ever added.
     counter: u64,
 }
 
 impl PassHistory {
-    /// Returns the id of the next pass that is remembered. Ids begin with the time, so that they differ from
-    /// those before a restart; where that is not enough (a restart within a second, a clock set back), the
-    /// counter goes on.
+    /// Returns the id of the next pass. Ids begin with the time, so they differ from ids before a restart;
+    /// after a restart within a second or a clock step back, the counter keeps them unique.
     pub(super) fn next_id(&self) -> String {
         let time = clock().strftime("%Y%m%dT%H%M%SZ");
         let ids = (self.counter + 1..).map(|count| format!("{time}-{count}"));
@@ -46,7 +45,7 @@ impl PassHistory {
         self.records.push_back(record);
     }
 
-    /// The oldest that is over; at most a few wait or run.
+    /// The oldest ended pass; only a few wait or run.
     fn least_wanted(&self) -> usize {
         let of = |wanted: fn(&Pass) -> bool| {
             let records = self.records.iter().enumerate();
@@ -63,7 +62,7 @@ impl PassHistory {
         oldest.unwrap_or(0)
     }
 
-    /// Returns them, newest first.
+    /// Returns the passes, newest first.
     pub(super) fn passes(&self) -> Vec<Pass> {
         self.records
             .iter()
@@ -117,7 +116,7 @@ mod tests {
         }
         assert!(kept.find("running").is_some() && kept.find("ran-0").is_some());
         assert!(kept.find("back-999").is_some() && kept.find("back-0").is_none());
-        // As many as are to be remembered have run since: then they go by their age.
+        // More passes than the history holds have run since: they are dropped by age.
         for number in 10..HISTORY_MAX * 2 {
             kept.remember(record(format!("ran-{number}"), true, PassState::Done));
         }

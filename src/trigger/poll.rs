@@ -1,8 +1,8 @@
-//! Asks Alertmanagers for the alerts about this node (`alertmanager.poll`), for clusters in which no
-//! webhook reaches it. Needs no door of its own, and sees what is silenced or inhibited as such.
+//! Asks Alertmanagers for the alerts about this node (`alertmanager.poll`), for clusters in which no webhook
+//! reaches the node. Needs no inbound port, and respects silences and inhibitions.
 //!
-//! What is found goes the way of a webhook's alerts: same routes, same duplicates, same brakes. Never
-//! follows a redirect, never goes through a proxy, never waits longer than its bounds.
+//! Polled alerts are handled like the webhook's: same routes, duplicate check and brakes. Never follows a
+//! redirect, never uses a proxy, never waits longer than its bounds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::telemetry;
 use crate::trigger::Worker;
 use crate::trigger::alert::{Alert, judge, note_similar};
 
-/// How long an answer may take.
+/// Timeout of one answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// An answer may be this long; 1,000 alerts have about a megabyte.
+/// The largest answer; 1,000 alerts are about a megabyte.
 const ANSWER_MAX_BYTES: usize = 4 << 20;
-/// Alerts of one answer that are looked at; a node has a few.
+/// Alerts of one answer that are read; a node has a few.
 const ALERTS_MAX: usize = 1000;
-/// One in so many answers is followed by a question for this node's name with or without a domain.
+/// After every so many answers the poller also asks for this node's name with or without a domain.
 const SIMILAR_EVERY: u64 = 100;
 
-/// Whom to ask, and for what.
+/// Which Alertmanagers to ask, and for which node.
 #[derive(Clone, Debug)]
 pub struct Poll {
     /// The Alertmanagers, and how often to ask them.
@@ -36,7 +36,7 @@ pub struct Poll {
     pub node: String,
 }
 
-/// Why an Alertmanager could not be asked.
+/// Why polling an Alertmanager failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("it is no URL that can be asked")]
@@ -61,19 +61,19 @@ impl Error {
     }
 }
 
-/// What asks for a pass at one Alertmanager, by fingerprint and start.
+/// The alerts of one Alertmanager that ask for a pass, by fingerprint and start.
 type AskingAlerts = BTreeMap<(String, String), AlertInfo>;
 
-/// One Alertmanager, and what it had at its last answer.
+/// One Alertmanager, and its last answer.
 struct AlertSource {
     url: Url,
     asking: AskingAlerts,
     failing: bool,
-    /// Good ones, so far.
+    /// Number of good answers so far.
     answers: u64,
 }
 
-/// What questions need beside the Alertmanagers.
+/// What handling an answer needs.
 #[derive(Clone, Debug)]
 pub struct PollContext {
     /// Admits passes.
@@ -98,7 +98,7 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
         .filter_map(|url| AlertSource::new(url))
         .collect();
     while !shutdown.is_cancelled() {
-        // A thousand nodes that start together must not ask together.
+        // Random delay: a thousand nodes that start together must not poll together.
         let wait = poll
             .alertmanager
             .interval
@@ -127,7 +127,7 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
             peer.answers += u64::from(answer.is_ok());
             let resolved = peer.note(answer, &poll.node, &context);
             for (key, alert) in resolved {
-                // The other half of an HA pair may still have it.
+                // The other half of an HA pair may still report it.
                 if !peers.iter().any(|peer| peer.asking.contains_key(&key)) {
                     context.worker.withdraw(&alert);
                 }
@@ -136,10 +136,10 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
     }
 }
 
-/// Makes a client that trusts what the system trusts; without `https` nothing has to be trusted, and
-/// an image without CA certificates will do.
+/// Makes a client that trusts the system's CAs. Without `https` it needs none, so an image without CA
+/// certificates works.
 fn client(urls: &[String]) -> Result<reqwest::Client, reqwest::Error> {
-    // Fails if there is one already, which is as good.
+    // Fails only if a provider is already installed, which is fine.
     drop(rustls::crypto::ring::default_provider().install_default());
     let builder = reqwest::Client::builder()
         .timeout(TIMEOUT)
@@ -155,8 +155,8 @@ fn client(urls: &[String]) -> Result<reqwest::Client, reqwest::Error> {
     builder.tls_backend_preconfigured(none).build()
 }
 
-/// Asks for the alerts of a node whose name is this one's with or without a domain. They are not obeyed,
-/// but an operator must hear of them: nothing else would come.
+/// Asks for the alerts of a node whose name is this one's with or without a domain. They are not obeyed, but
+/// counted and logged: an operator learns of the wrong name only here.
 async fn ask_similar(client: &reqwest::Client, url: &Url, node: &str) -> Vec<Alert> {
     let host = node.split('.').next().unwrap_or(node);
     let filter = format!("node=~\"{host}([.].+)?\"");
@@ -191,7 +191,7 @@ async fn ask(client: &reqwest::Client, url: &Url, filter: &str) -> Result<Vec<Al
     read(&bytes)
 }
 
-/// Reads the alerts that are active: whatever was asked for, no others are obeyed.
+/// Reads the active alerts; drops all others whatever the query asked for.
 fn read(bytes: &[u8]) -> Result<Vec<Alert>, Error> {
     #[derive(Deserialize)]
     struct FoundAlert {
@@ -223,10 +223,10 @@ impl AlertSource {
         })
     }
 
-    /// Returns its URL without the password that may be in it.
+    /// Returns the URL without its password.
     fn name(&self) -> String {
         let mut url = self.url.clone();
-        // Both fail only where there is no host, and then there is nothing to hide.
+        // Both fail only for a URL without a host, which has no password.
         let _ = (url.set_username(""), url.set_password(None));
         url.to_string()
     }
@@ -246,7 +246,7 @@ impl AlertSource {
                     tracing::warn!(alertmanager = self.name(), %error, "no answer about alerts");
                 }
                 self.failing = true;
-                // Nothing is known to have resolved.
+                // After a failed answer no alert is known to be resolved.
                 return AskingAlerts::new();
             }
         };

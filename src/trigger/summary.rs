@@ -1,8 +1,8 @@
-//! How a pass ended, in a line.
+//! The end of a pass in one line.
 
 use crate::model::{Outcome, Pass};
 
-/// One line that says how a pass ended.
+/// Returns one line about how a pass ended.
 pub(super) fn summary(pass: &Pass) -> String {
     let outcome = pass.outcome.map_or("running", Outcome::label);
     let dry = if pass.dry_run {

@@ -1,5 +1,5 @@
-//! Marks at which crisweep starts a pass by itself (`thresholds`): for nodes that no Prometheus and
-//! no Alertmanager reaches just now. Looks, compares, asks; the pass measures for itself.
+//! Starts passes when a local threshold (`thresholds`) is crossed, for nodes that Prometheus and Alertmanager
+//! cannot reach. The pass measures for itself.
 
 use std::collections::BTreeSet;
 
@@ -11,19 +11,19 @@ use crate::model::{AlertResult, Cause, Target};
 use crate::snapshot::{Look, Observer, Threshold};
 use crate::trigger::{Trigger, Worker};
 
-/// What looks and asks.
+/// The threshold watcher.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    /// Where the marks are, and how often to look.
+    /// The thresholds, and how often to check them.
     pub thresholds: Thresholds,
     /// Looks at the node.
     pub observer: Observer,
-    /// Gives passes.
+    /// Admits passes.
     pub worker: Worker,
 }
 
 impl Watch {
-    /// Looks every `interval` until the service goes down.
+    /// Checks every `interval` until the service shuts down.
     pub async fn run(self, shutdown: CancellationToken) {
         loop {
             tokio::select! {
@@ -41,8 +41,8 @@ impl Watch {
         }
     }
 
-    /// Asks for a pass over what helps, if anything would go: a mark that is crossed by what must
-    /// stay would otherwise ask for ever.
+    /// Asks for a pass over the targets that help, if the plan removes something: otherwise a threshold crossed
+    /// by objects that must stay would ask for ever.
     fn compare(&self, look: &Look) {
         let crossed = self.thresholds.crossed(look).into_iter();
         let crossed: Vec<Threshold> = crossed
@@ -53,7 +53,7 @@ impl Watch {
         let targets = match self.removable(look, &wanted) {
             Ok(targets) => targets,
             Err(why) => {
-                // A pass has more patience than a shared look, and says what is wrong.
+                // A pass waits longer than a shared look, and reports the problem.
                 tracing::debug!(%why, "a threshold's look cannot be planned on");
                 wanted
             }
@@ -77,7 +77,7 @@ impl Watch {
         }
     }
 
-    /// Returns the targets of which something would go.
+    /// Returns the targets of which a pass would remove something.
     fn removable(
         &self,
         look: &Look,
@@ -99,11 +99,11 @@ impl Watch {
     }
 }
 
-/// Returns what helps: dead containers hold their sandboxes, and both hold images and logs.
+/// Returns the targets that help: dead containers hold their sandboxes, and both hold images and logs.
 fn targets(threshold: Threshold) -> BTreeSet<Target> {
     match threshold {
         Threshold::ExitedContainers | Threshold::NotReadySandboxes | Threshold::ListLimitRatio => {
-            // The logs of containers go after them.
+            // Removed containers take their logs along.
             [Target::Containers, Target::Sandboxes, Target::Logs].into()
         }
         Threshold::ImageFsUsedPercent => Target::ALL.into(),

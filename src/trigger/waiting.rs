@@ -1,4 +1,4 @@
-//! The passes that wait, as others see them: what they will clean, and from when on.
+//! The waiting passes as others see them: their targets, and their earliest start.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::model::{Pass, PassState, Target, TargetReport, TriggerInfo};
 use crate::pass::record::Record;
 use crate::trigger::admission::QueuedPass;
 
-/// A change of `not_before` by less than this is the clock's, not ours.
+/// A smaller change of `not_before` comes from clock conversion, not from a new decision.
 const SAME: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Makes the record of a pass that begins to wait, and says so.
+    /// Makes and logs the record of a newly queued pass.
     pub(super) fn enlist(
         &self,
         state: &mut WorkerState,
@@ -69,7 +69,7 @@ impl Worker {
         record
     }
 
-    /// Brings the records of the passes that wait up to date.
+    /// Updates the records of the waiting passes.
     pub(super) fn show_waiting(&self, state: &WorkerState) {
         let now = self.inner.began.elapsed();
         for queued in state.admissions.waiting() {
@@ -99,7 +99,7 @@ fn show(pass: &mut Pass, queued: &QueuedPass, not_before: Option<Timestamp>) {
     }
 }
 
-/// Turns a time since the service started into the wall clock's.
+/// Converts a time since the service started to wall-clock time.
 fn wall(at: Duration, now: Duration) -> Timestamp {
     let wait = at.saturating_sub(now);
     clock().saturating_add(wait).unwrap_or(Timestamp::MAX)

@@ -1,4 +1,4 @@
-//! A pass that waits: the triggers that it answers, joined.
+//! A waiting pass: the triggers that it answers, merged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use super::{SEEN_MAX, Trigger};
 use crate::gc::PassOptions;
 use crate::model::{Cause, Target};
 
-/// A pass that waits or runs.
+/// A waiting or running pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedPass {
     /// The pass's id.
     pub id: String,
-    /// What it cleans; never empty.
+    /// Its targets; never empty.
     pub targets: BTreeSet<Target>,
-    /// How.
+    /// Its options.
     pub options: PassOptions,
-    /// Why, as far as it came by itself: the first such trigger's cause.
+    /// The cause of the first automatic trigger, if there is one.
     pub automatic: Option<Cause>,
-    /// Targets that another pass left for a time: not before that is over.
+    /// Targets that another pass postponed, and the earliest start of each.
     pub(super) not_before: BTreeMap<Target, Duration>,
-    /// Only another pass asked for it: it asks for no further one.
+    /// It exists only as a follow-up of another pass, so it gets no follow-up itself.
     pub is_follow_up: bool,
     pub(super) alerts: BTreeSet<AlertKey>,
-    /// The targets that a person asked for: brakes do not bind them.
+    /// The targets of manual triggers: brakes do not bind them.
     pub(super) by_hand: BTreeSet<Target>,
-    /// Someone wants it who cannot take it back: a person, or an alert beyond `SEEN_MAX`.
+    /// A trigger that cannot be withdrawn wants it: a person, or an alert beyond `SEEN_MAX`.
     pub(super) kept: bool,
 }
 
@@ -62,7 +62,7 @@ impl QueuedPass {
         }
     }
 
-    /// Remembers an alert that wants this pass; of too many it only remembers that there are.
+    /// Remembers an alert that wants this pass; above the limit it remembers only that there are more.
     pub(super) fn name(&mut self, key: &AlertKey) {
         if self.alerts.len() < SEEN_MAX {
             self.alerts.insert(key.clone());
@@ -71,7 +71,7 @@ impl QueuedPass {
         }
     }
 
-    /// Keeps the targets that are ready; the others, if any, become a pass of their own, wanted by the same.
+    /// Keeps the targets that are ready; moves the others to a pass of their own, for the same triggers.
     pub(super) fn split_off(
         &mut self,
         ready: &BTreeSet<Target>,
@@ -90,8 +90,8 @@ impl QueuedPass {
         })
     }
 
-    /// Takes over what a pass that is over had to leave for a time. A target that already waits here
-    /// for another reason does not wait any longer for this one.
+    /// Takes over the targets that an ended pass postponed. A target that already waits here for another reason
+    /// does not wait longer because of this.
     pub(super) fn follow(
         &mut self,
         before: &Self,

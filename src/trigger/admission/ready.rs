@@ -8,7 +8,7 @@ use crate::model::{Hold, Target};
 use crate::pass::PassEnd;
 
 impl Admissions {
-    /// Returns which of a waiting pass's targets may begin now.
+    /// Returns which targets of a waiting pass may begin now.
     pub(super) fn ready(&self, queued: &QueuedPass, now: Duration) -> BTreeSet<Target> {
         if self.is_paused(queued) {
             return BTreeSet::new();
@@ -19,14 +19,14 @@ impl Admissions {
             .collect()
     }
 
-    /// Returns when the first target of a waiting pass may begin, if that is not now.
+    /// Returns when the first target of a waiting pass may begin; `None` if one may begin now.
     pub fn not_before(&self, queued: &QueuedPass, now: Duration) -> Option<Duration> {
         let targets = queued.targets.iter();
         let first = targets.map(|target| self.ready_at(queued, *target)).min()?;
         (first > now).then_some(first)
     }
 
-    /// Returns when the next waiting pass may begin; `None`: only once something else happens.
+    /// Returns when the next waiting pass may begin; `None` if that needs another event first.
     pub fn due(&self, now: Duration) -> Option<Duration> {
         let waiting = self.queue.iter().filter(|queued| !self.is_paused(queued));
         let due = waiting.map(|queued| self.not_before(queued, now).unwrap_or(now));
@@ -37,7 +37,7 @@ impl Admissions {
         self.brakes.pause && !queued.options.force && !queued.options.dry_run
     }
 
-    /// What a person asked for is never held.
+    /// Returns when a target may begin; manual targets are never held.
     fn ready_at(&self, queued: &QueuedPass, target: Target) -> Duration {
         if queued.by_hand.contains(&target) {
             return Duration::ZERO;
@@ -49,7 +49,7 @@ impl Admissions {
             .max(self.allowed_from(target))
     }
 
-    /// Says whether a brake would hold an alert now; the two that are per target: for at least one target.
+    /// Says whether a brake would hold an alert now; a brake per target counts if it holds at least one target.
     pub fn holds(&self, hold: Hold, now: Duration) -> bool {
         let mut targets = Target::ALL.into_iter();
         match hold {
@@ -59,7 +59,7 @@ impl Admissions {
         }
     }
 
-    /// Says whether `brakes.max_passes_per_hour` holds a target.
+    /// Says whether `brakes.max_passes_per_hour` is reached for a target.
     pub(super) fn is_spent(&self, target: Target, now: Duration) -> bool {
         self.allowed_from(target) > now
     }
@@ -79,7 +79,7 @@ impl Admissions {
         let count = tried.map_or(0, std::collections::VecDeque::len);
         match count.checked_sub(max as usize) {
             None => Duration::ZERO,
-            // With none allowed there is none to wait for.
+            // With a limit of 0 there is no pass to wait for.
             Some(oldest) => tried
                 .and_then(|tried| tried.get(oldest))
                 .map_or(Duration::MAX, |since| since.saturating_add(HOUR)),

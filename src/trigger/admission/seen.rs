@@ -1,5 +1,5 @@
-//! The alerts that are remembered, so that their duplicates are recognised. Each question and change costs
-//! a few comparisons, however many there are: a storm brings thousands of new ones a second.
+//! Remembers alerts to recognise duplicates. Each operation is logarithmic: a storm brings thousands of new
+//! alerts a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,29 +9,29 @@ use super::SEEN_MAX;
 /// An alert's identity: fingerprint and start.
 pub(super) type AlertKey = (String, String);
 
-/// An alert, and the pass that it led to.
+/// An alert and the pass that it led to.
 #[derive(Debug)]
 pub(super) struct SeenAlert {
     pub(super) pass: String,
     pub(super) at: Duration,
-    /// What the pass did for it; `None` while it waits or runs.
+    /// The result of the pass for this alert; `None` while it waits or runs.
     pub(super) reply: Option<AlertReply>,
 }
 
-/// What a pass that is over did for the alerts that asked for it.
+/// What an ended pass did for its alerts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AlertReply {
     /// It did what the alert asked for.
     Answered,
-    /// It did not, or was cancelled.
+    /// It failed, or was cancelled.
     Unanswered,
 }
 
-/// All of them; never more than [`SEEN_MAX`].
+/// The remembered alerts; at most [`SEEN_MAX`].
 #[derive(Debug, Default)]
 pub(super) struct SeenAlerts {
     by_key: BTreeMap<AlertKey, SeenAlert>,
-    /// Those whose pass has ended, in the order in which they are forgotten.
+    /// Alerts whose pass has ended, in the order in which they are forgotten.
     over: BTreeSet<(Duration, AlertKey)>,
 }
 
@@ -40,13 +40,12 @@ impl SeenAlerts {
         self.by_key.get(key)
     }
 
-    /// Remembers an alert that waits for a pass. Of too many, one is forgotten: the one whose pass ended
-    /// first.
+    /// Remembers an alert that waits for a pass. If there are too many, forgets the one whose pass ended first.
     pub(super) fn remember(&mut self, key: AlertKey, pass: String, now: Duration) {
         self.forget(&key);
         if self.by_key.len() >= SEEN_MAX {
             let over = self.over.first().map(|(_, key)| key);
-            // All of them waiting: forgetting one merges its duplicate anew, which does no harm.
+            // All of them wait: forgetting one only merges its duplicate once more, which is harmless.
             let victim = over.or_else(|| self.by_key.keys().next());
             if let Some(victim) = victim.cloned() {
                 self.forget(&victim);
@@ -60,7 +59,7 @@ impl SeenAlerts {
         self.by_key.insert(key, seen);
     }
 
-    /// Notes that alerts wait for another pass now.
+    /// Notes that alerts now wait for another pass.
     pub(super) fn moved<'a>(&mut self, keys: impl IntoIterator<Item = &'a AlertKey>, pass: &str) {
         for key in keys {
             if let Some((key, mut seen)) = self.by_key.remove_entry(key) {
@@ -71,8 +70,8 @@ impl SeenAlerts {
         }
     }
 
-    /// Notes that an alert's pass has ended, and when; `None`: it never began. Where a part of what the alert
-    /// asked for was left unanswered, another part does not answer it.
+    /// Notes that an alert's pass has ended, and when; `None`: it never began. If one part of an alert is
+    /// unanswered, the whole alert is.
     pub(super) fn end(&mut self, key: &AlertKey, reply: AlertReply, at: Option<Duration>) {
         let Some(seen) = self.by_key.get_mut(key) else {
             return;

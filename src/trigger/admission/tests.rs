@@ -53,7 +53,7 @@ const CONTAINERS: &[Target] = &[Target::Containers];
 const SANDBOXES: &[Target] = &[Target::Sandboxes];
 const BOTH: &[Target] = &[Target::Containers, Target::Sandboxes];
 
-/// A real pass that tried something of both targets.
+/// A pass that tried to remove something of both targets.
 fn over(outcome: Outcome) -> PassEnd {
     PassEnd {
         outcome,
@@ -308,7 +308,7 @@ fn what_it_remembers_of_alerts_is_bounded() {
     }
     assert_eq!(admissions.seen.len(), SEEN_MAX);
     assert_eq!(waiting(&admissions, "a").unwrap().alerts.len(), SEEN_MAX);
-    // One of them is not remembered, so that all others together cannot take the pass back.
+    // One alert is not remembered, so all others together cannot withdraw the pass.
     for n in 0..=SEEN_MAX {
         assert_eq!(admissions.withdraw(&key(n)), None, "{n}");
     }

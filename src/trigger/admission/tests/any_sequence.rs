@@ -1,4 +1,4 @@
-//! Any sequence of triggers, ends and clock steps, against a plain account of what happened.
+//! Any sequence of triggers, pass ends and clock steps, compared with a plain log of events.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ enum Step {
     Alert(usize, &'static [Target]),
     ByHand(PassOptions, &'static [Target]),
     Next,
-    /// With how long it leaves its containers.
+    /// The outcome, and for how long the containers are postponed.
     Finished(Outcome, Option<u64>),
     Withdraw(usize),
     Cancel(usize),
@@ -55,12 +55,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// A pass as the account has it.
+/// A pass in the log.
 #[derive(Clone, Debug, Default)]
 struct Wish {
     targets: BTreeSet<Target>,
     by_hand: BTreeSet<Target>,
-    /// Targets that another pass left for a time, and when that is over.
+    /// Targets that another pass postponed, and until when.
     due: BTreeMap<Target, Duration>,
     alerts: BTreeSet<usize>,
     manual: bool,
@@ -82,7 +82,7 @@ struct Account {
 }
 
 impl Account {
-    /// `id` is the pass that the trigger queued or joined, `ticket` that pass if it waits.
+    /// `id` is the pass that the trigger queued or joined; `ticket` is that pass if it waits.
     fn admitted(
         &mut self,
         trigger: &Trigger,
@@ -146,7 +146,7 @@ impl Account {
         );
         for target in &wish.targets {
             let is_held = self.is_held(&wish, *target, brakes, now);
-            // Fewer tries are remembered after the brake was loosened.
+            // After the brake was loosened, fewer attempts are remembered.
             assert!(
                 is_held == left.contains(target) || self.loosened(),
                 "{target} of {wish:?}"

@@ -56,7 +56,7 @@ fn pause_stops_all_but_force_and_dry_runs() {
     assert_eq!(next(&mut admissions, at(100)).unwrap().id, "before");
 }
 
-/// No cool-down, and so many passes per hour.
+/// No cool-down, and two passes per hour.
 fn two_per_hour() -> Admissions {
     Admissions::new(Brakes {
         cooldown: Duration::ZERO,

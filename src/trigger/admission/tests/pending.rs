@@ -1,8 +1,8 @@
-//! What waits: for the end of a cool-down, and for the time for which a pass had to leave something.
+//! Waiting passes: for the end of a cool-down, and for postponed objects.
 
 use super::*;
 
-/// A pass over these targets that ended at 10 s.
+/// A pass over these targets, ended at 10 s.
 fn cooling(targets: &[Target]) -> Admissions {
     let mut admissions = admissions();
     admissions.admit(alert(1, targets), "a", at(0));
@@ -36,7 +36,7 @@ fn only_the_target_that_cools_down_waits_and_the_rest_goes_at_once() {
     assert_eq!((ticket.id.as_str(), ticket.targets), ("b", set(SANDBOXES)));
     let rest = rest.unwrap();
     assert_eq!((rest.id.as_str(), rest.targets), ("c", set(CONTAINERS)));
-    // Its repeat is about the one that waits, also when the other has answered its part.
+    // Its repetition is about the waiting pass, also after the other pass answered its part.
     assert_eq!(admissions.admit(alert(2, BOTH), "x", at(12)), merged("c"));
     finish(&mut admissions, Outcome::Completed, at(13));
     assert_eq!(admissions.admit(alert(2, BOTH), "x", at(14)), merged("c"));
@@ -140,7 +140,7 @@ fn a_pass_that_only_planned_answers_no_alert() {
     );
 }
 
-/// Ends the running pass, which leaves the containers for half an hour.
+/// Ends the running pass, which postpones the containers for half an hour.
 fn leave_containers(admissions: &mut Admissions, now: u64) -> Option<QueuedPass> {
     let over = PassEnd {
         retry_after: [(Target::Containers, 30 * MINUTE)].into(),
@@ -161,7 +161,7 @@ fn a_pass_that_left_something_for_a_time_is_followed_by_another_once() {
         admissions.not_before(&follow_up, at(11)),
         Some(at(10 + 1800))
     );
-    // Who repeats the alert hears of it.
+    // A repetition of the alert reports the follow-up.
     assert_eq!(
         admissions.admit(alert(1, BOTH), "x", at(11)),
         merged("follow-up")
@@ -182,7 +182,7 @@ fn a_follow_up_is_taken_back_with_its_alert_and_taken_over_by_another() {
     admissions.admit(alert(1, BOTH), "b", at(100));
     next(&mut admissions, at(100)).unwrap();
     leave_containers(&mut admissions, 110).unwrap();
-    // Another alert does not wait so long, and its pass may ask for a follow-up of its own.
+    // Another alert does not wait that long, and its pass may have its own follow-up.
     assert_eq!(
         admissions.admit(alert(2, CONTAINERS), "x", at(111)),
         merged("follow-up")
