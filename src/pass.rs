@@ -1,6 +1,6 @@
 //! One pass: observe -> plan -> check -> carry out, batch by batch -> report.
 //!
-//! Runs one pass at a time; who may ask for one is the worker's business.
+//! Runs one pass at a time; the worker (`trigger`) decides which.
 
 mod breaker;
 mod clean;
@@ -49,18 +49,18 @@ use remove::{Gone, Remover};
 use stops::Stops;
 use tally::Tally;
 
-/// How often a pass waits for a runtime that went away before it gives up.
+/// How often a pass waits for a lost runtime before it gives up.
 const RUNTIME_LOSSES_MAX: u32 = 5;
-/// How often a runtime that went away is asked whether it is back.
+/// Interval at which a lost runtime is asked whether it is back.
 const RUNTIME_BACK_EVERY: Duration = Duration::from_millis(250);
 
-/// How long a pass waits for the disk to say whether another crisweep works here.
+/// How long a pass waits for the disk to show whether another crisweep holds the lock.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a batch waits for the disk to have its intents, and a pass to have its end.
+/// How long a batch waits for the disk to store its intents, and a pass to store its end.
 pub const JOURNAL_PATIENCE: Duration = Duration::from_millis(250);
 
-/// Removals of logs at a time, and threads that a disk that hangs may cost them.
+/// Log removals at a time, and the most threads that a hung disk can cost them.
 const LOG_CALLS_MAX: usize = 4;
 
 /// What passes work with. Cloning shares.
@@ -72,16 +72,15 @@ pub struct Runner {
     pub observer: Observer,
     /// Own counters.
     pub metrics: Metrics,
-    /// Sandboxes that are left alone.
+    /// The quarantined sandboxes.
     pub quarantine: Arc<Mutex<Quarantine>>,
-    /// What passes write down.
+    /// Where passes are written down.
     pub journal: Journal,
-    /// Threads for what passes ask of disks.
+    /// Threads for disk access.
     pub disk: DiskThreads,
 }
 
-/// Threads for what passes ask of disks, the same for all passes: a disk that hangs must not cost more with
-/// each of them.
+/// Threads for disk access, shared by all passes: a hung disk must not cost more with each pass.
 #[derive(Clone, Debug)]
 pub struct DiskThreads {
     logs: BlockingPool,
@@ -98,7 +97,7 @@ impl Default for DiskThreads {
 }
 
 impl Runner {
-    /// Runs a pass to its end and returns how it ended. The record follows it all the way.
+    /// Runs a pass to its end and returns how it ended; keeps the record up to date.
     pub async fn run(
         &self,
         record: &Record,
@@ -112,7 +111,7 @@ impl Runner {
             (asked, configured) => asked.or(configured),
         };
         if options.force {
-            // The person on call knows that most will fail, and wants the rest to go.
+            // The person who uses `force` accepts that most removals may fail.
             config.gc.failure_ratio = None;
         }
         let dry_run = options.dry_run || config.mode == Mode::Observe;
@@ -135,44 +134,44 @@ impl Runner {
     }
 }
 
-/// What a pass is at.
+/// The phase of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It makes the kubelet's lists fit, and ends that as soon as they do.
+    /// Makes the kubelet's lists fit, and ends as soon as they do.
     Rescue,
-    /// It cleans by the normal rules.
+    /// Cleans by the normal rules.
     Cleaning,
 }
 
-/// One pass under way.
+/// One running pass.
 struct Run<'a> {
     runner: &'a Runner,
     record: &'a Record,
-    /// As it was when the pass began.
+    /// The configuration when the pass began.
     config: &'a Config,
-    /// Its policy, changed for a while where a list would not fit otherwise.
+    /// The policy; the rescue changes it for a while.
     policy: Policy,
-    /// The only pods that lose anything; `None`: any may.
+    /// The only pods that may lose something; `None`: any pod may.
     scope: Option<BTreeSet<PodUid>>,
     stops: Stops,
     phase: Phase,
-    /// How fresh an answer about the pods must be.
+    /// How fresh a pod list must be.
     pods: Freshness,
     executor: Executor,
     tally: Tally,
     room: Room,
-    /// The circuit breaker ended a target, and no batch began since.
+    /// The circuit breaker ended a target, and no batch has begun since.
     given_up: bool,
-    /// Removals that may still be started.
+    /// How many more removals may start.
     budget: u64,
     losses: u32,
-    /// What was due and not seen any more by a look that shows only a part.
+    /// Planned objects that a later, incomplete look no longer shows.
     no_longer_seen: BTreeSet<(Target, Text)>,
-    /// The containers that went; their logs may follow them.
+    /// The removed containers; their logs may follow.
     gone: Gone,
-    /// Something that the pass should have looked after could not be read or written.
+    /// Something that the pass must read or write failed.
     incomplete: bool,
-    /// Something stays because too little is known of its pod.
+    /// Something is kept because its pod's state is unknown.
     pods_uncertain: bool,
 }
 
@@ -217,7 +216,7 @@ impl<'a> Run<'a> {
 
     async fn all(&mut self, dry_run: bool) -> Result<(), End> {
         let targets = self.record.pass().target_set();
-        // Who asks for it from now on asks for another look.
+        // Triggers that arrive from now on need another look.
         let mut joined = targets.first().map_or(0, |first| self.begin(*first));
         let mut look = self.first_look(&targets).await?;
         self.record
@@ -245,13 +244,13 @@ impl<'a> Run<'a> {
         let fits = self.rescue(&targets, &mut look).await?;
         self.wait_for_quiet(&targets, &mut look).await?;
         for target in targets {
-            // Until the lists fit, what may go of them is gone.
+            // While the lists do not fit, the rescue alone removes containers and sandboxes.
             if !fits && matches!(target, Target::Containers | Target::Sandboxes) {
                 continue;
             }
             let joined_before = std::mem::replace(&mut joined, self.begin(target));
-            // So that a pod's containers and its sandbox go in one pass, and so that who joined gets a
-            // look that began after that.
+            // A new look, so that a pod's containers and its sandbox go in one pass, and so that triggers that
+            // joined get a look that began after they joined.
             if self.is_outdated() || joined > joined_before {
                 look = self.look_again().await?;
             }
@@ -260,8 +259,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Marks a target as begun: who asks for it now does not join this pass any more. Returns how many
-    /// have joined so far.
+    /// Marks a target as begun: later triggers for it cannot join this pass. Returns how many have joined so
+    /// far.
     fn begin(&self, target: Target) -> u64 {
         let mut joined = 0;
         self.record.update(|pass| {
@@ -276,13 +275,13 @@ impl<'a> Run<'a> {
         self.tally.ended_since_look > 0 || !self.executor.is_idle()
     }
 
-    /// Returns a figure of a target's report; 0 where the pass was not asked for the target.
+    /// Returns a figure of a target's report; 0 if the target is not part of the pass.
     fn report_of(&self, target: Target, figure: impl FnOnce(&TargetReport) -> u64) -> u64 {
         self.record
             .read(|pass| pass.targets.get(&target).map_or(0, figure))
     }
 
-    /// Returns how many objects of a target have gone in this pass.
+    /// Returns how many objects of a target this pass has removed or found gone.
     fn gone_of(&self, target: Target) -> u64 {
         self.report_of(target, |report| report.removed + report.already_gone)
     }
@@ -307,7 +306,7 @@ impl<'a> Run<'a> {
         Ok(look)
     }
 
-    /// Looks in mid-pass: a runtime that is away just then is waited for.
+    /// Takes another look; waits for a runtime that is away.
     async fn look_again(&mut self) -> Result<Arc<Look>, End> {
         let look = self.look().await?;
         if look.is_lost() {
@@ -316,7 +315,7 @@ impl<'a> Run<'a> {
         Ok(look)
     }
 
-    /// Between batches: may the pass go on?
+    /// Says whether the pass may go on after a batch.
     fn bounds(&self) -> Result<(), End> {
         self.not_stopped()?;
         if self.budget == 0 {
@@ -325,14 +324,14 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// May the pass go on waiting for what is in flight?
+    /// Says whether the pass may go on waiting for removals in flight.
     fn not_stopped(&self) -> Result<(), End> {
         self.stops
             .reached()
             .map_or(Ok(()), |stop| Err(End::Stopped(stop)))
     }
 
-    /// Waits for a runtime that went away, and looks anew.
+    /// Waits for a lost runtime, and takes a new look.
     async fn runtime_back(&mut self) -> Result<Arc<Look>, End> {
         self.losses += 1;
         if self.losses > RUNTIME_LOSSES_MAX {
@@ -362,7 +361,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Sleeps, but not through the end of the pass.
+    /// Sleeps; wakes at the end of the pass.
     async fn rest(&mut self, pause: Duration) {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}

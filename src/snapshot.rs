@@ -1,7 +1,7 @@
-//! One look at the node: runtime first, then pods. Never decides anything.
+//! One look at the node: the runtime first, then the pods. Never decides anything.
 //!
-//! All who ask share one look while it is young (`collect.max_age`), and at most one is under way:
-//! two Prometheus servers must not list twice on a sick node. A pass always takes a look of its own.
+//! All callers share one look while it is young (`collect.max_age`), and at most one look runs at a time, so
+//! that two Prometheus servers do not list twice on a sick node. A pass always takes its own look.
 
 mod ages;
 mod bounds;
@@ -57,14 +57,13 @@ use timings::timed;
 use version::version;
 pub use weights::{Weight, Weights};
 
-/// How long a shared look asks for statuses. What is missing then keeps (an exit time that is not
-/// known is too young, an image volume may be any image), and the next look goes on where this one
-/// stopped.
+/// How long a shared look asks for statuses. Unread objects are kept (an unknown exit time counts as too young,
+/// an unknown image volume as any image), and the next look goes on with them.
 const SHARED_STATUS_BUDGET: Duration = Duration::from_secs(3);
-/// The same for a pass's look, which must know more: 20,000 containers at first sight take some 10 s.
+/// The same for a pass's look, which must know more: 20,000 new containers take about 10 s.
 const FRESH_STATUS_BUDGET: Duration = Duration::from_secs(60);
 
-/// The look's task ended without a look, or not in time; only a bug can do that.
+/// The look's task ended without a look, or too late; only a bug does that.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
     "the look at the node did not end as it should; this is a bug in crisweep, the log says more"
@@ -93,11 +92,11 @@ struct Inner {
     claims: Claims,
 }
 
-/// What one look hands to the next; locked while a look is under way.
+/// What one look passes to the next; locked during a look.
 #[derive(Debug)]
 struct Memory {
     pods: PodSource,
-    /// The settings that `pods` was made by.
+    /// The settings behind `pods`.
     of: pods::Config,
     pod_histories: PodHistories,
     outages: Outages,
@@ -107,7 +106,7 @@ struct Memory {
 }
 
 impl Observer {
-    /// Returns an observer that has not looked yet.
+    /// Returns an observer without a look.
     pub fn new(client: runtime::Client, config: watch::Receiver<Arc<Config>>) -> Self {
         let now = Arc::clone(&config.borrow());
         let host_root = now.runtime.host_root.clone();
@@ -141,23 +140,23 @@ impl Observer {
         }
     }
 
-    /// Goes on from these image ages, and saves them to `journal`. To be called before the first look:
-    /// what was seen before is forgotten.
+    /// Starts from these image ages, and saves them to `journal`. Call it before the first look, because it
+    /// replaces what looks have seen.
     pub fn remember(&self, ages: Ages, journal: Journal) {
         *self.inner.ages() = AgeBook::new(ages, journal);
     }
 
-    /// Saves the image ages that are not saved yet; to be called at the end.
+    /// Saves unsaved image ages; call it at the end.
     pub fn save_ages(&self) {
         self.inner.ages().save();
     }
 
-    /// Forgets how old an image is that is gone: one that comes back is new.
+    /// Forgets the age of a removed image: one that comes back is new.
     pub fn forget_image(&self, key: &str) {
         self.inner.ages().forget(key);
     }
 
-    /// Measures the images' file system, without a whole look.
+    /// Measures the image file system, without a whole look.
     pub async fn image_filesystem(&self) -> Option<FilesystemUsage> {
         let measured = self.inner.statvfs.ask(&self.inner.client).await;
         measured.ok()?.image.first()?.usage
@@ -168,10 +167,10 @@ impl Observer {
         self.flight().latest.clone()
     }
 
-    /// Returns a look that ended at most `max_age` ago, or else a new one, shared with all who wait.
+    /// Returns a look that ended at most `max_age` ago, or takes a new one, shared with all who wait.
     ///
     /// # Errors
-    /// [`Vanished`]. What the runtime could not answer is in the look.
+    /// [`Vanished`]. Errors of the runtime are in the look.
     pub async fn shared(&self, max_age: Duration) -> Result<Arc<Look>, Vanished> {
         let receiver = {
             let mut flight = self.flight();
@@ -192,24 +191,24 @@ impl Observer {
         arrival(receiver).await
     }
 
-    /// Takes a look that starts after this call, with pods at least as fresh as asked for.
+    /// Takes a look that starts after this call, with pods at least as fresh as `freshness`.
     ///
     /// # Errors
     /// As [`Self::shared`].
     pub async fn fresh(&self, freshness: Freshness) -> Result<Arc<Look>, Vanished> {
-        // Before the look and not in it: scrapes share looks, and must not wait for this.
+        // Wait here and not inside the look: scrapes share looks and must not wait for this.
         let brake = self.inner.memory().await.pods.brake(freshness);
         tokio::time::sleep(brake).await;
         if let Some(earlier) = self.under_way() {
-            // It began before us and may have seen the node before what we must see. How it ends
-            // does not matter.
+            // That observation started before this call, so it may predate our last removal. Its result does
+            // not matter.
             drop(arrival(earlier.arrival).await);
         }
         loop {
             let look = {
                 let mut flight = self.flight();
                 match &flight.under_way {
-                    // Another caller was quicker, but began after this call too.
+                    // Another caller was faster, but its look also began after this call.
                     Some(look) => look.clone(),
                     None => UnderWay {
                         freshness,
@@ -229,15 +228,15 @@ impl Observer {
         self.flight().under_way.clone()
     }
 
-    /// Returns how much longer the pod source must answer well until it is believed, and until what its
-    /// latest answer lacks counts as deleted.
+    /// Returns how much longer the pod source must answer well until its list is believed, and until pods
+    /// missing from its latest answer count as deleted.
     pub async fn unsettled_for(&self) -> Duration {
         let memory = self.inner.memory.lock().await;
         let absent = memory.pod_histories.unsettled_for(memory.pods.settle());
         memory.pods.unsettled_for().max(absent)
     }
 
-    /// Starts a look in a task of its own: the caller may give up, the look goes on for the others.
+    /// Starts a look in a task of its own: if the caller gives up, the look goes on for the others.
     fn start(
         &self,
         flight: &mut Flight,
@@ -271,7 +270,7 @@ impl Observer {
             }
             drop(ends_flight);
             sender.send_replace(Some(look));
-            // The look before this one, and the messages that this one came in.
+            // Frees the previous look and this look's messages.
             memory::give_back();
         });
         receiver
@@ -283,7 +282,7 @@ impl Observer {
 }
 
 impl Inner {
-    /// Returns where the logs are, if looks are to see them.
+    /// Returns the log roots, if looks read them.
     fn log_roots(&self) -> Option<Roots> {
         let config = self.config.borrow();
         config.policy.logs.enabled.then(|| config.log_roots())
@@ -309,12 +308,12 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
     let taken_at = Timestamp::now();
     let started = Instant::now();
     let mut timings = Timings::default();
-    // The log roots before the runtime: a directory made in between must not look like an orphan's.
+    // The log roots before the runtime: a directory made in between must not look orphaned.
     let (runtime, mut logs) = tokio::join!(
         timed(&mut timings.runtime, version(inner)),
         inner.scanner.scan(inner.log_roots(), &mut timings.logs),
     );
-    // A runtime that does not even say who it is would make every further call wait its deadline.
+    // If `Version` fails, every further call would wait for its deadline.
     let alive = runtime.as_ref().map(drop).map_err(runtime::Error::clone);
     let mut containers = match &alive {
         Ok(()) => timed(&mut timings.containers, client.list_containers()).await,

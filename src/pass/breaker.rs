@@ -1,16 +1,16 @@
-//! The circuit breaker: a target of which most removals fail is given up for this pass. The next target
-//! goes on: a broken CNI plugin must not keep a full disk's images from their turn.
+//! The circuit breaker: gives up a target for this pass if most of its removals fail. The next target goes on:
+//! a broken CNI plugin must not stop image removal on a full disk.
 
 use std::collections::BTreeMap;
 
 use super::Run;
 use crate::model::{RemovalOutcome, Target};
 
-/// The share of failures counts from this many attempts on.
+/// The breaker looks at the share of failures from this many attempts on.
 const MIN_ATTEMPTS: u64 = 5;
 
-/// How removals of each target went. Those of sandboxes that failed before are left out: they are tried
-/// with care, and say nothing of whether the pass goes wrong.
+/// Attempts and failures of each target. Quarantined sandboxes are not counted: they are probes, expected to
+/// fail.
 #[derive(Debug, Default)]
 pub(super) struct FailureShare(BTreeMap<Target, (u64, u64)>);
 
@@ -29,7 +29,7 @@ impl FailureShare {
         *failures += failed;
     }
 
-    /// Returns attempts and failures of a target of which more than this share failed.
+    /// Returns attempts and failures of a target if the share of failures is above `ratio`.
     #[expect(clippy::cast_precision_loss, reason = "a share of some thousands")]
     fn beyond(&self, target: Target, ratio: f64) -> Option<(u64, u64)> {
         let (attempts, failures) = *self.0.get(&target)?;
@@ -39,7 +39,7 @@ impl FailureShare {
 }
 
 impl Run<'_> {
-    /// Says whether the target is given up because most of its removals failed, and writes that down.
+    /// Says whether the breaker ends the target, and reports it.
     pub(super) fn breaks(&mut self, target: Target) -> bool {
         let ratio = self.config.gc.failure_ratio;
         let Some((attempts, failures)) =

@@ -1,8 +1,8 @@
 //! Cleans one target: plan on a look, carry the plan out batch by batch, look again. One loop for all targets.
 //!
-//! Where a look shows only a part of the node, what is done after it is not all that there is to do; the sizes
-//! of images overstate what they free. So the pass plans again on the next look, until a look shows
-//! everything, nothing more is to be removed, or a round gained nothing.
+//! If a look is incomplete, or images freed less than their listed size, the work is not done after one plan.
+//! The pass then plans again on the next look, until a look is complete, nothing more is to be removed, or a
+//! round gained nothing.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::gc::{Plan, Removal};
 use crate::model::Target;
 use crate::snapshot::Look;
 
-/// Rounds of one target, at most: where each look shows a little more for ever, the next pass goes on.
+/// The most rounds of one target. If each look shows a little more, the next pass goes on.
 const ROUNDS_MAX: usize = 200;
 
-/// How far the rounds of one target have come.
+/// Progress over the rounds of one target.
 #[derive(Debug, Default)]
 struct RoundProgress {
-    /// What had gone before the latest round.
+    /// Objects gone before the latest round.
     gone: u64,
-    /// The most that a look has shown, with what had gone before it.
+    /// The most objects that a look has shown, plus those gone before it.
     shown: u64,
 }
 
 impl Run<'_> {
-    /// Cleans one target, in one round or in several.
+    /// Cleans one target, in one or several rounds.
     pub(super) async fn clean(&mut self, target: Target, look: &mut Arc<Look>) -> Result<(), End> {
         let mut rounds = RoundProgress::default();
-        // How much room is wanted depends on the look's age.
+        // The wanted room depends on current usage.
         if target == Target::Images && self.is_stale(look) {
             *look = self.look_again().await?;
         }
@@ -50,7 +50,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Plans on a look, and says what the plan wants and why; `None` where the target is out of reach.
+    /// Plans on a look and reports the plan; `None` if the target cannot be reached.
     fn plan_round(
         &mut self,
         target: Target,
@@ -66,7 +66,7 @@ impl Run<'_> {
         if round == 0 {
             progress::planned(self.record, &plan, target);
         } else {
-            // What failed is tried once in a pass.
+            // A failed removal is tried once in a pass.
             let stayed = &self.tally.stayed;
             plan.removals
                 .retain(|it| !stayed.contains(it.subject.id.as_str()));
@@ -79,7 +79,7 @@ impl Run<'_> {
         if target == Target::Logs && !self.can_reach_logs(look, &plan) {
             return Ok(None);
         }
-        // The reasons to keep are reported by now and would only take room while the pass runs.
+        // Kept objects are already reported; free them.
         let removals = plan.into_removals();
         for removal in &removals {
             let found = (target, removal.subject.id.clone());
@@ -88,7 +88,7 @@ impl Run<'_> {
         Ok(Some(removals))
     }
 
-    /// Says what a plan could not take into account.
+    /// Reports what the plan could not take into account.
     fn report_plan_problems(&mut self, target: Target, round: usize, look: &Look, plan: &Plan) {
         match target {
             Target::Images if round == 0 => self.set_goal(look, plan),
@@ -102,8 +102,8 @@ impl Run<'_> {
         }
     }
 
-    /// Says whether another round may find more, and looks for it: something went and room is still wanted, or
-    /// the look did not show everything and something went or a later look showed more.
+    /// Says whether another round may find more, and takes the look for it: something was removed and room is
+    /// still missing, or the look was incomplete and something was removed or a later look showed more.
     async fn wants_round(
         &mut self,
         target: Target,
@@ -133,7 +133,7 @@ impl Run<'_> {
         Ok(self.phase != Phase::Rescue || is_over(look))
     }
 
-    /// Says what may be left because no look showed all that is there.
+    /// Reports objects that may remain because no look was complete.
     fn report_unseen(&mut self, target: Target, look: &Look) {
         let lost = self.no_longer_seen.iter().filter(|(of, _)| *of == target);
         let lost = lost.count();
@@ -154,7 +154,7 @@ impl Run<'_> {
         }
     }
 
-    /// Carries out what is due, batch by batch.
+    /// Carries the plan out, batch by batch.
     async fn carry_out(
         &mut self,
         target: Target,
@@ -166,7 +166,7 @@ impl Run<'_> {
         loop {
             if !queue.is_empty() {
                 self.bounds()?;
-                // Images are looked at after each batch.
+                // After image batches the look is replaced by `measure_after`.
                 if target != Target::Images && self.is_stale(look) {
                     *look = self.look_again().await?;
                     self.still_due(look, target, &mut queue)?;
@@ -182,7 +182,8 @@ impl Run<'_> {
                 Next::Done if self.executor.only_slow() => return Ok(()),
                 Next::Wait | Next::Done => self.wait().await?,
             }
-            // What logs free must not count as what a batch of images freed: theirs wait for the pass's end.
+            // Space freed by logs must not count as freed by a batch of images, so in the image phase logs wait
+            // for the pass's end.
             if target != Target::Images {
                 self.logs_follow(look).await;
             }
@@ -195,7 +196,7 @@ impl Run<'_> {
         }
     }
 
-    /// After a batch: takes back what the runtime's going away left open, rests, and measures what images freed.
+    /// After a batch: takes back removals that a lost runtime left open, rests, and measures what images freed.
     async fn take_up_again(
         &mut self,
         target: Target,
@@ -203,10 +204,10 @@ impl Run<'_> {
         queue: &mut Queue,
     ) -> Result<(), End> {
         let mut open = std::mem::take(&mut self.tally.open);
-        // No look follows a rest between images: the batch after it would rest on one as old as that.
+        // Images get no look after a rest, because the measurement takes one.
         let has_looked = target == Target::Images && !open.is_empty();
         if !open.is_empty() {
-            // A slow one of another target that was lost is not for this queue.
+            // A lost slow removal of another target does not belong in this queue.
             open.retain(|removal| removal.subject.target == target);
             // Not started because of a cancel, or lost with the runtime.
             self.bounds()?;
@@ -222,7 +223,7 @@ impl Run<'_> {
         self.measure_after(look, queue).await
     }
 
-    /// Runs one batch, and returns its number. `look` is the one that it rests on.
+    /// Runs one batch that rests on `look`; returns its number.
     pub(super) async fn batch(
         &mut self,
         target: Target,
@@ -240,7 +241,7 @@ impl Run<'_> {
             self.measure_before(look, &batch);
         }
         self.record.update(|pass| {
-            // Logs that follow their containers are no target of a pass that was not asked for logs.
+            // Logs of removed containers are not a target of a pass without logs.
             if let Some(report) = pass.targets.get_mut(&target) {
                 report.batches += 1;
             }
@@ -262,13 +263,13 @@ impl Run<'_> {
         let on_done = |done| tally.note(runner, record, back_off, done);
         let unstarted = executor.run(number, batch, until, look, on_done).await;
         runner.journal.progress(&record.pass());
-        // What is lost may have gone all the same: it has had its share of the bound.
+        // A lost removal may have succeeded, so it still counts against the bound.
         self.budget = self.budget.saturating_add(unstarted.len() as u64);
         self.tally.open.extend(unstarted);
         number
     }
 
-    /// Waits for the one that is tried for others, or a moment.
+    /// Waits for the class probe in flight, or a moment.
     async fn wait(&mut self) -> Result<(), End> {
         self.not_stopped()?;
         let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
@@ -278,7 +279,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Draws the conclusions from how sandboxes ended for others of their class.
+    /// Applies the result of class probes to the other sandboxes of their class.
     fn conclude(&mut self, target: Target, queue: &mut Queue) {
         for (id, outcome) in std::mem::take(&mut self.tally.ended) {
             if let Some(held) = queue.ended(&id, &outcome) {
@@ -287,8 +288,8 @@ impl Run<'_> {
         }
     }
 
-    /// Returns when the batch after this one begins. Sandboxes may wait for their network: there as soon as
-    /// there is room, unless there is a rest before it, or none.
+    /// Returns when the next batch begins. Sandboxes may wait for their network, so their next batch begins as
+    /// soon as there is room, except around a rest.
     fn next_batch_begins(&self, target: Target, queue: &Queue) -> Until {
         let last = queue.is_empty() || !self.config.gc.batch_pause.is_zero();
         match target {
@@ -298,7 +299,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns how many the next batch may take.
+    /// Returns the size of the next batch.
     fn batch_size(&self) -> usize {
         let budget = usize::try_from(self.budget).unwrap_or(usize::MAX);
         self.config.gc.batch_size.min(budget)

@@ -1,5 +1,4 @@
-//! The end of a pass: what is in flight is waited for, the node is looked at once more, and the outcome says
-//! what came of it, or why the pass ended before its plan did.
+//! The end of a pass: waits for removals in flight, takes a last look, and decides the outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,22 +12,22 @@ use crate::model::{Container, Outcome, Pass, Seen, Target, TargetReport};
 use crate::pass::record::Record;
 use crate::snapshot::Look;
 
-/// How a pass ended: what decides when the next pass may begin.
+/// How a pass ended, as admission needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassEnd {
-    /// What it came to.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Whether it only planned: as asked, or because of `mode: observe`.
+    /// Whether it only planned: on request, or because of `mode: observe`.
     pub dry_run: bool,
     /// The targets of which it tried to remove something.
     pub tried: BTreeSet<Target>,
-    /// The targets of which it kept due things only for a time, and how long that lasts from now on. A
-    /// pass that came by itself is followed by another one over them, once.
+    /// The targets of which it postponed something, and for how long from now. An automatic pass gets one
+    /// follow-up over them.
     pub retry_after: BTreeMap<Target, Duration>,
 }
 
 impl PassEnd {
-    /// Returns the end of a pass as its record stands.
+    /// Returns the end of a pass from its record.
     pub fn of(record: &Record, outcome: Outcome, retry_after: BTreeMap<Target, Duration>) -> Self {
         Self {
             outcome,
@@ -39,7 +38,7 @@ impl PassEnd {
     }
 }
 
-/// Why a pass ends before its plan does.
+/// Why a pass ends before its plan is done.
 #[derive(Clone, Debug)]
 pub(super) enum End {
     Stopped(StopCause),
@@ -63,7 +62,7 @@ impl End {
         }
     }
 
-    /// Returns the reason in words.
+    /// Returns the reason as text.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Stopped(StopCause::Cancelled) => "cancelled".to_owned(),
@@ -82,8 +81,8 @@ impl End {
     }
 }
 
-/// Says how a pass ended that nothing cut short. A quarantined sandbox that failed once more stays
-/// quarantined: that alone makes no pass partial.
+/// Returns the outcome of a pass that ran to its end. A quarantined sandbox that fails again stays quarantined;
+/// that alone does not make a pass partial.
 pub(super) fn outcome(targets: &BTreeMap<Target, TargetReport>, dry_run: bool) -> Outcome {
     let sum = |count: fn(&TargetReport) -> u64| targets.values().map(count).sum::<u64>();
     let due = sum(|report| report.planned.saturating_sub(report.failed_again));
@@ -96,17 +95,17 @@ pub(super) fn outcome(targets: &BTreeMap<Target, TargetReport>, dry_run: bool) -
     }
 }
 
-/// Removals that were given up at the end of a pass and are named in its report and in the log.
+/// Given-up removals that report and log name.
 const NAMED_MAX: usize = 10;
 
 impl Run<'_> {
-    /// Waits for what is in flight, looks once more, and says how it ended.
+    /// Waits for removals in flight, takes a last look, and returns how the pass ended.
     pub(super) async fn finish(mut self, end: Option<End>, dry_run: bool) -> PassEnd {
         let given_up = self.drain().await;
         if let Some(look) = self.runner.observer.latest() {
             self.logs_follow(&look).await;
         }
-        // What was given up was planned: a stop that came so late still decides how the pass ended.
+        // Given-up removals were planned, so even a late stop decides the outcome.
         let late = self.stops.reached().filter(|_| given_up).map(End::Stopped);
         let end = end.or(late);
         if let Some(end) = &end {
@@ -128,7 +127,7 @@ impl Run<'_> {
         PassEnd::of(self.record, outcome, retry_after)
     }
 
-    /// Waits for what is in flight; says whether some of it was given up.
+    /// Waits for removals in flight; says whether some were given up.
     async fn drain(&mut self) -> bool {
         let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
         let until = Instant::now() + self.config.runtime.removal_timeout;
@@ -153,7 +152,7 @@ impl Run<'_> {
         true
     }
 
-    /// Looks at what the pass left, unless the pass has to end first.
+    /// Looks at what the pass left, unless the pass must end first.
     async fn last_look(&self) -> Option<Arc<Look>> {
         let look = tokio::select! {
             look = self.runner.observer.fresh(self.pods) => look.map_err(|error| error.to_string()),
@@ -168,17 +167,17 @@ impl Run<'_> {
         look.ok()
     }
 
-    /// Says how the pass ended.
+    /// Returns the outcome.
     pub(super) fn outcome(&self, end: Option<&End>, dry_run: bool) -> Outcome {
         match end {
             Some(end) => end.outcome(),
-            // The target that the circuit breaker ended was the last that had anything to try.
+            // The breaker ended the last target that had something to try.
             None if self.given_up => Outcome::Aborted,
             None => self.unless_incomplete(outcome(&self.record.pass().targets, dry_run)),
         }
     }
 
-    /// Tells how many sandboxes are left alone, and until when.
+    /// Reports how many sandboxes are quarantined, and until when.
     pub(super) fn report_quarantined(&self) {
         if !self.record.pass().targets.contains_key(&Target::Sandboxes) {
             return;
@@ -209,7 +208,7 @@ impl Run<'_> {
         }
     }
 
-    /// Says which rows of the lists keep what they may concern.
+    /// Reports defective rows, which keep the objects that they may concern.
     pub(super) fn report_row_problems(&mut self, look: &Look) {
         let lists = [
             (
@@ -248,7 +247,7 @@ impl Run<'_> {
         self.report_problem(Target::Containers, &why);
     }
 
-    /// Writes down, once, why the pass could not do all that it was asked for.
+    /// Reports, once, why the pass could not do all that it was asked for.
     pub(super) fn report_problem(&mut self, target: Target, why: &str) {
         self.incomplete = true;
         let error = format!("{target}: {why}");
@@ -258,7 +257,7 @@ impl Run<'_> {
         }
     }
 
-    /// Nothing is completed while something is out of reach, or stays for want of knowledge.
+    /// A pass is not complete while something could not be read, or is kept because its pod is unknown.
     fn unless_incomplete(&self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::Completed | Outcome::NothingToDo if self.pods_uncertain => Outcome::Partial,

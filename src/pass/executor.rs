@@ -1,4 +1,4 @@
-//! Runs the removals of a batch, a few at a time, and lets slow ones run on beside later batches.
+//! Runs the removals of a batch, a few at a time; slow ones run on beside later batches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use crate::gc::Removal;
 use crate::model::{RemovalOutcome, Target, Text};
 use crate::snapshot::Look;
 
-/// Removals beyond the limit that may be out at the same time to find out what the others wait for.
+/// Extra removals above the limit that find out what the slow ones wait for.
 const SCOUTS_MAX: usize = 3;
 
-/// A removal that ended.
+/// A finished removal.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// What was to go.
+    /// The removal.
     pub(super) removal: Removal,
-    /// What came of it.
+    /// Its outcome.
     pub(super) outcome: RemovalOutcome,
-    /// How long it took, the question before it included.
+    /// Its duration, including the question before it.
     pub(super) latency: Duration,
-    /// The batch that it was started in.
+    /// The batch that started it.
     pub(super) batch: u64,
 }
 
-/// How long the batch after this one waits.
+/// When the next batch may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// Until one more removal may start.
+    /// When one more removal may start.
     Room,
-    /// Until none is in flight but slow ones, which run on beside what comes.
+    /// When only slow removals are in flight; they run on beside the next batch.
     OnlySlow,
-    /// Until no image is in flight: what images free can be measured only then.
+    /// When no image is in flight: only then can the freed space be measured.
     NoImage,
 }
 
@@ -52,18 +52,18 @@ struct Started {
     waits: Waits,
 }
 
-/// Whether a removal in flight waits for something else than the disk.
+/// Whether a removal in flight waits for something other than the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    /// Its end is not known: it counts.
+    /// Unknown: it counts against the limit.
     No,
-    /// It seems so: it counts no longer.
+    /// Probably: it does not count against the limit.
     Likely,
-    /// A sandbox takes so long, and was overtaken, that it is no accident: its place is made up for.
+    /// Certainly: a sandbox that is this slow and was overtaken. One more removal may run in its place.
     Surely,
 }
 
-/// What a task that removes one object ends with: its number, what came of it, how long that took.
+/// The result of a removal task: number, removal, outcome, duration.
 type TaskEnd = (u64, Removal, RemovalOutcome, Duration);
 
 /// Removals in flight.
@@ -73,16 +73,16 @@ pub(super) struct Executor {
     one_by_one: OneByOne,
     pressure: Gauge,
     began: Instant,
-    /// Tasks of their own, so that they go on while the pass looks or waits for its journal.
+    /// Separate tasks, so that removals go on while the pass looks or waits for its journal.
     running: JoinSet<TaskEnd>,
-    /// Each one in flight, by a number that only grows.
+    /// Every removal in flight, by its ascending number.
     started: BTreeMap<u64, Started>,
     next_number: u64,
-    /// The one started last of those that have ended; what began before it was overtaken.
+    /// The highest number that has ended; older ones in flight were overtaken.
     last_ended: Option<u64>,
-    /// Those started beyond the limit since one last ended in time.
+    /// Removals started above the limit since one last ended in time.
     scouts: usize,
-    /// Until when nothing starts, for the disk's sake.
+    /// Nothing starts before this, to relieve the disk.
     rest_until: Option<Instant>,
     stops: Stops,
 }
@@ -105,9 +105,9 @@ impl Executor {
         }
     }
 
-    /// Starts every removal of the batch and returns as `until` says. Once the runtime is lost it starts
-    /// nothing more, and returns when only slow ones are in flight; once the pass is to end it returns at
-    /// once. Returns what was not started. `look` is the one that the batch rests on.
+    /// Starts the removals of a batch that rests on `look`, and returns as `until` says, with the removals that
+    /// did not start. After the runtime is lost it starts nothing more and waits for the fast ones; when the
+    /// pass must end it returns at once.
     pub(super) async fn run(
         &mut self,
         number: u64,
@@ -118,7 +118,7 @@ impl Executor {
     ) -> VecDeque<Removal> {
         let mut waiting: VecDeque<Removal> = batch.into();
         let mut lost = false;
-        // What is known before the first one starts.
+        // Pressure must be known before the first removal starts.
         self.read_pressure().await;
         loop {
             self.note_waiting();
@@ -146,8 +146,8 @@ impl Executor {
         }
     }
 
-    /// Says whether a removal may start now. Images go one at a time: each costs the runtime time in
-    /// proportion to what it stores, whatever else it does.
+    /// Says whether a removal may start now. Images go one at a time: each costs the runtime time in proportion
+    /// to its whole store.
     async fn may_start(&mut self, target: Target) -> bool {
         match target {
             Target::Images => {
@@ -166,7 +166,7 @@ impl Executor {
         started.any(|it| it.target == Target::Images)
     }
 
-    /// Waits until the next image may go, or the pass is to end.
+    /// Waits until the next image may start, or the pass must end.
     async fn rest(&mut self) {
         self.read_pressure().await;
         let rest = self.one_by_one.rest(self.limiter.is_pressed());
@@ -185,7 +185,7 @@ impl Executor {
         self.running.is_empty()
     }
 
-    /// Waits until a removal in flight has ended, a moment has passed, or the pass is to end.
+    /// Waits until a removal ends, a moment passes, or the pass must end.
     pub(super) async fn wait(&mut self, mut on_done: impl FnMut(Done)) {
         self.note_waiting();
         if let Some(done) = self.next().await {
@@ -193,8 +193,8 @@ impl Executor {
         }
     }
 
-    /// Waits for what is still in flight, at most until `until`, and once the pass is to end no longer than
-    /// its grace. Gives up the others, so that they do nothing more, and returns which they were.
+    /// Waits for removals in flight until `until`, or for the grace once the pass must end. Aborts the others
+    /// and returns them.
     pub(super) async fn drain(
         &mut self,
         until: Instant,
@@ -223,12 +223,12 @@ impl Executor {
         self.limiter.listed(took);
     }
 
-    /// Returns how many removals may be in flight at a time just now.
+    /// Returns the current limit of removals in flight.
     pub(super) fn limit(&self) -> usize {
         self.limiter.limit()
     }
 
-    /// Says whether one more would be within the limit; a rest does not count.
+    /// Says whether one more fits the limit; ignores a rest.
     fn has_room(&self) -> bool {
         let (fast, slow) = self.in_flight();
         self.limiter.may_start(fast.len(), slow)
@@ -243,21 +243,21 @@ impl Executor {
             return true;
         }
         let youngest = fast.iter().min();
-        // On a disk that stalls no scout comes back: then it is the disk that all wait for.
+        // On a stalled disk no scout returns, so all wait for the disk.
         let may_scout = self.scouts < SCOUTS_MAX
             && youngest.is_some_and(|youngest| self.limiter.may_scout(*youngest, slow));
         self.scouts += usize::from(may_scout);
         may_scout
     }
 
-    /// Says whether nothing is in flight that would not be let run on beside others.
+    /// Says whether only slow removals are in flight.
     pub(super) fn only_slow(&self) -> bool {
         let (fast, slow) = self.in_flight();
         fast.iter().all(|age| self.limiter.runs_on(*age, slow))
     }
 
-    /// Returns the ages of those in flight that count, and how many do not. Only sandboxes have a network
-    /// to wait for before a second is over: of the others the age is no sign, and zero here.
+    /// Returns the ages of the removals that count, and the number of those that do not. Only sandboxes can
+    /// wait for a network within the first second; for others the age is no sign, and is zero here.
     fn in_flight(&self) -> (Vec<Duration>, usize) {
         let counts = self
             .started
@@ -273,7 +273,7 @@ impl Executor {
         (fast, slow)
     }
 
-    /// Finds out which of those in flight wait for something else than the disk.
+    /// Finds removals in flight that wait for something other than the disk.
     fn note_waiting(&mut self) {
         let (patience, certainty) = (self.limiter.patience(), self.limiter.certainty());
         for (number, started) in &mut self.started {
@@ -283,7 +283,7 @@ impl Executor {
             if started.waits == Waits::No && (age >= SLOW || (network && age >= patience)) {
                 started.waits = Waits::Likely;
             }
-            // One that takes a second and was not overtaken may well wait for the disk.
+            // One that takes a second and was not overtaken may still wait for the disk.
             if started.waits == Waits::Likely && network && age >= certainty {
                 started.waits = Waits::Surely;
                 self.limiter.waits();
@@ -303,7 +303,7 @@ impl Executor {
             waits: Waits::No,
         };
         self.started.insert(number, started);
-        // A removal that hangs must not keep a look of megabytes for the others.
+        // A hung removal must not keep a look of megabytes in memory.
         let look = match removal.subject.target {
             Target::Images => Some(Arc::clone(look)),
             Target::Containers | Target::Sandboxes | Target::Logs => None,
@@ -315,8 +315,7 @@ impl Executor {
         });
     }
 
-    /// Waits until a removal ends, until something changes that may let another one start, or until the pass
-    /// is to end.
+    /// Waits until a removal ends, another one may start, or the pass must end.
     async fn next(&mut self) -> Option<Done> {
         let patience = self.limiter.patience();
         let ages = [patience, (2 * patience).min(SLOW), SLOW];
@@ -342,9 +341,9 @@ impl Executor {
         let (number, removal, outcome, latency) = match self.running.join_next().await? {
             Ok(ended) => ended,
             Err(error) => match error.try_into_panic() {
-                // A bug: it ends the pass as it would without a task of its own.
+                // A panic is a bug: it ends the pass as it would without a task.
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // Given up.
+                // Aborted.
                 Err(_cancelled) => return None,
             },
         };

@@ -1,9 +1,9 @@
-//! What images need beside the loop that all targets share: the goal, which is room on the file system, and
-//! whether a batch came nearer to it. As `statvfs` says, whatever sizes the runtime lists.
+//! The parts of the clean loop that only images need: the goal, which is room on the file system, and whether a
+//! batch came nearer to it, measured by `statvfs`.
 //!
-//! One round is what the kubelet does in one run: a plan by listed sizes, from the high mark down to the
-//! low one. Sizes overstate what goes, so a further round begins where the low mark is not reached: as long
-//! as each batch gains a share of its sizes, and images go.
+//! One round is one run of the kubelet's image GC: a plan by listed sizes, from the high threshold down to the
+//! low one. Listed sizes overstate the gain, so further rounds go on towards the low threshold while each batch
+//! gains enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::model::{
 };
 use crate::snapshot::Look;
 
-/// A batch gains at least this part of the sizes that the runtime lists.
+/// A batch must free at least one part in `GAIN_LEAST` of its listed size.
 const GAIN_LEAST: u64 = 10;
-/// A runtime may free what it removed a little later: the file system is measured again after these times.
+/// A runtime may free space a little after the removal, so usage is measured again after these pauses.
 const MEASURED_AGAIN: [Duration; 4] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
@@ -29,36 +29,37 @@ const MEASURED_AGAIN: [Duration; 4] = [
     Duration::from_secs(2),
 ];
 
-/// How far a pass is with making room.
+/// Progress of a pass towards free space.
 #[derive(Default)]
 pub(super) struct Room {
-    /// How much is wanted, and the file system before; `None` where no image goes for room.
+    /// The wanted bytes and the usage before; `None` if no image goes for space.
     goal: Option<(u64, FilesystemUsage)>,
-    /// The file system was above the high mark: further rounds free on to the low one.
+    /// The file system was above the high threshold: further rounds free down to the low one.
     is_wanted: bool,
     /// A batch gained too little: something else fills the file system.
     is_vain: bool,
-    /// What was so before the batch under way.
+    /// The state before the running batch.
     before: Option<Before>,
 }
 
 #[derive(Clone, Copy)]
 struct Before {
-    /// Sum of the listed sizes of what had gone.
+    /// Sum of the listed sizes removed before.
     freed: u64,
-    /// The file system, where the batch is to make room.
+    /// The file system's usage, if the batch is to free space.
     usage: Option<FilesystemUsage>,
 }
 
 impl Room {
-    /// Forgets the batch under way: what it gained is not measured.
+    /// Forgets the running batch; its gain is not measured.
     pub(super) fn forget_batch(&mut self) {
         self.before = None;
     }
 }
 
 impl Run<'_> {
-    /// Returns the policy of a round: the first one begins at the high mark, further ones go on to the low.
+    /// Returns the policy of a round: the first starts at the high threshold, further ones free down to the low
+    /// one.
     pub(super) fn policy_of_round(&self, target: Target, round: usize) -> Policy {
         let mut policy = self.policy.clone();
         if target == Target::Images && round > 0 && self.room.is_wanted {
@@ -67,7 +68,7 @@ impl Run<'_> {
         policy
     }
 
-    /// Takes note of what the first plan of images is to reach, and says what keeps others.
+    /// Notes the goal of the first image plan, and reports what keeps images.
     pub(super) fn set_goal(&mut self, look: &Look, plan: &Plan) {
         self.report_image_problems(look, plan);
         let images = &self.policy.images;
@@ -83,7 +84,7 @@ impl Run<'_> {
         };
     }
 
-    /// Notes the room before a batch of images.
+    /// Notes the usage before a batch of images.
     pub(super) fn measure_before(&mut self, look: &Look, batch: &[Removal]) {
         let makes_room = batch.iter().any(|it| it.reason == RemoveReason::Space);
         self.room.before = Some(Before {
@@ -92,7 +93,7 @@ impl Run<'_> {
         });
     }
 
-    /// Looks again after a batch of images. Where it gained too little, no image goes for room any more.
+    /// Looks again after a batch of images. If it gained too little, no more images go for space.
     pub(super) async fn measure_after(
         &mut self,
         look: &mut Arc<Look>,
@@ -111,7 +112,7 @@ impl Run<'_> {
         self.still_due(look, Target::Images, queue)
     }
 
-    /// Says whether a further round may make room, and complains of what is missing if not.
+    /// Says whether a further round may free space; reports missing space if not.
     pub(super) fn may_gain(&mut self, look: &Look, has_removed: bool) -> bool {
         let goes_on = has_removed && !self.room.is_vain && !self.given_up;
         let goes_on = goes_on && self.images_are_known(look);
@@ -121,7 +122,7 @@ impl Run<'_> {
         goes_on
     }
 
-    /// Says whether the batch gained enough to go on. A look that is older than the gain is replaced.
+    /// Says whether the batch gained enough. Replaces a look that is older than the gain.
     async fn has_gained(&mut self, batch: Before, look: &mut Arc<Look>) -> Result<bool, End> {
         let listed = self.freed_images().saturating_sub(batch.freed);
         let (Some(before), Some(after)) = (batch.usage, usage(look)) else {
@@ -154,7 +155,7 @@ impl Run<'_> {
         Ok(is_enough)
     }
 
-    /// Says what keeps images from going that the policy wants gone.
+    /// Reports what keeps images that the policy would remove.
     pub(super) fn report_image_problems(&mut self, look: &Look, plan: &Plan) {
         let blocked = plan
             .kept
@@ -180,7 +181,7 @@ impl Run<'_> {
         }
     }
 
-    /// Says how much of the room is still missing, if any.
+    /// Reports how much space is still missing, if any.
     fn report_missing_room(&mut self, look: &Look, wanted: u64, before: FilesystemUsage) {
         let rules = self.config.policy.images.freeing_on();
         let Some(after) = usage(look).filter(|after| space_wanted(&rules, *after) > 0) else {
@@ -194,7 +195,7 @@ impl Run<'_> {
         );
     }
 
-    /// Says whether the images are known, and writes down once why not: then the pass is not complete.
+    /// Says whether the images are known; if not, reports it once, and the pass is incomplete.
     pub(super) fn images_are_known(&mut self, look: &Look) -> bool {
         let Images::Unknown(why) = &look.store else {
             return true;
@@ -205,9 +206,9 @@ impl Run<'_> {
         false
     }
 
-    /// Takes the images out of a plan's sight that could not be removed in this pass, so that a further round
-    /// goes on with others, as the kubelet's walk does after a failure. All records of such an id: what
-    /// kept one of them keeps the others.
+    /// Hides the images that this pass failed to remove from the next plan, so that a further round goes on
+    /// with others, as the kubelet does after a failure. Hides all records of an id, because the cause applies
+    /// to all.
     pub(super) fn pass_over_what_stayed(&self, snapshot: &mut Snapshot) {
         if self.tally.stayed.is_empty() {
             return;

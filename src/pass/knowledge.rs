@@ -1,5 +1,5 @@
-//! What a pass knows of the pods: it waits for a source that settles, names what it knew, and says what
-//! it had to leave because it did not know.
+//! What a pass knows of the pods: waits for a settling source, reports what was known, and what was kept
+//! because a pod is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::gc::{self};
 use crate::model::{Cause, Pods, PodsReport, PodsUnknown, Target};
 use crate::snapshot::Look;
 
-/// How often a pass waits for a source that settles anew each time, because it fails in between.
+/// How often a pass waits for a source that fails and settles again.
 const SETTLING_WAITS_MAX: usize = 3;
 
 impl Run<'_> {
-    /// Looks; where the pod source has not settled, waits until it may have and looks anew.
+    /// Takes the first look; if the pod source is settling, waits and looks again.
     pub(super) async fn first_look(
         &mut self,
         targets: &BTreeSet<Target>,
@@ -43,8 +43,8 @@ impl Run<'_> {
         Ok(look)
     }
 
-    /// Waits for the pods that are over and have not been so for long enough: who types the command wants it
-    /// done in one go.
+    /// Waits until finished pods have been finished for `quiet`, so that one run of the command does
+    /// everything.
     pub(super) async fn wait_for_quiet(
         &mut self,
         targets: &BTreeSet<Target>,
@@ -67,7 +67,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Tells a dry run how long a pass would wait.
+    /// Reports in a dry run how long a pass would wait.
     pub(super) fn report_quiet_wait(&self, look: &Look, targets: &BTreeSet<Target>) {
         if let Some(wait) = self.quiet_wait(look, targets) {
             let seconds = wait.as_secs_f64();
@@ -77,8 +77,8 @@ impl Run<'_> {
         }
     }
 
-    /// Says after how long another pass, if this one came by itself, would find more to take: what `quiet`,
-    /// `settle` and `min_age` keep goes then.
+    /// Returns for each target when a later pass would find more: when the objects kept by `quiet`, `settle`
+    /// and `min_age` are free.
     pub(super) fn retry_after(&self, look: &Look) -> BTreeMap<Target, Duration> {
         let pass = self.record.pass();
         let snapshot = look.snapshot(self.runner.next_attempts(look.taken_at));
@@ -99,7 +99,7 @@ impl Run<'_> {
         gc::kept_for_quiet(&snapshot, &self.policy, targets)
     }
 
-    /// Names what is known of the pods, and what stays only because not enough is.
+    /// Reports what is known of the pods, and what is kept because too little is known.
     pub(super) fn report_knowledge(&mut self, look: &Look, targets: &BTreeSet<Target>) {
         let Ok(snapshot) = look.snapshot(self.runner.next_attempts(look.taken_at)) else {
             return;
@@ -130,7 +130,7 @@ impl Run<'_> {
     }
 }
 
-/// What the person on call can do about it.
+/// Returns what the person on call can do.
 fn remedy(state: SourceState) -> &'static str {
     match state {
         SourceState::None => {

@@ -1,5 +1,5 @@
-//! What a pass needs for logs: where they are, whether they can be reached, and the logs of containers that
-//! went, which follow them batch by batch, as the kubelet has it, whatever targets the pass has.
+//! The log part of a pass: checks that logs can be reached, and removes the logs of removed containers batch by
+//! batch, as the kubelet does, whatever targets the pass has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::model::{RemovedContainer, Target, log_dir_name};
 use crate::snapshot::Look;
 
 impl Run<'_> {
-    /// Says what of the logs is out of reach; returns whether what is planned can go. The other targets
-    /// do not suffer by it.
+    /// Reports unreachable logs; returns whether the plan's logs can be removed. Other targets are not
+    /// affected.
     pub(super) fn can_reach_logs(&mut self, look: &Look, plan: &Plan) -> bool {
         self.report_log_problems(look);
         let can_write = look.logs.unwritable.is_empty() || plan.removals.is_empty();
@@ -26,7 +26,8 @@ impl Run<'_> {
         can_write
     }
 
-    /// Removes the logs of the containers that went since the last call. They cost nothing of `max_removals`.
+    /// Removes the logs of the containers removed since the last call. They do not count against
+    /// `max_removals`.
     pub(super) async fn logs_follow(&mut self, look: &Arc<Look>) {
         let gone = self.gone.take();
         if gone.is_empty() || !self.config.policy.logs.enabled {
@@ -57,7 +58,7 @@ impl Run<'_> {
         self.incomplete |= self.record.pass().errors.len() > errors;
     }
 
-    /// Plans on what the look shows less what went since, and has the plan checked.
+    /// Plans on the look without the containers removed since, and checks the plan.
     fn plan_logs_of(&self, look: &Look, gone: Vec<RemovedContainer>) -> Result<Plan, End> {
         let mut snapshot = look
             .snapshot(BTreeMap::new())
@@ -65,7 +66,7 @@ impl Run<'_> {
         let ids = self.gone.ids();
         snapshot.containers.retain(|it| !ids.contains(&it.id));
         snapshot.removed = gone;
-        // Where a pod has no directory its containers have no logs.
+        // Without a directory of the pod its containers have no logs.
         let (dirs, root) = (
             snapshot.logs.dir_names(),
             &self.config.policy.logs.pods_root,
@@ -93,7 +94,7 @@ impl Run<'_> {
         }
     }
 
-    /// Says what of the logs could not be read.
+    /// Reports which logs could not be read.
     pub(super) fn report_log_problems(&mut self, look: &Look) {
         for why in &look.logs.unread {
             self.report_problem(Target::Logs, why);

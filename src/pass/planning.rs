@@ -1,4 +1,4 @@
-//! What is to go, and what of it still is on a later look.
+//! What to remove, and what of it is still to be removed on a later look.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,15 +10,15 @@ use crate::gc::{self, Plan, Policy};
 use crate::model::{KeepReason, RemoveReason, Target, Text};
 use crate::snapshot::Look;
 
-/// A look that takes longer than `collect.max_age` and this long serves several batches.
+/// A look that takes longer than this and than `collect.max_age` serves several batches.
 const LONG_LOOK: Duration = Duration::from_secs(1);
-/// For how many times as long as a long look took the pass works on it: at most a third of the pass is spent
+/// The pass works on a long look for this many times its duration, so at most a third of the pass is spent
 /// looking.
 const WORK_PER_LOOK: u32 = 2;
 
-/// Returns how long after its end a look that took so long is worked on.
+/// Returns for how long after its end a look that took `took` is used.
 fn holds_for(took: Duration, max_age: Duration) -> Duration {
-    // 0 asks for a look before each batch, whatever it costs.
+    // 0 asks for a look before every batch, whatever it costs.
     let is_long = !max_age.is_zero() && took > max_age.max(LONG_LOOK);
     if is_long {
         took.saturating_mul(WORK_PER_LOOK)
@@ -28,13 +28,13 @@ fn holds_for(took: Duration, max_age: Duration) -> Duration {
 }
 
 impl Run<'_> {
-    /// Says whether the node is to be looked at again before the next batch.
+    /// Says whether the next batch needs a new look.
     pub(super) fn is_stale(&self, look: &Look) -> bool {
         let since_end = look.started.elapsed().saturating_sub(look.duration);
         since_end > holds_for(look.duration, self.config.collect.max_age)
     }
 
-    /// Plans, and has the plan checked.
+    /// Plans, and checks the plan.
     pub(super) fn plan(&self, look: &Look, targets: &BTreeSet<Target>) -> Result<Plan, End> {
         self.plan_under(look, targets, &self.policy)
     }
@@ -64,8 +64,8 @@ impl Run<'_> {
         }
     }
 
-    /// Leaves waiting what both looks want. What is gone by itself counts as gone; what shall stay after all
-    /// counts as skipped, unless it was to go for a cap or for room, and that is met by now.
+    /// Keeps in the queue what both looks remove. An object that is gone counts as gone. An object that must
+    /// stay now counts as skipped, unless it was to go for a cap or for space and that goal is met.
     pub(super) fn still_due(
         &mut self,
         look: &Look,
@@ -95,7 +95,7 @@ impl Run<'_> {
             for (id, reason) in before.iter().filter(|(id, _)| !still.contains(id.as_str())) {
                 match (reason, stays.get(id.as_str())) {
                     (_, None) if sees_all => report.already_gone += 1,
-                    // It need not be gone: a later round plans it again.
+                    // It may still exist: a later round plans it again.
                     (_, None) if may_come_again => {
                         report.planned = report.planned.saturating_sub(1);
                         self.no_longer_seen.insert((target, id.clone()));

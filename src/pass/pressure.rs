@@ -1,4 +1,4 @@
-//! How much of the time any task waits for the disk, as the kernel tells.
+//! Disk pressure: the share of time in which tasks wait for the disk, from the kernel.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,29 +7,29 @@ use tokio::time::Instant;
 
 use crate::system::blocking::BlockingPool;
 
-/// How often it is read, at most.
+/// The shortest interval between two reads.
 pub(super) const PRESSURE_EVERY: Duration = Duration::from_secs(1);
-/// How long a pass waits for it: procfs answers from memory, but what is mounted there may be something else.
+/// How long a pass waits for the file. procfs answers from memory, but something else may be mounted there.
 const PRESSURE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How much of the time any task waited for the disk.
+/// Disk pressure, compared with the setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
-    /// Less than is allowed.
+    /// Below the setting.
     Low,
-    /// More, since it was last read; not over the last ten seconds.
+    /// Above it since the last read, but not over the last ten seconds.
     Brief,
-    /// More, over the last ten seconds.
+    /// Above it over the last ten seconds.
     Lasting,
 }
 
-/// Reads the share of time in which any task waited for the disk (`/proc/pressure/io`, "some").
+/// Reads the share of time in which tasks wait for the disk (`/proc/pressure/io`, "some").
 #[derive(Debug)]
 pub(super) struct Gauge {
     path: PathBuf,
     threshold_percent: Option<f64>,
     pool: BlockingPool,
-    /// When it was last read, and the time waited until then.
+    /// When it was last read, and the total waiting time then.
     last: Option<(Instant, Option<Duration>)>,
 }
 
@@ -43,8 +43,8 @@ impl Gauge {
         }
     }
 
-    /// Returns how much the disk is under pressure, at most once a second; `None` in between, when it
-    /// is switched off, and on kernels without the file.
+    /// Returns the disk pressure, at most once a second; `None` in between, when switched off, and on kernels
+    /// without the file.
     pub(super) async fn read(&mut self) -> Option<Pressure> {
         let threshold = self.threshold_percent?;
         let now = Instant::now();
@@ -60,7 +60,7 @@ impl Gauge {
         self.judge(threshold, now, text)
     }
 
-    /// Says what the file's text means, after what it said the last time.
+    /// Compares the file's text with the one read before.
     fn judge(&mut self, threshold: f64, now: Instant, text: Option<String>) -> Option<Pressure> {
         let waited = text.as_deref().and_then(some_total);
         let last = self.last.replace((now, waited));
@@ -79,12 +79,12 @@ impl Gauge {
     }
 }
 
-/// The share of the last ten seconds, percent.
+/// Percentage over the last ten seconds.
 fn some_avg10(text: &str) -> Option<f64> {
     some(text, "avg10=")?.parse().ok()
 }
 
-/// The time since the machine started.
+/// Total waiting time since boot.
 fn some_total(text: &str) -> Option<Duration> {
     let micros = some(text, "total=")?.parse().ok()?;
     Some(Duration::from_micros(micros))

@@ -1,4 +1,4 @@
-//! Tells those who follow a pass what it plans and how far it is.
+//! Reports the plan and the progress of a pass to its followers.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::gc::Plan;
 use crate::model::Target;
 use crate::pass::record::Record;
 
-/// Notes what the plan wants of a target, in the report and in a line.
+/// Notes a target's plan in the report and in a line.
 pub(super) fn planned(record: &Record, plan: &Plan, target: Target) {
     let Some(summary) = plan.summary.get(&target) else {
         return;
@@ -41,9 +41,9 @@ pub(super) fn planned(record: &Record, plan: &Plan, target: Target) {
         .collect());
     let stay: u64 = kept.values().sum();
     record.update(|pass| {
-        // Logs of containers that went may be counted already.
+        // Logs of removed containers may be counted already.
         let report = pass.targets.entry(target).or_default();
-        // An earlier plan of the same pass: what it left is planned anew here.
+        // An earlier plan of the same pass: the objects it left are planned again here.
         report.planned -= report.planned.min(report.remaining);
         report.planned += planned;
         for (reason, count) in reasons {
@@ -57,7 +57,7 @@ pub(super) fn planned(record: &Record, plan: &Plan, target: Target) {
     ));
 }
 
-/// Notes which logs go because their containers went.
+/// Notes the logs that go with their containers.
 pub(super) fn logs_of_containers(record: &Record, plan: &Plan) {
     record.update(|pass| {
         let report = pass.targets.entry(Target::Logs).or_default();
@@ -69,7 +69,7 @@ pub(super) fn logs_of_containers(record: &Record, plan: &Plan) {
     });
 }
 
-/// Notes what a further round takes beyond what was planned before, if anything.
+/// Notes what a further round plans beyond earlier ones, if anything.
 pub(super) fn further(record: &Record, plan: &Plan, target: Target, why: &str) {
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let kept = plan.summary.get(&target).map(|summary| &summary.keep);
@@ -89,7 +89,7 @@ pub(super) fn further(record: &Record, plan: &Plan, target: Target, why: &str) {
     }
 }
 
-/// Notes in a line how far a target is.
+/// Notes a target's progress in a line.
 pub(super) fn batch(record: &Record, target: Target, batch: u64, planned: u64) {
     let pass = record.pass();
     let Some(report) = pass.targets.get(&target) else {

@@ -1,5 +1,5 @@
-//! Sandboxes that failed to go: each is left alone for a time that doubles with every failure, so
-//! that a pass spends its time on what can go. Never reads a clock.
+//! The quarantine of sandboxes whose removal failed: each waits for a time that doubles with every failure, so
+//! that a pass spends its time on removable ones. Never reads a clock.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use super::tally::now;
 use crate::config::BackOff;
 use crate::model::{FailureClass, KeepReason, PastFailure, PodSandboxId, Quarantined, Target};
 
-/// Sandboxes remembered at most; the one to be tried soonest is forgotten first, so it is simply
-/// tried again.
+/// The most sandboxes in quarantine; above that the one with the earliest next attempt is dropped, and is
+/// simply tried again.
 pub const QUARANTINE_MAX: usize = 4096;
 
-/// A time before this (2020) was read from a clock that was not set.
+/// A time before 2020 comes from a clock that was not set.
 const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
 
 impl BackOff {
-    /// Returns how long one that failed so often in a row is left alone.
+    /// Returns how long a sandbox with this many failures in a row waits.
     fn wait(self, failures: u32) -> SignedDuration {
         let doublings = failures.saturating_sub(1);
         let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
@@ -30,23 +30,22 @@ impl BackOff {
     }
 }
 
-/// A sandbox that is left alone.
+/// A quarantined sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct QuarantineEntry {
     known: Quarantined,
-    /// How long it was to be left alone, when that was last decided. A longer time until its next
-    /// try comes from a clock that was set back.
+    /// The wait that was last decided. If the time until the next attempt is longer, the clock was set back.
     wait: SignedDuration,
 }
 
-/// All sandboxes that are left alone.
+/// The quarantined sandboxes.
 #[derive(Clone, Debug, Default)]
 pub struct Quarantine {
     entries: BTreeMap<PodSandboxId, QuarantineEntry>,
 }
 
 impl Quarantine {
-    /// Notes a failure; returns how many in a row that makes.
+    /// Notes a failure; returns the number of failures in a row.
     pub fn failed(
         &mut self,
         id: &PodSandboxId,
@@ -62,9 +61,8 @@ impl Quarantine {
         failures
     }
 
-    /// Takes over what processes before this one wrote down. A failure of which it is not known when it
-    /// was, or that was in the future, counts as one of now: later is safe, and never later than the
-    /// longest wait.
+    /// Takes over failures that earlier processes wrote down. A failure without a time, or with a time in the
+    /// future, counts as a failure now: that postpones the next attempt, but never beyond the longest wait.
     pub fn restore(&mut self, past: Vec<PastFailure>, back_off: BackOff, now: Timestamp) {
         for failure in past {
             let Some(id) = PodSandboxId::new(failure.id) else {
@@ -78,8 +76,7 @@ impl Quarantine {
         }
     }
 
-    /// Leaves sandboxes alone until then without a failure of their own: one of their class was tried
-    /// for all of them, and did not go.
+    /// Postpones sandboxes without a failure of their own: the probe of their class failed.
     pub fn hold(&mut self, ids: &[PodSandboxId], until: Timestamp, now: Timestamp) {
         for id in ids {
             if let Some(entry) = self.entries.get_mut(id)
@@ -91,7 +88,7 @@ impl Quarantine {
         }
     }
 
-    /// Forgets a sandbox: it went.
+    /// Forgets a removed sandbox.
     pub fn gone(&mut self, id: &PodSandboxId) {
         self.entries.remove(id);
     }
@@ -101,8 +98,7 @@ impl Quarantine {
         self.entries.retain(|id, _| exists(id));
     }
 
-    /// Returns when each may be tried again. After a clock was set back none waits longer than it
-    /// was to.
+    /// Returns the next attempt of each sandbox. After a clock step back, none waits longer than decided.
     pub fn next_attempts(&mut self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
         let entries = self.entries.iter_mut();
         let attempts = entries.map(|(id, entry)| {
@@ -113,7 +109,7 @@ impl Quarantine {
         attempts.collect()
     }
 
-    /// Returns every sandbox, the one to be tried next first.
+    /// Returns all sandboxes, earliest next attempt first.
     pub fn all(&self) -> Vec<(&PodSandboxId, &Quarantined)> {
         let entries = self.entries.iter().map(|(id, entry)| (id, &entry.known));
         let mut all: Vec<_> = entries.collect();
@@ -121,7 +117,7 @@ impl Quarantine {
         all
     }
 
-    /// Counts the sandboxes that are there by how they failed last.
+    /// Counts the existing sandboxes by their last failure class.
     pub fn by_class(
         &self,
         exists: impl Fn(&PodSandboxId) -> bool,
@@ -133,7 +129,7 @@ impl Quarantine {
         counts
     }
 
-    /// Returns what is known of a sandbox's failures.
+    /// Returns a sandbox's entry.
     pub fn get(&self, id: &PodSandboxId) -> Option<&Quarantined> {
         self.entries.get(id).map(|entry| &entry.known)
     }
@@ -172,7 +168,7 @@ fn later(at: Timestamp, wait: SignedDuration) -> Timestamp {
 }
 
 impl Runner {
-    /// Takes over the failures that processes before this one wrote down.
+    /// Takes over failures that earlier processes wrote down.
     pub fn restore(&self, failures: Vec<PastFailure>, back_off: BackOff, now: Timestamp) {
         if failures.is_empty() {
             return;
@@ -185,12 +181,12 @@ impl Runner {
         );
     }
 
-    /// Returns when each sandbox that failed may be tried again.
+    /// Returns the next attempt of each quarantined sandbox.
     pub fn next_attempts(&self, now: Timestamp) -> BTreeMap<PodSandboxId, Timestamp> {
         self.quarantine().next_attempts(now)
     }
 
-    /// Returns what is known of a sandbox's failures.
+    /// Returns a sandbox's entry.
     pub fn quarantined(&self, id: &str) -> Option<Quarantined> {
         let id = PodSandboxId::new(id)?;
         self.quarantine().get(&id).cloned()
@@ -200,7 +196,7 @@ impl Runner {
         self.quarantine().get(id).is_some()
     }
 
-    /// Returns every sandbox that failed before, by its id.
+    /// Returns every sandbox that failed before, by id.
     pub(super) fn known_failures(&self) -> BTreeMap<String, KnownFailure> {
         let quarantine = self.quarantine();
         let known = quarantine.all().into_iter().map(|(id, known)| {
@@ -210,7 +206,7 @@ impl Runner {
         known.collect()
     }
 
-    /// Leaves sandboxes alone until the one that was tried for them is tried again.
+    /// Postpones the sandboxes of a class until the next attempt of its probe.
     pub(super) fn hold(&self, record: &Record, target: Target, held: &HeldCrowd) {
         let ids = held.removals.iter();
         let ids: Vec<PodSandboxId> = ids

@@ -1,46 +1,45 @@
-//! The order in which a pass tries what is due. Pure.
+//! The order in which a pass tries its removals. Pure.
 //!
-//! What never failed comes first, oldest creation first. Sandboxes that failed before come after it,
-//! class by class: one of each is tried alone, and only if that one goes are the others of its class
-//! tried. Whatever keeps a crowd from going (a CNI plugin that is down) then costs one removal for
-//! each back-off, not hundreds.
+//! Removals that never failed come first, oldest creation first. Then come sandboxes that failed before, class
+//! by class: one sandbox of each class is tried first, as a probe, and the others follow only if it succeeds.
+//! So a common cause (for example a CNI plugin that is down) costs one removal per back-off, not hundreds.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::gc::Removal;
 use crate::model::{FailureClass, RemovalOutcome};
 
-/// So many failures in a row, after the one that went, say that the cause in common is back.
+/// This many failures in a row after a successful probe mean that the common cause is back.
 const CROWD_FAILURES_MAX: usize = 5;
 
-/// What is known of a sandbox that failed before.
+/// The failures of a sandbox before this pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KnownFailure {
     pub(super) class: FailureClass,
     pub(super) failures: u32,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// These.
+    /// Try these.
     Batch(Vec<Removal>),
-    /// Nothing before one in flight has ended.
+    /// Wait until one in flight ends.
     Wait,
-    /// Nothing more.
+    /// Nothing is left.
     Done,
 }
 
-/// Sandboxes that stay for now, because the one that was tried for them did not go.
+/// Sandboxes that stay for now because the probe of their class failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct HeldCrowd {
     pub(super) class: FailureClass,
-    /// The one that was tried.
+    /// The probe.
     pub(super) tried: String,
     pub(super) removals: Vec<Removal>,
 }
 
-/// What is due.
+/// The removals that wait.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     fresh: VecDeque<Removal>,
@@ -57,17 +56,17 @@ struct Crowd {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Probe {
-    /// One is to be tried for all.
+    /// The class needs a probe.
     #[default]
     Wanted,
-    /// This one is being tried.
+    /// The probe that is in flight.
     Tried(String),
-    /// One went.
+    /// A probe succeeded.
     Went,
 }
 
 impl Queue {
-    /// Returns the queue of what a plan removes; `known` has the sandboxes that failed before.
+    /// Returns the queue of a plan's removals; `known` holds the sandboxes that failed before.
     pub(super) fn new(removals: Vec<Removal>, known: BTreeMap<String, KnownFailure>) -> Self {
         let mut queue = Self {
             known,
@@ -77,21 +76,21 @@ impl Queue {
         queue
     }
 
-    /// Says whether nothing waits.
+    /// Says whether the queue is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.fresh.is_empty() && self.crowds.values().all(|crowd| crowd.waiting.is_empty())
     }
 
-    /// Takes out all that waits, to be looked at anew.
+    /// Takes out all waiting removals, to compare them with a new look.
     pub(super) fn take(&mut self) -> Vec<Removal> {
-        // Not a copy: of a large node each is megabytes.
+        // Moved, not copied: on a large node each copy is megabytes.
         let mut all: Vec<Removal> = std::mem::take(&mut self.fresh).into();
         let crowds = self.crowds.values_mut();
         all.extend(crowds.flat_map(|crowd| crowd.waiting.drain(..)));
         all
     }
 
-    /// Lets removals wait, behind those that do.
+    /// Appends removals.
     pub(super) fn put(&mut self, mut removals: Vec<Removal>) {
         let known = &self.known;
         let has_failed = |removal: &mut Removal| known.contains_key(removal.subject.id.as_str());
@@ -108,7 +107,7 @@ impl Queue {
         }
     }
 
-    /// Takes back what was handed out and not tried to its end, before all that waits.
+    /// Puts back unfinished removals, in front.
     pub(super) fn give_back(&mut self, removals: Vec<Removal>) {
         for removal in removals.into_iter().rev() {
             match self.known.get(removal.subject.id.as_str()) {
@@ -147,8 +146,8 @@ impl Queue {
         }
     }
 
-    /// Of each class that needs one, the sandbox that failed least: one that cannot go for a reason
-    /// of its own does not speak for the others twice.
+    /// Takes a probe for each class that needs one: the sandbox with the fewest failures, so that one with a
+    /// cause of its own does not stand for the class twice.
     fn probes(&mut self, size: usize) -> Vec<Removal> {
         let known = &self.known;
         let crowds = self.crowds.values_mut();
@@ -164,8 +163,8 @@ impl Queue {
         probes.take(size).collect()
     }
 
-    /// Takes note of how one ended; returns those that stay because of it. An object that stayed, or that
-    /// another client removed, says nothing of the others.
+    /// Notes an outcome; returns the sandboxes that stay because of it. An object that stayed, or that another
+    /// client removed, does not count.
     pub(super) fn ended(&mut self, id: &str, outcome: &RemovalOutcome) -> Option<HeldCrowd> {
         let class = self.known.get(id)?.class;
         let crowd = self.crowds.get_mut(&class)?;
@@ -184,7 +183,7 @@ impl Queue {
                 crowd.probe = Probe::Wanted;
             }
             (RemovalOutcome::AlreadyGone | RemovalOutcome::Skipped { .. }, false)
-            // These are given back.
+            // These are put back.
             | (RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun, _) => {}
         }
         None

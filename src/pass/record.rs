@@ -1,5 +1,4 @@
-//! One pass as others see it, from the queue to its end: its state, its progress in lines, and the
-//! way to stop it.
+//! One pass as others see it, from the queue to its end: state, progress lines, and cancellation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,12 +8,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::{Pass, escape};
 
-/// Progress lines kept for followers; later ones are counted, not kept.
+/// Progress lines that are kept for followers; later ones are only counted.
 pub const LINES_MAX: usize = 2_000;
-/// Errors kept in a pass.
+/// Errors that are kept in a pass.
 pub const ERRORS_MAX: usize = 50;
 
-/// A pass and those who watch it.
+/// A pass and its watchers.
 #[derive(Debug)]
 pub struct Record {
     id: String,
@@ -25,7 +24,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Returns a record of a pass that has just been queued.
+    /// Returns the record of a newly queued pass.
     pub fn new(pass: Pass) -> Self {
         Self {
             id: pass.id.clone(),
@@ -36,7 +35,7 @@ impl Record {
         }
     }
 
-    /// Returns the pass as it stands.
+    /// Returns a copy of the pass.
     pub fn pass(&self) -> Pass {
         self.pass.borrow().clone()
     }
@@ -46,17 +45,17 @@ impl Record {
         &self.id
     }
 
-    /// Asks something about the pass as it stands, without a copy of it.
+    /// Reads the pass without a copy.
     pub fn read<T>(&self, question: impl FnOnce(&Pass) -> T) -> T {
         question(&self.pass.borrow())
     }
 
-    /// Changes the pass and wakes those who watch.
+    /// Changes the pass and wakes watchers.
     pub fn update(&self, change: impl FnOnce(&mut Pass)) {
         self.pass.send_modify(change);
     }
 
-    /// Adds an error to the pass, within bounds.
+    /// Adds an error, within bounds.
     pub fn error(&self, text: String) {
         self.update(|pass| {
             if pass.errors.len() < ERRORS_MAX {
@@ -67,7 +66,7 @@ impl Record {
         });
     }
 
-    /// Adds a line of progress, within bounds, and wakes those who follow. It is one line whatever is in it.
+    /// Adds a progress line, within bounds, and wakes followers. Line breaks in it are escaped.
     pub fn line(&self, text: String) {
         {
             let mut lines = self.lines.lock();
@@ -80,7 +79,7 @@ impl Record {
         self.update(|_| ());
     }
 
-    /// Returns the progress lines from the `from`th on.
+    /// Returns the progress lines from index `from` on.
     pub fn lines_from(&self, from: usize) -> Vec<String> {
         let lines = self.lines.lock();
         lines.get(from..).unwrap_or_default().to_vec()
@@ -91,17 +90,17 @@ impl Record {
         self.pass.subscribe()
     }
 
-    /// Asks the pass to stop: nothing more is tried, what is under way ends.
+    /// Asks the pass to stop: it starts nothing more; removals in flight end.
     pub fn cancel(&self) {
         self.cancel.cancel();
     }
 
-    /// Notes that the pass ended because no look at the node was possible.
+    /// Notes that the pass ended because the node could not be observed.
     pub fn could_not_look(&self) {
         self.could_not_look.store(true, Ordering::Relaxed);
     }
 
-    /// Says whether the pass ended because no look at the node was possible.
+    /// Says whether the pass ended because the node could not be observed.
     pub fn has_not_looked(&self) -> bool {
         self.could_not_look.load(Ordering::Relaxed)
     }

@@ -1,5 +1,4 @@
-//! Removes one object, after asking about it once more. The plan may be minutes old; this question
-//! is not.
+//! Removes one object, after asking the runtime about it once more, because the plan may be minutes old.
 
 mod image;
 mod logs;
@@ -25,28 +24,28 @@ use crate::snapshot::Look;
 use logs::LogRemover;
 use superseded::NewerRecords;
 
-/// What a container in state unknown is given to stop by itself: the kubelet's least.
+/// Grace for stopping a container in state unknown: the kubelet's minimum.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// How soon an object that another client removes is asked about again, at first and at most.
+/// Interval at which an object that another client removes is asked about: first and longest.
 const REMOVED_BY_ANOTHER_EVERY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 
-/// Containers of one pass whose logs are thought of; of any more the logs stay.
+/// Removed containers of one pass whose logs are removed; the logs of any more stay.
 const GONE_MAX: usize = 1 << 16;
 
-/// The containers that a pass removed, for the sake of their logs. Cloning shares.
+/// The containers that a pass removed; their logs follow. Cloning shares.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gone(Arc<Mutex<RemovedContainers>>);
 
 #[derive(Debug, Default)]
 struct RemovedContainers {
     all: Vec<RemovedContainer>,
-    /// So many of them were handed out.
+    /// Number of containers already handed out.
     taken: usize,
 }
 
 impl Gone {
-    /// Returns those that were not handed out before.
+    /// Returns the containers not handed out before.
     pub(super) fn take(&self) -> Vec<RemovedContainer> {
         let mut removed = self.lock();
         let new = removed
@@ -85,7 +84,7 @@ impl Gone {
     }
 }
 
-/// What removals are done with.
+/// What removals need.
 #[derive(Debug)]
 pub(super) struct Remover {
     /// The runtime.
@@ -94,11 +93,11 @@ pub(super) struct Remover {
     logs: LogRemover,
     /// Where removed containers are noted.
     gone: Gone,
-    /// What ends the pass; after it no removal starts.
+    /// What ends the pass; no removal starts after it.
     stops: Stops,
-    /// Whether the records are there that outdo others.
+    /// Checks that the newer records still exist.
     newer: NewerRecords,
-    /// How long one removal may take, another client's too.
+    /// How long one removal may take, also another client's.
     patience: Duration,
 }
 
@@ -119,8 +118,8 @@ impl Remover {
     }
 }
 
-/// Asks, and removes what is still as planned. `look` is the one that the plan rests on; `batch` is
-/// the number of the batch that the removal belongs to.
+/// Asks once more, and removes the object if it is still as planned. `look` is the plan's; `batch` is the
+/// batch's number.
 pub(super) async fn remove(
     remover: &Remover,
     look: Option<&Arc<Look>>,
@@ -204,8 +203,8 @@ async fn container(
     ended(remover, result, || client.container_status(id)).await
 }
 
-/// Says how a call that removes ended. An object that is gone counts as already gone: the kubelet may have
-/// been quicker.
+/// Maps the result of a removing call to an outcome. A missing object counts as already gone: the kubelet may
+/// have been faster.
 async fn ended<T, F>(
     remover: &Remover,
     result: Result<(), runtime::Error>,
@@ -261,13 +260,13 @@ async fn sandbox(
         return Ok(stays);
     }
     let mut result = client.remove_pod_sandbox(id).await;
-    // `RemovePodSandbox` stops what a dead sandbox still has, and each `StopPodSandbox` would run the
-    // CNI teardown once more, so it is called only where the runtime asks for it.
+    // `RemovePodSandbox` also stops what a dead sandbox still has. Each `StopPodSandbox` would run the CNI
+    // teardown once more, so it is called only if the runtime asks for it.
     if result
         .as_ref()
         .is_err_and(|error| wants_stop(&error.to_string()))
     {
-        // The first call took its time: both of these kill what has come up since.
+        // The first call took time, and both calls kill whatever runs by now.
         if let Some(stays) = not_due(remover, removal, id).await? {
             return Ok(stays);
         }
@@ -277,7 +276,7 @@ async fn sandbox(
     ended(remover, result, || client.sandbox_status(id)).await
 }
 
-/// Asks the runtime whether the sandbox is still what was planned; if not, what becomes of it.
+/// Asks the runtime whether the sandbox is still as planned; returns the outcome if not.
 async fn not_due(
     remover: &Remover,
     removal: &Removal,
@@ -301,7 +300,8 @@ async fn not_due(
     Ok(remover.stops.reached().map(|_| RemovalOutcome::NotBegun))
 }
 
-/// No runtime that we tried asks for it; these are the ways in which one might.
+/// Says whether an error asks to stop the sandbox first. No runtime that we tried does; these texts are the
+/// likely ones.
 fn wants_stop(error: &str) -> bool {
     [
         "must be stopped",

@@ -1,6 +1,6 @@
-//! Rescue before cleaning. While a list is over its limit the kubelet is blind, and it wakes in the second
-//! in which the list fits: with ends of pods that it has not synced. So first goes what it surely knows
-//! of, then the pass rests while the kubelet catches up, and only then it cleans by the normal rules.
+//! Rescue before cleaning. While a list is over its limit the kubelet is blind. It recovers at the moment the
+//! list fits, and then syncs pods whose end it has not seen. So the pass first removes what the kubelet surely
+//! knows about, then rests while the kubelet syncs, and then cleans by the normal rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::gc::PodKnowledge;
 use crate::model::{KUBELET_SYNCS_IN, PodSourceKind, PodUid, Target};
 use crate::snapshot::{Look, Weight};
 
-/// A list fits well below its limit, so that the next pods do not fill it at once.
+/// A list counts as fitting well below its limit, so that the next pods do not fill it at once.
 const FITS_PERCENT: u64 = 90;
 /// How often pods are chosen whose removal is a risk.
 const RISKS_MAX: usize = 10;
 
 impl Run<'_> {
-    /// Makes the kubelet's lists fit, if they do not. Says whether they do.
+    /// Makes the kubelet's lists fit; says whether they do.
     pub(super) async fn rescue(
         &mut self,
         targets: &BTreeSet<Target>,
@@ -47,7 +47,7 @@ impl Run<'_> {
             self.report_list_problems(&lists, look);
             return Ok(false);
         }
-        // With a shorter `pods.quiet`, that: as long as quiet itself wants the lists to have fit.
+        // If `pods.quiet` is shorter, rest only that long: the normal rules need no more.
         self.let_the_kubelet_sync(KUBELET_SYNCS_IN.min(quiet))
             .await?;
         *look = self.look_again().await?;
@@ -91,8 +91,8 @@ impl Run<'_> {
         self.not_stopped()
     }
 
-    /// Takes pods that the API server says are over, oldest exit first, until the lists fit: a kubelet that
-    /// has not synced their end runs them again, but one that stays blind loses the node.
+    /// Removes pods that the API server reports as finished, oldest exit first, until the lists fit. A kubelet
+    /// that has not synced their end runs them again, but a kubelet that stays blind loses the node.
     async fn risk(&mut self, lists: &BTreeSet<Target>, look: &mut Arc<Look>) -> Result<(), End> {
         let mut risked: BTreeSet<PodUid> = BTreeSet::new();
         let quiet = self.policy.pods.quiet;
@@ -129,7 +129,7 @@ impl Run<'_> {
         result
     }
 
-    /// Returns the pods, oldest exit first, whose records are enough for the lists to fit.
+    /// Returns the pods, oldest exit first, whose records are enough to make the lists fit.
     fn oldest_until_it_fits(
         &self,
         lists: &BTreeSet<Target>,
@@ -200,7 +200,7 @@ impl Run<'_> {
     }
 }
 
-/// A list that the kubelet needs is over its limit.
+/// Says whether a list that the kubelet needs is over its limit.
 pub(super) fn is_over(look: &Look) -> bool {
     let weights = look.weights();
     [weights.containers, weights.sandboxes]
@@ -208,7 +208,7 @@ pub(super) fn is_over(look: &Look) -> bool {
         .any(|weight| weight.is_over() == Some(true))
 }
 
-/// How many of a list's rows are too many, by their mean weight.
+/// Returns how many rows of a list are too many, by their mean weight.
 fn surplus(weight: Weight, rows: u64) -> u64 {
     let bytes = weight.bytes.unwrap_or(0);
     let fits = weight.limit_bytes / 100 * FITS_PERCENT;

@@ -1,20 +1,20 @@
-//! What ends a pass before its plan does, whatever the pass waits for just then: a cancel, the end of the
-//! service, the deadline. What is in flight then gets a grace, and no more.
+//! What ends a pass early: a cancel, the end of the service, the deadline. Removals in flight then get a grace
+//! period.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// How long removals in flight are waited for when the service goes down or the pass is cancelled. The
-/// process must be gone 15 s after SIGTERM: systemd and the kubelet kill it after 30 s.
+/// Grace for removals in flight when the service shuts down or the pass is cancelled. The process must exit
+/// within 15 s of SIGTERM: systemd and the kubelet kill it after 30 s.
 const STOP_GRACE: Duration = Duration::from_secs(10);
-/// The same when the deadline is reached.
+/// Grace for removals in flight at the deadline.
 const DEADLINE_GRACE: Duration = Duration::from_millis(1_200);
 /// How long a cancelled pass waits for its last look.
 const CANCELLED_LOOK: Duration = Duration::from_secs(2);
-/// How long after its deadline a pass still waits for its last look. With the journal's patience on top
-/// the pass ends within 2 s of its deadline.
+/// How long after its deadline a pass waits for its last look. Together with the journal's wait, the pass ends
+/// within 2 s of its deadline.
 const DEADLINE_LOOK: Duration = Duration::from_millis(1_600);
 
 /// What ended a pass.
@@ -25,7 +25,7 @@ pub(super) enum StopCause {
     Deadline,
 }
 
-/// Watches for what may end a pass. Cloning shares.
+/// Watches for the causes that end a pass. Cloning shares.
 #[derive(Clone, Debug)]
 pub(super) struct Stops {
     cancelled: CancellationToken,
@@ -48,7 +48,7 @@ impl Stops {
 
     /// Returns what has ended the pass, if anything has.
     pub(super) fn reached(&self) -> Option<StopCause> {
-        // First: the worker also cancels the pass when the service goes down.
+        // Checked first: on shutdown the worker also cancels the pass.
         if self.shutdown.is_cancelled() {
             Some(StopCause::Shutdown)
         } else if self.cancelled.is_cancelled() {
@@ -60,7 +60,7 @@ impl Stops {
         }
     }
 
-    /// Waits until something ends the pass, and returns what it was.
+    /// Waits until something ends the pass, and returns the cause.
     pub(super) async fn wait(&self) -> StopCause {
         let deadline = async {
             match self.deadline {
@@ -76,7 +76,7 @@ impl Stops {
         self.reached().unwrap_or(StopCause::Deadline)
     }
 
-    /// Waits until something ends the pass and removals in flight have had their grace.
+    /// Waits until something ends the pass and the grace of removals in flight is over.
     pub(super) async fn grace_over(&self) {
         match self.wait().await {
             StopCause::Cancelled | StopCause::Shutdown => sleep(STOP_GRACE).await,
@@ -84,7 +84,7 @@ impl Stops {
         }
     }
 
-    /// Waits until something ends the pass and its last look has had its time.
+    /// Waits until something ends the pass and the time of its last look is over.
     pub(super) async fn last_look_over(&self) {
         match self.wait().await {
             StopCause::Shutdown => {}

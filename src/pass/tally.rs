@@ -1,4 +1,4 @@
-//! Counts how removals ended, and writes each one down: report, metrics, log, journal, quarantine.
+//! Counts outcomes of removals and writes each one to report, metrics, log, journal and quarantine.
 
 use std::collections::BTreeSet;
 
@@ -12,29 +12,28 @@ use crate::gc::Removal;
 use crate::model::{FailureClass, PodSandboxId, RemovalOutcome, Target};
 use crate::pass::record::Record;
 
-/// What helps against a sandbox that runs out of time. Measured on containerd: the runtime gives the
-/// teardown up with the call, and the next call begins it anew.
+/// The remedy for a sandbox removal that times out. Measured on containerd: the runtime aborts the teardown
+/// with the call, and the next call starts it again.
 const TIMEOUT_HINT: &str = "a runtime.removal_timeout shorter than the network teardown makes no \
                             progress, ever: make it longer than the slowest one";
 
-/// How the removals of a pass ended.
+/// The outcomes of a pass.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// How many of each target failed.
+    /// Failures of each target.
     pub(super) share: FailureShare,
-    /// How sandboxes ended since the queue last took note.
+    /// Outcomes of sandboxes that the queue has not seen yet.
     pub(super) ended: Vec<(String, RemovalOutcome)>,
-    /// Removals that a cancel, the deadline or the runtime's going away left open, until the queue takes
-    /// them back.
+    /// Removals that a cancel, the deadline or a lost runtime left open, until the queue takes them back.
     pub(super) open: Vec<Removal>,
-    /// How many ended since the latest look.
+    /// Removals that ended since the latest look.
     pub(super) ended_since_look: u64,
-    /// The ids of all that stayed: they failed or were skipped.
+    /// Ids of objects that failed or were skipped.
     pub(super) stayed: BTreeSet<String>,
 }
 
 impl Tally {
-    /// Takes note of one.
+    /// Notes one outcome.
     pub(super) fn note(
         &mut self,
         runner: &Runner,
@@ -86,7 +85,7 @@ impl Tally {
                 });
             }
             RemovalOutcome::Skipped { .. } => drop(self.stayed.insert(id.to_string())),
-            // Counted from the report when the pass ends.
+            // The end of the pass counts them from the report.
             RemovalOutcome::AlreadyGone => {}
             RemovalOutcome::Lost { .. } | RemovalOutcome::NotBegun => {
                 self.open.push(done.removal.clone());
@@ -97,7 +96,7 @@ impl Tally {
             RemovalOutcome::Removed { .. } | RemovalOutcome::AlreadyGone
         );
         if target == Target::Images && is_gone {
-            // A client may pull it again before any look has seen that it went.
+            // Another client may pull it again before a look has seen that it was gone.
             runner.observer.forget_image(&id);
         }
         if let Some(id) = sandbox {
@@ -111,8 +110,8 @@ impl Tally {
     }
 }
 
-/// The wall clock, carried on from the last look: no second reading that a clock step could part
-/// from the plan's.
+/// The wall clock, continued from the last look: a second reading could differ from the plan's after a clock
+/// step.
 pub(super) fn now(runner: &Runner) -> Timestamp {
     let latest = runner.observer.latest();
     latest.map_or(Timestamp::UNIX_EPOCH, |look| {

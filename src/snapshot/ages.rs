@@ -1,5 +1,5 @@
-//! Image ages: kept up at each look, saved now and then. What a crash takes is at most the last five
-//! minutes of use, so an age is good to five minutes.
+//! Image ages: updated at each look, saved from time to time. A crash loses at most the last five minutes of
+//! use.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use crate::model::ImageAge;
 use crate::state::{Ages, Journal};
 
-/// How often ages are saved at most, when images came or went.
+/// Shortest interval between saves when images came or went.
 const SAVE_NEWS_EVERY: Duration = Duration::from_secs(30);
-/// The same while only the times of use changed: each of 4,096 may at every look.
+/// The same while only times of use changed; up to 4,096 change at every look.
 const SAVE_USE_EVERY: Duration = Duration::from_secs(300);
 
-/// The ages, and what of them is not saved yet.
+/// The ages, and whether they are saved.
 #[derive(Debug)]
 pub(super) struct AgeBook {
     ages: Ages,
@@ -24,12 +24,12 @@ pub(super) struct AgeBook {
     saved_at: Option<Instant>,
     /// Images came or went since the last save.
     news: bool,
-    /// Anything changed since.
+    /// Any change since the last save.
     changed: bool,
 }
 
 impl AgeBook {
-    /// Goes on from what was read, and saves to `journal`.
+    /// Starts from `ages`, and saves to `journal`.
     pub(super) fn new(ages: Ages, journal: Journal) -> Self {
         Self {
             ages,
@@ -41,7 +41,7 @@ impl AgeBook {
         }
     }
 
-    /// Notes a look that found all images, and of each whether it is used.
+    /// Notes a look that found all images, with whether each is used.
     pub(super) fn note(&mut self, uses: &BTreeMap<String, bool>, now: Timestamp) {
         let before = self.ages.len();
         self.ages.retain(|key| uses.contains_key(key));
@@ -56,7 +56,7 @@ impl AgeBook {
         }
     }
 
-    /// Forgets an image that went: if it is there at the next look, somebody has pulled it since.
+    /// Forgets a removed image: if the next look has it, a client pulled it again.
     pub(super) fn forget(&mut self, key: &str) {
         let before = self.ages.len();
         self.ages.retain(|known| known != key);
@@ -64,12 +64,12 @@ impl AgeBook {
         self.changed |= self.news;
     }
 
-    /// Returns all ages, as they are at `now`.
+    /// Returns all ages at `now`.
     pub(super) fn all(&self, now: Timestamp) -> BTreeMap<String, ImageAge> {
         self.ages.all(now)
     }
 
-    /// Saves what is not saved yet.
+    /// Saves the ages if they changed.
     pub(super) fn save(&mut self) {
         if !self.changed {
             return;

@@ -1,27 +1,26 @@
-//! How long a look may take, and what it means when none ends.
+//! How long a look may take, and when to conclude that looks hang.
 
 use std::time::Duration;
 
 use super::{FRESH_STATUS_BUDGET, Observer};
 
-/// Deadlines of one question to the runtime that a look may wait for one after the other: two for who it is,
-/// three for each list with what confirms it, two for the images, one each for the file systems, the
-/// runtime's status and the pods; and two to spare.
+/// Deadlines that a look may wait for in sequence: two for `Version`, three for each list with its
+/// confirmation, two for the images, one each for file systems, runtime status and pods; and two to spare.
 const QUESTIONS_MAX: u32 = 14;
-/// What a look waits for besides: disks, five times at most, and the containers of dead links.
+/// Other waits of a look: disks, five times at most, and the containers of dead links.
 const OWN_WAITS: Duration = Duration::from_secs(20);
-/// How long no look may end, although looks were begun, before crisweep itself must hang.
+/// If no look ends for this long although looks were begun, crisweep itself hangs.
 const LOOKLESS_MAX: Duration = Duration::from_secs(300);
 
 impl Observer {
-    /// Returns how long a look may take: what its parts may take, one after the other.
+    /// Returns the longest duration of a look: the sum of its bounds.
     pub(super) fn look_takes_at_most(&self, status_budget: Duration) -> Duration {
         let questions = self.inner.client.timeout().saturating_mul(QUESTIONS_MAX);
         questions.saturating_add(OWN_WAITS + status_budget)
     }
 
-    /// Says whether looks have been begun for minutes and none has ended. A runtime that hangs does not do
-    /// that, since all that is asked of it has a deadline: something of our own hangs.
+    /// Says whether looks have begun for minutes and none has ended. A hung runtime cannot cause that, because
+    /// all calls to it have deadlines; a part of crisweep hangs.
     pub fn hangs(&self) -> bool {
         let at_least = LOOKLESS_MAX.max(self.look_takes_at_most(FRESH_STATUS_BUDGET));
         let since = self.flight().lookless_since;
@@ -57,7 +56,7 @@ mod tests {
         config.policy.logs.enabled = false;
         let (_, config) = watch::channel(Arc::new(config));
         let observer = Observer::new(client, config);
-        // Something of our own that never gives back what each look needs.
+        // A part of crisweep that never releases what each look needs.
         let held = observer.inner.memory.lock().await;
         let began = Instant::now();
         while began.elapsed() < LOOKLESS_MAX {

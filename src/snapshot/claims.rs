@@ -1,5 +1,5 @@
-//! Whether the file system that was measured can be the one that images are on: the runtime must not claim
-//! more of it than is in use.
+//! Checks that the measured file system can be the one that holds images: the runtime must not claim more bytes
+//! than are in use there.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use tokio::time::Instant;
 
 use crate::model::{Filesystem, OtherMount};
 
-/// How old a runtime's figure may be: containerd works it out every 10 s, on a slow disk later.
+/// How old the runtime's figure may be: containerd refreshes it every 10 s, later on a slow disk.
 const FIGURE_AGE: Duration = Duration::from_secs(30);
 
-/// What was in use lately. The runtime's figure still counts what went since.
+/// Recent usage. The runtime's figure still counts recently removed images.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     recent: Mutex<VecDeque<(Instant, u64)>>,
 }
 
 impl Claims {
-    /// Returns what speaks against the file system, if anything does.
+    /// Returns the contradiction, if there is one.
     pub(super) fn contradict(&self, filesystem: &Filesystem) -> Option<OtherMount> {
         let usage = filesystem.usage?;
         let mut recent = self.recent.lock();
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(claims.contradict(&filesystem(80, 80)), None);
         let other = claims.contradict(&filesystem(81, 80)).unwrap();
         assert!(other.why.contains("81 bytes at /images"), "{}", other.why);
-        // Images went a moment ago, and the runtime still counts them.
+        // Images were removed a moment ago, and the runtime still counts them.
         tokio::time::advance(Duration::from_secs(29)).await;
         assert_eq!(claims.contradict(&filesystem(80, 40)), None);
         tokio::time::advance(Duration::from_secs(2)).await;

@@ -1,4 +1,4 @@
-//! What lists do not tell: asked of containers and sandboxes one by one, as far as it is not known yet.
+//! Details that lists lack: asks containers and sandboxes one by one for what is not known yet.
 
 use jiff::Timestamp;
 
@@ -8,19 +8,19 @@ use super::{Memory, Part};
 use crate::model::{Container, Coverage, ImageNames, PodSandbox};
 use crate::runtime;
 
-/// What a look knows that lists do not tell.
+/// Details that lists lack.
 #[derive(Debug)]
 pub(super) struct Details {
     /// How many exited containers have no known exit time.
     pub(super) exits_unknown: usize,
-    /// What containers have mounted.
+    /// The images that containers have mounted.
     pub(super) volume_images: ImageNames,
-    /// What sandboxes are made from.
+    /// The images that sandboxes are made from.
     pub(super) sandbox_images: ImageNames,
 }
 
 impl Memory {
-    /// Asks containers and sandboxes, side by side, so that neither waits for the other's budget.
+    /// Asks containers and sandboxes concurrently, so that each has its own time budget.
     pub(super) async fn details(
         &mut self,
         client: &runtime::Client,
@@ -38,7 +38,7 @@ impl Memory {
             };
             let filled = self.statuses.fill(client, listed, now, terms);
             let filled = filled.await;
-            // What an incomplete list lacks may be there all the same.
+            // An object missing from an incomplete list may still exist.
             if let Ok(holders) = sandboxes
                 && listed.coverage.min(holders.coverage) == Coverage::Whole
             {

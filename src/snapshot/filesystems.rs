@@ -1,4 +1,4 @@
-//! The file systems that the runtime names, and what the kernel says of them.
+//! The file systems that the runtime names, with the kernel's figures.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -16,9 +16,9 @@ const STATVFS_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Statvfs {
     host_root: PathBuf,
-    /// At most one thread is ever lost to a call that hangs.
+    /// A hung call costs at most one thread.
     pub(super) pool: BlockingPool,
-    /// The demo's disk: no kernel knows it.
+    /// Size of the demo's simulated disk, which the kernel does not know.
     simulated_bytes: OnceLock<u64>,
 }
 
@@ -31,13 +31,13 @@ impl Statvfs {
         }
     }
 
-    /// Takes every file system for a simulated one of this size, which holds what the runtime says.
+    /// Simulates every file system: this size, with the usage that the runtime reports.
     pub(super) fn simulate(&self, bytes: u64) {
         self.simulated_bytes.get_or_init(|| bytes);
     }
 
-    /// Asks the runtime for its file systems, and the kernel for their figures. The runtime's own
-    /// usage is refreshed every 10 s only and counts snapshots alone, so the kernel's is read too.
+    /// Asks the runtime for its file systems, and the kernel for their figures. The runtime's own usage is
+    /// refreshed only every 10 s and counts snapshots only.
     pub(super) async fn ask(
         &self,
         client: &runtime::Client,

@@ -1,4 +1,4 @@
-//! From the parts of a look to what planning may know of the images.
+//! Combines the parts of a look into what planning may know of the images.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ pub(super) async fn list(client: &runtime::Client) -> Part<runtime::Listed<Image
     Ok(listed)
 }
 
-/// Leaves one row for each key. Where a runtime lists an image once for each of its names, the one row
-/// has all names, and is pinned if any of them was.
+/// Merges rows with the same key. If a runtime lists an image once per name, the merged row has all names, and
+/// is pinned if any of them was.
 fn merge(rows: &mut Rows<Image>) {
     let keys: BTreeSet<String> = rows.iter().map(Image::key).collect();
     if keys.len() == rows.len() {
@@ -47,7 +47,7 @@ fn add(names: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// Returns the images, if all of them are known, or why not.
+/// Returns the images if all are known, else why not.
 fn whole(part: &Part<runtime::Listed<Image>>) -> Result<&Rows<Image>, String> {
     match part {
         Ok(listed) if listed.malformed == 0 => Ok(&listed.rows),
@@ -59,8 +59,8 @@ fn whole(part: &Part<runtime::Listed<Image>>) -> Result<&Rows<Image>, String> {
     }
 }
 
-/// Says of each image, by key, whether a container names it or has it mounted, by any of its names and
-/// whatever its handler.
+/// Returns for each image key whether a container names or mounts the image, by any of its names and for any
+/// handler.
 fn uses(
     images: &[Image],
     containers: &[Container],
@@ -85,7 +85,7 @@ fn uses(
 }
 
 impl Inner {
-    /// Joins what is known of the images, and keeps their ages up if the look was a whole one.
+    /// Combines what is known of the images, and updates their ages if the look was complete.
     pub(super) fn store(
         &self,
         images: &Part<runtime::Listed<Image>>,
@@ -99,7 +99,7 @@ impl Inner {
             Err(why) => return Images::Unknown(why),
         };
         let mut ages = self.ages();
-        // A row that names nothing, or that was not seen, might have named any image.
+        // A row without a name, or an unseen row, might use any image.
         let users = containers.as_ref().ok();
         if let Some(users) =
             users.filter(|list| list.malformed == 0 && list.coverage == Coverage::Whole)

@@ -1,5 +1,5 @@
-//! The log roots: what lies there, since when it is an orphan's, and what the runtime says of the
-//! containers that dead links name.
+//! The log roots: their content, since when each directory is an orphan, and the runtime's answers about
+//! containers of dead links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::model::{
 use crate::runtime;
 use crate::system::blocking::BlockingPool;
 
-/// How long a look waits for the roots; no look waits longer for a dead disk.
+/// How long a look waits for the roots on a dead disk.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a look asks about the containers of dead links. What is missing then stays, and the next
-/// look goes on where this one stopped.
+/// How long a look asks about containers of dead links. Unread links are kept, and the next look goes on with
+/// them.
 const LINKS_BUDGET: Duration = Duration::from_secs(3);
 
 /// Reads the roots.
@@ -32,7 +32,7 @@ impl Scanner {
         Self(BlockingPool::new(1))
     }
 
-    /// Reads the roots, if any, and says how long that took.
+    /// Reads the roots, if any, and measures the time.
     pub(super) async fn scan(&self, roots: Option<Roots>, took: &mut Duration) -> Logs {
         match roots {
             Some(roots) => timed(took, self.read(roots)).await,
@@ -53,22 +53,22 @@ impl Scanner {
 /// What one look must know of earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Since when each directory is an orphan's, by its path.
+    /// Since when each directory is an orphan, by path.
     orphans: BTreeMap<Text, Timestamp>,
     /// Containers that the runtime did not find; an id never comes back.
     not_found: BTreeSet<ContainerId>,
     asker: Queries<ContainerId, Option<runtime::ContainerStatus>>,
 }
 
-/// What the runtime listed in the same look.
+/// The runtime's lists of the same look.
 type Lists<'a> = (
     &'a Part<runtime::Listed<Container>>,
     &'a Part<runtime::Listed<PodSandbox>>,
 );
 
 impl Known {
-    /// Fills in what the roots alone do not tell, by what the runtime and the pod source told of the
-    /// same look. Asks the runtime for at most [`LINKS_BUDGET`].
+    /// Adds what the runtime and the pod source know of the same look. Asks the runtime for at most
+    /// [`LINKS_BUDGET`].
     pub(super) async fn fill(
         &mut self,
         client: &runtime::Client,
@@ -78,7 +78,7 @@ impl Known {
         taken_at: Timestamp,
     ) {
         let (Ok(containers), Ok(sandboxes)) = lists else {
-            // Half a node proves no pod's end. What was known of orphans stays known.
+            // An incomplete list proves no pod's end. Known orphans stay known.
             return;
         };
         let of_containers = containers.rows.iter().filter_map(|it| it.pod.as_ref());
@@ -89,9 +89,8 @@ impl Known {
         self.ask(client, logs, &containers.rows).await;
     }
 
-    /// Says since when each directory is an orphan's; `shown` are the pods that the runtime has something
-    /// of, as far as its lists cover them. A pod that anyone has seen again begins anew, and nobody's
-    /// silence ends what was known.
+    /// Dates each orphaned directory; `shown` are the pods of which the runtime's lists show something. A pod
+    /// that is seen again starts anew; a failed or incomplete answer changes nothing.
     fn date_orphans(
         &mut self,
         logs: &mut Logs,
@@ -126,7 +125,7 @@ impl Known {
         }
     }
 
-    /// Asks about the containers of dead links that the list does not have, each one once.
+    /// Asks about the containers of dead links that the list lacks, each once.
     async fn ask(
         &mut self,
         client: &runtime::Client,
@@ -180,7 +179,7 @@ async fn answers(
         let client = client.clone();
         async move { client.container_status(&id).await }
     };
-    // An error other than *not found* is no answer: the kubelet would take it for one.
+    // An error other than *not found* is no answer.
     let answered = |id, status: Option<runtime::ContainerStatus>, _asked| {
         let answer = match status.map(|status| status.state) {
             None => LinkedContainer::NotFound,
@@ -221,7 +220,7 @@ mod tests {
         })
     }
 
-    /// Looks at a root with one directory, or with none, and returns since when it is an orphan's.
+    /// Looks at a root with one directory, or with none; returns since when it is an orphan.
     fn since(known: &mut Known, second: i64, pods: &Pods, shown: bool) -> Option<i64> {
         since_on(known, second, pods, shown, Coverage::Whole)
     }
@@ -258,10 +257,10 @@ mod tests {
         assert_eq!(since(known, 10, &unknown, false), None);
         assert_eq!(since(known, 20, &absent, true), None);
         assert_eq!(since(known, 30, &absent, false), Some(30));
-        // What nobody says does not change what was said.
+        // A missing answer does not change what was known.
         assert_eq!(since(known, 40, &unknown, false), Some(30));
         assert_eq!(since(known, 50, &absent, false), Some(30));
-        // The runtime, or a list, has it again: even one that says finished.
+        // The runtime or a list has it again, even as finished.
         assert_eq!(since(known, 60, &unknown, true), None);
         assert_eq!(since(known, 70, &unknown, false), None);
         assert_eq!(since(known, 80, &absent, false), Some(80));
@@ -292,7 +291,7 @@ mod tests {
             assert_eq!(since, None, "{coverage:?}");
         }
         assert_eq!(since(known, 20, &absent, false), Some(20));
-        // Nobody's silence ends what was known.
+        // A missing answer does not end what was known.
         let later = since_on(known, 30, &absent, false, Coverage::Partial);
         assert_eq!(later, Some(20));
     }

@@ -1,4 +1,4 @@
-//! What one look found: the node's parts, each read or missing. Never asks anything.
+//! The result of one look: the node's parts, each read or missing. Never asks anything.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,8 +14,7 @@ use crate::model::{
 };
 use crate::runtime;
 
-/// Everything that one look at the node found. What could not be read is an error, not a stale
-/// or empty value.
+/// Everything that one look found. A part that could not be read is an error, never a stale or empty value.
 #[derive(Debug)]
 pub struct Look {
     /// Wall clock before the first call.
@@ -26,25 +25,25 @@ pub struct Look {
     pub started: Instant,
     /// How long the look took.
     pub duration: Duration,
-    /// Who the runtime is.
+    /// The runtime's version.
     pub runtime: Part<runtime::Version>,
-    /// Its containers.
+    /// The containers.
     pub containers: Part<runtime::Listed<Container>>,
-    /// Its sandboxes.
+    /// The sandboxes.
     pub sandboxes: Part<runtime::Listed<PodSandbox>>,
-    /// Its images, one row for each key.
+    /// The images, one row for each key.
     pub images: Part<runtime::Listed<Image>>,
-    /// The same as planning may know them: with their ages and their users.
+    /// The images as planning may know them: with ages and users.
     pub store: Images,
-    /// Its file systems.
+    /// The file systems.
     pub filesystems: Part<Filesystems>,
-    /// What lies below the log roots; nothing while logs are off.
+    /// The content of the log roots; empty while logs are off.
     pub logs: Logs,
-    /// What the pod source says.
+    /// The pod source's answer.
     pub pods: Pods,
-    /// Which source that is.
+    /// Which source answered.
     pub pod_origin: PodOrigin,
-    /// What looks saw of each pod up to this one.
+    /// What looks up to this one saw of each pod.
     pub pod_history: BTreeMap<PodUid, PodHistory>,
     /// When looks up to this one last saw a list over the kubelet's limit.
     pub outage: Option<Outage>,
@@ -61,31 +60,31 @@ pub struct Look {
 pub struct Filesystems {
     /// Where images are.
     pub image: Vec<Filesystem>,
-    /// Where writable layers are, if elsewhere.
+    /// Where writable layers are, if on another file system.
     pub container: Vec<Filesystem>,
 }
 
 /// Why a look is not enough to plan on.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NoSnapshot {
-    /// The runtime does not even say who it is.
+    /// The runtime did not answer `Version`.
     #[error("the runtime does not answer: {0}")]
     Runtime(runtime::Error),
     /// A list is missing.
     #[error("the list of {list} could not be read: {error}")]
     List {
-        /// Which.
+        /// The list.
         list: &'static str,
-        /// Why.
+        /// The reason.
         error: runtime::Error,
     },
 }
 
 impl Look {
-    /// Returns what planning may know; `quarantine` comes from the passes.
+    /// Converts the look for planning; `quarantine` comes from the passes.
     ///
     /// # Errors
-    /// A pass, unlike a page, needs all of both lists.
+    /// If a list could not be read: a pass needs both, unlike a page.
     pub fn snapshot(
         &self,
         quarantine: BTreeMap<PodSandboxId, Timestamp>,
@@ -112,7 +111,7 @@ impl Look {
         })
     }
 
-    /// Returns how heavy its lists are.
+    /// Returns the weights of its lists.
     pub fn weights(&self) -> Weights {
         Weights::of(
             &self.runtime,
@@ -122,7 +121,7 @@ impl Look {
         )
     }
 
-    /// Returns how much of the node this look has; of a list that is missing, nothing.
+    /// Returns how much of each list this look has.
     pub fn seen(&self) -> Seen {
         let missing = Coverage::Partial;
         Seen {
@@ -131,14 +130,14 @@ impl Look {
         }
     }
 
-    /// Returns how many records of both lists it has.
+    /// Returns the number of records in both lists.
     pub fn rows(&self) -> u64 {
         let containers = self.containers.as_ref().map_or(0, |list| list.rows.len());
         let sandboxes = self.sandboxes.as_ref().map_or(0, |list| list.rows.len());
         u64::try_from(containers + sandboxes).unwrap_or(u64::MAX)
     }
 
-    /// Says whether a list lacks records that there was no time to ask for; the next look goes on there.
+    /// Says whether a list lacks records because time ran out; the next look goes on there.
     pub fn is_cut_short(&self) -> bool {
         let containers = self.containers.as_ref().is_ok_and(|list| list.cut_short);
         let sandboxes = self.sandboxes.as_ref().is_ok_and(|list| list.cut_short);
@@ -155,7 +154,7 @@ impl Look {
             .any(runtime::Error::is_lost)
     }
 
-    /// Returns the figures that a pass shows before and after itself.
+    /// Returns the figures that a pass reports before and after.
     pub fn figures(&self) -> NodeFigures {
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let containers = self.containers.as_ref().ok();

@@ -1,5 +1,4 @@
-//! Since when, and until when, looks saw a list that the kubelet needs over its limit. Measures by the
-//! monotonic clock.
+//! When looks last saw a list that the kubelet needs over its limit. Uses the monotonic clock.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -10,15 +9,15 @@ use crate::model::{KUBELET_SYNCS_IN, Outage};
 use crate::pods::Answer;
 use crate::runtime;
 
-/// The last outage, as looks saw it.
+/// The last outage that looks saw.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outages {
     seen: Option<Looks>,
-    /// Those since that saw all lists fit.
+    /// Looks since then that saw all lists fit.
     fits: Option<Looks>,
 }
 
-/// Looks that saw the same.
+/// Looks with the same result.
 #[derive(Clone, Copy, Debug)]
 struct Looks {
     first: Instant,
@@ -26,7 +25,7 @@ struct Looks {
 }
 
 impl Looks {
-    /// Adds one to those before it.
+    /// Adds a look to earlier ones.
     fn with(before: Option<Self>, last: Instant) -> Self {
         let first = before.map_or(last, |looks| looks.first);
         Self { first, last }
@@ -34,28 +33,28 @@ impl Looks {
 }
 
 impl Outages {
-    /// Notes whether a look saw a list over its limit; `None`: it could not tell.
+    /// Notes whether a look saw a list over its limit; `None`: unknown.
     pub(super) fn note(&mut self, over: Option<bool>, at: Instant) {
         match over {
             None => {}
             Some(false) if self.seen.is_none() => {}
             Some(false) => self.fits = Some(Looks::with(self.fits, at)),
             Some(true) => {
-                // What fits for a moment, or by an estimate, leaves the kubelet as blind as it was.
+                // Lists that fit for a moment, or by an estimate, leave the kubelet blind.
                 let before = self.seen.filter(|_| !self.was_long_enough_to_sync());
                 (self.seen, self.fits) = (Some(Looks::with(before, at)), None);
             }
         }
     }
 
-    /// Says whether the lists were seen to fit for so long that the kubelet has synced its pods.
+    /// Says whether the lists fitted long enough for the kubelet to sync its pods.
     fn was_long_enough_to_sync(&self) -> bool {
         let long_enough =
             |fits: Looks| fits.last.saturating_duration_since(fits.first) >= KUBELET_SYNCS_IN;
         self.fits.is_some_and(long_enough)
     }
 
-    /// Returns what planning may know, for the look that started at `started`, which was `taken_at`.
+    /// Returns what planning may know, for the look that started at `started`, with the wall clock `taken_at`.
     pub(super) fn at(self, started: Instant, taken_at: Timestamp) -> Option<Outage> {
         let then = |at: Instant| {
             let age = SignedDuration::try_from(started.saturating_duration_since(at)).ok();
@@ -73,7 +72,7 @@ impl Outages {
 }
 
 impl Memory {
-    /// Remembers what a look saw of the pods, and of the weight of the lists that the kubelet needs.
+    /// Notes what a look saw of the pods and of the weights of the kubelet's lists.
     pub(super) fn note(
         &mut self,
         found: &Found<'_>,
@@ -128,7 +127,7 @@ mod tests {
         let (mut outages, now) = (Outages::default(), Timestamp::UNIX_EPOCH);
         let (start, minute) = (Instant::now(), Duration::from_secs(60));
         outages.note(Some(true), start);
-        // One look saw them fit: nobody knows for how long they did.
+        // One look saw them fit; for how long is unknown.
         outages.note(Some(false), start + 30 * minute);
         outages.note(Some(true), start + 31 * minute);
         outages.note(Some(false), start + 32 * minute);

@@ -1,5 +1,5 @@
-//! What looks saw of each pod, one after the other: since when good answers lack it, or say that it is
-//! over. Measures by the monotonic clock. Never decides whether a pod is deleted.
+//! What looks saw of each pod over time: since when good answers lack it, or report it as finished. Uses the
+//! monotonic clock. Never decides whether a pod is deleted.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ use crate::model::{
 use crate::pods::Answer;
 use crate::runtime;
 
-/// The pods that the runtime or the log roots have something of.
+/// The pods of which the runtime or the log roots have something.
 #[derive(Debug, Default)]
 pub(super) struct PodHistories(BTreeMap<PodUid, Entry>);
 
@@ -36,14 +36,14 @@ pub(super) struct Found<'a> {
     pub(super) logs: &'a Logs,
 }
 
-/// What one good answer says of a pod.
+/// What one good answer says about a pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Statement {
-    /// It exists, or the answer is not to be trusted: earlier answers count no more.
+    /// It exists, or the answer is not trusted: earlier answers no longer count.
     Exists,
     Finished,
-    /// Finished, as the answer has it, but something of it may live unseen: only what was seen of its end
-    /// before still counts.
+    /// The answer says finished, but parts of the pod may run unseen: only what was seen of its end before
+    /// still counts.
     FinishedUnseen,
     Absent,
     /// The look cannot tell whether to trust the answer: earlier answers still count.
@@ -51,7 +51,7 @@ enum Statement {
 }
 
 impl PodHistories {
-    /// Notes what an answer says of the pods that the look found.
+    /// Notes an answer for the pods that the look found.
     pub(super) fn note(&mut self, found: &Found<'_>, answer: &Answer) {
         let shown = found.uids();
         if found.is_whole() {
@@ -64,15 +64,15 @@ impl PodHistories {
         let trust = answer.list().map(|list| Trust::of(found, list));
         for (uid, entry) in &mut self.0 {
             match (answer.good_since, &trust) {
-                // It said all of this when it came.
+                // Everything in it was noted when it arrived.
                 _ if answer.is_repeated => {}
                 (Some(good_since), Some(trust)) => {
-                    // Another source's, or from before a failure.
+                    // From another source, or from before a failure.
                     entry.absent_since = entry.absent_since.filter(|since| *since >= good_since);
                     entry.over_since = entry.over_since.filter(|since| *since >= good_since);
                     entry.note(trust.word(uid, entry.config_source), answer.at);
                 }
-                // The source may have begun anew since.
+                // The source may have restarted since.
                 _ => entry.note(Statement::Exists, answer.at),
             }
         }
@@ -80,8 +80,8 @@ impl PodHistories {
             .retain(|_, entry| entry.over_since.is_some() || entry.config_source.is_some());
     }
 
-    /// Remembers where sandboxes say that the kubelet has their pod from: the last one may go before
-    /// its pod's containers. Of two words the one that keeps more counts.
+    /// Remembers the source of each pod, from its sandboxes: the last sandbox may be removed before the
+    /// containers. If two differ, the one that keeps more counts.
     fn note_sources(&mut self, found: &Found<'_>) {
         for sandbox in found.sandboxes.iter().flat_map(|list| list.rows.iter()) {
             let entry = sandbox
@@ -94,8 +94,9 @@ impl PodHistories {
         }
     }
 
-    /// Returns what planning may know, for the look that started at `started`, which was `taken_at`. Of a look that
-    /// repeats an earlier answer `started` is when that came: one answer never counts for two.
+    /// Returns what planning may know, for the look that started at `started`, with the wall clock `taken_at`.
+    /// If the look repeats an earlier answer, `started` is that answer's time, so that one answer never counts
+    /// twice.
     pub(super) fn at(&self, started: Instant, taken_at: Timestamp) -> BTreeMap<PodUid, PodHistory> {
         // The look's own answer is younger than the look: saturates.
         let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
@@ -109,7 +110,7 @@ impl PodHistories {
             .collect()
     }
 
-    /// Returns how long it takes until every pod that is absent now has been absent for `settle`.
+    /// Returns how long until every currently absent pod has been absent for `settle`.
     pub(super) fn unsettled_for(&self, settle: Duration) -> Duration {
         let absent = self.0.values().filter_map(|entry| entry.absent_since);
         let left = absent.map(|since| settle.saturating_sub(since.elapsed()));
@@ -135,7 +136,7 @@ impl Entry {
     }
 }
 
-/// A row without an id may be of a pod that lives.
+/// A row without an id may belong to a living pod.
 fn coverage_of<T>(part: &Part<runtime::Listed<T>>) -> Coverage {
     match part {
         Ok(list) if list.malformed == 0 => list.coverage,
@@ -143,7 +144,7 @@ fn coverage_of<T>(part: &Part<runtime::Listed<T>>) -> Coverage {
     }
 }
 
-/// How far an answer is to be trusted, held against what the same look found.
+/// How far an answer is trusted, compared with what the same look found.
 struct Trust<'a> {
     list: &'a PodList,
     living: BTreeSet<&'a PodUid>,

@@ -1,6 +1,6 @@
-//! Asks the runtime about many objects, a few at a time, and lets none that answers wait for one that does
-//! not: a call that takes long no longer counts and outlives the look that began it, and an object whose
-//! call failed is left alone for a while, each time for longer.
+//! Asks the runtime about many objects, a few at a time. An object that does not answer never delays the
+//! others: a slow call no longer counts against the limit and outlives the look that began it, and an object
+//! whose call failed is skipped with exponential back-off.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,41 +10,41 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::runtime;
 
-/// Calls in flight that are not slow: enough to hide the round trip, too few to burden a sick runtime.
+/// Fast calls in flight: enough to hide the round trip, too few to burden a sick runtime.
 const IN_FLIGHT: usize = 4;
-/// A call is slow from then on: another one may start beside it.
+/// A call is slow after this time: another one may start beside it.
 const SLOW: Duration = Duration::from_millis(250);
-/// The same while a call is slow already: where some hang, more will.
+/// The same while another call is slow: where some hang, more will.
 const SLOW_AGAIN: Duration = Duration::from_millis(50);
 /// Slow calls at a time.
 const SLOW_MAX: usize = 64;
-/// A look waits no longer when for so long no good answer has come and nothing new could be asked.
+/// A look stops waiting if no good answer came for this long and no new call could start.
 const STALL: Duration = Duration::from_secs(1);
-/// How long a look waits for objects that failed before, when it waits for no others.
+/// How long a look waits for objects that failed before, if it waits for no others.
 const RETRIES: Duration = Duration::from_millis(250);
-/// How long an object is left alone after its first failure; doubled with each further one.
+/// First back-off of an object; doubled with each further failure.
 const BACK_OFF: Duration = Duration::from_secs(2);
 const BACK_OFF_MAX: Duration = Duration::from_secs(300);
 
-/// How long a look asks, and for whom.
+/// How long a look asks, and for which pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueryLimits {
-    /// It asks no longer than until then.
+    /// When the look stops asking.
     pub(super) until: Instant,
-    /// When the pass began that the look is for, if it is for one.
+    /// When the look's pass began, if it has one.
     pub(super) pass_began: Option<Instant>,
 }
 
-/// Whose call an answer comes from.
+/// Which look's call an answer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnswerAge {
     /// This look's.
     Now,
-    /// An earlier look's: what it says of the present is out of date.
+    /// An earlier look's: what it says about the present is out of date.
     Earlier,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallResult {
     Answer,
@@ -53,7 +53,7 @@ enum CallResult {
     Lost,
 }
 
-/// What is asked of one kind of object, over all looks.
+/// The calls about one kind of object, over all looks.
 #[derive(Debug)]
 pub(super) struct Queries<Id, T> {
     calls: JoinSet<(Id, Result<T, runtime::Error>)>,
@@ -77,8 +77,8 @@ struct Failed {
 }
 
 impl Failed {
-    /// Says whether the object may be asked again. A pass asks each that failed before it began once more,
-    /// however long its back-off is by now: a person may have mended the runtime and started the pass.
+    /// Says whether the object may be asked again. A pass asks each object that failed before the pass began
+    /// once more, whatever its back-off: a person may have repaired the runtime and started the pass.
     fn is_due(&self, now: Instant, terms: QueryLimits) -> bool {
         let rested = now.saturating_duration_since(self.last_try) >= BACK_OFF;
         let once_more = terms.pass_began.is_some_and(|began| self.last_try < began);
@@ -102,13 +102,13 @@ where
     Id: Clone + Ord + Send + 'static,
     T: Send + 'static,
 {
-    /// Forgets the failures of objects that are not there any more.
+    /// Forgets the failures of objects that no longer exist.
     pub(super) fn retain(&mut self, is_there: impl Fn(&Id) -> bool) {
         self.failed.retain(|id, _| is_there(id));
     }
 
-    /// Asks about each of `ids` in order, those that failed before last, and hands on what is answered. Returns
-    /// when its time is up, and before that when all are asked or no good answer comes any more.
+    /// Asks about each of `ids` in order, previously failed ones last, and passes answers to `answered`.
+    /// Returns when all are asked, when no more good answers come, or when time is up.
     pub(super) async fn each<F>(
         &mut self,
         ids: Vec<Id>,
@@ -156,20 +156,20 @@ where
             match self.note(ended, &mut answered) {
                 CallResult::Answer => progress = Instant::now(),
                 CallResult::Failure => {}
-                // Ask again at the next look.
+                // The next look asks again.
                 CallResult::Lost => return,
             }
         }
     }
 
-    /// Takes note of a call that ended, and hands its answer on.
+    /// Notes a finished call, and passes on its answer.
     fn note(
         &mut self,
         ended: Result<(Id, Result<T, runtime::Error>), JoinError>,
         mut answered: impl FnMut(Id, T, AnswerAge),
     ) -> CallResult {
         let Ok((id, answer)) = ended else {
-            // A panic, which is a bug: its call is not waited for.
+            // A panic is a bug: do not wait for its call.
             self.calls.abort_all();
             self.out.clear();
             return CallResult::Failure;
@@ -184,7 +184,7 @@ where
                 answered(id, answer, asked);
                 CallResult::Answer
             }
-            // The runtime is gone, or was when an earlier look asked: that is no object's fault.
+            // The runtime is gone, or was gone for an earlier look: not the object's fault.
             Err(error) if error.is_lost() => match asked {
                 AnswerAge::Now => CallResult::Lost,
                 AnswerAge::Earlier => CallResult::Failure,
@@ -196,7 +196,7 @@ where
         }
     }
 
-    /// Returns those that may be asked now.
+    /// Returns the objects that may be asked now.
     fn queue(&self, ids: Vec<Id>, terms: QueryLimits) -> Vec<Id> {
         let now = Instant::now();
         let mut queue = ids;
@@ -221,7 +221,7 @@ where
             .filter(move |out| out.since.elapsed() < slow)
     }
 
-    /// Returns from when on a call is slow just now.
+    /// Returns after what time a call is slow at the moment.
     fn slow(&self) -> Duration {
         let is_slow = |out: &Out| out.since.elapsed() >= SLOW;
         if self.out.values().any(is_slow) {
@@ -231,7 +231,7 @@ where
         }
     }
 
-    /// Returns when the next call turns slow.
+    /// Returns when the next call becomes slow.
     fn turns_slow(&self) -> Option<Instant> {
         let slow = self.slow();
         self.fast().map(|out| out.since + slow).min()
@@ -274,8 +274,8 @@ mod tests {
 
     const LOOK: Duration = Duration::from_secs(60);
 
-    /// How the objects of a test answer: even numbers at once; odd ones below 1,000 fail after ten seconds,
-    /// those above at once.
+    /// How the test's objects answer: even numbers at once; odd ones below 1,000 fail after ten seconds, larger
+    /// odd ones at once.
     async fn call(id: u32) -> Result<u32, runtime::Error> {
         if id.is_multiple_of(2) {
             return Ok(id);
@@ -399,9 +399,9 @@ mod tests {
         }
         called.sort_unstable();
         assert_eq!(called, ids, "each one, and once");
-        // Its later looks ask none of them again.
+        // Later looks of the pass ask none of them again.
         assert_eq!(look_on(asker, &ids, pass()).await.0, [0; 0]);
-        // The next pass comes less than the shortest back-off after the last try: it asks none either.
+        // The next pass comes within the shortest back-off after the last attempt: it asks none either.
         let asker = &mut Queries::default();
         look(asker, &[1_001]).await;
         tokio::time::sleep(BACK_OFF / 2).await;

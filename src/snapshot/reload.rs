@@ -1,4 +1,4 @@
-//! Another pod source, which a reload brings: looks take it over between two of them.
+//! A pod source changed by a reload: it is replaced between two looks.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::config::Config;
 use crate::pods::PodSource;
 
 impl Inner {
-    /// Locks what one look hands to the next. A pod source that the configuration no longer names gives way
-    /// to the one that it names: that one settles anew, and no pod is known to be absent.
+    /// Locks what one look passes to the next. If the configuration names another pod source, that source
+    /// settles anew, and no pod is known to be absent.
     pub(super) async fn memory(&self) -> tokio::sync::MutexGuard<'_, Memory> {
         let mut memory = self.memory.lock().await;
         let config = Arc::clone(&self.config.borrow());

@@ -1,4 +1,4 @@
-//! Judges the rows of a list one by one: a row that is odd costs what it may concern, and no more.
+//! Judges the rows of a list one by one: a defective row keeps only the objects that it may concern.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use crate::runtime;
 trait Row: Clone + PartialEq {
     /// Its id.
     fn id(&self) -> &str;
-    /// The greater, the more there is to lose.
+    /// How alive the object is; the higher, the more there is to lose.
     fn liveliness(&self) -> u8;
-    /// The runtime did not tell all of its ids.
+    /// The runtime left out some of its ids.
     fn is_odd(&self) -> bool;
 }
 
@@ -61,8 +61,8 @@ pub(super) fn judge(
     judge_list(sandboxes);
 }
 
-/// Leaves one row for each id. Of rows that contradict each other the liveliest stays, and the list is no
-/// longer whole; nor is it where a row cannot be told from any other.
+/// Keeps one row for each id. If rows contradict each other, the liveliest stays and the list is incomplete;
+/// the same holds for a row that cannot be identified.
 fn judge_list<T: Row>(list: &mut Part<runtime::Listed<T>>) {
     let Ok(listed) = list else { return };
     let ids: BTreeSet<&str> = listed.rows.iter().map(Row::id).collect();
@@ -78,7 +78,7 @@ fn judge_list<T: Row>(list: &mut Part<runtime::Listed<T>>) {
     }
 }
 
-/// Returns the rows, how many were there twice, and how many contradicted another.
+/// Returns the rows, the number of duplicates, and the number of contradictions.
 fn one_for_each_id<T: Row>(rows: &[T]) -> (Vec<T>, usize, usize) {
     let mut by_id: BTreeMap<&str, &T> = BTreeMap::new();
     let (mut repeated, mut contradictions) = (0, 0);

@@ -1,6 +1,6 @@
-//! What sandboxes are made from. The lists do not say, and containerd 1.6 does not pin it: the
-//! runtime's configuration names what the next sandbox will take, and each ready sandbox what it was
-//! made from before the configuration changed.
+//! The images that sandboxes are made from. The lists lack them, and containerd 1.6 does not pin them. The
+//! runtime's configuration names the image of the next sandbox; each ready sandbox names its own, which may be
+//! older than the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::queries::{AnswerAge, Queries, QueryLimits};
 use crate::model::{ImageNames, PodSandbox, PodSandboxId, PodSandboxState};
 use crate::runtime;
 
-/// What each ready sandbox was made from; `None`: the runtime does not say. Never changes.
+/// The image of each ready sandbox; `None`: the runtime does not say. It never changes.
 #[derive(Debug, Default)]
 pub(super) struct SandboxImages {
     known: BTreeMap<PodSandboxId, Option<String>>,
@@ -16,7 +16,7 @@ pub(super) struct SandboxImages {
 }
 
 impl SandboxImages {
-    /// Asks for the configuration, and on these terms each ready sandbox that is not known yet.
+    /// Asks for the configuration, and for each ready sandbox that is not known yet.
     pub(super) async fn names(
         &mut self,
         client: &runtime::Client,
@@ -41,7 +41,7 @@ impl SandboxImages {
             async move { client.sandbox_made_from(&id).await }
         };
         let answered = |id, image: Option<String>, asked| {
-            // It is listed now: that it was gone before is not believed against that.
+            // The sandbox is listed now, so an earlier "gone" is wrong.
             if image.is_some() || asked == AnswerAge::Now {
                 self.known.insert(id, image);
             }

@@ -1,4 +1,4 @@
-//! The look that is under way, shared by all who wait for it.
+//! The running look, shared by all who wait for it.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::runtime;
 pub(super) struct Flight {
     pub(super) latest: Option<Arc<Look>>,
     pub(super) under_way: Option<UnderWay>,
-    /// Since when looks are begun and none ends.
+    /// Since when looks begin and none ends.
     pub(super) lookless_since: Option<Instant>,
-    /// What the runtime answered in the look under way to the question who it is.
+    /// The runtime's answer to `Version` in the running look.
     pub(super) version: Option<Part<runtime::Version>>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct UnderWay {
     pub(super) arrival: watch::Receiver<Option<Arc<Look>>>,
 }
 
-/// Ends the flight also when the look's task dies.
+/// Ends the flight even if the look's task dies.
 pub(super) struct FlightGuard<'a> {
     pub(super) inner: &'a Inner,
 }

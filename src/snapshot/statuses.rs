@@ -1,6 +1,6 @@
-//! What only a container's status tells: when it exited, and which images it has mounted. Each
-//! container is asked once, and once more when it has exited; neither changes after that, so the
-//! answer is kept as long as the container is listed.
+//! Facts that only a container's status has: when it exited, and which images it has mounted. Each container is
+//! asked once, and once more after it exited. Neither fact changes after that, so the answer is kept as long as
+//! the container is listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,15 @@ use crate::model::{
 };
 use crate::runtime;
 
-/// Statuses that are remembered while lists cannot be read whole; above that only those that a list shows.
+/// Remembered statuses while lists are incomplete; above that only those of listed containers are kept.
 const KNOWN_MAX: usize = 1 << 16;
 
-/// What a container told.
+/// What a container's status said.
 #[derive(Clone, Copy, Debug)]
 enum ExitStatus {
     /// It had not exited.
     NoExit,
-    /// It exited then; where it does not say when, that is when we first saw it so.
+    /// Its exit time; if the runtime does not say, when we first saw it exited.
     Exit(Timestamp),
 }
 
@@ -28,7 +28,7 @@ enum ExitStatus {
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
     known: BTreeMap<ContainerId, ExitStatus>,
-    /// Apart, because most containers have none.
+    /// Separate, because most containers have none.
     volumes: BTreeMap<ContainerId, Vec<String>>,
     last: BTreeMap<PodUid, Timestamp>,
     asker: Queries<ContainerId, Option<runtime::ContainerStatus>>,
@@ -39,13 +39,13 @@ pub(super) struct Statuses {
 pub(super) struct Filled {
     /// How many exited containers have no known exit time.
     pub(super) exits_unknown: usize,
-    /// What containers have mounted.
+    /// The images that containers have mounted.
     pub(super) volume_images: ImageNames,
 }
 
 impl Statuses {
-    /// Fills in `finished_at` of the exited rows, asking on these terms for what is not known yet:
-    /// exited containers first, oldest creation first.
+    /// Fills in `finished_at` of the exited rows. Asks for unknown ones within `limits`, exited containers
+    /// first, oldest creation first.
     pub(super) async fn fill(
         &mut self,
         client: &runtime::Client,
@@ -55,7 +55,7 @@ impl Statuses {
     ) -> Filled {
         let rows: &mut [Container] = &mut containers.rows;
         let listed: BTreeSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
-        // What a part of the list does not show may be shown again.
+        // Containers missing from a partial list may be listed again.
         let is_part = containers.coverage != Coverage::Whole && self.known.len() < KNOWN_MAX;
         self.known.retain(|id, _| is_part || listed.contains(id));
         self.volumes.retain(|id, _| is_part || listed.contains(id));
@@ -67,10 +67,10 @@ impl Statuses {
             .iter_mut()
             .filter(|row| row.state == ContainerState::Exited)
         {
-            // Before its creation is after a clock step: the later of the two errs towards young.
+            // After a clock step an exit may lie before the creation: the later of the two errs towards young.
             row.finished_at = match self.known.get(&row.id) {
                 Some(ExitStatus::Exit(at)) => Some((*at).max(row.created_at)),
-                // What was read by its status told it along with the row.
+                // A row that was read by status has its exit time already.
                 Some(ExitStatus::NoExit) | None => row.finished_at,
             };
             match (row.finished_at, &row.pod) {
@@ -88,7 +88,7 @@ impl Statuses {
         }
     }
 
-    /// Notes what reading the list told already, because rows were read one by one.
+    /// Notes the statuses that reading the list brought, because rows were read one by one.
     fn note_statuses(&mut self, rows: &[Container], mut mounted: BTreeMap<Box<str>, Vec<String>>) {
         for row in rows {
             let Some(images) = mounted.remove(row.id.as_str()) else {
@@ -117,7 +117,7 @@ impl Statuses {
         self.known.insert(id.clone(), told);
     }
 
-    /// Asks those who have not told all; returns those who are gone by now.
+    /// Asks containers with missing facts; returns those that are gone.
     async fn ask(
         &mut self,
         client: &runtime::Client,
@@ -145,7 +145,7 @@ impl Statuses {
         };
         let answered = |id: ContainerId, status: Option<runtime::ContainerStatus>, asked| {
             let Some(status) = status else {
-                // It is listed now: an older answer is not believed against that.
+                // It is listed now, so an older answer is wrong.
                 if asked == AnswerAge::Now {
                     gone.insert(id);
                 }
@@ -164,7 +164,7 @@ impl Statuses {
         gone
     }
 
-    /// One that is gone by now uses nothing; one that did not answer may use anything.
+    /// A container that is gone uses no image; one that did not answer may use any image.
     fn volume_images(&self, rows: &[Container], gone: &BTreeSet<ContainerId>) -> ImageNames {
         let told = |id: &ContainerId| self.known.contains_key(id) || gone.contains(id);
         let silent: Vec<&ContainerId> = rows
@@ -189,7 +189,7 @@ impl Statuses {
         ImageNames::Known(self.volumes.values().flatten().cloned().collect())
     }
 
-    /// Drops the pods that the runtime has nothing of any more.
+    /// Drops the pods of which the runtime has nothing left.
     pub(super) fn forget_pods_without(&mut self, rows: &[Container], sandboxes: &[PodSandbox]) {
         let of_rows = rows.iter().filter_map(|row| row.pod.as_ref());
         let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.pod.as_ref());
@@ -197,7 +197,7 @@ impl Statuses {
         self.last.retain(|uid, _| present.contains(uid));
     }
 
-    /// Returns when each pod's last container was seen to exit.
+    /// Returns when each pod's last container exited.
     pub(super) fn last_exits(&self) -> &BTreeMap<PodUid, Timestamp> {
         &self.last
     }

@@ -1,4 +1,4 @@
-//! Marks of `thresholds`, and which of them a look is above.
+//! The thresholds of `thresholds`, and which of them a look has reached.
 
 use crate::model::every;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{Look, Weight};
 use crate::config::Thresholds;
 
-/// A mark.
+/// A threshold.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
 )]
@@ -14,27 +14,27 @@ use crate::config::Thresholds;
 pub enum Threshold {
     /// Exited containers on the node.
     ExitedContainers,
-    /// Sandboxes that are not ready.
+    /// Not-ready sandboxes.
     NotReadySandboxes,
-    /// A list's weight against what it may weigh.
+    /// A list's weight relative to its limit.
     ListLimitRatio,
-    /// The image file system's used share.
+    /// Used share of the image file system.
     ImageFsUsedPercent,
 }
 
 impl Threshold {
-    /// Every mark.
+    /// Every threshold.
     pub const ALL: [Self; 4] = every();
 
-    /// Returns the mark's name: its key in the configuration.
+    /// Returns the threshold's key in the configuration.
     pub fn label(self) -> &'static str {
         self.into()
     }
 }
 
 impl Thresholds {
-    /// Says of each mark that is set and whose figure the look has, whether it is reached. Exactly at
-    /// the mark counts.
+    /// Returns for each threshold that is set, and whose figure is known, whether it is reached. Equal counts
+    /// as reached.
     pub fn crossed(&self, look: &Look) -> BTreeMap<Threshold, bool> {
         let figures = look.figures();
         let weights = look.weights();

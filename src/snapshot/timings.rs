@@ -11,7 +11,7 @@ pub struct Timings {
     pub runtime: Duration,
     /// The list of containers.
     pub containers: Duration,
-    /// What statuses tell and was not known yet.
+    /// Statuses that were not known yet.
     pub statuses: Duration,
     /// The list of sandboxes.
     pub sandboxes: Duration,
@@ -21,11 +21,11 @@ pub struct Timings {
     pub filesystems: Duration,
     /// The pod source.
     pub pods: Duration,
-    /// The log roots; zero where there are none to read.
+    /// The log roots; zero if there are none to read.
     pub logs: Duration,
 }
 
-/// Does the work, and says how long it took.
+/// Runs the work and measures its duration.
 pub(super) async fn timed<T>(duration: &mut Duration, work: impl Future<Output = T>) -> T {
     let started = Instant::now();
     let result = work.await;

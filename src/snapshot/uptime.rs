@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::system::blocking::BlockingPool;
 
-/// How long the file is waited for: procfs answers from memory, but what is mounted there may be something else.
+/// Timeout for the file. procfs answers from memory, but something else may be mounted there.
 const UPTIME_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Reads the host's `/proc/uptime`; asks the kernel where there is none below `host_root`. Where the disk does
-/// not answer, the machine counts as just started: doubt keeps.
+/// Reads the host's `/proc/uptime`; asks the kernel if it is missing below `host_root`. If the disk does not
+/// answer, the machine counts as just started: doubt keeps.
 pub(super) async fn uptime(disk: &BlockingPool, host_root: &Path) -> Duration {
     let host_root = host_root.to_owned();
     let read = disk.run(UPTIME_TIMEOUT, move || read(&host_root)).await;
@@ -22,7 +22,7 @@ fn read(host_root: &Path) -> Duration {
     let seconds = text.ok().and_then(|text| first_number(&text));
     let uptime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     uptime.unwrap_or_else(|| {
-        // A machine that cannot say it has just started: doubt keeps.
+        // An unknown uptime counts as just started: doubt keeps.
         let seconds = u64::try_from(rustix::system::sysinfo().uptime);
         seconds.map_or(Duration::ZERO, Duration::from_secs)
     })

@@ -1,4 +1,4 @@
-//! How heavy the runtime's lists are, and how heavy they may get before no client can read them.
+//! The weights of the runtime's lists, and the limits above which clients cannot read them.
 
 use super::Part;
 use crate::model::{Container, Image, PodSandbox};
@@ -6,14 +6,14 @@ use crate::runtime::{self, Listed};
 
 const MIB: u64 = 1024 * 1024;
 
-/// The most that the kubelet takes.
+/// The largest message that the kubelet accepts.
 const KUBELET_LIMIT_BYTES: u64 = 16 * MIB;
 
 /// One list's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weight {
-    /// What the unfiltered unary answer weighs, also when it is too heavy to be sent; `None`: the
-    /// list failed for another reason.
+    /// Weight of the unfiltered unary answer, even if it is too large to be sent; `None`: the list failed for
+    /// another reason.
     pub bytes: Option<u64>,
     /// Largest list that can be read: the lower of the kubelet's and the runtime's limit.
     pub limit_bytes: u64,
@@ -23,7 +23,7 @@ impl Weight {
     pub(super) fn new<T>(part: &Part<Listed<T>>, runtime: Option<&str>) -> Self {
         let (bytes, told) = match part {
             Ok(listed) => (Some(listed.response_bytes), listed.limit_bytes),
-            // A list that failed for its weight still has it.
+            // The error of a too large list tells its weight.
             Err(runtime::Error::TooLarge { bytes, limit, .. }) => (Some(*bytes), Some(*limit)),
             Err(
                 runtime::Error::Unreachable { .. }
@@ -46,14 +46,14 @@ impl Weight {
         Some(self.bytes? > self.limit_bytes)
     }
 
-    /// Returns the share of the limit that is taken, 1 at the limit.
+    /// Returns the used share of the limit; 1 is at the limit.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for marks")]
     pub fn ratio(self) -> Option<f64> {
         Some(self.bytes? as f64 / self.limit_bytes.max(1) as f64)
     }
 }
 
-/// Returns the most that a runtime sends, where we know it.
+/// Returns the largest message that the runtime sends, if known.
 fn server_limit_bytes(runtime: &str) -> Option<u64> {
     match runtime {
         "containerd" => Some(16 * MIB),
@@ -74,7 +74,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Says whether a list that the kubelet needs is over its limit; `None` if that is not known.
+    /// Says whether a list that the kubelet needs is over its limit; `None`: unknown.
     pub(super) fn over_limit(
         runtime: &Part<runtime::Version>,
         containers: &Part<Listed<Container>>,

@@ -12,7 +12,7 @@ fn sandbox(id: &str) -> PodSandboxId {
     PodSandboxId::new(id).unwrap()
 }
 
-/// So many seconds after a time that a clock may show.
+/// This many seconds after a plausible time.
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(CLOCK_SET_SECONDS + seconds).unwrap()
 }
@@ -116,7 +116,7 @@ fn a_clock_that_was_set_back_makes_nobody_wait_longer() {
     fail(&mut quarantine, "a", at(1_000_000));
     let attempts = quarantine.next_attempts(at(10));
     assert_eq!(attempts[&sandbox("a")], at(10 + 60));
-    // It does not move on with the clock.
+    // It does not move with the clock.
     assert_eq!(quarantine.next_attempts(at(50))[&sandbox("a")], at(70));
 }
 
@@ -125,9 +125,9 @@ enum Step {
     Fail(u8),
     Go(u8),
     Hold(u8, u8),
-    /// The clock runs, or is set: forwards or back.
+    /// The clock runs, or is set forwards or back.
     Clock(i64),
-    /// A new process, which knows of each failure what was written down.
+    /// A new process, which reads the failures that were written down.
     Restart,
 }
 

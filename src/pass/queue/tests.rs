@@ -35,7 +35,7 @@ fn removal(id: &str) -> Removal {
     }
 }
 
-/// A queue of `ids`, some of which failed before.
+/// A queue of `ids`, with earlier failures for some.
 fn queue(ids: &str, known: &[(&str, FailureClass, u32)]) -> Queue {
     let known = known.iter().map(|(id, class, failures)| {
         let (class, failures) = (*class, *failures);

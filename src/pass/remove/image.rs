@@ -1,8 +1,8 @@
-//! Removes one image, after looking for its users once more: `RemoveImage` checks nothing, and takes
-//! the image with all its names from under the containers that use it.
+//! Removes one image, after looking for its users once more: `RemoveImage` does not check, and removes an image
+//! with all its names even while containers use it.
 //!
-//! That costs two lists for each image. A removal itself costs the runtime time in proportion to what
-//! it stores, as a list does, and a plan's look may be a whole batch old.
+//! That costs two lists per image. A removal costs the runtime about as much, and the plan's look may be a
+//! whole batch old.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::model::{ContainerId, ContainerImage, Coverage, Image, ImageMatcher, R
 use crate::runtime;
 use crate::snapshot::Look;
 
-/// Asks, and removes what is still as planned. `look` is the one that the plan rests on.
+/// Asks once more, and removes the image if it is still as planned. `look` is the plan's.
 pub(super) async fn image(
     remover: &Remover,
     look: &Look,
@@ -46,7 +46,7 @@ pub(super) async fn image(
     match client.remove_image(id, handler).await {
         Ok(()) => Ok(RemovalOutcome::REMOVED),
         Err(error) if error.is_lost() || error.is_timeout() => Err(error),
-        // Someone else (the kubelet) may have been at it: gone is success.
+        // Another client (the kubelet) may have removed it: gone is success.
         Err(error) => match find(client, key).await {
             Ok(None) => Ok(RemovalOutcome::AlreadyGone),
             Ok(Some(_)) | Err(_) => Err(error),
@@ -56,14 +56,14 @@ pub(super) async fn image(
 
 /// An image as it is listed now.
 struct ListedImage {
-    /// Every record of its id. What holds for one of them holds for all: a runtime may remove the id
-    /// whatever the handler.
+    /// Every record of its id. Conditions of one record apply to all, because a runtime may remove the id for
+    /// every handler.
     rows: Vec<Image>,
     /// The names under its own key.
     names: BTreeSet<String>,
 }
 
-/// Lists the images and finds one by its key; `None` if it is gone.
+/// Lists the images and finds one by key; `None` if it is gone.
 async fn find(client: &runtime::Client, key: &str) -> Result<Option<ListedImage>, runtime::Error> {
     let list = client.list_images().await?;
     whole("ListImages", list.malformed)?;
@@ -86,8 +86,8 @@ async fn find(client: &runtime::Client, key: &str) -> Result<Option<ListedImage>
     Ok(Some(ListedImage { rows, names }))
 }
 
-/// Looks for a container, in whatever state, that names the image or has it mounted. Those that the
-/// plan's look did not know are asked for what they have mounted; the others it has asked.
+/// Looks for a container, in any state, that names or mounts the image. Asks for the mounts of containers that
+/// are newer than the plan's look.
 async fn used(
     client: &runtime::Client,
     look: &Look,
@@ -135,7 +135,7 @@ impl ListedImage {
     }
 }
 
-/// A row without an id might be the one that matters.
+/// Refuses a list with rows that lack an id: such a row could be the image.
 fn whole(method: &'static str, malformed: usize) -> Result<(), runtime::Error> {
     if malformed == 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Removes a log, after asking the runtime once more about the one that it is, or was, the log of.
+//! Removes a log, after asking the runtime once more about its container or pod.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::model::{
 use crate::runtime;
 use crate::system::blocking::BlockingPool;
 
-/// What removes logs.
+/// Removes logs.
 #[derive(Debug)]
 pub(super) struct LogRemover {
     roots: Arc<Roots>,
@@ -24,7 +24,7 @@ pub(super) struct LogRemover {
 }
 
 impl LogRemover {
-    /// Removes below these roots, and waits so long for each removal.
+    /// Removes below these roots, and waits for each removal at most `patience`.
     pub(super) fn new(roots: Roots, pool: BlockingPool, patience: Duration, stops: Stops) -> Self {
         Self {
             roots: Arc::new(roots),
@@ -34,7 +34,7 @@ impl LogRemover {
         }
     }
 
-    /// Asks, and removes what is still as planned.
+    /// Asks once more, and removes the log if it is still as planned.
     pub(super) async fn remove(
         &self,
         client: &runtime::Client,
@@ -79,8 +79,8 @@ impl LogRemover {
         if client.container_status(&container.id).await?.is_some() {
             return Ok(RemovalOutcome::skipped("its container is still there"));
         }
-        // A pod that comes back (a static one has its old UID again) counts attempts from 0: the file may
-        // have a new writer by now.
+        // A pod that comes back (a static pod keeps its UID) counts attempts from 0 again, so the file may have
+        // a new writer.
         let of_pod = client.containers_of_pod(&container.pod.uid).await?;
         for other in of_pod.iter().filter(|it| it.name == container.name) {
             if writes(client, other, container).await? {
@@ -116,8 +116,8 @@ impl LogRemover {
     }
 }
 
-/// Says whether another record of the same name writes to the log: by its attempt, or where it runs by the path
-/// that the runtime names.
+/// Says whether another record of the same name writes to the log: by its attempt, or, if it runs, by its log
+/// path.
 async fn writes(
     client: &runtime::Client,
     other: &Container,

@@ -1,5 +1,5 @@
-//! Whether a record that newer ones outdo is still superseded: another client may have removed those since
-//! the look, and then it is the only one that the kubelet finds.
+//! Checks that a superseded record still has newer ones: another client may have removed them since the look,
+//! and the kubelet would then find only the old one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::gc::Removal;
 use crate::model::{ContainerId, PodSandboxId, Target, Text};
 use crate::runtime;
 
-/// What the runtime said of the newer records: each is asked about once in a batch, however many
-/// others it outdoes.
+/// The runtime's answers about newer records: each is asked about once in a batch, however many records it
+/// supersedes.
 #[derive(Debug, Default)]
 pub(super) struct NewerRecords(Mutex<BTreeMap<Text, NewerRecord>>);
 
@@ -23,7 +23,7 @@ struct NewerRecord {
 }
 
 impl NewerRecords {
-    /// Asks whether every record that outdoes this one is there.
+    /// Asks whether all newer records of this one exist.
     pub(super) async fn all_exist(
         &self,
         client: &runtime::Client,
@@ -43,7 +43,7 @@ impl NewerRecords {
 
     fn answer(&self, id: &Text, batch: u64) -> Arc<OnceCell<bool>> {
         let mut all = self.0.lock();
-        // What batches before this one were told is old.
+        // Answers of earlier batches are too old.
         all.retain(|_, asked| asked.batch == batch);
         let asked = all.entry(id.clone()).or_insert_with(|| NewerRecord {
             batch,
@@ -67,7 +67,7 @@ async fn is_there(
             Some(id) => Ok(client.sandbox_status(&id).await?.is_some()),
             None => Ok(false),
         },
-        // Nothing outdoes a log or an image.
+        // Logs and images are never superseded.
         Target::Logs | Target::Images => Ok(true),
     }
 }

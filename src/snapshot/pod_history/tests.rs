@@ -1,4 +1,4 @@
-//! Looks in a row, and what they leave of each pod.
+//! A sequence of looks, and what they record of each pod.
 
 use super::*;
 use crate::model::{Labels, PodOrigin, PodRef, PodSandboxId, Pods, PodsUnknown, Rows, SourcePod};
@@ -10,7 +10,7 @@ fn uid(name: &str) -> PodUid {
     PodUid::new(name).unwrap()
 }
 
-/// Looks at a node whose clock can be stepped, and notes what the source says.
+/// Looks at a node with a settable clock, and notes the source's answers.
 struct Observer {
     histories: PodHistories,
     good_since: Option<Instant>,
@@ -77,7 +77,7 @@ impl Observer {
         self.histories.at(started, self.clock)
     }
 
-    /// Returns for how long the pod has been absent and over, in seconds.
+    /// Returns for how many seconds the pod has been absent and finished.
     fn ages(&self, histories: &BTreeMap<PodUid, PodHistory>, name: &str) -> [Option<i64>; 2] {
         let history = histories.get(&uid(name)).copied().unwrap_or_default();
         let age = |at: Timestamp| self.clock.duration_since(at).as_secs();
@@ -152,10 +152,10 @@ async fn a_pod_that_finishes_and_is_then_deleted_is_over_since_its_end() {
     tokio::time::advance(5 * SECOND).await;
     let seen = node.look("ab", "b");
     assert_eq!(node.ages(&seen, "a"), [Some(0), Some(5)]);
-    // It is there again, and finished.
+    // It is back, and finished.
     let seen = node.look("ab", "Ab");
     assert_eq!(node.ages(&seen, "a"), [None, Some(5)]);
-    // Something of it lives.
+    // A part of it runs.
     let seen = node.look("Ab", "Ab");
     assert_eq!(node.ages(&seen, "a"), [None, None]);
 }
@@ -208,7 +208,7 @@ async fn a_look_that_may_lack_what_lives_of_a_finished_pod_does_not_begin_its_en
     tokio::time::advance(SECOND).await;
     let seen = node.look("abc", "bC");
     assert_eq!(node.ages(&seen, "c"), [None, None]);
-    // It is named again, so that it is absent no more; what a whole look saw of its end counts on.
+    // The source names it again, so it is no longer absent; its end as seen by a complete look still counts.
     let seen = node.look("abc", "AbC");
     assert_eq!(node.ages(&seen, "a"), [None, Some(1)]);
     node.coverage = Coverage::Living;
