@@ -1,6 +1,6 @@
-//! The runtime's side of the wire: who answers, what its answers are made of, and how it fails.
+//! The CRI side: who answers, what the answers contain, and how calls fail.
 //!
-//! Never decides what goes: it asks, converts and removes what it is told to.
+//! Never decides what to remove: it asks, converts, and removes what its caller names.
 
 pub mod client;
 pub mod codec;
@@ -26,10 +26,10 @@ pub use config::Config;
 pub use defect::{Defect, ReadError};
 pub use error::Error;
 
-/// Longest path that a unix socket's address can hold, in bytes (`sun_path` less its final NUL).
+/// Longest path of a unix socket, in bytes (`sun_path` without its final NUL).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Who answers on the socket.
+/// The runtime that answers on the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// `containerd`, `cri-o`, ...
@@ -38,12 +38,12 @@ pub struct Version {
     pub version: String,
 }
 
-/// What the runtime says of itself.
+/// The runtime's own status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Its conditions, in its own order.
     pub conditions: Vec<Condition>,
-    /// What sandboxes are made from, as far as the runtime's configuration names it.
+    /// The images that sandboxes are made from, as named by the runtime's configuration.
     pub sandbox_images: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub struct Condition {
     pub message: String,
 }
 
-/// How a list was read: the last fallback that gave a row of it.
+/// How a list was read: the last fallback that returned a row.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
 )]
@@ -68,15 +68,15 @@ pub struct Condition {
 pub enum ListMode {
     /// Over the streaming RPC.
     Streaming,
-    /// In one answer.
+    /// In one unary answer.
     Unary,
-    /// In one answer for each state.
+    /// In one answer per state.
     PerState,
-    /// In one answer for each pod that a name is known of, and for each sandbox that none of them covers.
+    /// In one answer per pod with a known name, and per sandbox outside those pods.
     PerPod,
-    /// In one answer for each pod, of those that containerd's own container service names.
+    /// In one answer per pod that containerd's own container service names.
     Containerd,
-    /// One by one, by id.
+    /// Object by object, by id.
     Status,
 }
 
@@ -90,52 +90,52 @@ impl ListMode {
     }
 }
 
-/// An unfiltered list, or what of it could be read.
+/// An unfiltered list, or the part of it that could be read.
 #[derive(Clone, Debug)]
 pub struct Listed<T> {
     /// Its rows.
     pub rows: Rows<T>,
-    /// Rows that lack what must be there (an id) and so are missing from `rows`.
+    /// Rows without a required field (an id), missing from `rows`.
     pub malformed: usize,
-    /// The images that containers have mounted, by id, as far as reading the list told it: no list does.
+    /// The images that containers have mounted, by container id; known only for rows that were read by status.
     pub mounted: BTreeMap<Box<str>, Vec<String>>,
-    /// Rows that were there twice, or lack an id and yet say what they concern.
+    /// Duplicate rows, and rows without an id that still say what they concern.
     pub odd: usize,
-    /// How much of the list `rows` is.
+    /// Which part of the list `rows` is.
     pub coverage: Coverage,
-    /// There was no time to ask for everything that is known by name.
+    /// Time ran out before every known name was asked for.
     pub cut_short: bool,
-    /// What the unfiltered unary answer weighs on the wire.
+    /// Weight of the unfiltered unary answer on the wire.
     pub response_bytes: u64,
-    /// The smallest limit that the runtime refused a list for on this connection.
+    /// The smallest limit at which the runtime refused a list on this connection.
     pub limit_bytes: Option<u64>,
-    /// How it was read.
+    /// How the list was read.
     pub mode: ListMode,
-    /// How long that took.
+    /// How long reading took.
     pub duration: Duration,
 }
 
-/// The file systems that the runtime names.
+/// The file systems that the runtime reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FsInfo {
     /// Where images are.
     pub image: Vec<FsUsage>,
-    /// Where writable layers are, if elsewhere; empty on containerd.
+    /// Where writable layers are, if on another file system; empty on containerd.
     pub container: Vec<FsUsage>,
 }
 
-/// What the runtime uses of one file system.
+/// The runtime's usage of one file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsUsage {
-    /// Where it is.
+    /// Its mount point.
     pub mountpoint: String,
-    /// Bytes that the runtime's own content takes.
+    /// Bytes of the runtime's own content.
     pub used_bytes: u64,
-    /// Inodes that it takes, if the runtime counts them.
+    /// Inodes of it, if the runtime counts them.
     pub inodes_used: Option<u64>,
 }
 
-/// One container, asked about by its id: what lists do not tell.
+/// The status of one container: details that lists lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerStatus {
     /// Its id: the one that was asked for.
@@ -150,9 +150,9 @@ pub struct ContainerStatus {
     pub created_at: Timestamp,
     /// When it exited; `None` if it has not, or if the runtime does not say.
     pub finished_at: Option<Timestamp>,
-    /// What it exited with; means something only once it has.
+    /// Its exit code; meaningful only after the exit.
     pub exit_code: i32,
-    /// Why it exited, in one word (`Completed`, `Error`, `OOMKilled`).
+    /// Reason of the exit in one word (`Completed`, `Error`, `OOMKilled`).
     pub reason: String,
     /// Its log file; empty if it has none.
     pub log_path: String,
@@ -160,7 +160,7 @@ pub struct ContainerStatus {
     pub volume_images: Vec<String>,
 }
 
-/// One sandbox, asked about by its id.
+/// The status of one sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxStatus {
     /// Its id: the one that was asked for.

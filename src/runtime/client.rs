@@ -1,7 +1,7 @@
 //! The RPCs that crisweep makes, each with a deadline and a message limit.
 //!
-//! Never retries and never caches an answer: what a failure means is the caller's to say. Lists alone are
-//! read another way when one fails for its size (`fallback`).
+//! Never retries and never caches an answer: the caller decides what a failure means. Only a list that fails
+//! for its size is read in another way (`fallback`).
 
 mod connection;
 mod fallback;
@@ -30,13 +30,13 @@ use crate::system::blocking::BlockingPool;
 use crisweep_proto::cri::image_service_client::ImageServiceClient;
 use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
 
-/// What the kubelet sends as its own version of the interface.
+/// The interface version that the kubelet sends.
 const INTERFACE_VERSION: &str = "0.1.0";
 
 /// A CRI runtime. Clones share its connections.
 ///
-/// Connects when first asked and again after the runtime went away, so it may be made before the
-/// socket is there. Calls must run inside a tokio runtime.
+/// Connects on the first call, and again after the runtime went away, so it can be made before the socket
+/// exists. Calls must run inside a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -46,16 +46,16 @@ pub struct Client {
 struct Shared {
     settings: Settings,
     runtime: Connection,
-    /// `None`: the runtime's.
+    /// `None`: the runtime's connection serves images too.
     image: Option<Connection>,
     /// Reads names in the log roots.
     disk: BlockingPool,
-    /// How the runtime's lists were read last.
+    /// How the runtime's lists were last read.
     list_states: fallback::ListStates,
 }
 
 impl Client {
-    /// Makes a client. Does not touch the socket.
+    /// Makes a client; does not touch the socket.
     pub fn new(settings: Settings) -> Self {
         let link = |endpoint: &Path| Connection::new(endpoint, &settings);
         let runtime = link(&settings.endpoint);
@@ -76,7 +76,7 @@ impl Client {
         &self.shared.settings.endpoint
     }
 
-    /// Asks who the runtime is.
+    /// Asks for the runtime's version.
     pub async fn version(&self) -> Result<Version, Error> {
         let message = cri::VersionRequest {
             version: INTERFACE_VERSION.to_owned(),
@@ -89,7 +89,7 @@ impl Client {
             .map(convert::version)
     }
 
-    /// Asks how the runtime is, and for the part of its configuration that we need.
+    /// Asks for the runtime's status, and for the part of its configuration that we need.
     pub async fn status(&self) -> Result<Status, Error> {
         let (mut rpc, deadline) = self.question();
         let call = rpc.status(request(cri::StatusRequest { verbose: true }, deadline));
@@ -99,18 +99,18 @@ impl Client {
             .map(convert::status)
     }
 
-    /// Lists every container, by whatever way the runtime leaves open. If none shows all of them, the
-    /// answer says so ([`Listed::coverage`]).
+    /// Lists every container, in the best way that works. If some may be missing, the answer says so
+    /// ([`Listed::coverage`]).
     pub async fn list_containers(&self) -> Result<Listed<Container>, Error> {
         fallback::containers(self).await
     }
 
-    /// Lists every pod sandbox, likewise.
+    /// Lists every pod sandbox, in the same way.
     pub async fn list_pod_sandboxes(&self) -> Result<Listed<PodSandbox>, Error> {
         fallback::sandboxes(self).await
     }
 
-    /// Lists every image. There is no way to ask for a part of them.
+    /// Lists every image. The interface has no filter by parts.
     pub async fn list_images(&self) -> Result<Listed<Image>, Error> {
         let started = Instant::now();
         let list = self
@@ -131,7 +131,7 @@ impl Client {
         })
     }
 
-    /// Asks which file systems hold images and writable layers, and how much of them.
+    /// Asks which file systems hold images and writable layers, and for their usage.
     pub async fn image_fs_info(&self) -> Result<FsInfo, Error> {
         let (mut rpc, deadline) = (self.image_rpc(), self.timeout());
         let call = rpc.image_fs_info(request(cri::ImageFsInfoRequest {}, deadline));
@@ -186,8 +186,8 @@ impl Client {
             .ok_or_else(|| not_about(METHOD, id.as_str()))
     }
 
-    /// Asks for one container's record by its id, as a list would have it, and for the images that it has
-    /// mounted; `None` if it is gone.
+    /// Asks for one container's record by id, as a list would return it, and for its mounted images; `None` if
+    /// it is gone.
     async fn container_record(
         &self,
         id: &ContainerId,
@@ -196,7 +196,7 @@ impl Client {
         const METHOD: &str = "ContainerStatus";
         let message = cri::ContainerStatusRequest {
             container_id: id.to_string(),
-            // The sandbox's id is only in the runtime's own words, which take it long to write.
+            // The sandbox's id is only in the verbose answer, which is expensive for the runtime.
             verbose: sandbox.is_none(),
         };
         let (mut rpc, deadline) = self.question();
@@ -224,7 +224,7 @@ impl Client {
             .transpose()
     }
 
-    /// Asks what a pod sandbox was made from; `None` if it is gone or the runtime does not say.
+    /// Asks which image a pod sandbox was made from; `None` if it is gone or the runtime does not say.
     pub async fn sandbox_made_from(&self, id: &PodSandboxId) -> Result<Option<String>, Error> {
         const METHOD: &str = "PodSandboxStatus";
         let message = cri::PodSandboxStatusRequest {
@@ -243,8 +243,8 @@ impl Client {
         }
     }
 
-    /// Lists the containers that name a sandbox. An answer with a row that names no container or no
-    /// sandbox is an error: that row could be one of them.
+    /// Lists the containers of a sandbox. A row without a container id or sandbox id is an error, because it
+    /// could be one of them.
     pub async fn containers_of_sandbox(&self, id: &PodSandboxId) -> Result<Vec<Container>, Error> {
         let filter = cri::ContainerFilter {
             pod_sandbox_id: id.to_string(),
@@ -258,15 +258,15 @@ impl Client {
             .await?;
         let astray = rows.iter().filter(|it| it.sandbox_id.is_stand_in());
         none_lacks_an_id(lists::CONTAINERS.unary, astray.count())?;
-        // Not every server knows every filter, and one that ignores it sends them all.
+        // Some servers ignore some filters and send every row.
         Ok(rows
             .into_iter()
             .filter(|container| container.sandbox_id == *id)
             .collect())
     }
 
-    /// Lists a pod's containers, in whatever state. An answer with a row without an id is an error:
-    /// it could be one of them.
+    /// Lists a pod's containers, in any state. A row without an id is an error, because it could be one of
+    /// them.
     pub async fn containers_of_pod(&self, uid: &PodUid) -> Result<Vec<Container>, Error> {
         let label = (convert::POD_UID_LABEL.to_owned(), uid.to_string());
         let filter = cri::ContainerFilter {
@@ -281,13 +281,13 @@ impl Client {
             .await?;
         let nameless = rows.iter().filter(|it| it.id.is_stand_in());
         none_lacks_an_id(lists::CONTAINERS.unary, nameless.count())?;
-        // Not every server knows every filter, and one that ignores it sends them all.
+        // Some servers ignore some filters and send every row.
         let is_its = |row: &Container| row.pod.as_ref().is_some_and(|pod| pod.uid == *uid);
         Ok(rows.into_iter().filter(is_its).collect())
     }
 
-    /// Says whether the runtime has a container or a sandbox of a pod, in whatever state. Answers with
-    /// rows without an id are an error: one could be the pod's.
+    /// Says whether the runtime has a container or sandbox of a pod, in any state. A row without an id is an
+    /// error, because it could be the pod's.
     pub async fn has_anything_of_pod(&self, uid: &PodUid) -> Result<bool, Error> {
         if !self.containers_of_pod(uid).await?.is_empty() {
             return Ok(true);
@@ -307,7 +307,7 @@ impl Client {
         Ok(pods.any(|pod| pod.uid == *uid))
     }
 
-    /// Reads one answer of which no row may lack its id.
+    /// Reads one answer; refuses rows without an id.
     async fn whole_page<Q, R>(&self, rpc: lists::Rpc, message: Q) -> Result<Vec<R::Model>, Error>
     where
         Q: prost::Message + 'static,
@@ -321,9 +321,9 @@ impl Client {
         Ok(page.rows)
     }
 
-    /// Removes an image, unpacked for a runtime handler (empty: the default one), with **all its
-    /// tags, also while containers use it**. Gone is success; an empty name is refused here, since runtimes take an
-    /// empty id for a prefix of all.
+    /// Removes an image of a runtime handler (empty: the default handler), with **all its tags, even while
+    /// containers use it**. Gone is success. Refuses an empty name, because runtimes treat an empty id as a
+    /// prefix of every id.
     pub async fn remove_image(&self, image: &str, handler: &str) -> Result<(), Error> {
         const METHOD: &str = "RemoveImage";
         if image.is_empty() {
@@ -352,7 +352,7 @@ impl Client {
         self.shared.image.as_ref().unwrap_or(&self.shared.runtime)
     }
 
-    /// Returns the deadline of every question.
+    /// Returns the deadline of a read.
     pub fn timeout(&self) -> Duration {
         self.shared.settings.timeout
     }
@@ -376,7 +376,7 @@ impl Client {
     }
 }
 
-/// Turns "no such object" into `None`.
+/// Turns "not found" into `None`.
 fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -392,7 +392,7 @@ fn not_about(method: &'static str, id: &str) -> Error {
     }
 }
 
-/// Says of what a filter should have left whether a row in it could be any other's.
+/// Refuses rows without an id in a filtered answer: each could be the wanted one.
 fn none_lacks_an_id(rpc: lists::Rpc, count: usize) -> Result<(), Error> {
     if count == 0 {
         return Ok(());

@@ -1,7 +1,6 @@
-//! Reads a list's answer row by row, each converted before the next is decoded, and weighs it.
+//! Reads a list's answer row by row, converts each row before it decodes the next, and weighs it.
 //!
-//! Never holds more than one raw row: a list of ten thousand decoded at once costs many times what
-//! the model keeps of it.
+//! Never holds more than one raw row: ten thousand decoded rows take many times the memory of the model's rows.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,19 +16,19 @@ use super::convert::{Malformed, Row, Shared};
 use super::defect::{Defect, ReadError};
 use super::wire::{self, Field, Kind};
 
-/// The field that holds the rows, in every list's answer, streamed or not.
+/// The field of the rows in every list answer, streamed or unary.
 const ROWS_FIELD: u32 = 1;
 
-/// What a list's answer holds, or a message of it.
+/// The content of a list answer, or of one message of it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page<M> {
     /// Its rows, converted.
     pub rows: Vec<M>,
-    /// What each of them weighs on the wire, its tag and length included.
+    /// Their weights on the wire, tag and length included.
     pub weights: Vec<u64>,
-    /// Rows that lack what must be there.
+    /// Rows without a required field.
     pub malformed: usize,
-    /// What it weighs on the wire, all fields counted.
+    /// The weight of all fields on the wire.
     pub bytes: u64,
 }
 
@@ -45,7 +44,7 @@ impl<M> Default for Page<M> {
 }
 
 impl<M> Page<M> {
-    /// Adds what came after it.
+    /// Appends a later page.
     pub(crate) fn add(&mut self, later: Self) {
         self.rows.extend(later.rows);
         self.weights.extend(later.weights);
@@ -54,7 +53,7 @@ impl<M> Page<M> {
     }
 }
 
-/// Sends `Q`, receives pages of what `R` converts to.
+/// Sends `Q`, receives pages of `R`'s model.
 #[derive(Debug)]
 pub(crate) struct ListCodec<Q, R> {
     shared: Arc<Mutex<Shared>>,
@@ -62,7 +61,7 @@ pub(crate) struct ListCodec<Q, R> {
 }
 
 impl<Q, R> ListCodec<Q, R> {
-    /// Returns one whose rows share what is equal in them with all that `shared` knows.
+    /// Returns a codec whose rows share equal values with all that `shared` knows.
     pub(crate) fn new(shared: Arc<Mutex<Shared>>) -> Self {
         Self {
             shared,
@@ -110,13 +109,13 @@ impl<R: Row> Decoder for ListDecoder<R> {
     }
 }
 
-/// Reads one message. A row that cannot be decoded fails it all: what such a row would have held in
-/// use is not known, so nothing may be concluded from the rest.
+/// Reads one message. A row that cannot be decoded fails the message: its references are unknown, so the other
+/// rows prove nothing.
 pub fn read<R: Row>(message: Bytes) -> Result<Page<R::Model>, ReadError> {
     read_with::<R>(message, &mut Shared::default())
 }
 
-/// Reads one message of several, whose rows share what is equal in them.
+/// Reads one message; rows share equal values.
 fn read_with<R: Row>(mut message: Bytes, shared: &mut Shared) -> Result<Page<R::Model>, ReadError> {
     let mut page = Page {
         bytes: message.len() as u64,
@@ -140,7 +139,7 @@ fn read_with<R: Row>(mut message: Bytes, shared: &mut Shared) -> Result<Page<R::
     Ok(page)
 }
 
-/// Takes the first field off a message; returns the row in it, if one is.
+/// Takes the first field off a message; returns its row, if it is one.
 fn take_row(field: &Field, message: &mut Bytes) -> Result<Option<Bytes>, ReadError> {
     if field.number != ROWS_FIELD {
         message.advance(field.value.end);
@@ -161,7 +160,7 @@ mod tests {
     use crate::runtime::wire::testing::{cases, field};
     use crisweep_proto::cri;
 
-    /// A list's answer as prost decodes it by itself.
+    /// A list answer as prost alone decodes it.
     #[derive(Clone, PartialEq, Message)]
     struct RowsAlone {
         #[prost(message, repeated, tag = "1")]
@@ -300,7 +299,7 @@ mod tests {
                 fields.insert(at.index(fields.len() + 1), other);
             }
             let whole = fields.concat();
-            // Cut at every byte, too.
+            // Also cut at every byte.
             for end in 0..=whole.len() {
                 is_read_as_prost_reads_it(&whole[..end])?;
             }
@@ -317,7 +316,7 @@ mod tests {
         let theirs = RowsAlone::decode(bytes);
         let page = match read::<cri::ContainerRow>(Bytes::copy_from_slice(bytes)) {
             Ok(page) => page,
-            // prost skips a group whole; none is ever sent.
+            // prost skips a group; no server sends one.
             Err(ReadError::Wire(wire::Error::Group(_))) => return Ok(()),
             Err(error) => {
                 prop_assert!(theirs.is_err(), "{} {:?}", error, theirs);

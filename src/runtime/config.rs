@@ -1,4 +1,4 @@
-//! `runtime:` - where the runtime is, and how long and big its answers may be.
+//! `runtime:` - where the runtime is, and the limits of its answers.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::SOCKET_PATH_BYTES_MAX;
 use crate::model::setting::{self, AbsolutePath, Kind};
 
-/// The longest frame that gRPC can announce.
+/// The longest message that gRPC can announce.
 const MESSAGE_MAX: u64 = u32::MAX as u64;
 
 /// `runtime:` - the runtime and how to talk to it.
@@ -18,16 +18,16 @@ pub struct Config {
     /// The CRI socket, `unix:///path` or a path; `None`: look for it.
     #[serde(deserialize_with = "setting::optional::<Endpoint, _>")]
     pub endpoint: Option<String>,
-    /// The image service's socket, where it is another one.
+    /// The image service's socket, if it differs.
     #[serde(deserialize_with = "setting::optional::<Endpoint, _>")]
     pub image_endpoint: Option<String>,
-    /// Bound of a call that reads.
+    /// Timeout of one read.
     #[serde(with = "setting::positive")]
     pub timeout: Duration,
-    /// Bound of a call that removes.
+    /// Timeout of one removal.
     #[serde(with = "setting::positive")]
     pub removal_timeout: Duration,
-    /// The largest answer that is taken.
+    /// The largest accepted answer.
     #[serde(
         serialize_with = "setting::show_size",
         deserialize_with = "setting::size::<1, MESSAGE_MAX, _, _>"

@@ -1,5 +1,5 @@
-//! What the wire says, as the model's values. Doubt keeps: what is missing or unknown is read in the
-//! way that removes less.
+//! Converts wire messages to the model's values. Doubt keeps: a missing or unknown value is read in the way
+//! that removes less.
 //!
 //! Never asks the runtime for anything.
 
@@ -17,7 +17,7 @@ use crate::model::{
     PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Text,
 };
 
-/// Where the runtime's configuration names the image of sandboxes.
+/// Places of the sandbox image in the runtime's configuration.
 const SANDBOX_IMAGE_PATHS: [&str; 4] = [
     "/sandboxImage",
     "/pinnedImages/sandbox",
@@ -27,7 +27,7 @@ const SANDBOX_IMAGE_PATHS: [&str; 4] = [
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
-/// The kubelet's own labels: the model has them as fields.
+/// The kubelet's own labels, which are fields in the model.
 const KUBELET_LABELS: [&str; 4] = [
     POD_UID_LABEL,
     POD_NAMESPACE_LABEL,
@@ -35,12 +35,12 @@ const KUBELET_LABELS: [&str; 4] = [
     "io.kubernetes.container.name",
 ];
 
-/// A row lacks an id that must be there.
+/// A row lacks a required id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an id is missing")]
 pub struct Malformed;
 
-/// A row of a list, as the wire brings it.
+/// A row of a list on the wire.
 pub trait Row: Message + Default + 'static {
     /// What it becomes.
     type Model: Send + Sync + 'static;
@@ -48,12 +48,12 @@ pub trait Row: Message + Default + 'static {
     /// Converts it.
     fn into_model(self) -> Result<Self::Model, Malformed>;
 
-    /// Puts what an earlier row of the list had too in place of the row's own copy.
+    /// Replaces values that an earlier row also had with shared copies.
     fn share(_row: &mut Self::Model, _shared: &mut Shared) {}
 }
 
-/// What rows have in common: with each other, with the other list's, and with those of earlier looks.
-/// 20,000 containers are made from some tens of images, and are mostly the same at the next look.
+/// Values that rows share: with each other, with the other list, and with earlier looks. 20,000 containers use
+/// some tens of images, and hardly change between looks.
 #[derive(Debug, Default)]
 pub struct Shared {
     texts: HashSet<Text>,
@@ -63,12 +63,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Forgets what no row has any more.
+    /// Forgets values that no row uses any more.
     pub(super) fn forget_unused(&mut self) {
         self.pods.retain(|pod| Arc::strong_count(pod) > 1);
         self.images.retain(|image| Arc::strong_count(image) > 1);
         self.labels.retain(|labels| labels.holders() > 1);
-        // Last: those before it hold texts.
+        // Last, because the values before it hold texts.
         self.texts.retain(|text| text.holders() > 1);
     }
 
@@ -106,7 +106,7 @@ impl Shared {
     }
 }
 
-/// Puts what is known already in place of an equal value; says whether it is.
+/// Replaces an equal value with the known one; says whether there was one.
 fn is_known<T: Clone + Eq + Hash>(known: &HashSet<T>, value: &mut T) -> bool {
     let known = known.get(value);
     if let Some(known) = known {
@@ -118,8 +118,8 @@ fn is_known<T: Clone + Eq + Hash>(known: &HashSet<T>, value: &mut T) -> bool {
 impl Row for cri::ContainerRow {
     type Model = Container;
 
-    /// Without metadata a row stays, nameless and without a pod: it still holds its sandbox. So does one
-    /// without an id: it is ignored if it has exited, and else counts as running.
+    /// A row without metadata stays, nameless and without a pod, because it still holds its sandbox. So does a
+    /// row without an id: it is ignored if it has exited, and counts as running otherwise.
     fn into_model(self) -> Result<Container, Malformed> {
         let mut pod = if self.metadata.is_some() {
             container_pod(&self.labels)
@@ -219,8 +219,8 @@ impl Row for cri::ImageRow {
     }
 }
 
-/// Converts the answer to `ContainerStatus` about `id`. An answer about another container, which a
-/// runtime that takes prefixes could give, is malformed.
+/// Converts the answer to `ContainerStatus` about `id`. An answer about another container, as from a runtime
+/// that accepts prefixes, is malformed.
 pub(crate) fn container_status(
     id: &ContainerId,
     raw: cri::ContainerStatus,
@@ -243,7 +243,7 @@ pub(crate) fn container_status(
     })
 }
 
-/// Converts the answer to `PodSandboxStatus` about `id`, likewise.
+/// Converts the answer to `PodSandboxStatus` about `id`, in the same way.
 pub(crate) fn sandbox_status(
     id: &PodSandboxId,
     raw: &cri::PodSandboxStatus,
@@ -258,9 +258,9 @@ pub(crate) fn sandbox_status(
     })
 }
 
-/// Makes of the answer to `ContainerStatus` the row that a list would have, and when it exited; returns
-/// also the images that it has mounted. Without the id of its sandbox there is no row: where it is not
-/// known, containerd and CRI-O tell it in a verbose answer in words of their own.
+/// Builds a list row from the answer to `ContainerStatus`, with the exit time and the mounted images. A row
+/// needs the id of its sandbox: if unknown, it is in the verbose answers of containerd and CRI-O, each in its
+/// own format.
 pub(crate) fn container_record(
     id: &ContainerId,
     sandbox: Option<PodSandboxId>,
@@ -294,7 +294,7 @@ pub(crate) fn container_record(
 }
 
 fn sandbox_id(info: &str) -> Option<String> {
-    /// All else in it is the container's whole specification.
+    /// The rest is the container's whole specification.
     #[derive(serde::Deserialize)]
     struct Info {
         #[serde(rename = "sandboxID")]
@@ -304,7 +304,7 @@ fn sandbox_id(info: &str) -> Option<String> {
     Some(info.sandbox_id)
 }
 
-/// Makes of the answer to `PodSandboxStatus` the row that a list would have.
+/// Builds a list row from the answer to `PodSandboxStatus`.
 pub(crate) fn sandbox_record(
     id: &PodSandboxId,
     raw: cri::PodSandboxStatusResponse,
@@ -343,8 +343,8 @@ pub(crate) fn status(raw: cri::StatusResponse) -> Status {
     }
 }
 
-/// Converts the answer to `ImageFsInfo`. A file system without a mount point cannot be measured and
-/// is left out.
+/// Converts the answer to `ImageFsInfo`. Leaves out a file system without a mount point, because it cannot be
+/// measured.
 pub(crate) fn fs_info(raw: cri::ImageFsInfoResponse) -> FsInfo {
     let usages = |list: Vec<_>| list.into_iter().filter_map(fs_usage).collect();
     FsInfo {
@@ -362,8 +362,8 @@ fn condition(raw: cri::RuntimeCondition) -> Condition {
     }
 }
 
-/// Reads the image that sandboxes are made from out of the runtime's own configuration (JSON):
-/// containerd 1.x and CRI-O have it at the top, containerd 2.x among its pinned images.
+/// Reads the sandbox image from the runtime's own configuration (JSON): containerd 1.x and CRI-O have it at the
+/// top level, containerd 2.x among its pinned images.
 fn sandbox_images(config: &str) -> Vec<String> {
     let Ok(config) = serde_json::from_str::<serde_json::Value>(config) else {
         return Vec::new();
@@ -380,15 +380,14 @@ fn sandbox_images(config: &str) -> Vec<String> {
     images
 }
 
-/// Reads what a sandbox was made from out of what the runtime tells of it (JSON). One that does not
-/// say names nothing.
+/// Reads the image of a sandbox from its verbose status (JSON); `None` if it is missing.
 pub(crate) fn made_from(raw: &cri::PodSandboxStatusResponse) -> Option<String> {
     let info: serde_json::Value = serde_json::from_str(raw.info.get("info")?).ok()?;
     let image = info.get("image")?.as_str()?;
     (!image.is_empty()).then(|| image.to_owned())
 }
 
-/// Gathers every name of the images that are mounted as volumes.
+/// Collects every name of the images that are mounted as volumes.
 fn volume_images(mounts: Vec<cri::Mount>) -> Vec<String> {
     let specs = mounts.into_iter().filter_map(|mount| mount.image);
     specs
@@ -409,7 +408,7 @@ fn fs_usage(raw: cri::FilesystemUsage) -> Option<FsUsage> {
     })
 }
 
-/// The pod that the kubelet's labels name. No uid, no pod: another tool made it.
+/// The pod named by the kubelet's labels. Without a uid another tool made the container.
 fn container_pod(labels: &BTreeMap<String, String>) -> Option<Arc<PodRef>> {
     let label = |key: &str| labels.get(key).map_or("", String::as_str);
     let uid = PodUid::new(label(POD_UID_LABEL))?;
@@ -420,7 +419,7 @@ fn container_pod(labels: &BTreeMap<String, String>) -> Option<Arc<PodRef>> {
     }))
 }
 
-/// The pod of a sandbox: the kubelet writes its uid twice, and only if both agree is it believed.
+/// The pod of a sandbox. The kubelet writes the uid twice; it counts only if both agree.
 fn sandbox_pod(
     metadata: cri::PodSandboxMetadata,
     labels: &BTreeMap<String, String>,
@@ -437,7 +436,7 @@ fn sandbox_pod(
     }))
 }
 
-/// Gathers every name of a container's image. Runtimes differ in which they fill with what.
+/// Collects every name of a container's image; runtimes differ in which fields they fill.
 fn container_image(spec: Option<cri::ImageSpecRow>, ids: [String; 2]) -> ContainerImage {
     let spec = spec.unwrap_or_default();
     let mut names = Vec::with_capacity(2);
@@ -455,14 +454,13 @@ fn container_image(spec: Option<cri::ImageSpecRow>, ids: [String; 2]) -> Contain
     }
 }
 
-/// Builds a new map: one that was emptied keeps its half kilobyte, and most containers have no other
-/// labels.
+/// Builds a new map: an emptied one keeps half a kilobyte, and most containers have no other labels.
 fn foreign_labels(labels: BTreeMap<String, String>) -> Labels {
     let foreign = |key: &str| !KUBELET_LABELS.contains(&key);
     labels.into_iter().filter(|(key, _)| foreign(key)).collect()
 }
 
-/// A state that we do not know is `Unknown`, which keeps.
+/// An unknown state is `Unknown`, which keeps.
 fn container_state(number: i32) -> ContainerState {
     match cri::ContainerState::try_from(number) {
         Ok(cri::ContainerState::ContainerCreated) => ContainerState::Created,
@@ -472,7 +470,7 @@ fn container_state(number: i32) -> ContainerState {
     }
 }
 
-/// A state that we do not know is `Ready`, which keeps.
+/// An unknown state is `Ready`, which keeps.
 fn sandbox_state(number: i32) -> PodSandboxState {
     match cri::PodSandboxState::try_from(number) {
         Ok(cri::PodSandboxState::SandboxNotready) => PodSandboxState::NotReady,
@@ -480,7 +478,7 @@ fn sandbox_state(number: i32) -> PodSandboxState {
     }
 }
 
-/// An unknown creation counts as young: it lies in the future.
+/// An unknown creation time lies in the future, so the object counts as young.
 fn created_at(nanoseconds: i64) -> Timestamp {
     moment(nanoseconds).unwrap_or(Timestamp::MAX)
 }

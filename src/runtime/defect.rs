@@ -1,7 +1,7 @@
-//! What is wrong with an answer, as our own side of the wire finds it.
+//! Defects of an answer that our side of the wire detects.
 //!
-//! The gRPC library hands on nothing but statuses: a defect travels as the source of one, which no
-//! status from the wire has.
+//! The gRPC library passes on only statuses: a defect travels as the source of one. A status from the wire
+//! never has a source.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 
 use super::wire;
 
-/// A message of an answer weighs more than we take.
+/// A message of an answer is above our limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message of {bytes} bytes is over the limit of {limit} bytes")]
 pub(super) struct Oversize {
@@ -19,45 +19,45 @@ pub(super) struct Oversize {
     pub(super) limit: u64,
 }
 
-/// Why an answer is not what the interface says it should be.
+/// Why an answer violates the interface.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Defect {
-    /// It ends within a message.
+    /// It ends inside a message.
     #[error("it ends in the middle of a message")]
     CutOff,
-    /// It ends without saying how the call went.
+    /// It ends without a status.
     #[error("it ends without a status")]
     NoStatus,
-    /// All went well, but what was asked for is not there.
+    /// The status is OK, but the requested object is missing.
     #[error("it has no message")]
     Empty,
-    /// A message is compressed, which is never asked for, or the bytes are none of gRPC's.
+    /// A message is compressed, which we never ask for, or the bytes are not gRPC.
     #[error("a message of it begins with {0:#04x} and not with 0x00")]
     Flag(u8),
-    /// A message cannot be read.
+    /// A message cannot be decoded.
     #[error(transparent)]
     Unreadable(#[from] ReadError),
     /// It is about another object than the one with this id.
     #[error("it is not about {0}")]
     NotAbout(String),
-    /// So many rows, of which each could be the one that matters.
+    /// This many rows without an id; each could be the wanted one.
     #[error("{0} rows lack an id")]
     NoIds(usize),
-    /// It tells more ids than any node has.
+    /// It has more ids than any node.
     #[error("it has more than {0} ids")]
     TooManyIds(usize),
 }
 
-/// Why a message is not what it should be.
+/// Why a message cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// It is not made of fields.
+    /// It does not consist of fields.
     #[error(transparent)]
     Wire(#[from] wire::Error),
-    /// The field that holds the rows holds something else.
+    /// The field of the rows holds something else.
     #[error("a row is no message")]
     NoRow,
-    /// A field, or what is in it, is not what it should be.
+    /// A field or its content is invalid.
     #[error(transparent)]
     Protobuf(#[from] DecodeError),
 }
@@ -80,7 +80,7 @@ fn from_source(code: Code, source: impl Error + Send + Sync + 'static) -> Status
     status
 }
 
-/// Returns the first cause of a status that is of this type.
+/// Returns the first cause of this type in a status.
 pub(super) fn cause<T: Error + 'static>(status: &Status) -> Option<&T> {
     let mut causes = std::iter::successors(status.source(), |&error| error.source());
     causes.find_map(|error| error.downcast_ref())

@@ -1,6 +1,6 @@
-//! Which socket is the runtime's: the one that was named, else the first known one that answers.
+//! Finds the runtime's socket: the configured one, else the first known one that answers.
 //!
-//! Never logs: what was found, or all that was tried, is in the result.
+//! Never logs: the result says what was found, or all that was tried.
 
 use std::fmt::Write as _;
 use std::io;
@@ -21,7 +21,7 @@ pub const ENVIRONMENT_VARIABLE: &str = "CONTAINER_RUNTIME_ENDPOINT";
 /// crictl's configuration.
 pub const CRICTL_CONFIG: &str = "/etc/crictl.yaml";
 
-/// Where runtimes put their sockets, most usual first. k3s' place is also RKE2's.
+/// Known sockets of runtimes, most common first. The place of k3s is also used by RKE2.
 pub const WELL_KNOWN: [&str; 10] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -35,15 +35,15 @@ pub const WELL_KNOWN: [&str; 10] = [
     "/var/snap/microk8s/common/run/containerd.sock",
 ];
 
-/// Threads that places may cost on disks that hang.
+/// Threads that hung disks may cost.
 const PLACES_HANGING_MAX: usize = 2;
-/// How long a place is looked at.
+/// Timeout for looking at a place.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a socket that was not configured has for its answer to `Version`.
+/// Timeout of `Version` on a socket that was not configured.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const PROBE_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// Where to look for the endpoint, in this order. Empty values count as not given.
+/// Where to look for the endpoint, in this order. Empty values count as missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
     /// The value of `--runtime-endpoint`.
@@ -54,12 +54,12 @@ pub struct Places {
     pub environment: Option<String>,
     /// crictl's configuration file, of which `runtime-endpoint` is read.
     pub crictl_config: PathBuf,
-    /// Sockets that are tried when nothing was named.
+    /// Sockets that are tried if nothing is configured.
     pub well_known: Vec<PathBuf>,
 }
 
 impl Places {
-    /// Returns the usual places on a node, with nothing named.
+    /// Returns the usual places on a node, with nothing configured.
     pub fn usual() -> Self {
         Self {
             flag: None,
@@ -76,36 +76,36 @@ impl Places {
 pub struct Found {
     /// The socket's path.
     pub path: PathBuf,
-    /// Why this one: `set by --runtime-endpoint`, or `containerd 1.7.24 answers there`.
+    /// Why it was chosen: `set by --runtime-endpoint`, or `containerd 1.7.24 answers there`.
     pub why: String,
 }
 
 /// Why there is no endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoverError {
-    /// A value that was given is no endpoint. Nothing else is tried in its place.
+    /// A configured value is no endpoint. No other place is tried.
     #[error("runtime endpoint \"{value}\" (from {origin}) {problem}")]
     Refused {
         /// The value.
         value: String,
-        /// Who gave it.
+        /// Where the value came from.
         origin: String,
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// Nothing was named, and no known socket answers.
+    /// Nothing is configured, and no known socket answers.
     #[error(
         "no container runtime found; tried:{}\n\
          name one with --runtime-endpoint unix:///path, or try `crisweep demo`, which needs none",
         lines(.tried)
     )]
     NothingFound {
-        /// Each place, and what was wrong there.
+        /// Each place, with its problem.
         tried: Vec<Attempt>,
     },
 }
 
-/// A place that was tried in vain.
+/// A place that was tried without success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The flag, variable, file or socket.
@@ -114,7 +114,7 @@ pub struct Attempt {
     pub problem: String,
 }
 
-/// Finds the runtime's socket. One that is named is taken without asking: it may come up later.
+/// Finds the runtime's socket. A configured one is not probed, because the runtime may start later.
 pub async fn discover(places: &Places) -> Result<Found, DiscoverError> {
     let mut tried = Vec::new();
     let given = [
@@ -152,8 +152,8 @@ pub async fn discover(places: &Places) -> Result<Found, DiscoverError> {
     Err(DiscoverError::NothingFound { tried })
 }
 
-/// Reads an endpoint as crictl and the kubelet write them: `unix:///path`, `unix:/path` or `/path`.
-/// `origin` says in the error where the value came from.
+/// Parses an endpoint as crictl and the kubelet write it: `unix:///path`, `unix:/path` or `/path`. `origin`
+/// names the value's source in the error.
 pub fn parse_endpoint(value: &str, origin: &str) -> Result<PathBuf, DiscoverError> {
     let refused = |problem| {
         Err(DiscoverError::Refused {
@@ -191,8 +191,8 @@ struct CrictlConfig {
     runtime_endpoint: Option<String>,
 }
 
-/// Reads the endpoint that crictl would use; the error says why there is none. A file that is of no
-/// use to us is crictl's problem, not ours: the search goes on.
+/// Reads the endpoint that crictl would use; the error says why there is none. An unusable file is not our
+/// problem: the search goes on.
 async fn crictl_endpoint(disk: &BlockingPool, path: &Path) -> Result<String, String> {
     let text = within_timeout(disk, path, std::fs::read_to_string).await?;
     let file = config::File::from_str(&text, config::FileFormat::Yaml);
@@ -207,7 +207,7 @@ async fn crictl_endpoint(disk: &BlockingPool, path: &Path) -> Result<String, Str
         .ok_or_else(|| "names no runtime-endpoint".to_owned())
 }
 
-/// Says why the socket is the runtime's, or what is wrong with it.
+/// Returns why this is the runtime's socket, or the problem with it.
 async fn probe(disk: &BlockingPool, path: &Path) -> Result<String, String> {
     let file = within_timeout(disk, path, std::fs::metadata).await?;
     if !file.file_type().is_socket() {
@@ -218,7 +218,7 @@ async fn probe(disk: &BlockingPool, path: &Path) -> Result<String, String> {
     }
     match ask_version(path).await {
         Ok(Version { runtime, version }) => Ok(format!("{runtime} {version} answers there")),
-        // It speaks CRI and has just been started.
+        // It speaks CRI and has just started.
         Err(error @ super::Error::NotReady { .. }) => {
             Ok(format!("a runtime starts there ({error})"))
         }

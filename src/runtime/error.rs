@@ -1,4 +1,4 @@
-//! How a runtime fails, told apart by what a caller would do about it.
+//! Errors of the runtime, by what the caller should do about them.
 
 use std::error::Error as _;
 use std::path::Path;
@@ -10,15 +10,15 @@ use tonic::{Code, TimeoutExpired};
 use super::defect::{Defect, Oversize, ReadError, cause};
 use crate::model::FailureClass;
 
-/// Longest text of the runtime that an error repeats, in characters.
+/// Longest runtime text that an error repeats, in characters.
 const WORDS_CHARS_MAX: usize = 1024;
 
-/// What containerd 1.6 and 1.7 (as UNKNOWN) and 2.x (as UNAVAILABLE) say for a moment after they
-/// start, to Version too.
+/// The text of containerd 1.6 and 1.7 (as UNKNOWN) and 2.x (as UNAVAILABLE) for a moment after their start,
+/// also for `Version`.
 const NOT_INITIALIZED: &str = "server is not initialized yet";
 
-/// RPCs about one object. For them UNAVAILABLE can mean that something behind that object is down
-/// (its shim, a proxy snapshotter), not the runtime.
+/// RPCs about one object. For them UNAVAILABLE can mean that something behind the object is down (its shim, a
+/// proxy snapshotter), not the runtime.
 const ABOUT_ONE_OBJECT: [&str; 7] = [
     "ContainerStatus",
     "PodSandboxStatus",
@@ -29,18 +29,18 @@ const ABOUT_ONE_OBJECT: [&str; 7] = [
     "RemoveImage",
 ];
 
-/// What a failed teardown of a sandbox's network looks like.
+/// Texts of a failed network teardown of a sandbox.
 const NETWORK_TEXTS: [&str; 2] = ["failed to destroy network", "failed to teardown network"];
 
-/// What it looks like where there is no plugin at all: the CNI library's text for a program that is
-/// not there, containerd's and CRI-O's for a configuration that is not.
+/// Texts of a missing CNI plugin: the CNI library's for a missing program, and those of containerd and CRI-O
+/// for a missing configuration.
 const PLUGIN_TEXTS: [&str; 3] = [
     "failed to find plugin",
     "cni plugin not initialized",
     "CNI configuration file in",
 ];
 
-/// What a runtime says while it removes the object already, for another client.
+/// Texts of a runtime that already removes the object for another client.
 const REMOVING_TEXTS: [&str; 4] = [
     "already in removing state",
     "is in removing state",
@@ -48,13 +48,13 @@ const REMOVING_TEXTS: [&str; 4] = [
     "is already in progress",
 ];
 
-/// What a runtime says while another holds the object.
+/// Texts of a runtime while another client holds the object.
 const BUSY_TEXTS: [&str; 3] = ["in starting state", "is in use", "device or resource busy"];
 
 /// Why the runtime could not be asked, or what it refused.
 ///
-/// The text is whole: it names the RPC and repeats the runtime's words once, so there is no source
-/// to print after it. It is cheap to clone: one look at the node is shared by all who ask.
+/// The text is complete: it names the RPC and has the runtime's text once, so there is no source to print.
+/// Cheap to clone, because all callers share one look.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// No connection to the socket, or it broke during the call.
@@ -64,7 +64,7 @@ pub enum Error {
         method: &'static str,
         /// The socket.
         endpoint: Arc<Path>,
-        /// The cause at the bottom.
+        /// The innermost cause.
         why: String,
     },
     /// No answer before our deadline.
@@ -75,22 +75,22 @@ pub enum Error {
         /// The deadline.
         after: Duration,
     },
-    /// It has just been started and does not serve yet: a restart, not an alarm.
+    /// It has just started and does not serve yet: wait, do not alarm.
     #[error("{method}: the runtime is not ready: {}", words(status))]
     NotReady {
         /// The RPC.
         method: &'static str,
-        /// What came back.
+        /// The answer.
         status: Box<tonic::Status>,
     },
-    /// The answer is bigger than its sender may send or than we take.
+    /// The answer is larger than its sender may send or than we accept.
     #[error("{method}: an answer of {bytes} bytes is over the limit of {limit} bytes")]
     TooLarge {
         /// The RPC.
         method: &'static str,
-        /// What the message weighs: of a unary list, all of it; of a streamed one, that message.
+        /// The weight: of a unary list, the whole list; of a streamed one, that message.
         bytes: u64,
-        /// The limit that it passed: the server's or `max_message_bytes`.
+        /// The exceeded limit: the server's or `max_message_bytes`.
         limit: u64,
     },
     /// The runtime answered with an error of its own.
@@ -98,28 +98,28 @@ pub enum Error {
     Status {
         /// The RPC.
         method: &'static str,
-        /// What came back.
+        /// The answer.
         status: Box<tonic::Status>,
     },
-    /// The answer is not what the interface says it should be.
+    /// The answer violates the interface.
     #[error("{method}: answer not understood: {defect}")]
     Malformed {
         /// The RPC.
         method: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         defect: Defect,
     },
 }
 
 impl Error {
-    /// Sorts what the gRPC library reports about a call of `method` with deadline `after`.
+    /// Classifies an error of the gRPC library for a call of `method` with deadline `after`.
     pub(crate) fn from_status(
         method: &'static str,
         endpoint: &Arc<Path>,
         after: Duration,
         status: tonic::Status,
     ) -> Self {
-        // Only what failed on our side of the wire has a source; a server's words have none.
+        // Only a failure on our side of the wire has a source; a server's text has none.
         if let Some(&Oversize { bytes, limit }) = cause(&status) {
             return Self::TooLarge {
                 method,
@@ -163,7 +163,7 @@ impl Error {
         }
     }
 
-    /// Returns the kind of error as metrics and logs write it: one of a closed set.
+    /// Returns the kind of error for metrics and logs, from a closed set.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Unreachable { .. } => "unreachable",
@@ -175,12 +175,12 @@ impl Error {
         }
     }
 
-    /// Says whether the runtime went away or is not ready yet: worth waiting for.
+    /// Says whether the runtime is away or not ready yet, so that waiting helps.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::NotReady { .. })
     }
 
-    /// Says whether time ran out, here or at the runtime.
+    /// Says whether time ran out, here or in the runtime.
     pub fn is_timeout(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
@@ -192,9 +192,9 @@ impl Error {
         }
     }
 
-    /// Says whether this may have ended a stream for the stream's own sake, so that the same list may come in one
-    /// answer: what carries the stream broke, or the runtime's streaming has a bug. containerd writes errors of
-    /// its own without a code, which is UNKNOWN.
+    /// Says whether the streaming itself may have failed, so that a unary list may work: the transport broke,
+    /// or the runtime's streaming has a bug. containerd returns its own errors without a code, which is
+    /// UNKNOWN.
     pub(super) fn may_be_the_streams(&self) -> bool {
         const CODES: [Code; 3] = [Code::Unavailable, Code::Internal, Code::Unknown];
         match self {
@@ -204,11 +204,11 @@ impl Error {
         }
     }
 
-    /// Returns the class of failure that this is when a removal ends with it.
+    /// Returns the failure class of a removal that ends with this error.
     pub fn class(&self) -> FailureClass {
         let says = |texts: &[&str]| self.says(texts);
-        // The missing plugin is a failed teardown too, and says more. Then the network: a teardown that
-        // runs out of time is the network's fault.
+        // A missing plugin is also a failed teardown, and more specific. Then the network: a teardown that
+        // times out is a network failure.
         if says(&PLUGIN_TEXTS) {
             FailureClass::PluginMissing
         } else if says(&NETWORK_TEXTS) {
@@ -222,7 +222,7 @@ impl Error {
         }
     }
 
-    /// Says whether the runtime already removes the object, for another client.
+    /// Says whether the runtime already removes the object for another client.
     pub(crate) fn is_being_removed(&self) -> bool {
         self.says(&REMOVING_TEXTS)
     }
@@ -239,14 +239,14 @@ impl Error {
         }
     }
 
-    /// Says whether the runtime answered that there is no such object.
+    /// Says whether the runtime answered that the object does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         self.has_code(Code::NotFound)
     }
 
-    /// Says whether the runtime does not have the RPC.
+    /// Says whether the runtime lacks the RPC.
     pub(crate) fn is_unimplemented(&self) -> bool {
-        // grpc-go sends UNIMPLEMENTED with these texts; a proxy in between may lose the code.
+        // grpc-go sends UNIMPLEMENTED with these texts; a proxy may lose the code.
         let says_so = |status: &tonic::Status| {
             let text = status.message();
             text.starts_with("unknown service") || text.starts_with("unknown method")
@@ -269,8 +269,8 @@ impl Error {
     }
 }
 
-/// The deadline also travels with the request, and the library watches it on both ends: the side that is
-/// first, it is our deadline that passed. A server that is made with it says so in these words.
+/// The deadline travels with the request, and both sides watch it. If the server is first, it answers with
+/// these texts, but it is our deadline that passed.
 fn is_expired(status: &tonic::Status) -> bool {
     let says_so = || status.code() == Code::Cancelled && status.message() == "Timeout expired";
     cause::<TimeoutExpired>(status).is_some() || (status.source().is_none() && says_so())
@@ -281,8 +281,7 @@ fn is_not_ready(method: &str, status: &tonic::Status) -> bool {
         || (status.code() == Code::Unavailable && !ABOUT_ONE_OBJECT.contains(&method))
 }
 
-/// Reads "it would weigh so much, the limit is so much" from the two texts in which servers say it: those
-/// made with Go's library, and those made with the one that we use.
+/// Reads weight and limit from the two texts that servers use: grpc-go's, and tonic's.
 fn sizes(status: &tonic::Status) -> Option<(u64, u64)> {
     let text = status.message();
     if status.code() == Code::ResourceExhausted {
@@ -291,7 +290,7 @@ fn sizes(status: &tonic::Status) -> Option<(u64, u64)> {
         return Some((bytes.parse().ok()?, leading_number(limit)?));
     }
     if status.code() == Code::OutOfRange {
-        // A "decoded" one is our question, which was too long for the server.
+        // A "decoded" message is our request, which was too long for the server.
         let (_, rest) = text.split_once("encoded message length too large: found ")?;
         let (bytes, limit) = rest.split_once(" bytes, the limit is: ")?;
         return Some((bytes.parse().ok()?, leading_number(limit)?));
@@ -306,7 +305,7 @@ fn leading_number(text: &str) -> Option<u64> {
         .ok()
 }
 
-/// Returns the runtime's own words, bounded.
+/// Returns the runtime's text, bounded.
 fn words(status: &tonic::Status) -> String {
     let text = status.message().trim();
     match text.char_indices().nth(WORDS_CHARS_MAX) {
@@ -326,7 +325,7 @@ fn root_cause(status: &tonic::Status) -> String {
     plain(&text)
 }
 
-/// Rewrites an operating system's error text the way ours are: lower case, without the number.
+/// Rewrites an operating system error in our style: lower case, without the number.
 pub(crate) fn plain(text: &str) -> String {
     let text = text.split(" (os error").next().unwrap_or(text);
     if text.eq_ignore_ascii_case("permission denied") {

@@ -1,4 +1,4 @@
-//! Small runtimes on sockets in temporary directories, for this module's tests.
+//! Small runtimes on sockets in temporary directories, for the tests of this room.
 
 use crisweep_proto::cri;
 use std::convert::Infallible;
@@ -19,13 +19,13 @@ use super::{LogRoots, Settings};
 use crisweep_proto::cri::image_service_server::{ImageService, ImageServiceServer};
 use crisweep_proto::cri::runtime_service_server::{RuntimeService, RuntimeServiceServer};
 
-/// A server with threads of its own: dropped, it is gone as a killed process is, connections and all.
+/// A server with its own threads: dropping it ends it like a killed process, with all connections.
 pub(super) struct Server {
     runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Server {
-    /// Listens on `path` when it returns. A socket file that is there already is replaced.
+    /// Listens on `path` when it returns. Replaces an existing socket file.
     pub(super) fn start(path: &Path, routes: Routes) -> Self {
         let _ = std::fs::remove_file(path);
         let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
@@ -53,7 +53,7 @@ impl Drop for Server {
     }
 }
 
-/// A socket's place, and settings for it that fail soon.
+/// A socket path, and settings with short timeouts.
 pub(super) fn place() -> (tempfile::TempDir, PathBuf, Settings) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("cri.sock");
@@ -85,7 +85,7 @@ pub(super) fn raw_answer(message: &[u8]) -> Routes {
     Routes::from(axum::Router::new().fallback(answer))
 }
 
-/// Answers every RPC with these bytes, then with this status and its text; `None`: without one.
+/// Answers every RPC with these bytes, then with this status and text; `None`: without a status.
 pub(super) fn raw_body(bytes: Vec<u8>, end: Option<[&'static str; 2]>) -> Routes {
     let answer = move || {
         let trailers = end.map(|[code, text]| {
@@ -106,7 +106,7 @@ pub(super) fn raw_body(bytes: Vec<u8>, end: Option<[&'static str; 2]>) -> Routes
     Routes::from(axum::Router::new().fallback(answer))
 }
 
-/// A runtime that answers from values. What it does not have answers UNIMPLEMENTED.
+/// A runtime that answers from values. Everything else is UNIMPLEMENTED.
 #[derive(Clone, Default)]
 pub(super) struct Fake {
     pub(super) name: String,
@@ -117,13 +117,13 @@ pub(super) struct Fake {
     pub(super) rows_per_message: Option<usize>,
     /// Ends each stream with this after its messages.
     pub(super) breaks_streams: Option<Status>,
-    /// What everything but streams is answered with.
+    /// The answer to every call except streams.
     pub(super) refusal: Option<Status>,
     /// Never answers Version.
     pub(super) hangs: bool,
-    /// Applies no filter.
+    /// Ignores filters.
     pub(super) ignores_filters: bool,
-    /// What the unfiltered list of containers is answered with.
+    /// The answer to the unfiltered list of containers.
     pub(super) refusal_of_unfiltered: Option<Status>,
     /// Every call, and its `grpc-timeout`.
     pub(super) calls: Arc<Mutex<Vec<(&'static str, String)>>>,

@@ -1,58 +1,58 @@
-//! Protobuf's outermost layer: where the first field of some bytes begins and ends.
+//! Protobuf's outermost layer: the bounds of the first field in some bytes.
 //!
-//! Never looks into a field, never copies, never panics. Groups are refused: no message of the
-//! interface has one.
+//! Never looks into a field, never copies, never panics. Refuses groups, because no message of the interface
+//! has one.
 
 use std::ops::Range;
 
-/// The most bytes that a number of 64 bits takes.
+/// The longest varint of 64 bits, in bytes.
 const VARINT_BYTES_MAX: usize = 10;
-/// What the last of them may be: the one bit that is left.
+/// The largest value of its last byte: one bit is left.
 const LAST_BYTE_MAX: u8 = 1;
 
-/// How a field is written.
+/// The wire type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A number of up to ten bytes.
+    /// A varint.
     Varint,
     /// Eight bytes.
     Fixed64,
-    /// Text, bytes or a message, after its length.
+    /// Text, bytes or a message, with its length in front.
     Delimited,
     /// Four bytes.
     Fixed32,
 }
 
-/// One field, as places in the bytes that begin with it.
+/// One field, as ranges in the bytes that begin with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) number: u32,
     pub(super) kind: Kind,
-    /// What it holds, without its number and its length. The next field begins where this ends.
+    /// Its value, without key and length. The next field begins at its end.
     pub(super) value: Range<usize>,
 }
 
 /// Why bytes do not begin with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// They end within it.
+    /// They end inside it.
     #[error("a field ends past the end of its message")]
     CutOff,
     /// A number of more than 64 bits.
     #[error("a number is longer than 64 bits")]
     TooLong,
-    /// No field has number 0, or one of more than 29 bits.
+    /// The field number is 0 or longer than 29 bits.
     #[error("{0} is no key of a field")]
     Key(u64),
     /// It is a group, or the end of one.
     #[error("field {0} is a group")]
     Group(u32),
-    /// There is no such way to write a field.
+    /// Unknown wire type.
     #[error("field {number} is of the unknown kind {kind}")]
     Kind {
         /// The field's number.
         number: u32,
-        /// How it says it is written.
+        /// The wire type.
         kind: u32,
     },
 }
@@ -92,7 +92,7 @@ fn number_and_kind(key: u64) -> Result<(u32, Kind), Error> {
     }
 }
 
-/// Reads a number that begins at `start`; returns where it ends, too.
+/// Reads a varint at `start`; returns also its end.
 fn varint(bytes: &[u8], start: usize) -> Result<(u64, usize), Error> {
     let mut value = 0;
     for (place, byte) in bytes.iter().skip(start).take(VARINT_BYTES_MAX).enumerate() {
@@ -108,7 +108,7 @@ fn varint(bytes: &[u8], start: usize) -> Result<(u64, usize), Error> {
     Err(Error::CutOff)
 }
 
-/// Returns the place of so many bytes, if they are there.
+/// Returns the range of the next `count` bytes, if they exist.
 fn counted(bytes: &[u8], start: usize, count: u64) -> Result<Range<usize>, Error> {
     let count = usize::try_from(count).ok();
     match count.and_then(|count| start.checked_add(count)) {
@@ -119,11 +119,11 @@ fn counted(bytes: &[u8], start: usize, count: u64) -> Result<Range<usize>, Error
 
 #[cfg(test)]
 pub(super) mod testing {
-    //! Fields of every kind, right and wrong.
+    //! Valid and invalid fields of every kind.
 
     use proptest::prelude::*;
 
-    /// How many cases a test tries, unless it is told.
+    /// Default number of cases of a test.
     const CASES: u32 = 256;
 
     pub(in crate::runtime) fn cases() -> ProptestConfig {
@@ -145,7 +145,7 @@ pub(super) mod testing {
         bytes
     }
 
-    /// A field of any number and kind; its value is mostly, not always, of that kind.
+    /// A field of any number and wire type; its value mostly fits the type.
     pub(in crate::runtime) fn field() -> impl Strategy<Value = Vec<u8>> {
         let number = prop_oneof![4 => Just(1_u64), 4 => 0..20_u64, 1 => any::<u64>()];
         let fixed = |count: usize| prop::collection::vec(any::<u8>(), count);
@@ -185,7 +185,7 @@ mod tests {
         fixed32: u32,
     }
 
-    /// No field at all: prost skips all that there is.
+    /// A message without fields: prost skips everything.
     #[derive(Clone, PartialEq, Message)]
     struct Nothing {}
 
@@ -248,7 +248,7 @@ mod tests {
             let fields = all_fields(&bytes).unwrap();
             let (mut again, mut start) = (EachKind::default(), 0);
             for (field, end) in &fields {
-                // Each field alone is a message: together they hold what it held.
+                // Each field alone is a message: together they hold the same.
                 again.merge(&bytes[start..*end]).unwrap();
                 if field.kind == Kind::Delimited {
                     let value = start + field.value.start..start + field.value.end;
@@ -268,7 +268,7 @@ mod tests {
             for bytes in [fields.concat(), garbage.clone(), [fields.concat(), garbage].concat()] {
                 let theirs = Nothing::decode(bytes.as_slice());
                 match all_fields(&bytes) {
-                    // prost skips a group whole; none is ever sent.
+                    // prost skips a group; no server sends one.
                     Err(Error::Group(_)) => {}
                     ours => prop_assert_eq!(ours.is_ok(), theirs.is_ok(), "{:?}, {:?}", ours, theirs),
                 }

@@ -1,4 +1,4 @@
-//! A connection to one socket, made when first used and again when it broke.
+//! A connection to one socket, made on first use and again after it broke.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,13 +17,13 @@ use super::streams::Streams;
 use super::{Error, Settings};
 use crate::runtime::convert::{Row, Shared};
 
-/// What the runtime may send ahead on one answer, which is in memory until it is read: the default of
-/// 64 KiB makes it wait 256 times for an answer of 16 MiB.
+/// How much of one answer the runtime may send ahead, which stays in memory until it is read. With the default
+/// of 64 KiB an answer of 16 MiB waits 256 times.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// The same for all answers together.
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
-/// The longest deadline that is sent: gRPC has no way to write arbitrary ones.
+/// The longest deadline that is sent; gRPC cannot encode arbitrary ones.
 const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A socket and what is known of the server behind it.
@@ -32,13 +32,13 @@ pub(super) struct Connection {
     endpoint: Arc<Path>,
     /// Made at the first call, because making one needs a tokio runtime.
     channel: OnceLock<Channel>,
-    /// How many connections were made: the number of the present one.
+    /// Number of connections made, which identifies the present one.
     connections: Arc<AtomicU64>,
     connect_timeout: Duration,
     pub(super) max_message_bytes: usize,
-    /// What is known of the streaming RPCs.
+    /// The state of the streaming RPCs.
     pub(super) streams: Streams,
-    /// What rows have in common.
+    /// Values that rows share.
     pub(super) shared: Arc<Mutex<Shared>>,
 }
 
@@ -68,13 +68,13 @@ impl Connection {
         self.connections.load(Ordering::Acquire)
     }
 
-    /// Forgets what no row of any list has any more.
+    /// Forgets shared values that no row uses any more.
     pub(super) fn forget_unused(&self) {
         let mut shared = self.shared.lock();
         shared.forget_unused();
     }
 
-    /// Makes a row share what is equal in it with all other rows.
+    /// Makes a row share equal values with all other rows.
     pub(super) fn share<R: Row>(&self, row: &mut R::Model) {
         let mut shared = self.shared.lock();
         R::share(row, &mut shared);
@@ -109,7 +109,7 @@ impl Connection {
                 Ok::<_, std::io::Error>(TokioIo::new(stream))
             }
         });
-        // The address is only what goes into the `:authority` header: the connector has the socket.
+        // Only the `:authority` header uses this address; the connector has the socket.
         Endpoint::from_static("http://localhost")
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -117,7 +117,7 @@ impl Connection {
     }
 }
 
-/// Makes a request that tells the server its deadline, so that it does not work on after the deadline.
+/// Makes a request that tells the server its deadline, so that the server stops working at the deadline.
 pub(super) fn request<T>(message: T, deadline: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(deadline.min(DEADLINE_MAX));

@@ -1,16 +1,16 @@
-//! How a list is read whatever it weighs: rung by rung, down only as far as needed.
+//! Reads a list of any size, with fallbacks in this order:
 //!
 //! - the streaming RPC,
 //! - one unfiltered answer,
-//! - one answer for each state, and for the states whose answer is over the limit too (`named`):
-//! - one for each pod, where containerd's own container service names it and it is worth a list; without
-//!   that service one for each pod and sandbox that another name is known of,
-//! - one question for each id that is left.
+//! - one answer per state, and for states that are over the limit by themselves (`by_name`):
+//! - one answer per pod, if containerd's own container service names its containers and a list is cheaper than
+//!   asking for each; without that service, one per pod and sandbox with another known name,
+//! - one question per remaining id.
 //!
-//! Where a list stands is remembered for its connection, so that not every look pays for the rungs that
-//! fail; a higher one is tried again as soon as what was found would fit, and from time to time. On the
-//! lower rungs also rows are remembered that never change again, and used as long as their ids are there
-//! (`row_cache`). Half an answer is never used, and one of nothing is not believed alone (`nothing`).
+//! The fallback in use is remembered per connection, so that not every look pays for the ones that fail. A
+//! better one is tried again as soon as the rows would fit, and from time to time. Rows that can no longer
+//! change are cached while their ids exist (`row_cache`). A partial answer is never used, and an empty list
+//! needs a second witness (`empty`).
 
 mod by_name;
 mod containerd;
@@ -37,24 +37,24 @@ use found::Found;
 use kind::{Held, Kind, Question};
 use row_cache::RowCache;
 
-/// After how many looks on the lower rungs the higher ones are tried again, whatever the rows weigh.
+/// After this many looks with fallbacks the better ones are tried again, whatever the rows weigh.
 const RETRY_EVERY: u32 = 10;
 
-/// How long the whole of a list may take, in deadlines of one question: a look has other things to do,
-/// and someone waits for it. What is left then stays unread, and the list is marked so.
+/// Time for a whole list, in deadlines of one call: the look has other work, and a caller waits for it. Unread
+/// rows stay unread, and the list is marked incomplete.
 const DEADLINES: u32 = 3;
 
-/// Where both lists stand.
+/// The state of both lists.
 #[derive(Debug, Default)]
 pub(super) struct ListStates {
     containers: ListState<Container>,
     sandboxes: ListState<PodSandbox>,
-    /// The number of the connection on which containerd's own service was found missing.
+    /// The connection on which containerd's own service was found missing.
     service_missing: std::sync::atomic::AtomicU64,
 }
 
 impl Client {
-    /// Forgets a container that is gone: no later look takes it from an earlier one.
+    /// Forgets a removed container: no later look uses its cached row.
     pub(super) fn forget_container(&self, id: &ContainerId) {
         let state = &self.shared.list_states.containers;
         state.row_cache(self).forget(id.as_str());
@@ -67,7 +67,7 @@ impl Client {
     }
 }
 
-/// What is remembered of one list from look to look.
+/// What is remembered of one list between looks.
 #[derive(Debug)]
 pub(super) struct ListState<M> {
     memory: Mutex<Memory>,
@@ -83,7 +83,7 @@ impl<M> Default for ListState<M> {
     }
 }
 
-/// What holds for one connection: a runtime that was restarted may have been upgraded.
+/// What holds for one connection; a restarted runtime may have been upgraded.
 #[derive(Clone, Debug, Default)]
 struct Memory {
     connection: u64,
@@ -91,29 +91,29 @@ struct Memory {
     below: bool,
     /// The states that are over the limit by themselves.
     tight: BTreeSet<i32>,
-    /// How many looks began below since the last try above.
+    /// Looks with fallbacks since the better ones were last tried.
     looks: u32,
-    /// What was found of an incomplete list, the last time, weighed.
+    /// Weight of the rows found in the last incomplete list.
     tried: u64,
     told: Option<RefusedSize>,
 }
 
-/// What the runtime told when it refused the unfiltered list for its size.
+/// The sizes that the runtime reported when it refused the unfiltered list.
 #[derive(Clone, Copy, Debug)]
 struct RefusedSize {
-    /// What the list weighed.
+    /// The list's weight.
     bytes: u64,
-    /// The smallest limit that it was over.
+    /// The smallest limit that it exceeded.
     limit: u64,
-    /// What rows of that list weigh, if all were found.
+    /// The weight of its rows, if all were found.
     rows: Option<RowsAtRefusal>,
 }
 
-/// The rows of a list when the runtime told what it weighs.
+/// The rows of a list when the runtime reported its weight.
 #[derive(Clone, Copy, Debug)]
 struct RowsAtRefusal {
     count: usize,
-    /// What one weighed, on average, of those that were in no list.
+    /// Average weight of the rows that were in no list answer.
     mean: u64,
 }
 
@@ -122,7 +122,7 @@ impl<M> ListState<M> {
         self.memory.lock()
     }
 
-    /// Returns what earlier looks on the client's present connection carry to this one.
+    /// Returns the cached rows of the client's present connection.
     fn row_cache(&self, client: &Client) -> MutexGuard<'_, RowCache<M>>
     where
         M: Held + Clone,
@@ -132,7 +132,7 @@ impl<M> ListState<M> {
         row_cache
     }
 
-    /// Returns where this look begins.
+    /// Returns the state in which this look begins.
     fn begin(&self, connection: u64) -> Memory {
         let mut memory = self.memory();
         if memory.connection != connection {
@@ -156,7 +156,7 @@ impl<M> ListState<M> {
         }
     }
 
-    /// Keeps where the look ended.
+    /// Stores the state in which the look ended.
     fn end(&self, kind: &'static str, ended: Memory) {
         let mut memory = self.memory();
         if memory.connection != ended.connection {
@@ -176,7 +176,7 @@ impl<M> ListState<M> {
     }
 }
 
-/// Until when a list may be read.
+/// The time limit for reading a list.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     began: Instant,
@@ -191,7 +191,7 @@ impl Clock {
         Self { began, until, each }
     }
 
-    /// Returns the deadline of the next question; zero when time is up.
+    /// Returns the deadline of the next call; zero when time is up.
     fn next(&self) -> Duration {
         self.until
             .saturating_duration_since(Instant::now())
@@ -301,10 +301,9 @@ fn at_once<M>(mode: ListMode, page: Page<M>, limit_bytes: Option<u64>, clock: Cl
 /// Asks state by state; returns also the states that are over the limit by themselves.
 ///
 /// The order is that in which objects move (created, running, unknown, exited; ready, not ready), and none
-/// moves back: what changes its state between two questions is in the answer to the second, so that each
-/// object that was there at the first question is seen at least once, and one that is seen twice was seen
-/// last in its later state. What is born in between may be missing, as it would be from one list taken at
-/// the first question.
+/// moves back. So an object that changes its state between two answers is in the second one: each object that
+/// existed at the first call is seen at least once, and one that is seen twice was last seen in its later
+/// state. Objects created in between may be missing, as from one list taken at the first call.
 async fn by_state<K: Kind>(
     client: &Client,
     memory: &Memory,
@@ -345,7 +344,7 @@ async fn ask<K: Kind>(
 }
 
 impl Memory {
-    /// Notes that the unfiltered list is over the limit; any other error stays one.
+    /// Notes that the unfiltered list is over the limit; returns any other error.
     fn refused(&mut self, error: Error) -> Result<(), Error> {
         let Error::TooLarge { bytes, limit, .. } = error else {
             return Err(error);
@@ -357,7 +356,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Decides from what was found where the next look begins.
+    /// Decides from the rows where the next look begins.
     fn look_over<M>(&mut self, found: &Found<M>, tight: BTreeSet<i32>, coverage: Coverage)
     where
         M: Held,
@@ -378,7 +377,7 @@ impl Memory {
                 .retain(|state| found.weigh(mean, |row| row.state() == *state) > limit);
             return;
         }
-        // What an incomplete list weighs is not known. It is worth a try each time that it has shrunk.
+        // The weight of an incomplete list is unknown; try it each time it has shrunk.
         if fits && weighs < self.tried {
             self.below = false;
             self.tight.clear();
@@ -386,8 +385,8 @@ impl Memory {
         self.tried = weighs;
     }
 
-    /// Returns what the unfiltered list weighs: exactly, if each row of it was in a list, or if no row has
-    /// come or gone since the runtime told; else as the rows weighed then on average, or at least.
+    /// Returns the weight of the unfiltered list. It is exact if every row was in a list answer, or if no row
+    /// came or went since the runtime reported it; otherwise it uses average weights, or is a lower bound.
     fn weigh<M>(&self, found: &Found<M>, coverage: Coverage) -> u64 {
         let weighed = found.weighed();
         let Some(told) = self.told else {
@@ -407,8 +406,8 @@ impl Memory {
 }
 
 impl RefusedSize {
-    /// Returns what a row weighs on average that was in no list. While not all rows are known, all weigh
-    /// together what the runtime told.
+    /// Returns the average weight of a row that was in no list answer. While rows are missing, all rows
+    /// together weigh what the runtime reported.
     fn mean<M>(&self, found: &Found<M>) -> u64 {
         let count = u64::try_from(found.count()).unwrap_or(u64::MAX).max(1);
         let mean = || self.bytes.div_ceil(count);

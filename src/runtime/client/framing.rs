@@ -1,7 +1,7 @@
-//! Checks how an answer is framed while it goes by: whether each message is plain and within the limit,
-//! and whether the answer ends where it may.
+//! Checks the framing of an answer while it passes: each message is uncompressed and within the limit, and the
+//! answer ends only where it may.
 //!
-//! Never holds anything back. The gRPC library checks the same after it, but says it in words alone.
+//! Never buffers. The gRPC library checks the same later, but reports it only as text.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,17 +15,17 @@ use tower::Service;
 
 use crate::runtime::defect::{Defect, Oversize};
 
-/// A message's head: whether it is compressed, and its length.
+/// A message's header: the compression flag and the length.
 pub(super) const HEAD_BYTES: usize = 5;
 
-/// How many messages an answer has that went well.
+/// How many messages a successful answer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaits {
     One,
     Any,
 }
 
-/// A channel whose answers are checked.
+/// A channel that checks its answers.
 #[derive(Clone, Debug)]
 pub(super) struct Checked {
     pub(super) channel: Channel,
@@ -51,13 +51,13 @@ impl Service<Request<tonic::body::Body>> for Checked {
     }
 }
 
-/// Puts the check around an answer's body.
+/// Wraps an answer's body in the check.
 pub(super) fn framed<B>(
     answer: Response<B>,
     limit_bytes: usize,
     awaits: Awaits,
 ) -> Response<Framed<B>> {
-    // Of another HTTP status the library says better than we what it means.
+    // For another HTTP status the library has the better error text.
     let is_grpc = answer.status() == StatusCode::OK;
     let has_status = answer.headers().contains_key("grpc-status");
     answer.map(|body| Framed {
@@ -80,9 +80,9 @@ pub(super) struct Framed<B> {
     needs_message: bool,
     /// It may not end without a status.
     needs_status: bool,
-    /// What has come of the next message's head.
+    /// The received bytes of the next message's header.
     head: Vec<u8>,
-    /// What has not come of the message.
+    /// The missing bytes of the current message.
     left: usize,
     is_over: bool,
 }
@@ -114,7 +114,7 @@ impl<B> Framed<B> {
         Ok(())
     }
 
-    /// Begins the message whose head has come.
+    /// Begins the message whose header is complete.
     fn open(&mut self) -> Result<(), Status> {
         let mut head = self.head.as_slice();
         let (flag, length) = (head.get_u8(), head.get_u32());
@@ -137,7 +137,7 @@ impl<B> Framed<B> {
             return Ok(());
         }
         let defect = match status.map(|status| status.code()) {
-            // The runtime's own word for what went wrong is better than ours.
+            // The runtime's own error is better than ours.
             Some(code) if code != Code::Ok => return Ok(()),
             _ if self.left > 0 || !self.head.is_empty() => Defect::CutOff,
             None if self.needs_status => Defect::NoStatus,

@@ -1,4 +1,4 @@
-//! The two RPCs that each list has: streamed where the runtime can, in one answer where it cannot.
+//! The two RPCs of each list: streaming if the runtime supports it, else unary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,9 +70,9 @@ pub(super) const IMAGES: ListRpc = ListRpc {
 };
 
 impl Connection {
-    /// Reads a whole list over its streaming RPC, or in one answer. Where a message of the stream is over
-    /// the limit, the one answer is too, but its error says what all of it weighs. A stream that breaks fails
-    /// the list, unless it always does. One that is refused fails it each time.
+    /// Reads a whole list over its streaming RPC, or unary. If a message of the stream is over the limit, the
+    /// unary answer is too, but its error reports the whole weight. A broken stream fails the list, unless it
+    /// always breaks. A refused one fails it each time.
     pub(super) async fn list<R: Row>(
         &self,
         rpc: &ListRpc,
@@ -84,7 +84,8 @@ impl Connection {
                 return Ok((ListMode::Streaming, page));
             }
             Ok(None) | Err(Error::TooLarge { .. }) => false,
-            // A refusal is meant for the list, however it is read; and a runtime that hangs hangs in one answer too.
+            // A refusal concerns the list, however it is read; and a runtime that hangs also hangs in a unary
+            // call.
             Err(error) if !error.may_be_the_streams() || !self.stream(rpc).broke() => {
                 return Err(error);
             }
@@ -93,11 +94,11 @@ impl Connection {
                 true
             }
         };
-        // An unfiltered request has no fields, so `()` encodes as any of them.
+        // An unfiltered request has no fields, so `()` encodes it.
         let page = self.page::<(), R>(rpc.unary, (), deadline).await;
         let answered = !matches!(&page, Err(error) if error.is_lost());
         if breaks && answered {
-            // The stream may have taken the connection before this one with it.
+            // The broken stream may have broken the connection too.
             self.leave_stream(rpc, self.connection(), Some(LISTS_WITHOUT));
         }
         Ok((ListMode::Unary, page?))
@@ -108,7 +109,7 @@ impl Connection {
         stream.lock()
     }
 
-    /// Reads so many lists without a stream on a connection; `None`: all.
+    /// Reads this many lists without a stream on a connection; `None`: all of them.
     fn leave_stream(&self, rpc: &ListRpc, useless_on: u64, lists: Option<u32>) {
         let mut stream = self.stream(rpc);
         stream.useless_on = useless_on;
@@ -133,7 +134,7 @@ impl Connection {
         self.call(rpc.name, deadline, answer).await
     }
 
-    /// Reads a list over its streaming RPC; `None` if the runtime has none.
+    /// Reads a list over its streaming RPC; `None` if the runtime lacks it.
     async fn streamed<R: Row>(
         &self,
         rpc: &ListRpc,
@@ -146,7 +147,7 @@ impl Connection {
         let answer = self.read_stream::<R>(rpc.streaming.path, deadline);
         match self.call(rpc.streaming.name, deadline, answer).await {
             Err(error) if error.is_unimplemented() => {
-                // If it was another connection that answered, the next list asks again.
+                // If another connection answered, the next list asks again.
                 self.leave_stream(rpc, connection, None);
                 Ok(None)
             }
@@ -154,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// Reads a stream to its end; no message at all is an empty list.
+    /// Reads a stream to its end; a stream without messages is an empty list.
     async fn read_stream<R: Row>(
         &self,
         path: &'static str,
@@ -164,8 +165,8 @@ impl Connection {
         Ok(Response::new(whole.unwrap_or_default()))
     }
 
-    /// Reads an answer, which comes in pieces, to its end; `None` if nothing came. What came before an
-    /// error is thrown away: half a list would make the other half look deleted.
+    /// Reads an answer, which comes in pieces, to its end; `None` if nothing came. Drops everything before an
+    /// error: half a list would make the other half look deleted.
     async fn read<Q, R>(
         &self,
         path: &'static str,

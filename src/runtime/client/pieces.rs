@@ -1,9 +1,8 @@
-//! Cuts a long answer between its rows, so that no more of it is in memory than is read just now.
+//! Splits a long answer between its rows, so that only the current piece is in memory.
 //!
-//! A protobuf message can be cut between any two of its fields: each part is a message, and together
-//! they hold what it held. Never judges: what cannot be cut goes on as it is, for the decoder to say
-//! what is wrong with it. That each message is plain, within the limit and whole is checked before
-//! (`framing`).
+//! A protobuf message can be split between any two fields: each piece is a message, and together they hold the
+//! same fields. Never judges: bytes that cannot be split pass unchanged, and the decoder reports the error.
+//! `framing` has already checked that each message is uncompressed, within the limit and whole.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,21 +13,21 @@ use hyper::body::{Body, Frame};
 use super::framing::HEAD_BYTES;
 use crate::runtime::wire;
 
-/// What a piece weighs, unless a single row weighs more.
+/// Weight of a piece, unless a single row weighs more.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The body of an answer, with each of its messages in pieces that are messages.
+/// The body of an answer, with each message split into pieces.
 #[derive(Debug)]
 pub(super) struct Pieces<B> {
     body: B,
     place: Place,
-    /// What has come and has not gone on.
+    /// Received bytes that were not passed on.
     ahead: BytesMut,
-    /// The rest of a piece whose head has gone on.
+    /// The rest of a piece whose header was passed on.
     piece: Option<Bytes>,
 }
 
-/// Where in the body `ahead` begins.
+/// Position in the body at which `ahead` begins.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Head,
@@ -36,7 +35,7 @@ enum Place {
 }
 
 impl<B> Pieces<B> {
-    /// Cuts the messages of a body.
+    /// Splits the messages of a body.
     pub(super) fn new(body: B) -> Self {
         Self {
             body,
@@ -46,7 +45,7 @@ impl<B> Pieces<B> {
         }
     }
 
-    /// Returns what can go on already.
+    /// Returns the next bytes that can be passed on.
     fn next(&mut self) -> Option<Bytes> {
         if let Some(piece) = self.piece.take() {
             return Some(piece);
@@ -59,7 +58,7 @@ impl<B> Pieces<B> {
         self.cut(left)
     }
 
-    /// Takes a message's head; returns the message's length.
+    /// Takes a message's header; returns the message's length.
     fn head(&mut self) -> Option<usize> {
         let mut head = self.ahead.get(..HEAD_BYTES)?;
         head.advance(1);
@@ -68,7 +67,7 @@ impl<B> Pieces<B> {
         Some(length)
     }
 
-    /// Cuts a piece off a message of which so much has not gone on; returns the piece's head.
+    /// Cuts a piece off a message with `left` bytes left; returns the piece's header.
     fn cut(&mut self, left: usize) -> Option<Bytes> {
         let length = match self.ahead.get(..left) {
             Some(_rest) => left,
@@ -93,7 +92,7 @@ impl<B> Pieces<B> {
     }
 }
 
-/// Returns where the last field ends that is there as a whole.
+/// Returns the end of the last complete field.
 fn whole_fields(bytes: &[u8]) -> usize {
     let mut rest = bytes;
     while let Ok(field) = wire::field(rest) {
@@ -122,7 +121,7 @@ where
             };
             match frame.map(Frame::into_data) {
                 Ok(Ok(data)) => self.ahead.extend_from_slice(&data),
-                // Of what was cut off by this nothing is read.
+                // The client does not use data before an error.
                 Ok(Err(end)) => return Poll::Ready(Some(Ok(end))),
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
@@ -166,7 +165,7 @@ mod tests {
         Frame::trailers(trailers)
     }
 
-    /// Sends bytes, so many at a time, then the end, and returns the messages and the trailers that arrive.
+    /// Sends `bytes` in chunks, then the end; returns the received messages and trailers.
     async fn through(
         bytes: &[u8],
         at_a_time: usize,

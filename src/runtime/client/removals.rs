@@ -57,12 +57,12 @@ impl Client {
     }
 }
 
-/// containerd 1.6 says `NOT_FOUND` where later ones say OK.
+/// containerd 1.6 returns `NOT_FOUND` where later versions return OK.
 pub(super) fn gone_is_success<T>(answer: Result<T, Error>) -> Result<(), Error> {
     found(answer).map(|_| ())
 }
 
-/// Rounds up: a grace of half a second must not become none.
+/// Rounds up: a grace of half a second must not become zero.
 fn whole_seconds(grace: Duration) -> i64 {
     let seconds = grace
         .as_secs()

@@ -1,27 +1,26 @@
-//! Where the runtime and the pods' logs are, and how long and big answers may be.
+//! Paths of runtime and pod logs, timeouts, and size limits.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the runtime is and how long and big its answers may be.
+/// Where the runtime is, and the limits of its answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The runtime's socket.
     pub endpoint: PathBuf,
-    /// The image service's socket, if it is another one.
+    /// The image service's socket, if it differs.
     pub image_endpoint: Option<PathBuf>,
-    /// Deadline of every question.
+    /// Deadline of a read.
     pub timeout: Duration,
-    /// Deadline of every removal and stop. Shorter than a slow CNI teardown takes, it makes no
-    /// progress, ever.
+    /// Deadline of a removal or stop. If it is shorter than a slow CNI teardown, removals never succeed.
     pub removal_timeout: Duration,
-    /// The biggest answer that is decoded.
+    /// The largest answer that is decoded.
     pub max_message_bytes: usize,
-    /// Where the names of log files tell ids that no list does.
+    /// Log directories whose file names contain ids.
     pub log_roots: LogRoots,
 }
 
-/// Where pods' logs are. Only names are read there, never followed.
+/// Where pod logs are. Only names are read; links are never followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRoots {
     /// Directories `namespace_pod_uid`.
@@ -41,7 +40,7 @@ impl Default for LogRoots {
 }
 
 impl LogRoots {
-    /// Returns the same places as seen from where the host's root directory is `host_root`.
+    /// Returns the same paths below `host_root`.
     #[must_use]
     pub fn under(&self, host_root: &Path) -> Self {
         Self {
@@ -51,7 +50,7 @@ impl LogRoots {
     }
 }
 
-/// Returns a path of the host's as seen from where the host's root directory is `host_root`.
+/// Returns a path of the host below `host_root`.
 pub fn below(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }

@@ -1,14 +1,14 @@
-//! What is known of the RPCs that stream lists, and whether one is worth a try.
+//! The state of the RPCs that stream lists, and whether to try one.
 
 use parking_lot::Mutex;
 
-/// How many times in a row a stream must break before the list is read in one answer instead. The first
-/// times it may be the runtime that goes away.
+/// How many times in a row a stream must break before the list is read unary. The first times the runtime may
+/// be going away.
 pub(super) const BREAKS_MAX: u32 = 3;
 /// How many lists are read without a stream that keeps breaking before it is tried again.
 pub(super) const LISTS_WITHOUT: u32 = 10;
 
-/// What is known of each list's streaming RPC.
+/// The state of each list's streaming RPC.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     pub(super) containers: Mutex<Stream>,
@@ -16,20 +16,20 @@ pub(super) struct Streams {
     pub(super) images: Mutex<Stream>,
 }
 
-/// What is known of one streaming RPC. What was learned holds for its connection alone: a restarted
-/// runtime may have been upgraded. How often it broke outlives the connection, which may break with it.
+/// The state of one streaming RPC. It is valid for one connection: a restarted runtime may have been upgraded.
+/// The number of breaks outlives the connection, which may break with the stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// The number of the connection on which it is not to be tried.
+    /// The connection on which it must not be tried.
     pub(super) useless_on: u64,
-    /// How many lists to read without it there; `None`: all, because it is missing.
+    /// How many more lists to read without it there; `None`: all, because the RPC is missing.
     pub(super) lists_left: Option<u32>,
     /// How many times it broke since it last worked.
     pub(super) breaks: u32,
 }
 
 impl Stream {
-    /// Says whether this list is to be tried as a stream.
+    /// Says whether to try this list as a stream.
     pub(super) fn is_worth_a_try(&mut self, connection: u64) -> bool {
         if connection == 0 || self.useless_on != connection {
             return true;
@@ -44,7 +44,7 @@ impl Stream {
         }
     }
 
-    /// Notes that it broke; says whether it does so all the time.
+    /// Notes that it broke; says whether it always does.
     pub(super) fn broke(&mut self) -> bool {
         self.breaks = self.breaks.saturating_add(1);
         self.breaks >= BREAKS_MAX

@@ -98,7 +98,7 @@ async fn a_runtime_that_is_not_there_is_unreachable_until_it_is() {
 async fn a_socket_that_nothing_accepts_from_fails_every_call_within_its_timeout() {
     let (_dir, path, settings) = place();
     let listener = UnixListener::bind(&path).unwrap();
-    // With a backlog of none there is room for one connection; the next one would block.
+    // A backlog of 0 has room for one connection; the next would block.
     rustix::net::listen(&listener, 0).unwrap();
     let settings = Settings {
         timeout: Duration::from_millis(200),
@@ -110,7 +110,7 @@ async fn a_socket_that_nothing_accepts_from_fails_every_call_within_its_timeout(
         // Connected, and never answered.
         let error = client.version().await.unwrap_err();
         assert!(error.is_timeout(), "{error}");
-        // The kernel has no room for a second connection: that is told at once, not waited for.
+        // The kernel has no room for a second connection: an immediate error, no wait.
         let second = Client::new(settings);
         let error = second.version().await.unwrap_err();
         assert!(error.is_lost(), "{error}");

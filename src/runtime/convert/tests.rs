@@ -106,7 +106,7 @@ fn containers_that_lack_one_id_stand_for_what_they_may_concern() {
         assert!(container.id.is_stand_in() && !container.sandbox_id.is_stand_in());
         (container.state, container.pod.is_some())
     };
-    // It holds its sandbox and its image, and never goes.
+    // It holds its sandbox and its image, and is never removed.
     let exited = (ContainerState::Exited, false);
     assert_eq!(nameless(cri::ContainerState::ContainerExited), exited);
     let running = (ContainerState::Running, true);

@@ -19,7 +19,7 @@ fn ours(status: tonic::Status) -> Error {
     Error::from_status("Version", &endpoint, AFTER, status)
 }
 
-/// What carries another error, as the transport does.
+/// An error that wraps another one, as the transport does.
 #[derive(Debug, thiserror::Error)]
 #[error("transport error")]
 struct Carries<E: std::error::Error + 'static>(#[source] E);
@@ -88,7 +88,7 @@ fn what_we_find_wrong_is_sorted_by_its_type_and_not_by_its_words() {
         ),
         "{over:?}"
     );
-    // Words that mean something else where they come from a server.
+    // Texts that mean something else when they come from a server.
     let lacks = "larger than max (5 vs. 4), server is not initialized yet";
     for defect in [
         Defect::CutOff,
@@ -109,7 +109,7 @@ fn what_we_find_wrong_is_sorted_by_its_type_and_not_by_its_words() {
         );
         assert_eq!((error.label(), error.is_lost()), ("malformed", false));
     }
-    // However deep.
+    // At any depth.
     let wrapped = Carries(Defect::CutOff);
     let error = local(Code::Unknown, wrapped);
     assert_eq!(error.label(), "malformed", "{error:?}");
@@ -180,7 +180,7 @@ fn an_expired_deadline_is_a_timeout_whoever_notices() {
         (expired.label(), expired.class()),
         ("timeout", FailureClass::Timeout)
     );
-    // Our own library's word is its type, whatever it says and carries it.
+    // An error of our own library is recognised by type, whatever its text and its wrapper.
     let here = local(Code::Unknown, Carries(TimeoutExpired(())));
     assert_eq!(here.label(), "timeout", "{here:?}");
     let broken = local(Code::Cancelled, std::io::Error::other("Timeout expired"));

@@ -1,8 +1,8 @@
-//! The lower rungs: what is over the limit even by its state is asked for by name.
+//! The last fallbacks: objects of states over the limit are asked for by name.
 //!
-//! containerd's own container service has every id: with it the list is whole, and what earlier looks read
-//! of it need not be read again. Elsewhere names come from the list's other rows, from the other list and
-//! from the node's disk. What none of them names is not found, so such a list never counts as whole.
+//! containerd's own container service has every id, so with it the list is complete, and rows read by earlier
+//! looks need not be read again. For other runtimes names come from the list's other rows, from the other list,
+//! and from the node's disk. An object without such a name is not found, so the list is never complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,20 +14,20 @@ use super::questions::Questions;
 use super::{Client, Clock, Error, Kind, ListMode, by_state};
 use crate::model::{ContainerId, PodSandboxId, PodUid};
 
-/// Records that containerd walks through for a filtered list in the time of one question by id, roughly.
+/// Roughly how many records containerd walks for a filtered list in the time of one call by id.
 const RECORDS_PER_QUESTION: usize = 150;
-/// Rows that containerd's service does not have and that are asked about once more.
+/// Rows missing from containerd's service that are asked about once more.
 const STRANGERS_MAX: usize = 64;
 
-/// How far down it went, and whether that was enough.
+/// Which fallback was used, and whether it was enough.
 pub(super) struct NameLookup {
     pub(super) mode: ListMode,
     pub(super) is_whole: bool,
-    /// There was no time for all that has a name.
+    /// Time ran out before every name was asked for.
     pub(super) cut_short: bool,
 }
 
-/// Adds to `found` what can be found by name.
+/// Adds to `found` the objects that can be found by name.
 pub(super) async fn read<K: Kind>(
     client: &Client,
     found: &mut Found<K::Model>,
@@ -55,8 +55,7 @@ pub(super) async fn read<K: Kind>(
     })
 }
 
-/// Adds all rows that have one of these ids, and says whether none is missing. What cannot have changed
-/// since an earlier look is taken from there.
+/// Adds the rows with these ids, and says whether none is missing. Uses cached rows that cannot have changed.
 async fn by_ids<K: Kind>(
     client: &Client,
     ids: &Ids,
@@ -72,7 +71,7 @@ async fn by_ids<K: Kind>(
     asking.one_by_one(missing(ids, found), found).await
 }
 
-/// Returns the pods of which so many containers are missing that a list costs less than to ask for each.
+/// Returns the pods for which a list is cheaper than asking for each missing container.
 fn pods_worth_a_list<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<PodUid> {
     let mut counts: BTreeMap<&PodUid, usize> = BTreeMap::new();
     for (id, uid) in ids {
@@ -92,8 +91,8 @@ fn missing<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<Box<str>> {
     missing.cloned().collect()
 }
 
-/// Adds what the names tell that are found elsewhere, and what has one of these ids. What no look has read
-/// comes first; then, for a short time, what one has.
+/// Adds objects named elsewhere, and objects with one of these ids: first those that no look has read, then,
+/// for a short time, the others.
 async fn by_names<K: Kind>(
     client: &Client,
     ids: &Ids,
@@ -117,7 +116,7 @@ async fn by_names<K: Kind>(
         let left = told.iter().filter(|id| !found.contains(id));
         left.cloned().collect()
     };
-    // Pods of which each record that has a name was read.
+    // Pods of which every named record was read.
     let mut shown = BTreeSet::new();
     if ids_first {
         asking.one_by_one(left(found), found).await?;
@@ -150,7 +149,7 @@ async fn by_names<K: Kind>(
         asking.again(filled.clone(), read, found).await?;
     }
     if !asking.answered() {
-        // Of nothing but what was so earlier a look makes no list.
+        // Cached rows alone do not make a list.
         for id in &filled {
             found.remove(id);
         }
@@ -158,7 +157,7 @@ async fn by_names<K: Kind>(
     Ok(())
 }
 
-/// Returns every id that is told: by names on the disk and in other rows, by the service, by earlier looks.
+/// Returns every known id: from names on disk and in other rows, from the service, and from earlier looks.
 fn told<K: Kind>(
     client: &Client,
     ids: &Ids,
@@ -179,7 +178,7 @@ fn told<K: Kind>(
     told
 }
 
-/// Reads of the other list what fits, for its names alone. What is not there is not missed.
+/// Reads the part of the other list that fits, for its names only. Failures are ignored.
 async fn neighbours<K: Kind>(
     client: &Client,
     clock: Clock,
@@ -207,7 +206,7 @@ async fn neighbours<K: Kind>(
     Ok(found.rows().map(name).collect())
 }
 
-/// Asks containerd's own service for every id. A service that fails proves nothing.
+/// Asks containerd's own service for every id. A failure proves nothing.
 pub(super) async fn service<K: Kind>(client: &Client, clock: Clock) -> Result<Option<Ids>, Error> {
     if clock.is_up() {
         return Ok(None);
@@ -223,9 +222,9 @@ pub(super) async fn service<K: Kind>(client: &Client, clock: Clock) -> Result<Op
     }
 }
 
-/// Says whether `ids` has every row that was found before: else it is not the list of all ids that it is
-/// taken for. A row that is gone meanwhile proves nothing against it; nor does a list of nothing prove
-/// that there is nothing of what was too much to send.
+/// Says whether `ids` has every row found before; otherwise it is not a complete list of ids. A row that is
+/// gone by now does not contradict it. An empty list of ids does not prove that a list which was too large to
+/// send is empty.
 pub(super) async fn proves<K: Kind>(
     client: &Client,
     ids: &Ids,

@@ -1,5 +1,5 @@
-//! containerd's own container service: every id there is, and the pod that its labels name. It streams
-//! one record at a time, so that no size stops it. Never more than one record is held.
+//! containerd's own container service: every id, and the pod in its labels. It streams one record at a time, so
+//! it has no size limit. Holds at most one record.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,16 +16,16 @@ use crate::runtime::{Defect, Error};
 use crisweep_proto::containerd::ListContainersRequest;
 use crisweep_proto::containerd::containers_client::ContainersClient;
 
-/// Where the CRI plugin keeps what it makes.
+/// The namespace of the CRI plugin.
 const NAMESPACE: &str = "k8s.io";
-/// The most ids that are taken; far above what a node can hold.
+/// The most ids that are read; far above what a node can hold.
 const IDS_MAX: usize = 1_000_000;
 
-/// Ids, and the pod that each one's labels name.
+/// Ids, and the pod in each one's labels.
 pub(super) type Ids = BTreeMap<Box<str>, Option<PodUid>>;
 
 /// Asks for the ids of all records of a kind; `None` if the runtime has no such service. `missing` is the
-/// number of the connection on which that was seen.
+/// connection on which that was found.
 pub(super) async fn ids(
     link: &Connection,
     missing: &AtomicU64,

@@ -1,4 +1,4 @@
-//! Ids in the names of log files. Reads names only, follows none, and takes nothing for complete.
+//! Ids from the names of log files. Reads names only, follows no link, and never treats the names as complete.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,17 +11,17 @@ use crate::system::blocking::BlockingPool;
 /// The most names that are read in one directory; far above what a node has.
 const NAMES_MAX: usize = 50_000;
 
-/// Ids that the names on the node's disk tell.
+/// Ids from names on the node's disk.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     pub(super) pods: BTreeSet<PodUid>,
     pub(super) containers: BTreeSet<ContainerId>,
 }
 
-/// How long the names are waited for. A disk that hangs tells none, and the other ways stay.
+/// Timeout for reading the names. If the disk hangs there are none, and other sources remain.
 const NAMES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reads the names. A directory that cannot be read, or not in time, has none.
+/// Reads the names. A directory that cannot be read in time has none.
 pub(super) async fn names(disk: &BlockingPool, roots: &LogRoots) -> Names {
     let roots = roots.clone();
     let read = move || Names {

@@ -1,17 +1,16 @@
-//! A list of nothing. It fits any message and looks whole, but a runtime that has lost its records, or
-//! is not done loading them, says the same; and on a node without containers every image is unused and
-//! every dead sandbox empty. So another witness is asked. It costs one or two questions, where there is
-//! nothing else to ask about.
+//! Confirms an empty list. An empty list fits every limit and looks complete, but a runtime that has lost its
+//! records, or is still loading them, also returns one. On a node without containers every image would be
+//! unused and every dead sandbox empty. So a second witness is asked, which costs one or two calls.
 
 use super::by_name::service;
 use super::{Client, Clock, Error, Kind, Question, ask};
 use crate::model::Coverage;
 
-/// Says how much of what there is a list without rows has.
+/// Returns the coverage of a list without rows.
 ///
-/// containerd's own service knows: if it has no id either, the node is empty. Elsewhere the other list
-/// tells: a ready sandbox is there for containers, and a running container has a sandbox. Where that shows
-/// nothing that lives, there is nothing to protect, and a node that was drained is cleaned at once.
+/// containerd's own service knows: if it has no id either, the node is empty. For other runtimes the other list
+/// is the witness: a ready sandbox exists for containers, and a running container has a sandbox. If the other
+/// list shows nothing alive, nothing needs protection, and a drained node is cleaned at once.
 pub(super) async fn coverage<K: Kind>(client: &Client, clock: Clock) -> Result<Coverage, Error> {
     let ids = service::<K>(client, clock).await?;
     let is_empty = match ids.map(|ids| ids.is_empty()) {

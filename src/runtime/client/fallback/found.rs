@@ -1,4 +1,4 @@
-//! What was found of a list so far, each row once.
+//! The rows of a list found so far, each once.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ pub(super) struct Found<M> {
 #[derive(Clone, Debug)]
 pub(super) struct Entry<M> {
     pub(super) row: M,
-    /// What it weighs in a list's answer; `None` if it was in none.
+    /// Its weight in a list answer; `None` if it was in none.
     pub(super) weight: Option<u64>,
-    /// The images that it has mounted; `None` if it was not asked by itself.
+    /// Its mounted images; `None` if its status was not read.
     pub(super) mounted: Option<Vec<String>>,
 }
 
@@ -31,8 +31,7 @@ impl<M> Default for Found<M> {
 }
 
 impl<M> Found<M> {
-    /// Adds the rows of an answer. One that is there already is replaced: the later answer has the later
-    /// state.
+    /// Adds the rows of an answer. A later row replaces an earlier one, because it has the later state.
     pub(super) fn add(&mut self, page: Page<M>, id: fn(&M) -> &str) {
         self.malformed += page.malformed;
         for (row, weight) in page.rows.into_iter().zip(page.weights) {
@@ -69,13 +68,13 @@ impl<M> Found<M> {
         self.rows.values().map(|entry| &entry.row)
     }
 
-    /// Returns the rows that were asked for by their id.
+    /// Returns the rows that were read by id.
     pub(super) fn asked(&self) -> impl Iterator<Item = &M> {
         let asked = self.rows.values().filter(|entry| entry.mounted.is_some());
         asked.map(|entry| &entry.row)
     }
 
-    /// Returns what the rows weigh that were in a list.
+    /// Returns the total weight of the rows from list answers.
     pub(super) fn weighed(&self) -> u64 {
         self.rows.values().filter_map(|entry| entry.weight).sum()
     }
@@ -84,21 +83,21 @@ impl<M> Found<M> {
         self.rows.values().all(|entry| entry.weight.is_some())
     }
 
-    /// Returns what a row weighs that was in no list, on average, if all rows weigh `list_bytes`.
+    /// Returns the average weight of a row that was in no list answer, if all rows weigh `list_bytes`.
     pub(super) fn mean(&self, list_bytes: u64) -> u64 {
         let unweighed = self.rows.values().filter(|entry| entry.weight.is_none());
         let count = u64::try_from(unweighed.count()).unwrap_or(u64::MAX).max(1);
         list_bytes.saturating_sub(self.weighed()).div_ceil(count)
     }
 
-    /// Weighs the rows that are wanted; one that was in no list counts as `mean`.
+    /// Weighs the wanted rows; one that was in no list answer counts as `mean`.
     pub(super) fn weigh(&self, mean: u64, wanted: impl Fn(&M) -> bool) -> u64 {
         let wanted = self.rows.values().filter(|entry| wanted(&entry.row));
         wanted.map(|entry| entry.weight.unwrap_or(mean)).sum()
     }
 
-    /// Returns the rows by id, how many more there were that lack one, and what those have mounted that
-    /// were read one by one.
+    /// Returns the rows by id, the number of rows without one, and the mounted images of rows that were read by
+    /// id.
     pub(super) fn into_parts(self) -> (Vec<M>, usize, BTreeMap<Box<str>, Vec<String>>) {
         let mut mounted = BTreeMap::new();
         let take = |(id, entry): (Box<str>, Entry<M>)| {
@@ -113,7 +112,7 @@ impl<M> Found<M> {
 }
 
 impl<M> Entry<M> {
-    /// Returns a row that a list had.
+    /// Returns a row from a list answer.
     pub(super) fn listed(row: M, weight: u64) -> Self {
         Self {
             row,
@@ -122,7 +121,7 @@ impl<M> Entry<M> {
         }
     }
 
-    /// Returns a row that no list had, with the images that it has mounted.
+    /// Returns a row read by id, with its mounted images.
     pub(super) fn asked(row: M, mounted: Vec<String>) -> Self {
         Self {
             row,

@@ -1,4 +1,4 @@
-//! The two lists that the fallbacks read, and how a part of each is asked for.
+//! The two lists that the fallbacks read, and how to ask for a part of each.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ use crisweep_proto::cri::{self, ContainerState as State, PodSandboxState as Sand
 /// A part of a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Question {
-    /// What is in this state, by its number.
+    /// Objects in this state, by its number.
     State(i32),
-    /// What is of this pod.
+    /// Objects of this pod.
     Pod(PodUid),
-    /// The containers of this sandbox; the sandbox itself.
+    /// The containers of this sandbox, or the sandbox itself.
     Sandbox(PodSandboxId),
 }
 
-/// An object that a list holds.
+/// An object in a list.
 pub(super) trait Held {
     /// Its id.
     fn id(&self) -> &str;
@@ -32,44 +32,43 @@ pub(super) trait Held {
     fn state(&self) -> i32;
     /// Its pod.
     fn pod(&self) -> Option<&PodUid>;
-    /// The sandbox that it names; itself, if it is one.
+    /// The sandbox that it names, or itself.
     fn sandbox(&self) -> &PodSandboxId;
-    /// Its state is the last that there is: it never changes again.
+    /// Its state is final and never changes again.
     fn is_over(&self) -> bool;
 }
 
-/// A record that was asked for by its id.
+/// A record read by id.
 #[derive(Debug)]
 pub(super) struct Record<M> {
     pub(super) row: M,
-    /// The images that it has mounted.
+    /// Its mounted images.
     pub(super) mounted: Vec<String>,
 }
 
 /// A list.
 pub(super) trait Kind: Row<Model: Held + Clone> {
-    /// What its unary RPC is asked with.
+    /// The request of its unary RPC.
     type Request: Message + 'static;
-    /// The list that tells of the same pods.
+    /// The list with the same pods.
     type Other: Kind;
     /// Its RPCs.
     const LIST: ListRpc;
     /// Its name, in logs.
     const NAME: &'static str;
-    /// What containerd labels such records with.
+    /// containerd's label of such records.
     const LABEL: &'static str;
-    /// Every state, in the order in which objects move through them.
+    /// Every state, in the order in which objects move.
     const STATES: &'static [i32];
-    /// The state that shows that a pod lives.
+    /// The state that shows a living pod.
     const LIVING: i32;
-    /// The same, and those of objects that may live.
+    /// The same, and the states of objects that may live.
     const MAY_LIVE: &'static [i32];
 
     fn list_state(list_states: &ListStates) -> &ListState<Self::Model>;
     fn request(question: Question) -> Self::Request;
     fn id(row: &Self::Model) -> &str;
-    /// Asks for one record by its id; `None` if it is gone. It costs less if the sandbox that it names is
-    /// known.
+    /// Asks for one record by id; `None` if it is gone. Cheaper if the sandbox is known.
     fn record(
         client: &Client,
         id: &str,

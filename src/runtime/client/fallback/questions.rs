@@ -1,4 +1,4 @@
-//! Asks for parts of a list, and for single records, a few at a time.
+//! Asks for parts of a list and for single records, a few at a time.
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -13,30 +13,30 @@ use super::row_cache::{ReadRound, RowCache};
 use super::{Client, Clock, Error, Kind, ask};
 use crate::runtime::codec::Page;
 
-/// Questions about single ids in flight: enough to hide the round trip, too few to burden a sick runtime.
+/// Calls about single ids in flight: enough to hide the round trip, too few to burden a sick runtime.
 const IDS_IN_FLIGHT: usize = 16;
-/// Filtered lists in flight: the runtime walks through all its records for each.
+/// Filtered lists in flight: each makes the runtime walk through all its records.
 const LISTS_IN_FLIGHT: usize = 4;
-/// Questions without an answer in time, after which no more are asked.
+/// After this many timeouts a look asks no more.
 const TIMEOUTS_MAX: usize = 4;
-/// Answers over the limit without a single one below it, after which it is clear that the runtime does
-/// not apply the filter.
+/// After this many answers over the limit, with none below it, the runtime evidently ignores the filter.
 const OVER_LIMIT_MAX: usize = 3;
 
-/// For so long a look asks anew for what an earlier one has read and nothing confirms: ids, then parts.
+/// How long a look asks again for rows that an earlier look has read and that nothing confirms: ids first, then
+/// parts.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// How asking for ids ended.
+/// The result of asking for ids.
 pub(super) struct Ended {
-    /// Each one was found or is gone.
+    /// Each id was found or is gone.
     pub(super) all: bool,
-    /// One was found.
+    /// At least one was found.
     pub(super) any: bool,
-    /// The first that there was no time for.
+    /// The first id for which time ran out.
     next: Option<Box<str>>,
 }
 
-/// Questions about one list.
+/// The calls about one list.
 pub(super) struct Questions<'a, K> {
     client: &'a Client,
     clock: Clock,
@@ -44,12 +44,12 @@ pub(super) struct Questions<'a, K> {
     over_limit: usize,
     timeouts: usize,
     cut_short: bool,
-    /// The runtime answered a question about a record or a part.
+    /// The runtime answered a call about a record or a part.
     answered: bool,
     asks: ReadRound,
-    /// No question begins after this.
+    /// No call begins after this.
     begins_until: Instant,
-    /// Whether what is read is worth keeping for the next look.
+    /// Whether the rows are cached for the next look.
     keeps: bool,
     kind: PhantomData<fn() -> K>,
 }
@@ -71,7 +71,7 @@ impl<'a, K: Kind> Questions<'a, K> {
         }
     }
 
-    /// Returns one that keeps what it reads for the next look.
+    /// Returns an instance that caches its rows for the next look.
     pub(super) fn keeping(client: &'a Client, clock: Clock) -> Self {
         Self {
             keeps: true,
@@ -83,7 +83,7 @@ impl<'a, K: Kind> Questions<'a, K> {
         self.clock
     }
 
-    /// There was no time for something that was to be asked for.
+    /// Says whether time ran out before everything was asked for.
     pub(super) fn cut_short(&self) -> bool {
         self.cut_short
     }
@@ -92,12 +92,12 @@ impl<'a, K: Kind> Questions<'a, K> {
         self.answered
     }
 
-    /// There is no point in asking for more.
+    /// Says whether asking for more is pointless.
     fn is_over(&self) -> bool {
         Instant::now() >= self.begins_until || self.clock.is_up() || self.timeouts >= TIMEOUTS_MAX
     }
 
-    /// The runtime applies filters, as far as it is known.
+    /// Says whether the runtime applies filters, as far as is known.
     fn has_filters(&self) -> bool {
         self.answers > 0 || self.over_limit < OVER_LIMIT_MAX
     }
@@ -106,7 +106,8 @@ impl<'a, K: Kind> Questions<'a, K> {
         K::list_state(&self.client.shared.list_states).row_cache(self.client)
     }
 
-    /// Asks for parts of the list, beginning where the last look ran out of time. Says whether it got to each.
+    /// Asks for parts of the list, starting where the last look ran out of time. Says whether all were asked
+    /// for.
     pub(super) async fn parts(
         &mut self,
         parts: BTreeSet<Question>,
@@ -139,7 +140,7 @@ impl<'a, K: Kind> Questions<'a, K> {
         Ok(got_to_each)
     }
 
-    /// Takes an answer in. Whatever fails but for the runtime being away leaves a gap, no more.
+    /// Takes an answer. Any failure except a lost runtime only leaves a gap.
     fn take(
         &mut self,
         part: Question,
@@ -176,7 +177,7 @@ impl<'a, K: Kind> Questions<'a, K> {
         Ok(())
     }
 
-    /// Asks id by id, beginning where the last look ran out of time. Says whether each one was found or is gone.
+    /// Asks id by id, starting where the last look ran out of time. Says whether each was found or is gone.
     pub(super) async fn one_by_one(
         &mut self,
         ids: BTreeSet<Box<str>>,
@@ -188,7 +189,7 @@ impl<'a, K: Kind> Questions<'a, K> {
         Ok(ended.all)
     }
 
-    /// Asks anew, for a short time each, for records and parts that earlier looks have read, in turn.
+    /// Asks again, for a short time each, for records and parts that earlier looks have read, in turn.
     pub(super) async fn again(
         &mut self,
         ids: BTreeSet<Box<str>>,
@@ -257,7 +258,7 @@ impl<'a, K: Kind> Questions<'a, K> {
         Ok(Ended { all, any, next })
     }
 
-    /// Notes a question that failed. One that the list's own end came before was not asked.
+    /// Notes a failed call. A call cut short by the list's own time limit does not count.
     fn timed_out(&mut self, error: &Error) {
         if error.is_timeout() {
             self.timeouts += 1;

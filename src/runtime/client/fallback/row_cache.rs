@@ -1,11 +1,11 @@
-//! What one look at a list on the lower rungs carries to the next one on the same connection.
+//! Rows that one look at a list with fallbacks passes to the next one on the same connection.
 //!
-//! A container that has exited and a sandbox that is not ready never change again: their rows hold for as
-//! long as the runtime has their ids. Of all others only the sandbox that they name is taken from here.
-//! With a list of all ids a row is taken if its id is in it. Without one it is taken until somebody finds that
-//! its object is gone: crisweep, which removed it or asked about it, or one of the looks, each of which asks
-//! anew about some, in turn. Such a list is never whole, and nothing is counted on it; what is removed, and
-//! what outdoes it, is asked for again right before.
+//! An exited container and a not-ready sandbox never change again: their rows are valid while the runtime has
+//! their ids. Of all other rows only the sandbox name is reused. With a list of all ids, a cached row is used
+//! if its id is in it. Without one, a cached row is used until its object is found gone: crisweep removed it or
+//! asked about it, or a look asked again (each look asks about some, in turn). Such a list is never complete
+//! and nothing is counted on it; before a removal the object and the records that supersede it are asked for
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::kind::{Held, Question};
 use crate::model::{PodSandboxId, PodUid};
 use crate::runtime::codec::Page;
 
-/// What is known from earlier looks.
+/// The cache.
 #[derive(Debug)]
 pub(super) struct RowCache<M> {
     connection: u64,
@@ -24,11 +24,11 @@ pub(super) struct RowCache<M> {
     refused: BTreeSet<Question>,
     /// Parts of the list that were read.
     read: BTreeSet<Question>,
-    /// Ids that names tell and that have no record any more.
+    /// Ids from file names that have no record any more.
     gone: BTreeSet<Box<str>>,
     /// Where a look ran out of time.
     reading: ResumePoint,
-    /// The same where it asked anew.
+    /// The same for asking again.
     again: ResumePoint,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct ResumePoint {
 /// What a look asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadRound {
-    /// What no look has read.
+    /// Objects that no look has read.
     First,
-    /// What an earlier one has read.
+    /// Objects that an earlier look has read.
     Again,
 }
 
@@ -63,7 +63,7 @@ impl<M> Default for RowCache<M> {
 }
 
 impl<M: Held + Clone> RowCache<M> {
-    /// Forgets everything that is not from this connection.
+    /// Forgets everything from other connections.
     pub(super) fn forget_unless_from(&mut self, connection: u64) {
         if self.connection != connection {
             *self = Self {
@@ -73,13 +73,13 @@ impl<M: Held + Clone> RowCache<M> {
         }
     }
 
-    /// Forgets what has no id any more; adds to `found` what it lacks and what cannot have changed.
+    /// Forgets rows whose id is gone; adds to `found` the missing rows that cannot have changed.
     pub(super) fn fill(&mut self, ids: &Ids, found: &mut Found<M>) {
         self.rows.retain(|id, _| ids.contains_key(id));
         self.fill_unconfirmed(found);
     }
 
-    /// Adds to `found` what it lacks and what cannot have changed; returns the ids of that.
+    /// Adds to `found` the missing rows that cannot have changed; returns their ids.
     pub(super) fn fill_unconfirmed(&self, found: &mut Found<M>) -> BTreeSet<Box<str>> {
         let mut filled = BTreeSet::new();
         for (id, entry) in &self.rows {
@@ -91,7 +91,7 @@ impl<M: Held + Clone> RowCache<M> {
         filled
     }
 
-    /// Takes from the ids that names tell those that are known to be gone: an id never comes back.
+    /// Removes ids that are known to be gone: an id never comes back.
     pub(super) fn without_gone(&mut self, told: &BTreeSet<Box<str>>) -> BTreeSet<Box<str>> {
         self.gone.retain(|id| told.contains(id));
         told - &self.gone
@@ -102,7 +102,7 @@ impl<M: Held + Clone> RowCache<M> {
         self.gone.insert(id.into());
     }
 
-    /// Forgets the rows of this part that its answer lacks; returns their ids.
+    /// Forgets cached rows of a part that its answer lacks; returns their ids.
     pub(super) fn forget_others(&mut self, part: &Question, page: &Page<M>) -> Vec<Box<str>> {
         let of_part = |row: &M| match part {
             Question::State(state) => row.state() == *state,
@@ -164,7 +164,7 @@ impl<M: Held + Clone> RowCache<M> {
         self.refused.contains(part)
     }
 
-    /// Orders the parts so that those come first that the last look did not get to.
+    /// Orders the parts so that those come first that the last look did not reach.
     pub(super) fn parts_in_turn(
         &self,
         asks: ReadRound,

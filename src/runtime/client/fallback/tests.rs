@@ -1,4 +1,4 @@
-//! Each rung against the simulated runtime, which refuses what is over its limit as containerd does.
+//! Each fallback against the simulated runtime, which refuses answers over its limit as containerd does.
 
 mod empty;
 
@@ -13,15 +13,15 @@ use crate::model::{ContainerId, ContainerState, PodSandboxId};
 use crate::runtime::{LogRoots, Settings};
 use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
 
-/// A simulated runtime and a client of it.
+/// A simulated runtime and a client.
 struct Rig {
     sim: Sim,
     client: Client,
     dir: TempDir,
 }
 
-/// Ten pods that live, each with a dead attempt; thirty deleted ones with two dead containers each; and
-/// five whose container was created and never started.
+/// Ten living pods, each with a dead attempt; thirty deleted pods with two dead containers each; and five pods
+/// whose container was created and never started.
 fn node() -> NodeBuilder {
     let living = |n| {
         let pod = PodSpec::new(&format!("web-{n}"));
@@ -85,14 +85,14 @@ impl Rig {
         cri::ListPodSandboxResponse { items }.encoded_len()
     }
 
-    /// Sets the limit just below what the exited containers weigh alone.
+    /// Sets the limit just below the weight of the exited containers.
     fn forbid_exited(&self) -> usize {
         let limit = self.weigh(&[ContainerState::Exited]) - 1;
         self.sim.set_send_limit(limit);
         limit
     }
 
-    /// Sets a limit that neither list comes through, nor the dead of either by themselves; one pod does.
+    /// Sets a limit that both lists exceed, and the dead objects of each by themselves; one pod fits.
     fn forbid_the_dead(&self) {
         self.sim.set_send_limit(20_000);
         assert!(self.weigh_sandboxes() > 40_000 && self.weigh_all() > 60_000);
@@ -108,7 +108,7 @@ impl Rig {
         self.client.list_pod_sandboxes().await.unwrap()
     }
 
-    /// Asserts that the list has every row that there is, each as an unfiltered list would have it.
+    /// Asserts that the list has every existing row, as an unfiltered list would have it.
     async fn assert_all(&self, listed: &Listed<Container>) {
         self.sim.set_send_limit(64 << 20);
         self.sim.ignore_filters(false);
@@ -116,7 +116,7 @@ impl Rig {
         let mut rows = plain.list_containers().await.unwrap().rows.to_vec();
         rows.sort_by(|a, b| a.id.cmp(&b.id));
         assert_eq!(listed.rows.len(), rows.len());
-        // More than a list says.
+        // Details that a list lacks.
         let mut listed = listed.clone();
         listed
             .rows
@@ -125,7 +125,7 @@ impl Rig {
         assert!(*listed.rows == rows, "rows differ from a plain list's");
     }
 
-    /// Writes down the names that the kubelet would have given to the logs.
+    /// Makes the log files that the kubelet would have named.
     fn write_names(&self) {
         let roots = &self.client.shared.settings.log_roots;
         std::fs::create_dir_all(&roots.containers).unwrap();
@@ -141,7 +141,7 @@ impl Rig {
         std::fs::create_dir_all(&roots.containers).unwrap();
         for record in self.sim.containers() {
             let link = format!("pod_ns_app-{}.log", record.row.id);
-            // Where it leads to does not matter, nor that it leads nowhere.
+            // The link's target does not matter and need not exist.
             std::os::unix::fs::symlink("/nowhere", roots.containers.join(link)).unwrap();
         }
     }
@@ -182,7 +182,7 @@ async fn where_it_stands_is_remembered_until_it_fits() {
     assert_eq!(rig.sim.call_count(Rpc::ListContainers), 12);
     let id = ContainerId::new(rig.sim.container_id("default/old-0/a#0").unwrap()).unwrap();
     rig.client.remove_container(&id).await.unwrap();
-    // This look sees that the rest would fit, the next one tries.
+    // This look sees that the rest would fit; the next one tries.
     assert_eq!(rig.containers().await.mode, ListMode::PerState);
     let listed = rig.containers().await;
     assert_eq!(listed.mode, ListMode::Unary);
@@ -234,14 +234,14 @@ async fn exited_ones_over_the_limit_are_read_pod_by_pod_and_one_by_one_and_only_
         (ListMode::Status, Coverage::Whole)
     );
     assert_eq!(listed.response_bytes, bytes as u64);
-    // One unfiltered, four states, and the thirty pods that have two each; ten pods have only one.
+    // One unfiltered, four states, and the thirty pods with two containers each; the ten pods have only one.
     assert_eq!(rig.sim.call_count(Rpc::ListContainers), 1 + 4 + 30);
     assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 10);
     rig.sim.clear_record();
     let again = rig.containers().await;
     assert_eq!((again.mode, again.coverage), (listed.mode, listed.coverage));
     assert_eq!(again.response_bytes, bytes as u64);
-    // Three states; what has exited does not change, and its ids are there.
+    // Three states; exited containers do not change, and their ids exist.
     assert_eq!(rig.sim.call_count(Rpc::ListContainers), 3);
     assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 0);
     assert_eq!(rig.sim.call_count(Rpc::ContainersListStream), 1);
@@ -262,7 +262,7 @@ async fn what_was_read_before_goes_with_its_id_and_what_is_new_is_read() {
     let listed = rig.containers().await;
     assert!(!listed.rows.iter().any(|row| row.id == gone));
     assert_eq!(listed.coverage, Coverage::Whole);
-    // What was in no list weighs as much as on average.
+    // A row that was in no list counts with the average weight.
     assert!(listed.response_bytes < bytes && listed.response_bytes.abs_diff(left) < left / 50);
     let fresh = PodSpec::new("fresh").exited("app", 0, hours(1));
     rig.sim.add_pod(&fresh);
@@ -316,7 +316,7 @@ async fn a_look_that_ran_out_of_time_is_gone_on_with_by_the_next() {
     while seen.len() < 160 {
         looks += 1;
         assert!(looks < 50, "{} of 160 after {looks} looks", seen.len());
-        // The first ones have no row at all to show; each later one has all that were read before.
+        // The first calls have no row to return; each later one has all rows read before.
         if let Ok(listed) = rig.client.list_containers().await {
             let rows: BTreeSet<_> = listed.rows.iter().map(|row| row.id.clone()).collect();
             assert!(rows.is_superset(&seen));
@@ -331,7 +331,7 @@ async fn without_proof_a_list_read_by_name_is_not_whole() {
     let rig = Rig::new(Options::not_containerd());
     rig.forbid_exited();
     let listed = rig.containers().await;
-    // All are there, but nobody says so.
+    // All rows are there, but nothing proves it.
     assert_eq!(
         (listed.mode, listed.coverage),
         (ListMode::PerPod, Coverage::Living)
@@ -357,7 +357,7 @@ async fn without_proof_what_is_over_is_read_once_and_forgotten_when_it_is_gone()
     rig.write_links();
     assert_eq!(rig.containers().await.rows.len(), 600);
     rig.sim.clear_record();
-    // What a look asks anew has its time; here that is enough for a part only.
+    // Asking again has a time limit, which is enough for a part only.
     let slow = Fault::slow(Duration::from_millis(100));
     rig.sim.set_fault(Rpc::ContainerStatus, slow.clone());
     rig.sim.set_fault(Rpc::ListContainers, slow);
@@ -366,7 +366,7 @@ async fn without_proof_what_is_over_is_read_once_and_forgotten_when_it_is_gone()
     let asked = rig.sim.call_count(Rpc::ContainerStatus);
     assert!((16..200).contains(&asked), "{asked}");
     rig.sim.clear_faults();
-    // What crisweep itself removes, or finds gone, is not in the next list; of others that is found out in turn.
+    // Containers that crisweep removed or found gone are not in the next list; others are found out in turn.
     let ids: Vec<ContainerId> = listed.rows.iter().map(|row| row.id.clone()).collect();
     rig.client.remove_container(&ids[0]).await.unwrap();
     let kubelet = Client::new(rig.client.shared.settings.clone());
@@ -499,7 +499,7 @@ async fn links_without_a_container_are_not_asked_about_where_all_ids_are_known()
         (listed.mode, listed.coverage),
         (ListMode::Status, Coverage::Whole)
     );
-    // The nine pods that have only one that has exited.
+    // The nine pods with a single exited container.
     assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 9);
 }
 
@@ -609,7 +609,7 @@ async fn questions_that_hang_end_and_leave_a_gap() {
         rig.client.version().await.unwrap();
         let listed = rig.client.list_containers().await;
         if rpc == Rpc::ContainerStatus {
-            // Not a single row: there is nothing to show but the error.
+            // No row at all, so the error is returned.
             assert_eq!(listed.unwrap_err().label(), "too-large");
         } else {
             assert_eq!(listed.unwrap().coverage, Coverage::Living);
@@ -622,7 +622,7 @@ async fn a_list_that_was_read_in_parts_and_then_not_at_all_is_an_error_and_not_e
     let rig = Rig::new(Options::not_containerd());
     rig.forbid_exited();
     let bytes = rig.containers().await.response_bytes;
-    // Nor does it tell of single ones: what was read earlier is no list of what is there now.
+    // It does not answer by id either: rows read earlier are not a list of the present.
     rig.sim.ignore_filters(true);
     let fault = Fault::fail(Code::Internal, "a broken store");
     rig.sim.set_fault(Rpc::ContainerStatus, fault);
@@ -633,7 +633,7 @@ async fn a_list_that_was_read_in_parts_and_then_not_at_all_is_an_error_and_not_e
             "{error}"
         );
     }
-    // The top was tried again meanwhile, and is again when it would work.
+    // The best way was tried again meanwhile, and is tried when it would work.
     rig.sim.set_send_limit(64 << 20);
     let mut looks = 1;
     while rig.client.list_containers().await.is_err() {
@@ -691,7 +691,7 @@ async fn a_list_of_ids_that_lacks_what_is_there_proves_nothing() {
 
 #[tokio::test]
 async fn containers_of_a_sandbox_that_no_pod_names_are_asked_for_by_its_id() {
-    // Another tool's pod has none of the kubelet's labels.
+    // A pod of another tool lacks the kubelet's labels.
     let foreign = PodSpec::new("tool").unmanaged().exited("job", 0, hours(3));
     let rig = Rig::of(
         node().pod(foreign),

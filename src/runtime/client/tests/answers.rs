@@ -1,4 +1,4 @@
-//! Answers that are none, and servers that use the words that our libraries have for them.
+//! Invalid answers, and servers that use the error texts of our own libraries.
 
 use super::*;
 use crate::runtime::testing::raw_body;
@@ -10,7 +10,7 @@ async fn a_server_that_has_our_libraries_words_is_not_taken_for_them() {
         RpcStatus::internal("protocol error: received message with invalid compression flag: 9"),
         RpcStatus::internal("Unexpected EOF decoding stream."),
         RpcStatus::internal("Missing response message."),
-        // What we asked was too long for it; nothing is known of its answer.
+        // Our request was too long for it; this says nothing about its answer.
         RpcStatus::out_of_range(
             "Error, decoded message length too large: found 6012780 bytes, the limit is: 4194304 bytes",
         ),

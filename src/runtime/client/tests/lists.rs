@@ -1,9 +1,9 @@
-//! Lists: whole, exactly weighed, by the best way that the runtime has.
+//! Lists: complete, exactly weighed, in the best way that the runtime has.
 
 use super::*;
 use crate::runtime::client::streams::{BREAKS_MAX, LISTS_WITHOUT};
 
-/// Reads the three lists, checks that they are whole and exactly weighed, returns how they were read.
+/// Reads the three lists, checks that they are complete and exactly weighed, returns how they were read.
 async fn read_lists(client: &Client, fake: &Fake) -> [ListMode; 3] {
     let containers = client.list_containers().await.unwrap();
     let sandboxes = client.list_pod_sandboxes().await.unwrap();
@@ -185,7 +185,7 @@ async fn an_answer_of_sixteen_mebibytes_arrives() {
     assert_eq!(listed.rows.len(), 24_000);
 }
 
-/// Answers everything with these messages and ends without a word on how it went.
+/// Answers every call with these messages and ends without a status.
 fn without_status(messages: &[&[u8]]) -> tonic::service::Routes {
     let mut body = Vec::new();
     for message in messages {
@@ -225,7 +225,7 @@ async fn a_stream_that_always_breaks_is_left_alone_for_some_lists() {
         client.list_containers().await.unwrap_err();
     }
     for streams in [BREAKS_MAX, BREAKS_MAX + 1] {
-        // The one with the last try, and those without one.
+        // The list with the last try, and those without one.
         for _ in 0..=LISTS_WITHOUT {
             let listed = client.list_containers().await.unwrap();
             assert_eq!((listed.mode, listed.rows.len()), (ListMode::Unary, 25));

@@ -1,4 +1,4 @@
-//! Answers about one object: any bytes that are a message convert, or are refused.
+//! Answers about one object: any bytes that form a message convert or are refused.
 
 use crisweep_proto::cri;
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![2 => Just("c1".to_owned()), 1 => Just(String::new()), 2 => any::<String>()]
 }
 
-/// Words that the verbose part of an answer may hold, cut and wrong.
+/// Keys of the verbose part of an answer, some cut or wrong.
 fn info() -> impl Strategy<Value = BTreeMap<String, String>> {
     let key = prop_oneof![Just("info".to_owned()), Just("config".to_owned()), text()];
     let sound =

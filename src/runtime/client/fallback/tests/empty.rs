@@ -1,10 +1,10 @@
-//! Lists of nothing: believed where a witness says so, or where nothing lives.
+//! Empty lists: believed if a witness confirms them, or if nothing lives.
 
 use super::*;
 
 const LISTS: [Rpc; 2] = [Rpc::ListContainers, Rpc::ListPodSandbox];
 
-/// How much the list has that this RPC reads, which must be empty.
+/// Returns the coverage of the list behind this RPC, which must be empty.
 async fn of_nothing(rig: &Rig, rpc: Rpc) -> Coverage {
     if rpc == Rpc::ListContainers {
         let listed = rig.containers().await;
@@ -17,7 +17,7 @@ async fn of_nothing(rig: &Rig, rpc: Rpc) -> Coverage {
     }
 }
 
-/// Has one of the lists answer that there is nothing.
+/// Makes one of the lists answer that it is empty.
 fn lying(node: NodeBuilder, options: Options, rpc: Rpc) -> Rig {
     let rig = Rig::of(node, options, Duration::from_secs(30));
     rig.sim.set_fault(rpc, Fault::garbage([]));
@@ -73,12 +73,12 @@ async fn without_any_witness_an_empty_list_is_not_whole() {
 #[tokio::test]
 async fn a_node_without_containers_is_seen_whole_at_once() {
     for options in [Options::default(), Options::not_containerd()] {
-        // Drained: dead sandboxes are left.
+        // Drained: only dead sandboxes are left.
         let rig = Rig::of(leaks(), options.clone(), Duration::from_secs(30));
         let coverage = of_nothing(&rig, Rpc::ListContainers).await;
         assert_eq!(coverage, Coverage::Whole);
         assert_eq!(rig.sandboxes().await.rows.len(), 3);
-        // And nothing at all.
+        // Nothing at all.
         let rig = Rig::of(NodeBuilder::new(), options, Duration::from_secs(30));
         for rpc in LISTS {
             assert_eq!(of_nothing(&rig, rpc).await, Coverage::Whole, "{rpc:?}");
