@@ -1,8 +1,8 @@
-//! The files below the log roots: reads what is there, removes what it is told to. Never decides.
+//! The files below the log roots: reads them, and removes what its caller names. Never decides.
 //!
-//! Nothing here follows a link out of a root or crosses a mount: what is removed is reached from a
-//! descriptor of its root with `openat2` (Linux 5.6), which refuses both. Without it nothing goes.
-//! Everything here blocks: run it aside (`crate::aside`).
+//! Never follows a link out of a root or crosses a mount: everything is opened below the root's descriptor
+//! with `openat2` (Linux 5.6), which refuses both. Without it nothing is removed. All functions here block:
+//! run them on `system::blocking`.
 
 mod remove;
 mod scan;
@@ -19,47 +19,47 @@ use crate::model::{FailureClass, LinkTarget};
 pub use remove::{container_log, dead_link, pod_dir};
 pub use scan::scan;
 
-/// Entries of one root that are looked at.
+/// The most entries of one root that are read.
 pub const ENTRIES_MAX: usize = 1 << 16;
 
 /// Where logs are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
-    /// Where the host's file system is; put before the other two.
+    /// The mount point of the host's file system; prefix of the other two.
     pub host_root: PathBuf,
-    /// Where pods' logs are, as the host names it.
+    /// Directory of pod logs, as the host names it.
     pub pods: PathBuf,
-    /// Where the links to containers' logs are, as the host names it.
+    /// Directory of links to container logs, as the host names it.
     pub containers: PathBuf,
 }
 
 /// Why something below a log root could not be read or removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The kernel said no.
+    /// The kernel refused.
     #[error("{path}: {errno}")]
     Os {
-        /// Of what.
+        /// The path.
         path: String,
-        /// What it said.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// No `openat2`, or something (seccomp) forbids it.
+    /// `openat2` is missing or forbidden (seccomp).
     #[error(
         "openat2 is not available ({0}): removing logs needs Linux 5.6 and a sandbox that allows it"
     )]
     NoOpenat2(Errno),
-    /// Something else is mounted there.
+    /// Another file system is mounted there.
     #[error("{0}: something is mounted there; nothing below it is removed")]
     Mount(String),
-    /// More than a pod's logs ever are.
+    /// More than a pod's logs ever have.
     #[error("{path}: more than {limit} {what}; nothing of it is removed")]
     TooMuch {
-        /// Of what.
+        /// The path.
         path: String,
-        /// What there is too much of.
+        /// The kind of thing.
         what: &'static str,
-        /// How much is taken.
+        /// The limit.
         limit: usize,
     },
 }
@@ -70,7 +70,7 @@ impl Error {
         Self::Os { path, errno }
     }
 
-    /// Sorts what `openat2` said.
+    /// Classifies an error of `openat2`.
     fn opening(path: impl Into<String>, errno: Errno) -> Self {
         match errno {
             Errno::NOSYS | Errno::PERM => Self::NoOpenat2(errno),
@@ -79,7 +79,7 @@ impl Error {
         }
     }
 
-    /// Returns the class of failure that this is when a removal ends with it.
+    /// Returns the failure class of a removal that ends with this error.
     pub fn class(&self) -> FailureClass {
         match self {
             Self::Os { errno, .. } => match *errno {
@@ -94,8 +94,8 @@ impl Error {
 }
 
 impl Roots {
-    /// Opens a root; `None` if it does not exist. Links in its own path are the host's and are
-    /// followed as the host would, below `host_root`.
+    /// Opens a root; `None` if it does not exist. Links in the root's own path belong to the host and are
+    /// followed below `host_root`.
     fn open(&self, root: &Path) -> Result<Option<OwnedFd>, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = if self.host_root == Path::new("/") {
@@ -118,10 +118,10 @@ impl Roots {
         }
     }
 
-    /// Says whether what a link names is there. A link at that place counts as there: it may lead on to
-    /// the runtime's own directory (cri-dockerd), which may not be visible from here.
+    /// Says whether a link's target exists. A link as target counts as existing: it may lead to the runtime's
+    /// own directory (cri-dockerd), which may not be visible from here.
     fn target(&self, pods_root: Option<&OwnedFd>, names: &Path) -> LinkTarget {
-        // Written as the host names it, or as we do.
+        // The target may be written as the host's path or as ours.
         let names = match names.strip_prefix(&self.host_root) {
             Ok(below) => Path::new("/").join(below),
             Err(_elsewhere) => names.to_owned(),
@@ -138,13 +138,13 @@ impl Roots {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         match open_below(root, below, flags) {
             Ok(_there) => LinkTarget::Exists,
-            // A root without any pod is most likely not the host's: a mount that is missing.
+            // A root without any pod is most likely not the host's: a missing mount.
             Err(Errno::NOENT) if has_entries(root) => LinkTarget::Missing,
             Err(_unclear) => LinkTarget::Unknown,
         }
     }
 
-    /// Says the same of what lies elsewhere: it is missing only from a directory that can be seen.
+    /// The same for a target outside the root: it is missing only if its directory is visible.
     fn other_target(&self, names: &Path) -> LinkTarget {
         let sees_host = self.host_root == Path::new("/") && names.is_absolute();
         let (Some(parent), Some(file)) = (names.parent(), names.file_name()) else {
@@ -162,7 +162,7 @@ impl Roots {
     }
 }
 
-/// Opens what lies below `dir`: no link on the way, no way up, no mount.
+/// Opens a path below `dir`: follows no link, no `..` and no mount.
 fn open_below(dir: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH
         | ResolveFlags::NO_SYMLINKS
@@ -171,7 +171,7 @@ fn open_below(dir: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Err
     openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
-/// Calls `each` with the name of every entry but `.` and `..`, until it returns false.
+/// Calls `each` with the name of every entry except `.` and `..`, until it returns false.
 fn each_name(dir: impl AsFd, mut each: impl FnMut(&CStr) -> bool) -> Result<(), Errno> {
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
@@ -183,7 +183,7 @@ fn each_name(dir: impl AsFd, mut each: impl FnMut(&CStr) -> bool) -> Result<(), 
     Ok(())
 }
 
-/// Says whether a directory is known to hold anything.
+/// Says whether a directory certainly has an entry.
 fn has_entries(dir: impl AsFd) -> bool {
     let mut any = false;
     let read = each_name(dir, |_name| {
@@ -193,7 +193,7 @@ fn has_entries(dir: impl AsFd) -> bool {
     read.is_ok() && any
 }
 
-/// When it changed last; an unknown time lies in the future, and is young.
+/// The time of the last change; an unknown time lies in the future, so the entry counts as young.
 fn modified_at(stat: &Stat) -> Timestamp {
     let nanoseconds = i32::try_from(stat.st_mtime_nsec).unwrap_or(0);
     Timestamp::new(stat.st_mtime, nanoseconds).unwrap_or(Timestamp::MAX)

@@ -1,8 +1,8 @@
-//! Which pods exist, as a source says it: a settled list, or none. Never guesses: every failure is
+//! Which pods exist, according to a source: a settled list, or none. Never guesses: every failure is
 //! `Pods::Unknown`.
 //!
-//! A source is a file, the kubelet over HTTPS or over its socket, or the API server; `auto` takes
-//! what is there. Which of them to use, and what is believed: `docs/pods.md`.
+//! A source is a file, the kubelet over HTTPS or its socket, or the API server; `auto` uses the available
+//! one. `docs/pods.md` says which one to use and what is believed.
 
 mod api_server;
 mod auto;
@@ -34,23 +34,24 @@ use kubelet_socket::Confirmed;
 pub use kubelet_socket::PATHS as KUBELET_SOCKETS;
 pub use parse::{ParseError, parse};
 
-/// A source's answer may be this long; 500 pods of a busy node are some 5 MiB.
+/// The largest answer; 500 pods of a busy node are about 5 MiB.
 pub const ANSWER_MAX_BYTES: u64 = 64 << 20;
 
-/// Time between two quorum reads of the API server for passes: where it cannot answer them from its cache, each
+/// Time between two quorum reads of the API server for passes: if it cannot answer them from its cache, each
 /// reads all pods of the cluster.
 const QUORUM_EVERY: Duration = Duration::from_secs(10);
-/// A pass waits up to this long before its first quorum read, so that an alert about the whole fleet does not
-/// ask the API server from all nodes at once.
+/// A pass waits up to this long before its first quorum read, so that after an alert about the whole fleet
+/// not all nodes ask the API server at once.
 const QUORUM_SPREAD: Duration = Duration::from_secs(1);
 
-/// How new an answer of the API server must be. Other sources have no cache to answer from.
+/// How new an answer of the API server must be. Other sources have no cache.
 #[derive(Clone, Copy, Debug)]
 pub enum Freshness {
-    /// For scrapes and people: as its watch cache has it, which may lack the newest pods. Nothing is removed on it.
+    /// For scrapes and people: from the watch cache, which may lack the newest pods. Nothing is removed on
+    /// it.
     Cached,
-    /// For a pass that began then: read from a quorum. A quorum answer serves the later looks of its pass for
-    /// [`QUORUM_EVERY`], as one that is as old as it is.
+    /// For a pass: read from a quorum. One quorum answer serves all looks of its pass for [`QUORUM_EVERY`],
+    /// with its own age.
     Quorum {
         /// When the pass began.
         since: Instant,
@@ -58,14 +59,14 @@ pub enum Freshness {
 }
 
 impl Freshness {
-    /// Returns what the looks of a pass that begins now need.
+    /// Returns the freshness that a pass which begins now needs.
     pub fn pass_begins() -> Self {
         Self::Quorum {
             since: Instant::now(),
         }
     }
 
-    /// Returns when the pass began that needs it, if a pass does.
+    /// Returns when the pass began, if the freshness is for one.
     pub fn pass_began(self) -> Option<Instant> {
         match self {
             Self::Cached => None,
@@ -73,7 +74,7 @@ impl Freshness {
         }
     }
 
-    /// Says whether an answer of this kind is fresh enough where `other` is needed.
+    /// Says whether an answer of this freshness is good enough where `other` is needed.
     pub fn suits(self, other: Self) -> bool {
         matches!(
             (self, other),
@@ -85,18 +86,18 @@ impl Freshness {
 /// Where pod knowledge comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Nowhere: every pod is unknown.
+    /// No source: every pod is unknown.
     None,
     /// A JSON file.
     File(PathBuf),
     /// The kubelet's pods socket.
     KubeletSocket {
-        /// Where it may be; the first that is there is asked.
+        /// Possible paths; the first existing one is used.
         paths: Vec<PathBuf>,
-        /// Who confirms that a pod finished, and the node's name there.
+        /// The API server that confirms that a pod finished, and the node's name there.
         api_server: Option<(Server, String)>,
     },
-    /// The kubelet's `/pods`.
+    /// The kubelet's `/pods` over HTTP.
     Kubelet(Server),
     /// The API server's list of the pods of one node.
     ApiServer {
@@ -105,30 +106,29 @@ pub enum Source {
         /// The node's name.
         node: String,
     },
-    /// What is there at each look.
+    /// The available source, chosen at each look.
     Auto(Auto),
 }
 
-/// An answer, and who gave it.
+/// A source's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The pods, or why nothing is known of them.
+    /// The pods, or why they are unknown.
     pub pods: Pods,
     /// The list of a good answer that is not believed yet (`PodsUnknown::Settling`).
     pub unsettled: Option<PodList>,
-    /// Where they come from.
+    /// The source.
     pub origin: PodOrigin,
-    /// When it came.
+    /// When the answer came.
     pub at: Instant,
-    /// When the first came of the good answers in a row that the same source gave; `None`: this one is
-    /// not good.
+    /// When the first of the good answers in a row from this source came; `None`: this one is not good.
     pub good_since: Option<Instant>,
-    /// An earlier look had it already.
+    /// An earlier look already had this answer.
     pub is_repeated: bool,
 }
 
 impl Answer {
-    /// Returns the list of a good answer, believed or not yet.
+    /// Returns the list of a good answer, believed or not.
     pub fn list(&self) -> Option<&PodList> {
         match &self.pods {
             Pods::Known(list) => Some(list),
@@ -137,23 +137,23 @@ impl Answer {
     }
 }
 
-/// Asks the source, and waits until it has answered well for a while (`pods.settle`) before it is
-/// believed: after a start the kubelet answers with a part of its pods.
+/// Asks the source. Believes it only after it has answered well for `pods.settle`: after its start the
+/// kubelet answers with a part of its pods.
 #[derive(Debug)]
 pub struct PodSource {
-    /// What is chosen from at each look; `None`: the choice is made.
+    /// The choices of `auto`; `None`: the source is fixed.
     auto: Option<Auto>,
     chosen: Source,
     peer: Peer,
-    /// This node's name: an answer that holds a pod of another one is none.
+    /// This node's name: an answer with a pod of another node is invalid.
     node: String,
     origin: PodOrigin,
     settle: Duration,
     timeout: Duration,
-    /// Looks for files and sockets, and reads them.
+    /// Threads for looking at files and sockets, and for reading them.
     disk: BlockingPool,
     good_since: Option<Instant>,
-    /// What was logged last: that it answers, or how it failed.
+    /// The last logged result, so that only changes are logged.
     said: Option<Result<(), String>>,
     quorum: Option<QuorumAnswer>,
 }
@@ -190,8 +190,8 @@ impl PodSource {
         new
     }
 
-    /// Returns how much longer the source must answer well until it is believed; zero if it is, or
-    /// if there is none to wait for.
+    /// Returns how much longer the source must answer well until it is believed; zero if it is, or if there
+    /// is no source.
     pub fn unsettled_for(&self) -> Duration {
         match (&self.peer, self.good_since) {
             (Peer::None, _) => Duration::ZERO,
@@ -200,8 +200,8 @@ impl PodSource {
         }
     }
 
-    /// Returns how long a look of this kind must wait before it may begin, so that the API server is not
-    /// asked too often. Only a pass's first look ever waits.
+    /// Returns how long a look of this freshness must wait before it begins, to limit quorum reads. Only the
+    /// first look of a pass waits.
     pub fn brake(&self, freshness: Freshness) -> Duration {
         let (Freshness::Quorum { since }, Peer::ApiServer { .. }) = (freshness, &self.peer) else {
             return Duration::ZERO;
@@ -214,8 +214,8 @@ impl PodSource {
         }
     }
 
-    /// Asks once. Call it after the runtime was listed, with the clock's reading before that. `fits` says
-    /// whether a list that was read before has every pod that lives now.
+    /// Asks once. Call it after the runtime was listed, with the clock read before that. `fits` says whether
+    /// an earlier list has every pod that lives now.
     pub async fn read(
         &mut self,
         looked_at: Timestamp,
@@ -254,8 +254,8 @@ impl PodSource {
         answer
     }
 
-    /// Returns what a quorum answered to the same pass a short while ago: as of then, so that what was born
-    /// since is not taken for deleted. It is no second answer: it is believed as it was then.
+    /// Returns a recent quorum answer to the same pass, with its own time, so that a pod born since is not
+    /// taken for deleted. It does not count as a second answer.
     fn answered_before(
         &self,
         freshness: Freshness,
@@ -279,7 +279,7 @@ impl PodSource {
         }
     }
 
-    /// Chooses anew where that is `auto`'s to do.
+    /// Lets `auto` choose again.
     async fn take_what_is_there(&mut self) -> Result<(), Error> {
         let Some(auto) = &self.auto else {
             return Ok(());
@@ -311,7 +311,7 @@ impl PodSource {
         self.settle
     }
 
-    /// Takes another source; the good answers of one never count for another.
+    /// Changes the source; good answers of one source never count for another.
     fn choose(&mut self, source: Source, why: String) {
         self.peer = Peer::of(&source, &self.disk);
         self.origin = PodOrigin {
@@ -353,7 +353,7 @@ impl PodSource {
         }
     }
 
-    /// Logs what changed since the last answer.
+    /// Logs the result if it changed.
     fn say(&mut self, now: Result<(), String>) {
         let before = self.said.replace(now.clone());
         let source = self.origin.source.label();
@@ -367,7 +367,7 @@ impl PodSource {
     }
 }
 
-/// Who is asked, and what is kept between two answers.
+/// The peer to ask, and its state between two answers.
 #[derive(Debug)]
 enum Peer {
     None,
@@ -389,7 +389,7 @@ enum Peer {
 impl Peer {
     fn of(source: &Source, disk: &BlockingPool) -> Self {
         match source {
-            // What `auto` chooses from is never `auto`.
+            // The choices of `auto` never include `auto`.
             Source::None | Source::Auto(_) => Self::None,
             Source::File(path) => Self::File {
                 path: path.clone(),

@@ -1,4 +1,4 @@
-//! Removes a pod's directory, a dead link, or the log of a container that went.
+//! Removes a pod's directory, a dead link, or the log of a removed container.
 
 use std::ffi::{CStr, CString};
 use std::path::Path;
@@ -11,21 +11,20 @@ use rustix::io::Errno;
 use super::{Error, Roots, each_name, modified_at, open_below, scan};
 use crate::model::{LinkTarget, RemovalOutcome};
 
-/// Directories in one another; the kubelet makes two.
+/// The deepest directory nesting; the kubelet makes two levels.
 const DEPTH_MAX: usize = 16;
-/// Entries of a pod's directory, in whatever depth.
+/// The most entries of a pod's directory, at any depth.
 const DIR_ENTRIES_MAX: usize = 1 << 18;
 
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW);
 
-/// Removes the directory of that name in the pods' log root, with all that it holds, if it is still
-/// the one that was planned. Nothing goes if it holds a mount, or more than a pod's logs ever are.
-/// Blocks.
+/// Removes the directory with this name in the pods' log root and all its content, if it is still the planned
+/// one. Removes nothing if it contains a mount, or more than a pod's logs ever have. Blocks.
 ///
 /// # Errors
-/// What the kernel said; what went until then is gone.
+/// The kernel's error; entries removed before it stay removed.
 pub fn pod_dir(
     roots: &Roots,
     name: &str,
@@ -52,15 +51,15 @@ pub fn pod_dir(
     survey(&dir, &path, DEPTH_MAX, &mut seen)?;
     let mut freed_bytes = 0;
     empty(&dir, &path, DEPTH_MAX, &mut freed_bytes)?;
-    // By name, but only if it is empty: whatever bears the name by now, nothing of it is lost.
+    // By name, but only if empty: whatever has the name now loses nothing.
     unlink(&root, &c_string(name), AtFlags::REMOVEDIR, &path)?;
     Ok(removed(freed_bytes))
 }
 
-/// Removes the link of that name in the containers' log root, if it is one and still dead. Blocks.
+/// Removes the link with this name in the containers' log root, if it is a link and still dead. Blocks.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub fn dead_link(roots: &Roots, name: &str) -> Result<RemovalOutcome, Error> {
     let Some(root) = roots.open(&roots.containers)? else {
         return Ok(RemovalOutcome::AlreadyGone);
@@ -86,13 +85,13 @@ pub fn dead_link(roots: &Roots, name: &str) -> Result<RemovalOutcome, Error> {
     Ok(removed(0))
 }
 
-/// Removes a container's log file, its rotations (`<file>.*` beside it), and then the link of that
-/// name. `log` is the file's path below the pods' log root. A crash in between leaves a dead link,
-/// which goes as such. If the file's directory is gone the log went with it and was counted then: the link
-/// still goes, but no second removal is reported. Blocks.
+/// Removes a container's log file, its rotations (`<file>.*` beside it), and then its link. `log` is the
+/// file's path below the pods' log root. A crash in between leaves a dead link, which a later pass removes.
+/// If the file's directory is gone, the log was counted with it: only the link is removed, and no second
+/// removal is reported. Blocks.
 ///
 /// # Errors
-/// What the kernel said; what went until then is gone.
+/// The kernel's error; files removed before it stay removed.
 pub fn container_log(
     roots: &Roots,
     log: &Path,
@@ -139,7 +138,7 @@ fn removed(freed_bytes: u64) -> RemovalOutcome {
     RemovalOutcome::Removed { freed_bytes }
 }
 
-/// Removes the file and its rotations; says whether there was anything.
+/// Removes the file and its rotations; says whether there were any.
 fn log_files(dir: &OwnedFd, file: &str, path: &Path, freed_bytes: &mut u64) -> Result<bool, Error> {
     let rotation = format!("{file}.");
     let mut names = Vec::new();
@@ -155,7 +154,7 @@ fn log_files(dir: &OwnedFd, file: &str, path: &Path, freed_bytes: &mut u64) -> R
     let mut removed = false;
     for name in names {
         match stat_of(dir, &name, path)? {
-            // A link is what cri-dockerd makes of a log; a directory is none of the kubelet's.
+            // cri-dockerd makes the log a link; the kubelet makes no directory here.
             Some(stat) if matches!(kind(&stat), FileType::RegularFile | FileType::Symlink) => {
                 unlink(dir, &name, AtFlags::empty(), path)?;
                 *freed_bytes += freed(&stat);
@@ -167,7 +166,7 @@ fn log_files(dir: &OwnedFd, file: &str, path: &Path, freed_bytes: &mut u64) -> R
     Ok(removed)
 }
 
-/// Walks all of a directory before anything of it goes, so that what stops us stops us in time.
+/// Walks the whole directory before the first removal, so that a limit or mount stops it in time.
 fn survey(dir: &OwnedFd, path: &Path, depth: usize, seen: &mut usize) -> Result<(), Error> {
     for name in names(dir, path)? {
         *seen += 1;
@@ -196,7 +195,7 @@ fn empty(dir: &OwnedFd, path: &Path, depth: usize, freed_bytes: &mut u64) -> Res
     Ok(())
 }
 
-/// Opens an entry that is a directory; `None` for any other and for one that went.
+/// Opens an entry that is a directory; `None` for any other, and for one that is gone.
 fn directory(
     dir: &OwnedFd,
     name: &CStr,
@@ -217,7 +216,7 @@ fn directory(
     }
 }
 
-/// The entries' names, one more than are taken at most.
+/// Returns the names of the entries, at most one more than the limit.
 fn names(dir: &OwnedFd, path: &Path) -> Result<Vec<CString>, Error> {
     let mut names = Vec::new();
     each_name(dir, |name| {
@@ -248,7 +247,7 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// What the disk gets back: nothing for a file that has another name.
+/// Returns the freed bytes: none for a file with another hard link.
 fn freed(stat: &Stat) -> u64 {
     let last_name = kind(stat) == FileType::RegularFile && stat.st_nlink == 1;
     let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
@@ -268,7 +267,7 @@ fn file_name(name: &CStr) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()))
 }
 
-/// What plans name holds no NUL: it was read from the kernel, or has the kubelet's shape.
+/// Names in plans contain no NUL: the kernel returned them, or they have the kubelet's shape.
 fn c_string(name: &str) -> CString {
     CString::new(name).unwrap_or_default()
 }

@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use super::{ENTRIES_MAX, Error, Roots, each_name, modified_at};
 use crate::model::{LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, container_id_of};
 
-/// Reads both roots, each for itself: what cannot be read is said, and nothing of it is told. A root
-/// that does not exist is empty. Blocks.
+/// Reads both roots independently: if one cannot be read, that is reported and none of its entries are. A
+/// missing root is empty. Blocks.
 pub fn scan(roots: &Roots) -> Logs {
     scan_at_most(roots, ENTRIES_MAX)
 }
 
-/// The same for so many entries of each root.
+/// The same with a limit of entries per root.
 pub(super) fn scan_at_most(roots: &Roots, entries_max: usize) -> Logs {
     let mut logs = Logs::default();
     let pods_root = open(roots, &roots.pods, &mut logs);
@@ -61,9 +61,9 @@ pub(super) fn scan_at_most(roots: &Roots, entries_max: usize) -> Logs {
 struct Entry<'a> {
     /// As the kernel has it.
     raw: &'a CStr,
-    /// As text, if need be approximated.
+    /// As text, approximated if necessary.
     name: String,
-    /// The text is the name, and has nothing in it that a terminal or a log would take for its own.
+    /// The text equals the name, and has no control characters.
     is_plain: bool,
     path: String,
     stat: Stat,
@@ -93,7 +93,7 @@ fn open(roots: &Roots, root: &Path, logs: &mut Logs) -> Option<OwnedFd> {
     }
 }
 
-/// Converts the entries of a root, or none if it cannot be read to its end.
+/// Converts the entries of a root; none if it cannot be read completely.
 fn entries<T>(
     root: &OwnedFd,
     path: &Path,
@@ -118,7 +118,7 @@ fn entries<T>(
                 name,
                 stat,
             })),
-            // It went while we looked.
+            // It was removed during the read.
             Err(Errno::NOENT) => {}
             Err(errno) => unclear = Some((name, errno)),
         }
@@ -152,7 +152,7 @@ fn text(raw: &CStr) -> (String, bool) {
     }
 }
 
-/// Says whether what the link of that name names is there.
+/// Says whether the target of the link with this name exists.
 pub(super) fn target(
     roots: &Roots,
     pods_root: Option<&OwnedFd>,

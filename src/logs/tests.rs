@@ -28,7 +28,7 @@ impl Host {
         Self::new(dir, roots)
     }
 
-    /// The host is seen below a directory.
+    /// The host's files below a directory.
     fn mounted() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
@@ -46,7 +46,7 @@ impl Host {
         Self { dir, roots }
     }
 
-    /// Where a path below `/var/log` really is.
+    /// The real path of a path below `/var/log`.
     fn at(&self, path: &str) -> PathBuf {
         self.dir.path().join("var/log").join(path)
     }
@@ -57,7 +57,7 @@ impl Host {
         fs::write(path, vec![b'x'; bytes]).unwrap();
     }
 
-    /// Makes a link as the kubelet does: its text is the host's path.
+    /// Makes a link as the kubelet does: with the host's path as text.
     fn link(&self, name: &str, log: &str) {
         symlink(self.roots.pods.join(log), self.at("containers").join(name)).unwrap();
     }
@@ -72,7 +72,7 @@ impl Host {
         scan(&self.roots).links.to_vec()
     }
 
-    /// Removes a pod's directory as a plan made of this very moment would.
+    /// Removes a pod's directory as a plan of this moment would.
     fn remove_dir(&self, name: &str) -> Result<RemovalOutcome, Error> {
         let dirs = self.dirs();
         let dir = dirs.iter().find(|dir| dir.name == name).unwrap();
@@ -134,7 +134,7 @@ fn a_root_that_does_not_exist_is_empty_and_one_that_is_none_is_said() {
     host.link(&link_name(), &format!("{DIR}/app/0.log"));
     let logs = scan(&host.roots);
     assert_eq!((logs.dirs.len(), logs.unread.len()), (0, 0));
-    // Without its root nobody knows whether the log is there: the root may not be visible here.
+    // Without its root, the log's existence is unknown: the root may not be visible here.
     assert_eq!(logs.links[0].target, LinkTarget::Unknown);
     fs::write(host.at("pods"), "").unwrap();
     let logs = scan(&host.roots);
@@ -144,7 +144,7 @@ fn a_root_that_does_not_exist_is_empty_and_one_that_is_none_is_said() {
         "{:?}",
         logs.unread
     );
-    // The other one is read all the same.
+    // The other root is read all the same.
     assert_eq!(logs.links.len(), 1);
 }
 
@@ -199,7 +199,7 @@ fn a_link_is_dead_only_if_its_log_is_known_to_be_gone() {
         };
         let pods = &host.roots.pods;
         let log = pods.join(DIR).join("app/0.log");
-        // Nothing at all: it may be a directory in place of the host's.
+        // An empty root may be a directory in place of the host's.
         assert_eq!(target(&log), LinkTarget::Unknown);
         host.write("pods/other/x", 1);
         assert_eq!(target(&log), LinkTarget::Missing);
@@ -207,14 +207,14 @@ fn a_link_is_dead_only_if_its_log_is_known_to_be_gone() {
         assert_eq!(target(&log), LinkTarget::Missing);
         host.write(&format!("pods/{DIR}/app/0.log"), 1);
         assert_eq!(target(&log), LinkTarget::Exists);
-        // What the runtime keeps elsewhere need not be visible from here.
+        // The runtime's own files need not be visible from here.
         fs::remove_file(host.at(&format!("pods/{DIR}/app/0.log"))).unwrap();
         symlink("/var/lib/x.log", host.at(&format!("pods/{DIR}/app/0.log"))).unwrap();
         assert_eq!(target(&log), LinkTarget::Exists);
         symlink("loop", host.at("pods/loop")).unwrap();
-        // As we see it ourselves, too.
+        // The path as we see it ourselves.
         assert_eq!(target(&host.at("pods/nothing.log")), LinkTarget::Missing);
-        // Elsewhere nothing is missing that may lie on the host's side.
+        // A target elsewhere counts as missing only if the host's side is visible.
         let sees_host = host.roots.host_root == Path::new("/");
         let elsewhere = target(Path::new("/var/lib/elsewhere.log"));
         assert_eq!(elsewhere == LinkTarget::Missing, sees_host);
@@ -288,13 +288,13 @@ fn another_directory_than_was_planned_stays() {
     assert_ne!(now.modified_at, planned.modified_at);
     let changed = RemovalOutcome::skipped("it has changed since the plan");
     assert_eq!(remove(&planned).unwrap(), changed);
-    // It is another one that changed at the same moment.
+    // Another directory, changed at the same moment.
     let other = PodLogDir {
         inode: now.inode + 1,
         ..now.clone()
     };
     assert_eq!(remove(&other).unwrap(), changed);
-    // Somebody put a link, or a file, in its place.
+    // A link or a file was put in its place.
     let elsewhere = host.at("elsewhere");
     fs::rename(host.at(&format!("pods/{DIR}")), &elsewhere).unwrap();
     let not = RemovalOutcome::skipped("it is no longer a directory");
@@ -412,7 +412,7 @@ fn a_containers_log_goes_with_its_rotations_and_its_link_and_nothing_else() {
         assert_eq!(left, others.len());
         let again = container_log(&host.roots, Path::new(&log), Some(&name)).unwrap();
         assert_eq!(again, RemovalOutcome::AlreadyGone);
-        // The log went, the link did not: what a crash in between leaves.
+        // The log is gone, the link is not: the state after a crash in between.
         host.link(&name, &log);
         let done = container_log(&host.roots, Path::new(&log), Some(&name)).unwrap();
         assert_eq!(freed(&done), 0);
@@ -481,7 +481,7 @@ fn what_cannot_be_written_is_said_before_anything_is_tried() {
     drop(mounted);
 }
 
-/// Something mounted, until it is dropped.
+/// A mount, until it is dropped.
 struct Mounted(PathBuf);
 
 impl Mounted {

@@ -1,6 +1,6 @@
-//! The API server's list of this node's pods. Asks for all of it in one answer; for a pass the present state,
-//! because an answer from a stale cache would make new pods look deleted; for scrapes and people what its
-//! watch cache has, because a quorum read may cost it a read of all pods of the cluster.
+//! The API server's list of this node's pods, in one answer. A pass reads the present state, because an
+//! answer from a stale cache would make new pods look deleted. Scrapes and people get the watch cache,
+//! because a quorum read may read all pods of the cluster.
 
 use reqwest::StatusCode;
 
@@ -28,8 +28,8 @@ pub(super) async fn list(
     Ok(PodList { read_from, ..list })
 }
 
-/// Without `resourceVersion` the answer is read from a quorum, with 0 from the watch cache; without `limit` it has
-/// one page. A node's name needs no escaping.
+/// Without `resourceVersion` the answer is read from a quorum, with 0 from the watch cache; without `limit`
+/// it is one page. A node name needs no escaping.
 fn path(node: &str, freshness: Freshness) -> String {
     let version = match freshness {
         Freshness::Cached => "&resourceVersion=0",

@@ -1,6 +1,6 @@
-//! Chooses a source by what is there, anew at each look: files and sockets come and go with
-//! upgrades. What is there and fails is not passed over: two sources that disagree in turn would
-//! be worse than one that is silent.
+//! Chooses the available source, again at each look, because files and sockets come and go with upgrades. A
+//! source that is available but fails is not skipped: alternating between two sources that disagree would be
+//! worse than no answer.
 
 use std::path::{Path, PathBuf};
 
@@ -8,20 +8,20 @@ use super::kubelet_socket::is_socket;
 use super::{Error, Server, Source, file};
 use crate::system::blocking::BlockingPool;
 
-/// What `auto` chooses from, in this order.
+/// The choices of `auto`, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auto {
-    /// Where the kubelet's pods socket may be.
+    /// Possible paths of the kubelet's pods socket.
     pub kubelet_sockets: Vec<PathBuf>,
-    /// The API server, if this is a pod or the configuration names it, and the node's name.
+    /// The API server, if this process runs in a pod or the configuration names it, and the node's name.
     pub api_server: Option<(Server, String)>,
 }
 
 impl Auto {
-    /// Returns what is there, and why it was chosen.
+    /// Returns the available source, and why it was chosen.
     ///
     /// # Errors
-    /// If the disk does not answer: then nothing is chosen.
+    /// If the disk does not answer; then nothing is chosen.
     pub(super) async fn choose(&self, disk: &BlockingPool) -> Result<(Source, String), Error> {
         for socket in &self.kubelet_sockets {
             if is_socket(disk, socket).await? {

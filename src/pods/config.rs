@@ -1,4 +1,4 @@
-//! `pods:` - the source of pod knowledge, and which keys belong to which source.
+//! `pods:` - the source of pod knowledge, and which keys each source uses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::{Auto, KUBELET_SOCKETS, Server, Source};
 use crate::model::setting::{self, AbsolutePath, Kind, SocketPath};
 
-/// Where Kubernetes puts a pod's own service account.
+/// Where Kubernetes mounts a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const KUBELET_PORT: u16 = 10250;
 
-/// `pods:` - where knowledge of the pods comes from, and when it is believed.
+/// `pods:` - the source of pod knowledge, and when it is believed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -23,22 +23,22 @@ pub struct Config {
     /// terminated. `None`: never.
     #[serde(with = "setting::duration_or_off")]
     pub assume_finished_after: Option<Duration>,
-    /// The kubelet's pods socket; `None`: where the kubelet makes it.
+    /// The kubelet's pods socket; `None`: the kubelet's default paths.
     #[serde(deserialize_with = "setting::optional::<SocketPath, _>")]
     pub kubelet_socket: Option<PathBuf>,
-    /// The kubelet's URL; `None`: on this machine, with a certificate of the node's name.
+    /// The kubelet's URL; `None`: this machine, with a certificate for the node's name.
     #[serde(deserialize_with = "setting::optional::<SecureUrl, _>")]
     pub kubelet_url: Option<String>,
-    /// The file with the token to show the kubelet.
+    /// The file with the token for the kubelet.
     #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
     pub kubelet_token_file: Option<PathBuf>,
     /// The file with the CA of the kubelet's certificate; `None` only with an `http` URL.
     #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
     pub kubelet_ca_file: Option<PathBuf>,
-    /// The API server's URL; `None`: the one that Kubernetes tells a pod of.
+    /// The API server's URL; `None`: the one in the pod's environment.
     #[serde(deserialize_with = "setting::optional::<SecureUrl, _>")]
     pub api_url: Option<String>,
-    /// The file with the token to show the API server; `None`: the pod's own, over https.
+    /// The file with the token for the API server; `None`: the pod's own, over https.
     #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
     pub api_token_file: Option<PathBuf>,
     /// The file with the CA of the API server's certificate; `None`: the pod's own, over https.
@@ -50,10 +50,11 @@ pub struct Config {
     /// How far apart two good answers must be that lack a pod before it counts as deleted.
     #[serde(with = "setting::duration")]
     pub settle: Duration,
-    /// How long crisweep itself must have seen a pod finished or absent before its newest records go.
+    /// How long crisweep itself must have seen a pod finished or absent before its newest records are
+    /// removed.
     #[serde(with = "setting::duration")]
     pub quiet: Duration,
-    /// The API server that Kubernetes tells a pod of.
+    /// The API server in the pod's environment.
     #[serde(skip)]
     pub in_cluster: Option<String>,
 }
@@ -78,13 +79,13 @@ impl Default for Config {
     }
 }
 
-/// The configuration's word for a source.
+/// The source as written in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceName {
-    /// What is there: the kubelet's pods socket, else the API server, else nothing.
+    /// The available one: the kubelet's pods socket, else the API server, else none.
     Auto,
-    /// None.
+    /// No source.
     None,
     /// The kubelet's pods socket.
     KubeletSocket,
@@ -97,7 +98,7 @@ pub enum SourceName {
 }
 
 impl SourceName {
-    /// Returns the word.
+    /// Returns the name as written.
     pub fn label(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -111,7 +112,7 @@ impl SourceName {
 }
 
 impl Config {
-    /// Checks the keys against each other; `refuse` is told the key and what is wrong.
+    /// Checks the keys against each other; calls `refuse` with a key and its problem.
     pub fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         use SourceName::{ApiServer, Auto, File, Kubelet, KubeletSocket};
         let strange =
@@ -161,8 +162,8 @@ impl Config {
         }
     }
 
-    /// A certificate without a trusted signer is refused, also from this machine: a process that
-    /// listens on the port would say which pods are deleted, and be shown the token.
+    /// The kubelet needs a certificate from a trusted signer, even on this machine: otherwise a process that
+    /// listens on the port could claim which pods are deleted, and would get the token.
     fn validate_kubelet(&self, refuse: &mut dyn FnMut(&str, String)) {
         let is_plain = self.kubelet_url.as_deref().is_some_and(is_plain);
         let text = match &self.kubelet_ca_file {
@@ -176,7 +177,7 @@ impl Config {
         refuse("pods.kubelet_ca_file", text.to_owned());
     }
 
-    /// Says whether the same source is asked, and believed after the same time.
+    /// Says whether `other` asks the same source with the same settle time.
     pub fn asks_as(&self, other: &Self) -> bool {
         let only_asked = |config: &Self| Self {
             assume_finished_after: None,
@@ -186,14 +187,14 @@ impl Config {
         only_asked(self) == only_asked(other)
     }
 
-    /// Returns what is asked for the pods of a node.
+    /// Returns the source to ask for the pods of a node.
     pub fn source(&self, node: &str) -> Source {
         match self.source {
             SourceName::None => Source::None,
             SourceName::File => self.file.clone().map_or(Source::None, Source::File),
             SourceName::KubeletSocket => Source::KubeletSocket {
                 paths: self.sockets(),
-                // An operator who names the socket alone wants no other source to be asked.
+                // An operator who configures the socket wants no other source.
                 api_server: None,
             },
             SourceName::Kubelet => Source::Kubelet(self.kubelet(node)),
@@ -218,8 +219,8 @@ impl Config {
         }
     }
 
-    /// Without a URL the kubelet is asked on this machine, and its certificate must be the node's: no
-    /// kubelet's certificate has the loopback address in it.
+    /// Without a URL the kubelet on this machine is asked, and its certificate must have the node's name,
+    /// because no kubelet certificate has the loopback address.
     fn kubelet(&self, node: &str) -> Server {
         let (url, pinned) = self.kubelet_url.clone().map_or_else(
             || {
@@ -240,7 +241,7 @@ impl Config {
 
     fn api_server(&self) -> Option<Server> {
         let url = self.api_url.clone().or_else(|| self.in_cluster.clone())?;
-        // The pod's own token is not shown on a line that any process may read.
+        // The pod's own token is not sent over plain HTTP, which any process could read.
         let is_plain = is_plain(&url);
         let or_accounts = |file: &Option<PathBuf>, name: &str| {
             let of_account = || PathBuf::from(SERVICE_ACCOUNT).join(name);
@@ -259,7 +260,7 @@ fn is_plain(url: &str) -> bool {
     url.starts_with("http://")
 }
 
-/// Returns the API server that Kubernetes tells a pod of, by the two variables that it sets.
+/// Returns the API server from the two environment variables that Kubernetes sets.
 pub fn in_cluster(host: Option<String>, port: Option<String>) -> Option<String> {
     let host = host.filter(|host| !host.is_empty())?;
     let host = if host.contains(':') {
@@ -272,8 +273,8 @@ pub fn in_cluster(host: Option<String>, port: Option<String>) -> Option<String> 
     Some(format!("https://{host}:{port}"))
 }
 
-/// The URL of a server that a token is shown to: `https`, or `http` to this machine alone. A path
-/// may follow, nothing else.
+/// The URL of a server that gets a token: `https`, or `http` to this machine only. A path may follow, nothing
+/// else.
 struct SecureUrl;
 
 impl Kind for SecureUrl {
@@ -296,7 +297,7 @@ impl Kind for SecureUrl {
             && url.password().is_none()
             && url.query().is_none()
             && url.fragment().is_none();
-        // The scheme as it is written decides on TLS.
+        // TLS depends on the scheme as written.
         let is_lower = text.starts_with(url.scheme());
         (is_safe && is_bare && is_lower).then(|| text.to_owned())
     }

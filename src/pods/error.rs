@@ -1,23 +1,23 @@
-//! What can go wrong with a pod source, and what to do about it. Never holds a token.
+//! Errors of pod sources, with advice. Never contains a token.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{ANSWER_MAX_BYTES, ParseError};
 
-/// Why a source gave no pod list.
+/// Why a source returned no pod list.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file that is needed cannot be read.
+    /// A required file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// More than any node has, or a file that cannot be what it is said to be.
+    /// Larger than any node's list, or the wrong file.
     #[error("{what} is larger than {max} bytes")]
     TooBig {
         /// The file or the answer.
@@ -25,55 +25,55 @@ pub enum Error {
         /// The bound.
         max: u64,
     },
-    /// The answer is no whole pod list.
+    /// The answer is not a complete pod list.
     #[error("{what}")]
     NotPods {
         /// The file or the answer.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: ParseError,
     },
-    /// The file says of itself that it was written later than now.
+    /// The file claims a time of writing in the future.
     #[error("{}: it is dated in the future", .0.display())]
     Ahead(PathBuf),
     /// The file changed under the reader.
     #[error("{}: it was written while it was read", .0.display())]
     Changed(PathBuf),
-    /// There is no token in a token file.
+    /// A token file without a token.
     #[error("{} holds no token", .0.display())]
     NoToken(PathBuf),
-    /// There is no certificate in a CA file.
+    /// A CA file without a certificate.
     #[error("{} holds no CA certificate in PEM", .0.display())]
     NoCa(PathBuf),
-    /// The client for it cannot be made.
+    /// The HTTP client cannot be made.
     #[error("no TLS client")]
     Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// No answer came.
+    /// The request failed.
     #[error("GET {url}")]
     Request {
-        /// What was asked.
+        /// The URL.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: reqwest::Error,
     },
-    /// Another answer than 200 came.
+    /// A status other than 200.
     #[error("GET {url}: {status}: {advice}")]
     Refused {
-        /// What was asked.
+        /// The URL.
         url: String,
-        /// The answer.
+        /// The status.
         status: reqwest::StatusCode,
         /// What to do about it.
         advice: String,
     },
-    /// The socket is not there, or no process listens.
+    /// The socket does not exist, or no process listens on it.
     #[error("cannot connect to {}", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -82,15 +82,15 @@ pub enum Error {
     Call {
         /// The socket.
         path: PathBuf,
-        /// What it said, or what to do about it.
+        /// The kubelet's text, or what to do about it.
         advice: String,
     },
-    /// Too slow.
+    /// The source was too slow.
     #[error("{what} gave no answer in {} (runtime.timeout)", humantime::format_duration(*after))]
     Timeout {
-        /// Who.
+        /// The source.
         what: &'static str,
-        /// How long it was waited.
+        /// The timeout.
         after: Duration,
     },
 }
@@ -109,7 +109,7 @@ impl Error {
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
             let said = error.to_string();
-            // Some say their cause themselves.
+            // Some errors already include their cause.
             if !text.ends_with(&said) {
                 text = format!("{text}: {said}");
             }

@@ -1,4 +1,4 @@
-//! Pods from a file, and the small files that other sources need.
+//! Pods from a file, and small files of other sources.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -14,23 +14,23 @@ use super::{ANSWER_MAX_BYTES, Error, parse};
 use crate::model::PodList;
 use crate::system::blocking::BlockingPool;
 
-/// How long a file is waited for.
+/// Timeout for a file.
 pub(super) const FILE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How much later than the look a file may say that it was written: a look takes its time. A later
-/// one was written before the clock was set back, so its age is not known.
+/// How much later than the look a file's date may be, because a look takes time. A later date is from before
+/// a clock step back, so the file's age is unknown.
 const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 
-/// A file as it was read before.
+/// The previous read of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadBefore {
     written: Timestamp,
-    /// When it was first read so, by a clock that does not step.
+    /// When this content was first read, by the monotonic clock.
     first: Instant,
 }
 
-/// Reads the pods that a file holds, as of when it was written, and at the latest as of when it was first
-/// read: its date is no longer to be trusted once the clock was set back.
+/// Reads the pods of a file, with its date of writing, but at the latest the time of its first read: after a
+/// clock step back the date is no longer trusted.
 pub(super) async fn list(
     disk: &BlockingPool,
     path: &Path,
@@ -50,7 +50,7 @@ pub(super) async fn list(
         what: path.display().to_string(),
         source,
     })?;
-    // What was born during the look is not for a file to tell.
+    // A file cannot know pods that were born during the look.
     let known_for = now.saturating_duration_since(first);
     let latest = looked_at.checked_sub(known_for).unwrap_or(Timestamp::MIN);
     Ok(PodList {
@@ -59,12 +59,12 @@ pub(super) async fn list(
     })
 }
 
-/// Reads a whole file of at most so many bytes.
+/// Reads a whole file of at most `max` bytes.
 pub(super) async fn read(disk: &BlockingPool, path: &Path, max: u64) -> Result<Vec<u8>, Error> {
     within_timeout(disk, path, move |path| bounded(&mut open(path)?, path, max)).await
 }
 
-/// Does something with a file, for at most [`FILE_TIMEOUT`].
+/// Runs work on a file, for at most [`FILE_TIMEOUT`].
 pub(super) async fn within_timeout<T: Send + 'static>(
     disk: &BlockingPool,
     path: &Path,
@@ -75,7 +75,7 @@ pub(super) async fn within_timeout<T: Send + 'static>(
     done.map_err(|error| failed(path, std::io::Error::other(error)))?
 }
 
-/// Reads the pods' file, and when it was written.
+/// Reads the pod file and its date of writing.
 fn dated(path: &Path) -> Result<(Vec<u8>, Timestamp), Error> {
     let mut file = open(path)?;
     let written = modified(&file, path)?;
@@ -87,7 +87,7 @@ fn dated(path: &Path) -> Result<(Vec<u8>, Timestamp), Error> {
 }
 
 fn open(path: &Path) -> Result<File, Error> {
-    // A pipe without a writer would hold the thread for ever.
+    // A pipe without a writer would block the thread for ever.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = file.map_err(|error| failed(path, error))?;

@@ -1,5 +1,5 @@
-//! Asks a server for its pods over HTTP. Never follows a redirect, never goes through a proxy, never
-//! trusts a certificate that the CA file does not vouch for, and never lets a token be seen.
+//! Asks a server for pods over HTTP. Never follows a redirect, never uses a proxy, trusts only certificates
+//! signed by the CA file, and never shows a token.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,20 +14,19 @@ use rustls::{ClientConfig, RootCertStore};
 use super::{ANSWER_MAX_BYTES, Error, file};
 use crate::system::blocking::BlockingPool;
 
-/// Tokens and CA bundles may be this long.
+/// The largest token file or CA bundle.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
 /// A server that lists pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Its URL, up to where the path to the pods begins.
+    /// Its URL, without the path of the pod list.
     pub url: String,
-    /// A host name of the URL that means this address, whatever a name server says.
+    /// A host name of the URL with its fixed address, so that no name server is asked.
     pub pinned: Option<(String, SocketAddr)>,
-    /// The file with the token to show; read at each request.
+    /// The file with the token; read for each request.
     pub token_file: Option<PathBuf>,
-    /// The file with the CAs that its certificate must come from; read at each request. `None`:
-    /// plain HTTP.
+    /// The file with the CAs of its certificate; read for each request. `None`: plain HTTP.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -35,16 +34,16 @@ pub struct Server {
 #[derive(Debug)]
 pub(super) struct Http {
     server: Server,
-    /// Reads the token and the CAs.
+    /// Threads for reading the token and the CAs.
     disk: BlockingPool,
-    /// The client, and the CAs that it was made with.
+    /// The client, and the CAs that it trusts.
     client: Option<(Vec<u8>, Client)>,
 }
 
-/// An answer of 200.
+/// An answer with status 200.
 pub(super) struct Body {
     pub(super) bytes: Vec<u8>,
-    /// What was asked, and what the answer says that it is.
+    /// The URL, and the answer's content type.
     pub(super) what: String,
 }
 
@@ -57,7 +56,7 @@ impl Http {
         }
     }
 
-    /// Gets what is at `path`; `advice` says what to do about another answer than 200.
+    /// Gets `path`; `advice` says what to do about a status other than 200.
     pub(super) async fn get(
         &mut self,
         path: &str,
@@ -90,7 +89,7 @@ impl Http {
         Ok(Body { bytes, what })
     }
 
-    /// Returns a client that trusts the CAs that are in the file now.
+    /// Returns a client that trusts the CAs now in the file.
     async fn client(&mut self) -> Result<Client, Error> {
         let ca = match &self.server.ca_file {
             Some(path) => file::read(&self.disk, path, FILE_MAX_BYTES).await?,
@@ -133,7 +132,7 @@ impl Server {
         builder.build().map_err(|error| Error::Tls(error.into()))
     }
 
-    /// Returns how messages call the token.
+    /// Returns the token's description for error messages.
     pub(super) fn token(&self) -> String {
         match &self.token_file {
             Some(path) => format!("the token in {}", path.display()),
@@ -142,7 +141,7 @@ impl Server {
     }
 }
 
-/// Reads the token as it is now: it is rotated every hour or so.
+/// Reads the token each time, because it is rotated about every hour.
 async fn bearer(disk: &BlockingPool, path: &Path) -> Result<HeaderValue, Error> {
     let text = file::read(disk, path, FILE_MAX_BYTES).await?;
     let no_token = || Error::NoToken(path.to_owned());

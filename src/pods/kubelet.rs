@@ -1,4 +1,4 @@
-//! The kubelet's `/pods`. Asks for nothing else, so that the right `nodes/pods` is enough.
+//! The kubelet's `/pods`. Asks for nothing else, so the right `nodes/pods` is enough.
 
 use reqwest::StatusCode;
 

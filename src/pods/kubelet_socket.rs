@@ -1,5 +1,5 @@
-//! The kubelet's pods API on its unix socket. Connects anew for each answer: the kubelet makes a new
-//! socket at each start, and an old connection would hide that.
+//! The kubelet's pods API on its unix socket. Connects again for each answer: the kubelet makes a new socket
+//! at each start, and an old connection would hide that.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
@@ -22,18 +22,18 @@ use crate::system::blocking::BlockingPool;
 use crisweep_proto::pods::pods_client::PodsClient;
 use crisweep_proto::pods::{ListPodsRequest, ListPodsResponse};
 
-/// Where the kubelet makes its socket: since Kubernetes 1.36, and as older texts have it.
+/// Paths of the kubelet's socket: since Kubernetes 1.36, and in older documents.
 pub const PATHS: [&str; 2] = [
     "/var/lib/kubelet/pods-api/pods-api.sock",
     "/var/lib/kubelet/pods/kubelet.sock",
 ];
-/// How long the API server is waited for. Whose end it does not confirm counts as active until it does.
+/// Timeout of the API server. A pod counts as active until the API server confirms its end.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long an API server that failed is left alone.
+/// How long a failed API server is not asked.
 const CONFIRM_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// The pods that the API server, too, says have finished. What the kubelet serves is its own word: a
-/// kubelet that starts anew before the API server has it would run the pod again.
+/// The finished pods that the API server confirms. The kubelet's answer is only its own state: a kubelet that
+/// restarts before the API server has that state would run the pod again.
 #[derive(Debug)]
 pub(super) struct Confirmed {
     api_server: Option<(Http, String)>,
@@ -50,8 +50,8 @@ impl Confirmed {
         }
     }
 
-    /// Leaves finished in `list` only what the API server confirms. A pod never runs again after its
-    /// end is there, so that each is asked about until it is confirmed, and not again.
+    /// Keeps pods as finished only if the API server confirms it. A pod never runs again after its end is
+    /// stored there, so each pod is asked about only until it is confirmed.
     async fn confirm(&mut self, list: &mut PodList) {
         let finished = |uid: &PodUid| list.pods.get(uid).is_some_and(|pod| pod.finished);
         self.finished.retain(finished);
@@ -75,7 +75,7 @@ impl Confirmed {
             self.failed_at = failed_at;
             return;
         }
-        // Finished is for ever: what its cache knows is enough.
+        // Finished is final, so the cache is enough.
         let asking = api_server::list(http, node, Freshness::Cached);
         let answer = tokio::time::timeout(CONFIRM_TIMEOUT, asking).await;
         let error = match answer {
@@ -96,7 +96,7 @@ impl Confirmed {
     }
 }
 
-/// Reads the kubelet's pods from the first of these sockets that is there.
+/// Reads the kubelet's pods from the first existing socket.
 pub(super) async fn list(
     disk: &BlockingPool,
     paths: &[PathBuf],
@@ -109,7 +109,7 @@ pub(super) async fn list(
     Ok(list)
 }
 
-/// Returns the first of these that is a socket, else the first.
+/// Returns the first path that is a socket, else the first path.
 async fn first_there(disk: &BlockingPool, paths: &[PathBuf]) -> Result<Option<PathBuf>, Error> {
     for path in paths {
         if is_socket(disk, path).await? {
@@ -147,7 +147,7 @@ async fn connect(disk: &BlockingPool, path: &Path) -> Result<Channel, Error> {
     let connector = service_fn(move |_: Uri| {
         let (disk, socket) = (disk.clone(), socket.clone());
         async move {
-            // Even the way to a socket leads over a disk.
+            // Even connecting to a socket may touch a hung disk.
             let connect = move || std::os::unix::net::UnixStream::connect(socket);
             let stream = disk.run(FILE_TIMEOUT, connect).await;
             let stream = stream.map_err(std::io::Error::other)??;
@@ -155,7 +155,7 @@ async fn connect(disk: &BlockingPool, path: &Path) -> Result<Channel, Error> {
             UnixStream::from_std(stream).map(TokioIo::new)
         }
     });
-    // The address is only what goes into the `:authority` header: the connector has the socket.
+    // Only the `:authority` header uses this address; the connector has the socket.
     let endpoint = Endpoint::from_static("http://localhost");
     let channel = endpoint.connect_with_connector(connector).await;
     channel.map_err(|error| Error::Connect {
@@ -172,7 +172,7 @@ fn read(answer: ListPodsResponse, node: &str) -> Result<PodList, ParseError> {
             uid: &metadata.uid,
             node: &pod.spec.unwrap_or_default().node_name,
             annotations: &metadata.annotations,
-            // The kubelet keeps mirror pods to itself.
+            // The kubelet does not serve mirror pods here.
             is_nodes: false,
             phase: &pod.status.unwrap_or_default().phase,
         })?;

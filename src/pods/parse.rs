@@ -1,5 +1,5 @@
-//! From a source's answer to a pod list: the JSON shape that the kubelet's `/pods` and the API
-//! server share, and the mapping of mirror pods. Half an answer is none.
+//! Parses a source's answer to a pod list: the JSON shape that the kubelet's `/pods` and the API server
+//! share, and the mapping of mirror pods. A partial answer is an error.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::model::{ConfigSource, PodList, PodUid, SourcePod};
 
 const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Why a source's answer is not a whole pod list of this node.
+/// Why a source's answer is not a complete pod list of this node.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
-    /// Not JSON, or not of the shape.
+    /// Invalid JSON, or another shape.
     #[error("not a pod list: {0}")]
     Json(#[from] serde_json::Error),
-    /// Another kind of object, or a list of such.
+    /// Another kind of object.
     #[error("not a pod list: its kind is {0:?}")]
     Kind(String),
     /// One page of several.
@@ -42,25 +42,25 @@ pub enum ParseError {
 /// Who wrote an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Author {
-    /// The kubelet: it sets the annotation `kubernetes.io/config.source` of every pod itself.
+    /// The kubelet, which sets the annotation `kubernetes.io/config.source` of every pod itself.
     Kubelet,
-    /// The API server: what annotations say is their author's word, not the node's.
+    /// The API server, whose annotations come from users, not from the node.
     ApiServer,
-    /// A file, of either's shape.
+    /// A file, in the shape of either.
     File,
 }
 
-/// Reads what a person or program wrote into a file: the kubelet's shape, the API server's, or `kubectl`'s.
-/// Mirror pods are mapped to the UID that the runtime knows.
+/// Parses a file written by a person or program: in the kubelet's shape, the API server's, or `kubectl`'s.
+/// Maps mirror pods to the UID that the runtime knows.
 ///
 /// # Errors
-/// Anything that is not a whole list of the pods of `node`; half an answer is none.
+/// If it is not a complete list of the pods of `node`.
 pub fn parse(text: &[u8], node: &str) -> Result<PodList, ParseError> {
     let kinds = [None, Some("PodList"), Some("List")];
     read(text, &kinds, Author::File, node)
 }
 
-/// Reads what a server answered, which says its kind.
+/// Parses the answer of a server, which names its kind.
 ///
 /// # Errors
 /// The same as [`parse`].
@@ -104,27 +104,27 @@ fn read(
     Ok(reading.end())
 }
 
-/// A pod as an answer tells of it.
+/// The fields of a pod in an answer.
 pub(super) struct PodFields<'a> {
     pub(super) uid: &'a str,
-    /// Where it is; empty if the answer does not say.
+    /// Its node; empty if the answer does not say.
     pub(super) node: &'a str,
     pub(super) annotations: &'a BTreeMap<String, String>,
-    /// Its owner is a node: the kubelet makes mirror pods so.
+    /// A node owns it, as the kubelet does with mirror pods.
     pub(super) is_nodes: bool,
     pub(super) phase: &'a str,
 }
 
-/// An answer that is being read, pod by pod.
+/// An answer that is parsed pod by pod.
 pub(super) struct Reading<'a> {
     author: Author,
     node: &'a str,
     index: usize,
     list: PodList,
-    /// UIDs of static shape that are called mirrored by pods which no node owns.
+    /// UIDs of static shape that pods without a node owner claim to mirror.
     claims: Vec<PodUid>,
-    /// A pod does not say its source, and another of a UUID says that it is static: the answer is not
-    /// the kubelet's own.
+    /// A pod lacks its source, and another pod with a UUID claims to be static: the answer is not the
+    /// kubelet's own.
     unsaid: bool,
     odd: bool,
 }
@@ -149,7 +149,7 @@ impl<'a> Reading<'a> {
     pub(super) fn add(&mut self, pod: &PodFields<'_>) -> Result<(), ParseError> {
         let index = self.index;
         self.index += 1;
-        // The API server's names of nodes are lower case; a host's name need not be.
+        // Node names in the API server are lower case; a host name need not be.
         if !pod.node.is_empty() && !pod.node.eq_ignore_ascii_case(self.node) {
             return Err(ParseError::OtherNode {
                 index,
@@ -172,7 +172,7 @@ impl<'a> Reading<'a> {
                 of_manifest
             }
             (Some(mirrored), _) => {
-                // Any user can write an annotation: it may keep a static pod, and hide none.
+                // Any user can set an annotation: it may keep a static pod, but never hide one.
                 self.claims
                     .extend(Some(mirrored).filter(PodUid::is_static_shaped));
                 ConfigSource::of_shape(&uid)
@@ -186,7 +186,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Names a pod. Of one told twice the word that keeps more counts.
+    /// Adds a pod. If a pod comes twice, the state that keeps more counts.
     fn name(&mut self, uid: PodUid, finished: bool, config_source: ConfigSource) {
         let pod = self.list.pods.entry(uid).or_insert(SourcePod {
             finished,
@@ -203,7 +203,7 @@ impl<'a> Reading<'a> {
                 config_source: ConfigSource::File,
             });
         }
-        // A tenant's annotation in the API server's list must not vouch for the node's manifests.
+        // A user's annotation in the API server's list must not confirm the node's manifests.
         self.list.by_mirrors |= self.author == Author::File && self.unsaid && self.odd;
         self.list
     }
@@ -213,7 +213,7 @@ impl<'a> Reading<'a> {
 struct RawList {
     kind: Option<String>,
     metadata: Option<RawListMetadata>,
-    // Required, though the kubelet writes `null` for an empty list.
+    // Required, although the kubelet writes `null` for an empty list.
     #[serde(deserialize_with = "Option::deserialize")]
     items: Option<Vec<RawPod>>,
 }
@@ -336,7 +336,7 @@ mod tests {
 
     const OWNED: &str = r#""ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n1"}]"#;
 
-    /// A list with one pod that calls itself the mirror of `mirrored`.
+    /// A list with one pod that claims to mirror `mirrored`.
     fn mirror(mirrored: &str, more: &str) -> String {
         format!(
             r#"{{"kind":"PodList","items":[{{"metadata":{{"uid":"{UUID}","annotations":
@@ -374,7 +374,7 @@ mod tests {
             let json = mirror(victim, owner);
             let list = parse_answer(json.as_bytes(), Author::ApiServer, "n1").unwrap();
             assert_eq!(sources(&list), [(UUID, ConfigSource::Api)]);
-            // It may keep a pod that has a hash for its UID: that is a static one anyway.
+            // It may keep a pod with a hash as UID: that is a static pod anyway.
             let list = parse_answer(mirror(HASH, owner).as_bytes(), Author::ApiServer, "n1");
             let both = [(UUID, ConfigSource::Api), (HASH, ConfigSource::File)];
             assert_eq!(sources(&list.unwrap()), both);
@@ -394,7 +394,7 @@ mod tests {
         };
         assert_eq!(source(Author::Kubelet), (ConfigSource::Http, false));
         assert_eq!(source(Author::ApiServer), (ConfigSource::Api, true));
-        // A file with it and a pod that does not say its source: it may be the API server's.
+        // A file with it and a pod without a source may come from the API server.
         assert_eq!(source(Author::File), (ConfigSource::Http, true));
     }
 

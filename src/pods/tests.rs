@@ -9,7 +9,7 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Moves the clock. It is not paused while a file is read: that is another thread's work.
+/// Moves the clock. It is not paused during a file read, which is another thread's work.
 async fn later(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -100,7 +100,7 @@ async fn auto_takes_the_socket_then_the_api_server_then_nothing() {
     std::fs::write(&token, "x").unwrap();
     let (api_server, _) = kind(auto(&socket, Some(&token))).await;
     assert_eq!(api_server, PodSourceKind::ApiServer);
-    // A file in the socket's place is none.
+    // A regular file in the socket's place does not count.
     std::fs::write(&socket, "").unwrap();
     let (api_server, _) = kind(auto(&socket, Some(&token))).await;
     assert_eq!(api_server, PodSourceKind::ApiServer);
@@ -154,7 +154,7 @@ async fn a_file_grows_no_younger_when_the_clock_is_set_back() {
         }
     };
     as_of(now()).await;
-    // Two minutes back: what was born since then is younger than the file, whatever its date says.
+    // Two minutes back: pods born since then are newer than the file, whatever its date.
     let set_back = now() - SignedDuration::from_mins(2);
     for minutes in [1, 2] {
         later(Duration::from_secs(60)).await;
