@@ -1,7 +1,6 @@
-//! The service's own metrics: what it did since it started. Never holds what the runtime holds.
+//! The service's own metrics: what it did since its start. Never holds the runtime's state.
 //!
-//! Every label is a closed set. A series is on the page from its first event on, and from the start
-//! where few are worth a 0.
+//! Every label is a closed set. A series appears with its first event; a few appear from the start with 0.
 
 mod labels;
 pub mod scrape;
@@ -51,7 +50,7 @@ pub enum Endpoint {
     Management,
     /// `/`.
     Page,
-    /// Anything else: paths from outside are not labels.
+    /// Any other path: paths from outside are not labels.
     Other,
 }
 
@@ -72,13 +71,13 @@ impl Endpoint {
         }
     }
 
-    /// Returns the endpoint as metrics write it.
+    /// Returns the label.
     pub fn label(self) -> &'static str {
         self.into()
     }
 }
 
-/// An HTTP status' hundred, as a label.
+/// The class of an HTTP status, as a label.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
 )]
@@ -95,7 +94,7 @@ enum StatusClass {
 impl StatusClass {
     const ALL: [Self; 3] = every();
 
-    /// We never redirect, so all below 400 is one class.
+    /// We never redirect, so everything below 400 is one class.
     fn of(status: u16) -> Self {
         match status {
             ..400 => Self::Success,
@@ -121,7 +120,7 @@ struct Inner {
     series: Series,
 }
 
-/// Handles on what the registry holds.
+/// Handles to the registered metrics.
 #[derive(Clone, Debug)]
 struct Series {
     passes: Table<(Target, Cause, Outcome), Counter>,
@@ -149,12 +148,12 @@ struct Series {
 }
 
 impl Metrics {
-    /// Registers every metric. `node` is the node's name, as alerts carry it.
+    /// Registers every metric. `node` is the node's name in alerts.
     pub fn new(node: &str) -> Self {
         let series = Series {
             passes: Table::new(Counter::default),
             dry_runs: Table::new(Counter::default),
-            // Sum and count: passes differ too much from node to node for one set of buckets.
+            // Sum and count only: pass durations differ too much between nodes for one set of buckets.
             pass_duration: Histogram::new([]),
             last_pass: Table::new(TimestampGauge::default),
             removals: Table::showing(|_| true, Counter::default),
@@ -184,8 +183,8 @@ impl Metrics {
         }
     }
 
-    /// Counts a pass that is done: once for each of its targets, and once in its duration and time.
-    /// A dry run removes nothing and must not look like a sweep, so it only counts as a dry run.
+    /// Counts an ended pass: once for each of its targets, and once in duration and time. A dry run counts
+    /// only as a dry run, because it removes nothing.
     pub fn pass_finished(&self, pass: &Pass) {
         let (series, cause) = (&self.inner.series, pass.trigger.cause);
         let Some(outcome) = pass.outcome else { return };
@@ -213,7 +212,7 @@ impl Metrics {
         if let Some(gauge) = series.last_pass.get(outcome) {
             gauge.set(finished_at);
         }
-        // When an interrupted pass ended is not known: its end is the next start of the service.
+        // The end of an interrupted pass is unknown; it is reported at the next start.
         let known_end = outcome != Outcome::Interrupted;
         if let Some(started_at) = pass.started_at.filter(|_| known_end) {
             // The clock may have been set back in between.
@@ -225,7 +224,7 @@ impl Metrics {
         }
     }
 
-    /// Counts an object that we removed, and how long the runtime took for it.
+    /// Counts a removed object, and the time of its removal.
     pub fn removed(&self, target: Target, reason: RemoveReason, took: Duration) {
         let series = &self.inner.series;
         series
@@ -235,13 +234,13 @@ impl Metrics {
         series.observe_removal(target, took);
     }
 
-    /// Counts the bytes that a removed object had, by its listed size.
+    /// Counts the listed size of a removed object.
     pub fn freed(&self, target: Target, bytes: u64) {
         let freed = self.inner.series.freed_bytes.get(target);
         freed.map(|counter| counter.inc_by(bytes));
     }
 
-    /// Counts a removal that failed, and how long that took.
+    /// Counts a failed removal, and its time.
     pub fn removal_failed(&self, target: Target, class: FailureClass, took: Duration) {
         let series = &self.inner.series;
         series
@@ -251,17 +250,17 @@ impl Metrics {
         series.observe_removal(target, took);
     }
 
-    /// Counts what became of one alert.
+    /// Counts the result of one alert.
     pub fn alert(&self, result: AlertResult) {
         self.inner.series.alerts.get(result).map(Counter::inc);
     }
 
-    /// Counts a question to an Alertmanager.
+    /// Counts a poll of an Alertmanager.
     pub fn polled(&self, result: PollResult) {
         self.inner.series.polls.get(result).map(Counter::inc);
     }
 
-    /// Counts an HTTP request that was answered with `status`.
+    /// Counts an answered HTTP request.
     pub fn http_request(&self, endpoint: Endpoint, status: u16) {
         self.inner
             .series
@@ -270,7 +269,7 @@ impl Metrics {
             .map(Counter::inc);
     }
 
-    /// Returns the counter of writes of state that failed or were left out.
+    /// Returns the counter of failed and dropped state writes.
     pub fn state_write_failures(&self) -> Counter {
         self.inner.series.state_write_failures.clone()
     }
@@ -287,8 +286,8 @@ impl Metrics {
         }
     }
 
-    /// Shows the configuration in force: which of the modes is, its fingerprint, the keys whose values wait
-    /// for a restart, and since when.
+    /// Shows the configuration in force: the mode, the fingerprint, the keys that need a restart, and since
+    /// when.
     pub fn configured(
         &self,
         modes: &[(&str, bool)],
@@ -306,12 +305,12 @@ impl Metrics {
         series.reloaded_at.set(at);
     }
 
-    /// Shows the passes of these causes from now on, at 0: `increase()` misses the event that a series
-    /// begins with, and a node may need its first pass weeks after its start.
+    /// Shows the passes of these causes from now on with 0: `increase()` misses the event that creates a
+    /// series, and a node's first pass may come weeks after its start.
     pub fn expect_passes(&self, causes: impl IntoIterator<Item = Cause>) {
         for cause in causes {
             for (target, outcome) in <(Target, Outcome)>::combinations() {
-                // An interrupted pass is counted at a start, so no `increase()` sees it.
+                // An interrupted pass is counted at a start, so `increase()` never sees it.
                 if outcome != Outcome::Interrupted {
                     self.inner.series.passes.get((target, cause, outcome));
                 }
@@ -319,22 +318,22 @@ impl Metrics {
         }
     }
 
-    /// Shows that a reload failed; what was in force still is.
+    /// Shows that a reload failed; the old configuration stays in force.
     pub fn reload_failed(&self) {
         self.inner.series.reloaded_well.set(0);
     }
 
-    /// Counts an alert whose node has this node's name, but for a domain; returns how many there were.
+    /// Counts an alert for a node with this node's name and another domain; returns the count.
     pub fn similar_node(&self) -> u64 {
         self.inner.series.similar_nodes.inc()
     }
 
-    /// Counts a target that the circuit breaker ended.
+    /// Counts a target ended by the circuit breaker.
     pub fn breaker_tripped(&self) {
         self.inner.series.breaker_trips.inc();
     }
 
-    /// Appends all of them to `page` as `OpenMetrics` text, without an end mark.
+    /// Appends all metrics to `page` as `OpenMetrics` text, without an end mark.
     pub fn encode(&self, page: &mut String) -> fmt::Result {
         encode_registry(page, &self.inner.registry)
     }

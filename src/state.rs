@@ -1,10 +1,9 @@
-//! What outlives the process: the journal of passes, image ages, and the lock that keeps a second
-//! crisweep off the node.
+//! What outlives the process: the journal of passes, image ages, and the lock that allows one crisweep per
+//! node.
 //!
-//! Everything is best effort. The disk is full, slow or broken exactly when a pass is needed, so a
-//! write that fails is counted and logged, and nothing waits for it. Files have their size from the
-//! first start on and are written in place: that works on a full disk. What cannot be read is set
-//! aside and begun anew.
+//! Everything is best effort: the disk is full, slow or broken exactly when a pass is needed. A failed write
+//! is counted and logged, and nothing waits for it. Files get their full size at the first start and are
+//! written in place, which works on a full disk. Unreadable files are set aside and replaced by new ones.
 
 mod ages;
 mod config;

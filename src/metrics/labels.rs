@@ -1,4 +1,4 @@
-//! Which enums are labels, and under which name. Never a name from outside.
+//! The enums that are labels, with their label names. Never a name from outside.
 
 use super::table::{Label, Labels};
 use super::{Endpoint, StatusClass};
@@ -30,7 +30,7 @@ labels! {
     Target = "target",
 }
 
-/// Dry runs are counted apart, so no series says `planned`.
+/// Dry runs are counted separately, so no series has `planned`.
 impl Label for Outcome {
     const NAME: &'static str = "outcome";
     const VALUES: &'static [Self] = &[
@@ -46,7 +46,7 @@ impl Label for Outcome {
     }
 }
 
-/// A target, and a reason that something of it can go for.
+/// A target with a possible reason of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Removed(pub(super) Target, pub(super) RemoveReason);
 

@@ -1,6 +1,5 @@
-//! One metrics page: what a look found, what a pass would do about it, and the service's own
-//! counters. Never asks the runtime itself and keeps nothing: what the look could not read is
-//! absent, so that no frozen figure ever looks healthy.
+//! One metrics page: the result of a look, the plan on it, and the service's own counters. Never asks the
+//! runtime and stores nothing: what the look could not read is absent, so that no stale figure looks healthy.
 
 mod collectors;
 mod containers;
@@ -31,19 +30,18 @@ use crate::telemetry;
 pub use format::{Format, timeout_from_header};
 use page::{Page, plain, sample, seconds};
 
-/// What a page is made of.
+/// The input of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The shared look; `None` if there was none within the scrape's deadline.
     pub look: Option<&'a Look>,
-    /// Without a look: what the runtime answered meanwhile to the question who it is.
+    /// The runtime's version, if there is no look but the runtime has answered.
     pub version: Option<&'a Part<crate::runtime::Version>>,
-    /// What a pass over all targets would do, planned from that look; `None` if it lacked the
-    /// lists for it.
+    /// What a pass over all targets would do on that look; `None` if the look lacks a list.
     pub plan: Option<&'a BTreeMap<Target, Summary>>,
-    /// How many sandboxes failed to go and wait for their next try.
+    /// Quarantined sandboxes by failure class.
     pub quarantined: &'a BTreeMap<FailureClass, usize>,
-    /// Where the marks are.
+    /// The thresholds.
     pub thresholds: &'a Thresholds,
     /// The service's own counters.
     pub metrics: &'a Metrics,
@@ -53,8 +51,8 @@ pub struct Input<'a> {
 pub fn render(input: &Input<'_>, format: Format) -> String {
     let mut text = String::with_capacity(32 * 1024);
     if encode(input, &mut text).is_err() {
-        // A string takes all that is written to it. Were it otherwise one day, half a page must
-        // not pass for a whole one: this line fails the scrape.
+        // Writing to a string cannot fail. If it ever does, half a page must not pass for a whole one: this
+        // text fails the scrape.
         return "the page could not be written\n".to_owned();
     }
     match format {
@@ -101,7 +99,7 @@ fn encode_look(look: &Look, page: &mut Page) {
         sandboxes::encode(&sandboxes.rows, page);
     }
     if let Ok(images) = &look.images {
-        // An unseen container may use any of them.
+        // An unseen container may use any image.
         let users = containers.filter(|_| look.seen().containers == Coverage::Whole);
         images::encode(&images.rows, users, &look.store, page);
     }

@@ -1,4 +1,4 @@
-//! Words that change while the service runs, one series each: 1 for what is, 0 for what could be.
+//! A state set: one series per state, 1 for the present one, 0 for the others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ impl StateSet {
         }
     }
 
-    /// Replaces all of them.
+    /// Replaces all states.
     pub(super) fn set<'a>(&self, values: impl IntoIterator<Item = (&'a str, bool)>) {
         let values = values.into_iter();
         *self.lock() = values.map(|(word, is)| (word.to_owned(), is)).collect();

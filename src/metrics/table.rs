@@ -1,4 +1,4 @@
-//! Families whose labels are closed sets, so that no page ever has more series than these allow.
+//! Families whose labels are closed sets, so that a page has a bounded number of series.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// An enum that is a label: its name, and all that it can be.
+/// An enum that is a label.
 pub(super) trait Label: Copy + Ord + fmt::Debug + Send + Sync + 'static {
     /// The label's name.
     const NAME: &'static str;
     /// Every value.
     const VALUES: &'static [Self];
-    /// Returns the value as it is written.
+    /// Returns the value as text.
     fn text(self) -> &'static str;
 }
 
@@ -64,10 +64,9 @@ impl<A: Label, B: Label, C: Label> Labels for (A, B, C) {
     }
 }
 
-/// A family whose series are all made beforehand, and shown once they are used: a node's page has no
-/// series for what never happens. Some are shown from the start, because `increase()` misses the event
-/// that a series begins with. The order on the page is always the same. (The
-/// library's own `Family` is a hash map that begins empty.)
+/// A family whose series are all made beforehand and shown after first use, so that a page has no series for
+/// events that never happen. Some are shown from the start, because `increase()` misses the event that
+/// creates a series. The order on the page is fixed. (The library's `Family` is an empty hash map at first.)
 #[derive(Debug)]
 pub(super) struct Table<L, M>(Arc<BTreeMap<L, Entry<M>>>);
 
@@ -78,12 +77,12 @@ struct Entry<M> {
 }
 
 impl<L: Labels, M> Table<L, M> {
-    /// Makes every series with `make`; each is shown from its first use on.
+    /// Makes every series with `make`; each is shown after first use.
     pub(super) fn new(make: impl Fn() -> M) -> Self {
         Self::showing(|_| false, make)
     }
 
-    /// Makes every series with `make`; those that `from_start` picks read 0 before their first event.
+    /// Makes every series with `make`; those that `from_start` selects show 0 from the start.
     pub(super) fn showing(from_start: impl Fn(L) -> bool, make: impl Fn() -> M) -> Self {
         let entry = |labels| Entry {
             shown: AtomicBool::new(from_start(labels)),
@@ -95,8 +94,8 @@ impl<L: Labels, M> Table<L, M> {
         ))
     }
 
-    /// Returns the series with these labels to write to, and shows it from now on; `Some` for all that
-    /// [`Label::VALUES`] lists.
+    /// Returns the series with these labels, and shows it from now on; `Some` for all values of
+    /// [`Label::VALUES`].
     pub(super) fn get(&self, labels: L) -> Option<&M> {
         let entry = self.0.get(&labels)?;
         entry.shown.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A moment that may not have come yet. Never shows 0: that would be the year 1970.
+//! The time of an event that may not have happened yet. Never shows 0, which would be the year 1970.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// A gauge of when something last happened, absent until it has.
+/// A gauge of an event's last time; absent before the first.
 #[derive(Clone, Debug)]
 pub(super) struct TimestampGauge {
     /// Milliseconds since the epoch, or [`NEVER`].

@@ -1,6 +1,6 @@
-//! When images were first seen and last used: what the kubelet forgets when it restarts.
+//! When images were first seen and last used; the kubelet forgets this when it restarts.
 //!
-//! Never reads a clock. What is not known counts as young, so that nothing goes too early.
+//! Never reads a clock. Unknown ages count as young, so that nothing is removed too early.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use jiff::Timestamp;
 
 use crate::model::ImageAge;
 
-/// Images remembered at most. One that finds no room is not remembered, and so stays young.
+/// The most images remembered. Images above it are not remembered, so they stay young.
 pub const ENTRIES_MAX: usize = 4096;
-/// A key is at most this long: a digest has 71 bytes, the rest is for a runtime handler's name.
+/// The longest key: a digest has 71 bytes, the rest is for a runtime handler's name.
 pub const KEY_MAX_BYTES: usize = 112;
-/// An entry beside its key.
+/// Size of an entry without its key.
 const FIXED_BYTES: usize = 1 + 8 + 8;
-/// All entries, encoded.
+/// Size of all entries, encoded.
 pub(super) const ENCODED_MAX_BYTES: usize = ENTRIES_MAX * (FIXED_BYTES + KEY_MAX_BYTES);
-/// An earlier time (2020-01-01) was taken from a clock that was not set.
+/// A time before 2020 comes from a clock that was not set.
 const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
 /// "Never used" on disk.
 const NEVER: i64 = i64::MIN;
@@ -28,8 +28,8 @@ pub struct Ages {
 }
 
 impl Ages {
-    /// Returns an image's times. Times in the future, and those of a clock that was not set, count as
-    /// `now`: a clock that jumped makes images younger, never older.
+    /// Returns an image's times. Future times, and times of a clock that was not set, count as `now`: a clock
+    /// step makes images younger, never older.
     pub fn get(&self, key: &str, now: Timestamp) -> Option<ImageAge> {
         let age = self.entries.get(key)?;
         Some(ImageAge {
@@ -38,8 +38,8 @@ impl Ages {
         })
     }
 
-    /// Notes that an image is there, and whether a container uses it. While the clock is not set
-    /// nothing is noted, so that good times are not lost to it.
+    /// Notes that an image exists, and whether a container uses it. Does nothing while the clock is not set,
+    /// so that good times are not lost.
     pub fn touch(&mut self, key: &str, used: bool, now: Timestamp) {
         if now.as_second() < CLOCK_SET_SECONDS {
             return;
@@ -66,17 +66,17 @@ impl Ages {
             .collect()
     }
 
-    /// Forgets the images that are gone: one that comes back is new.
+    /// Forgets removed images: one that comes back is new.
     pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
         self.entries.retain(|key, _| exists(key));
     }
 
-    /// Returns how many images are remembered.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Says whether none is.
+    /// Says whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -85,7 +85,7 @@ impl Ages {
         let mut bytes = Vec::with_capacity(self.entries.len() * (FIXED_BYTES + 72));
         for (key, age) in &self.entries {
             let used = age.last_used.map_or(NEVER, Timestamp::as_millisecond);
-            // `touch` and `decode` let no longer key in.
+            // `touch` and `decode` accept no longer key.
             bytes.push(u8::try_from(key.len()).unwrap_or(0));
             bytes.extend_from_slice(&age.first_seen.as_millisecond().to_le_bytes());
             bytes.extend_from_slice(&used.to_le_bytes());
@@ -94,7 +94,7 @@ impl Ages {
         bytes
     }
 
-    /// Reads what [`Self::encode`] wrote; `None` if it did not.
+    /// Decodes the output of [`Self::encode`]; `None` if it is invalid.
     pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
         let mut entries = BTreeMap::new();
         while let Some((length, rest)) = bytes.split_first() {
@@ -125,7 +125,7 @@ fn sane(time: Timestamp, now: Timestamp) -> Timestamp {
     }
 }
 
-/// What is no time is one that [`sane`] does not believe.
+/// An invalid time becomes one that [`sane`] rejects.
 fn time(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)
 }
@@ -169,7 +169,7 @@ mod tests {
         ages.touch("a", true, at(1000));
         let age = ages.get("a", at(5)).unwrap();
         assert_eq!((age.first_seen, age.last_used), (at(5), Some(at(5))));
-        // Seen again, it stays as young as it was made.
+        // Seen again, it stays as young as before.
         ages.touch("a", false, at(5));
         assert_eq!(ages.get("a", at(2000)).unwrap().first_seen, at(5));
     }

@@ -11,7 +11,7 @@ use crate::model::setting::{self, AbsolutePath};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The directory; `None`: nothing is kept and no lock is held.
+    /// The directory; `None`: nothing is stored and no lock is held.
     #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
     pub dir: Option<PathBuf>,
     /// The journal's size.

@@ -1,5 +1,5 @@
-//! What the journal's records say: one JSON object on a line each, so that `strings` and `jq` read
-//! them when crisweep does not run. Pure.
+//! The journal's records: each is one JSON object on a line, so that `strings` and `jq` can read them without
+//! crisweep. Pure.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::gc::Removal;
 use crate::model::{Pass, PastFailure, RemovalOutcome, RemoveReason, Target};
 
-/// A record is at most this long; what has no natural bound in it is cut.
+/// The longest record; unbounded fields are cut.
 const ENTRY_MAX_BYTES: usize = 16 << 10;
-/// Texts from outside are cut here where an entry is too long.
+/// Length to which texts from outside are cut in a record that is too long.
 const TEXT_MAX: usize = 200;
-/// Errors that an entry keeps where it is too long.
+/// Errors that a too long record keeps.
 const ERRORS_MAX: usize = 20;
 
 /// A record.
@@ -27,7 +27,7 @@ pub(super) enum Entry {
     },
     /// A pass begins.
     Begun {
-        /// As it is.
+        /// The pass.
         pass: Box<Pass>,
     },
     /// An object is about to be removed.
@@ -42,11 +42,11 @@ pub(super) enum Entry {
     Tried {
         /// The pass.
         pass_id: String,
-        /// The object's kind.
+        /// The object's target.
         target: Target,
         /// The object.
         id: String,
-        /// What came of it.
+        /// The outcome.
         #[serde(flatten)]
         outcome: RemovalOutcome,
         /// How long it took.
@@ -54,7 +54,7 @@ pub(super) enum Entry {
     },
     /// A pass as it stands after a batch.
     Progress {
-        /// As it is.
+        /// The pass.
         pass: Box<Pass>,
     },
     /// A pass is over.
@@ -114,7 +114,7 @@ impl Entry {
         }
     }
 
-    /// A failure of a pass that is no longer known.
+    /// A failure from a pass that is no longer stored.
     pub(super) fn failed_before(failure: &PastFailure) -> Self {
         Self::Tried {
             pass_id: String::new(),
@@ -130,7 +130,7 @@ impl Entry {
         }
     }
 
-    /// Writes it down; what is too long is cut, `None` if even that does not help.
+    /// Encodes the record; cuts it if it is too long; `None` if that is not enough.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let fits = |bytes: &Vec<u8>| bytes.len() <= ENTRY_MAX_BYTES;
         self.line()
@@ -156,7 +156,7 @@ impl Entry {
                 | RemovalOutcome::AlreadyGone
                 | RemovalOutcome::NotBegun => {}
             },
-            // Their texts are cut when they are made, or are our own.
+            // Their texts are bounded when they are made, or are our own.
             Self::Opened { .. } | Self::Intended { .. } => {}
         }
         entry

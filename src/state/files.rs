@@ -1,5 +1,5 @@
-//! Files in the state directory: opened without following links, written in full beforehand, set
-//! aside when they are damaged.
+//! Files in the state directory: opened without following links, written in full beforehand, set aside if
+//! damaged.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -8,12 +8,12 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, OFlags};
 
-/// Damaged files that are kept, for a person to look at.
+/// Damaged files that are kept for inspection.
 const SET_ASIDE_MAX: usize = 2;
 /// Zeros written at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Makes the directory, for its owner alone. Parents too.
+/// Makes the directory and its parents, for its owner only.
 pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -21,7 +21,7 @@ pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
         .create(dir)
 }
 
-/// Opens a file that must be there, never through a link, and never waiting for a pipe's other end.
+/// Opens an existing file; never follows a link, never waits for a pipe's other end.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = OpenOptions::new()
@@ -33,14 +33,14 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    // Written over in place it would change under its other names too.
+    // Writing in place would change it under its other names too.
     if metadata.nlink() > 1 {
         return Err(io::Error::other("it has another name (a hard link)"));
     }
     Ok(file)
 }
 
-/// Opens a file only to read it, likewise. The service may be writing it.
+/// Opens a file for reading only, with the same checks. The service may be writing it.
 pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = OpenOptions::new()
@@ -53,8 +53,8 @@ pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes a file of zeros under a name that nothing has, all of it allocated and really written: on
-/// some file systems the first write to what was only reserved needs room again.
+/// Makes a file of zeros under a new name, allocated and really written: on some file systems the first write
+/// to reserved space needs space again.
 pub(super) fn create(path: &Path, bytes: u64) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -68,7 +68,7 @@ pub(super) fn create(path: &Path, bytes: u64) -> io::Result<File> {
         .open(path)?;
     let written = fill(&file, bytes);
     if written.is_err() {
-        // What a full disk has room for is not for us to hold.
+        // Free the little space that a full disk has left.
         drop(fs::remove_file(path));
     }
     written.map(|()| file)
@@ -76,7 +76,7 @@ pub(super) fn create(path: &Path, bytes: u64) -> io::Result<File> {
 
 fn fill(mut file: &File, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        // Where it cannot be reserved it is written all the same.
+        // If space cannot be reserved, it is written anyway.
         Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
         Err(error) => return Err(error.into()),
     }
@@ -90,7 +90,7 @@ fn fill(mut file: &File, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Puts a new file in a name's place. With `keep`, what had the name is set aside.
+/// Renames a new file into place. With `keep`, sets the old file aside.
 pub(super) fn replace(dir: &Path, new: &str, name: &str, keep: bool) -> io::Result<()> {
     if keep {
         set_aside(dir, name)?;
@@ -100,9 +100,9 @@ pub(super) fn replace(dir: &Path, new: &str, name: &str, keep: bool) -> io::Resu
     File::open(dir)?.sync_all()
 }
 
-/// Renames a file out of the way; keeps the newest few of such.
+/// Renames a file out of the way; keeps only the newest few.
 fn set_aside(dir: &Path, name: &str) -> io::Result<()> {
-    // With `state.dir: /var/log` it would be the system's journal.
+    // With `state.dir: /var/log` this would be the system's journal directory.
     let is_dir = fs::symlink_metadata(dir.join(name))?.is_dir();
     if is_dir && fs::read_dir(dir.join(name))?.next().is_some() {
         return Err(io::Error::other("a directory has its name"));
@@ -121,7 +121,7 @@ fn set_aside(dir: &Path, name: &str) -> io::Result<()> {
     let surplus = (kept.len() + 1).saturating_sub(SET_ASIDE_MAX);
     for number in kept.into_iter().take(surplus) {
         let path = dir.join(format!("{prefix}{number}"));
-        // A directory under that name is not ours to empty.
+        // A directory with that name is not ours to remove.
         if let Err(error) = fs::remove_file(&path) {
             tracing::warn!(%error, path = %path.display(), "an old damaged file stays");
         }

@@ -1,4 +1,4 @@
-//! Frames: what every record on disk is wrapped in, so that a torn or flipped one is recognised.
+//! Frames: every record on disk is wrapped in one, so that torn or damaged records are recognised.
 //!
 //! magic (4) | kind (1) | version (1) | zero (2) | length (4) | CRC-32 (4) | sequence (8) | payload,
 //! little endian, padded to a multiple of eight. Pure: never touches a file.
@@ -7,11 +7,11 @@
 pub(super) const HEADER_BYTES: usize = 24;
 /// Frames begin at multiples of this.
 pub(super) const ALIGN: usize = 8;
-/// Two of its bytes never occur in UTF-8, so that no payload of ours can look like a frame.
+/// Two of these bytes never occur in UTF-8, so no payload of ours looks like a frame.
 const MAGIC: [u8; 4] = [0xF5, b'C', b'S', 0xFA];
 const VERSION: u8 = 1;
 
-/// What is in a frame.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -19,8 +19,8 @@ pub(super) enum Kind {
     Head = 1,
     /// A journal's record.
     Record = 2,
-    /// Nothing: the rest of the ring, skipped at the end of a lap. Its length is not checked by the
-    /// sum, because what it covers is left as it was.
+    /// Filler: the rest of the ring, skipped at the end of a lap. The checksum does not cover its content,
+    /// which stays unwritten.
     Pad = 3,
     /// A slot of image ages.
     Ages = 4,
@@ -34,7 +34,7 @@ impl Kind {
     }
 }
 
-/// A frame that was found whole.
+/// A complete frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
     pub(super) kind: Kind,
@@ -42,7 +42,7 @@ pub(super) struct Frame<'a> {
     pub(super) sequence: u64,
     /// Empty for a pad.
     pub(super) payload: &'a [u8],
-    /// Bytes that it takes, padding included.
+    /// Its size on disk, padding included.
     pub(super) bytes: usize,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn framed(payload: usize) -> usize {
     (HEADER_BYTES + payload).next_multiple_of(ALIGN)
 }
 
-/// Wraps a payload; `None` if it is longer than a frame can say.
+/// Wraps a payload; `None` if it is too long for a frame.
 pub(super) fn encode(kind: Kind, sequence: u64, payload: &[u8]) -> Option<Vec<u8>> {
     let length = u32::try_from(payload.len()).ok()?;
     let mut bytes = header(kind, sequence, length, payload);
@@ -60,7 +60,7 @@ pub(super) fn encode(kind: Kind, sequence: u64, payload: &[u8]) -> Option<Vec<u8
     Some(bytes)
 }
 
-/// Returns the header of a pad over `bytes` bytes, itself included; `None` where not even that fits.
+/// Returns the header of a pad over `bytes` bytes, itself included; `None` if the header does not fit.
 pub(super) fn pad(sequence: u64, bytes: u64) -> Option<Vec<u8>> {
     let covered = bytes.checked_sub(HEADER_BYTES as u64)?;
     let length = u32::try_from(covered).ok()?;
@@ -92,7 +92,7 @@ fn sum(front: &[u8], sequence: u64, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Reads the frame at the front of `bytes`, if a whole one is there.
+/// Decodes the frame at the start of `bytes`; `None` if it is not complete.
 pub(super) fn decode(bytes: &[u8]) -> Option<Frame<'_>> {
     let (magic, rest) = bytes.split_first_chunk::<4>()?;
     let ([kind, version, zeros @ ..], rest) = rest.split_first_chunk::<4>()?;
@@ -116,7 +116,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Frame<'_>> {
     })
 }
 
-/// Finds every whole frame, with its offset.
+/// Finds every complete frame, with its offset.
 pub(super) fn scan(bytes: &[u8]) -> Vec<(usize, Frame<'_>)> {
     let mut found = Vec::new();
     let mut offset = 0;
@@ -151,7 +151,7 @@ mod tests {
         #[test]
         fn a_flipped_bit_is_never_read(payload: Vec<u8>, sequence: u64, at: prop::sample::Index, bit in 0..8_u8) {
             let mut bytes = encode(Kind::Record, sequence, &payload).unwrap();
-            // The padding after it carries nothing.
+            // The padding has no content.
             let at = at.index(HEADER_BYTES + payload.len());
             bytes[at] ^= 1 << bit;
             prop_assert_eq!(decode(&bytes), None);

@@ -1,4 +1,4 @@
-//! The passes that a journal tells of. Pure.
+//! The passes stored in a journal. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,51 +8,51 @@ use super::entry::Entry;
 use super::ring::Records;
 use crate::model::{Outcome, Pass, PassState, PastFailure, RemovalOutcome, Target};
 
-/// Passes that are taken over from a journal; the newest.
+/// The most passes taken from a journal; the newest.
 const PASSES_MAX: usize = 100;
-/// Failed sandboxes that are taken over; the ones that failed last.
+/// The most failed sandboxes taken from a journal; those with the latest failures.
 const FAILURES_MAX: usize = 4096;
 
-/// The passes that a journal tells of, oldest first.
+/// The passes stored in a journal, oldest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// Those that ended.
+    /// Ended passes.
     pub ended: Vec<Pass>,
-    /// Those that a process began and did not live to end, with what is known of them.
+    /// Passes whose process ended before them, as far as they are known.
     pub interrupted: Vec<Pass>,
-    /// Sandboxes that failed to go and were not seen to go since, with their last failure; the one
-    /// that failed first comes first.
+    /// Sandboxes whose removal failed and that have not been seen to go since, with their last failure;
+    /// earliest failure first.
     pub failures: Vec<PastFailure>,
 }
 
-/// Says of a pass that its process ended before it did.
+/// Marks a pass as interrupted by the end of its process.
 pub fn interrupt(pass: &mut Pass, now: Timestamp) {
     pass.state = PassState::Done;
     pass.outcome = Some(Outcome::Interrupted);
     pass.finished_at = Some(now);
 }
 
-/// A pass as far as it has been read.
+/// A pass as read so far.
 struct Track {
     pass: Pass,
     ended: bool,
-    /// Intended, and not known to have ended.
+    /// Removals that were intended and have no recorded end.
     open: BTreeSet<(Target, String)>,
-    /// Where its last record stood: processes and gaps that came before it.
+    /// Position of its last record: processes and gaps before it.
     place: (u64, u64),
 }
 
 #[derive(Default)]
 struct Reader {
     tracks: BTreeMap<String, Track>,
-    /// Ids, in the order in which they were first met.
+    /// Pass ids in the order of their first record.
     order: Vec<String>,
-    /// Processes that have taken the journal over so far, and gaps between records.
+    /// Position: processes that opened the journal so far, and gaps between records.
     place: (u64, u64),
     failures: Failures,
 }
 
-/// Sandboxes that failed, each with the number of its last failure.
+/// Failed sandboxes, each with the number of its last failure.
 #[derive(Default)]
 struct Failures {
     by_id: BTreeMap<String, (u64, PastFailure)>,
@@ -60,7 +60,7 @@ struct Failures {
     next: u64,
 }
 
-/// Reads records.
+/// Reads the records.
 pub(super) fn read(records: &Records) -> History {
     let mut reader = Reader::default();
     let mut expected = None;
@@ -69,7 +69,7 @@ pub(super) fn read(records: &Records) -> History {
             reader.place.1 += 1;
         }
         expected = sequence.checked_add(1);
-        // What a later version wrote and this one does not know is passed over.
+        // Skips records of later versions.
         if let Some(entry) = Entry::decode(payload) {
             reader.take(entry);
         }
@@ -109,8 +109,8 @@ impl Reader {
         }
     }
 
-    /// Passes run one at a time: where one runs, those before it had ended, unless a new process
-    /// stands in between. What they came to could not be written, or was lost.
+    /// Passes run one at a time: if one runs, earlier passes have ended, unless a new process came in
+    /// between. Their ends could not be written, or were lost.
     fn forget_lost_ends(&mut self, runs: &str) {
         let (process, gaps) = self.place;
         self.tracks.retain(|id, track| {
@@ -121,7 +121,7 @@ impl Reader {
 
     fn put(&mut self, pass: Pass, ended: bool) {
         let id = pass.id.clone();
-        // One that never began may end beside another.
+        // A pass that never began may end while another runs.
         if pass.started_at.is_some() {
             self.forget_lost_ends(&id);
         }
@@ -164,7 +164,7 @@ impl Reader {
 impl Failures {
     fn tried(&mut self, id: &str, outcome: &RemovalOutcome) {
         let before = match outcome {
-            // Neither says anything of whether it would go.
+            // Neither says whether a removal would succeed.
             RemovalOutcome::Skipped { .. }
             | RemovalOutcome::Lost { .. }
             | RemovalOutcome::NotBegun => return,
@@ -215,7 +215,7 @@ impl Track {
             return;
         }
         if let RemovalOutcome::Lost { .. } = outcome {
-            // It stays among those of which nothing is known.
+            // It stays among the passes without a known end.
             return;
         }
         self.pass
@@ -235,7 +235,7 @@ impl Track {
                 self.open.len()
             ));
         }
-        // Carried over to a new file it is read again.
+        // After it moved to a new file it is read again.
         if !self
             .pass
             .errors

@@ -1,5 +1,5 @@
-//! The journal as passes use it: everything is handed to the writing thread, nothing is waited for
-//! longer than a moment, and what finds no room in the queue is dropped and counted.
+//! The journal as passes use it: everything goes to the writer thread, waits are short and bounded, and
+//! writes that find no room in the queue are dropped and counted.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::gc::Removal;
 use crate::model::{Pass, RemovalOutcome};
 use prometheus_client::metrics::counter::Counter;
 
-/// Writes that may wait for the disk; a batch's intents are one.
+/// Writes that may wait for the disk; the intents of a batch are one.
 const QUEUE_MAX: usize = 1024;
 /// How long a start waits for the state directory.
 const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What passes write down. Cloning shares.
+/// Where passes are written down. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct Journal {
     inner: Option<Arc<Inner>>,
@@ -34,28 +34,28 @@ pub struct Journal {
 struct Inner {
     queue: SyncSender<Job>,
     health: Arc<Health>,
-    /// The answer that was not waited for to its end.
+    /// The pending answer of the disk, if an earlier wait timed out.
     late: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
-/// A state directory at the start of a process.
+/// The opened state directory.
 #[derive(Debug)]
 pub struct Opened {
-    /// For what is to come.
+    /// For new records.
     pub journal: Journal,
-    /// What was before.
+    /// The stored passes.
     pub history: History,
     /// When images were first seen and last used.
     pub ages: Ages,
 }
 
 impl Journal {
-    /// Returns a journal that keeps nothing.
+    /// Returns a journal that stores nothing.
     pub fn none() -> Self {
         Self { inner: None }
     }
 
-    /// Opens the state directory to work on this runtime, or goes on without it, which is logged and
+    /// Opens the state directory for work on this runtime. If that fails, goes on without it, logged and
     /// counted.
     ///
     /// # Errors
@@ -95,24 +95,23 @@ impl Journal {
         })
     }
 
-    /// Returns how writing goes.
+    /// Returns the state of writing.
     pub fn status(&self) -> Status {
         let inner = self.inner.as_deref();
         inner.map_or_else(Status::default, |inner| inner.health.status())
     }
 
-    /// Notes that a pass begins.
+    /// Writes that a pass begins.
     pub fn begun(&self, pass: &Pass) {
         let pass = Box::new(pass.clone());
         self.put(vec![Entry::Begun { pass }], Sync::Now);
     }
 
-    /// Notes what a batch is about to remove, and waits until that is on the disk, though not longer
-    /// than `at_most`, and not at all while the disk still owes an earlier answer.
+    /// Writes what a batch is about to remove, and waits until that is on the disk: at most `at_most`, and
+    /// not at all while the disk still owes an earlier answer.
     ///
-    /// This is the one wait for the disk in a batch. Results are only handed to the kernel, where the
-    /// process's death cannot reach them; what a crash of the node takes is a batch's results, and
-    /// those show when the node is looked at anew.
+    /// This is the only wait for the disk in a batch. Outcomes are only handed to the kernel, where they
+    /// survive the process. A node crash loses the outcomes of a batch, and the next look shows them.
     pub async fn intended(&self, pass_id: &str, batch: u64, due: &[Removal], at_most: Duration) {
         if self.inner.is_none() {
             return;
@@ -125,7 +124,7 @@ impl Journal {
         self.settled(at_most).await;
     }
 
-    /// Notes how a removal ended.
+    /// Writes the outcome of a removal.
     pub fn tried(&self, pass_id: &str, removal: &Removal, outcome: RemovalOutcome, took: Duration) {
         let outcome = if outcome == RemovalOutcome::NotBegun {
             RemovalOutcome::skipped("the pass was to end")
@@ -137,19 +136,19 @@ impl Journal {
         self.put(vec![entry], Sync::Later);
     }
 
-    /// Notes how far a pass is.
+    /// Writes the progress of a pass.
     pub fn progress(&self, pass: &Pass) {
         let pass = Box::new(pass.clone());
         self.put(vec![Entry::Progress { pass }], Sync::Later);
     }
 
-    /// Notes how a pass ended.
+    /// Writes the end of a pass.
     pub fn ended(&self, pass: &Pass) {
         let pass = Box::new(pass.clone());
         self.put(vec![Entry::Ended { pass }], Sync::Now);
     }
 
-    /// Saves image ages. Those that wait to be saved are dropped for them.
+    /// Saves image ages, in place of ages that still wait.
     pub fn save_ages(&self, ages: &Ages) {
         let Some(inner) = self.inner.as_deref() else {
             return;
@@ -160,8 +159,8 @@ impl Journal {
         }
     }
 
-    /// Makes sure, as far as the disk says so in time, that no other crisweep works on this node. Takes the lock
-    /// again where it was lost and is free.
+    /// Checks that no other crisweep works on this node, if the disk answers in time. Takes the lock again if
+    /// it was lost and is free.
     ///
     /// # Errors
     /// If another crisweep holds the lock.
@@ -179,8 +178,8 @@ impl Journal {
         }
     }
 
-    /// Waits until all of it is written, though not longer than `at_most`, and not at all while an
-    /// earlier answer is still due.
+    /// Waits until everything is written: at most `at_most`, and not at all while the disk still owes an
+    /// earlier answer.
     pub async fn settled(&self, at_most: Duration) {
         let Some(inner) = self.inner.as_deref() else {
             return;
@@ -202,7 +201,7 @@ impl Journal {
         self.send(Job::Entries(entries, sync), Part::Journal, writes);
     }
 
-    /// Says whether the job found its way into the queue.
+    /// Queues a job; says whether there was room.
     fn send(&self, job: Job, part: Part, writes: usize) -> bool {
         let Some(inner) = self.inner.as_deref() else {
             return false;
@@ -267,7 +266,7 @@ mod tests {
         for batch in 0..100 {
             journal.intended("p", batch, &[], hour).await;
         }
-        // The disk answers: then it is waited for again.
+        // Once the disk answers, later calls wait for it again.
         let answer = jobs.try_iter().find_map(|job| match job {
             Job::Answer(to) => Some(to),
             Job::Entries(..) | Job::Ages | Job::Lock(_) => None,
@@ -304,7 +303,7 @@ mod tests {
         assert_eq!(jobs.try_iter().count(), 1, "one that waits");
         let inner = journal.inner.as_deref().unwrap();
         assert_eq!(inner.health.take_ages(), Some(ages.encode()));
-        // The thread took them: the next are asked for again.
+        // The thread took them: the next ages are queued again.
         journal.save_ages(&ages);
         assert_eq!(jobs.try_iter().count(), 1);
         assert_eq!(failures.get(), 0);

@@ -1,5 +1,5 @@
-//! Only one crisweep works on a node: it holds a lock on a file in the state directory.
-//! The kernel lets go of it when the process ends, however it ends.
+//! The lock that allows one crisweep per node: a lock on a file in the state directory. The kernel releases
+//! it when the process ends, however it ends.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -12,23 +12,23 @@ use rustix::io::Errno;
 
 /// The file's name.
 const NAME: &str = "lock";
-/// All that is ever in the file; written over in place, so that it needs room once.
+/// Size of the file's only line; overwritten in place, so that it needs space only once.
 const LINE_BYTES: usize = 256;
 
 /// Another crisweep works on this node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another crisweep works on this node: {holder} holds {}", path.display())]
 pub struct Held {
-    /// Who.
+    /// The holder.
     pub holder: Holder,
-    /// The lock.
+    /// The lock file.
     pub path: PathBuf,
 }
 
-/// Who holds the lock.
+/// The holder of the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// A process, with its id as it sees it, and the name of its machine or container.
+    /// A process: its id in its own namespace, and the name of its machine or container.
     Process {
         /// Its id.
         pid: u32,
@@ -37,13 +37,13 @@ pub enum Holder {
         /// The runtime's socket that it works on.
         runtime: Socket,
     },
-    /// It could not leave its id there.
+    /// It could not write its id.
     Unnamed,
 }
 
 impl Holder {
-    /// Says whether it is known to work on another runtime than this one. One runtime has many
-    /// paths: links, and mounts in containers.
+    /// Says whether it certainly works on another runtime. One runtime has many paths: links, and mounts in
+    /// containers.
     pub fn uses_another_runtime(&self, than: &str) -> bool {
         match self {
             Self::Process { runtime, .. } => runtime.is_another(&Socket::at(than)),
@@ -52,13 +52,13 @@ impl Holder {
     }
 }
 
-/// Where a runtime's socket is. The socket itself is a new one after each restart of the runtime;
-/// its directory stays, and is the same wherever it is mounted.
+/// The place of a runtime's socket. The socket itself is new after each restart of the runtime; its directory
+/// stays, and has the same device and inode wherever it is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Socket {
     /// Without links, as its process sees it.
     path: PathBuf,
-    /// The kernel's numbers for its directory; `-` if they could not be read.
+    /// Device and inode of its directory; `-` if they could not be read.
     dir: String,
 }
 
@@ -68,7 +68,7 @@ impl Socket {
         let (dir, name) = (configured.parent(), configured.file_name());
         let in_dir = |dir: &Path| Some(fs::canonicalize(dir).ok()?.join(name?));
         let path = fs::canonicalize(configured).ok();
-        // A runtime that is down has no socket.
+        // A stopped runtime has no socket.
         let path = path.or_else(|| in_dir(dir?));
         let path = path.unwrap_or_else(|| configured.to_owned());
         let dir = path.parent().and_then(|dir| fs::metadata(dir).ok());
@@ -79,7 +79,7 @@ impl Socket {
         }
     }
 
-    /// Only where path and place both say so: two of them at work on one runtime is worse than none.
+    /// Only if path and directory both differ: two crisweeps on one runtime are worse than none.
     fn is_another(&self, other: &Self) -> bool {
         let known = self.dir != "-" && other.dir != "-";
         let same_place = self.dir == other.dir && self.path.file_name() == other.path.file_name();
@@ -101,9 +101,9 @@ impl fmt::Display for Holder {
 /// Why there is no lock.
 #[derive(Debug)]
 pub(super) enum NoLock {
-    /// Another process has it.
+    /// Another process holds it.
     Held(Held),
-    /// There is no such file and none can be made.
+    /// The file cannot be opened or made.
     Io(io::Error),
 }
 
@@ -115,7 +115,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock, without waiting, to work on this runtime.
+    /// Takes the lock for work on this runtime, without waiting.
     pub(super) fn take(dir: &Path, runtime: &str) -> Result<Self, NoLock> {
         let path = dir.join(NAME);
         let file = open(&path).map_err(NoLock::Io)?;
@@ -127,15 +127,15 @@ impl Lock {
             }
             Err(error) => return Err(NoLock::Io(error.into())),
         }
-        // The lock counts, not the line: on a full disk the next one is told no pid.
+        // The lock counts, not the line: on a full disk the next process sees no pid.
         if let Err(error) = file.write_all_at(line(runtime).as_bytes(), 0) {
             tracing::debug!(%error, path = %path.display(), "the lock does not say who holds it");
         }
         Ok(Self { file, path })
     }
 
-    /// Says whether the file that others would lock is still this one: a directory that was emptied or
-    /// replaced lets a second crisweep in beside us.
+    /// Says whether the lock file in the directory is still ours: an emptied or replaced directory lets a
+    /// second crisweep in.
     pub(super) fn is_in_place(&self) -> io::Result<bool> {
         let ours = self.file.metadata()?;
         match fs::symlink_metadata(&self.path) {
@@ -152,7 +152,7 @@ impl Lock {
     }
 }
 
-/// Says whether a process holds the lock of a state directory, without making or changing anything.
+/// Returns the holder of a state directory's lock, without changing anything.
 pub fn held(dir: &Path) -> Option<Held> {
     let path = dir.join(NAME);
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -168,7 +168,7 @@ pub fn held(dir: &Path) -> Option<Held> {
     }
 }
 
-/// A lock needs no writing: on a read-only file system an old file will do.
+/// A lock needs no write access: an existing file on a read-only file system is enough.
 fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let mut options = OpenOptions::new();
@@ -188,7 +188,7 @@ fn line(runtime: &str) -> String {
     let Socket { path, dir } = Socket::at(runtime);
     let mut line = format!("{} {host} {dir} {}", std::process::id(), path.display());
     if line.len() >= LINE_BYTES {
-        // A socket's path ends at 107 bytes; no runtime gets here.
+        // Never happens: a socket path has at most 107 bytes.
         line.truncate(0);
     }
     let width = LINE_BYTES - 1 - line.len();

@@ -1,6 +1,6 @@
-//! A file of fixed size that is written in place, round and round, oldest records first to go.
+//! A file of fixed size, written in place as a ring: new records overwrite the oldest.
 //!
-//! Never grows, so that it can be written on a full disk. Knows nothing of what records say.
+//! Never grows, so it can be written on a full disk. Does not know the records' content.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use std::path::Path;
 use super::files;
 use super::frame::{self, HEADER_BYTES, Kind};
 
-/// The head has a page for itself; records begin here.
+/// The head has its own page; records begin here.
 const DATA_START: u64 = 4096;
 /// Sizes are multiples of this.
 const PAGE: u64 = 4096;
@@ -19,10 +19,10 @@ const PAGE: u64 = 4096;
 pub(super) const BYTES_MIN: u64 = 64 << 10;
 /// The largest file: it is read into memory at start.
 pub(super) const BYTES_MAX: u64 = 64 << 20;
-/// What is in the head; another version has another text.
+/// The text in the head; each version has its own.
 const FORMAT: &str = "crisweep journal 1";
 
-/// The records of a file, oldest first. Holds the file once, not each record again.
+/// The records of a file, oldest first. Holds the file's bytes once, and no copies of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Records {
     bytes: Vec<u8>,
@@ -30,8 +30,8 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Returns each one's place in the order of writing, where a gap means that records were lost,
-    /// and what was written; that is empty at the end of a lap.
+    /// Returns each record's sequence number, where a gap means lost records, and its payload, which is empty
+    /// for the pad at the end of a lap.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let payload = |at: &Range<usize>| self.bytes.get(at.clone()).unwrap_or_default();
         self.found
@@ -40,29 +40,29 @@ impl Records {
     }
 }
 
-/// A ring, open for writing.
+/// A ring that is open for writing.
 #[derive(Debug)]
 pub(super) struct Ring {
     file: File,
-    /// Where the file ends.
+    /// The size of the file.
     end: u64,
-    /// Where the next frame goes.
+    /// The offset of the next frame.
     head: u64,
     next_sequence: u64,
 }
 
-/// What was found in a file.
+/// The result of reading a file.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// The ring, ready to go on.
+    /// The ring, ready for writing.
     pub(super) ring: Ring,
     /// Oldest first.
     pub(super) records: Records,
-    /// What is wrong with it, other than a last record that a crash cut off.
+    /// Damage other than a last record that a crash cut off.
     pub(super) damage: Option<&'static str>,
 }
 
-/// Returns the size that a file for so many bytes has.
+/// Returns the file size for a configured size.
 pub(super) fn size(bytes: u64) -> u64 {
     bytes.clamp(BYTES_MIN, BYTES_MAX) / PAGE * PAGE
 }
@@ -74,7 +74,7 @@ impl Ring {
         Self::format(files::create(path, end)?, end)
     }
 
-    /// Begins anew in a file of zeros.
+    /// Starts an empty ring in a file of zeros.
     fn format(file: File, end: u64) -> io::Result<Self> {
         let text = format!("{FORMAT}\nbytes {end}\n");
         let head = frame::encode(Kind::Head, 0, text.as_bytes());
@@ -88,7 +88,7 @@ impl Ring {
         })
     }
 
-    /// Empties a file in place, for want of room for another one.
+    /// Empties a file in place, if there is no space for another one.
     pub(super) fn wipe(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         if !(BYTES_MIN..=BYTES_MAX).contains(&length) {
@@ -100,7 +100,7 @@ impl Ring {
         Self::format(file, end)
     }
 
-    /// Reads a file; `Err` says why it is none of ours.
+    /// Reads a file; the inner `Err` says why it is not a journal.
     pub(super) fn read(file: File) -> io::Result<Result<Found, &'static str>> {
         let length = file.metadata()?.len();
         if !(BYTES_MIN..=BYTES_MAX).contains(&length) {
@@ -137,8 +137,7 @@ impl Ring {
         self.end
     }
 
-    /// Writes a record over the oldest ones. A failure leaves the ring where it was: the next record
-    /// is tried at the same place.
+    /// Writes a record over the oldest ones. After a failure the next record uses the same place.
     pub(super) fn append(&mut self, payload: &[u8]) -> io::Result<()> {
         let length = frame::framed(payload.len()) as u64;
         if length > self.end - DATA_START {
@@ -146,7 +145,7 @@ impl Ring {
         }
         let left = self.end.saturating_sub(self.head);
         if left < length {
-            // Without a pad, old records behind the last one of a lap would look like part of this.
+            // Without a pad, old records behind the last one of a lap would look current.
             if let Some(pad) = frame::pad(self.next_sequence, left) {
                 self.file.write_all_at(&pad, self.head)?;
                 self.next_sequence += 1;
@@ -161,7 +160,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Waits until what was written is on the disk.
+    /// Waits until all writes are on the disk.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -182,8 +181,7 @@ fn declared_size(bytes: &[u8]) -> Result<u64, &'static str> {
 
 type Last = Option<(u64, u64)>;
 
-/// Returns the records in order, where and with which number the next one goes, and whether none is
-/// missing in between.
+/// Returns the records in order, offset and number of the next one, and whether none is missing in between.
 fn records(bytes: &[u8]) -> (Vec<(u64, Range<usize>)>, Last, bool) {
     let start = usize::try_from(DATA_START).unwrap_or(usize::MAX);
     let mut frames = frame::scan(bytes.get(start..).unwrap_or_default());
@@ -204,7 +202,7 @@ fn records(bytes: &[u8]) -> (Vec<(u64, Range<usize>)>, Last, bool) {
         };
         Some((head, frame.sequence.checked_add(1)?))
     });
-    // Pads too, empty: without them there would seem to be a gap.
+    // Includes pads, as empty records: without them there would seem to be gaps.
     let found = frames.into_iter().map(|(offset, frame)| {
         let begins = start + offset + HEADER_BYTES;
         (frame.sequence, begins..begins + frame.payload.len())

@@ -1,5 +1,5 @@
-//! Two slots in a file of fixed size, written in turn and in place: whatever a crash or a full disk
-//! does to the one, the other is whole.
+//! Two slots in a file of fixed size, written alternately in place: whatever a crash or a full disk does to
+//! one, the other is complete.
 
 use std::fs::File;
 use std::io;
@@ -10,23 +10,23 @@ use super::ages::{Ages, ENCODED_MAX_BYTES};
 use super::files;
 use super::frame::{self, HEADER_BYTES, Kind};
 
-/// The file's name, and the one that it is made under.
+/// The file's name, and its temporary name.
 const NAME: &str = "ages";
 const NEW_NAME: &str = "ages.new";
-/// A slot: enough for all that can be in it, in whole pages.
+/// Size of a slot: the largest content, in whole pages.
 const SLOT_BYTES: usize = (HEADER_BYTES + ENCODED_MAX_BYTES).next_multiple_of(4096);
 
 /// The file of image ages.
 #[derive(Debug)]
 pub(super) struct Slots {
     file: File,
-    /// Grows with each write; odd ones go to the second slot.
+    /// Number of writes; odd ones use the second slot.
     sequence: u64,
 }
 
 impl Slots {
-    /// Opens the file and reads the newer slot that is whole. A file without one is made anew, and
-    /// what it said is forgotten: everything is young. Says so, if it could not be read.
+    /// Opens the file and reads the newer complete slot. Replaces a file without one; then all images are
+    /// young. Returns a note if the file could not be read.
     pub(super) fn open(dir: &Path) -> io::Result<(Self, Ages, Option<String>)> {
         let why = match files::open(&dir.join(NAME)).and_then(read) {
             Ok(Ok((slots, ages))) => return Ok((slots, ages, None)),
@@ -37,7 +37,7 @@ impl Slots {
         let slots = match (Self::create(dir, why.is_some()), &why) {
             (Ok(slots), _) => slots,
             (Err(error), None) => return Err(error),
-            // No room for another file: the damaged one will do.
+            // No space for another file: reuse the damaged one.
             (Err(error), Some(_)) => Self::reuse(dir).map_err(|_worse| error)?,
         };
         Ok((slots, Ages::default(), why))
@@ -61,8 +61,8 @@ impl Slots {
         Ok(slots)
     }
 
-    /// Writes the older slot over and waits until it is on the disk: only then may the other one be
-    /// written.
+    /// Overwrites the older slot and waits until it is on the disk: only then may the other one be
+    /// overwritten.
     pub(super) fn write(&mut self, ages: &[u8]) -> io::Result<()> {
         let bytes = frame::encode(Kind::Ages, self.sequence + 1, ages)
             .filter(|bytes| bytes.len() <= SLOT_BYTES)
@@ -74,9 +74,8 @@ impl Slots {
     }
 }
 
-/// Reads the image ages in a state directory without its lock, while a service may be writing them: a
-/// slot that is half written is no whole one, and then the other one counts. Changes nothing; what
-/// cannot be read is as if nothing were known.
+/// Reads the image ages of a state directory without its lock, while a service may be writing: if one slot is
+/// half written, the other one counts. Changes nothing; returns nothing if it cannot read.
 pub fn peek(dir: &Path) -> Ages {
     match files::open_to_read(&dir.join(NAME)).and_then(read) {
         Ok(Ok((_, ages))) => ages,

@@ -1,5 +1,5 @@
-//! All that is in the state directory, opened and written by one thread. Decides what becomes of
-//! files that are damaged, of another version or of another size: never a reason not to start.
+//! The content of the state directory, opened and written by one thread. Replaces files that are damaged or
+//! have another version or size; they never prevent a start.
 
 use std::fs::File;
 use std::io;
@@ -14,25 +14,25 @@ use super::ring::{self, Ring};
 use super::slots::Slots;
 use crate::model::PastFailure;
 
-/// The journal's name, and the one that it is made under.
+/// The journal's name, and its temporary name.
 const NAME: &str = "journal";
 const NEW_NAME: &str = "journal.new";
 
-/// What was found in the directory.
+/// The content found in the directory.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) history: History,
     pub(super) ages: Ages,
-    /// What an operator should know.
+    /// Notes for the operator.
     pub(super) notes: Vec<String>,
     /// Why image ages cannot be written.
     pub(super) no_ages: Option<String>,
 }
 
-/// Why nothing is kept.
+/// Why nothing is stored.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// Another crisweep works here.
+    /// Another crisweep holds the lock.
     Held(Held),
     /// What failed, and how.
     Io(String),
@@ -43,7 +43,7 @@ pub(super) enum Unusable {
 pub(super) struct Store {
     dir: PathBuf,
     journal_bytes: u64,
-    /// The runtime's socket, for the next one that finds the lock held.
+    /// The runtime's socket, shown to the next process that finds the lock held.
     runtime: String,
     lock: Option<Lock>,
     ring: Option<Ring>,
@@ -51,7 +51,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Touches nothing yet.
+    /// Returns a store; touches no file yet.
     pub(super) fn new(dir: PathBuf, journal_bytes: u64, runtime: String) -> Self {
         Self {
             dir,
@@ -78,8 +78,8 @@ impl Store {
         self.slots.is_some()
     }
 
-    /// Lets go of everything if the lock's file is not the one in the directory any more; says whether it
-    /// did. What cannot be looked at counts as in place: the lock itself is still held.
+    /// Releases everything if the lock file in the directory is not ours any more; says whether it did. If
+    /// that cannot be checked, the lock counts as held, because the old file is still locked.
     pub(super) fn release_if_lost(&mut self) -> bool {
         let in_place = |lock: &Lock| lock.is_in_place().unwrap_or(true);
         let lost = self.lock.as_ref().is_some_and(|lock| !in_place(lock));
@@ -89,12 +89,12 @@ impl Store {
         lost
     }
 
-    /// Says whether who holds the lock works on another runtime.
+    /// Says whether the holder of the lock works on another runtime.
     pub(super) fn uses_another_runtime(&self, held: &Held) -> bool {
         held.holder.uses_another_runtime(&self.runtime)
     }
 
-    /// Opens all that is not open yet. May be asked again after a failure.
+    /// Opens everything that is not open yet. May be called again after a failure.
     pub(super) fn open(&mut self) -> Result<Found, Unusable> {
         let at = |what: &str, path: &Path, error: io::Error| {
             Unusable::Io(format!("{what} {}: {error}", path.display()))
@@ -132,7 +132,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Writes an entry; it may stay in memory until the next [`Self::sync`].
+    /// Writes an entry, which may stay in memory until the next [`Self::sync`].
     pub(super) fn write(&mut self, entry: &Entry) -> io::Result<()> {
         append(self.ring()?, entry)
     }
@@ -142,7 +142,7 @@ impl Store {
         self.ring()?.sync()
     }
 
-    /// Writes image ages, encoded.
+    /// Writes encoded image ages.
     pub(super) fn write_ages(&mut self, ages: &[u8]) -> io::Result<()> {
         let closed = || io::Error::other("the file of image ages is not open");
         self.slots.as_mut().ok_or_else(closed)?.write(ages)
@@ -159,7 +159,7 @@ fn append(ring: &mut Ring, entry: &Entry) -> io::Result<()> {
     ring.append(&bytes.ok_or_else(|| io::Error::other("an entry is too long"))?)
 }
 
-/// Notes that a process takes over: passes before it that are not over never will be.
+/// Notes that a new process starts: earlier unfinished passes will never end.
 fn mark(ring: &mut Ring) -> io::Result<()> {
     append(ring, &opened())?;
     ring.sync()
@@ -174,7 +174,7 @@ fn opened() -> Entry {
 
 type Recovered = (Ring, History, Option<String>);
 
-/// Opens the journal, or begins a new one in its place.
+/// Opens the journal, or replaces it with a new one.
 fn recover(dir: &Path, bytes: u64) -> io::Result<Recovered> {
     let read = match files::open(&dir.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -211,7 +211,7 @@ fn recover(dir: &Path, bytes: u64) -> io::Result<Recovered> {
     Ok((ring, history, Some(note)))
 }
 
-/// Sets a damaged file aside; where there is no room for another one, it is written over instead.
+/// Sets a damaged file aside; overwrites it if there is no space for another one.
 fn begin_anew(dir: &Path, bytes: u64, history: History, why: &str) -> io::Result<Recovered> {
     let (ring, what) = match renew(dir, bytes, &history, true) {
         Ok(ring) => (ring, "it was set aside"),
@@ -238,8 +238,8 @@ fn renew(dir: &Path, bytes: u64, history: &History, set_aside: bool) -> io::Resu
     Ok(ring)
 }
 
-/// Reads which sandboxes failed to go, for a command that only shows them: without the lock, beside
-/// the service that writes, and writing nothing. A record that is being written just then is passed over.
+/// Reads which sandboxes failed, for a command that only shows them: without the lock, beside a service that
+/// writes, and without writing. Skips a record that is being written.
 ///
 /// # Errors
 /// If there is no journal, or it cannot be read.
@@ -249,7 +249,7 @@ pub fn past_failures(dir: &Path) -> io::Result<Vec<PastFailure>> {
     Ok(history::read(&found.records).failures)
 }
 
-/// Writes what is known into a new ring.
+/// Writes the known history into a new ring.
 fn carry(mut ring: Ring, history: &History) -> io::Result<Ring> {
     for failure in &history.failures {
         append(&mut ring, &Entry::failed_before(failure))?;
@@ -261,7 +261,7 @@ fn carry(mut ring: Ring, history: &History) -> io::Result<Ring> {
     for pass in &history.interrupted {
         let pass = Box::new(pass.clone());
         append(&mut ring, &Entry::Progress { pass })?;
-        // Without a process after it, it would seem to have gone on.
+        // Without a start record the passes would seem to run on.
         append(&mut ring, &opened())?;
     }
     ring.sync()?;

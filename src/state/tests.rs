@@ -122,7 +122,7 @@ fn end(pass: Pass) -> Entry {
     }
 }
 
-/// Runs a process's life on a directory: opens, writes, dies.
+/// One process on a directory: opens, writes, dies.
 fn live(dir: &Path, bytes: u64, entries: &[Entry]) -> Found {
     let mut store = Store::new(dir.to_owned(), bytes, "/run/cri.sock".to_owned());
     let found = store.open().unwrap();
@@ -220,7 +220,7 @@ fn a_pass_without_an_end_has_its_removals_counted() {
         intended(2),
         tried(1, RemovalOutcome::REMOVED),
         tried(2, RemovalOutcome::REMOVED),
-        // What it counts was counted before.
+        // Its counts were already counted.
         Entry::Progress {
             pass: Box::new(later),
         },
@@ -252,7 +252,7 @@ fn a_pass_without_an_end_has_its_removals_counted() {
         "{:?}",
         pass.errors
     );
-    // Until somebody writes its end it is told again, and the same.
+    // Until its end is written, each start reports it in the same way.
     assert_eq!(history(dir.path()), found);
     let mut done = pass.clone();
     super::interrupt(&mut done, Timestamp::from_second(START + 99).unwrap());
@@ -275,7 +275,7 @@ fn a_lost_end_is_no_interruption() {
         (ids(&found.ended), ids(&found.interrupted)),
         (vec!["p-2"], vec![])
     );
-    // Nor when the next one's beginning is lost as well; but one that never began ends beside it.
+    // Nor if the next one's beginning is lost as well; but one that never began ends beside it.
     let dir = tempfile::tempdir().unwrap();
     live(dir.path(), BYTES_MIN, &[begun(pass(1)), end(ended(2))]);
     assert_eq!(history(dir.path()).interrupted, []);
@@ -286,7 +286,7 @@ fn a_lost_end_is_no_interruption() {
     };
     live(dir.path(), BYTES_MIN, &[begun(pass(1)), end(withdrawn)]);
     assert_eq!(ids(&history(dir.path()).interrupted), ["p-1"]);
-    // Another process does not end the pass of one before it.
+    // Another process does not end the pass of an earlier one.
     let dir = tempfile::tempdir().unwrap();
     live(dir.path(), BYTES_MIN, &[begun(pass(1))]);
     live(dir.path(), BYTES_MIN, &[begun(pass(2)), end(ended(2))]);
@@ -387,7 +387,7 @@ fn a_last_record_that_is_cut_off_anywhere_is_as_if_never_written() {
         assert_eq!(found.damage, None, "{cut}");
         let read = super::history::read(&found.records);
         assert_eq!(ids(&read.ended), ["p-1"], "{cut}");
-        // And the next one goes over it.
+        // The next one overwrites it.
         let mut ring = found.ring;
         ring.append(&payload).unwrap();
         let file = fs::File::open(&path).unwrap();
@@ -482,7 +482,7 @@ fn another_size_takes_the_history_along() {
     );
 }
 
-/// Some lives of processes on one directory.
+/// Several processes on one directory.
 fn worn(dir: &Path) -> Vec<u8> {
     let mut entries = Vec::new();
     for number in 0..90 {
@@ -512,7 +512,7 @@ proptest! {
         let told = |pass: &Pass| (0..90).any(|number| *pass == ended(number));
         prop_assert!(found.ended.iter().all(told));
         prop_assert!(found.ended.len() + flips.len() >= sound.ended.len());
-        // At most the end of the last one can be lost so that it seems interrupted.
+        // At most the last end can be lost, so that its pass seems interrupted.
         prop_assert!(found.interrupted.iter().all(|pass| pass.id == "p-89"));
         prop_assert!(history(dir.path()).ended.contains(&ended(1000)));
     }

@@ -1,4 +1,4 @@
-//! The thread that writes. A disk that hangs holds this thread alone.
+//! The writer thread. A hung disk blocks only this thread.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,25 +14,25 @@ use super::lock::Held;
 use super::store::{Found, Store, Unusable};
 use prometheus_client::metrics::counter::Counter;
 
-/// Work for the thread.
+/// A job for the thread.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// Write these, and wait for the disk if told so.
+    /// Write these, and wait for the disk if `Sync` says so.
     Entries(Vec<Entry>, Sync),
-    /// Write the image ages that wait.
+    /// Write the pending image ages.
     Ages,
-    /// Say when all before it is done.
+    /// Answer when all earlier jobs are done.
     Answer(oneshot::Sender<()>),
-    /// Say whether another crisweep holds the lock; take it again if it was lost.
+    /// Answer whether another crisweep holds the lock; take a lost lock again.
     Lock(oneshot::Sender<Option<Held>>),
 }
 
-/// Whether a write is waited for until it is on the disk.
+/// Whether a write waits until it is on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sync {
-    /// It survives the node's crash.
+    /// Survives a crash of the node.
     Now,
-    /// It survives the process's crash; the next `Now` takes it along.
+    /// Survives a crash of the process; the next `Now` writes it to disk.
     Later,
 }
 
@@ -46,27 +46,27 @@ pub enum Part {
     Ages,
 }
 
-/// What can be said of the state on disk.
+/// The state of the state directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// The directory; `None`: nothing is kept, as configured.
+    /// The directory; `None`: nothing is stored, as configured.
     pub dir: Option<PathBuf>,
     /// Whether a second crisweep on this node would be refused.
     pub locked: bool,
     /// Whether the journal is open.
     pub journal: bool,
-    /// What cannot be written at present, and why.
+    /// What cannot be written now, and why.
     pub errors: BTreeMap<Part, String>,
 }
 
-/// How writing goes, for those who ask and for the log. Each change is logged once.
+/// The health of writing, for the API and the log. Each change is logged once.
 #[derive(Debug)]
 pub(super) struct Health {
-    /// Writes that failed or were left out.
+    /// Failed and dropped writes.
     failures: Counter,
     status: Mutex<Status>,
-    /// Image ages that wait to be written, encoded: the newest only, so that a disk that hangs does
-    /// not gather them.
+    /// Encoded image ages that wait to be written: only the newest, so that a hung disk does not accumulate
+    /// them.
     ages: Mutex<Option<Vec<u8>>>,
 }
 
@@ -83,12 +83,12 @@ impl Health {
         }
     }
 
-    /// Leaves image ages to be written in place of those that wait; says whether none did.
+    /// Stores image ages to be written, in place of pending ones; says whether none were pending.
     pub(super) fn leave_ages(&self, ages: Vec<u8>) -> bool {
         self.ages().replace(ages).is_none()
     }
 
-    /// Takes the image ages that wait.
+    /// Takes the pending image ages.
     pub(super) fn take_ages(&self) -> Option<Vec<u8>> {
         self.ages().take()
     }
@@ -101,7 +101,7 @@ impl Health {
         self.lock().clone()
     }
 
-    /// Counts writes that failed or were left out.
+    /// Counts failed or dropped writes.
     fn left_out(&self, writes: usize) {
         let writes = u64::try_from(writes).unwrap_or(u64::MAX);
         self.failures.inc_by(writes);
@@ -136,7 +136,7 @@ impl Health {
     }
 }
 
-/// Opens the directory, says what was found, and writes until every sender is gone.
+/// Opens the directory, sends the result, and writes until every sender is gone.
 pub(super) fn run(
     mut store: Store,
     jobs: &Receiver<Job>,
@@ -145,7 +145,7 @@ pub(super) fn run(
 ) {
     let found = open(&mut store, health);
     let held = found.is_err();
-    // Who asked may have lost patience; then the passes before are told at the next start.
+    // The caller may have timed out; then the next start reports the earlier passes.
     if let Err(Err(held)) = opened.send(found) {
         tracing::error!(%held, "another crisweep holds the lock, which the disk said too late: this one works on without lock and state");
         health.failed(Part::Journal, 1, held.to_string());
@@ -189,8 +189,8 @@ fn open(store: &mut Store, health: &Arc<Health>) -> Result<Found, Held> {
     }
 }
 
-/// Takes the lock if it is not held, or not any more. Where that fails for another reason than another
-/// holder, passes go on without lock and state, as they do when a start finds no usable directory.
+/// Takes the lock if it is not held. If that fails for a reason other than another holder, passes go on
+/// without lock and state, as after a start without a usable directory.
 fn lock(store: &mut Store, health: &Arc<Health>) -> Option<Held> {
     let lost = store.release_if_lost();
     if lost {
@@ -213,7 +213,7 @@ fn write_ages(store: &mut Store, health: &Health) {
         return;
     };
     if !store.has_ages() {
-        // Why is known already.
+        // The reason is already logged.
         health.left_out(1);
         return;
     }
@@ -226,13 +226,13 @@ fn write_ages(store: &mut Store, health: &Health) {
 fn write(store: &mut Store, entries: &[Entry], sync: Sync, health: &Arc<Health>) {
     let begins = matches!(entries.first(), Some(Entry::Begun { .. }));
     if !store.has_journal() && begins {
-        // The pass before may have made room.
+        // The last pass may have freed space.
         if let Err(held) = open(store, health) {
             health.failed(Part::Journal, 1, held.to_string());
         }
     }
     if !store.has_journal() {
-        // Why is known already.
+        // The reason is already logged.
         health.left_out(entries.len());
         return;
     }

@@ -1,5 +1,5 @@
-//! Which parts of the look could be read, and how long each took. An alert on a part that is
-//! missing hangs on this: the figures themselves are then absent.
+//! Which parts of the look could be read, and how long each took. Alerts on missing parts use this, because
+//! the figures themselves are absent.
 
 use crate::model::every;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ impl Collector {
         self.into()
     }
 
-    /// Returns whether the part could be read; `None` where there is nothing to read.
+    /// Returns whether the part could be read; `None` if there is nothing to read.
     fn success(self, look: &Look, pods: SourceState) -> Option<bool> {
         match self {
             Self::Runtime => Some(look.runtime.is_ok()),
@@ -52,7 +52,7 @@ impl Collector {
         }
     }
 
-    /// Returns how long the part took; `None` where it was not tried.
+    /// Returns how long the part took; `None` if it was not tried.
     fn duration(self, look: &Look) -> Option<Duration> {
         let duration = match self {
             Self::Runtime => look.timings.runtime,
@@ -67,7 +67,7 @@ impl Collector {
     }
 }
 
-/// Adds the parts of a look; without one every part failed, but for the runtime where it has answered.
+/// Adds the parts of a look. Without a look every part failed, except the runtime if it has answered.
 pub(super) fn encode(
     look: Option<&Look>,
     runtime: Option<&Part<runtime::Version>>,
@@ -102,17 +102,17 @@ pub(super) fn encode(
     }
 }
 
-/// Says how far the pod source is believed. A list that lacks a pod which lives here is not.
+/// Returns how far the pod source is believed. A list that lacks a living pod is not.
 fn source_state(look: &Look) -> SourceState {
     match (&look.pods, look.snapshot(BTreeMap::new())) {
         (_, Ok(snapshot)) => Knowledge::of(&snapshot, &Policy::default()).source_state(),
-        // Without the runtime's lists it is held against nothing.
+        // Without the runtime's lists it cannot be compared.
         (Pods::Known(_), Err(_)) => SourceState::Known,
         (Pods::Unknown(why), Err(_)) => why.into(),
     }
 }
 
-/// Adds which source spoke for the pods, and how far it is believed.
+/// Adds which pod source answered, and how far it is believed.
 fn pod_source(look: &Look, state: SourceState, page: &mut Page) {
     let source = look.pod_origin.source.label();
     let labels = vec![

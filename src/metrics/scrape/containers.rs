@@ -1,4 +1,4 @@
-//! Containers by state, how old the oldest dead one is, and where most of them come from.
+//! Containers by state, the age of the oldest dead one, and the namespaces with the most.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::page::{Page, plain, sample, seconds};
 use crate::model::{Container, ContainerState};
 
-/// The only names from outside that become labels; so they are few.
+/// Namespaces are the only names from outside that become labels, so their number is bounded.
 const NAMESPACES_MAX: usize = 10;
 
 /// Adds the containers.

@@ -6,7 +6,7 @@ use super::page::{Name, Page, bytes, plain, sample};
 use crate::model::{Filesystem, FilesystemUsage};
 use crate::snapshot::Filesystems;
 
-/// A figure that statvfs gives: its name, its help, and where it is.
+/// A figure from statvfs: its name, its help, and its field.
 struct Figure {
     name: fn(&str) -> Name,
     help: &'static str,
@@ -76,7 +76,7 @@ pub(super) fn all_read(filesystems: &Filesystems) -> bool {
 }
 
 fn encode_kind(prefix: &str, what: &str, filesystems: &[Filesystem], page: &mut Page) {
-    // By mount point: named twice, it would be a series twice, and Prometheus takes no such page.
+    // By mount point: a duplicate would be a duplicate series, which Prometheus refuses.
     let mounts: BTreeMap<&str, &Filesystem> = filesystems
         .iter()
         .map(|fs| (fs.mountpoint.as_str(), fs))

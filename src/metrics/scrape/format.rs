@@ -1,5 +1,5 @@
-//! What a scraper asks for in its headers: a format and a deadline. Never fails: what makes no
-//! sense counts as not said.
+//! The format and deadline that a scraper requests in its headers. Never fails: an invalid header counts as
+//! missing.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ pub enum Format {
     Text,
 }
 
-/// How well a media range suits: its quality, then how exactly it names the type.
+/// How well a media range fits: its quality, then how exactly it names the type.
 type Rank = (f32, u8);
 
 impl Format {
-    /// Chooses by an `Accept` header: `OpenMetrics` only for who prefers it to text.
+    /// Chooses by an `Accept` header: `OpenMetrics` only if the client prefers it to text.
     pub fn from_accept(accept: Option<&str>) -> Self {
         let (mut openmetrics, mut text): (Option<Rank>, Option<Rank>) = (None, None);
         for range in accept
@@ -89,7 +89,7 @@ impl<'a> MediaRange<'a> {
         Some(range)
     }
 
-    /// Says how exactly this range names a type of ours, if it covers it at all.
+    /// Returns how exactly this range names one of our types, if it covers it.
     fn exactness(&self, kind: &str, subtype: &str) -> Option<u8> {
         let version = match kind {
             "text" => Format::Text.version(),
@@ -108,16 +108,16 @@ impl<'a> MediaRange<'a> {
     }
 }
 
-/// Without a header: Prometheus gives up after 10 s by default.
+/// Default without a header: Prometheus gives up after 10 s by default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_millis(9_500);
 const SHORTEST_SECONDS: f64 = 0.1;
 const LONGEST_SECONDS: f64 = 60.0;
-/// What is kept back for the way home: this share, but no more than this time.
+/// Time reserved for sending the answer: this share, but no more than this time.
 const MARGIN_RATIO: f64 = 0.1;
 const MARGIN_MAX_SECONDS: f64 = 0.5;
 
-/// Reads `X-Prometheus-Scrape-Timeout-Seconds`: how long a scrape may take here, the way back
-/// already taken off.
+/// Reads `X-Prometheus-Scrape-Timeout-Seconds`; returns how long the scrape may take here, less the time for
+/// sending.
 pub fn timeout_from_header(header: Option<&str>) -> Duration {
     let seconds = header.and_then(|header| header.trim().parse::<f64>().ok());
     let Some(seconds) = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0) else {

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use super::page::{Page, plain, sample};
 use crate::model::{Container, ContainerImage, Image, ImageMatcher, ImageNames, Images};
 
-/// Adds the images. Who uses them must be known whole (the containers, what these have mounted, what
-/// sandboxes are made from): else the used cannot be told from the unused, and only the pinned ones
-/// are shown.
+/// Adds the images. Used and unused images are shown only if all users are known (containers, their volume
+/// mounts, and sandbox images); otherwise only the pinned ones are shown.
 pub(super) fn encode(
     images: &[Image],
     containers: Option<&[Container]>,
@@ -26,7 +25,7 @@ pub(super) fn encode(
     page.gauge(plain("cri_images"), help, samples);
 }
 
-/// Gathers every name that an image is needed by; `None` if not all are known.
+/// Collects every name by which an image is used; `None` if some are unknown.
 fn named(containers: &[Container], store: &Images) -> Option<ImageMatcher> {
     let Images::Known(store) = store else {
         return None;

@@ -1,4 +1,4 @@
-//! How heavy the runtime's lists are, and how heavy they may get before no client can read them.
+//! The weights of the runtime's lists, and the limits above which clients cannot read them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::model::Coverage;
 use crate::runtime::{ListMode, Listed};
 use crate::snapshot::{Look, Part, Weight};
 
-/// What is known of one list.
+/// The figures of one list.
 #[derive(Debug)]
 struct List {
     name: &'static str,
@@ -16,12 +16,12 @@ struct List {
     read: Option<Read>,
 }
 
-/// What came of reading a list.
+/// The result of reading a list.
 #[derive(Clone, Copy, Debug)]
 struct Read {
     mode: ListMode,
     took: Duration,
-    /// Rows that made no sense.
+    /// Rows without a required field.
     malformed: usize,
     is_whole: bool,
 }

@@ -1,4 +1,4 @@
-//! Builds the registry of one scrape. Never keeps a figure for the next.
+//! Builds the registry of one scrape; keeps nothing for the next.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::model::escape;
 
-/// The metrics of one scrape, in the order in which they were added.
+/// The metrics of one scrape, in order.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     registry: Registry,
 }
 
-/// What a family is called. The unit is added to the name; the library adds the help's full stop.
+/// A family's name. The library adds the unit to it, and a full stop to the help.
 #[derive(Debug)]
 pub(super) struct Name {
     name: String,
@@ -50,7 +50,7 @@ pub(super) fn seconds(name: impl Into<String>) -> Name {
 }
 
 impl Page {
-    /// Adds a gauge; no samples, no gauge.
+    /// Adds a gauge, if it has samples.
     pub(super) fn gauge(&mut self, name: Name, help: &str, samples: Vec<Sample>) {
         self.add(
             name,
@@ -62,7 +62,7 @@ impl Page {
         );
     }
 
-    /// Adds a counter of something that counts itself; no samples, no counter.
+    /// Adds a counter whose value comes from elsewhere, if it has samples.
     pub(super) fn counter(&mut self, name: Name, help: &str, samples: Vec<Sample>) {
         self.add(
             name,
@@ -117,13 +117,13 @@ pub(super) fn sample<const N: usize>(
     }
 }
 
-/// The runtime's words and the kernel's paths may hold anything. The library escapes quotes, backslashes and line
-/// feeds, and no other control character: a person who reads the page in a terminal would see what those do.
+/// Escapes control characters: the runtime's texts and the kernel's paths may contain any. The library
+/// escapes only quotes, backslashes and line feeds, and a terminal would obey the others.
 fn escaped((name, value): (&'static str, String)) -> (&'static str, String) {
     (name, escape::lines(&value).into_owned())
 }
 
-/// A figure. Whole numbers stay whole: no byte is lost in a float's rounding.
+/// A figure. Integers stay integers, so that no byte is lost by rounding.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value {
     Whole(u64),
@@ -173,7 +173,7 @@ enum Kind {
     Gauge,
 }
 
-/// A family whose samples keep the order that they were given in.
+/// A family whose samples keep their order.
 #[derive(Debug)]
 struct Samples {
     kind: Kind,

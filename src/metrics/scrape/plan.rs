@@ -1,4 +1,4 @@
-//! What a pass would do now, and what it would not dare to.
+//! What a pass would do now, and what it would not remove.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::gc::Summary;
 use crate::model::{FailureClass, RemoveReason, Target};
 use crate::snapshot::Threshold;
 
-/// Adds a plan's counts: zeroes too of what would go, for the alerts; of what stays only what there is.
+/// Adds a plan's counts: removals also with 0, for the alerts; kept objects only if there are any.
 pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
     let (mut removable, mut kept) = (Vec::new(), Vec::new());
     for (&target, summary) in plan {
@@ -31,7 +31,7 @@ pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
     page.gauge(plain("crisweep_kept"), help, kept);
 }
 
-/// Adds the marks that are set and whose figure is known: 1 where it is reached.
+/// Adds the thresholds that are set and whose figure is known: 1 if reached.
 pub(super) fn encode_thresholds(crossed: &BTreeMap<Threshold, bool>, page: &mut Page) {
     let samples = crossed
         .iter()
@@ -40,7 +40,7 @@ pub(super) fn encode_thresholds(crossed: &BTreeMap<Threshold, bool>, page: &mut 
     page.gauge(plain("crisweep_threshold_crossed"), help, samples.collect());
 }
 
-/// Adds the sandboxes that could not be removed, zeroes too.
+/// Adds the quarantined sandboxes, also with 0.
 pub(super) fn encode_quarantine(quarantined: &BTreeMap<FailureClass, usize>, page: &mut Page) {
     let samples = FailureClass::ALL
         .map(|class| {

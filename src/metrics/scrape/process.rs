@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::page::{Page, Sample, Value, bytes, plain, sample, seconds};
 
-/// Adds what the kernel says of this process; what it does not say is absent.
+/// Adds the kernel's figures of this process; unknown ones are absent.
 pub(super) fn encode(page: &mut Page) {
     if let Some(stat) = fs::read_to_string("/proc/self/stat")
         .ok()
@@ -39,7 +39,7 @@ pub(super) fn encode(page: &mut Page) {
         );
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // Less the one that reads the directory.
+        // Without the descriptor that reads the directory.
         let open = open.count().saturating_sub(1) as u64;
         page.gauge(
             plain("process_open_fds"),
@@ -56,12 +56,12 @@ pub(super) fn encode(page: &mut Page) {
     }
 }
 
-/// What `/proc/self/stat` says (`man 5 proc_pid_stat`).
+/// Fields of `/proc/self/stat` (`man 5 proc_pid_stat`).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     cpu_ticks: u64,
     threads: u64,
-    /// After the machine's boot.
+    /// Since the machine's boot.
     started_ticks: u64,
     virtual_bytes: u64,
     resident_pages: u64,
@@ -69,10 +69,10 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The second field, the program's name, may hold anything, parentheses too.
+        // The second field, the program's name, may contain anything, even parentheses.
         let (_, rest) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // The first field after the name has number 3 in the manual.
+        // In the manual the first field after the name has number 3.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self {
             cpu_ticks: field(14)?.saturating_add(field(15)?),
@@ -96,8 +96,8 @@ fn ticks_to_seconds(ticks: u64) -> f64 {
     ticks as f64 / clock_ticks_per_second() as f64
 }
 
-/// Returns when the machine booted, in seconds since 1970, the same at every scrape: computed once, for it moves with
-/// the clock and a restart would be seen where there was none.
+/// Returns when the machine booted, in seconds since 1970. Computed once: it moves with the clock, and a
+/// change would look like a restart.
 fn boot_time() -> f64 {
     static BOOT: OnceLock<f64> = OnceLock::new();
     let seconds = |clock| {

@@ -1,10 +1,10 @@
-//! Who answers on the socket, if anyone.
+//! The runtime that answers on the socket.
 
 use super::page::{Page, plain, sample};
 use crate::runtime;
 use crate::snapshot::Part;
 
-/// Adds the runtime; `None`: nothing is known of it in time, and nothing is said.
+/// Adds the runtime; `None`: it has not answered in time, and nothing is shown.
 pub(super) fn encode(answer: Option<&Part<runtime::Version>>, page: &mut Page) {
     let up = answer.map(|answer| sample([], answer.is_ok()));
     let up = up.into_iter().collect();

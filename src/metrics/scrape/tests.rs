@@ -31,7 +31,7 @@ fn page_of(look: Option<&Look>, format: Format) -> String {
     )
 }
 
-/// Hides what differs from run to run: the figures of the test's own process, and the build.
+/// Masks what differs between runs: the figures of the test's own process, and the build.
 fn masked(page: &str) -> String {
     let mask = |line: &str| match line.split_once(' ') {
         Some((name, _)) if name.starts_with("process_") => format!("{name} (masked)\n"),
@@ -43,8 +43,8 @@ fn masked(page: &str) -> String {
     page.lines().map(mask).collect()
 }
 
-/// Reads a text page as strictly as Prometheus does: each sample belongs to the family that was
-/// announced last, none comes twice, and no family twice. Returns the samples.
+/// Parses a text page as strictly as Prometheus: each sample belongs to the last announced family, and no
+/// sample or family comes twice. Returns the samples.
 fn parse(page: &str) -> BTreeMap<String, String> {
     let (mut families, mut samples) = (BTreeSet::new(), BTreeMap::new());
     let (mut helped, mut family, mut kind) = ("", "", "");

@@ -1,10 +1,9 @@
-//! `OpenMetrics` text to the older text format 0.0.4, which `promtool` and plain curl read.
+//! Converts `OpenMetrics` text to the older format 0.0.4, which `promtool` and plain curl read.
 //!
-//! Works on what our own encoder writes: HELP before TYPE, no exemplars, no timestamps. Never
-//! touches a sample: names, values and the escapes of label values are the same in both formats.
+//! Handles only our own encoder's output: HELP before TYPE, no exemplars, no timestamps. Never changes a
+//! sample: names, values and escapes are the same in both formats.
 
-/// What `OpenMetrics` calls a metric, and 0.0.4 with it: the suffix that belongs to the name in
-/// HELP and TYPE there, and the type.
+/// Maps an `OpenMetrics` type to 0.0.4: the suffix of the name in HELP and TYPE, and the type.
 fn translate(kind: &str) -> (&'static str, &str) {
     match kind {
         "counter" => ("_total", "counter"),
@@ -14,13 +13,13 @@ fn translate(kind: &str) -> (&'static str, &str) {
     }
 }
 
-/// Rewrites a page.
+/// Converts a page.
 pub(super) fn from_openmetrics(page: &str) -> String {
     let mut text = String::with_capacity(page.len());
     let mut help = "";
     for line in page.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // Held back: its name depends on the type, which comes next.
+            // Delayed: its name depends on the type, which comes next.
             help = rest.split_once(' ').map_or("", |(_, help)| help);
         } else if let Some((name, kind)) = line
             .strip_prefix("# TYPE ")

@@ -1,4 +1,4 @@
-//! Sandboxes that failed, over restarts.
+//! Failed sandboxes over restarts.
 
 use super::*;
 use crate::model::PastFailure;
@@ -54,7 +54,7 @@ fn the_last_failure_of_each_is_told_until_it_went() {
     let wanted = [past("d", "no", 1, Some(4)), past("a", "two", 2, Some(60))];
     assert_eq!(super::super::past_failures(dir.path()).unwrap(), wanted);
     assert_eq!(history(dir.path()).failures, wanted);
-    // A journal of another size takes them along.
+    // A journal of another size keeps them.
     let found = live(dir.path(), 2 * BYTES_MIN, &[]);
     assert_eq!(found.history.failures, wanted);
     assert_eq!(history(dir.path()).failures, wanted);

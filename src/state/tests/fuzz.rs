@@ -1,4 +1,4 @@
-//! Records that are whole on the disk and say anything: another version's, or random bytes.
+//! Valid frames with any content: another version's, or random bytes.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -19,7 +19,7 @@ fn cases() -> ProptestConfig {
     }
 }
 
-/// Entries in an order that no process would write them in.
+/// Entries in an order that no process would write.
 fn entry() -> impl Strategy<Value = Entry> {
     let failed = |at: Option<i64>, failures| RemovalOutcome::Failed {
         class: FailureClass::NetworkTeardown,
@@ -42,7 +42,7 @@ fn entry() -> impl Strategy<Value = Entry> {
     ]
 }
 
-/// What a record holds: an entry, an entry with other words in it, or anything.
+/// The payload of a record: an entry, an entry with changed words, or random bytes.
 fn payload() -> impl Strategy<Value = Vec<u8>> {
     let words = vec![
         "null",
@@ -93,7 +93,7 @@ proptest! {
         let after = history(dir.path());
         prop_assert!(after.ended.contains(&ended(1000)));
         prop_assert!(fs::metadata(journal(dir.path())).unwrap().len() <= 2 * BYTES_MIN);
-        // Another size writes all of it anew.
+        // Another size rewrites everything.
         let moved = live(dir.path(), 2 * BYTES_MIN, &[]).history;
         prop_assert!(moved.ended.contains(&ended(1000)));
     }

@@ -1,4 +1,4 @@
-//! A node that the tests know all of, and a service that has done a little.
+//! A fully known node, and a service that has done a little.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) fn hours_ago(hours: i64) -> Timestamp {
     now() - SignedDuration::from_hours(hours)
 }
 
-/// An error as a runtime that is down gives it.
+/// The error of a runtime that is down.
 pub(super) fn refused() -> runtime::Error {
     runtime::Error::Status {
         method: "Any",
@@ -263,7 +263,7 @@ pub(super) fn metrics() -> Metrics {
     metrics
 }
 
-/// A service that has seen much: each target was cleaned, for an alert, a poll and a person, well and badly.
+/// A busy service: each target was cleaned for an alert, a poll and a person, with success and failure.
 pub(super) fn busy_metrics() -> Metrics {
     let metrics = metrics();
     let targets = Target::ALL.map(|target| (target, TargetReport::default()));
