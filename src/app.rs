@@ -1,4 +1,4 @@
-//! Builds each part once, binds, spawns, drains. Holds no logic of its own.
+//! Builds each part once, binds, spawns, drains. Contains no logic of its own.
 
 mod signals;
 mod triggers;
@@ -30,20 +30,20 @@ use crate::trigger::Worker;
 use crate::{runtime, telemetry};
 use signals::{signals, stop_asked};
 
-/// When the process ends after the signal to stop, whatever still hangs. What it waits for in turn (removals
-/// in flight, open requests, the last writes) takes less; systemd and the kubelet kill after 30 s.
+/// When the process exits after the stop signal, whatever still hangs. Its waits (removals in flight, open
+/// requests, last writes) take less; systemd and the kubelet kill it after 30 s.
 const EXIT_WITHIN: Duration = Duration::from_secs(14);
 
-/// How often the first look is tried while the runtime does not answer.
+/// Interval of first looks while the runtime does not answer.
 const FIRST_LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// How long the last writes of state are waited for.
+/// How long the service waits for the last state writes.
 pub const LAST_WRITES: Duration = Duration::from_secs(1);
 
-/// How long the configuration's file is waited for.
+/// Timeout for reading the configuration file.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs the service until it is told to stop, on what [`bind`] returned.
+/// Runs the service on the listeners from [`bind`] until a stop signal.
 ///
 /// # Errors
 /// If no runtime is found, or another crisweep works on the node.
@@ -55,7 +55,7 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     let stop = Stop::default();
     let shutdown = stop.shutdown.clone();
-    // Before anything is said to be ready, so that no signal is missed.
+    // Before the service is reported ready, so that no signal is missed.
     let mut signals = signals()?;
     let (settings, changes) = watch::channel(Arc::new(config.clone()));
     let started = async {
@@ -98,7 +98,7 @@ pub async fn serve(
     );
     shutdown.cancel();
     let ending = async {
-        // The pass first: those who wait for it get their answer from the servers.
+        // The pass ends first: clients that wait for it get their answer from the servers.
         if let Err(error) = working.await {
             tracing::error!(%error, "the worker died; this is a bug in crisweep");
         }
@@ -116,7 +116,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// Opens the state and hands it to those who keep it; returns the past passes.
+/// Opens the state and gives it to its users; returns the past passes.
 async fn remember(config: &Config, runner: &mut Runner) -> anyhow::Result<History> {
     let Some(opened) = open_state(config, runner).await? else {
         return Ok(History::default());
@@ -127,7 +127,7 @@ async fn remember(config: &Config, runner: &mut Runner) -> anyhow::Result<Histor
     Ok(opened.history)
 }
 
-/// Finds the runtime and builds what passes work with.
+/// Finds the runtime and builds what passes use.
 ///
 /// # Errors
 /// If no runtime is found.
@@ -173,7 +173,7 @@ pub async fn runner(
     })
 }
 
-/// Opens the state directory, if there is to be one.
+/// Opens the state directory, if one is configured.
 ///
 /// # Errors
 /// If another crisweep works on this runtime.
@@ -193,7 +193,7 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Opti
     .await
     {
         Ok(opened) => Ok(Some(opened)),
-        // Two runtimes on one machine, and one state directory between them.
+        // Two runtimes on one machine share one state directory.
         Err(held) if held.holder.uses_another_runtime(&runtime) => {
             tracing::warn!(%held, "no state is kept: the directory is another runtime's crisweep's");
             Ok(None)
@@ -251,8 +251,8 @@ pub fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-/// Looks until the runtime answers, and once more when the pod source has settled, so that neither
-/// readiness nor the first plan waits for a scrape.
+/// Looks until the runtime answers, and once more when the pod source has settled, so that readiness and the
+/// first plan do not wait for a scrape.
 async fn first_look(observer: Observer) {
     let mut said = false;
     loop {
@@ -283,10 +283,10 @@ async fn first_look(observer: Observer) {
     drop(observer.shared(Duration::ZERO).await);
 }
 
-/// Reads the configuration and sets the log up.
+/// Reads the configuration and sets up the log.
 ///
 /// # Errors
-/// What the configuration refuses.
+/// If the configuration is refused.
 pub async fn set_up(
     file: Option<PathBuf>,
     overrides: crate::config::Overrides,

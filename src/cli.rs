@@ -1,4 +1,4 @@
-//! The command line, as values. Never acts on them.
+//! The command line as values. Runs nothing.
 
 pub mod command;
 #[cfg(feature = "demo")]
@@ -15,15 +15,15 @@ use crate::gc::{Limit, PassOptions};
 use crate::model::setting::parse_duration;
 use crate::model::{Target, Targets};
 
-/// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused
-/// images), safely, and says why each goes or stays.
+/// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused images),
+/// safely, and says why it removes or keeps each object.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "crisweep", version, after_help = AFTER_HELP)]
 pub struct Cli {
     /// Flags that every command takes.
     #[command(flatten)]
     pub global: Global,
-    /// What to do; the service if nothing is said.
+    /// The command; the default is the service.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -67,7 +67,7 @@ pub struct Global {
 }
 
 impl Global {
-    /// Returns what the flags set in the configuration, which checks it.
+    /// Returns the configuration values set by flags; the configuration checks them.
     pub fn overrides(&self) -> Overrides {
         Overrides {
             listen: self.listen.clone(),
@@ -79,7 +79,7 @@ impl Global {
     }
 }
 
-/// What to do.
+/// The command.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Run the service (the default)
@@ -101,7 +101,7 @@ pub struct PlanArgs {
     /// What and how to show.
     #[command(flatten)]
     pub pass: PassArgs,
-    /// Show every row, what stays too, and what each verdict rests on [default: the first 20 that would go]
+    /// Show every row, also kept objects, and the details of each verdict [default: the first 20 removals]
     #[arg(long)]
     pub all: bool,
 }
@@ -129,18 +129,18 @@ pub struct PassArgs {
     /// How to show the result: table for people, json for machines
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table, hide_possible_values = true)]
     pub output: Output,
-    /// Treat pods of which nothing is known as finished when their last container exited longer ago
-    /// than this; 0 is never [default: `pods.assume_finished_after`]
+    /// Treat unknown pods as finished if their last container exited longer ago than this; 0 is never
+    /// [default: `pods.assume_finished_after`]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub assume_finished_after: Option<Duration>,
-    /// Dead containers, and dead sandboxes, that stay on the node; below 0 is no limit
-    /// [default: `policy.containers.max_dead`, `policy.sandboxes.max_dead`]
+    /// Dead containers and dead sandboxes that may stay on the node; below 0 is no limit [default:
+    /// `policy.containers.max_dead`, `policy.sandboxes.max_dead`]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_dead: Option<i64>,
 }
 
 impl PassArgs {
-    /// Returns what they ask for. Only the service's caller can pass the circuit breaker (`force`).
+    /// Returns the options. Only a caller of the service can switch off the circuit breaker (`force`).
     pub fn options(&self) -> PassOptions {
         PassOptions {
             assume_finished_after: self.assume_finished_after,
@@ -149,7 +149,7 @@ impl PassArgs {
         }
     }
 
-    /// Returns the targets asked for; all if none was named.
+    /// Returns the requested targets; all if none was named.
     pub fn targets(&self) -> BTreeSet<Target> {
         if self.targets.is_empty() {
             return Targets::all().0;
@@ -169,7 +169,7 @@ pub struct ConfigArgs {
     pub file: Option<PathBuf>,
 }
 
-/// The form of a result.
+/// The format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people.

@@ -1,4 +1,4 @@
-//! The command: arguments, configuration, logging, run, exit code.
+//! The program: arguments, configuration, logging, run, exit code.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crisweep::system::blocking::BlockingPool;
 use crisweep::system::memory;
 use crisweep::{app, config, http, state, telemetry};
 
-/// How long the state directory is asked who holds it.
+/// How long the program waits for the holder of the state directory.
 const HELD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the last lines of the log are waited for.
+/// How long the program waits for its last log lines.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// A refused configuration, like clap's wrong arguments.
+/// Exit code for a refused configuration, as clap uses for wrong arguments.
 const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -25,8 +25,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        // Plans and pages, a few at a time, and the names that are looked up for the pod source and for
-        // Alertmanagers: a name server that hangs holds a thread for up to half a minute.
+        // For plans and pages, a few at a time, and name look-ups of the pod source and of Alertmanagers: a
+        // hung name server holds a thread for up to half a minute.
         .max_blocking_threads(16)
         .enable_all()
         .build()
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     };
     let code = runtime.block_on(run(cli));
     telemetry::flush(LAST_LINES);
-    // A thread that hangs in the kernel must not keep the process.
+    // A thread that hangs in the kernel must not keep the process alive.
     runtime.shutdown_background();
     code
 }
@@ -54,8 +54,8 @@ async fn run(cli: Cli) -> ExitCode {
             &overrides,
         ));
     }
-    // Their answer is on standard output; a log of the same would only stand in between. What a pass
-    // warns of is among its errors.
+    // Their answer is on standard output, and the pass's warnings are among its errors, so a log would only
+    // repeat them.
     let level = match &cli.command {
         Some(Command::Plan(_)) => Some("warn"),
         Some(Command::Gc(_)) => Some("error"),
@@ -93,7 +93,7 @@ async fn run(cli: Cli) -> ExitCode {
 async fn serve(config: Config, flag: Option<String>, reload: http::Reload) -> anyhow::Result<()> {
     let listeners = match app::bind(&config.web.listen) {
         Ok(listeners) => listeners,
-        // The usual reason is a crisweep that runs already.
+        // Usually another crisweep is already running.
         Err(error) => match held(&config).await {
             Some(held) => return Err(error.context(held)),
             None => return Err(error),
@@ -102,7 +102,7 @@ async fn serve(config: Config, flag: Option<String>, reload: http::Reload) -> an
     app::serve(config, listeners, flag, reload).await
 }
 
-/// Returns the crisweep that holds the state directory, if there is one and the disk says so.
+/// Returns the crisweep that holds the state directory, if there is one and the disk answers.
 async fn held(config: &Config) -> Option<state::Held> {
     let dir = config.state.dir.clone()?;
     let disk = BlockingPool::new(1);
@@ -123,7 +123,7 @@ fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
     }
 }
 
-/// Says on standard error what went wrong; the runtime's words may be in it.
+/// Prints an error on standard error, escaped, because it may contain the runtime's text.
 fn print_error(error: &str) {
     telemetry::say(&format!("crisweep: {}", escape::lines(error)), LAST_LINES);
 }

@@ -1,5 +1,5 @@
-//! What the service asks of the operating system for itself: bounded threads for calls that a disk may hold, and
-//! memory given back.
+//! Operating system services for crisweep itself: bounded threads for calls that a disk may block, and freed
+//! memory.
 
 pub mod blocking;
 pub mod memory;

@@ -1,4 +1,4 @@
-//! Logging set-up, errors as text, and a limit on lines that others can cause.
+//! Log set-up, errors as text, and a limit on log lines that others can cause.
 
 mod line_limit;
 mod stderr;
@@ -26,14 +26,14 @@ use crate::model::setting::{self, Kind};
 pub use line_limit::LineLimit;
 pub use stderr::{flush, lines_dropped, say};
 
-/// What is logged, and how: the settings below `log`.
+/// Log settings: the section `log`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
     /// A level, or filter directives.
     #[serde(deserialize_with = "setting::one::<Filter, _>")]
     pub level: String,
-    /// The form of a line.
+    /// The format of a line.
     pub format: LogFormat,
 }
 
@@ -57,7 +57,7 @@ impl Kind for Filter {
     }
 }
 
-/// The form of a log line.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -67,10 +67,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// Why there is no log.
+/// Why the log could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The filter was not understood.
+    /// The filter is invalid.
     #[error("log.level {level:?}")]
     Filter {
         /// The filter.
@@ -79,15 +79,15 @@ pub enum Error {
         #[source]
         source: ParseError,
     },
-    /// Another part of the process set the log up before.
+    /// Another part of the process set up the log before.
     #[error("logging is already set up")]
     Taken(#[source] tracing::subscriber::SetGlobalDefaultError),
 }
 
-/// Sends what the program logs to standard error, as the configuration asks.
+/// Sets up the log on standard error, as configured.
 ///
 /// # Errors
-/// If the level is no filter, or logging is set up already.
+/// If the level is no filter, or the log is already set up.
 pub fn init(log: &Log) -> Result<(), Error> {
     let no_color = std::env::var_os("NO_COLOR");
     let colours = colours(std::io::stderr().is_terminal(), no_color.as_deref());
@@ -98,7 +98,7 @@ pub fn init(log: &Log) -> Result<(), Error> {
     Ok(())
 }
 
-/// Changes the level of the log that was set up.
+/// Changes the level of the log.
 type SetLevel = Box<dyn Fn(Targets) -> Result<(), String> + Send + Sync>;
 static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
 
@@ -112,7 +112,7 @@ pub fn set_level(level: &str) -> Result<(), String> {
     SET_LEVEL.get().map_or(Ok(()), |set| set(filter))
 }
 
-/// <https://no-color.org>: set and not empty, whatever to, means none.
+/// <https://no-color.org>: any value that is not empty switches colours off.
 fn colours(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
     is_terminal && no_color.is_none_or(OsStr::is_empty)
 }
@@ -140,7 +140,7 @@ where
             let lines = lines.with_ansi(colours).with_writer(writer);
             (Box::new(registry.with(lines)), set)
         }
-        // Without the module's path: `target` is what a removal is of, and a key must not come twice.
+        // Without the module path, because `target` is a removal's target, and a key must not come twice.
         LogFormat::Json => {
             let lines = lines.json().flatten_event(true).with_ansi(false);
             let lines = lines.with_target(false).with_writer(Escaping(writer));
@@ -149,7 +149,7 @@ where
     })
 }
 
-/// Writes the message or a field of a line of text. Whatever is in it, it is a part of that line.
+/// Writes the message or a field of a text line, escaped, so that it stays on that line.
 fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
     let text = format!("{value:?}");
     let text = escape::line(&text);
@@ -159,7 +159,7 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt:
     }
 }
 
-/// Makes writers of lines in JSON that a terminal may be shown.
+/// Makes writers that escape JSON lines for a terminal.
 struct Escaping<W>(W);
 
 impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Escaping<W> {
@@ -170,10 +170,10 @@ impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Escaping<W> {
     }
 }
 
-/// Says whether `text` is a level or a list of directives. A lone word must be a level: the filter
-/// itself would take `inof` for a module of that name, and log nothing else.
+/// Says whether `text` is a level or a list of directives. A single word must be a level: the filter itself
+/// would take `inof` for a module name, and log nothing else.
 fn is_filter(text: &str) -> bool {
-    // The parser would also take digits and nothing at all.
+    // The parser would also accept digits and an empty text.
     let is_level = |word: &str| {
         word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.parse::<LevelFilter>().is_ok()
     };
@@ -186,8 +186,7 @@ fn is_filter(text: &str) -> bool {
     text.split(',').all(is_directive) && text.parse::<Targets>().is_ok()
 }
 
-/// Returns an error and its causes as one line. A cause that its effect has already told is left
-/// out.
+/// Returns an error and its causes as one line. Leaves out a cause that is already in the text.
 pub fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

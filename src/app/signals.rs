@@ -1,11 +1,11 @@
-//! The signals: two that end the service, and one that reloads its configuration.
+//! Signals: two end the service, one reloads its configuration.
 
 use anyhow::Context;
 use tokio::signal::unix::{self, SignalKind, signal};
 
 use crate::http::Service;
 
-/// What is listened for.
+/// The signals that the service handles.
 pub(super) struct Signals {
     terminate: unix::Signal,
     interrupt: unix::Signal,
@@ -13,7 +13,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Waits for a signal to stop, and returns its name.
+    /// Waits for a stop signal, and returns its name.
     pub(super) async fn stop(&mut self) -> &'static str {
         stop(&mut self.terminate, &mut self.interrupt).await
     }
@@ -26,7 +26,7 @@ async fn stop(terminate: &mut unix::Signal, interrupt: &mut unix::Signal) -> &'s
     }
 }
 
-/// Listens from now on, so that no signal is missed.
+/// Starts listening, so that no signal is missed.
 pub(super) fn signals() -> anyhow::Result<Signals> {
     let listen = |kind| signal(kind).context("listening for signals");
     Ok(Signals {
@@ -36,7 +36,7 @@ pub(super) fn signals() -> anyhow::Result<Signals> {
     })
 }
 
-/// Waits for the signal to stop; SIGHUP reloads, as everywhere.
+/// Waits for a stop signal; SIGHUP reloads the configuration.
 pub(super) async fn stop_asked(mut signals: Signals, service: &Service) -> &'static str {
     let Signals {
         terminate,
@@ -49,7 +49,7 @@ pub(super) async fn stop_asked(mut signals: Signals, service: &Service) -> &'sta
             name = stop(terminate, interrupt) => return name,
         }
         tokio::select! {
-            // Told in log and metrics.
+            // Log and metrics report it.
             reloaded = service.reload() => drop(reloaded),
             name = stop(terminate, interrupt) => return name,
         }

@@ -1,5 +1,5 @@
-//! What asks for passes by itself: the threshold watcher and the Alertmanager poller, started anew when
-//! a reload changes their settings.
+//! Spawns the threshold watcher and the Alertmanager poller; restarts them if a reload changes their
+//! settings.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::http::Service;
 use crate::trigger::poll::{self, Poll, PollContext};
 use crate::trigger::thresholds::Watch;
 
-/// Keeps both running, as far as they are configured, until the service goes down.
+/// Runs both, if configured, until the service shuts down.
 pub(super) async fn run(
     mut settings: watch::Receiver<Arc<Config>>,
     service: Service,
@@ -28,7 +28,7 @@ pub(super) async fn run(
         };
         tokio::select! {
             changed = async { settings.wait_for(is_other).await.map(drop) } => {
-                // The sender of reloads is gone: the service goes down.
+                // The sender of reloads is gone: the service shuts down.
                 if changed.is_err() {
                     shutdown.cancelled().await;
                 }

@@ -1,5 +1,5 @@
-//! `crisweep plan` and `crisweep gc`: one look or one pass here and now, shown to a person or a
-//! machine. The same code as the service's.
+//! `crisweep plan` and `crisweep gc`: one look or one pass here and now, for a person or a program. Uses the
+//! same code as the service.
 
 mod text;
 
@@ -27,10 +27,10 @@ use crate::trigger::{Trigger, Worker};
 use crate::{app, gc};
 use text::{pass_text, plan_text};
 
-/// How long the state directory is waited for.
+/// How long the command waits for the state directory.
 const STATE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Runs `crisweep plan`; returns whether all went well.
+/// Runs `crisweep plan`; returns whether everything succeeded.
 ///
 /// # Errors
 /// If the runtime is not found or does not answer.
@@ -67,7 +67,7 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     Ok(true)
 }
 
-/// Runs `crisweep gc`; returns whether all that was planned went.
+/// Runs `crisweep gc`; returns whether everything planned was removed.
 ///
 /// # Errors
 /// If the runtime is not found or does not answer, or another crisweep works on the node.
@@ -75,7 +75,7 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
     config.brakes = Brakes {
         cooldown: Duration::ZERO,
         max_passes_per_hour: None,
-        // Who types the command means it.
+        // A person who types the command wants the pass despite a pause.
         pause: false,
     };
     let (_, settings) = watch::channel(Arc::new(config.clone()));
@@ -128,8 +128,8 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
     ))
 }
 
-/// Takes the lock and opens the journal; returns which sandboxes failed before. The passes before are
-/// told by the service at its next start.
+/// Takes the lock and opens the journal; returns which sandboxes failed before. The service reports the
+/// earlier passes at its next start.
 async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<PastFailure>> {
     let opened = app::open_state(config, runner).await.map_err(|held| {
         anyhow::anyhow!("{held}; ask that one instead: curl -X POST localhost:20950/gc")
@@ -145,8 +145,8 @@ async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<P
     Ok(opened.history.failures)
 }
 
-/// Reads which sandboxes failed before, beside the service that holds the journal. Who may not read
-/// it sees them as due.
+/// Reads which sandboxes failed before, while a service may hold the journal. Without read access they are
+/// planned as if they had never failed.
 async fn past_failures(config: &Config) -> Vec<PastFailure> {
     let Some(dir) = config.state.dir.clone() else {
         return Vec::new();
@@ -161,8 +161,8 @@ async fn past_failures(config: &Config) -> Vec<PastFailure> {
     })
 }
 
-/// Reads the image ages that a service keeps, without its lock: it may be running. What it has not
-/// saved yet, at most five minutes, is missing.
+/// Reads the image ages of a service without its lock, because it may be running. Ages it has not saved yet,
+/// at most five minutes, are missing.
 async fn read_ages(config: &Config, runner: &Runner) {
     let Some(dir) = config.state.dir.clone() else {
         return;
@@ -185,10 +185,10 @@ async fn stop_asked(interrupts: &mut Signal, terminates: &mut Signal) {
     }
 }
 
-/// Shows a pass's progress until it is done; Ctrl-C or SIGTERM cancels it.
+/// Prints a pass's progress until it is done; Ctrl-C or SIGTERM cancels it.
 async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
     let mut watch = record.watch();
-    // Made once, so that no Ctrl-C between two waits gets lost.
+    // Made once, so that no Ctrl-C between two waits is lost.
     let mut interrupts = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
     let mut terminates = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut sent = 0;
@@ -196,8 +196,8 @@ async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
         let pass = watch.borrow_and_update().clone();
         let lines = record.lines_from(sent);
         sent += lines.len();
-        // Lines, not a bar: they stand beside a warning, in a file, and in a narrow terminal.
-        // Who waits for nothing to happen is told why, whatever the output.
+        // Lines instead of a bar: they work beside warnings, in files and in narrow terminals. Waits are
+        // reported in every output format.
         let told = |line: &&String| output == Output::Table || line.contains("waiting ");
         for line in lines.iter().filter(told) {
             eprintln!("{line}");
@@ -222,7 +222,7 @@ async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
     }
 }
 
-/// Takes a look that the pod source has settled for.
+/// Takes a look with a settled pod source.
 async fn settled_look(runner: &Runner) -> anyhow::Result<Arc<Look>> {
     let look = runner.observer.fresh(Freshness::Cached).await?;
     let wait = runner.observer.unsettled_for().await;
@@ -241,7 +241,7 @@ async fn settled_look(runner: &Runner) -> anyhow::Result<Arc<Look>> {
     Ok(runner.observer.fresh(Freshness::Cached).await?)
 }
 
-/// Writes a plan as JSON, without a second copy of it as text.
+/// Prints a plan as JSON, without a second copy as text.
 fn print_plan(plan: &gc::Plan) -> anyhow::Result<()> {
     let mut out = JsonWriter(BufWriter::new(io::stdout().lock()));
     let written = serde_json::to_writer_pretty(&mut out, plan)
@@ -249,7 +249,7 @@ fn print_plan(plan: &gc::Plan) -> anyhow::Result<()> {
         .and_then(|()| writeln!(out))
         .and_then(|()| out.flush());
     match written {
-        // A closed pipe (`| head`) is not worth a word.
+        // A closed pipe (`| head`) is no error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         Ok(()) | Err(_) => Ok(()),
     }
@@ -257,7 +257,7 @@ fn print_plan(plan: &gc::Plan) -> anyhow::Result<()> {
 
 fn print(text: &str) {
     let mut out = io::stdout().lock();
-    // A closed pipe (`| head`) is not worth a word.
+    // A closed pipe (`| head`) is no error.
     let text = escape::lines(text.trim_end());
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }

@@ -1,5 +1,5 @@
-//! `crisweep demo`: the service on a simulated node, so that a newcomer sees metrics move and can
-//! run a pass within a minute. Needs no runtime and no root.
+//! `crisweep demo`: the service on a simulated node, so that a newcomer sees metrics move and can run a pass
+//! within a minute. Needs no runtime and no root.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -13,20 +13,19 @@ use crate::config::Config;
 use crate::pods::SourceName;
 use crisweep_sim::demo::{DISK_BYTES, Demo, DemoOptions, EXITED, LogRoots, NOT_READY};
 
-/// How long the demo's pod source must answer before it is believed; a newcomer does not wait long.
+/// The demo's `pods.settle`; a newcomer does not wait long.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Nor for the grace of logs and the least age of images, which the node saw just now ...
+/// The demo's grace of logs and minimum age of images, which are all new to it.
 const GRACE: Duration = Duration::from_secs(5);
 /// ... or for a disk that fills: images that were not used for so long go, unless the configuration says
 /// otherwise.
 const IMAGES_MAX_AGE: Duration = Duration::from_secs(10);
 
-/// Runs the simulated node and the service on it until the service is told to stop. The
-/// configuration is the user's, but for the runtime, the pod source, the log roots and the state,
-/// which are the demo's, and the waits above.
+/// Runs the simulated node and the service on it until the service is stopped. The configuration is the
+/// user's, except runtime, pod source, log roots, state, and the waits above.
 ///
 /// # Errors
-/// If a runtime is named, the socket cannot be made or an address cannot be listened on.
+/// If a runtime is configured, the socket cannot be made, or an address cannot be listened on.
 pub async fn run(mut config: Config, flag: Option<String>) -> anyhow::Result<()> {
     anyhow::ensure!(
         flag.is_none(),
@@ -75,8 +74,8 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
     result
 }
 
-/// The simulated pods are all that the demo knows of: it must never look at this machine's own logs,
-/// which would be orphans to it.
+/// The demo knows only the simulated pods. It must never look at this machine's own logs, which would look
+/// orphaned.
 fn set_policy(config: &mut Config, log_roots: LogRoots) {
     let (logs, images) = (&mut config.policy.logs, &mut config.policy.images);
     logs.pods_root = log_roots.pods;
@@ -86,7 +85,7 @@ fn set_policy(config: &mut Config, log_roots: LogRoots) {
     images.max_age.get_or_insert(IMAGES_MAX_AGE);
 }
 
-/// Says on standard output what there is to try; the log goes to standard error.
+/// Prints on standard output what to try; the log goes to standard error.
 fn greet(mut address: SocketAddr) {
     if address.ip().is_unspecified() {
         address.set_ip(Ipv4Addr::LOCALHOST.into());
@@ -105,7 +104,7 @@ fn greet(mut address: SocketAddr) {
 }
 
 fn temp_dir() -> anyhow::Result<std::path::PathBuf> {
-    // The process id makes it ours; one left behind by a dead process of the same id is replaced.
+    // The process id makes it unique; one left by a dead process with the same id is replaced.
     let directory = std::env::temp_dir().join(format!("crisweep-demo-{}", std::process::id()));
     if directory.exists() {
         std::fs::remove_dir_all(&directory)

@@ -1,9 +1,8 @@
-//! Runs what a disk may hold for ever on threads of its own: a hung file system costs a bounded number of
-//! threads and a bounded wait, and no other work waits with it.
+//! Runs calls that a disk may block for ever on threads of its own: a hung file system costs a bounded number
+//! of threads and a bounded wait, and no other work waits for it.
 //!
-//! Never on the threads that plan and render pages (`spawn_blocking`): a few hung calls would take all of
-//! them. What the service reads from a disk while it runs goes through here; what it writes has one thread
-//! (`state/writer`).
+//! Does not use `spawn_blocking`, whose threads plan and render pages: a few hung calls would take all of
+//! them. All reads of the running service go through here; writes have one thread (`state/writer`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,19 +15,19 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Clone, Debug)]
 pub struct BlockingPool {
     calls_max: usize,
-    /// A call that hangs keeps its permit: no more threads than these are ever lost.
+    /// A hung call keeps its permit, so at most this many threads are lost.
     permits: Arc<Semaphore>,
-    /// How many wait for a call.
+    /// Number of callers that wait for a call.
     waiting: Arc<AtomicUsize>,
 }
 
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// It takes too long.
+    /// It took too long.
     #[error("the file system does not answer within {}", humantime::format_duration(*.0))]
     Timeout(Duration),
-    /// Earlier calls took too long and have not ended; this one was not begun.
+    /// Earlier calls took too long and have not ended; this one was not started.
     #[error("the file system still hangs since an earlier call")]
     Hangs,
     /// The call panicked, or no thread could be started.
@@ -37,7 +36,7 @@ pub enum NoAnswer {
 }
 
 impl BlockingPool {
-    /// Allows so many calls at a time, which is how many threads may be lost.
+    /// Allows `calls_max` calls at a time, which is also the number of threads that may be lost.
     pub fn new(calls_max: usize) -> Self {
         Self {
             calls_max,
@@ -46,8 +45,8 @@ impl BlockingPool {
         }
     }
 
-    /// Runs `work` and waits for its end, at most so long. Fails at once when all calls that are allowed were
-    /// given up and still hang.
+    /// Runs `work` and waits for its end, at most `at_most`. Fails at once if all allowed calls hang without
+    /// a waiting caller.
     ///
     /// # Errors
     /// If there is no answer in time. The work may still go on then.
@@ -69,7 +68,7 @@ impl BlockingPool {
         let thread = thread.spawn(move || {
             let result = work();
             drop(permit);
-            // The asker may have given up.
+            // The caller may have given up.
             drop(answer.send(result));
         });
         thread.map_err(|_error| NoAnswer::Failed)?;
@@ -77,14 +76,14 @@ impl BlockingPool {
         arrived.map_err(|_panicked| NoAnswer::Failed)
     }
 
-    /// Returns how many calls are under way whose askers gave up.
+    /// Returns how many running calls have no waiting caller.
     fn hanging(&self) -> usize {
         let under_way = self.calls_max - self.permits.available_permits();
         under_way.saturating_sub(self.waiting.load(Ordering::Acquire))
     }
 }
 
-/// Counts an asker that waits, for as long as it lives.
+/// Counts a waiting caller while it lives.
 struct Waiting(Arc<AtomicUsize>);
 
 impl Waiting {
@@ -109,7 +108,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_millis(20);
 
-    /// Leaves a call behind that hangs until the sender is dropped.
+    /// Leaves a hung call behind, until the sender is dropped.
     async fn hang(pool: &BlockingPool) -> Sender<()> {
         let (end, may_end) = channel::<()>();
         let hangs = pool.run(SHORT, move || may_end.recv().is_ok()).await;

@@ -1,18 +1,16 @@
-//! Keeps what was freed from staying with the process. A look at a large node is tens of megabytes
-//! for a moment; the node that it is about is short of memory. Does nothing where the allocator is
-//! not glibc's.
+//! Returns freed memory to the system. A look at a large node takes tens of megabytes for a moment, and that
+//! node is short of memory. Works with glibc's allocator only.
 
-/// Tells glibc to keep one arena and to map large blocks apart. Call it before any thread starts.
+/// Makes glibc keep one arena and map large blocks separately. Call it before any thread starts.
 ///
-/// With an arena for each thread what one thread freed is of no use to the others, and with the
-/// threshold that glibc moves by itself a list's 16 MiB end up on the heap, where they are never given
-/// back. Figures: `docs/dev/performance.md`.
+/// With one arena per thread, threads cannot reuse each other's freed memory. With glibc's dynamic threshold,
+/// a list's 16 MiB end up on the heap and are never returned. Figures: `docs/dev/performance.md`.
 pub fn settle() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     glibc::settle();
 }
 
-/// Gives back what is free. Call it after something large was dropped; takes some milliseconds.
+/// Returns free memory. Call it after something large was dropped; takes some milliseconds.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     glibc::give_back();
@@ -24,7 +22,7 @@ pub fn give_back() {
     reason = "glibc's settings can be reached no other way; the calls take numbers only"
 )]
 mod glibc {
-    /// glibc's own start value, but fixed.
+    /// glibc's initial value, fixed.
     const MMAP_FROM_BYTES: libc::c_int = 128 << 10;
 
     pub(super) fn settle() {

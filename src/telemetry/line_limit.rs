@@ -1,11 +1,11 @@
-//! A bound on lines that clients can bring about at will. Never reads a clock.
+//! A limit on log lines that clients can cause at will. Never reads a clock.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Lets the first few of many like lines through, time after time. A disk that a storm fills with its log
-/// is one more thing that is broken.
+/// Lets the first few similar lines of each time window through. A disk that a storm fills with log lines is
+/// one more failure.
 #[derive(Debug)]
 pub struct LineLimit {
     most: u32,
@@ -35,8 +35,8 @@ impl LineLimit {
         }
     }
 
-    /// Returns, if a line may be written now, how many were left out since the last one. `now` is the time
-    /// since whatever start.
+    /// Returns, if a line may be written now, how many were dropped since the last one. `now` is the time
+    /// since any fixed start.
     pub fn admit(&self, now: Duration) -> Option<u64> {
         let mut window = self.window.lock();
         if now.saturating_sub(window.began) >= self.within {

@@ -1,5 +1,5 @@
-//! Standard error, written by a thread of its own: a pipe that is full holds that thread and no other. Lines
-//! that find no room are dropped and counted.
+//! Standard error, written by its own thread: a full pipe blocks only that thread. Lines that find no room
+//! are dropped and counted.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Bytes of lines that wait to be written.
+/// The most bytes of lines that wait to be written.
 const WAITING_MAX_BYTES: usize = 1 << 20;
 
 /// The process's standard error.
@@ -23,14 +23,14 @@ pub(super) fn stderr() -> LineWriter {
     STDERR.get_or_init(start).clone()
 }
 
-/// Writes a line as one that is logged, and waits for it and for those before it, at most so long.
+/// Writes a line like a log line, and waits until it and earlier lines are written, at most `at_most`.
 pub fn say(line: &str, at_most: Duration) {
     let writer = stderr();
     writer.put(format!("{line}\n").into_bytes());
     writer.flush(at_most);
 }
 
-/// Waits until all that was logged is written, at most so long.
+/// Waits until all lines are written, at most `at_most`.
 pub fn flush(at_most: Duration) {
     if let Some(writer) = STDERR.get() {
         writer.flush(at_most);
@@ -43,7 +43,7 @@ pub fn lines_dropped() -> u64 {
     writer.map_or(0, |writer| writer.state.dropped.load(Ordering::Acquire))
 }
 
-/// A descriptor of its own: the library's lock on standard error would be held by a write that blocks.
+/// A separate descriptor: a blocked write would hold the library's lock on standard error.
 fn descriptor() -> Box<dyn Write + Send> {
     let stderr = io::stderr();
     match stderr.as_fd().try_clone_to_owned() {
@@ -52,7 +52,7 @@ fn descriptor() -> Box<dyn Write + Send> {
     }
 }
 
-/// Hands lines to the thread that writes them. Cloning shares.
+/// Sends lines to the writer thread. Cloning shares.
 #[derive(Clone, Debug)]
 pub(super) struct LineWriter {
     jobs: Sender<Job>,
@@ -68,7 +68,7 @@ struct State {
 #[derive(Debug)]
 enum Job {
     Line(Vec<u8>),
-    /// Say when all before it is written.
+    /// Answer when all earlier lines are written.
     Flush(Sender<()>),
 }
 
@@ -78,7 +78,7 @@ impl LineWriter {
         let state = Arc::<State>::default();
         let thread = std::thread::Builder::new().name("log".to_owned());
         let of_thread = Arc::clone(&state);
-        // Without the thread each line is counted as dropped.
+        // Without the thread each line counts as dropped.
         drop(thread.spawn(move || write_all(&receiver, output, &of_thread)));
         Self { jobs, state }
     }
@@ -112,7 +112,7 @@ fn write_all(jobs: &Receiver<Job>, mut output: impl Write, state: &State) {
                 if written.is_err() {
                     state.dropped.fetch_add(1, Ordering::AcqRel);
                 } else if before == line.len() {
-                    // All is written, so that this line finds room.
+                    // Everything is written, so this line finds room.
                     report_dropped(&mut told, state);
                 }
             }
@@ -133,7 +133,7 @@ fn report_dropped(told: &mut u64, state: &State) {
     }
 }
 
-/// Takes one whole line with each write, which is how the log writes.
+/// Each write is one whole line, because the log writes that way.
 impl Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.put(line.to_vec());
@@ -159,7 +159,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// Writes nothing until it is told that it may; then hands on what is written.
+    /// Blocks until it is released; then passes on what is written.
     struct Stuck {
         may_write: Receiver<()>,
         written: Sender<Vec<u8>>,

@@ -10,11 +10,11 @@ use crate::gc::{Kept, Plan, Subject};
 use crate::model::{Images, Outcome, Pass, Pods, Target, escape, short_span};
 use crate::snapshot::Look;
 
-/// Rows that are shown unless all are asked for.
+/// Rows shown without `--all`.
 const ROWS: usize = 20;
-/// The narrowest terminal that is still usual.
+/// The narrowest usual terminal.
 const COLUMNS: usize = 80;
-/// What a row leaves for the object's name.
+/// Columns left for the object's name.
 const NAME_COLUMNS: usize = 28;
 
 fn table(header: &[&str]) -> Table {
@@ -26,8 +26,8 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Shows a plan to a person: the counts, then what goes, pod by pod; with `all` every row, what stays
-/// too, and what each verdict rests on.
+/// Formats a plan for a person: the counts, then the removals pod by pod; with `all` every row and the
+/// details of each verdict.
 pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
     let mut text = counts(plan);
     for line in unknown(plan, look) {
@@ -100,7 +100,7 @@ impl Row<'_> {
         text.push_str(line.trim_end());
         text.push('\n');
         if subject.target == Target::Logs {
-            // A path says nothing by its beginning.
+            // The beginning of a path is not distinctive.
             text.push_str(&format!("      {}\n", escape::line(&subject.id)));
         }
         if subject.target == Target::Images {
@@ -151,7 +151,7 @@ impl Row<'_> {
     }
 }
 
-/// Groups rows by their pods, in the order in which pods come first.
+/// Groups rows by pod, in the order of their first row.
 fn by_pod<'a>(rows: &'a [Row<'a>]) -> Vec<(String, Vec<&'a Row<'a>>)> {
     let mut places = BTreeMap::new();
     let mut groups: Vec<(String, Vec<&Row<'_>>)> = Vec::new();
@@ -169,7 +169,7 @@ fn by_pod<'a>(rows: &'a [Row<'a>]) -> Vec<(String, Vec<&'a Row<'a>>)> {
     groups
 }
 
-/// Says for each target how many go and stay, and for which reasons.
+/// Returns for each target how many objects are removed and kept, and for which reasons.
 fn counts(plan: &Plan) -> String {
     let mut text = String::new();
     for (target, summary) in &plan.summary {
@@ -190,7 +190,7 @@ fn reasons<'a>(counts: impl Iterator<Item = (&'a str, impl Display)>) -> Vec<Str
     counts.map(|(why, n)| format!("{why} {n}")).collect()
 }
 
-/// Breaks a text into lines after `mark`s, each indented.
+/// Breaks a text into indented lines after `mark`s.
 fn wrapped(text: &str, mark: char, indent: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for part in text.split_inclusive(mark) {
@@ -217,7 +217,7 @@ fn clipped(text: &str, columns: usize) -> String {
     format!("{start}…")
 }
 
-/// Says what the look behind a plan did not see: it may be why things stay.
+/// Lists what the plan's look did not see, which may be why objects stay.
 fn unknown(plan: &Plan, look: &Look) -> Vec<String> {
     let mut lines = Vec::new();
     if !look.seen().is_all() {
@@ -265,7 +265,7 @@ fn line(target: Target, verdict: &str, count: usize, reasons: &[String]) -> Stri
     )
 }
 
-/// Returns of what failed to go how it failed and when it is tried again.
+/// Returns how a quarantined sandbox failed and when it is tried again.
 fn quarantine(kept: &Kept, now: Timestamp) -> Option<String> {
     let known = kept.quarantine.as_ref()?;
     let (class, left) = (
@@ -278,7 +278,7 @@ fn quarantine(kept: &Kept, now: Timestamp) -> Option<String> {
     ))
 }
 
-/// The least recently used goes first: its use tells more than its age.
+/// The least recently used image goes first, so its last use says more than its age.
 fn image_words(subject: &Subject, now: Timestamp) -> String {
     let ago = |then: Timestamp| format!("{} ago", short_span(now.duration_since(then)));
     let size = subject
@@ -291,11 +291,11 @@ fn image_words(subject: &Subject, now: Timestamp) -> String {
     )
 }
 
-/// A size as `docker images` writes it, but in binary units.
+/// Formats a size as `docker images` does, in binary units.
 fn short_size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut unit = "B";
-    // In tenths, so that no rounding makes 1024.0 of something.
+    // In tenths, so that rounding never gives 1024.0.
     let mut tenths = bytes.saturating_mul(10);
     for next in UNITS {
         if tenths < 10 * 1024 {
@@ -310,7 +310,7 @@ fn short_size(bytes: u64) -> String {
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 
-/// Shows a pass that is over.
+/// Formats an ended pass.
 pub(super) fn pass_text(pass: &Pass) -> String {
     let header = [
         "TARGET",
