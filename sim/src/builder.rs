@@ -1,4 +1,4 @@
-//! From specifications to a node whose rows weigh what real ones do.
+//! Builds a node from specifications; its rows weigh as much as real ones.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::rows;
 use super::spec::{ContainerSpec, DEFAULT_IMAGE, PodSpec, SandboxSpec};
 use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
 
-/// The sandbox image that nodes have unless told otherwise.
+/// The default sandbox image.
 pub const SANDBOX_IMAGE: &str = "registry.k8s.io/pause:3.9";
 
 const MIB: u64 = 1 << 20;
@@ -22,7 +22,7 @@ pub struct NodeBuilder {
     at: Timestamp,
 }
 
-/// What a pod became in the runtime.
+/// The ids of a pod in the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodIds {
     /// Its UID.
@@ -40,12 +40,12 @@ impl Default for NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// Begins with seed 1, the sandbox image (pinned) and [`DEFAULT_IMAGE`].
+    /// Starts with seed 1, the sandbox image (pinned) and [`DEFAULT_IMAGE`].
     pub fn new() -> Self {
         Self::seeded(1)
     }
 
-    /// Begins with this seed.
+    /// Starts with this seed.
     pub fn seeded(seed: u64) -> Self {
         let node = Node::empty(seed, SANDBOX_IMAGE, "/var/log/pods");
         let builder = Self {
@@ -57,21 +57,21 @@ impl NodeBuilder {
             .image(DEFAULT_IMAGE, 80 * MIB)
     }
 
-    /// Sets the moment from which all ages count back, for every pod added from here on.
+    /// Sets the time from which ages count back, for every pod added later.
     #[must_use]
     pub fn at(mut self, now: Timestamp) -> Self {
         self.at = now;
         self
     }
 
-    /// Sets where logs are said to be; nothing is written there.
+    /// Sets the log directory that the runtime reports; nothing is written there.
     #[must_use]
     pub fn log_root(mut self, root: &str) -> Self {
         root.clone_into(&mut self.node.log_root);
         self
     }
 
-    /// Takes the pin off the sandbox image, as containerd 1.6 has it.
+    /// Unpins the sandbox image, as containerd 1.6 has it.
     #[must_use]
     pub fn sandbox_image_not_pinned(mut self) -> Self {
         let tag = self.node.sandbox_image.clone();
@@ -93,7 +93,7 @@ impl NodeBuilder {
         self
     }
 
-    /// Adds so many pods, each made from its number.
+    /// Adds `count` pods, each made from its number.
     #[must_use]
     pub fn pods(self, count: usize, make: impl Fn(usize) -> PodSpec) -> Self {
         (0..count).fold(self, |builder, number| builder.pod(make(number)))
@@ -105,13 +105,13 @@ impl NodeBuilder {
         self.image_with(tag, size_bytes, false)
     }
 
-    /// Adds an image that the runtime has pinned.
+    /// Adds a pinned image.
     #[must_use]
     pub fn pinned_image(self, tag: &str, size_bytes: u64) -> Self {
         self.image_with(tag, size_bytes, true)
     }
 
-    /// Gives an image that is there another tag.
+    /// Gives an existing image another tag.
     #[must_use]
     pub fn tag(mut self, image: &str, tag: &str) -> Self {
         self.node
@@ -131,7 +131,7 @@ impl NodeBuilder {
         self
     }
 
-    /// Configures another sandbox image, for sandboxes from here on; those that are there keep theirs.
+    /// Configures another sandbox image for later sandboxes; existing ones keep theirs.
     #[must_use]
     pub fn sandbox_image(mut self, tag: &str, size_bytes: u64) -> Self {
         tag.clone_into(&mut self.node.sandbox_image);
@@ -154,7 +154,7 @@ impl NodeBuilder {
 }
 
 impl Node {
-    /// Adds a pod as it looks at `at`.
+    /// Adds a pod as of the time `at`.
     pub(super) fn add_pod(&mut self, spec: &PodSpec, at: Timestamp) -> PodIds {
         let made = if spec.is_static {
             self.ids.hash()
@@ -242,7 +242,7 @@ impl Node {
         id
     }
 
-    /// Adds a container to a sandbox that is there.
+    /// Adds a container to an existing sandbox.
     pub(super) fn add_container(
         &mut self,
         pod: &rows::Pod<'_>,
@@ -289,7 +289,7 @@ impl Node {
         id
     }
 
-    /// Puts another attempt of an exited container beside it, as the kubelet does: running now.
+    /// Adds the next attempt of an exited container, running now, as the kubelet does.
     pub(super) fn restart_container(&mut self, id: &str) -> Option<String> {
         let old = self.containers.get(id)?;
         let mut next = old.clone();
@@ -313,7 +313,7 @@ impl Node {
         Some(new_id)
     }
 
-    /// Returns the id of the image of this tag, which is pulled if it is not there.
+    /// Returns the id of the image with this tag; adds the image if it is missing.
     pub(super) fn ensure_image(&mut self, tag: &str) -> String {
         if let Some(image) = self.find_image(tag) {
             return image.id.clone();

@@ -1,5 +1,4 @@
-//! How the simulated runtime behaves: latency, faults, CNI, disk. All of it can change while it
-//! runs.
+//! How the simulated runtime behaves: latency, faults, CNI, disk. All of it can change at run time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use tonic::Code;
 
 use super::record::Rpc;
 
-/// Something that goes wrong, or slowly, with a call.
+/// A failure or delay of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub(super) delay: Duration,
@@ -28,7 +27,7 @@ pub(super) enum Effect {
 }
 
 impl Fault {
-    /// The call works, after this long.
+    /// The call succeeds after this delay.
     pub fn slow(delay: Duration) -> Self {
         Self {
             delay,
@@ -36,8 +35,7 @@ impl Fault {
         }
     }
 
-    /// The call does not answer until the fault is cleared, the caller gives up or the runtime
-    /// stops.
+    /// The call hangs until the fault is cleared, the caller gives up or the runtime stops.
     pub fn hang() -> Self {
         Self {
             delay: Duration::ZERO,
@@ -45,7 +43,7 @@ impl Fault {
         }
     }
 
-    /// The call works, but each message of its answer is these bytes.
+    /// The call succeeds, but each message of its answer is replaced by these bytes.
     pub fn garbage(bytes: impl Into<Vec<u8>>) -> Self {
         Self {
             delay: Duration::ZERO,
@@ -66,7 +64,7 @@ impl Fault {
         }
     }
 
-    /// A failure happens only so many times; then the fault is gone.
+    /// The failure happens this many times; then the fault is gone.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         if let Effect::Fail { left, .. } = &mut self.effect {
@@ -75,7 +73,7 @@ impl Fault {
         self
     }
 
-    /// A failure takes this long to show.
+    /// The failure takes this long.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
@@ -93,8 +91,8 @@ pub(super) enum Del {
     Hangs,
 }
 
-/// What the network plugin does when a sandbox's network is torn down: on every Stop and on every
-/// Remove of a sandbox that has one.
+/// What the network plugin does when a sandbox's network is torn down, at every Stop and every Remove of a
+/// sandbox with a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cni {
     pub(super) delay: Duration,
@@ -102,7 +100,7 @@ pub struct Cni {
 }
 
 impl Cni {
-    /// DEL works at once.
+    /// DEL succeeds at once.
     pub const fn healthy() -> Self {
         Self {
             delay: Duration::ZERO,
@@ -110,7 +108,7 @@ impl Cni {
         }
     }
 
-    /// DEL works, after this long.
+    /// DEL succeeds after this delay.
     pub const fn slow(delay: Duration) -> Self {
         Self {
             delay,
@@ -126,7 +124,7 @@ impl Cni {
         }
     }
 
-    /// The plugin's program is gone.
+    /// The plugin's program is missing.
     pub const fn plugin_missing() -> Self {
         Self {
             delay: Duration::from_millis(2),
@@ -170,13 +168,12 @@ impl Cni {
     }
 }
 
-/// What removing one container, sandbox or image costs: `each`, and `crowding` more for every
-/// other removal in flight.
+/// The duration of a removal: `each`, plus `crowding` for every other removal in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
-    /// Alone.
+    /// Duration of a single removal.
     pub each: Duration,
-    /// More for each other removal in flight.
+    /// Extra duration per other removal in flight.
     pub crowding: Duration,
 }
 
@@ -187,7 +184,7 @@ pub(super) enum FaultKey {
     Status(String),
 }
 
-/// All that can change while the runtime serves.
+/// Everything that can change while the runtime serves.
 #[derive(Clone, Debug)]
 pub(super) struct Conduct {
     pub(super) faults: BTreeMap<FaultKey, Fault>,
@@ -199,7 +196,7 @@ pub(super) struct Conduct {
     /// Whether it has containerd's own container service.
     pub(super) containers_service: bool,
     pub(super) ignores_filters: bool,
-    /// How many messages a stream delivers before it breaks.
+    /// Number of messages after which a stream breaks.
     pub(super) stream_breaks_after: Option<usize>,
 }
 
@@ -217,7 +214,7 @@ impl Conduct {
             .is_some_and(|fault| fault.effect == Effect::Hang)
     }
 
-    /// Returns what to send in the place of an answer to the method of this path, if anything.
+    /// Returns the replacement of an answer to the method of this path, if there is one.
     pub(super) fn garbage_for(&self, path: &str) -> Option<Vec<u8>> {
         self.faults.iter().find_map(|(key, fault)| {
             let (FaultKey::Rpc(rpc), Effect::Garble(bytes)) = (key, &fault.effect) else {
@@ -227,7 +224,7 @@ impl Conduct {
         })
     }
 
-    /// Takes one occurrence of a fault. `None`: all is well.
+    /// Takes one occurrence of a fault; `None`: no fault.
     pub(super) fn take(&mut self, key: &FaultKey) -> Option<Fault> {
         let fault = self.faults.get_mut(key)?;
         if let Effect::Fail {

@@ -1,5 +1,4 @@
-//! containerd's own container service: what it stores of each container and each sandbox, one record a
-//! message.
+//! containerd's own container service: its stored record of each container and sandbox, one per message.
 
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};

@@ -1,5 +1,5 @@
-//! A node as it looks on the day of the incident, and that lives on: containers crash, jobs come
-//! and go, sandboxes leak. Nothing is ever cleaned up here, and growth ends at a cap.
+//! A node as on the day of the incident, which lives on: containers crash, jobs come and go, sandboxes leak.
+//! It never cleans up, and its growth is capped.
 
 pub(super) mod churn;
 pub(super) mod logs;
@@ -23,7 +23,7 @@ pub const EXITED: usize = 1_400;
 pub const RUNNING_PODS: usize = 60;
 /// Its sandboxes that are not ready.
 pub const NOT_READY: usize = 120;
-/// Size of its disk, which holds its images and nothing else.
+/// Size of its disk, which holds only its images.
 pub const DISK_BYTES: u64 = 16 << 30;
 
 const STATIC_PODS: usize = 2;
@@ -31,7 +31,7 @@ const CRASHING_PODS: usize = 8;
 const FINISHED_PODS: usize = 45;
 const DELETED_PODS: usize = 50;
 const LEAKED_SANDBOXES: usize = NOT_READY - FINISHED_PODS - DELETED_PODS;
-/// Sandboxes that cannot be removed, and those that go slowly, among the deleted pods' and the leaked.
+/// Sandboxes that cannot be removed, and slow ones, among those of deleted and leaked pods.
 const STUCK: usize = 5;
 const SLOW: usize = 10;
 
@@ -67,21 +67,21 @@ const AGENTS: [&str; 12] = [
 ];
 const BATCH: &str = "registry.example/batch/report:1.9.2";
 
-/// How the demo is set up.
+/// Options of the demo.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
     /// Where to serve.
     pub socket: PathBuf,
-    /// Where to keep what the kubelet's `/pods` would answer.
+    /// Where to write the answer of the kubelet's `/pods`.
     pub pods_file: Option<PathBuf>,
     /// The image file system's mount point; the socket's directory if there is none.
     pub mountpoint: Option<PathBuf>,
-    /// Where to write the containers' logs; none are written, and the kubelet's places named, if
-    /// there is none.
+    /// Where to write the containers' logs; without it none are written, and the runtime reports the
+    /// kubelet's paths.
     pub log_roots: Option<LogRoots>,
     /// The node's seed.
     pub seed: u64,
-    /// How long from one event to the next, on average.
+    /// Average time between two events.
     pub pace: Duration,
 }
 
@@ -100,7 +100,7 @@ impl DemoOptions {
     }
 }
 
-/// The demo's node, served and alive until it is shut down or dropped.
+/// The demo's node, served until it is shut down or dropped.
 #[derive(Debug)]
 pub struct Demo {
     sim: Sim,
@@ -108,7 +108,7 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Serves the demo's node and keeps it alive. Must be called within a tokio runtime.
+    /// Serves the demo's node and runs its events. Call it within a tokio runtime.
     pub fn start(options: DemoOptions) -> io::Result<Self> {
         let DemoOptions {
             socket,
@@ -140,10 +140,10 @@ impl Demo {
         Ok(Self { sim, churn })
     }
 
-    /// Stops everything and waits for the end.
+    /// Stops everything and waits until it has stopped.
     pub async fn shutdown(mut self) {
         self.churn.abort();
-        // Aborted, so that the answer is of no interest.
+        // Aborted on purpose, so the result does not matter.
         let _ = (&mut self.churn).await.is_ok();
         self.sim.stop().await;
     }
@@ -179,7 +179,7 @@ fn populated(builder: NodeBuilder, seed: u64) -> Node {
         .collect();
     let settled = |pods: &[PodSpec]| -> usize { pods.iter().map(exited).sum() };
     let left = EXITED - settled(&services) - settled(&finished);
-    // What is left is half the crash loops', half the deleted pods'.
+    // The rest is half crash loops, half deleted pods.
     let crashes = split(left / 2, CRASHING_PODS);
     let leftovers = split(left - left / 2, DELETED_PODS);
 
@@ -238,12 +238,12 @@ fn image_of(name: &str) -> String {
     format!("registry.example/shop/{name}:2.4.1")
 }
 
-/// A number as an age: the larger, the older.
+/// A number as an age: larger means older.
 fn age(number: usize, step: Duration) -> Duration {
     step.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX).saturating_add(1))
 }
 
-/// A service or an agent, with a finished init container and now and then a restart behind it.
+/// A service or agent with a finished init container and sometimes a restart.
 fn running_pod(number: usize, suffix: &str) -> PodSpec {
     let is_agent = number < AGENTS.len();
     let name = if is_agent {
@@ -271,7 +271,7 @@ fn running_pod(number: usize, suffix: &str) -> PodSpec {
     if is_agent { pod.host_network() } else { pod }
 }
 
-/// A pod whose container crashes every few minutes while the dead are not collected.
+/// A pod whose container crashes every few minutes, while dead ones are not collected.
 fn crashing_pod(number: usize, suffix: &str, crashes: usize) -> PodSpec {
     let name = pick(&SERVICES, number + 5);
     let image = image_of(name);
@@ -305,7 +305,7 @@ fn finished_job(number: usize, suffix: &str) -> PodSpec {
     dead.fold(pod, PodSpec::container)
 }
 
-/// What a pod that was deleted at the kubelet has left in the runtime.
+/// The records that a deleted pod left in the runtime.
 fn deleted_pod(number: usize, suffix: &str, containers: usize) -> PodSpec {
     let name = pick(&SERVICES, number);
     let image = if number.is_multiple_of(3) {
@@ -330,7 +330,7 @@ fn deleted_pod(number: usize, suffix: &str, containers: usize) -> PodSpec {
     }
 }
 
-/// A sandbox of a pod that no source knows, which holds nothing; some of them cannot be removed.
+/// An empty sandbox of a pod that no source knows; some cannot be removed.
 fn leaked_pod(number: usize, suffix: &str) -> PodSpec {
     let pod = PodSpec::new(&format!("report-leaked-{suffix}"))
         .namespace("batch")

@@ -1,5 +1,5 @@
-//! What happens on a node without crisweep: things start, exit, finish, vanish and leak. Names are
-//! `namespace/pod`, objects go by their full id; the answer is whether there was such a thing.
+//! Events on a node without crisweep: containers start, exit, finish, vanish and leak. Names are
+//! `namespace/pod`; objects are named by full id; the result says whether the object existed.
 
 use super::kubelet::Phase;
 use super::node::{EXIT_KILLED, Node, now};
@@ -8,7 +8,7 @@ use crisweep_proto::cri;
 use crisweep_proto::cri::{ContainerState, PodSandboxState};
 
 impl Node {
-    /// Returns what the kubelet's `/pods` would answer.
+    /// Returns the answer of the kubelet's `/pods`.
     pub fn pods_json(&self) -> String {
         kubelet::pods_json(&self.pods)
     }
@@ -33,7 +33,7 @@ impl Node {
         self.restart_container(id)
     }
 
-    /// Makes the runtime list a container without its id, as no runtime should.
+    /// Makes the runtime list a container without its id, which is a runtime bug.
     pub fn garble_container(&mut self, id: &str) -> bool {
         let record = self.containers.get_mut(id);
         record.map(|c| c.row.id.clear()).is_some()
@@ -45,18 +45,18 @@ impl Node {
         record.map(|c| c.finished_at = 0).is_some()
     }
 
-    /// Takes the sandbox's id out of a container's record.
+    /// Removes the sandbox's id from a container's record.
     pub fn garble_sandbox_of(&mut self, id: &str) -> bool {
         let record = self.containers.get_mut(id);
         record.map(|c| c.row.pod_sandbox_id.clear()).is_some()
     }
 
-    /// Removes a container as another client would: without a call, and nothing is recorded.
+    /// Removes a container as another client would, without a recorded call.
     pub fn vanish_container(&mut self, id: &str) -> bool {
         self.remove_container(id).is_some()
     }
 
-    /// Removes a sandbox and its containers likewise.
+    /// Removes a sandbox and its containers in the same way.
     pub fn vanish_sandbox(&mut self, id: &str) -> bool {
         for container in self.containers_of(id) {
             self.remove_container(&container);
@@ -64,7 +64,7 @@ impl Node {
         self.sandboxes.remove(id).is_some()
     }
 
-    /// Removes an image likewise, by any of its names.
+    /// Removes an image in the same way, by any of its names.
     pub fn vanish_image(&mut self, image: &str) -> bool {
         let id = self.find_image(image).map(|image| image.id.clone());
         id.is_some_and(|id| self.images.remove(&id).is_some())
@@ -85,7 +85,7 @@ impl Node {
         self.edit_image(image, |image| image.pinned = true);
     }
 
-    /// Ends a sandbox's pause process; what runs in it stays running.
+    /// Ends a sandbox's pause process; its containers keep running.
     pub fn end_sandbox(&mut self, id: &str) -> bool {
         let record = self.sandboxes.get_mut(id);
         record
@@ -93,8 +93,8 @@ impl Node {
             .is_some()
     }
 
-    /// Finishes a pod: all that runs exits with this code, its sandboxes end, and its phase is
-    /// Succeeded or Failed accordingly. It stays known to the kubelet.
+    /// Finishes a pod: its containers exit with this code, its sandboxes end, and its phase becomes Succeeded
+    /// or Failed. The kubelet still knows it.
     pub fn finish_pod(&mut self, pod: &str, exit_code: i32) -> bool {
         let Some(uid) = self.pod_uid(pod) else {
             return false;
@@ -111,8 +111,8 @@ impl Node {
         true
     }
 
-    /// Deletes a pod at the kubelet: all that runs is killed, its sandboxes end, and everything
-    /// stays in the runtime as litter.
+    /// Deletes a pod at the kubelet: its containers are killed, its sandboxes end, and all records stay in
+    /// the runtime.
     pub fn delete_pod(&mut self, pod: &str) -> bool {
         let Some(uid) = self.pod_uid(pod) else {
             return false;

@@ -1,4 +1,4 @@
-//! Answers that are garbage: exchanged on their way out, so that the status says that all is well.
+//! Corrupt answers: replaced on their way out, with status OK.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tower::Service;
 
 use super::shared::Shared;
 
-/// A server's services, whose answers are exchanged where a fault says so.
+/// Wraps a server's services, and replaces answers if a fault asks for it.
 #[derive(Clone, Debug)]
 pub(super) struct Garbling<S> {
     pub(super) inner: S,
@@ -56,7 +56,7 @@ fn exchanged(answer: Response<Body>, message: &Bytes) -> Response<Body> {
     answer.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(|_| message.clone()))))
 }
 
-/// Puts gRPC's head before a message: not compressed, and its length.
+/// Adds the gRPC header to a message: not compressed, and its length.
 fn message(bytes: &[u8]) -> Bytes {
     let mut message = BytesMut::new();
     message.put_u8(0);

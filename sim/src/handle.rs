@@ -1,4 +1,4 @@
-//! What a test or the demo sees of a simulated node, and does to it, past the socket.
+//! The control side of a simulated node, for tests and the demo; it bypasses the socket.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use super::shared::Shared;
 use super::spec::PodSpec;
 use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
 
-/// A handle on a simulated runtime. Clones are the same runtime; dropping one does nothing.
+/// A handle on a simulated runtime. Clones control the same runtime; dropping one does nothing.
 #[derive(Clone, Debug)]
 pub struct Handle(pub(super) Arc<Shared>);
 
@@ -35,14 +35,14 @@ impl Handle {
         format!("unix://{}", self.0.socket.display())
     }
 
-    /// Stops the runtime: the socket goes, each connection breaks. What it holds stays.
+    /// Stops the runtime: removes the socket and breaks each connection. Its content stays.
     pub async fn stop(&self) {
         let task = self.0.lifecycle().stop(&self.0.socket);
         finished(task).await;
     }
 
-    /// Starts the runtime after [`stop`](Self::stop), on a new socket. It first fails all calls
-    /// for as long as `Options::initialization` says.
+    /// Starts the runtime after [`stop`](Self::stop), on a new socket. All calls fail at first, for
+    /// `Options::initialization`.
     pub fn start(&self) -> io::Result<()> {
         self.0.initialize_for(self.0.options.initialization);
         server::start(&self.0)
@@ -53,7 +53,7 @@ impl Handle {
         self.restart_after(Duration::ZERO).await
     }
 
-    /// Stops the runtime and starts it again after this long.
+    /// Stops the runtime and starts it again after this time.
     pub async fn restart_after(&self, down: Duration) -> io::Result<()> {
         self.stop().await;
         sleep(down).await;
@@ -61,8 +61,7 @@ impl Handle {
     }
 }
 
-/// Behaviour. Each change holds from the next call on; calls that hang go on when the reason for it
-/// is cleared.
+/// Behaviour. Each change affects calls from then on; hanging calls continue when the cause is cleared.
 impl Handle {
     /// Makes an RPC misbehave.
     pub fn set_fault(&self, rpc: Rpc, fault: Fault) {
@@ -74,8 +73,8 @@ impl Handle {
         self.conduct(|conduct| conduct.faults.remove(&FaultKey::Rpc(rpc)));
     }
 
-    /// Makes the removal of one container, sandbox or image misbehave, by its full id: after what
-    /// runs was killed, before the record goes.
+    /// Makes the removal of one container, sandbox or image misbehave, by full id: after running containers
+    /// were killed, before the record is removed.
     pub fn set_removal_fault(&self, id: &str, fault: Fault) {
         self.conduct(|conduct| {
             conduct
@@ -93,7 +92,7 @@ impl Handle {
         });
     }
 
-    /// Makes that removal behave again.
+    /// Makes the removal behave again.
     pub fn clear_removal_fault(&self, id: &str) {
         self.conduct(|conduct| conduct.faults.remove(&FaultKey::Removal(id.to_owned())));
     }
@@ -103,12 +102,12 @@ impl Handle {
         self.conduct(|conduct| conduct.cni.insert(sandbox_id.to_owned(), cni));
     }
 
-    /// Sets what the network plugin does for all sandboxes that were not set by themselves.
+    /// Sets the network plugin's behaviour for all sandboxes without their own setting.
     pub fn set_cni_default(&self, cni: Cni) {
         self.conduct(|conduct| conduct.cni_default = cni);
     }
 
-    /// Makes the network plugin healthy for all.
+    /// Makes the network plugin healthy for all sandboxes.
     pub fn heal_cni(&self) {
         self.conduct(|conduct| {
             conduct.cni.clear();
@@ -121,7 +120,7 @@ impl Handle {
         self.conduct(|conduct| conduct.faults.clear());
     }
 
-    /// Sets what removals cost.
+    /// Sets the duration of removals.
     pub fn set_disk(&self, disk: Disk) {
         self.conduct(|conduct| conduct.disk = disk);
     }
@@ -131,17 +130,17 @@ impl Handle {
         self.conduct(|conduct| conduct.send_limit_bytes = bytes);
     }
 
-    /// Gives or takes the streaming lists.
+    /// Turns the streaming lists on or off.
     pub fn set_streaming(&self, streaming: bool) {
         self.conduct(|conduct| conduct.streaming = streaming);
     }
 
-    /// Gives or takes containerd's own container service.
+    /// Turns containerd's own container service on or off.
     pub fn set_containers_service(&self, there: bool) {
         self.conduct(|conduct| conduct.containers_service = there);
     }
 
-    /// Makes the runtime apply no filter to its lists, or apply them again.
+    /// Makes the runtime ignore filters of lists, or apply them again.
     pub fn ignore_filters(&self, ignores: bool) {
         self.conduct(|conduct| conduct.ignores_filters = ignores);
     }
@@ -158,9 +157,9 @@ impl Handle {
     }
 }
 
-/// What is there.
+/// The node's content.
 impl Handle {
-    /// Looks at the node; nothing changes meanwhile, so be quick.
+    /// Reads the node, which is locked meanwhile, so be quick.
     pub fn look<T>(&self, look: impl FnOnce(&Node) -> T) -> T {
         look(&self.0.node())
     }
@@ -225,20 +224,20 @@ impl Handle {
         self.look(|node| node.pods.values().cloned().collect())
     }
 
-    /// Returns what the kubelet's `/pods` would answer now.
+    /// Returns the present answer of the kubelet's `/pods`.
     pub fn pods_json(&self) -> String {
         self.look(|node| kubelet::pods_json(&node.pods))
     }
 }
 
-/// What was done.
+/// The recorded calls.
 impl Handle {
-    /// Returns the calls that were to change the node, in the order of their arrival.
+    /// Returns the changing calls, in the order of their arrival.
     pub fn calls(&self) -> Vec<Call> {
         self.0.record().calls()
     }
 
-    /// Returns those of one RPC.
+    /// Returns the changing calls of one RPC.
     pub fn calls_of(&self, rpc: Rpc) -> Vec<Call> {
         self.calls()
             .into_iter()
@@ -262,12 +261,12 @@ impl Handle {
             .collect()
     }
 
-    /// Returns how much harm was done in all, forgotten calls included.
+    /// Returns the total number of harms, including those of forgotten calls.
     pub fn harm_count(&self) -> u64 {
         self.0.record().harmful()
     }
 
-    /// Returns how often an RPC was called, whatever came of it.
+    /// Returns how often an RPC was called, whatever the result.
     pub fn call_count(&self, rpc: Rpc) -> u64 {
         self.0.record().counted(rpc)
     }
@@ -277,7 +276,7 @@ impl Handle {
         self.0.record().in_flight()
     }
 
-    /// Returns how many removals were in flight at once at most.
+    /// Returns the largest number of concurrent removals.
     pub fn peak_removals_in_flight(&self) -> usize {
         self.0.record().peak_in_flight()
     }
@@ -288,14 +287,14 @@ impl Handle {
     }
 }
 
-/// What happens on the node by itself.
+/// Events on the node.
 impl Handle {
-    /// Adds a pod as it looks now, at the kubelet and in the runtime.
+    /// Adds a pod with its present state, at the kubelet and in the runtime.
     pub fn add_pod(&self, spec: &PodSpec) -> PodIds {
         self.0.change(|node| node.add_pod(spec, Timestamp::now()))
     }
 
-    /// Changes the node in one step, so that no call sees half of it.
+    /// Changes the node in one step, so that no call sees an intermediate state.
     pub fn change<T>(&self, change: impl FnOnce(&mut Node) -> T) -> T {
         self.0.change(change)
     }

@@ -1,4 +1,4 @@
-//! Ids of the shapes that runtimes and Kubernetes make, the same for the same seed.
+//! Ids in the formats of runtimes and Kubernetes, the same for the same seed.
 
 /// A source of ids.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Ids {
         format!("{low:08x}-{mid:04x}-4{version:03x}-{variant:04x}-{rest:012x}")
     }
 
-    /// Returns the random end of a pod's name.
+    /// Returns the random suffix of a pod name.
     pub(super) fn suffix(&mut self) -> String {
         std::iter::repeat_with(|| self.0.lowercase())
             .take(5)

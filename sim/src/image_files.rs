@@ -1,4 +1,4 @@
-//! A file for each image, as large as it is: so the room that images take is real.
+//! A file of the same size for each image, so that images really use space.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use crisweep_proto::cri;
 
-/// What files' names end in; others in the directory are left alone.
+/// Suffix of the files; other files in the directory are not touched.
 const SUFFIX: &str = ".image";
-/// Bytes written at a time.
+/// Size of one write.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Makes the directory's files those of these images.
+/// Makes the directory contain exactly the files of these images.
 pub(super) fn keep<'a>(
     directory: &Path,
     images: impl Iterator<Item = &'a cri::Image>,
@@ -35,7 +35,7 @@ pub(super) fn keep<'a>(
     Ok(())
 }
 
-/// Every byte is written: what is only reserved takes no room.
+/// Writes every byte, because reserved space is not used space.
 fn write(path: &Path, bytes: u64) -> io::Result<()> {
     let mut file = File::create(path)?;
     let chunk = vec![1; CHUNK_BYTES];

@@ -1,5 +1,4 @@
-//! What the node's kubelet knows of its pods, and how its `/pods` says so. What it does not know is
-//! litter.
+//! The pods that the node's kubelet knows, and its `/pods` answer. Records of all other pods are litter.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +13,9 @@ pub enum Phase {
     /// It runs.
     #[default]
     Running,
-    /// All of it ended well and will not run again.
+    /// All containers ended with success and will not run again.
     Succeeded,
-    /// It ended, not all of it well, and will not run again.
+    /// All containers ended, at least one with failure, and will not run again.
     Failed,
 }
 
@@ -32,7 +31,7 @@ impl Phase {
     }
 }
 
-/// A pod that exists as far as the kubelet knows.
+/// A pod that the kubelet knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletPod {
     /// Its namespace.
@@ -45,7 +44,7 @@ pub struct KubeletPod {
     pub is_static: bool,
     /// Its phase.
     pub phase: Phase,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
 }
 
@@ -54,8 +53,8 @@ impl KubeletPod {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Says whether nothing of the pod will ever run again. A finished static pod runs again at
-    /// the kubelet's next start.
+    /// Says whether no container of the pod will ever run again. A finished static pod runs again at the
+    /// kubelet's next start.
     pub(super) fn is_over(&self) -> bool {
         !self.is_static && matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }

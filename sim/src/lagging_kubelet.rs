@@ -1,6 +1,6 @@
-//! A kubelet that learns late of what ended. The end of a short container gives it two syncs, and the
-//! second waits for its next good relist: the whole outage, while a list is over its limit. If the only
-//! record of a pod's container is gone by then, it finds no status and runs the container again.
+//! A kubelet that learns late of exits. It syncs the end of a short container twice, and the second sync
+//! waits for its next good relist, which is the whole outage while a list is over its limit. If the only
+//! record of a pod's container is gone by then, the kubelet finds no status and runs the container again.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use super::lists::weight;
 use super::node::Node;
 
-/// How late the node's kubelet is.
+/// The delay of the node's kubelet.
 #[derive(Clone, Copy, Debug)]
 pub struct LaggingKubelet {
-    /// The longest list answer that it can read.
+    /// The largest list answer that it can read.
     pub list_limit_bytes: usize,
-    /// How long both lists must have been within that until it has synced.
+    /// How long both lists must have been within the limit until it has synced.
     pub relist: Duration,
 }
 
@@ -24,7 +24,8 @@ pub struct LaggingKubelet {
 pub(super) struct FitsSince(Mutex<Option<Instant>>);
 
 impl FitsSince {
-    /// Notes what the node's lists weigh now. A kubelet that could list for long enough has synced all.
+    /// Notes the present weight of the node's lists. A kubelet that could list for `relist` has synced
+    /// everything.
     pub(super) fn note(&self, kubelet: Option<LaggingKubelet>, node: &mut Node) {
         let Some(kubelet) = kubelet else { return };
         let containers: Vec<_> = node.containers.values().map(|c| &c.row).collect();

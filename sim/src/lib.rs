@@ -1,9 +1,9 @@
 //! A simulated node: a CRI server on a unix socket. For the demo, tests and benches; the service never uses it.
 //!
-//! It behaves as containerd does where that is dangerous: removing kills what runs, image removal
-//! checks nothing, the network plugin runs at every stop and every removal, lists have a limit.
-//! What was done to it is recorded, harm above all. It never writes outside its socket, and the
-//! pods file, the directory for images' files and the demo's log roots that it was given.
+//! It is as dangerous as containerd: removals kill running containers, image removal checks nothing, the
+//! network plugin runs at every stop and every removal, and lists have a limit. It records all changing calls
+//! and the harm they did. It writes only its socket, and the pods file, image directory and log roots that it
+//! was given.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -84,8 +84,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// Serves a node on a unix socket, at once. A socket that is in the way is replaced. Must be
-    /// called within a tokio runtime.
+    /// Serves a node on a unix socket, at once. Replaces an existing socket. Call it within a tokio runtime.
     pub fn start(socket: impl AsRef<Path>, node: Node, options: Options) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(socket.as_ref().to_owned(), node, options));
         shared.change(|_| ());
@@ -95,12 +94,12 @@ impl Sim {
         })
     }
 
-    /// Returns a handle that can be given away.
+    /// Returns another handle.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Stops serving for good and waits for the end; the socket file is gone then.
+    /// Stops serving for good and waits for the end; the socket file is then gone.
     pub async fn shutdown(self) {
         let task = self.handle.0.lifecycle().close(self.handle.socket());
         finished(task).await;
@@ -117,7 +116,7 @@ impl Deref for Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        // The server ends by itself once its socket is gone; this cannot wait for it.
+        // The server ends once its socket is gone; `drop` cannot wait for that.
         drop(self.handle.0.lifecycle().close(self.handle.socket()));
     }
 }

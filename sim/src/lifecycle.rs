@@ -1,4 +1,4 @@
-//! The socket, from start to stop. A runtime that comes back has a new one.
+//! The socket from start to stop. A restarted runtime has a new one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,14 +10,14 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How long a stopped server may take to let go.
+/// How long a stopped server may take to release everything.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where the runtime stands.
+/// The state of the server.
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
     serving: Option<Serving>,
-    /// Holds the last socket file's inode, so that the next one cannot get the same number.
+    /// Keeps the last socket file's inode open, so that the next file gets another number.
     last_inode: Option<OwnedFd>,
     closed: bool,
 }
@@ -31,7 +31,7 @@ struct Serving {
 }
 
 impl Lifecycle {
-    /// Binds the socket and has it served until it is stopped. Does nothing if it is served already.
+    /// Binds the socket and serves it until it is stopped. Does nothing if it is served already.
     pub(super) fn start<Served>(
         &mut self,
         socket: &Path,
@@ -55,7 +55,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Takes the socket away and cuts every connection. Returns what has yet to end.
+    /// Removes the socket and breaks every connection. Returns the task that has yet to end.
     pub(super) fn stop(&mut self, socket: &Path) -> Option<JoinHandle<()>> {
         let Serving { alive, task } = self.serving.take()?;
         let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
@@ -76,7 +76,7 @@ impl Lifecycle {
     }
 }
 
-/// Waits until a stopped server has let go of everything.
+/// Waits until a stopped server has released everything.
 pub(super) async fn finished(task: Option<JoinHandle<()>>) {
     let Some(mut task) = task else { return };
     if tokio::time::timeout(STOP_TIMEOUT, &mut task).await.is_err() {
@@ -84,7 +84,7 @@ pub(super) async fn finished(task: Option<JoinHandle<()>>) {
     }
 }
 
-/// Removes a socket, but nothing else that might be in its place.
+/// Removes a socket, but no other kind of file.
 fn remove_socket(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => std::fs::remove_file(path),

@@ -11,10 +11,10 @@ use crisweep_proto::cri;
 /// How many rows containerd puts into one message of a stream.
 pub const STREAM_ROWS: usize = 5_000;
 
-/// What the rows' number takes in front of each, in every list answer.
+/// Size of the key in front of each row, in every list answer.
 const KEY_BYTES: usize = 1;
 
-/// Returns the containers that match all that the filter sets.
+/// Returns the containers that match the filter.
 pub(super) fn containers<'a>(
     node: &'a Node,
     filter: Option<&cri::ContainerFilter>,
@@ -52,7 +52,7 @@ pub(super) fn containers<'a>(
         .collect()
 }
 
-/// Returns the sandboxes that match all that the filter sets.
+/// Returns the sandboxes that match the filter.
 pub(super) fn sandboxes<'a>(
     node: &'a Node,
     filter: Option<&cri::PodSandboxFilter>,
@@ -77,7 +77,7 @@ pub(super) fn sandboxes<'a>(
         .collect()
 }
 
-/// Returns the images that the filter names.
+/// Returns the images that match the filter.
 pub(super) fn images<'a>(node: &'a Node, filter: Option<&cri::ImageFilter>) -> Vec<&'a cri::Image> {
     let asked = filter
         .and_then(|filter| filter.image.as_ref())
@@ -88,7 +88,7 @@ pub(super) fn images<'a>(node: &'a Node, filter: Option<&cri::ImageFilter>) -> V
     }
 }
 
-/// Returns what an answer with these rows weighs.
+/// Returns the weight of an answer with these rows.
 pub(super) fn weight<T: Message>(rows: &[&T]) -> usize {
     let weigh = |row: &&T| {
         let length = row.encoded_len();
@@ -97,7 +97,7 @@ pub(super) fn weight<T: Message>(rows: &[&T]) -> usize {
     rows.iter().map(weigh).sum()
 }
 
-/// Copies rows into one answer, unless it would weigh more than the server sends.
+/// Copies rows into one answer; fails if it is over the server's limit.
 pub(super) fn answer<T: Message + Clone>(rows: &[&T], limit: usize) -> Result<Vec<T>, Status> {
     let size = weight(rows);
     if size > limit {
@@ -108,8 +108,8 @@ pub(super) fn answer<T: Message + Clone>(rows: &[&T], limit: usize) -> Result<Ve
     Ok(rows.iter().map(|row| (*row).clone()).collect())
 }
 
-/// Cuts rows into the messages of a stream. It breaks where a message is over the limit, and where
-/// it was told to.
+/// Splits rows into the messages of a stream. The stream breaks at a message over the limit, and after a
+/// configured number of messages.
 pub(super) fn stream<T, M>(
     rows: &[&T],
     conduct: &Conduct,

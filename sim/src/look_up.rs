@@ -1,9 +1,9 @@
-//! What a call that changes the node is about.
+//! Finds the object of a changing call.
 
 use super::node::Node;
 use super::record::{Found, Rpc};
 
-/// Resolves the id that a call names: its full id, what it is called, what is there.
+/// Resolves the id in a call to its full id, its readable name, and the object's state.
 pub(super) fn look_up(node: &Node, rpc: Rpc, asked: &str) -> (String, String, Found) {
     let nothing = || (asked.to_owned(), String::new(), Found::Nothing);
     match rpc {

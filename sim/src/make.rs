@@ -1,4 +1,4 @@
-//! The RPCs that make something. They do not tell the kubelet: its truth is its own.
+//! The RPCs that create objects. They do not tell the kubelet, which has its own list of pods.
 
 use tonic::Status;
 

@@ -1,4 +1,4 @@
-//! What the simulated node holds, as plain data with indexes. Never sleeps, never talks.
+//! The content of the simulated node, as plain data with indexes. No waiting, no IO.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -15,10 +15,10 @@ pub(super) const LABEL_POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub(super) const LABEL_POD_UID: &str = "io.kubernetes.pod.uid";
 pub(super) const LABEL_CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
-/// What killed processes leave behind.
+/// Exit code of killed processes.
 pub(super) const EXIT_KILLED: i32 = 137;
 
-/// A container as the runtime keeps it.
+/// A container as stored by the runtime.
 #[derive(Clone, Debug)]
 pub struct ContainerRecord {
     /// Its row in lists.
@@ -31,7 +31,7 @@ pub struct ContainerRecord {
     pub exit_code: i32,
     /// `Completed`, `Error`, `OOMKilled`, ...
     pub reason: String,
-    /// Where its log is.
+    /// The path of its log.
     pub log_path: String,
     /// The images that it has mounted as volumes, by id.
     pub volume_images: Vec<String>,
@@ -41,12 +41,12 @@ pub struct ContainerRecord {
     pub(super) removing: bool,
 }
 
-/// A pod sandbox as the runtime keeps it.
+/// A pod sandbox as stored by the runtime.
 #[derive(Clone, Debug)]
 pub struct SandboxRecord {
     /// Its row in lists.
     pub row: cri::PodSandbox,
-    /// It uses the host's network, so that no CNI call is ever made for it.
+    /// It uses the host's network, so no CNI call is made for it.
     pub host_network: bool,
     /// `namespace/pod#attempt`.
     pub subject: String,
@@ -55,14 +55,14 @@ pub struct SandboxRecord {
     pub made_from: String,
 }
 
-/// Why an id names nothing, other than by being unknown.
+/// Why an id is invalid, other than by being unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadId {
     Empty,
     Ambiguous,
 }
 
-/// A simulated node: what its runtime holds, and what its kubelet knows.
+/// A simulated node: the runtime's content, and the kubelet's pods.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub(super) ids: Ids,
@@ -72,9 +72,9 @@ pub struct Node {
     pub(super) sandboxes: BTreeMap<String, SandboxRecord>,
     pub(super) images: BTreeMap<String, cri::Image>,
     pub(super) pods: BTreeMap<String, KubeletPod>,
-    /// The pods, by UID, whose end the kubelet has not synced a second time.
+    /// UIDs of the pods whose end the kubelet has not synced a second time.
     pub(super) unsynced: BTreeSet<String>,
-    /// What the network plugin is to do for sandboxes that were just added.
+    /// The network plugin's behaviour for newly added sandboxes.
     pub(super) cni: BTreeMap<String, Cni>,
     by_sandbox: BTreeMap<String, BTreeSet<String>>,
     by_pod: BTreeMap<String, BTreeSet<String>>,
@@ -188,8 +188,7 @@ impl Node {
             })
     }
 
-    /// Says whether any container, in any state, needs this image, has it mounted, or whether
-    /// sandboxes are made from it.
+    /// Says whether a container in any state uses this image, has it mounted, or a sandbox is made from it.
     pub(super) fn image_in_use(&self, image: &cri::Image) -> bool {
         let mut containers = self.containers.values();
         image.repo_tags.contains(&self.sandbox_image)
@@ -201,7 +200,7 @@ impl Node {
                 .any(|c| c.row.image_ref == image.id || c.volume_images.contains(&image.id))
     }
 
-    /// Changes an image that is there, by any of its names.
+    /// Changes an existing image, by any of its names.
     pub(super) fn edit_image(&mut self, image: &str, edit: impl FnOnce(&mut cri::Image)) {
         let id = self.find_image(image).map(|image| image.id.clone());
         if let Some(image) = id.and_then(|id| self.images.get_mut(&id)) {
@@ -209,8 +208,8 @@ impl Node {
         }
     }
 
-    /// Says whether the kubelet would run this container again if its record went: its pod exists
-    /// and has not finished (or is static), and it is the newest of its name.
+    /// Says whether the kubelet would run this container again without its record: its pod exists and has not
+    /// finished (or is static), and the record is the newest of its name.
     pub(super) fn is_newest_of_living_pod(&self, id: &str) -> bool {
         let Some(row) = self.containers.get(id).map(|c| &c.row) else {
             return false;
@@ -237,8 +236,8 @@ impl Node {
         newer != (true, true)
     }
 
-    /// Says whether a kubelet that has yet to sync this container's end would find no record of its name
-    /// if this one went, and so would run it again.
+    /// Says whether a kubelet that has not synced this container's end would find no record of its name
+    /// without this one, and would run it again.
     pub(super) fn is_last_before_sync(&self, id: &str) -> bool {
         let Some(row) = self.containers.get(id).map(|c| &c.row) else {
             return false;
@@ -256,7 +255,7 @@ impl Node {
         self.unsynced.contains(uid) && !others.any(stays)
     }
 
-    /// Ends a running container; a created one is ended too, as a kill does.
+    /// Ends a running or created container, as a kill does.
     pub(super) fn end_container(&mut self, id: &str, exit_code: i32, now: i64) -> bool {
         let Some(record) = self.containers.get_mut(id) else {
             return false;
@@ -278,7 +277,7 @@ impl Node {
         self.images.values().map(|image| image.size).sum()
     }
 
-    /// Returns how many files the images have, at a usual 20 kB each.
+    /// Returns the number of the images' files, at 20 kB each.
     pub(super) fn used_inodes(&self) -> u64 {
         self.used_image_bytes() / 20_000
     }
@@ -304,7 +303,7 @@ fn unlink(index: &mut BTreeMap<String, BTreeSet<String>>, key: &str, id: &str) {
     }
 }
 
-/// Finds a full id by any unambiguous prefix of it, as containerd does.
+/// Finds a full id by any unambiguous prefix, as containerd does.
 fn find<T>(records: &BTreeMap<String, T>, id: &str) -> Result<Option<String>, BadId> {
     if id.is_empty() {
         return Err(BadId::Empty);
@@ -322,7 +321,7 @@ fn find<T>(records: &BTreeMap<String, T>, id: &str) -> Result<Option<String>, Ba
     }
 }
 
-/// Returns the time as CRI writes it.
+/// Returns the time in CRI's unit.
 pub(super) fn nanoseconds(at: Timestamp) -> i64 {
     i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What changes the node, with the dangers of the real thing: removing kills.
+//! The calls that change the node, as dangerous as the real ones: removals kill.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ async fn remove_one(shared: &Arc<Shared>, call: &InFlight, id: &str) -> Result<(
     Ok(())
 }
 
-/// Keeps others from removing a container while we do.
+/// Prevents a second removal of a container in progress.
 struct Removing {
     shared: Arc<Shared>,
     id: String,
@@ -97,7 +97,7 @@ impl Drop for Removing {
     }
 }
 
-/// Kills what runs, which is harm, or might run. What never started has nothing to kill.
+/// Kills a running container, which is harm, or one of unknown state. A created one has no process.
 fn kill(node: &mut Node, call: &InFlight, id: &str) {
     match node.containers.get(id).map(|c| c.row.state()) {
         None | Some(ContainerState::ContainerCreated | ContainerState::ContainerExited) => return,
@@ -148,8 +148,8 @@ pub(super) async fn remove_pod_sandbox(
     Ok(cri::RemovePodSandboxResponse {})
 }
 
-/// Kills a sandbox's containers, then its pause process, then tears its network down, whether or
-/// not that was done before.
+/// Kills a sandbox's containers, then its pause process, then tears down its network, even if that was done
+/// before.
 async fn stop_sandbox(
     shared: &Arc<Shared>,
     call: &InFlight,

@@ -1,4 +1,4 @@
-//! What a simulated runtime is, from its start on.
+//! The options of a simulated runtime at its start.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use tonic::Code;
 use super::conduct::Disk;
 use super::lagging_kubelet::LaggingKubelet;
 
-/// What containerd sends at most.
+/// containerd's send limit.
 pub const SEND_LIMIT_BYTES: usize = 16 << 20;
 
-/// How a simulated runtime is set up. The default is a containerd 1.7.
+/// Options of a simulated runtime. The default is a containerd 1.7.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What Version calls the runtime.
+    /// The runtime's name in `Version`.
     pub runtime_name: String,
-    /// And its release.
+    /// The runtime's version.
     pub runtime_version: String,
     /// The largest message it sends.
     pub send_limit_bytes: usize,
@@ -24,22 +24,22 @@ pub struct Options {
     pub streaming: bool,
     /// Whether it has containerd's own container service on the same socket.
     pub containers_service: bool,
-    /// Whether stopping what is missing fails with `NOT_FOUND`, as on 1.6.
+    /// Whether stopping a missing object fails with `NOT_FOUND`, as on 1.6.
     pub stop_of_missing_fails: bool,
-    /// How calls fail while it is not initialized.
+    /// The error code of calls while it is not initialized.
     pub not_initialized_code: Code,
-    /// For how long they do after each start but the first.
+    /// How long calls fail after each start except the first.
     pub initialization: Duration,
-    /// What a removal costs.
+    /// The duration of a removal.
     pub disk: Disk,
     /// The mount point of the image file system; the socket's directory if there is none.
     pub mountpoint: Option<PathBuf>,
-    /// Where to keep a file of its size for each image, so that `statvfs` sees images come and go.
+    /// Where to write a file for each image, so that `statvfs` sees images come and go.
     pub image_files: Option<PathBuf>,
-    /// Where to keep what the kubelet's `/pods` would answer, as a file that is replaced at each
-    /// change, before the change shows in the runtime's lists.
+    /// Where to write the answer of the kubelet's `/pods`: a file that is replaced at each change, before the
+    /// change shows in the runtime's lists.
     pub pods_file: Option<PathBuf>,
-    /// How late the kubelet learns of what ended; `None`: at once.
+    /// How late the kubelet learns of exits; `None`: at once.
     pub lagging_kubelet: Option<LaggingKubelet>,
 }
 

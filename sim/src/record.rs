@@ -1,4 +1,4 @@
-//! What was done to the node: every call that changes it, in order, and whether it did harm.
+//! The recorded calls: every changing call, in order, and its harm.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,10 +7,10 @@ use tonic::Code;
 
 use crisweep_proto::cri::{ContainerState, PodSandboxState};
 
-/// How many calls are remembered; the oldest are forgotten first.
+/// The most calls remembered; the oldest are forgotten first.
 pub const CALLS_MAX: usize = 100_000;
 
-/// Writes the names once, so that none is missing in `ALL`.
+/// Writes each name once, so that `ALL` is complete.
 macro_rules! rpcs {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// An RPC of the runtime or image service.
@@ -70,7 +70,7 @@ impl Rpc {
     }
 }
 
-/// What a call found under the id that it named, when it arrived.
+/// The state of a call's object when the call arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
@@ -92,52 +92,52 @@ pub enum Harm {
     RemovedCreatedWithSandbox,
     /// A ready sandbox was stopped.
     StoppedReadySandbox,
-    /// The newest record of a container whose pod lives went: the kubelet runs it again.
+    /// The newest record of a container of a living pod was removed: the kubelet runs it again.
     RemovedNewestOfLivingPod,
-    /// The only record of a container went before the kubelet had synced its end: it runs again.
+    /// The only record of a container was removed before the kubelet synced its end: it runs again.
     RemovedBeforeSync,
-    /// An image went that a container or sandbox uses.
+    /// An image was removed that a container or sandbox uses.
     RemovedImageInUse,
-    /// An image went that the runtime had pinned.
+    /// A pinned image was removed.
     RemovedPinnedImage,
 }
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// When.
+    /// When it ended.
     pub at: Timestamp,
-    /// With what; `Cancelled` if the caller went away first.
+    /// Its status; `Cancelled` if the caller went away first.
     pub code: Code,
 }
 
 /// A call that changes the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Its place in the order of arrival, from 0.
+    /// Its number in the order of arrival, from 0.
     pub number: u64,
-    /// Which.
+    /// The RPC.
     pub rpc: Rpc,
-    /// The full id of the object that it named (an image's id); as given, if there is none.
+    /// The full id of its object (an image's id); if there is none, the id as given.
     pub id: String,
     /// `namespace/pod/container#attempt`, `namespace/pod#attempt`, or an image's first tag; empty
     /// if there is none.
     pub subject: String,
-    /// The runtime handler that the removal of an image named; empty: none.
+    /// The runtime handler of an image removal; empty: none.
     pub handler: String,
     /// When it arrived.
     pub at: Timestamp,
-    /// What it found when it arrived.
+    /// The object's state when it arrived.
     pub found: Found,
-    /// How many removals were in flight then, this one included; 0 unless it is one.
+    /// How many removals were in flight when it arrived, itself included; 0 for other calls.
     pub in_flight: usize,
     /// The damage it did.
     pub harms: Vec<Harm>,
-    /// How it ended; `None` while it runs.
+    /// Its end; `None` while it runs.
     pub ended: Option<Ended>,
 }
 
-/// The memory of a simulated node.
+/// The recorded calls of a simulated node.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     calls: VecDeque<Call>,
@@ -157,7 +157,7 @@ impl Record {
         self.counts.get(&rpc).copied().unwrap_or_default()
     }
 
-    /// Notes the arrival of a call; `call.number` and `call.in_flight` are set here.
+    /// Notes the arrival of a call; sets `call.number` and `call.in_flight`.
     pub(super) fn begin(&mut self, mut call: Call) -> u64 {
         call.number = self.next;
         self.next += 1;
@@ -212,7 +212,7 @@ impl Record {
         self.in_flight
     }
 
-    /// Forgets all but the calls in flight, which still end.
+    /// Forgets all calls except those in flight, which still end.
     pub(super) fn clear(&mut self) {
         self.calls.clear();
         self.counts.clear();

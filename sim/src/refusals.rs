@@ -1,10 +1,10 @@
-//! What is said of an id that names nothing, or too much: containerd's words.
+//! The errors for an unknown or ambiguous id, in containerd's words.
 
 use tonic::Status;
 
 use super::node::BadId;
 
-/// Says what is wrong with an id, as containerd does.
+/// Returns containerd's error for an invalid id.
 pub(super) fn bad_id(what: &str, id: &str, bad: BadId) -> Status {
     let why = match bad {
         BadId::Empty => "prefix can't be empty".to_owned(),

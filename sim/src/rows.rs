@@ -1,4 +1,4 @@
-//! Labels and annotations as the kubelet sets them: they are most of what a list weighs.
+//! Labels and annotations as the kubelet sets them: they are most of a list's weight.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crisweep_proto::cri;
 
 const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
 
-/// The pod of a container that is being made.
+/// The pod of a new container.
 #[derive(Debug)]
 pub(super) struct Pod<'a> {
     pub(super) spec: &'a PodSpec,

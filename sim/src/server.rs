@@ -1,4 +1,4 @@
-//! Who serves the socket. A runtime that stops takes its connections down with it.
+//! Serves the socket. A runtime that stops breaks its connections.
 
 use std::io;
 use std::pin::Pin;
@@ -50,7 +50,7 @@ async fn serve(listener: UnixListener, shared: Arc<Shared>, alive: watch::Receiv
     }
 }
 
-/// Resolves when the server's end has come.
+/// Resolves when the server ends.
 async fn ended(mut alive: watch::Receiver<()>) {
     while alive.changed().await.is_ok() {}
 }
@@ -62,11 +62,11 @@ struct Connection {
 }
 
 impl Connection {
-    /// Gives the stream, while the server lives; wakes the caller when it does not any more.
+    /// Returns the stream while the server lives; wakes the caller when it ends.
     fn living(&mut self, context: &mut Context<'_>) -> io::Result<Pin<&mut UnixStream>> {
         match self.ended.as_mut().poll(context) {
             Poll::Ready(()) => {
-                // Polled again it would panic; for ever ended it stays.
+                // A second poll would panic, so it stays ended.
                 self.ended = Box::pin(std::future::ready(()));
                 Err(io::ErrorKind::ConnectionReset.into())
             }

@@ -35,7 +35,7 @@ impl Service {
         Err(Status::unimplemented(why))
     }
 
-    /// Returns the filter, unless the runtime is one that applies none.
+    /// Returns the filter, unless the runtime ignores filters.
     fn filter<'a, T>(&self, filter: Option<&'a T>) -> Option<&'a T> {
         filter.filter(|_| !self.0.conduct.borrow().ignores_filters)
     }
@@ -218,7 +218,7 @@ impl RuntimeService for Service {
         });
         let mut info = std::collections::BTreeMap::new();
         if let Some(record) = record.filter(|_| request.get_ref().verbose) {
-            // As containerd has it; much is left out.
+            // As in containerd; most is left out.
             let json = json!({
                 "pid": 4711,
                 "processStatus": "running",
@@ -285,7 +285,7 @@ impl RuntimeService for Service {
     }
 }
 
-/// A volume that is an image, beside what every container has mounted.
+/// An image volume, beside every container's usual mounts.
 fn image_mount(id: &str) -> cri::Mount {
     cri::Mount {
         container_path: "/data".to_owned(),

@@ -1,4 +1,4 @@
-//! What the servers, the handle and every call in flight share.
+//! The state that servers, handle and calls in flight share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Shared {
         self.lifecycle.lock()
     }
 
-    /// Answers a Stop of what is not there, as the runtime's release does.
+    /// Answers a Stop of a missing object, as the runtime's release does.
     pub(super) fn stop_of_missing(&self, what: &str, id: &str) -> Result<(), Status> {
         if self.options.stop_of_missing_fails {
             Err(not_found(what, id))
@@ -84,7 +84,7 @@ impl Shared {
         self.options.mountpoint.as_deref().unwrap_or(directory)
     }
 
-    /// Changes the node; where a pods file is kept, it is written before anyone can look again.
+    /// Changes the node; writes the pods file, if there is one, before others can read the node.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Node) -> T) -> T {
         let mut node = self.node();
         let result = change(&mut node);
@@ -99,7 +99,7 @@ impl Shared {
         result
     }
 
-    /// Notes whether the kubelet can list, and since when.
+    /// Notes since when the kubelet can list.
     pub(super) fn note_weight(&self, node: &mut Node) {
         self.fits_since.note(self.options.lagging_kubelet, node);
     }
@@ -116,7 +116,7 @@ impl Shared {
         }
     }
 
-    /// Makes the files of images that came, and removes those of images that went.
+    /// Writes the files of new images, and removes those of removed images.
     pub(super) fn write_images(&self, node: &Node) {
         let Some(directory) = &self.options.image_files else {
             return;
@@ -127,13 +127,13 @@ impl Shared {
         }
     }
 
-    /// Makes every call fail for this long, as a runtime that has just started does.
+    /// Makes every call fail for this long, as in a runtime that has just started.
     pub(super) fn initialize_for(&self, duration: Duration) {
         let mut at = self.initialized_at.lock();
         *at = Instant::now() + duration;
     }
 
-    /// Counts a call and lets it in, late or never as its faults say.
+    /// Counts a call and lets it in, delayed or blocked by its faults.
     pub(super) async fn admit(&self, rpc: Rpc) -> Result<(), Status> {
         self.record().count(rpc);
         let initialized_at = *self.initialized_at.lock();
@@ -144,7 +144,7 @@ impl Shared {
         self.suffer(&FaultKey::Rpc(rpc)).await
     }
 
-    /// Suffers what this object's removal was told to suffer, and the disk.
+    /// Applies the fault of this object's removal, and the disk's delay.
     pub(super) async fn suffer_removal(&self, id: &str) -> Result<(), Status> {
         self.suffer(&FaultKey::Removal(id.to_owned())).await?;
         let disk = self.conduct.borrow().disk;
@@ -154,7 +154,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Suffers what this container's status was told to suffer.
+    /// Applies the fault of this container's status.
     pub(super) async fn suffer_status(&self, id: &str) -> Result<(), Status> {
         self.suffer(&FaultKey::Status(id.to_owned())).await
     }
@@ -168,7 +168,7 @@ impl Shared {
         let Some(fault) = fault else { return Ok(()) };
         pause(fault.delay).await;
         match fault.effect {
-            // Garbled on its way out, whatever it is.
+            // The answer is replaced on its way out.
             Effect::Proceed | Effect::Garble(_) => Ok(()),
             Effect::Hang => {
                 self.until(|conduct| !conduct.hangs(key)).await;
@@ -178,7 +178,7 @@ impl Shared {
         }
     }
 
-    /// Runs the network plugin's DEL for a sandbox. The error is without its outermost words.
+    /// Runs the network plugin's DEL for a sandbox. The error lacks its outermost words.
     pub(super) async fn cni_del(&self, sandbox_id: &str) -> Result<(), String> {
         let cni = self.conduct.borrow().cni_of(sandbox_id);
         pause(cni.delay).await;
@@ -190,11 +190,11 @@ impl Shared {
     }
 
     async fn until(&self, good: impl FnMut(&Conduct) -> bool) {
-        // The sender lives as long as we do, so that waiting cannot fail.
+        // The sender lives as long as we do, so waiting cannot fail.
         let _ = self.conduct.subscribe().wait_for(good).await.is_ok();
     }
 
-    /// Notes the arrival of a call that changes the node.
+    /// Notes the arrival of a changing call.
     pub(super) fn begin(self: &Arc<Self>, rpc: Rpc, asked: &str) -> InFlight {
         let (id, subject, found) = look_up(&self.node(), rpc, asked);
         let call = Call {
@@ -219,7 +219,7 @@ impl Shared {
     }
 }
 
-/// A call that changes the node, while it runs. Dropped before its end, it was cancelled.
+/// A changing call while it runs. If dropped before its end, it was cancelled.
 #[derive(Debug)]
 pub(super) struct InFlight {
     shared: Arc<Shared>,
@@ -237,7 +237,7 @@ impl InFlight {
         self.shared.record().harm(self.number, harm);
     }
 
-    /// Notes how it ended, and makes the answer of it.
+    /// Notes its end, and converts its result to an answer.
     pub(super) fn end<T>(mut self, result: Result<T, Status>) -> Result<Response<T>, Status> {
         self.code = result.as_ref().err().map_or(Code::Ok, Status::code);
         result.map(Response::new)
@@ -254,7 +254,7 @@ impl Drop for InFlight {
     }
 }
 
-/// Sleeps, but costs nothing where there is nothing to sleep for.
+/// Sleeps; returns at once for a zero duration.
 async fn pause(duration: Duration) {
     if !duration.is_zero() {
         sleep(duration).await;

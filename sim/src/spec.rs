@@ -1,4 +1,4 @@
-//! How a test or the demo says what a pod looks like, all times as ages.
+//! The specification of a pod, for tests and the demo; all times are ages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use super::kubelet::Phase;
 use super::node::reason_of;
 use crisweep_proto::cri::ContainerState;
 
-/// The image of containers that name none. The node has it.
+/// The default image of containers, which the node has.
 pub const DEFAULT_IMAGE: &str = "registry.example/library/app:1.0";
 
-/// How long a container runs before it exits, unless its specification says when it was created.
+/// How long a container runs before it exits, unless its creation time is set.
 const USUAL_RUN: Duration = Duration::from_secs(10);
 
 /// A container of a [`PodSpec`].
@@ -81,7 +81,7 @@ impl ContainerSpec {
         }
     }
 
-    /// Sets the exit code; the reason follows from it unless it is set too.
+    /// Sets the exit code, and the reason that fits it unless the reason is set.
     #[must_use]
     pub fn exit_code(mut self, code: i32) -> Self {
         self.exit_code = code;
@@ -95,7 +95,7 @@ impl ContainerSpec {
         self
     }
 
-    /// Sets when it was created (and started), whatever its state.
+    /// Sets when it was created and started, in any state.
     #[must_use]
     pub fn created_ago(mut self, created: Duration) -> Self {
         self.created = created;
@@ -103,14 +103,14 @@ impl ContainerSpec {
         self
     }
 
-    /// Sets its image, by tag. The node gets the image if it lacks it.
+    /// Sets its image, by tag; the node adds the image if it is missing.
     #[must_use]
     pub fn image(mut self, tag: &str) -> Self {
         tag.clone_into(&mut self.image);
         self
     }
 
-    /// Mounts an image as a volume, by tag. The node gets the image if it lacks it.
+    /// Mounts an image as a volume, by tag; the node adds the image if it is missing.
     #[must_use]
     pub fn image_volume(mut self, tag: &str) -> Self {
         self.image_volumes.push(tag.to_owned());
@@ -152,10 +152,10 @@ impl SandboxSpec {
     }
 }
 
-/// A pod: what the runtime holds of it and what the kubelet knows. As made, it exists at the
-/// kubelet, runs, and has one ready sandbox on the pod network.
+/// A pod, in the runtime and at the kubelet. By default the kubelet knows it, it runs, and it has one ready
+/// sandbox on the pod network.
 ///
-/// Containers go into the sandbox that was named last.
+/// Containers go into the last named sandbox.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -215,14 +215,14 @@ impl PodSpec {
         self
     }
 
-    /// Makes it a static pod: its UID is 32 hex digits and the kubelet has it from a file.
+    /// Makes it a static pod: its UID has 32 hex digits, and the kubelet reads it from a file.
     #[must_use]
     pub fn static_pod(mut self) -> Self {
         self.is_static = true;
         self
     }
 
-    /// Sets its phase at the kubelet. The runtime's side stays as it is.
+    /// Sets its phase at the kubelet. The runtime's records do not change.
     #[must_use]
     pub fn phase(mut self, phase: Phase) -> Self {
         self.phase = phase;
@@ -235,29 +235,28 @@ impl PodSpec {
         self.phase(Phase::Succeeded).not_ready()
     }
 
-    /// Deletes it at the kubelet, which leaves what the runtime has; the last named sandbox is
-    /// not ready.
+    /// Deletes it at the kubelet; the runtime's records stay, and the last named sandbox is not ready.
     #[must_use]
     pub fn deleted(mut self) -> Self {
         self.at_kubelet = false;
         self.not_ready()
     }
 
-    /// Leaves its end to be synced by a lagging kubelet (`Options::lagging_kubelet`).
+    /// Leaves its end unsynced by a lagging kubelet (`Options::lagging_kubelet`).
     #[must_use]
     pub fn unsynced(mut self) -> Self {
         self.unsynced = true;
         self
     }
 
-    /// Hides it from the kubelet only: the runtime's side stays as it is, ready or not.
+    /// Hides it from the kubelet; the runtime's records do not change.
     #[must_use]
     pub fn unknown_to_kubelet(mut self) -> Self {
         self.at_kubelet = false;
         self
     }
 
-    /// Makes it another tool's: no kubelet labels, and the kubelet does not know it.
+    /// Makes it another tool's pod: no kubelet labels, unknown to the kubelet.
     #[must_use]
     pub fn unmanaged(mut self) -> Self {
         self.managed = false;
@@ -265,14 +264,14 @@ impl PodSpec {
         self
     }
 
-    /// Puts it on the host's network: no CNI.
+    /// Puts it on the host's network, without CNI.
     #[must_use]
     pub fn host_network(mut self) -> Self {
         self.host_network = true;
         self
     }
 
-    /// Sets what the network plugin does for each of its sandboxes.
+    /// Sets the network plugin's behaviour for each of its sandboxes.
     #[must_use]
     pub fn cni(mut self, cni: Cni) -> Self {
         self.cni = Some(cni);
@@ -286,7 +285,7 @@ impl PodSpec {
         self
     }
 
-    /// Names the next sandbox, ready, of this attempt; the one before it is not ready any more.
+    /// Adds a ready sandbox with this attempt; the one before it is no longer ready.
     #[must_use]
     pub fn sandbox(mut self, attempt: u32) -> Self {
         self.current().ready = false;
@@ -294,7 +293,7 @@ impl PodSpec {
         self
     }
 
-    /// Takes the last named sandbox's readiness away; what runs in it stays running.
+    /// Makes the last named sandbox not ready; its containers keep running.
     #[must_use]
     pub fn not_ready(mut self) -> Self {
         self.current().ready = false;
@@ -321,7 +320,7 @@ impl PodSpec {
         self
     }
 
-    /// Leaves nothing of it in the runtime but leaked sandboxes: it exists at the kubelet only.
+    /// Leaves only leaked sandboxes in the runtime; the kubelet still knows the pod.
     #[must_use]
     pub fn without_sandbox(mut self) -> Self {
         self.has_sandbox = false;
@@ -345,7 +344,7 @@ impl PodSpec {
         ))
     }
 
-    /// Adds a container that exited well this long ago.
+    /// Adds a container that exited with code 0 this long ago.
     #[must_use]
     pub fn exited(self, name: &str, attempt: u32, finished: Duration) -> Self {
         self.container(ContainerSpec::exited(name, attempt, finished))
@@ -379,17 +378,17 @@ impl PodSpec {
     }
 }
 
-/// Returns so many seconds.
+/// Returns a number of seconds.
 pub const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// Returns so many minutes.
+/// Returns a number of minutes.
 pub const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
 }
 
-/// Returns so many hours.
+/// Returns a number of hours.
 pub const fn hours(count: u64) -> Duration {
     Duration::from_secs(count * 3600)
 }

@@ -146,7 +146,7 @@ async fn connect(sim: &Handle) -> Channel {
         .unwrap()
 }
 
-/// Waits until a condition holds; fails when it does not come true.
+/// Waits until a condition holds; fails if it does not.
 async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let waiting = async {
         while !condition() {

@@ -1,4 +1,4 @@
-//! The life of the demo's node. One event at a time, at random, the same for the same seed.
+//! The events on the demo's node: one at a time, random, the same for the same seed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{BATCH, slow_cni};
 use crate::{ContainerSpec, Handle, Node, Phase, PodSpec};
 use crisweep_proto::cri::{ContainerState, PodSandboxState};
 
-/// How many containers and sandboxes the node may hold before nothing more is born.
+/// The number of containers and sandboxes above which nothing new starts.
 pub(crate) const CONTAINERS_MAX: usize = 2_500;
 pub(crate) const SANDBOXES_MAX: usize = 400;
 /// How many pods of cron jobs may exist.
@@ -26,7 +26,7 @@ enum Event {
     SandboxLeaks,
 }
 
-/// Lets things happen until the task is aborted.
+/// Runs events until the task is aborted.
 pub(super) async fn run(handle: Handle, seed: u64, pace: Duration) {
     let mut dice = fastrand::Rng::with_seed(seed ^ 0x00C0_FFEE);
     loop {
@@ -35,7 +35,7 @@ pub(super) async fn run(handle: Handle, seed: u64, pace: Duration) {
     }
 }
 
-/// Lets one thing happen.
+/// Runs one event.
 pub(crate) fn step(handle: &Handle, dice: &mut fastrand::Rng) {
     let event = throw(dice);
     let roll = dice.u64(..);
@@ -62,7 +62,7 @@ fn is_full(node: &Node) -> bool {
     node.containers.len() >= CONTAINERS_MAX || node.sandboxes.len() >= SANDBOXES_MAX
 }
 
-/// Lets a crash-looping container exit and come back with its next attempt.
+/// A crash-looping container exits and its next attempt starts.
 fn crash(node: &mut Node, roll: u64) {
     if is_full(node) {
         return;
@@ -99,14 +99,14 @@ fn born(handle: &Handle, roll: u64) {
     }
 }
 
-/// Finishes a running job, some of them badly.
+/// Finishes a running job; some fail.
 fn end_job(node: &mut Node, roll: u64) {
     if let Some(pod) = choose(jobs(node, |phase| phase == Phase::Running), roll) {
         node.finish_pod(&pod, i32::from(roll.is_multiple_of(7)));
     }
 }
 
-/// Deletes a finished job at the kubelet; what the runtime has of it stays.
+/// Deletes a finished job at the kubelet; the runtime keeps its records.
 fn delete_job(node: &mut Node, roll: u64) {
     let finished = jobs(node, |phase| {
         matches!(phase, Phase::Succeeded | Phase::Failed)
@@ -116,7 +116,7 @@ fn delete_job(node: &mut Node, roll: u64) {
     }
 }
 
-/// Leaves a dead sandbox of a pod that no source knows, now and then one whose network is slow to go.
+/// Adds a dead sandbox of a pod that no source knows, sometimes with a slow network teardown.
 fn leak(handle: &Handle, roll: u64) {
     let not_ready = handle.count_sandboxes(PodSandboxState::SandboxNotready);
     if not_ready >= SANDBOXES_MAX / 2 || handle.look(is_full) {

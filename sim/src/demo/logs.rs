@@ -1,5 +1,5 @@
-//! The logs of the demo's node, real files as the kubelet would have left them. Written once: what is
-//! born later has none.
+//! The logs of the demo's node: real files, as the kubelet would have made them. Written once, so later
+//! containers have none.
 
 use std::fs;
 use std::io;
@@ -11,10 +11,10 @@ use crate::{ContainerRecord, Handle};
 
 /// Directories of pods that no source knows any more.
 pub(crate) const ORPHANS: usize = 12;
-/// Links to logs that are gone, of containers that are gone.
+/// Links to missing logs of missing containers.
 pub(crate) const DEAD_LINKS: usize = 20;
 
-/// Where the demo's node has its logs.
+/// The log directories of the demo's node.
 #[derive(Clone, Debug)]
 pub struct LogRoots {
     /// As `/var/log/pods`.
@@ -23,7 +23,7 @@ pub struct LogRoots {
     pub containers: PathBuf,
 }
 
-/// Writes the log and the link of each container, and what pods of the past have left.
+/// Writes the log and the link of each container, and leftovers of earlier pods.
 pub(super) fn write(node: &Handle, roots: &LogRoots, seed: u64) -> io::Result<()> {
     fs::create_dir_all(&roots.pods)?;
     fs::create_dir_all(&roots.containers)?;

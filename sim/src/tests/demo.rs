@@ -1,4 +1,4 @@
-//! The demo's node: its proportions, and that it lives without growing for ever.
+//! The demo's node: its proportions, and the cap on its growth.
 
 use std::collections::BTreeSet;
 

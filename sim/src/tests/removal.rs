@@ -1,4 +1,4 @@
-//! Removing: what goes, what dies, what is refused.
+//! Removals: what they remove, kill and refuse.
 
 use super::*;
 
