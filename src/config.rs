@@ -79,17 +79,7 @@ pub struct Config {
     pub needs_restart: Vec<&'static str>,
     /// Each key's value as it was written, for [`Config::effective_yaml`].
     #[serde(skip)]
-    effective: Effective,
-}
-
-/// Each key's value as it was written.
-#[derive(Clone, Debug, PartialEq)]
-struct Effective(Value);
-
-impl Default for Effective {
-    fn default() -> Self {
-        Self(Value::Null)
-    }
+    effective: Value,
 }
 
 /// What flags set; they go before everything else. They are checked like any other layer.
@@ -223,7 +213,7 @@ impl Config {
         self.policy.pods.settle = self.pods.settle;
         self.policy.pods.quiet = self.pods.quiet;
         self.policy.assume_finished_after = self.pods.assume_finished_after;
-        self.effective = Effective(tree);
+        self.effective = tree;
         self
     }
 
@@ -253,7 +243,7 @@ impl Config {
 
     /// Returns the whole configuration in the file's shape; it loads again to the same.
     pub fn effective_yaml(&self) -> String {
-        yaml(&self.effective.0, |key| {
+        yaml(&self.effective, |key| {
             key != "evidence.enabled" && UNSERVED.contains(&key)
         })
     }

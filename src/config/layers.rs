@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde::Deserialize;
-
-use super::value::{Refusal, Step, Value, Why};
+use super::value::{Refusal, Step, Value};
 use super::{Config, Error, Problem};
 
 /// What every variable's name begins with.
@@ -158,9 +156,9 @@ impl Layers {
     /// All that is wrong.
     pub(super) fn read(mut self, complete: impl Fn(&mut Config)) -> Result<(Config, Value), Error> {
         let config = loop {
-            match Config::deserialize(&self.tree) {
+            match serde_path_to_error::deserialize(&self.tree) {
                 Ok(config) => break Some(config),
-                Err(refusal) if self.problems.len() < PROBLEMS_MAX && self.refuse(&refusal) => {}
+                Err(refused) if self.problems.len() < PROBLEMS_MAX && self.refuse(&refused) => {}
                 Err(_) => break None,
             }
         };
@@ -190,17 +188,23 @@ impl Layers {
 
     /// Takes a refused value out of the tree and notes why. Where it is out already, what lacks it goes
     /// without a second complaint. Returns whether something went.
-    fn refuse(&mut self, refusal: &Refusal) -> bool {
-        let mut steps: Vec<&Step> = refusal.steps.iter().rev().collect();
+    fn refuse(&mut self, refused: &serde_path_to_error::Error<Refusal>) -> bool {
+        let mut steps = self.tree.steps(refused.path());
+        if let Refusal::Lacks(name) = refused.inner() {
+            steps.push(Step::Key((*name).to_owned()));
+        }
         let key = path(&steps);
         // What a refused part leaves incomplete is refused for the part.
         let is_told = self.problems.iter().any(|it| is_within(&it.key, &key));
         if !is_told {
             let part = part(&mut self.tree, &steps);
             let shown = part.map_or("null".to_owned(), |part| part.to_string());
-            let text = match &refusal.why {
-                Why::MustBe(what) => format!("is {shown}, but must be {what}"),
-                Why::Unknown(_) => refusal.to_string(),
+            let text = match refused.inner() {
+                Refusal::MustBe(what) => format!("is {shown}, but must be {what}"),
+                Refusal::Lacks(_) => format!("is {shown}, but must be set"),
+                Refusal::Unknown(known) => {
+                    format!("is not a known key; known are {}", known.join(", "))
+                }
             };
             let by = self.set_by.iter().find(|(set, _)| is_within(&key, set));
             let by = by.map_or("", |(_, by)| by.as_str());
@@ -302,12 +306,12 @@ pub(super) fn keys(tree: &Value, above: &str, found: &mut Vec<String>) {
     }
 }
 
-fn part<'a>(tree: &'a mut Value, steps: &[&Step]) -> Option<&'a mut Value> {
+fn part<'a>(tree: &'a mut Value, steps: &[Step]) -> Option<&'a mut Value> {
     steps.iter().try_fold(tree, |value, step| value.step(step))
 }
 
 /// Writes a way as a message names it: `alerts[1].targets[0]`.
-fn path(steps: &[&Step]) -> String {
+fn path(steps: &[Step]) -> String {
     let mut path = String::new();
     for step in steps {
         match step {

@@ -29,9 +29,9 @@ impl Config {
     pub fn keep_fixed(self, running: &Self) -> Result<Self, Error> {
         let mut needs_restart = Vec::new();
         let mut layers = Layers::defaults();
-        layers.tree = self.effective.0.clone();
+        layers.tree = self.effective.clone();
         for key in FIXED {
-            let (new, old) = (self.effective.0.at(key), running.effective.0.at(key));
+            let (new, old) = (self.effective.at(key), running.effective.at(key));
             if let (true, Some(old)) = (new != old, old) {
                 needs_restart.push(key);
                 layers.set(key, old.clone(), String::new());
@@ -49,7 +49,7 @@ impl Config {
     /// Returns a fingerprint of the effective configuration. The node's name is left out, so that nodes
     /// with the same settings have the same one.
     pub fn hash(&self) -> String {
-        let yaml = super::yaml(&self.effective.0, |key| key == "node.name");
+        let yaml = super::yaml(&self.effective, |key| key == "node.name");
         format!("{:08x}", crc32fast::hash(yaml.as_bytes()))
     }
 }

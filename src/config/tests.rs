@@ -277,6 +277,11 @@ fn alert_routes_are_read_and_checked() {
             "not a known key",
         ),
         ("all", "", "match and targets"),
+        (
+            "[{a: b}, [all]]",
+            "",
+            "is a list, but must be a section with match and targets",
+        ),
     ] {
         let text = format!("alerts: [{{match: {{k: v}}, targets: [all]}}, {entry}]");
         refused(&text, &format!("alerts[1]{at}"), words);
@@ -364,7 +369,7 @@ fn the_documentation_has_every_key_with_its_default() {
     let page = include_str!("../../docs/configuration.md");
     let config = yaml("").unwrap();
     let mut keys = Vec::new();
-    crate::config::layers::keys(&config.effective.0, "", &mut keys);
+    crate::config::layers::keys(&config.effective, "", &mut keys);
     for key in &keys {
         let Some(row) = page
             .lines()
@@ -372,7 +377,7 @@ fn the_documentation_has_every_key_with_its_default() {
         else {
             panic!("no row for {key}");
         };
-        let default = config.effective.0.at(key).unwrap();
+        let default = config.effective.at(key).unwrap();
         let written = match default {
             Value::Text(text) => text.clone(),
             Value::List(items) if items.is_empty() => "[]".to_owned(),

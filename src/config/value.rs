@@ -3,17 +3,16 @@
 use std::fmt;
 
 use ::config::ValueKind;
-use serde::de::value::StrDeserializer;
-use serde::de::{
-    self, DeserializeSeed, Deserializer, Expected, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, Visitor,
-};
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{Deserializer, Error, Expected, IntoDeserializer, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
+use serde_path_to_error::{Path, Segment};
 use yaml_rust2::Yaml;
 
 /// A value as a file, a variable, a flag or the default has it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Value {
+    #[default]
     Null,
     Bool(bool),
     Integer(i128),
@@ -33,19 +32,14 @@ pub(super) enum Step {
 }
 
 /// Why a part of a value was refused.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    /// The way to the part, last step first.
-    pub(super) steps: Vec<Step>,
-    pub(super) why: Why,
-}
-
 #[derive(Clone, Debug)]
-pub(super) enum Why {
+pub(super) enum Refusal {
     /// What the part must be.
     MustBe(String),
-    /// A key that is not known; those that are.
+    /// Its key is not known; those that are.
     Unknown(&'static [&'static str]),
+    /// A section lacks this key.
+    Lacks(&'static str),
 }
 
 impl Value {
@@ -83,6 +77,28 @@ impl Value {
     pub(super) fn at_mut(&mut self, key: &str) -> Option<&mut Self> {
         let mut names = key.split('.').map(|name| Step::Key(name.to_owned()));
         names.try_fold(self, |value, step| value.step(&step))
+    }
+
+    /// Returns the way that serde went to a part. Serde does not see the items of a list that were refused.
+    pub(super) fn steps(&self, way: &Path) -> Vec<Step> {
+        let mut place = Some(self);
+        let step = |segment: &Segment| match (segment, place) {
+            (Segment::Map { key }, Some(table)) => {
+                place = table.part(key);
+                Some(Step::Key(key.clone()))
+            }
+            (Segment::Seq { index }, Some(Self::List(items))) => {
+                let mut seen = items
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, it)| **it != Self::Refused);
+                let (index, item) = seen.nth(*index)?;
+                place = Some(item);
+                Some(Step::Index(index))
+            }
+            _ => None,
+        };
+        way.iter().map_while(step).collect()
     }
 
     /// Returns the part that a step leads to.
@@ -208,6 +224,14 @@ impl From<::config::Value> for Value {
     }
 }
 
+impl<'de> IntoDeserializer<'de, Refusal> for &'de Value {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
 impl<'de> Deserializer<'de> for &'de Value {
     type Error = Refusal;
 
@@ -219,8 +243,14 @@ impl<'de> Deserializer<'de> for &'de Value {
             Value::Integer(value) => visitor.visit_i64(i64::try_from(*value).unwrap_or(i64::MAX)),
             Value::Float(value) => visitor.visit_f64(*value),
             Value::Text(text) => visitor.visit_str(text),
-            Value::List(items) => visitor.visit_seq(Items(items.iter().enumerate())),
-            Value::Table(parts) => visitor.visit_map(Parts(parts.iter(), None)),
+            Value::List(items) => visitor.visit_seq(SeqDeserializer::new(
+                items.iter().filter(|item| **item != Value::Refused),
+            )),
+            Value::Table(parts) => {
+                let kept = parts.iter().filter(|(_, part)| *part != Value::Refused);
+                let kept = kept.map(|(name, part)| (name.as_str(), part));
+                visitor.visit_map(MapDeserializer::new(kept))
+            }
         }
     }
 
@@ -232,133 +262,76 @@ impl<'de> Deserializer<'de> for &'de Value {
         }
     }
 
+    /// Refuses a list, which serde would read as the fields in their order.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        if let Value::List(_) = self {
+            return Err(Refusal::custom(&visitor as &dyn Expected));
+        }
+        self.deserialize_any(visitor)
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
-        _name: &'static str,
+        _: &'static str,
         words: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Refusal> {
         let Value::Text(text) = self else {
-            return Err(de::Error::unknown_variant("", words));
+            return Err(Refusal::unknown_variant("", words));
         };
-        let word: StrDeserializer<'_, Refusal> = text.as_str().into_deserializer();
-        visitor.visit_enum(word)
+        visitor.visit_enum(text.as_str().into_deserializer())
     }
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
-        newtype_struct seq tuple tuple_struct map struct identifier ignored_any
+        newtype_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 
-struct Items<'de>(std::iter::Enumerate<std::slice::Iter<'de, Value>>);
-
-impl<'de> SeqAccess<'de> for Items<'de> {
-    type Error = Refusal;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, Refusal> {
-        match self.0.find(|(_, item)| **item != Value::Refused) {
-            Some((index, item)) => seed
-                .deserialize(item)
-                .map(Some)
-                .map_err(|refusal| refusal.below(Step::Index(index))),
-            None => Ok(None),
-        }
-    }
-}
-
-struct Parts<'de>(
-    std::slice::Iter<'de, (String, Value)>,
-    Option<&'de (String, Value)>,
-);
-
-impl<'de> MapAccess<'de> for Parts<'de> {
-    type Error = Refusal;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Refusal> {
-        self.1 = self.0.find(|(_, value)| *value != Value::Refused);
-        match self.1 {
-            Some((name, _)) => seed
-                .deserialize(name.as_str().into_deserializer())
-                .map(Some),
-            None => Ok(None),
-        }
-    }
-
-    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Refusal> {
-        match self.1 {
-            Some((name, value)) => seed
-                .deserialize(value)
-                .map_err(|refusal| refusal.below(Step::Key(name.clone()))),
-            None => Err(de::Error::custom("a value")),
-        }
-    }
-}
-
-impl Refusal {
-    fn must_be(what: &str) -> Self {
+impl Error for Refusal {
+    /// `what` is what the value must be.
+    fn custom<T: fmt::Display>(what: T) -> Self {
+        let what = what.to_string();
         // What serde calls the types of Rust.
-        let what = match what {
+        let what = match what.as_str() {
             "a boolean" => "true or false",
             "a sequence" => "a list",
             "a map" => "a section",
             "a string" => "text",
             what => what,
         };
-        Self {
-            steps: Vec::new(),
-            why: Why::MustBe(what.to_owned()),
-        }
-    }
-
-    fn below(mut self, step: Step) -> Self {
-        self.steps.push(step);
-        self
-    }
-}
-
-impl de::Error for Refusal {
-    /// `what` is what the value must be.
-    fn custom<T: fmt::Display>(what: T) -> Self {
-        Self::must_be(&what.to_string())
+        Self::MustBe(what.to_owned())
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::must_be(&expected.to_string())
+        Self::custom(expected)
     }
 
     fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::must_be(&expected.to_string())
+        Self::custom(expected)
     }
 
     fn unknown_variant(_: &str, words: &'static [&'static str]) -> Self {
-        Self::must_be(&format!("one of {}", words.join(", ")))
+        Self::custom(format!("one of {}", words.join(", ")))
     }
 
-    fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
-        Self {
-            steps: vec![Step::Key(name.to_owned())],
-            why: Why::Unknown(known),
-        }
+    fn unknown_field(_: &str, known: &'static [&'static str]) -> Self {
+        Self::Unknown(known)
     }
 
     fn missing_field(name: &'static str) -> Self {
-        Self::must_be("set").below(Step::Key(name.to_owned()))
+        Self::Lacks(name)
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.why {
-            Why::MustBe(what) => write!(f, "must be {what}"),
-            Why::Unknown(known) => write!(f, "is not a known key; known are {}", known.join(", ")),
-        }
+        fmt::Debug::fmt(self, f)
     }
 }
 
