@@ -28,7 +28,8 @@ use crate::telemetry::Log;
 use crate::{pods, runtime, state};
 use file::FILE_MAX;
 use layers::{Layers, UNSERVED};
-pub use reload::FIXED;
+#[cfg(test)]
+use reload::FIXED;
 use sections::NodeName;
 pub use sections::{
     Alertmanager, BackOff, Brakes, Collect, Evidence, Gc, Mode, Node, Route, Thresholds, Web,
@@ -37,27 +38,31 @@ use value::Value;
 
 /// The whole effective configuration. Keys, defaults and ranges: `docs/configuration.md`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The runtime and how to talk to it.
     pub runtime: runtime::Config,
     /// Looks at the node.
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub collect: Collect,
     /// Which node this is.
     pub node: Node,
-    /// Whether anything is removed at all.
+    /// `observe` plans and reports, and never removes; `enforce` removes.
     pub mode: Mode,
     /// What stays and what goes; holds `pods.settle`, `pods.quiet` and `pods.assume_finished_after` too.
     pub policy: Policy,
     /// Bounds of a pass.
     pub gc: Gc,
     /// Back-off for sandboxes that could not be removed.
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub quarantine: BackOff,
     /// Where knowledge of the pods comes from.
     pub pods: pods::Config,
     /// Marks at which crisweep asks for passes.
     pub thresholds: Thresholds,
-    /// Which alert asks for which targets; empty: the label `crisweep` says.
+    /// Which alert asks for which targets: `{match: {label: value}, targets: [containers, sandboxes, logs, images,
+    /// all]}`. Empty: the alert's label `crisweep` says it.
     pub alerts: Vec<Route>,
     /// Alertmanagers that are asked for alerts.
     pub alertmanager: Alertmanager,

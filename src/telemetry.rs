@@ -22,16 +22,17 @@ use tracing_subscriber::registry;
 use tracing_subscriber::reload;
 
 use crate::model::escape::{self, JsonWriter};
-use crate::model::setting::{self, Kind};
+use crate::model::setting::{As, Kind, One};
 pub use line_limit::LineLimit;
 pub use stderr::{flush, lines_dropped, say};
 
 /// Log settings: the section `log`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// A level, or filter directives.
-    #[serde(deserialize_with = "setting::one::<Filter, _>")]
+    /// What is logged: a level, or filters such as `info,crisweep=debug`.
+    #[serde(with = "As::<One<Filter>>")]
     pub level: String,
     /// The format of a line.
     pub format: LogFormat,
@@ -59,6 +60,7 @@ impl Kind for Filter {
 
 /// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.

@@ -3,22 +3,24 @@
 use super::layers::Layers;
 use super::{Config, Error};
 
-/// The keys that only a start can change: the kernel or what was built on them holds them.
-pub const FIXED: [&str; 13] = [
-    "runtime.endpoint",
-    "runtime.image_endpoint",
-    "runtime.timeout",
-    "runtime.removal_timeout",
-    "runtime.max_message_bytes",
-    "runtime.host_root",
-    "node.name",
-    "policy.logs.pods_root",
-    "policy.logs.containers_root",
-    "state.dir",
-    "state.journal_bytes",
-    "web.listen",
-    "log.format",
+/// The keys that only a start can change, and why.
+pub(super) const FIXED: [(&str, &str); 13] = [
+    ("runtime.endpoint", RUNTIME),
+    ("runtime.image_endpoint", RUNTIME),
+    ("runtime.timeout", RUNTIME),
+    ("runtime.removal_timeout", RUNTIME),
+    ("runtime.max_message_bytes", RUNTIME),
+    ("runtime.host_root", RUNTIME),
+    ("node.name", "metrics name the node"),
+    ("policy.logs.pods_root", RUNTIME),
+    ("policy.logs.containers_root", RUNTIME),
+    ("state.dir", "the lock is held there"),
+    ("state.journal_bytes", "the file is allocated in full"),
+    ("web.listen", "the sockets are bound"),
+    ("log.format", "the log is set up once"),
 ];
+
+const RUNTIME: &str = "the connection is set up once";
 
 impl Config {
     /// Keeps what only a start can change as the running configuration has it, and notes those keys in
@@ -30,7 +32,7 @@ impl Config {
         let mut needs_restart = Vec::new();
         let mut layers = Layers::defaults();
         layers.tree = self.effective.clone();
-        for key in FIXED {
+        for (key, _why) in FIXED {
             let (new, old) = (self.effective.at(key), running.effective.at(key));
             if let (true, Some(old)) = (new != old, old) {
                 needs_restart.push(key);

@@ -9,15 +9,19 @@ use std::time::Duration;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::model::setting::{self, AbsolutePath, COUNT_MAX, Kind};
+use crate::model::setting::{
+    AbsolutePath, As, COUNT_MAX, Form, Kind, List, Number, Off, One, Optional, Positive, Size,
+    Time, Whole, is_host_name,
+};
 use crate::model::{Target, Targets, every};
 
 /// `collect:` - looks at the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Collect {
-    /// How old a shared look may be; 0: a new look for each request.
-    #[serde(with = "setting::duration")]
+    /// How old a shared look at the node may be. 0: a new look for each request.
+    #[serde(with = "As::<Time>")]
     pub max_age: Duration,
 }
 
@@ -31,12 +35,13 @@ impl Default for Collect {
 
 /// `node:` - which node this is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Node {
-    /// This node's name: `node.name`, else `NODE_NAME`, else the host's name.
+    /// This node's name. `null`: `NODE_NAME`, then the host's name.
     #[serde(
         serialize_with = "show_name",
-        deserialize_with = "setting::one::<NodeName, _>"
+        deserialize_with = "As::<One<NodeName>>::deserialize"
     )]
     pub name: String,
 }
@@ -52,7 +57,7 @@ impl Kind for NodeName {
     const MUST_BE: &str = "a node's name: up to 253 of a-z, 0-9, - and .";
 
     fn read(text: &str) -> Option<String> {
-        setting::is_host_name(text).then(|| text.to_owned())
+        is_host_name(text).then(|| text.to_owned())
     }
 }
 
@@ -69,6 +74,7 @@ impl Kind for NodeName {
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Mode {
@@ -91,37 +97,34 @@ impl Mode {
 
 /// `gc:` - bounds of a pass. `None` is off.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Gc {
-    /// Removals between two looks.
-    #[serde(deserialize_with = "setting::whole::<1, 10_000, _, _>")]
+    /// Removals between two looks at the node.
+    #[serde(with = "As::<Whole<usize, 1, 10_000>>")]
     pub batch_size: usize,
-    /// Removals at the same time that cost the disk. Waiting for a network comes on top.
-    #[serde(deserialize_with = "setting::whole::<1, 1_000, _, _>")]
+    /// Removals at the same time that cost the disk, at most; sandboxes that wait for their network come on top.
+    #[serde(with = "As::<Whole<usize, 1, 1_000>>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub max_concurrency: usize,
-    /// Removals in one pass.
-    #[serde(
-        serialize_with = "setting::show_or_off",
-        deserialize_with = "setting::whole_or_off::<COUNT_MAX, _, _>"
-    )]
+    /// Removals in one pass, at most.
+    #[serde(with = "As::<Off<Whole<u64, 0, COUNT_MAX>>>")]
     pub max_removals: Option<u64>,
-    /// How long a pass may take.
-    #[serde(with = "setting::duration_or_off")]
+    /// How long a pass may take: no removal starts after it, and the pass ends within 2 s.
+    #[serde(with = "As::<Off<Time>>")]
     pub deadline: Option<Duration>,
-    /// Rest between batches; may be 0.
-    #[serde(with = "setting::duration")]
+    /// Rest between batches.
+    #[serde(with = "As::<Time>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub batch_pause: Duration,
-    /// Share of stalled IO, in percent, above which removals that take long go slower.
-    #[serde(
-        serialize_with = "setting::show_number",
-        deserialize_with = "setting::number_or_off::<100, _>"
-    )]
+    /// Share of stalled IO above which removals of 20 ms or more go slower.
+    #[serde(with = "As::<Off<Number<100>>>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub io_pressure_pause_percent: Option<f64>,
-    /// Share of failures, 0 to 1, above which a pass ends a target.
-    #[serde(
-        serialize_with = "setting::show_number",
-        deserialize_with = "setting::number_or_off::<1, _>"
-    )]
+    /// Share of failures above which a pass gives a target up (the circuit breaker); the next target goes on. `POST
+    /// /gc?force=true` ignores it.
+    #[serde(with = "As::<Off<Number<1>>>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub failure_ratio: Option<f64>,
 }
 
@@ -141,13 +144,14 @@ impl Default for Gc {
 
 /// `quarantine:` - how long a sandbox is left alone that could not be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct BackOff {
-    /// After the first failure.
-    #[serde(with = "setting::positive")]
+    /// How long a sandbox is left alone after its removal failed for the first time.
+    #[serde(with = "As::<Positive>")]
     pub base: Duration,
-    /// At most.
-    #[serde(with = "setting::positive")]
+    /// The longest such time; each failure doubles it. Not below `base`.
+    #[serde(with = "As::<Positive>")]
     pub max: Duration,
 }
 
@@ -174,36 +178,26 @@ impl BackOff {
 
 /// `thresholds:` - marks at which crisweep asks for a pass. `None` is off.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Thresholds {
-    /// Whether crossing one asks for a pass; metrics show them in any case.
+    /// Whether a crossed threshold asks for a pass. Metrics show the thresholds in any case.
     pub enabled: bool,
-    /// How often the node is looked at for it.
-    #[serde(with = "setting::positive")]
+    /// Time between two looks for it.
+    #[serde(with = "As::<Positive>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub interval: Duration,
-    /// Exited containers on the node.
-    #[serde(
-        serialize_with = "setting::show_or_off",
-        deserialize_with = "setting::whole_or_off::<COUNT_MAX, _, _>"
-    )]
+    /// Exited containers on the node that ask for a pass over containers, sandboxes and logs.
+    #[serde(with = "As::<Off<Whole<u32, 0, COUNT_MAX>>>")]
     pub exited_containers: Option<u32>,
-    /// Sandboxes that are not ready.
-    #[serde(
-        serialize_with = "setting::show_or_off",
-        deserialize_with = "setting::whole_or_off::<COUNT_MAX, _, _>"
-    )]
+    /// Sandboxes on the node that are not ready and ask for the same.
+    #[serde(with = "As::<Off<Whole<u32, 0, COUNT_MAX>>>")]
     pub not_ready_sandboxes: Option<u32>,
-    /// What a list weighs against what it may weigh, 0 to 1.
-    #[serde(
-        serialize_with = "setting::show_number",
-        deserialize_with = "setting::number_or_off::<1, _>"
-    )]
+    /// Share of its limit at which the heaviest list asks for the same.
+    #[serde(with = "As::<Off<Number<1>>>")]
     pub list_limit_ratio: Option<f64>,
-    /// The image file system's used share, percent.
-    #[serde(
-        serialize_with = "setting::show_number",
-        deserialize_with = "setting::number_or_off::<100, _>"
-    )]
+    /// Use of the image file system that asks for a pass over everything.
+    #[serde(with = "As::<Off<Number<100>>>")]
     pub image_fs_used_percent: Option<f64>,
 }
 
@@ -222,6 +216,7 @@ impl Default for Thresholds {
 
 /// An entry of `alerts:`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, expecting = "a section with match and targets")]
 pub struct Route {
     /// The labels that an alert must have, all of them; never empty.
@@ -229,6 +224,7 @@ pub struct Route {
     pub matches: BTreeMap<String, String>,
     /// What such an alert asks for; never empty.
     #[serde(deserialize_with = "targets")]
+    #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub targets: BTreeSet<Target>,
 }
 
@@ -261,13 +257,16 @@ fn targets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeSet<Target>, D::Er
 
 /// `alertmanager:` - Alertmanagers that are asked for alerts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Alertmanager {
-    /// Their URLs, up to where `/api` begins; empty: none is asked.
-    #[serde(deserialize_with = "setting::list::<AlertmanagerUrl, _, _>")]
+    /// Alertmanagers to ask for active alerts about this node; crisweep treats the answers as a webhook's alerts. It
+    /// sends a user and password in the URL as basic auth. `https` trusts what the system trusts.
+    #[serde(with = "As::<List<AlertmanagerUrl>>")]
     pub poll: Vec<String>,
     /// Time between two questions, give or take a tenth.
-    #[serde(with = "setting::positive")]
+    #[serde(with = "As::<Positive>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub interval: Duration,
 }
 
@@ -296,18 +295,17 @@ impl Kind for AlertmanagerUrl {
 
 /// `brakes:` - what holds triggers back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Brakes {
-    /// Time between the end of a pass over a target and the next one; 0: none.
-    #[serde(with = "setting::duration")]
+    /// Least time between two passes of a target. An alert that comes earlier waits for it.
+    #[serde(with = "As::<Time>")]
     pub cooldown: Duration,
-    /// Passes of a target within an hour, of those that tried something; `None`: any number.
-    #[serde(
-        serialize_with = "setting::show_or_off",
-        deserialize_with = "setting::whole_or_off::<1_000_000, _, _>"
-    )]
+    /// Passes of a target within an hour, of those that tried to remove something of it.
+    #[serde(with = "As::<Off<Whole<u32, 0, 1_000_000>>>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub max_passes_per_hour: Option<u32>,
-    /// Nothing is removed, but by force; a dry run still plans.
+    /// Holds all triggers: nothing is removed but by force, and a dry run still plans.
     pub pause: bool,
 }
 
@@ -321,23 +319,26 @@ impl Default for Brakes {
     }
 }
 
+/// More than any node's disk holds.
+const EVIDENCE_MAX: u64 = 1 << 50;
+
 /// `evidence:` - known and checked, not served by this version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Evidence {
+    /// Whether crisweep keeps evidence before it removes a container.
     enabled: bool,
-    #[serde(
-        serialize_with = "setting::show_size",
-        deserialize_with = "setting::size::<0, { u64::MAX }, _, _>"
-    )]
+    /// How much of a log's end is kept.
+    #[serde(with = "As::<Size<u64, 0, EVIDENCE_MAX>>")]
     log_tail_bytes: u64,
-    #[serde(
-        serialize_with = "setting::show_size",
-        deserialize_with = "setting::size::<0, { u64::MAX }, _, _>"
-    )]
+    /// All evidence together, at most.
+    #[serde(with = "As::<Size<u64, 0, EVIDENCE_MAX>>")]
     max_bytes: u64,
-    #[serde(with = "setting::duration_or_off")]
+    /// Older evidence is removed.
+    #[serde(with = "As::<Off<Time>>")]
     max_age: Option<Duration>,
+    /// Whether a container stays when its evidence cannot be kept.
     required: bool,
 }
 
@@ -355,27 +356,32 @@ impl Default for Evidence {
 
 /// `web:` - the HTTP server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Web {
-    /// Addresses to listen on; never empty.
+    /// Addresses to listen on: `IP:port`, `localhost:port`, or `:port` for all interfaces; never empty. Port 0 takes
+    /// a free one.
     #[serde(deserialize_with = "addresses")]
     pub listen: Vec<SocketAddr>,
-    /// Host names, in lower case, that requests may name besides the node's own.
-    #[serde(deserialize_with = "setting::list::<HostName, _, _>")]
+    /// Names that requests may use for this service, besides addresses, `localhost` and the node's.
+    #[serde(with = "As::<List<HostName>>")]
     pub trusted_hosts: Vec<String>,
-    /// Known and checked, not served by this version.
-    #[serde(deserialize_with = "setting::optional::<FileName, _>")]
+    /// Exporter web configuration file.
+    #[serde(with = "As::<Optional<FileName>>")]
     config_file: Option<String>,
     bearer_token_files: BearerTokenFiles,
 }
 
 /// `web.bearer_token_files:` - known and checked, not served by this version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 struct BearerTokenFiles {
-    #[serde(deserialize_with = "setting::list::<AbsolutePath, _, _>")]
+    /// Tokens that may read.
+    #[serde(with = "As::<List<AbsolutePath>>")]
     read: Vec<PathBuf>,
-    #[serde(deserialize_with = "setting::list::<AbsolutePath, _, _>")]
+    /// Tokens that may act.
+    #[serde(with = "As::<List<AbsolutePath>>")]
     act: Vec<PathBuf>,
 }
 
@@ -403,7 +409,7 @@ impl Web {
 }
 
 fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
-    let addresses: Vec<SocketAddr> = setting::list::<Address, _, D>(from)?;
+    let addresses: Vec<SocketAddr> = List::<Address>::read(from)?;
     if addresses.is_empty() {
         return Err(D::Error::custom("a list of at least one address"));
     }
@@ -449,7 +455,7 @@ impl Kind for HostName {
     const MUST_BE: &str = "a host's name without scheme and port";
 
     fn read(text: &str) -> Option<String> {
-        setting::is_host_name(text).then(|| text.to_ascii_lowercase())
+        is_host_name(text).then(|| text.to_ascii_lowercase())
     }
 }
 

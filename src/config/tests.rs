@@ -1,5 +1,6 @@
 //! What is taken, what is refused, and with which words.
 
+mod documentation;
 mod layers;
 
 use std::time::Duration;
@@ -360,36 +361,6 @@ fn files_that_will_not_do_are_told_apart() {
         assert!(
             error.contains(words) && error.contains(name),
             "{name}: {error}"
-        );
-    }
-}
-
-#[test]
-fn the_documentation_has_every_key_with_its_default() {
-    let page = include_str!("../../docs/configuration.md");
-    let config = yaml("").unwrap();
-    let mut keys = Vec::new();
-    crate::config::layers::keys(&config.effective, "", &mut keys);
-    for key in &keys {
-        let Some(row) = page
-            .lines()
-            .find(|line| line.starts_with(&format!("| `{key}` |")))
-        else {
-            panic!("no row for {key}");
-        };
-        let default = config.effective.at(key).unwrap();
-        let written = match default {
-            Value::Text(text) => text.clone(),
-            Value::List(items) if items.is_empty() => "[]".to_owned(),
-            Value::List(_) | Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {
-                default.to_string()
-            }
-            Value::Table(_) | Value::Refused => panic!("{key}"),
-        };
-        let exempt = ["node.name", "web.listen", "evidence.enabled"].contains(&key.as_str());
-        assert!(
-            exempt || row.contains(&format!("`{written}`")),
-            "{key}: {written}: {row}"
         );
     }
 }

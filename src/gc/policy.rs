@@ -7,7 +7,7 @@ use std::time::Duration;
 use regex_lite::Regex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::model::setting::{self, AbsolutePath, COUNT_MAX, Kind};
+use crate::model::setting::{AbsolutePath, As, COUNT_MAX, Form, Kind, List, Off, One, Time, Whole};
 use crate::model::{Labels, PodRef};
 
 /// A bound on how many dead ones stay. In the configuration a negative number means no limit.
@@ -35,14 +35,21 @@ impl Serialize for Limit {
     }
 }
 
-impl<'de> Deserialize<'de> for Limit {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        setting::whole::<{ -COUNT_MAX }, COUNT_MAX, _, D>(from).map(Self::from_config)
+impl Form for Limit {
+    type Value = Self;
+
+    fn must_be() -> String {
+        format!("a whole number up to {COUNT_MAX}; negative: no limit")
+    }
+
+    fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Whole::<i64, { -COUNT_MAX }, COUNT_MAX>::read(from).map(Self::from_config)
     }
 }
 
 /// What a container's age counts from, for `min_age`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum AgeFrom {
     /// Its exit.
@@ -53,6 +60,7 @@ pub enum AgeFrom {
 
 /// What stays and what goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
     /// Rules for containers.
@@ -87,50 +95,61 @@ pub struct PodPolicy {
 
 /// Rules for containers. Defaults and meaning: `docs/configuration.md`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ContainerPolicy {
-    /// Whether containers are collected at all.
+    /// Whether containers are collected.
     pub enabled: bool,
-    /// Younger ones stay and do not count.
-    #[serde(with = "setting::duration")]
+    /// Younger dead containers stay and do not count.
+    #[serde(with = "As::<Time>")]
     pub min_age: Duration,
-    /// Dead ones that stay for each (pod UID, container name).
+    /// Dead containers that stay for each (pod UID, container name). 0 still keeps the newest of a pod that may
+    /// exist.
+    #[serde(with = "As::<Limit>")]
     pub max_per_container: Limit,
-    /// Dead ones that stay on the node.
+    /// Dead containers that stay on the node.
+    #[serde(with = "As::<Limit>")]
     pub max_dead: Limit,
-    /// A created container younger than this is about to start.
-    #[serde(with = "setting::duration")]
+    /// A created container that is younger is about to start, and stays.
+    #[serde(with = "As::<Time>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub created_grace: Duration,
-    /// What `min_age` counts from.
+    /// What `min_age` counts from. The kubelet's is `created`.
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub age_from: AgeFrom,
     /// Whether containers in state unknown are considered (and stopped first).
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub include_unknown: bool,
 }
 
 /// Rules for sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxPolicy {
-    /// Whether sandboxes are collected at all.
+    /// Whether sandboxes are collected.
     pub enabled: bool,
-    /// Younger ones (by creation) stay and do not count.
-    #[serde(with = "setting::duration")]
+    /// Younger sandboxes (by creation) stay and do not count.
+    #[serde(with = "As::<Time>")]
     pub min_age: Duration,
-    /// Dead ones that stay on the node.
+    /// Dead sandboxes that stay on the node.
+    #[serde(with = "As::<Limit>")]
     pub max_dead: Limit,
 }
 
 /// What is never touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Protect {
     /// Namespaces whose pods' objects stay.
-    #[serde(deserialize_with = "setting::list::<Namespace, _, _>")]
+    #[serde(with = "As::<List<Namespace, BTreeSet<String>>>")]
     pub namespaces: BTreeSet<String>,
-    /// Labels whose bearers stay: key, and the value if it matters.
+    /// Labels (`key` or `key=value`) whose bearers stay; the kubelet's own too (`io.kubernetes.pod.namespace`,
+    /// `.pod.name`, `.pod.uid`, `.container.name`).
     #[serde(
         serialize_with = "show_labels",
-        deserialize_with = "setting::list::<Label, _, _>"
+        deserialize_with = "As::<List<Label>>::deserialize"
     )]
     pub labels: Vec<(String, Option<String>)>,
 }
@@ -210,23 +229,28 @@ fn show_labels<S: Serializer>(
 
 /// Rules for images: the kubelet's marks and ages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ImagePolicy {
-    /// Whether images are collected at all.
+    /// Whether images are collected.
     pub enabled: bool,
-    /// From this share of the image file system in use on, room is made, 0 to 100.
-    #[serde(deserialize_with = "setting::whole::<0, 100, _, _>")]
+    /// Above this use of the image file system (bytes or inodes) unused images are removed, least recently used
+    /// first. 100 without `max_age`: never.
+    #[serde(with = "As::<Whole<u8, 0, 100>>")]
     pub high_threshold_percent: u8,
-    /// Down to this share, 0 to 100; never above the high one.
-    #[serde(deserialize_with = "setting::whole::<0, 100, _, _>")]
+    /// Images are removed until the use is down to this; not above `high_threshold_percent`.
+    #[serde(with = "As::<Whole<u8, 0, 100>>")]
     pub low_threshold_percent: u8,
-    /// Images first seen more recently stay.
-    #[serde(with = "setting::duration")]
+    /// Images first seen more recently stay, whatever the reason to remove them.
+    #[serde(with = "As::<Time>")]
     pub min_age: Duration,
-    /// Images not used for longer go, room or not (the kubelet's `imageMaximumGCAge`). `None`: off.
-    #[serde(with = "setting::duration_or_off")]
+    /// Images unused for longer are removed, however full the disk is (the kubelet's `imageMaximumGCAge`). The age of
+    /// one that was never used counts from when it was first seen.
+    #[serde(with = "As::<Off<Time>>")]
     pub max_age: Option<Duration>,
-    /// Images of which a tag or a digest matches one of these stay.
+    /// Regular expressions (ASCII classes; no `\p{...}`): images stay whose tag or digest matches one. A match may be
+    /// anywhere in it, unless `^` or `$` anchors it.
+    #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub keep: Vec<KeepPattern>,
 }
 
@@ -282,7 +306,7 @@ impl Serialize for KeepPattern {
 
 impl<'de> Deserialize<'de> for KeepPattern {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = setting::one::<Expression, D>(from)?;
+        let text = One::<Expression>::read(from)?;
         Self::new(&text).map_err(|error| {
             // The last line says what is wrong; those before it draw where.
             let why = error.to_string();
@@ -313,18 +337,22 @@ impl Eq for KeepPattern {}
 
 /// Rules for logs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct LogPolicy {
-    /// Whether logs are collected at all.
+    /// Whether logs are collected: logs of removed containers, orphaned pod directories, dead links. While it is off,
+    /// crisweep does not read the log roots.
     pub enabled: bool,
-    /// A pod's directory stays for so long after it was first seen as an orphan.
-    #[serde(with = "setting::duration")]
+    /// How long a pod's directory stays after crisweep first saw it orphaned, and after its last change.
+    #[serde(with = "As::<Time>")]
     pub grace: Duration,
-    /// Where pods' logs are, as the host names it.
-    #[serde(deserialize_with = "setting::one::<AbsolutePath, _>")]
+    /// Where pods' logs are, as the host names it. It must be writable for crisweep.
+    #[serde(with = "As::<One<AbsolutePath>>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub pods_root: PathBuf,
-    /// Where the links to containers' logs are, as the host names it.
-    #[serde(deserialize_with = "setting::one::<AbsolutePath, _>")]
+    /// Where the links to containers' logs are, as the host names it; not `pods_root`, nor below or above it.
+    #[serde(with = "As::<One<AbsolutePath>>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub containers_root: PathBuf,
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Auto, KUBELET_SOCKETS, Server, Source};
-use crate::model::setting::{self, AbsolutePath, Kind, SocketPath};
+use crate::model::setting::{AbsolutePath, As, Kind, Off, Optional, SocketPath, Time};
 
 /// Where Kubernetes mounts a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -15,44 +15,56 @@ const KUBELET_PORT: u16 = 10250;
 
 /// `pods:` - the source of pod knowledge, and when it is believed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The source.
+    /// Where knowledge of the pods comes from. `auto`: the kubelet's pods socket if it is there, else the API server
+    /// if its URL and token are there, else none; crisweep checks each time that it asks.
     pub source: SourceName,
-    /// An unknown pod without a sign of life, whose last container exited longer ago than this, counts as
-    /// terminated. `None`: never.
-    #[serde(with = "setting::duration_or_off")]
+    /// An unknown pod without a sign of life counts as finished when its last container exited longer ago than this.
+    /// A `Never` pod that ended while the kubelet was down would run again.
+    #[serde(with = "As::<Off<Time>>")]
     pub assume_finished_after: Option<Duration>,
-    /// The kubelet's pods socket; `None`: the kubelet's default paths.
-    #[serde(deserialize_with = "setting::optional::<SocketPath, _>")]
+    /// The kubelet's pods socket; with `auto` and `kubelet-socket`. `null`:
+    /// `/var/lib/kubelet/pods-api/pods-api.sock`, else `/var/lib/kubelet/pods/kubelet.sock`.
+    #[serde(with = "As::<Optional<SocketPath>>")]
     pub kubelet_socket: Option<PathBuf>,
-    /// The kubelet's URL; `None`: this machine, with a certificate for the node's name.
-    #[serde(deserialize_with = "setting::optional::<SecureUrl, _>")]
+    /// The kubelet's URL, without `/pods`; with `kubelet`. `null`: port 10250 of 127.0.0.1, with a certificate of the
+    /// node's name.
+    #[serde(with = "As::<Optional<SecureUrl>>")]
     pub kubelet_url: Option<String>,
-    /// The file with the token for the kubelet.
-    #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
+    /// The token to show the kubelet, read at each request; with `kubelet`. `null`: none.
+    #[serde(with = "As::<Optional<AbsolutePath>>")]
     pub kubelet_token_file: Option<PathBuf>,
-    /// The file with the CA of the kubelet's certificate; `None` only with an `http` URL.
-    #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
+    /// The CA of the kubelet's serving certificate in PEM, read at each request; with `kubelet`, and required when
+    /// the URL is https.
+    #[serde(with = "As::<Optional<AbsolutePath>>")]
     pub kubelet_ca_file: Option<PathBuf>,
-    /// The API server's URL; `None`: the one in the pod's environment.
-    #[serde(deserialize_with = "setting::optional::<SecureUrl, _>")]
+    /// The API server's URL; with `auto` and `api-server`. `null`: `KUBERNETES_SERVICE_HOST` and `_PORT`.
+    #[serde(with = "As::<Optional<SecureUrl>>")]
     pub api_url: Option<String>,
-    /// The file with the token for the API server; `None`: the pod's own, over https.
-    #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
+    /// The token to show the API server, read at each request; with `auto` and `api-server`. `null`: the pod's
+    /// service account's; over http none.
+    #[serde(with = "As::<Optional<AbsolutePath>>")]
     pub api_token_file: Option<PathBuf>,
-    /// The file with the CA of the API server's certificate; `None`: the pod's own, over https.
-    #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
+    /// The CA of the API server's certificate in PEM, read at each request; with `auto` and `api-server`. `null`: the
+    /// pod's service account's.
+    #[serde(with = "As::<Optional<AbsolutePath>>")]
     pub api_ca_file: Option<PathBuf>,
-    /// A file of the shape that the kubelet's `/pods` has.
-    #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
+    /// JSON of the shape that the kubelet's `/pods` has; exactly with `source: file`. Replace it often, by rename: a
+    /// pod with anything younger than the file is not taken for deleted.
+    #[serde(with = "As::<Optional<AbsolutePath>>")]
     pub file: Option<PathBuf>,
-    /// How far apart two good answers must be that lack a pod before it counts as deleted.
-    #[serde(with = "setting::duration")]
+    /// How long a source must have answered before crisweep believes it, and the least time between two answers that
+    /// lack a pod before the pod counts as deleted. 0: one answer is enough.
+    #[serde(with = "As::<Time>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub settle: Duration,
-    /// How long crisweep itself must have seen a pod finished or absent before its newest records are
-    /// removed.
-    #[serde(with = "setting::duration")]
+    /// How long crisweep must have seen a pod finished or absent before it removes the pod's newest records: the
+    /// kubelet may learn of an exit late, and would run the pod again. While a list is over its limit this time is
+    /// never enough.
+    #[serde(with = "As::<Time>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub quiet: Duration,
     /// The API server in the pod's environment.
     #[serde(skip)]
@@ -81,6 +93,7 @@ impl Default for Config {
 
 /// The source as written in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceName {
     /// The available one: the kubelet's pods socket, else the API server, else none.

@@ -6,35 +6,37 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::SOCKET_PATH_BYTES_MAX;
-use crate::model::setting::{self, AbsolutePath, Kind};
+use crate::model::setting::{AbsolutePath, As, Kind, One, Optional, Positive, Size};
 
 /// The longest message that gRPC can announce.
 const MESSAGE_MAX: u64 = u32::MAX as u64;
 
 /// `runtime:` - the runtime and how to talk to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The CRI socket, `unix:///path` or a path; `None`: look for it.
-    #[serde(deserialize_with = "setting::optional::<Endpoint, _>")]
+    /// The CRI socket: `unix:///path`, `unix:/path` or `/path`. `null`: `CONTAINER_RUNTIME_ENDPOINT`, then
+    /// `/etc/crictl.yaml`, then the known places.
+    #[serde(with = "As::<Optional<Endpoint>>")]
     pub endpoint: Option<String>,
-    /// The image service's socket, if it differs.
-    #[serde(deserialize_with = "setting::optional::<Endpoint, _>")]
+    /// The image service's socket, where it is another one.
+    #[serde(with = "As::<Optional<Endpoint>>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub image_endpoint: Option<String>,
-    /// Timeout of one read.
-    #[serde(with = "setting::positive")]
+    /// Timeout of one call that reads.
+    #[serde(with = "As::<Positive>")]
     pub timeout: Duration,
     /// Timeout of one removal.
-    #[serde(with = "setting::positive")]
+    #[serde(with = "As::<Positive>")]
     pub removal_timeout: Duration,
-    /// The largest accepted answer.
-    #[serde(
-        serialize_with = "setting::show_size",
-        deserialize_with = "setting::size::<1, MESSAGE_MAX, _, _>"
-    )]
+    /// The largest answer that crisweep takes.
+    #[serde(with = "As::<Size<usize, 1, MESSAGE_MAX>>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub max_message_bytes: usize,
-    /// Where the host's file system is mounted.
-    #[serde(deserialize_with = "setting::one::<AbsolutePath, _>")]
+    /// Where the host's file system is mounted. crisweep puts it before the log roots, the image file system's mount
+    /// point and `/proc/pressure`.
+    #[serde(with = "As::<One<AbsolutePath>>")]
     pub host_root: PathBuf,
     /// Size of the demo's simulated disk. Only the demo sets it: there is no key for it.
     #[serde(skip)]

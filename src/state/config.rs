@@ -5,20 +5,21 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::ring::{BYTES_MAX, BYTES_MIN};
-use crate::model::setting::{self, AbsolutePath};
+use crate::model::setting::{AbsolutePath, As, Optional, Size};
 
 /// `state:` - what outlives the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The directory; `None`: nothing is stored and no lock is held.
-    #[serde(deserialize_with = "setting::optional::<AbsolutePath, _>")]
+    /// The directory of the journal, the image ages, and the lock against a second crisweep. `null` keeps nothing and
+    /// holds no lock.
+    #[serde(with = "As::<Optional<AbsolutePath>>")]
     pub dir: Option<PathBuf>,
-    /// The journal's size.
-    #[serde(
-        serialize_with = "setting::show_size",
-        deserialize_with = "setting::size::<BYTES_MIN, BYTES_MAX, _, _>"
-    )]
+    /// The journal's size, allocated in full at the first start. When it is changed, the history moves to a file of
+    /// the new size at the next start.
+    #[serde(with = "As::<Size<u64, BYTES_MIN, BYTES_MAX>>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub journal_bytes: u64,
 }
 
