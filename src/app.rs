@@ -160,11 +160,10 @@ pub async fn runner(
         }
         .under(&config.runtime.host_root),
     });
-    let observer = Observer::new(client.clone(), settings);
+    let observer = Observer::new(client, settings);
     let metrics = Metrics::new(&config.node.name);
     let quarantine = Arc::new(Mutex::new(Quarantine::default()));
     Ok(Runner {
-        client,
         observer,
         metrics,
         quarantine,
@@ -182,7 +181,7 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Opti
         tracing::info!("no state is kept, and no lock held (state.dir: null)");
         return Ok(None);
     };
-    let runtime = runner.client.endpoint().display().to_string();
+    let runtime = runner.observer.client().endpoint().display().to_string();
     let bytes = config.state.journal_bytes;
     match Journal::open(
         dir,

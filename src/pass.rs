@@ -36,7 +36,6 @@ use crate::model::{Coverage, PodSandboxId, PodUid, Target, TargetReport, Text};
 use crate::pass::quarantine::Quarantine;
 use crate::pass::record::Record;
 use crate::pods::Freshness;
-use crate::runtime;
 use crate::snapshot::{Look, Observer};
 use crate::state::Journal;
 use crate::system::blocking::BlockingPool;
@@ -66,9 +65,7 @@ const LOG_CALLS_MAX: usize = 4;
 /// What passes work with. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct Runner {
-    /// The runtime.
-    pub client: runtime::Client,
-    /// The node.
+    /// The node, and its runtime.
     pub observer: Observer,
     /// Own counters.
     pub metrics: Metrics,
@@ -340,11 +337,12 @@ impl<'a> Run<'a> {
         self.record
             .line("the runtime went away; waiting for it".to_owned());
         tracing::warn!(pass.id = %self.record.id(), "the runtime went away in mid-pass");
+        let client = self.runner.observer.client();
         let until = Instant::now() + self.config.runtime.removal_timeout;
         loop {
             self.bounds()?;
             let answer = tokio::select! {
-                answer = self.runner.client.version() => answer,
+                answer = client.version() => answer,
                 stop = self.stops.wait() => return Err(End::Stopped(stop)),
             };
             if answer.is_ok() {

@@ -149,7 +149,8 @@ pub struct PodSource {
     node: String,
     origin: PodOrigin,
     settle: Duration,
-    timeout: Duration,
+    /// Timeout of each answer.
+    pub timeout: Duration,
     /// Threads for looking at files and sockets, and for reading them.
     disk: BlockingPool,
     good_since: Option<Instant>,

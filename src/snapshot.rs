@@ -81,7 +81,8 @@ pub struct Observer {
 
 #[derive(Debug)]
 struct Inner {
-    client: runtime::Client,
+    /// The settings that the client was made by, and the client.
+    client: Mutex<(runtime::Config, runtime::Client)>,
     config: watch::Receiver<Arc<Config>>,
     host_root: PathBuf,
     statvfs: Statvfs,
@@ -127,7 +128,7 @@ impl Observer {
         let flight = Mutex::default();
         Self {
             inner: Arc::new(Inner {
-                client,
+                client: Mutex::new((now.runtime.clone(), client)),
                 config,
                 host_root,
                 statvfs,
@@ -158,7 +159,7 @@ impl Observer {
 
     /// Measures the image file system, without a whole look.
     pub async fn image_filesystem(&self) -> Option<FilesystemUsage> {
-        let measured = self.inner.statvfs.ask(&self.inner.client).await;
+        let measured = self.inner.statvfs.ask(&self.inner.client()).await;
         measured.ok()?.image.first()?.usage
     }
 
@@ -299,7 +300,7 @@ impl Inner {
 
 async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> Look {
     let mut memory = inner.memory().await;
-    let client = &inner.client;
+    let client = &inner.client();
     // Both clocks are read before the first call, so that ages err towards young.
     #[expect(
         clippy::disallowed_methods,

@@ -18,8 +18,8 @@ use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::prelude::*;
-use tracing_subscriber::registry;
-use tracing_subscriber::reload;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, registry, reload};
 
 use crate::model::escape::{self, JsonWriter};
 use crate::model::setting::{As, Kind, One};
@@ -96,22 +96,20 @@ pub fn init(log: &Log) -> Result<(), Error> {
     let (subscriber, set) = subscriber(log, stderr::stderr(), colours)?;
     tracing::subscriber::set_global_default(subscriber).map_err(Error::Taken)?;
     // The subscriber was set once, so this is too.
-    let _first = SET_LEVEL.set(set);
+    let _first = SET.set(set);
     Ok(())
 }
 
-/// Changes the level of the log.
-type SetLevel = Box<dyn Fn(Targets) -> Result<(), String> + Send + Sync>;
-static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
+/// Changes the log's level and format.
+type Set = Box<dyn Fn(&Log) -> Result<(), String> + Send + Sync>;
+static SET: OnceLock<Set> = OnceLock::new();
 
-/// Changes what is logged from now on.
+/// Changes what is logged from now on, and how.
 ///
 /// # Errors
 /// If the level is no filter.
-pub fn set_level(level: &str) -> Result<(), String> {
-    let filter: Result<Targets, _> = level.parse();
-    let filter = filter.map_err(|error| format!("log.level {level:?}: {error}"))?;
-    SET_LEVEL.get().map_or(Ok(()), |set| set(filter))
+pub fn set(log: &Log) -> Result<(), String> {
+    SET.get().map_or(Ok(()), |set| set(log))
 }
 
 /// <https://no-color.org>: any value that is not empty switches colours off.
@@ -123,32 +121,46 @@ fn subscriber<W>(
     log: &Log,
     writer: W,
     colours: bool,
-) -> Result<(Box<dyn Subscriber + Send + Sync>, SetLevel), Error>
+) -> Result<(Box<dyn Subscriber + Send + Sync>, Set), Error>
 where
+    W: for<'w> MakeWriter<'w> + Clone + Send + Sync + 'static,
+{
+    let (filter, filters) = reload::Layer::new(filter(&log.level)?);
+    let (lines, formats) = reload::Layer::new(lines(log.format, writer.clone(), colours));
+    let set = Box::new(move |log: &Log| {
+        let filter = self::filter(&log.level).map_err(|error| chain(&error))?;
+        let lines = self::lines(log.format, writer.clone(), colours);
+        let set = filters.reload(filter).and_then(|()| formats.reload(lines));
+        set.map_err(|error| error.to_string())
+    });
+    Ok((Box::new(registry().with(filter).with(lines)), set))
+}
+
+fn filter(level: &str) -> Result<Targets, Error> {
+    level.parse().map_err(|source| Error::Filter {
+        level: level.to_owned(),
+        source,
+    })
+}
+
+fn lines<S, W>(format: LogFormat, writer: W, colours: bool) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'s> LookupSpan<'s>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter: Result<Targets, _> = log.level.parse();
-    let filter = filter.map_err(|source| Error::Filter {
-        level: log.level.clone(),
-        source,
-    })?;
-    let (filter, handle) = reload::Layer::new(filter);
-    let set = Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
-    let registry = registry().with(filter);
     let lines = tracing_subscriber::fmt::layer();
-    Ok(match log.format {
+    match format {
         LogFormat::Text => {
             let lines = lines.fmt_fields(debug_fn(field).delimited(" "));
-            let lines = lines.with_ansi(colours).with_writer(writer);
-            (Box::new(registry.with(lines)), set)
+            lines.with_ansi(colours).with_writer(writer).boxed()
         }
         // Without the module path, because `target` is a removal's target, and a key must not come twice.
         LogFormat::Json => {
             let lines = lines.json().flatten_event(true).with_ansi(false);
-            let lines = lines.with_target(false).with_writer(Escaping(writer));
-            (Box::new(registry.with(lines)), set)
+            let lines = lines.with_target(false);
+            lines.with_writer(Escaping(writer)).boxed()
         }
-    })
+    }
 }
 
 /// Writes the message or a field of a text line, escaped, so that it stays on that line.

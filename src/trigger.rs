@@ -117,7 +117,8 @@ impl Worker {
     }
 
     fn runtime(&self) -> String {
-        self.inner.runner.client.endpoint().display().to_string()
+        let client = self.inner.runner.observer.client();
+        client.endpoint().display().to_string()
     }
 
     /// Returns what passes use.

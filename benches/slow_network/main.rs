@@ -107,8 +107,7 @@ async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
     });
     let (_, settings) = watch::channel(Arc::new(config()));
     let runner = Runner {
-        observer: Observer::new(client.clone(), settings),
-        client,
+        observer: Observer::new(client, settings),
         metrics: Metrics::new("node"),
         journal: Journal::none(),
         quarantine: Arc::default(),

@@ -4,23 +4,20 @@ use super::layers::Layers;
 use super::{Config, Error};
 
 /// The keys that only a start can change, and why.
-pub(super) const FIXED: [(&str, &str); 13] = [
-    ("runtime.endpoint", RUNTIME),
-    ("runtime.image_endpoint", RUNTIME),
-    ("runtime.timeout", RUNTIME),
-    ("runtime.removal_timeout", RUNTIME),
-    ("runtime.max_message_bytes", RUNTIME),
-    ("runtime.host_root", RUNTIME),
-    ("node.name", "metrics name the node"),
-    ("policy.logs.pods_root", RUNTIME),
-    ("policy.logs.containers_root", RUNTIME),
+pub(super) const FIXED: [(&str, &str); 9] = [
+    ("runtime.endpoint", ITS_STATE),
+    ("runtime.image_endpoint", ITS_STATE),
+    ("runtime.host_root", ITS_PODS),
+    ("node.name", ITS_PODS),
+    ("policy.logs.pods_root", ITS_PODS),
+    ("policy.logs.containers_root", ITS_PODS),
     ("state.dir", "the lock is held there"),
     ("state.journal_bytes", "the file is allocated in full"),
     ("web.listen", "the sockets are bound"),
-    ("log.format", "the log is set up once"),
 ];
 
-const RUNTIME: &str = "the connection is set up once";
+const ITS_STATE: &str = "the state on disk is of this runtime";
+const ITS_PODS: &str = "the pods known are of this host";
 
 impl Config {
     /// Keeps what only a start can change as the running configuration has it, and notes those keys in

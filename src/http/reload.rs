@@ -43,7 +43,7 @@ impl Service {
         let config = (self.fixed.reload)().await?;
         let config = config.keep_fixed(&self.config());
         let config = config.map_err(|error| telemetry::chain(&error))?;
-        telemetry::set_level(&config.log.level)?;
+        telemetry::set(&config.log)?;
         let needs_restart = config.needs_restart.clone();
         self.settings.send_replace(Arc::new(config));
         self.worker.reloaded();

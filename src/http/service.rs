@@ -109,8 +109,7 @@ impl Service {
 
     /// Returns the runtime's socket.
     pub(super) fn endpoint(&self) -> String {
-        let endpoint = self.worker.runner().client.endpoint();
-        endpoint.display().to_string()
+        self.observer.client().endpoint().display().to_string()
     }
 
     /// Returns the shared look; gives up after [`LOOK_PATIENCE`] if the runtime hangs.

@@ -103,7 +103,7 @@ pub(super) struct Remover {
 
 impl Remover {
     pub(super) fn new(runner: &Runner, config: &Config, gone: Gone, stops: Stops) -> Self {
-        let (client, pool) = (runner.client.clone(), runner.disk.logs.clone());
+        let (client, pool) = (runner.observer.client(), runner.disk.logs.clone());
         let patience = config.runtime.removal_timeout;
         let logs = LogRemover::new(config.log_roots(), pool, patience, stops.clone());
         let newer = NewerRecords::default();

@@ -71,6 +71,18 @@ impl Client {
         }
     }
 
+    /// Returns a client of the same runtime with other timeouts and another message limit. It connects anew
+    /// and knows nothing of the lists read before.
+    #[must_use]
+    pub fn bounded_by(&self, config: &super::Config) -> Self {
+        Self::new(Settings {
+            timeout: config.timeout,
+            removal_timeout: config.removal_timeout,
+            max_message_bytes: config.max_message_bytes,
+            ..self.shared.settings.clone()
+        })
+    }
+
     /// Returns the runtime's socket.
     pub fn endpoint(&self) -> &Path {
         &self.shared.settings.endpoint

@@ -15,7 +15,7 @@ const LOOKLESS_MAX: Duration = Duration::from_secs(300);
 impl Observer {
     /// Returns the longest duration of a look: the sum of its bounds.
     pub(super) fn look_takes_at_most(&self, status_budget: Duration) -> Duration {
-        let questions = self.inner.client.timeout().saturating_mul(QUESTIONS_MAX);
+        let questions = self.inner.client().timeout().saturating_mul(QUESTIONS_MAX);
         questions.saturating_add(OWN_WAITS + status_budget)
     }
 

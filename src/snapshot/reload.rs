@@ -1,12 +1,31 @@
-//! A pod source changed by a reload: it is replaced between two looks.
+//! What a reload changes: the pod source is replaced between two looks, the runtime's client between two uses.
 
 use std::sync::Arc;
 
-use super::{Inner, Memory, PodHistories};
+use super::{Inner, Memory, Observer, PodHistories};
 use crate::config::Config;
 use crate::pods::PodSource;
+use crate::runtime;
+
+impl Observer {
+    /// Returns the runtime, with the timeouts and the message limit in force.
+    pub fn client(&self) -> runtime::Client {
+        self.inner.client()
+    }
+}
 
 impl Inner {
+    pub(super) fn client(&self) -> runtime::Client {
+        let config = Arc::clone(&self.config.borrow());
+        let mut held = self.client.lock();
+        let (of, client) = &mut *held;
+        if *of != config.runtime {
+            of.clone_from(&config.runtime);
+            *client = client.bounded_by(of);
+        }
+        client.clone()
+    }
+
     /// Locks what one look passes to the next. If the configuration names another pod source, that source
     /// settles anew, and no pod is known to be absent.
     pub(super) async fn memory(&self) -> tokio::sync::MutexGuard<'_, Memory> {
@@ -16,6 +35,7 @@ impl Inner {
             memory.pods = pods(&config);
             memory.pod_histories = PodHistories::default();
         }
+        memory.pods.timeout = config.runtime.timeout;
         memory.of.clone_from(&config.pods);
         memory
     }

@@ -12,7 +12,7 @@ impl Observer {
 
 /// Asks for the version, and publishes it for callers that cannot wait for the look.
 pub(super) async fn version(inner: &Inner) -> Part<runtime::Version> {
-    let answer = version_with_retry(&inner.client).await;
+    let answer = version_with_retry(&inner.client()).await;
     inner.flight().version = Some(answer.clone());
     answer
 }

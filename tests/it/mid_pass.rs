@@ -33,8 +33,7 @@ fn runner(socket: &Path) -> Runner {
     });
     let (_, settings) = watch::channel(Arc::new(config()));
     Runner {
-        observer: Observer::new(client.clone(), settings),
-        client,
+        observer: Observer::new(client, settings),
         metrics: Metrics::new("node"),
         journal: Journal::none(),
         quarantine: Arc::default(),

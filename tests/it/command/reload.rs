@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crisweep_sim::{Fault, Rpc};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -189,4 +190,43 @@ async fn a_reload_changes_the_log_level() {
         rig.gc("dry_run=true").await;
         assert_eq!(rig.logged("pass queued").len(), lines, "{level}");
     }
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_format_of_the_log() {
+    let mut rig = Rig::start(nodes::litter(1), json!({})).await;
+    rig.configure(&json!({ "log": { "format": "text" } }));
+    assert_eq!(
+        rig.post("/-/reload").await.json(),
+        json!({ "reloaded": true })
+    );
+    rig.gc("dry_run=true").await;
+    until_true("a line of text is logged", || {
+        rig.log_text().contains(" INFO crisweep")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reload_changes_how_long_and_how_big_the_runtimes_answers_may_be() {
+    let mut rig = Rig::start(nodes::litter(2), json!({ "runtime": { "timeout": "10m" } })).await;
+    let reload = async |rig: &mut Rig, runtime| {
+        rig.configure(&json!({ "runtime": runtime }));
+        let answer = rig.post("/-/reload").await.json();
+        assert_eq!(answer, json!({ "reloaded": true }));
+        rig.metrics().await
+    };
+    rig.sim.set_fault(Rpc::Version, Fault::hang());
+    let page = reload(&mut rig, json!({ "timeout": "100ms" })).await;
+    page.is("cri_up", 0.0);
+    rig.sim.clear_faults();
+    let page = reload(&mut rig, json!({ "max_message_bytes": 1 })).await;
+    page.is("crisweep_collector_success{collector=\"images\"}", 0.0);
+    let usual = json!({ "timeout": "5s", "max_message_bytes": null });
+    let page = reload(&mut rig, usual).await;
+    page.is("crisweep_collector_success{collector=\"images\"}", 1.0);
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    reload(&mut rig, json!({ "removal_timeout": "100ms" })).await;
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 0, "{pass:#}");
 }
