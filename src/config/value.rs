@@ -75,8 +75,8 @@ impl Value {
 
     /// Returns the value below a dotted key, for a change.
     pub(super) fn at_mut(&mut self, key: &str) -> Option<&mut Self> {
-        let mut names = key.split('.').map(|name| Step::Key(name.to_owned()));
-        names.try_fold(self, |value, step| value.step(&step))
+        let mut names = key.split('.');
+        names.try_fold(self, |value, name| value.step(&Step::Key(name.to_owned())))
     }
 
     /// Returns the way that serde went to a part. Serde does not see the items of a list that were refused.

@@ -92,9 +92,10 @@ impl Default for Config {
 }
 
 /// The source as written in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum SourceName {
     /// The available one: the kubelet's pods socket, else the API server, else none.
     Auto,
@@ -113,14 +114,7 @@ pub enum SourceName {
 impl SourceName {
     /// Returns the name as written.
     pub fn label(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::None => "none",
-            Self::KubeletSocket => "kubelet-socket",
-            Self::Kubelet => "kubelet",
-            Self::ApiServer => "api-server",
-            Self::File => "file",
-        }
+        self.into()
     }
 }
 
@@ -128,28 +122,23 @@ impl Config {
     /// Checks the keys against each other; calls `refuse` with a key and its problem.
     pub fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         use SourceName::{ApiServer, Auto, File, Kubelet, KubeletSocket};
-        let strange =
-            |is_set: bool, sources: &[SourceName]| is_set && !sources.contains(&self.source);
-        let (api, kubelet) = ([Auto, ApiServer], [Kubelet]);
+        let (kubelet, api) = (&[Kubelet][..], &[Auto, ApiServer][..]);
+        let has = |file: &Option<PathBuf>| file.is_some();
         for (key, is_set, sources) in [
             (
                 "kubelet_socket",
-                self.kubelet_socket.is_some(),
+                has(&self.kubelet_socket),
                 &[Auto, KubeletSocket][..],
             ),
-            ("kubelet_url", self.kubelet_url.is_some(), &kubelet),
-            (
-                "kubelet_token_file",
-                self.kubelet_token_file.is_some(),
-                &kubelet,
-            ),
-            ("kubelet_ca_file", self.kubelet_ca_file.is_some(), &kubelet),
-            ("api_url", self.api_url.is_some(), &api),
-            ("api_token_file", self.api_token_file.is_some(), &api),
-            ("api_ca_file", self.api_ca_file.is_some(), &api),
-            ("file", self.file.is_some(), &[File]),
+            ("kubelet_url", self.kubelet_url.is_some(), kubelet),
+            ("kubelet_token_file", has(&self.kubelet_token_file), kubelet),
+            ("kubelet_ca_file", has(&self.kubelet_ca_file), kubelet),
+            ("api_url", self.api_url.is_some(), api),
+            ("api_token_file", has(&self.api_token_file), api),
+            ("api_ca_file", has(&self.api_ca_file), api),
+            ("file", has(&self.file), &[File][..]),
         ] {
-            if strange(is_set, sources) {
+            if is_set && !sources.contains(&self.source) {
                 let sources: Vec<_> = sources.iter().map(|source| source.label()).collect();
                 let text = format!(
                     "is set, but pods.source is {}; it is for {}",
