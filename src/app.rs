@@ -66,7 +66,7 @@ pub async fn serve(
     let (runner, history) = tokio::select! {
         started = started => started?,
         signal = signals.stop() => {
-            tracing::info!(signal, "going down before the start was over");
+            tracing::info!(signal, "stopped before the start was complete");
             return Ok(());
         }
     };
@@ -94,13 +94,13 @@ pub async fn serve(
     let name = stop_asked(signals, &service).await;
     tracing::info!(
         signal = name,
-        "going down: no new pass begins, what is under way ends"
+        "shutting down: no new pass begins; removals in flight may finish"
     );
     shutdown.cancel();
     let ending = async {
         // The pass ends first: clients that wait for it get their answer from the servers.
         if let Err(error) = working.await {
-            tracing::error!(%error, "the worker died; this is a bug in crisweep");
+            tracing::error!(%error, "the worker panicked; this is a bug in crisweep");
         }
         stop.passes_over.cancel();
         while tasks.join_next().await.is_some() {}
@@ -110,7 +110,7 @@ pub async fn serve(
     match tokio::time::timeout(EXIT_WITHIN, ending).await {
         Ok(()) => tracing::info!("down"),
         Err(_elapsed) => {
-            tracing::error!("down, with work that did not end; this is a bug in crisweep");
+            tracing::error!("shut down with unfinished work; this is a bug in crisweep");
         }
     }
     Ok(())
@@ -194,7 +194,7 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Opti
         Ok(opened) => Ok(Some(opened)),
         // Two runtimes on one machine share one state directory.
         Err(held) if held.holder.uses_another_runtime(&runtime) => {
-            tracing::warn!(%held, "no state is kept: the directory is another runtime's crisweep's");
+            tracing::warn!(%held, "no state is kept: the directory belongs to a crisweep of another runtime");
             Ok(None)
         }
         Err(held) => Err(held.into()),
@@ -266,7 +266,7 @@ async fn first_look(observer: Observer) {
                 break;
             }
             Ok(Err(error)) if !said => {
-                tracing::warn!(%error, "the runtime does not answer yet; trying on");
+                tracing::warn!(%error, "the runtime does not answer yet; retrying");
                 said = true;
             }
             Ok(Err(_)) => {}
@@ -307,7 +307,7 @@ pub async fn set_up(
     for variable in &config.strange {
         tracing::warn!(
             variable,
-            "sets nothing: settings' variables begin with CRISWEEP__"
+            "has no effect: variables of settings begin with CRISWEEP__"
         );
     }
     Ok((config, Arc::new(load)))

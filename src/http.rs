@@ -156,7 +156,7 @@ async fn healthy(State(service): State<Service>) -> Response {
 
 fn health(hangs: bool) -> Response {
     if hangs {
-        let why = "no look at the node has ended for minutes, and not for the runtime's sake: crisweep hangs";
+        let why = "no look at the node has ended for minutes, although each call to the runtime has a deadline: crisweep hangs";
         return Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response();
     }
     "crisweep is healthy\n".into_response()
@@ -172,9 +172,9 @@ async fn ready(State(service): State<Service>) -> Response {
     let why = match look.or_else(|| service.observer.latest()) {
         None => "no look at the node has been taken yet".to_owned(),
         Some(look) => match (&look.runtime, &look.containers, &look.sandboxes) {
-            (Err(error), _, _) => format!("the runtime is not reached: {error}"),
+            (Err(error), _, _) => format!("the runtime cannot be reached: {error}"),
             (Ok(_), Err(error), _) | (Ok(_), Ok(_), Err(error)) => {
-                format!("the runtime answers, but not with its lists: {error}")
+                format!("the runtime answers, but its lists fail: {error}")
             }
             (Ok(_), Ok(_), Ok(_)) => return "crisweep is ready\n".into_response(),
         },

@@ -373,7 +373,7 @@ impl Series {
     }
 
     fn register(self, registry: &mut Registry) {
-        let passes = "Passes that ended, once for each of their targets; dry runs apart";
+        let passes = "Passes that ended, once for each of their targets; without dry runs";
         registry.register("passes", passes, self.passes);
         registry.register("dry_runs", "Dry runs that ended", self.dry_runs);
         let duration = "How long passes took, without their time in the queue and without dry runs";
@@ -383,7 +383,7 @@ impl Series {
         registry.register("removals", "Objects that crisweep removed", self.removals);
         let failures = "Removals that failed";
         registry.register("removal_failures", failures, self.removal_failures);
-        let took = "How long the runtime took for a removal, failed ones too";
+        let took = "How long the runtime took for a removal, failed removals included";
         registry.register_with_unit(
             "removal_duration",
             took,
@@ -392,16 +392,16 @@ impl Series {
         );
         let freed = "Size of what crisweep removed: images as listed, shared layers in full; logs by their blocks";
         registry.register_with_unit("freed", freed, Unit::Bytes, self.freed_bytes);
-        let gone = "Planned objects that were gone before crisweep came to them";
+        let gone = "Planned objects that were gone before crisweep removed them";
         registry.register("removals_already_gone", gone, self.already_gone);
         let skipped = "Planned objects that were left because their state had changed";
         registry.register("removals_skipped", skipped, self.skipped);
         registry.register(
             "alerts",
-            "Alerts received or found at an Alertmanager, by what became of them",
+            "Alerts received or found at an Alertmanager, by result",
             self.alerts,
         );
-        let polls = "Questions to Alertmanagers (alertmanager.poll), by what came of them";
+        let polls = "Polls of Alertmanagers (alertmanager.poll), by result";
         registry.register("alertmanager_polls", polls, self.polls);
         let requests = "HTTP requests answered";
         registry.register("http_requests", requests, self.http_requests);
@@ -411,7 +411,7 @@ impl Series {
         registry.register("brake_engaged", brakes, self.brakes);
         let trips = "Targets that the circuit breaker (gc.failure_ratio) ended in mid-pass";
         registry.register("circuit_breaker_trips", trips, self.breaker_trips);
-        let similar = "Alerts whose node is this one's name but for a domain; they are not obeyed";
+        let similar = "Alerts about this node's name with another domain; they are not obeyed";
         registry.register("node_name_mismatches", similar, self.similar_nodes);
         registry.register(
             "mode",

@@ -343,8 +343,8 @@ impl Worker {
             }
         };
         let end = result.unwrap_or_else(|error| {
-            tracing::error!(pass.id = %queued.id, %error, "the pass died; this is a bug in crisweep");
-            record.error("the pass died; this is a bug in crisweep, the log says more".to_owned());
+            tracing::error!(pass.id = %queued.id, %error, "the pass panicked; this is a bug in crisweep");
+            record.error("the pass panicked; this is a bug in crisweep, the log says more".to_owned());
             PassEnd::of(record, Outcome::Aborted, BTreeMap::new())
         });
         self.finished(record, end).await;

@@ -48,12 +48,14 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     );
     let snapshot = look.snapshot(runner.next_attempts(look.taken_at))?;
     if !snapshot.seen.is_all() {
-        eprintln!("the runtime's lists could not be read whole; only what is certain goes");
+        eprintln!(
+            "the runtime's lists could not be read completely; only what is certain is removed"
+        );
     }
     if let Some(wait) = gc::kept_for_quiet(&snapshot, &policy, &args.pass.targets()) {
         let seconds = wait.as_secs_f64();
         eprintln!(
-            "more would go in {seconds:.0} s: pods that are over must have been seen so for pods.quiet; \
+            "more would go in {seconds:.0} s: finished pods must have been seen finished for pods.quiet; \
              crisweep gc waits for that"
         );
     }
@@ -114,7 +116,7 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
     shutdown.cancel();
     working
         .await
-        .context("the worker died; this is a bug in crisweep")?;
+        .context("the worker panicked; this is a bug in crisweep")?;
     observer.save_ages();
     journal.settled(app::LAST_WRITES).await;
     let pass = record.pass();
@@ -156,7 +158,7 @@ async fn past_failures(config: &Config) -> Vec<PastFailure> {
     let failures = BlockingPool::new(1).run(STATE_PATIENCE, read).await;
     let failures = failures.map_err(|error| error.to_string());
     failures.and_then(|read| read).unwrap_or_else(|error| {
-        tracing::info!(error, "sandboxes that failed before are not known here");
+        tracing::info!(error, "cannot read which sandboxes failed before");
         Vec::new()
     })
 }
@@ -210,10 +212,10 @@ async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
             () = stop_asked(&mut interrupts, &mut terminates) => {
                 anyhow::ensure!(
                     !record.cancelled().is_cancelled(),
-                    "interrupted again; what was under way may still end, and is not reported"
+                    "interrupted again; removals in flight may still end, and are not reported"
                 );
                 eprintln!(
-                    "stopping: nothing more is tried, what is under way ends; Ctrl-C again does not \
+                    "stopping: no new removal starts, removals in flight may finish; Ctrl-C again does not \
                      wait for it"
                 );
                 record.cancel();

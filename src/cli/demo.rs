@@ -29,12 +29,12 @@ const IMAGES_MAX_AGE: Duration = Duration::from_secs(10);
 pub async fn run(mut config: Config, flag: Option<String>) -> anyhow::Result<()> {
     anyhow::ensure!(
         flag.is_none(),
-        "the demo simulates its runtime; without the word demo, the service takes --runtime-endpoint"
+        "the demo simulates its runtime; leave demo out to use --runtime-endpoint"
     );
     let directory = temp_dir()?;
     let result = run_in(&directory, &mut config).await;
     if let Err(error) = std::fs::remove_dir_all(&directory) {
-        tracing::warn!(%error, path = %directory.display(), "the demo's directory stays behind");
+        tracing::warn!(%error, path = %directory.display(), "cannot remove the demo's directory");
     }
     result
 }
@@ -97,8 +97,8 @@ fn greet(mut address: SocketAddr) {
          \x20 curl {url}/metrics                         what Prometheus sees\n\
          \x20 curl '{url}/api/v1/plan' | less            what a pass would remove, and why\n\
          \x20 curl -X POST '{url}/gc?dry_run=true&wait=60s'   a pass that only plans\n\
-         \x20 curl -X POST '{url}/gc?wait=60s'           a pass: the report says what went and why the rest stays\n\
-         \x20 curl -N -X POST '{url}/gc?follow=true'     a pass, told line by line\n\n\
+         \x20 curl -X POST '{url}/gc?wait=60s'           a pass: the report says what it removed and why it kept the rest\n\
+         \x20 curl -N -X POST '{url}/gc?follow=true'     a pass, reported line by line\n\n\
          Ctrl-C ends it.\n"
     );
 }

@@ -98,7 +98,7 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
     if webhook.version != "4" {
         let version = &webhook.version;
         return Err(Problem::bad(format!(
-            "webhook version \"{version}\" is not understood; only \"4\" is"
+            "webhook version \"{version}\" is not supported; only \"4\" is"
         )));
     }
     let alerts: Vec<(Status, Alert)> = webhook.alerts.into_iter().map(Into::into).collect();

@@ -82,7 +82,7 @@ fn submit(service: &Service, ask: &Ask) -> Result<Arc<Record>, Problem> {
     match admission.map(|it| it.result) {
         Some(AlertResult::Braked) => Err(Problem::new(
             StatusCode::CONFLICT,
-            format!("{text}; force=true passes it"),
+            format!("{text}; force=true overrides it"),
         )),
         Some(_) | None => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, text)),
     }

@@ -189,7 +189,7 @@ fn pod_text(state: PodKnowledge, look: &Look) -> String {
     match (state, &look.pods) {
         (PodKnowledge::Active, _) => format!("{source} lists the pod and it may run again"),
         (PodKnowledge::Terminated, _) => {
-            format!("{source} says that the pod finished, and nothing of it lives here")
+            format!("{source} says that the pod finished, and nothing of it runs here")
         }
         (PodKnowledge::Assumed, _) => format!(
             "no source answers for the pod ({source}), but it counts as finished under \
@@ -197,7 +197,7 @@ fn pod_text(state: PodKnowledge, look: &Look) -> String {
         ),
         (PodKnowledge::Deleted, _) => format!("a complete list of {source} does not have it"),
         (PodKnowledge::Absent, _) => format!(
-            "the list of {source} does not have it, but not for long: it counts as deleted after \
+            "the list of {source} has lacked it for a short time only: it counts as deleted after \
              pods.settle"
         ),
         (PodKnowledge::Unknown, Pods::Unknown(why)) => {
@@ -230,20 +230,18 @@ fn keep_text(reason: KeepReason) -> &'static str {
             "it is the newest of its pod and name: without it the kubelet would run it again"
         }
         KeepReason::WithinLimits => "no limit of the policy asks for it",
-        KeepReason::Quarantined => "it failed to go and is left alone until its next try",
-        KeepReason::InUse => "a container, in whatever state, uses the image, or has it mounted",
+        KeepReason::Quarantined => "its removal failed; it is quarantined until its next try",
+        KeepReason::InUse => "a container, in any state, uses the image or has it mounted",
         KeepReason::UnknownUser => {
-            "a container or sandbox that may use the image did not tell which images it uses"
+            "a container or sandbox that may use the image has not reported which images it uses"
         }
-        KeepReason::Pinned => "the runtime wants the image kept",
+        KeepReason::Pinned => "the runtime pins the image",
         KeepReason::SandboxImage => "sandboxes are made from the image",
         KeepReason::Keep => "a tag or digest of the image matches policy.images.keep",
-        KeepReason::BelowThreshold => {
-            "the image file system needs no more room than it has or gets"
-        }
+        KeepReason::BelowThreshold => "the image file system needs no more space",
         KeepReason::PodExists => "its pod exists",
-        KeepReason::ForeignName => "its name does not have the kubelet's shape",
-        KeepReason::TargetExists => "the log that the link names exists, or cannot be checked",
+        KeepReason::ForeignName => "its name does not have the kubelet's format",
+        KeepReason::TargetExists => "the link's target exists or cannot be checked",
         KeepReason::NotAsked => {
             "the runtime was not asked about the link's container, or did not answer; or logs are \
              switched off"
@@ -254,16 +252,18 @@ fn keep_text(reason: KeepReason) -> &'static str {
 
 fn remove_text(reason: RemoveReason) -> &'static str {
     match reason {
-        RemoveReason::PodDeleted => "its pod is deleted: nothing will ask for it again",
+        RemoveReason::PodDeleted => "its pod is deleted: nothing needs it any more",
         RemoveReason::Superseded => {
-            "newer ones of the same pod exist, more than max_per_container keeps"
+            "newer ones of the same pod exist, and max_per_container keeps no more"
         }
         RemoveReason::OverCap => "the node holds more dead ones than max_dead",
-        RemoveReason::DeadLink => "the link names a log that is gone, and its container ended",
-        RemoveReason::ContainerRemoved => "its container went, or goes in the same pass",
+        RemoveReason::DeadLink => "the link's log is gone, and its container exited",
+        RemoveReason::ContainerRemoved => {
+            "its container was removed, or is removed in the same pass"
+        }
         RemoveReason::Age => "it has not been used for longer than policy.images.max_age",
         RemoveReason::Space => {
-            "the image file system is above its mark, and the image is among the longest unused"
+            "the image file system is above its threshold, and the image is among the least recently used"
         }
     }
 }

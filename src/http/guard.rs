@@ -124,7 +124,7 @@ fn host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<Option<&'a str>, &'s
     let authority = uri.authority().map(axum::http::uri::Authority::as_str);
     let host = one(headers, "host")?;
     if authority.is_some() && host.is_some() && authority != host {
-        return Err("the request's address and its Host header differ");
+        return Err("the request's target and its Host header differ");
     }
     Ok(host.or(authority))
 }
@@ -136,7 +136,7 @@ fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, &'stat
     match (first, values.next()) {
         (None, _) => Ok(None),
         (Some(Ok(value)), None) => Ok(Some(value)),
-        (Some(_), _) => Err("a Host, Origin or Sec-Fetch header is garbled or repeated"),
+        (Some(_), _) => Err("a Host, Origin or Sec-Fetch header is invalid or repeated"),
     }
 }
 

@@ -90,7 +90,7 @@ impl Class {
     /// Returns the answer to a request above the limit.
     pub(super) fn full(self) -> Response {
         let (most, words) = (self.most(), self.words());
-        let error = format!("{most} {words} are being answered already; try again later");
+        let error = format!("{most} {words} are already being answered; try again later");
         busy(error)
     }
 }

@@ -30,7 +30,7 @@ pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> H
          <h1>crisweep {version} on {node}</h1>\n<p>Mode: {mode}. Configuration: {hash}</p>\n<ul>\n\
          <li><a href=\"/metrics\">Metrics</a></li>\n\
          <li><a href=\"/api/v1/status\">Status</a></li>\n\
-         <li><a href=\"/api/v1/plan\">Plan: what a pass would remove, and why the rest stays</a></li>\n\
+         <li><a href=\"/api/v1/plan\">Plan: what a pass would remove, and why it keeps the rest</a></li>\n\
          <li><a href=\"/api/v1/passes\">Passes</a></li>\n\
          <li><a href=\"/-/ready\">Ready</a>, <a href=\"/-/healthy\">healthy</a></li>\n</ul>\n\
          <p>Run a dry run: <code>curl -X POST 'http://localhost:{port}/gc?dry_run=true&amp;wait=60s'</code> on the node</p>\n\

@@ -114,7 +114,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: Stop, connection
     };
     tokio::select! {
         () = drained => {}
-        () = patience => tracing::warn!("open connections were cut at the end"),
+        () = patience => tracing::warn!("open connections were closed at shutdown"),
     }
 }
 
@@ -165,7 +165,7 @@ async fn serve_connection(
     let result = tokio::select! {
         result = serving.as_mut() => result,
         () = connection.closed() => {
-            tracing::debug!(%peer, "an idle connection made room for others");
+            tracing::debug!(%peer, "an idle connection was closed to make room");
             return;
         }
         () = shutdown.cancelled() => {

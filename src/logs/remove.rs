@@ -77,7 +77,7 @@ pub fn dead_link(roots: &Roots, name: &str) -> Result<RemovalOutcome, Error> {
         LinkTarget::Missing => {}
         LinkTarget::Exists | LinkTarget::Unknown => {
             return Ok(RemovalOutcome::skipped(
-                "what it names exists, or cannot be checked",
+                "its target exists or cannot be checked",
             ));
         }
     }
@@ -110,7 +110,7 @@ pub fn container_log(
             Err(Errno::NOENT) => went_with_directory = true,
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 return Ok(RemovalOutcome::skipped(
-                    "its log does not lie in a directory of its own",
+                    "its log is not in a directory of its own",
                 ));
             }
             Err(errno) => return Err(Error::opening(path.display().to_string(), errno)),
@@ -207,7 +207,7 @@ fn directory(
         Some(_) | None => return Ok(None),
     }
     if depth == 0 {
-        return Err(too_much(path, "directories in one another", DEPTH_MAX));
+        return Err(too_much(path, "nested directories", DEPTH_MAX));
     }
     match open_below(dir, file_name(name), DIRECTORY) {
         Ok(below) => Ok(Some(below)),

@@ -130,7 +130,7 @@ fn entries<T>(
     }
     if too_many {
         let path = path.display();
-        let text = format!("{path}: more than {entries_max} entries; the rest is not looked at");
+        let text = format!("{path}: more than {entries_max} entries; the rest is not read");
         logs.unread.push(text);
     }
     if let Err(errno) = read {

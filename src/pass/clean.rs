@@ -71,7 +71,7 @@ impl Run<'_> {
             plan.removals
                 .retain(|it| !stayed.contains(it.subject.id.as_str()));
             let why = match target {
-                Target::Images => "still above the mark",
+                Target::Images => "still above the low threshold",
                 Target::Containers | Target::Sandboxes | Target::Logs => "seen by now",
             };
             progress::further(self.record, &plan, target, why);
@@ -141,7 +141,7 @@ impl Run<'_> {
             self.report_problem(
                 target,
                 &format!(
-                    "{lost} were due, and no look showed them again: the runtime's lists could not be read whole"
+                    "{lost} were planned, and no later look showed them: the runtime's lists could not be read completely"
                 ),
             );
         }

@@ -193,16 +193,17 @@ impl Run<'_> {
             report.next_try = Some(next_try);
         });
         tracing::info!(
-            pass.id = %self.record.id(), count, %next_try, "sandboxes that failed to go are left alone"
+            pass.id = %self.record.id(), count, %next_try, "quarantined sandboxes are skipped"
         );
         self.record.line(format!(
-            "sandboxes: {count} failed to go and are left alone; the next is tried again from {next_try} on"
+            "sandboxes: {count} are quarantined after failed removals; the next is tried again from {next_try} on"
         ));
     }
 
     pub(super) fn tell_if_incomplete(&self, seen: Seen) {
         if !seen.is_all() {
-            let line = "the runtime's lists could not be read whole; only what is certain goes";
+            let line =
+                "the runtime's lists could not be read completely; only what is certain is removed";
             tracing::warn!(pass.id = %self.record.id(), ?seen, "{line}");
             self.record.line(line.to_owned());
         }

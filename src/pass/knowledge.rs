@@ -59,7 +59,7 @@ impl Run<'_> {
         let seconds = wait.as_secs_f64();
         tracing::info!(pass.id = %self.record.id(), seconds, "waiting for pods to be quiet");
         self.record.line(format!(
-            "waiting {seconds:.0} s until pods that are over have been seen so for pods.quiet"
+            "waiting {seconds:.0} s until finished pods have been seen finished for pods.quiet"
         ));
         self.rest(wait).await;
         self.not_stopped()?;
@@ -72,7 +72,7 @@ impl Run<'_> {
         if let Some(wait) = self.quiet_wait(look, targets) {
             let seconds = wait.as_secs_f64();
             self.record.line(format!(
-                "more would go in {seconds:.0} s: pods that are over must have been seen so for pods.quiet"
+                "more would go in {seconds:.0} s: finished pods must have been seen finished for pods.quiet"
             ));
         }
     }
@@ -116,10 +116,11 @@ impl Run<'_> {
         });
         let why = doubt
             .as_deref()
-            .unwrap_or("the pod source does not vouch for pods of their kind");
+            .unwrap_or("the pod source lists no other pod of their kind");
         let remedy = remedy(state);
         for (target, count) in gc::kept_for_want(&snapshot, policy, targets) {
-            let text = format!("{count} stay because their pods may not be over: {why}; {remedy}");
+            let text =
+                format!("{count} stay because their pods may not be finished: {why}; {remedy}");
             self.pods_uncertain = true;
             let error = format!("{target}: {text}");
             if !self.record.pass().errors.contains(&error) {
@@ -137,8 +138,8 @@ fn remedy(state: SourceState) -> &'static str {
             "name a source (pods.source, docs/pods.md), or pass assume_finished_after to POST /gc"
         }
         SourceState::Settling => "ask for another pass when it has",
-        SourceState::Failed => "mend it, or pass assume_finished_after to POST /gc",
-        SourceState::Incomplete => "ask the source why it does not list that pod",
+        SourceState::Failed => "repair it, or pass assume_finished_after to POST /gc",
+        SourceState::Incomplete => "find out why the source does not list that pod",
         SourceState::Known => "another source may (docs/pods.md)",
     }
 }

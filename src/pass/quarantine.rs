@@ -175,10 +175,7 @@ impl Runner {
         }
         let count = failures.len();
         self.quarantine().restore(failures, back_off, now);
-        tracing::info!(
-            count,
-            "sandboxes that failed before are left alone as before"
-        );
+        tracing::info!(count, "sandboxes that failed before stay quarantined");
     }
 
     /// Returns the next attempt of each quarantined sandbox.
@@ -230,7 +227,7 @@ impl Runner {
         });
         let class = held.class.label();
         let tried = &held.tried;
-        tracing::info!(pass.id = %record.id(), class, tried, count, %until, "others of the class wait on");
+        tracing::info!(pass.id = %record.id(), class, tried, count, %until, "the other sandboxes of the class keep waiting");
         record.line(format!(
             "{target}: {count} more that failed before ({class}) stay until {until}: {tried} was tried \
              for them and failed"

@@ -242,7 +242,7 @@ where
         }
         if Instant::now() >= until {
             return Ok(RemovalOutcome::skipped(
-                "another client removes it and was not done within runtime.removal_timeout",
+                "another client removes it and did not finish within runtime.removal_timeout",
             ));
         }
         tokio::time::sleep_until(until.min(Instant::now() + pause)).await;

@@ -36,7 +36,7 @@ impl Run<'_> {
             return Ok(true);
         }
         let line =
-            "a list is over the kubelet's limit: what the kubelet surely knows of goes first";
+            "a list is over the kubelet's limit: what the kubelet surely knows is removed first";
         tracing::warn!(pass.id = %self.record.id(), "{line}");
         self.record.line(line.to_owned());
         self.phase = Phase::Rescue;
@@ -120,7 +120,7 @@ impl Run<'_> {
         self.policy.pods.quiet = quiet;
         if !risked.is_empty() {
             let count = risked.len();
-            tracing::warn!(pass.id = %self.record.id(), count, "pods went whose end the kubelet may not know");
+            tracing::warn!(pass.id = %self.record.id(), count, "removed pods whose end the kubelet may not know");
             self.record.error(format!(
                 "risked: nothing else made the lists fit, so the records of {count} finished or deleted pods went \
                  whose end the kubelet may not have synced; it may have run them again"

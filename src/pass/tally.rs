@@ -152,7 +152,7 @@ fn log(record: &Record, done: &Done) {
         }
         RemovalOutcome::AlreadyGone => event!(info, "already gone",),
         RemovalOutcome::Skipped { why } => event!(info, "skipped", why,),
-        RemovalOutcome::NotBegun => event!(info, "not begun: the pass was to end",),
+        RemovalOutcome::NotBegun => event!(info, "not begun: the pass had to end",),
         RemovalOutcome::Failed { class, why, .. } => {
             event!(warn, "removal failed", class = class.label(), error = why,);
             if subject.target == Target::Sandboxes && *class == FailureClass::Timeout {

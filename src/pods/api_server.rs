@@ -42,7 +42,7 @@ fn advice(server: &Server, status: StatusCode) -> String {
     let token = server.token();
     match status {
         StatusCode::UNAUTHORIZED => {
-            format!("the API server does not take {token} (pods.api_token_file)")
+            format!("the API server rejects {token} (pods.api_token_file)")
         }
         StatusCode::FORBIDDEN => {
             format!("{token} lacks a right: grant its account list on pods, in all namespaces")

@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(error, "a field ends past the end of its message");
         // A row that is a number.
         let error = read_containers(vec![0x08, 0x01]).unwrap_err();
-        assert_eq!(error, "a row is no message");
+        assert_eq!(error, "a row is not a message");
         // A row whose id is not UTF-8.
         assert!(read_containers(vec![0x0a, 0x03, 0x0a, 0x01, 0xff]).is_err());
         // No field has number 0.

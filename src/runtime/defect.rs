@@ -55,7 +55,7 @@ pub enum ReadError {
     #[error(transparent)]
     Wire(#[from] wire::Error),
     /// The field of the rows holds something else.
-    #[error("a row is no message")]
+    #[error("a row is not a message")]
     NoRow,
     /// A field or its content is invalid.
     #[error(transparent)]

@@ -42,7 +42,7 @@ pub enum Error {
     #[error("a number is longer than 64 bits")]
     TooLong,
     /// The field number is 0 or longer than 29 bits.
-    #[error("{0} is no key of a field")]
+    #[error("{0} is not a field key")]
     Key(u64),
     /// It is a group, or the end of one.
     #[error("field {0} is a group")]

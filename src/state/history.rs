@@ -230,7 +230,7 @@ impl Track {
         let mut text = "the process ended in mid-pass".to_owned();
         if !self.open.is_empty() {
             text.push_str(&format!(
-                "; {} more removals were about to begin or under way, and what became of them is not \
+                "; {} more removals were about to begin or under way, and their results are not \
                  known",
                 self.open.len()
             ));

@@ -77,7 +77,7 @@ impl Journal {
         let found = match (thread, tokio::time::timeout(OPEN_PATIENCE, opened).await) {
             (Ok(_), Ok(Ok(found))) => found?,
             (Err(error), _) => without(&health, error.to_string()),
-            (Ok(_), Ok(Err(_))) => without(&health, "its thread died".to_owned()),
+            (Ok(_), Ok(Err(_))) => without(&health, "its thread panicked".to_owned()),
             (Ok(_), Err(_)) => without(&health, format!("no answer in {OPEN_PATIENCE:?}")),
         };
         let late = Mutex::default();
@@ -127,7 +127,7 @@ impl Journal {
     /// Writes the outcome of a removal.
     pub fn tried(&self, pass_id: &str, removal: &Removal, outcome: RemovalOutcome, took: Duration) {
         let outcome = if outcome == RemovalOutcome::NotBegun {
-            RemovalOutcome::skipped("the pass was to end")
+            RemovalOutcome::skipped("the pass had to end")
         } else {
             outcome
         };
@@ -208,8 +208,8 @@ impl Journal {
         };
         let why = match inner.queue.try_send(job) {
             Ok(()) => return true,
-            Err(TrySendError::Full(_)) => "the disk does not keep up",
-            Err(TrySendError::Disconnected(_)) => "its thread died",
+            Err(TrySendError::Full(_)) => "the disk is too slow",
+            Err(TrySendError::Disconnected(_)) => "its thread panicked",
         };
         inner.health.failed(part, writes, why.to_owned());
         false

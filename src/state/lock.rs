@@ -93,7 +93,7 @@ impl fmt::Display for Holder {
             Self::Process { pid, host, runtime } => {
                 write!(f, "pid {pid} (on {host}, {})", runtime.path.display())
             }
-            Self::Unnamed => write!(f, "a process that could not leave its pid"),
+            Self::Unnamed => write!(f, "a process that could not write its pid"),
         }
     }
 }
@@ -129,7 +129,7 @@ impl Lock {
         }
         // The lock counts, not the line: on a full disk the next process sees no pid.
         if let Err(error) = file.write_all_at(line(runtime).as_bytes(), 0) {
-            tracing::debug!(%error, path = %path.display(), "the lock does not say who holds it");
+            tracing::debug!(%error, path = %path.display(), "the holder's pid cannot be written to the lock");
         }
         Ok(Self { file, path })
     }

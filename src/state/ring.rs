@@ -92,7 +92,7 @@ impl Ring {
     pub(super) fn wipe(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         if !(BYTES_MIN..=BYTES_MAX).contains(&length) {
-            return Err(io::Error::other("its size is not a journal's"));
+            return Err(io::Error::other("its size is not a valid journal size"));
         }
         let end = size(length);
         let zeros = vec![0; usize::try_from(length).map_err(io::Error::other)?];
@@ -104,7 +104,7 @@ impl Ring {
     pub(super) fn read(file: File) -> io::Result<Result<Found, &'static str>> {
         let length = file.metadata()?.len();
         if !(BYTES_MIN..=BYTES_MAX).contains(&length) {
-            return Ok(Err("its size is not a journal's"));
+            return Ok(Err("its size is not a valid journal size"));
         }
         let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
         file.read_exact_at(&mut bytes, 0)?;
@@ -116,7 +116,7 @@ impl Ring {
         let (found, last, contiguous) = records(&bytes);
         let (head, next_sequence) = last.unwrap_or((DATA_START, 1));
         let damage = match (whole, contiguous) {
-            (false, _) => Some("it is not as long as it was made"),
+            (false, _) => Some("it is shorter than its configured size"),
             (true, false) => Some("records in its middle are lost"),
             (true, true) => None,
         };
@@ -176,7 +176,7 @@ fn declared_size(bytes: &[u8]) -> Result<u64, &'static str> {
     let size = lines.next().and_then(|line| line.strip_prefix("bytes "));
     size.and_then(|size| size.parse().ok())
         .filter(|size| (BYTES_MIN..=BYTES_MAX).contains(size) && size % PAGE == 0)
-        .ok_or("its head says no size")
+        .ok_or("its head has no size")
 }
 
 type Last = Option<(u64, u64)>;

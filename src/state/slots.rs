@@ -54,7 +54,7 @@ impl Slots {
     fn reuse(dir: &Path) -> io::Result<Self> {
         let file = files::open(&dir.join(NAME))?;
         if file.metadata()?.len() != 2 * SLOT_BYTES as u64 {
-            return Err(io::Error::other("its size is another one"));
+            return Err(io::Error::other("it has another size"));
         }
         let mut slots = Self { file, sequence: 0 };
         slots.write(&Ages::default().encode())?;
@@ -100,7 +100,7 @@ fn offset(sequence: u64) -> u64 {
 
 fn read(file: File) -> io::Result<Result<(Slots, Ages), &'static str>> {
     if file.metadata()?.len() != 2 * SLOT_BYTES as u64 {
-        return Ok(Err("its size is another one"));
+        return Ok(Err("it has another size"));
     }
     let mut newest: Option<(u64, Ages)> = None;
     let mut bytes = vec![0; SLOT_BYTES];
@@ -117,7 +117,7 @@ fn read(file: File) -> io::Result<Result<(Slots, Ages), &'static str>> {
     }
     Ok(match newest {
         Some((sequence, ages)) if sequence < u64::MAX => Ok((Slots { file, sequence }, ages)),
-        _ => Err("neither of its slots is whole"),
+        _ => Err("neither of its slots is valid"),
     })
 }
 

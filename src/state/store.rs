@@ -113,7 +113,7 @@ impl Store {
                 Ok((slots, ages, note)) => {
                     (self.slots, found.ages) = (Some(slots), ages);
                     let note = note.map(|why| {
-                        format!("the image ages could not be read and begin anew: {why}")
+                        format!("the image ages could not be read and start anew: {why}")
                     });
                     found.notes.extend(note);
                 }
@@ -220,12 +220,12 @@ fn begin_anew(dir: &Path, bytes: u64, history: History, why: &str) -> io::Result
             let ring = files::open(&dir.join(NAME)).and_then(over);
             (
                 ring.map_err(|_worse| error)?,
-                "it was written over, for want of room",
+                "it was overwritten, because there was no space for a second file",
             )
         }
     };
     let note = format!(
-        "the journal was damaged ({why}) and begins anew with {} passes; {what}",
+        "the journal was damaged ({why}) and starts anew with {} passes; {what}",
         history.ended.len() + history.interrupted.len()
     );
     Ok((ring, history, Some(note)))

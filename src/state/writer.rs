@@ -147,7 +147,7 @@ pub(super) fn run(
     let held = found.is_err();
     // The caller may have timed out; then the next start reports the earlier passes.
     if let Err(Err(held)) = opened.send(found) {
-        tracing::error!(%held, "another crisweep holds the lock, which the disk said too late: this one works on without lock and state");
+        tracing::error!(%held, "another crisweep holds the lock, and the disk answered too late: this one goes on without lock and state");
         health.failed(Part::Journal, 1, held.to_string());
     }
     if held {
@@ -181,7 +181,7 @@ fn open(store: &mut Store, health: &Arc<Health>) -> Result<Found, Held> {
             let error = if store.is_locked() {
                 error
             } else {
-                format!("{error}; nothing keeps a second crisweep off this node either")
+                format!("{error}; a second crisweep on this node is not prevented either")
             };
             health.failed(Part::Journal, 1, error);
             Ok(Found::default())

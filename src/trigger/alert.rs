@@ -47,7 +47,7 @@ pub fn judge(
             let mut why = format!("it is about node \"{other}\"");
             if is_similar(node, other) {
                 why.push_str(&format!(
-                    "; this node is \"{node}\" (node.name): give both the same name"
+                    "; this node is \"{node}\" (node.name): use the same name in both"
                 ));
             }
             return Err(Admission::without_pass(AlertResult::OtherNode, why));
@@ -94,7 +94,7 @@ pub fn note_similar(metrics: &Metrics, node: &str, alert: &Alert) {
         tracing::warn!(
             node,
             alert.node = other.as_str(),
-            "alerts name this node with another domain, and are not obeyed: give both the same name (node.name)"
+            "alerts name this node with another domain and are ignored: use the same name in both (node.name)"
         );
     }
 }

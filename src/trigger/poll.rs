@@ -39,7 +39,7 @@ pub struct Poll {
 /// Why polling an Alertmanager failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("it is no URL that can be asked")]
+    #[error("it is not an HTTP URL")]
     Url,
     #[error("no answer: {}", telemetry::chain(.0))]
     Request(#[source] reqwest::Error),
@@ -87,7 +87,10 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
     let client = match client(&poll.alertmanager.poll) {
         Ok(client) => client,
         Err(error) => {
-            tracing::error!(error = telemetry::chain(&error), "no Alertmanager is asked");
+            tracing::error!(
+                error = telemetry::chain(&error),
+                "no Alertmanager is polled"
+            );
             return;
         }
     };
@@ -213,7 +216,7 @@ fn read(bytes: &[u8]) -> Result<Vec<Alert>, Error> {
 impl AlertSource {
     fn new(url: &str) -> Option<Self> {
         let url = Url::parse(url).map_err(|error| {
-            tracing::error!(%error, "an entry of alertmanager.poll is no URL");
+            tracing::error!(%error, "an entry of alertmanager.poll is not a URL");
         });
         Some(Self {
             url: url.ok()?,
@@ -243,7 +246,7 @@ impl AlertSource {
             Err(error) => {
                 context.metrics.polled(error.result());
                 if !self.failing {
-                    tracing::warn!(alertmanager = self.name(), %error, "no answer about alerts");
+                    tracing::warn!(alertmanager = self.name(), %error, "the Alertmanager cannot be polled");
                 }
                 self.failing = true;
                 // After a failed answer no alert is known to be resolved.
@@ -252,7 +255,7 @@ impl AlertSource {
         };
         context.metrics.polled(PollResult::Ok);
         if std::mem::take(&mut self.failing) {
-            tracing::info!(alertmanager = self.name(), "it answers about alerts again");
+            tracing::info!(alertmanager = self.name(), "it answers again");
         }
         let asking = submit(&alerts, node, context);
         let before = std::mem::replace(&mut self.asking, asking);

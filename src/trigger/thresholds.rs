@@ -36,7 +36,9 @@ impl Watch {
             };
             match look {
                 Ok(look) => self.compare(&look),
-                Err(error) => tracing::error!(%error, "no look for the thresholds"),
+                Err(error) => {
+                    tracing::error!(%error, "the thresholds cannot be checked: no look at the node")
+                }
             }
         }
     }
@@ -54,7 +56,7 @@ impl Watch {
             Ok(targets) => targets,
             Err(why) => {
                 // A pass waits longer than a shared look, and reports the problem.
-                tracing::debug!(%why, "a threshold's look cannot be planned on");
+                tracing::debug!(%why, "the thresholds' look is not enough to plan on");
                 wanted
             }
         };
@@ -72,7 +74,7 @@ impl Watch {
             if admission.result == AlertResult::Accepted {
                 tracing::info!(pass.id = pass, thresholds = ?marks, "thresholds crossed");
             } else if admission.result == AlertResult::Braked {
-                tracing::debug!(thresholds = ?marks, brake = why, "thresholds crossed, and a brake holds");
+                tracing::debug!(thresholds = ?marks, brake = why, "thresholds crossed, but a brake holds");
             }
         }
     }

@@ -66,7 +66,7 @@ pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
     let left_out = plan.removals.len().saturating_sub(ROWS);
     if !all && left_out > 0 {
         text.push_str(&format!(
-            "\n... and {left_out} more that would go: --all shows them, and what stays and why\n"
+            "\n... and {left_out} more would be removed: --all shows every object with its reason\n"
         ));
     }
     text
@@ -222,7 +222,8 @@ fn unknown(plan: &Plan, look: &Look) -> Vec<String> {
     let mut lines = Vec::new();
     if !look.seen().is_all() {
         lines.push(
-            "the runtime's lists could not be read whole; only what is certain goes".to_owned(),
+            "the runtime's lists could not be read completely; only what is certain is removed"
+                .to_owned(),
         );
     }
     if plan.pods_from_cache {
@@ -233,16 +234,16 @@ fn unknown(plan: &Plan, look: &Look) -> Vec<String> {
     }
     if let Pods::Unknown(why) = &look.pods {
         lines.push(format!(
-            "nothing is known of the pods: {why}; only surplus goes"
+            "the pods are unknown: {why}; only surplus is removed"
         ));
     }
     if plan.summary.contains_key(&Target::Logs) {
         let why = look.logs.unread.iter().chain(&look.logs.unwritable);
-        lines.extend(why.map(|why| format!("logs are out of reach: {why}")));
+        lines.extend(why.map(|why| format!("logs cannot be reached: {why}")));
     }
     if let (true, Images::Unknown(why)) = (plan.summary.contains_key(&Target::Images), &look.store)
     {
-        lines.push(format!("nothing is known of the images: {why}"));
+        lines.push(format!("the images are unknown: {why}"));
     }
     lines
 }

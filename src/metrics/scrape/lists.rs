@@ -58,7 +58,7 @@ pub(super) fn encode(look: &Look, page: &mut Page) {
 fn encode_lists(lists: &[List], page: &mut Page) {
     page.gauge(
         bytes("cri_list_response"),
-        "What the unfiltered list weighs in one answer, also when it is too heavy to be sent",
+        "Size of the unfiltered list in one answer, even if it is too large to be sent",
         lists
             .iter()
             .filter_map(|list| Some(list.sample(list.weight.bytes?)))

@@ -25,9 +25,9 @@ pub(super) fn encode(plan: &BTreeMap<Target, Summary>, page: &mut Page) {
             ));
         }
     }
-    let help = "Objects that a pass would remove now, by the reason";
+    let help = "Objects that a pass would remove now, by reason";
     page.gauge(plain("crisweep_removable"), help, removable);
-    let help = "Objects that a pass would leave now, by the reason";
+    let help = "Objects that a pass would keep now, by reason";
     page.gauge(plain("crisweep_kept"), help, kept);
 }
 
@@ -36,7 +36,7 @@ pub(super) fn encode_thresholds(crossed: &BTreeMap<Threshold, bool>, page: &mut 
     let samples = crossed
         .iter()
         .map(|(threshold, crossed)| sample([("threshold", threshold.label())], *crossed));
-    let help = "Whether a mark of the configuration (thresholds) is reached";
+    let help = "Whether a threshold of the configuration (thresholds) is reached";
     page.gauge(plain("crisweep_threshold_crossed"), help, samples.collect());
 }
 

@@ -80,7 +80,7 @@ async fn gc_waits_until_pods_were_seen_over_for_long_enough_and_says_so() {
     let output = node.run(&["gc", "--output", "json"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let told = text(&output.stderr);
-    let waits = told.contains("waiting ") && told.contains("pods that are over");
+    let waits = told.contains("waiting ") && told.contains("finished pods");
     assert!(waits, "{told}");
     assert_eq!(node.sim.calls().len(), 6);
 }
@@ -109,7 +109,7 @@ async fn plan_names_logs_by_their_paths_and_says_what_is_out_of_reach() {
     let shown = text(&output.stdout);
     assert!(shown.contains(dir.join(own).to_str().unwrap()), "{shown}");
     let out_of_reach = format!(
-        "logs are out of reach: {}: Not a directory",
+        "logs cannot be reached: {}: Not a directory",
         dir.join("log/containers").display()
     );
     assert!(shown.contains(&out_of_reach), "{shown}");
@@ -154,7 +154,7 @@ async fn a_long_plan_begins_with_its_counts_and_fits_80_columns() {
     );
     assert_eq!(rows(&shown), 20, "{shown}");
     assert!(
-        shown.contains("... and 40 more that would go: --all shows them"),
+        shown.contains("... and 40 more would be removed: --all shows every object"),
         "{shown}"
     );
     // Each pod stands once, above what is its own.

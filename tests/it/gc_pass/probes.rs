@@ -1,4 +1,4 @@
-//! Sandboxes that failed before: one is tried for all of its class.
+//! Sandboxes that failed before: one probe is tried for its class.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::support::{Rig, nodes, until};
 
-/// A node with so many leaked sandboxes, all of which have failed once and are due again.
+/// A node with leaked sandboxes, all of which have failed once and are due again.
 async fn all_failed(count: u32) -> Rig {
     let config = json!({ "gc": { "failure_ratio": 0 }, "quarantine": { "base": "1s" } });
     let sandboxes = usize::try_from(count).unwrap();
@@ -30,7 +30,7 @@ async fn due(rig: &Rig, count: u32) {
     .await;
 }
 
-/// What is known of the failures of leaked sandbox `number`.
+/// Returns what is known of the failures of leaked sandbox `number`.
 async fn known(rig: &Rig, number: usize) -> Value {
     let id = rig.sim.sandbox_id(&format!("default/leak-{number}#0"));
     let path = format!("/api/v1/explain/{}", id.unwrap());
@@ -63,12 +63,12 @@ async fn while_it_fails_one_is_tried_for_each_back_off() {
             "{pass:#}"
         );
         assert_eq!(report["failed_again"], 1);
-        let told = rig.logged("sandboxes that failed to go are left alone");
+        let told = rig.logged("quarantined sandboxes are skipped");
         assert_eq!(told.last().unwrap()["count"], 300);
         assert_eq!(told.last().unwrap()["next_try"], report["next_try"]);
         assert_eq!(report["kept"]["quarantined"], 299);
         assert_eq!(rig.removals().len(), tried);
-        // Each time another one, so that one that is broken by itself does not speak for all.
+        // A different one each time, so that one broken sandbox does not stand for all.
         let mut failures = Vec::new();
         for number in 0..3 {
             failures.push(known(&rig, number).await["failures"].as_u64().unwrap());
@@ -161,13 +161,13 @@ async fn what_failed_before_does_not_trip_the_circuit_breaker() {
     let changes = json!({ "gc": { "failure_ratio": 0.9 }, "quarantine": { "base": "1s" } });
     let rig = Rig::start(nodes::leaks(20), changes).await;
     let goes = rig.sim.sandbox_id("default/leak-2#0").unwrap();
-    // The two that go come first: while one of them were still in flight the share would be above 0.9.
+    // The two removable ones come first: while one of them were in flight the share would be above 0.9.
     for number in 2..20 {
         let id = rig.sim.sandbox_id(&format!("default/leak-{number}#0"));
         let broken = Fault::fail(Code::Unknown, "no");
         rig.sim.set_removal_fault(&id.unwrap(), broken);
     }
-    // 18 of 20 failed: just not too many.
+    // 18 of 20 failed: exactly the allowed share.
     assert_eq!(rig.gc("").await["outcome"], "partial");
     due(&rig, 18).await;
     rig.sim.clear_removal_fault(&goes);

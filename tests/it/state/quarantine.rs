@@ -1,4 +1,4 @@
-//! Sandboxes that are left alone stay so over the end of the process.
+//! Quarantined sandboxes stay quarantined across restarts.
 
 use crisweep_sim::Cni;
 use serde_json::json;
@@ -54,7 +54,7 @@ async fn one_that_went_after_all_is_forgotten() {
     .await;
     rig.crash().await;
     assert!(
-        rig.logged("sandboxes that failed before are left alone as before")
+        rig.logged("sandboxes that failed before stay quarantined")
             .is_empty()
     );
     let status = rig.get("/api/v1/status").await.json();

@@ -20,7 +20,7 @@ pub(super) async fn coverage<K: Kind>(client: &Client, clock: Clock) -> Result<C
     if is_empty {
         return Ok(Coverage::Whole);
     }
-    tracing::debug!(list = K::NAME, "a list is empty, and should not be");
+    tracing::debug!(list = K::NAME, "a list is empty although the node is not");
     Ok(Coverage::Partial)
 }
 
