@@ -1,6 +1,6 @@
-//! What looking and removing cost while both lists are over the runtime's limit and nothing streams: the real
-//! program beside a simulated runtime. Prints calls and seconds; what they mean is in
-//! `docs/dev/performance.md`. `cargo bench --bench big_lists -- 10000:8` is one size, with its limit in MiB.
+//! Cost of looks and removals while both lists are over the runtime's limit and nothing streams: the real
+//! program beside a simulated runtime. Prints calls and seconds; `docs/dev/performance.md` explains them.
+//! `cargo bench --bench big_lists -- 10000:8` runs one size, with its limit in MiB.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,16 +10,17 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-/// Dead pods with a container each, and the limit in MiB that both lists are over, also the dead alone.
+/// Dead pods with one container each, and the limit in MiB that both lists exceed, even the dead objects
+/// alone.
 const SIZES: [(usize, usize); 2] = [(10_000, 8), (17_000, 16)];
 const LIVING_PODS: usize = 100;
-/// Pods with three dead attempts each, of which two may go whatever else there is.
+/// Pods with three dead attempts each, of which two are always surplus.
 const CRASHED_PODS: usize = 600;
-/// A runtime that takes 4 ms for a status, whoever asks: sixteen are asked at a time.
+/// A runtime that takes 4 ms per status: sixteen calls run at a time.
 const STATUS: Duration = Duration::from_millis(16 * 4);
-/// The same for a filtered list, which costs it as much as twelve of them: four at a time.
+/// The same for a filtered list, which costs as much as twelve statuses: four calls run at a time.
 const LIST: Duration = Duration::from_millis(4 * 12 * 4);
-/// What one pass removes here, of containers and sandboxes together.
+/// Removals of one pass, containers and sandboxes together.
 const REMOVALS: usize = 1_000;
 
 #[tokio::main]
@@ -45,8 +46,8 @@ async fn main() {
     }
 }
 
-/// On the lowest rung: nothing streams and nothing tells all ids; names of log files tell some, and each is asked
-/// for by itself, at a price.
+/// The last fallback: no stream, and no service with all ids. Names of log files provide some ids, and each
+/// is asked for separately.
 async fn measure_lowest() {
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path();
@@ -199,9 +200,9 @@ impl Service {
                 break address.to_owned();
             }
         };
-        // Read on, or the service would wait for its log.
+        // Read the log to its end, or the service would block on it.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        // The client makes itself ready for TLS, though nothing here uses it; the second time fails.
+        // reqwest needs a TLS provider even without TLS; installing it twice fails.
         let _done = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::new();
         Self {

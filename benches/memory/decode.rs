@@ -1,5 +1,5 @@
-//! One list answer decoded both ways: row by row into the model, as the service does it, and all at
-//! once into every field.
+//! One list answer decoded in two ways: row by row into the model, as the service does, and all fields at
+//! once.
 
 use crisweep_proto::cri;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(crate) const HEADER: &str = "containers |  answer MiB | held MiB: rows   ful
 
 const ROWS: &str = "rows";
 const FULL: &str = "full";
-/// Each time is the median of so many.
+/// Number of runs; the median counts.
 const TIMES: usize = 9;
 
 struct Figures {
@@ -63,7 +63,7 @@ fn run(how: &str, file: &Path) -> Figures {
     Figures { held, peak, millis }
 }
 
-/// Decodes once for the memory, then a few times more for the time.
+/// Decodes once for the memory, then several times for the time.
 pub(crate) fn child(how: &str, file: &Path) {
     let message = Bytes::from(std::fs::read(file).expect("the answer"));
     let decode = |message: Bytes| -> Box<dyn std::any::Any> {

@@ -1,7 +1,7 @@
-//! What the service keeps in memory: the real program beside a simulated runtime of three sizes, and
-//! the row-by-row codec beside a full decode of the same bytes. What it prints is explained in
-//! `docs/dev/performance.md`. The environment is passed on, so that allocator settings can be compared:
-//! `MALLOC_ARENA_MAX=1 cargo bench --bench memory -- 20000`.
+//! Memory of the service: the real program beside a simulated runtime of three sizes, and the row-by-row
+//! codec beside a full decode of the same bytes. `docs/dev/performance.md` explains the output. The
+//! environment is passed on, so that allocator settings can be compared: `MALLOC_ARENA_MAX=1 cargo bench
+//! --bench memory -- 20000`.
 
 mod decode;
 #[path = "../support/node.rs"]

@@ -1,4 +1,4 @@
-//! The real program beside a simulated runtime, through a start, twenty looks and a pass.
+//! The real program beside a simulated runtime: a start, twenty looks and a pass.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use crate::status::{Memory, mib};
 pub(crate) const HEADER: &str =
     "containers | list      | after start     | after 20 scrapes | after a pass    | removed in s";
 
-/// Each scrape that counts is served from a look of its own.
+/// Each counted scrape gets its own look.
 const SCRAPES: usize = 20;
 const MAX_AGE: &str = "1s";
 const BETWEEN_SCRAPES: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ impl Service {
             .env("CRISWEEP__PODS__SOURCE", "file")
             .env("CRISWEEP__PODS__FILE", pods)
             .env("CRISWEEP__PODS__SETTLE", "0s")
-            // This machine's own logs and state are not to be touched.
+            // Leave this machine's own logs and state alone.
             .env("CRISWEEP__POLICY__LOGS__ENABLED", "false")
             .env("CRISWEEP__STATE__DIR", pods.with_file_name("state"))
             .env("CRISWEEP__RUNTIME__MAX_MESSAGE_BYTES", "512MiB")
@@ -76,9 +76,9 @@ impl Service {
                 break address.to_owned();
             }
         };
-        // Read on, or the service would wait for its log.
+        // Read the log to its end, or the service would block on it.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        // The client makes itself ready for TLS, though nothing here uses it; the second time fails.
+        // reqwest needs a TLS provider even without TLS; installing it twice fails.
         let _done = rustls::crypto::ring::default_provider().install_default();
         Self {
             child,
@@ -92,7 +92,7 @@ impl Service {
         Memory::of(&id.to_string())
     }
 
-    /// Returns one sample of a new page; `None` if it is not there.
+    /// Returns one sample of a new page; `None` if it is missing.
     async fn sample(&self, name: &str) -> Option<String> {
         let url = format!("http://{}/metrics", self.address);
         let answer = self.http.get(url).send().await.expect("a page");

@@ -1,4 +1,4 @@
-//! The nodes that the benches read, each made once.
+//! The nodes of the benches, each made once.
 
 use crisweep_proto::cri;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use prost::Message;
 
 use crate::{node, runtime};
 
-/// What one node looks like on the wire and to the planner; made once for each size and kept.
+/// A node on the wire and for the planner; made once per size.
 pub(crate) struct Fixture {
     pub(crate) containers: Bytes,
     pub(crate) sandboxes: Bytes,
@@ -45,7 +45,7 @@ fn sandboxes_answer(sim: &Handle) -> Vec<u8> {
     cri::ListPodSandboxResponse { items }.encode_to_vec()
 }
 
-/// Returns what planning may know of the node: exit times and a complete list of pods too.
+/// Returns the planning snapshot of the node, with exit times and a complete pod list.
 fn snapshot(sim: &Handle) -> Snapshot {
     let containers = codec::read::<cri::ContainerRow>(node::containers_answer(sim).into());
     let sandboxes = codec::read::<cri::PodSandboxRow>(sandboxes_answer(sim).into());
@@ -71,7 +71,7 @@ fn snapshot(sim: &Handle) -> Snapshot {
             },
         ))
     });
-    // Watched for long: each pod was over, or absent, an hour ago.
+    // Each pod has been finished or absent for an hour.
     let long_ago = node::now() - SignedDuration::from_hours(1);
     let history = PodHistory {
         absent_since: Some(long_ago),

@@ -1,4 +1,4 @@
-//! Reading lists: over the socket, and the codec alone beside a plain full decode of the same bytes.
+//! Reading lists: over the socket, and the codec alone beside a full decode of the same bytes.
 
 use crisweep_proto::cri;
 use std::time::Duration;
@@ -11,8 +11,7 @@ use prost::Message;
 use crate::fixture::fixture;
 use crate::{SIZES, node, runtime};
 
-/// The client lists from the simulated runtime, which runs in this process too: its copying and
-/// encoding is in the figure.
+/// The simulated runtime runs in this process too, so its copying and encoding is included.
 #[divan::bench(args = SIZES, sample_size = 1, max_time = 8)]
 fn containers_unary(bencher: Bencher<'_, '_>, size: usize) {
     over_socket(bencher, size, false);
@@ -59,7 +58,7 @@ fn codec_sandboxes(bencher: Bencher<'_, '_>, size: usize) {
         .bench_local(|| codec::read::<cri::PodSandboxRow>(black_box(bytes.clone())).expect("rows"));
 }
 
-/// The peer: what a client does that decodes every field of the whole answer at once.
+/// For comparison: a client that decodes every field of the whole answer at once.
 #[divan::bench(args = SIZES, max_time = 5)]
 fn full_decode_containers(bencher: Bencher<'_, '_>, size: usize) {
     let bytes = fixture(size).containers.clone();

@@ -1,5 +1,5 @@
-//! How time grows with the node: lists, plans and the metrics page at four sizes. The figures and
-//! what they mean are in `docs/dev/performance.md`.
+//! Time by size of the node: lists, plans and the metrics page at four sizes. `docs/dev/performance.md` has
+//! the figures.
 
 mod fixture;
 mod lists;
@@ -10,7 +10,7 @@ mod planning;
 
 use tokio::runtime::Runtime;
 
-/// How many containers the nodes have.
+/// Number of containers of the nodes.
 const SIZES: [usize; 4] = [100, 1_000, 10_000, 100_000];
 
 fn main() {
@@ -18,7 +18,7 @@ fn main() {
 }
 
 fn runtime() -> Runtime {
-    // As the service's own.
+    // As in the service.
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -1,4 +1,4 @@
-//! Rendering the metrics page from a look that is at hand.
+//! Rendering the metrics page from an existing look.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! What slow and failing network teardowns cost the healthy sandboxes: 300 leaked ones, of which a
-//! third takes 5 s and a tenth fails, beside the healthy ones alone. Prints when the last healthy
-//! one was gone; the figures and what they mean are in `docs/dev/performance.md`.
+//! The cost of slow and failing network teardowns for healthy sandboxes: 300 leaked sandboxes, a third takes
+//! 5 s and a tenth fails, beside the healthy ones alone. Prints when the last healthy one was gone;
+//! `docs/dev/performance.md` has the figures.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -68,15 +68,15 @@ fn main() {
     }
 }
 
-/// Runs a pass over sandboxes of these kinds; returns when the last healthy one was gone and when
-/// the pass was over, in seconds.
+/// Runs a pass over sandboxes of these kinds; returns after how many seconds the last healthy one was gone
+/// and the pass ended.
 async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
     let dir = tempfile::tempdir().expect("a directory");
     let numbers = || (0..SANDBOXES).filter(|n| kinds.contains(&kind(*n)));
     let live = PodSpec::new("web").running("app", 0);
     let node = numbers().fold(NodeBuilder::new().pod(live), |node, n| {
         let pod = PodSpec::new(&format!("leak-{n}")).without_sandbox();
-        // An older sandbox of the same pod: surplus, whatever is known of the pod.
+        // An older sandbox of the same pod is surplus, whatever the pod's state.
         let pod = pod.leaked_sandbox(0, hours(3) + seconds(SANDBOXES - n));
         node.pod(pod.leaked_sandbox(1, hours(1)).deleted())
     });
@@ -139,7 +139,7 @@ fn clock() -> Timestamp {
 fn config() -> Config {
     let mut config = Config::default();
     config.pods.source = SourceName::None;
-    // Those of this machine are not to be touched.
+    // Leave this machine's own logs alone.
     config.policy.logs.enabled = false;
     config.runtime.host_root = "/nowhere".into();
     config.runtime.removal_timeout = TIMEOUT;

@@ -1,4 +1,4 @@
-//! What is sent: whole requests, made beforehand, with bodies as Alertmanager writes them.
+//! Prepared requests with bodies as Alertmanager writes them.
 
 pub(crate) const NODE_NAME: &str = "node-1";
 
@@ -11,20 +11,20 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) situation: Situation,
     pub(crate) calls: usize,
-    /// Each sends as soon as the one before is answered.
+    /// Each connection sends the next request after the answer.
     pub(crate) connections: usize,
-    /// Different requests; they are sent in turn, again and again.
+    /// Different requests, sent in turn again and again.
     requests: usize,
     alerts_each: usize,
     alert: fn(usize) -> Alert,
 }
 
-/// What the service is at when the storm comes.
+/// The service's situation when the storm begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Situation {
-    /// Nothing: the first alert gets its pass, which is soon over.
+    /// Idle: the first alert gets a pass, which ends soon.
     Idle,
-    /// A pass over containers, which does not end: what asks for more waits for it.
+    /// A pass over containers runs and does not end: further triggers wait for it.
     Busy,
 }
 
@@ -36,7 +36,7 @@ struct Alert {
 }
 
 pub(crate) const CASES: [Case; 5] = [
-    // 50 alerts that are sent over and over, as by the halves of pairs that repeat them.
+    // 50 alerts sent again and again, as by two halves of HA pairs.
     Case {
         name: "ha-pair",
         situation: Situation::Idle,
@@ -46,7 +46,7 @@ pub(crate) const CASES: [Case; 5] = [
         alerts_each: 1,
         alert: |call| Alert::firing(call % 50, 0, "all"),
     },
-    // One alert, which fires and resolves; the cool-down holds it.
+    // One flapping alert; the cool-down holds it.
     Case {
         name: "flapping",
         situation: Situation::Idle,
@@ -56,7 +56,7 @@ pub(crate) const CASES: [Case; 5] = [
         alerts_each: 1,
         alert: flapping,
     },
-    // The same beside a pass, from one sender, in order: it asks for another one, and takes that back.
+    // The same beside a pass, from one sender, in order: it queues another pass and withdraws it.
     Case {
         name: "flapping-busy",
         situation: Situation::Busy,
@@ -66,7 +66,7 @@ pub(crate) const CASES: [Case; 5] = [
         alerts_each: 1,
         alert: flapping,
     },
-    // More than are remembered; all want the pass that waits.
+    // More alerts than are remembered; all want the waiting pass.
     Case {
         name: "all-different",
         situation: Situation::Busy,
@@ -76,7 +76,7 @@ pub(crate) const CASES: [Case; 5] = [
         alerts_each: 1,
         alert: |number| Alert::firing(number, 0, "all"),
     },
-    // The same, a thousand in a body.
+    // The same, a thousand in each body.
     Case {
         name: "thousand-a-body",
         situation: Situation::Busy,
@@ -118,7 +118,7 @@ impl Alert {
     }
 }
 
-/// Returns a case's requests, each as it goes over the wire.
+/// Returns a case's requests as bytes.
 pub(crate) fn requests(case: &Case) -> Vec<Vec<u8>> {
     let request = |call: usize| {
         let numbers = call * case.alerts_each..(call + 1) * case.alerts_each;

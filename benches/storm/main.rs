@@ -1,6 +1,6 @@
-//! Storms of webhook calls at the real program, and the same calls at a peer that reads each body and
-//! answers 200: an axum server in a process of its own. Prints calls a second, latency, processor time
-//! and memory; the figures and what they mean are in `docs/dev/performance.md`.
+//! Storms of webhook calls against the real program, and the same calls against a peer that reads each body
+//! and answers 200: an axum server in its own process. Prints calls per second, latency, processor time and
+//! memory; `docs/dev/performance.md` has the figures.
 //!
 //! `cargo bench --bench storm -- flapping` runs one case, `-- sustained` a minute of all of them.
 
@@ -19,7 +19,7 @@ use sender::{Storm, Until};
 use served::{Node, Served};
 use status::{Memory, mib};
 
-/// Where all cases come at once.
+/// Runs all cases in turn.
 const SUSTAINED: &str = "sustained";
 const SUSTAINED_STEP: Duration = Duration::from_secs(10);
 const SUSTAINED_STEPS: usize = 6;

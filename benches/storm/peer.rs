@@ -1,14 +1,14 @@
-//! The peer: what answering costs if nothing is done with what comes.
+//! The peer: the cost of answering without any work.
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
 use tokio::net::TcpListener;
 
-/// The first argument of a process that is to be the peer.
+/// The first argument of a peer process.
 pub(crate) const CHILD: &str = "--peer";
 
-/// Serves until it is killed; the first line that it prints is its address.
+/// Serves until it is killed; its first line of output is its address.
 pub(crate) async fn serve() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
     let address = listener.local_addr().expect("its address");

@@ -1,5 +1,5 @@
-//! Sends requests over kept connections, a thread each, and reads no more of the answers than where
-//! they end: the sender shares the processors with what it measures.
+//! Sends requests over kept-alive connections, one thread each. Reads only the end of each answer, because
+//! the sender shares the processors with the service.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ pub(crate) enum Until {
     Over(Duration),
 }
 
-/// What came of one.
+/// The result of a storm.
 #[derive(Debug)]
 pub(crate) struct Storm {
     pub(crate) calls: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Storm {
     statuses: BTreeMap<u16, usize>,
 }
 
-/// Sends them in turn, shared out to the connections.
+/// Sends the requests in turn, distributed over the connections.
 pub(crate) fn send(address: &str, requests: &[Vec<u8>], connections: usize, until: Until) -> Storm {
     let began = Instant::now();
     let answers: Vec<(u16, Duration)> = std::thread::scope(|scope| {
@@ -101,7 +101,7 @@ fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> u16 {
     }
 }
 
-/// Returns how long an answer is, if its head is all there.
+/// Returns the length of an answer, if its head is complete.
 fn length(text: &[u8]) -> Option<usize> {
     let head_end = text.windows(4).position(|it| it == b"\r\n\r\n")?;
     let head = std::str::from_utf8(text.get(..head_end)?).expect("a head in plain text");
@@ -138,7 +138,7 @@ impl Storm {
         self.used.processor.as_secs_f64() * 1e6 / self.calls as f64
     }
 
-    /// Says how it compares with another one of the same requests.
+    /// Compares it with another storm of the same requests.
     pub(crate) fn beside(&self, other: &Self) -> String {
         let ratio = |of: &dyn Fn(&Self) -> f64| of(self) / of(other);
         format!(

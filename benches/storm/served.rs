@@ -1,5 +1,4 @@
-//! Who is stormed, each in a process of its own: the real program beside a simulated runtime, or the
-//! peer.
+//! The target of a storm, in its own process: the real program beside a simulated runtime, or the peer.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -54,7 +53,7 @@ impl Node {
     }
 }
 
-/// What a process used up to now, or meanwhile.
+/// Resource usage of a process, in total or between two samples.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) processor: Duration,
@@ -101,7 +100,7 @@ impl Served {
         }
     }
 
-    /// Starts the service with its defaults and waits until it is at what the situation says.
+    /// Starts the service with its defaults and waits for the situation.
     pub(crate) async fn crisweep(node: &Node) -> Self {
         let endpoint = node.sim.endpoint();
         let directory = node.directory.path();
@@ -131,7 +130,7 @@ impl Served {
         };
         let log_lines = Arc::<AtomicU64>::default();
         let count = Arc::clone(&log_lines);
-        // Read on, or the service would wait for its log.
+        // Read the log to its end, or the service would block on it.
         tokio::spawn(async move {
             while let Ok(Some(_)) = lines.next_line().await {
                 count.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +146,7 @@ impl Served {
     }
 
     async fn until_ready(&self, node: &Node) {
-        // The client makes itself ready for TLS, though nothing here uses it; the second time fails.
+        // reqwest needs a TLS provider even without TLS; installing it twice fails.
         let _done = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::new();
         let url = |path: &str| format!("http://{}{path}", self.address);

@@ -1,5 +1,5 @@
-//! The node that every bench works on: the litter of an incident in one proportion, whatever the
-//! size. The same size gives the same rows, byte for byte.
+//! The node of every bench: an incident's litter in the same proportions at every size. The same size gives
+//! the same rows, byte for byte.
 
 use crisweep_proto::cri;
 use crisweep_sim::{
@@ -8,21 +8,20 @@ use crisweep_sim::{
 use jiff::{SignedDuration, Timestamp};
 use prost::Message;
 
-/// Well above what 100,000 containers weigh, on both sides: the sizes are the question here, not
-/// the limits.
+/// Far above the weight of 100,000 containers, on both sides: the benches measure sizes, not limits.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 512 << 20;
-/// How many containers one round of [`spec`] makes, and of how many pods.
+/// Number of containers in one round of [`spec`].
 const ROUND_CONTAINERS: usize = 10;
 const ROUND_PODS: usize = 4;
 const NAMESPACES: usize = 40;
 
-/// When all ages count back from.
+/// The time from which all ages count back.
 pub(crate) fn now() -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 365 * 56)
 }
 
-/// Builds a node with so many containers (to the next ten) as of `at`: of ten, two run, five are
-/// superseded attempts or a deleted pod's, and there are five sandboxes, of which three are dead.
+/// Builds a node with this many containers (rounded up to ten) as of `at`: of ten, two run, five are
+/// superseded or a deleted pod's, and there are five sandboxes, three of them dead.
 pub(crate) fn node(containers: usize, at: Timestamp) -> Node {
     let pods = containers.div_ceil(ROUND_CONTAINERS) * ROUND_PODS;
     NodeBuilder::new().at(at).pods(pods, spec).build()
@@ -60,7 +59,7 @@ pub(crate) struct Served {
     _directory: tempfile::TempDir,
 }
 
-/// Serves a node on a unix socket. Must be called within a tokio runtime.
+/// Serves a node on a unix socket. Call it within a tokio runtime.
 pub(crate) fn serve(node: Node, streaming: bool) -> Served {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let options = Options {

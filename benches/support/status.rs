@@ -1,4 +1,4 @@
-//! What the kernel says of a process's memory.
+//! The kernel's memory figures of a process.
 
 /// Resident memory in KiB.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +8,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Reads a process's, by id or `self`.
+    /// Reads those of a process, by id or `self`.
     pub(crate) fn of(process: &str) -> Self {
         let path = format!("/proc/{process}/status");
         let status = std::fs::read_to_string(path).expect("a process");

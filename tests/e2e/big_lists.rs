@@ -1,5 +1,5 @@
-//! A real containerd whose list of containers is over its own limit: nobody can list, so the kubelet could
-//! not clean up. The service does, and afterwards everybody can list again.
+//! A real containerd whose list of containers is over its own limit: no client can list, so the kubelet could
+//! not clean up. The service cleans up, and afterwards every client can list again.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::support::wait::{PATIENCE, wait_for};
 const KIB: usize = 1024;
 const LIMIT: usize = 16 << 20;
 
-/// Ten pods that live with 74 containers each that were made and not started: just below the limit.
+/// Ten living pods with 74 created containers each: just below the limit.
 fn waiting() -> Vec<PodPlan> {
     let names: Vec<String> = (0..74).map(|number| format!("wait-{number}")).collect();
     let mut containers: Vec<_> = names
@@ -34,7 +34,7 @@ fn waiting() -> Vec<PodPlan> {
     (0..10).map(pod).collect()
 }
 
-/// One pod with containers of such rows that are over the limit together.
+/// One pod whose containers together are over the limit.
 fn crowd() -> PodPlan {
     let names: Vec<String> = (0..300).map(|number| format!("wait-{number}")).collect();
     let containers: Vec<_> = names
@@ -56,7 +56,7 @@ fn deleted(first: u32, pods: u32, ballast: usize) -> Vec<PodPlan> {
     (first..first + pods).map(pod).collect()
 }
 
-/// Asserts that a plain list fails for its size, and returns that.
+/// Asserts that a plain list fails for its size, and returns the size.
 async fn refused(cri: &Cri) -> usize {
     let status = cri.try_containers().await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
@@ -68,7 +68,7 @@ async fn refused(cri: &Cri) -> usize {
     bytes.parse().unwrap()
 }
 
-/// Sweeps the node; everything dead of deleted pods goes, all else stays.
+/// Cleans the node; all dead objects of deleted pods are removed, everything else stays.
 async fn sweep(crisweep: &Crisweep, cri: &Cri, pods: usize, left: &Population) {
     let began = Instant::now();
     let pass = crisweep.pass("").await;
@@ -94,7 +94,7 @@ async fn sweep(crisweep: &Crisweep, cri: &Cri, pods: usize, left: &Population) {
     assert_eq!(cri.sandboxes().await.len(), left.sandboxes().count());
 }
 
-/// Asserts how the list of containers was read and what it weighs.
+/// Asserts how the list of containers was read, and its size.
 async fn assert_list(crisweep: &Crisweep, mode: &str, bytes: usize) {
     let began = Instant::now();
     let page = crisweep.metrics().await;
@@ -118,8 +118,8 @@ async fn assert_list(crisweep: &Crisweep, mode: &str, bytes: usize) {
     lists.for_each(|line| println!("{line}"));
 }
 
-/// Waits until the service sees that so many pods' remains are old enough to go; each try is a look, so
-/// that the next page shows how that one was read.
+/// Waits until the leftovers of this many pods are old enough to remove; each attempt is a look, so the next
+/// page shows how the list was read.
 async fn due(crisweep: &Crisweep, pods: usize) {
     wait_for("the dead to be old enough", PATIENCE, || async {
         let pass = crisweep.pass("dry_run=true").await;
@@ -147,7 +147,7 @@ async fn a_node_that_nobody_can_list_is_swept_and_listed_again() {
     let lives = make(&node, waiting()).await;
     let cri = node.cri().await;
     assert_eq!(cri.containers().await.len(), 750, "they fit");
-    // The dead alone are over the limit.
+    // The dead containers alone are over the limit.
     make(&node, deleted(100, 20, 300 * KIB)).await;
     let pods_file = node.dir().join("pods.json");
     lives.write_pods_file(&pods_file);
@@ -164,7 +164,7 @@ async fn a_node_that_nobody_can_list_is_swept_and_listed_again() {
         "{page}"
     );
 
-    // Now all together are, and no state by itself.
+    // Now all together are over it, but no state alone.
     make(&node, deleted(200, 20, 20 * KIB)).await;
     lives.write_pods_file(&pods_file);
     let bytes = refused(&cri).await;
@@ -178,8 +178,8 @@ async fn a_node_that_nobody_can_list_is_swept_and_listed_again() {
         "{page}"
     );
 
-    // At last one pod is over it by itself, and with it the created ones. Nothing of it may go, so the list
-    // stays as it is; what may go still does.
+    // Finally one pod alone is over the limit, and with it the created containers. Nothing of it may be
+    // removed, so the list stays over the limit; the rest is still removed.
     let crowd = make(&node, vec![crowd()]).await;
     make(&node, deleted(300, 5, 20 * KIB)).await;
     let pods = lives.pods.into_iter().chain(crowd.pods).collect();
@@ -211,7 +211,7 @@ async fn a_node_that_nobody_can_list_is_swept_and_listed_again() {
     assert!(refused(&cri).await < bytes);
 }
 
-/// Records that no list shows: 3,000 made and not started, 300 that exited.
+/// Records that no list shows: 3,000 created and 300 exited.
 fn unlistable() -> Vec<PodPlan> {
     let names: Vec<String> = (0..300).map(|number| format!("wait-{number}")).collect();
     let created: Vec<_> = names
@@ -233,7 +233,7 @@ mod measure {
 
     use super::*;
 
-    /// Prints what single questions cost, and whole looks.
+    /// Prints the time of single calls and of whole looks.
     #[tokio::test]
     async fn looks_at_lists_over_the_limit() {
         let node = Node::start().await;

@@ -1,5 +1,5 @@
-//! The shipped alerts on the demo's node, which has 1,400 dead containers and five sandboxes that will
-//! not go: a pass answers them.
+//! The shipped alerts on the demo's node, with 1,400 dead containers and five sandboxes that cannot be
+//! removed: a pass resolves them.
 
 use serde_json::json;
 
@@ -13,8 +13,8 @@ const LITTER: [&str; 2] = [
     "CrisweepTooManyNotReadySandboxes",
 ];
 
-/// Returns the alerts that ask for a pass, pending ones too. The disk's is left out: its figures are
-/// this machine's.
+/// Returns the alerts that ask for a pass, also pending ones. Without the disk alert, whose figures are this
+/// machine's.
 fn asking(alerts: &[Alert]) -> Vec<&Alert> {
     let asks = |alert: &&Alert| {
         alert.labels.contains_key("crisweep")
@@ -26,7 +26,7 @@ fn asking(alerts: &[Alert]) -> Vec<&Alert> {
 #[tokio::test]
 async fn after_a_good_pass_no_litter_alert_stands() {
     let dir = tempfile::tempdir().unwrap();
-    // Nobody is there: the pass is asked for below.
+    // No receiver: the pass is started below.
     let alertmanager = Alertmanager::start(dir.path(), "http://127.0.0.1:9/").await;
     let demo = Crisweep::demo(dir.path(), json!({})).await;
     let targets = [demo.address.clone()];
@@ -45,7 +45,7 @@ async fn after_a_good_pass_no_litter_alert_stands() {
         }
     })
     .await;
-    // The first is partial, as the five fail, and takes minutes on a busy machine.
+    // The first pass is partial, because the five fail, and takes minutes on a busy machine.
     wait_for("a good pass", 4 * PATIENCE, || async {
         let (_, pass) = demo.post("/gc?wait=20s").await;
         let outcome = pass["outcome"].as_str().unwrap_or_default();
@@ -62,7 +62,7 @@ async fn after_a_good_pass_no_litter_alert_stands() {
             .query_one(r#"cri_pod_sandboxes{state="notready"}"#)
             .await?;
         match asking(&alerts).as_slice() {
-            // What must stay is still there, and no alert says so.
+            // Objects that must stay are still there, and no alert fires for them.
             [] if dead > 0.0 => Ok(()),
             left => Err(format!("{dead} dead sandboxes, {left:?}")),
         }

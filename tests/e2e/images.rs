@@ -13,15 +13,15 @@ use crate::support::population::Population;
 use crate::support::wait::PATIENCE;
 
 const SIZE_MIB: u32 = 192;
-/// What an image holds that no other does. It is stored twice: as a layer and unpacked.
+/// Unique content of each image. It is stored twice: as a layer and unpacked.
 const EACH_BYTES: u64 = 4 << 20;
 const IMAGES: u32 = 10;
-/// The marks, percent.
+/// The thresholds, percent.
 const HIGH: u32 = 60;
 const LOW: u32 = 45;
-/// The longest unused first, by their numbers.
+/// Image numbers, longest unused first.
 const BY_USE: [u32; 9] = [3, 8, 1, 6, 4, 0, 9, 2, 7];
-/// The one that a pod runs from.
+/// The image of a running pod.
 const IN_USE: u32 = 5;
 
 fn tag(number: u32) -> String {
@@ -58,13 +58,13 @@ async fn a_full_image_file_system_is_brought_below_the_low_mark() {
     let ratio = |when: &str| pass[when]["image_fs_used_ratio"].as_f64().unwrap();
     assert!(ratio("before") >= f64::from(HIGH) / 100.0, "{pass}");
     assert!(ratio("after") <= f64::from(LOW) / 100.0, "{pass}");
-    // The runtime's sizes understate what an image takes here, but the disk is looked at again: what
-    // goes too far is less than a batch.
+    // The runtime's sizes understate the space of an image here, but the disk is measured after each batch,
+    // so the pass frees at most one batch too much.
     assert!(ratio("after") > f64::from(LOW) / 100.0 - 0.15, "{pass}");
 
     let count = pass["targets"]["images"]["removed"].as_u64().unwrap();
     let count = usize::try_from(count).unwrap();
-    // Nobody ever used busybox, so it went first.
+    // No container ever used busybox, so it was removed first.
     let stay = BY_USE[count - 1..].iter().copied().chain([IN_USE]);
     let stay: BTreeSet<String> = stay.map(tag).chain([PAUSE_IMAGE.to_owned()]).collect();
     assert_eq!(images(&node).await, stay, "{pass}");
@@ -73,13 +73,13 @@ async fn a_full_image_file_system_is_brought_below_the_low_mark() {
         process,
         "it runs on"
     );
-    // The pause image works still, and so does an image that stayed.
+    // The pause image still works, and so does a kept image.
     Population::make(&node, vec![pod(99, BY_USE[8], End::Runs)]).await;
     let (_, again) = crisweep.post("/gc?target=images&wait=60s").await;
     assert_eq!(again["outcome"], "nothing-to-do", "{again}");
 }
 
-/// `statvfs` must see the file system as the node does, from inside its mount namespace.
+/// `statvfs` must see the file system as the node does, inside its mount namespace.
 fn changes(node: &Node) -> Value {
     json!({
         "runtime": {
@@ -99,7 +99,7 @@ fn running(population: &Population) -> &str {
     &container.id
 }
 
-/// Has each image used by a container that is not there for long, with a look in between.
+/// Lets a short-lived container use each image, with a look in between.
 async fn use_each(node: &Node, crisweep: &Crisweep) {
     let cri = node.cri().await;
     for (number, image) in (10..).zip(BY_USE) {
@@ -118,7 +118,7 @@ async fn images(node: &Node) -> BTreeSet<String> {
         .collect()
 }
 
-/// What the pause image's protection rests on where the runtime does not pin it.
+/// The basis of the pause image's protection on runtimes that do not pin it.
 async fn sandboxes_say_what_they_were_made_from(node: &Node) {
     let client = runtime::Client::new(runtime::Settings {
         endpoint: node.socket(),

@@ -1,4 +1,5 @@
-//! Real containers' logs, and links to them as the kubelet makes them: they go with their containers.
+//! Logs of real containers, and links to them as the kubelet makes them: they are removed with their
+//! containers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +45,7 @@ async fn logs_and_links_go_with_their_containers() {
     let node = Node::start().await;
     let population = Population::make(&node, plan::handful()).await;
     let files = link_logs(&node, &population).await;
-    // A container that never started has no log; all others have theirs.
+    // A created container has no log; all others have one.
     let with_log: Vec<&String> = files
         .iter()
         .filter(|(_, it)| it.log.exists())

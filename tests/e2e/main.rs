@@ -1,7 +1,7 @@
 //! End-to-end tests: a real containerd, Prometheus and Alertmanager, and real pods.
 //!
-//! They need root and what `setup.sh` installs; the feature `e2e` builds them. Everything that they
-//! start lives in namespaces and directories of its own and ends with the test.
+//! They need root and the programs that `setup.sh` installs; the feature `e2e` builds them. Everything that
+//! they start lives in its own namespaces and directories and ends with the test.
 
 #![expect(
     clippy::unwrap_used,

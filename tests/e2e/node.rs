@@ -1,4 +1,4 @@
-//! The test node itself: that it is what the other tests take it for.
+//! The test node itself: checks the assumptions of the other tests.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Prometheus and Alertmanager alone: that an alert travels from a rule to a webhook.
+//! Prometheus and Alertmanager alone: an alert travels from a rule to a webhook.
 
 use axum::Router;
 use axum::extract::Json;

@@ -14,7 +14,7 @@ use crate::support::wait::{PATIENCE, wait_for};
 
 /// Sandboxes of deleted pods.
 const LEAKED: u32 = 20;
-/// What the broken plugin says.
+/// The broken plugin's error.
 const WORDS: &str = "the network's daemon is down";
 
 /// Says whether the broken plugin is slow for the sandbox of this number.
@@ -27,8 +27,8 @@ pub(crate) fn is_failing(number: usize) -> bool {
     number % 10 == 1 && !is_slow(number)
 }
 
-/// Puts a program in the plugins' place that sleeps 5 s on DEL for a third of the sandboxes, fails for
-/// a tenth, and else does what the real one does.
+/// Replaces the plugins by a program that sleeps 5 s on DEL for a third of the sandboxes, fails for a tenth,
+/// and calls the real plugin for the others.
 pub(crate) fn wrap_plugins(dir: &Path, population: &Population) {
     let real = real_plugins();
     let of = |nth: fn(usize) -> bool| -> String {
@@ -63,7 +63,7 @@ exec {bridge}
     point(dir, &wrapped);
 }
 
-/// Lets the runtime find its plugins elsewhere.
+/// Makes the runtime use the plugins of another directory.
 fn point(dir: &Path, plugins: &Path) {
     let new = dir.join("plugins.new");
     std::os::unix::fs::symlink(plugins, &new).unwrap();

@@ -1,4 +1,4 @@
-//! What the end-to-end tests stand on: real daemons in temporary directories, gone with their guards.
+//! Support for the end-to-end tests: real daemons in temporary directories, removed with their guards.
 
 pub(crate) mod alertmanager;
 pub(crate) mod cgroup;

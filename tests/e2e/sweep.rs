@@ -1,4 +1,4 @@
-//! The main job, start to end: litter, metrics, alert, webhook, pass, and the alert resolves.
+//! The main job from start to end: litter, metrics, alert, webhook, pass, and the alert resolves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::support::population::{MadeContainer, MadePod, MadeSandbox, Population
 use crate::support::prometheus::{Prometheus, shipped_rules};
 use crate::support::wait::{PATIENCE, wait_for};
 
-/// The alert that the incident's sandboxes set off: there are more than 50 of them.
+/// The alert that the incident's sandboxes cause: there are more than 50 of them.
 const ALERT: &str = "CrisweepTooManyNotReadySandboxes";
 const BATCH: usize = 50;
-/// Less than the rest between batches that the service is configured with, so that a busy machine
-/// cannot blur it; far more than lies between two removals of one batch.
+/// Less than the configured rest between batches, so that a busy machine cannot blur it; far more than the
+/// time between two removals of one batch.
 const REST: SignedDuration = SignedDuration::from_millis(1500);
 
-/// Says whether no policy may take a container: it lives, or another run of it would follow, or it
-/// is not the kubelet's.
+/// Says whether no policy may remove a container: it is alive, the kubelet would run it again, or it is not
+/// the kubelet's.
 fn must_stay(pod: &MadePod, container: &MadeContainer) -> bool {
     match (container.plan.end, pod.plan.known) {
         (End::Created | End::Runs, _) | (End::Exits(_), Known::Unmanaged) => true,
@@ -33,7 +33,7 @@ fn must_stay(pod: &MadePod, container: &MadeContainer) -> bool {
     }
 }
 
-/// Says whether a sandbox stays when all containers that may go are gone.
+/// Says whether a sandbox stays after all removable containers are gone.
 fn sandbox_must_stay(pod: &MadePod, sandbox: &MadeSandbox) -> bool {
     let is_newest = pod
         .sandboxes
@@ -51,13 +51,13 @@ fn sandbox_must_stay(pod: &MadePod, sandbox: &MadeSandbox) -> bool {
     }
 }
 
-/// What the node looked like before, and what it must look like afterwards.
+/// The node before the pass, and what must be true afterwards.
 struct Expected {
-    /// Dead containers that go, oldest first.
+    /// Dead containers to remove, oldest first.
     containers: Vec<String>,
-    /// Sandboxes that go, oldest first.
+    /// Sandboxes to remove, oldest first.
     sandboxes: Vec<String>,
-    /// The processes of each container that runs.
+    /// The processes of each running container.
     processes: BTreeMap<String, Vec<u32>>,
 }
 
@@ -192,7 +192,7 @@ async fn wait_for_events(events: &Events, expected: &Expected) {
     .await;
 }
 
-/// Inside a batch a few removals run at a time, so only the batch as a whole has an order.
+/// Inside a batch a few removals run at a time, so only whole batches are ordered.
 fn removed_oldest_first_in_batches(removals: &[(Timestamp, String)], expected: &Expected) {
     let mut rest = removals;
     for ids in [&expected.containers, &expected.sandboxes] {

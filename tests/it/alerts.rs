@@ -1,4 +1,4 @@
-//! Alertmanager's webhook: what an alert leads to, and what it does not.
+//! Alertmanager's webhook: which alerts cause a pass.
 
 mod brakes;
 mod duplicates;

@@ -1,4 +1,4 @@
-//! Lists over the runtime's message limit: the kubelet is blind then, and crisweep must not be.
+//! Lists over the runtime's message limit: the kubelet cannot read them, but crisweep must.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn start(node: NodeBuilder, options: Options) -> Rig {
     Rig::with(node.build(), options, json!({})).await
 }
 
-/// Asserts how a list is read, whether all of it, and what it weighs and may weigh.
+/// Asserts how a list is read, whether completely, and its size and limit.
 async fn assert_list(rig: &Rig, list: &str, mode: &str, whole: bool, bytes: usize) {
     let page = rig.metrics().await;
     let label = format!("list=\"{list}\"");
@@ -57,7 +57,7 @@ async fn assert_list(rig: &Rig, list: &str, mode: &str, whole: bool, bytes: usiz
     page.is(&format!("cri_list_response_bytes{{{label}}}"), bytes);
 }
 
-/// Runs a pass, which must take every dead container and sandbox, and nothing else.
+/// Runs a pass, which must remove every dead container and sandbox, and nothing else.
 async fn sweep(rig: &Rig) {
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "completed", "{pass}");
@@ -98,7 +98,7 @@ async fn over_the_limit_in_total_the_node_is_swept_and_lists_work_again() {
 async fn exited_ones_over_the_limit_by_themselves_are_swept() {
     let rig = start(node(), Options::containerd_1_6()).await;
     rig.sim.set_send_limit(weigh(&rig.sim, exited) - 1);
-    // The dead sandboxes are heavier and do not fit either: nothing but containerd has their ids.
+    // The dead sandboxes are heavier and do not fit either: only containerd has their ids.
     let bytes = weigh(&rig.sim, |_| true);
     assert_list(&rig, "containers", "status", true, bytes).await;
     assert_list(&rig, "sandboxes", "status", true, weigh_sandboxes(&rig.sim)).await;
@@ -156,7 +156,7 @@ async fn where_nobody_proves_that_all_was_seen_only_what_is_certain_goes() {
     let lists = rig.get("/api/v1/status").await.json()["lists"].clone();
     assert_eq!(lists["containers"]["complete"], false, "{lists:#}");
     assert_eq!(lists["sandboxes"]["complete"], true, "{lists:#}");
-    // Three of four attempts are surplus, whatever was not seen. No sandbox is known to be empty.
+    // Three of four attempts are surplus, whatever is missing. No sandbox is known to be empty.
     let plan = rig.get("/api/v1/plan").await.json();
     let reasons: Vec<&str> = plan["removals"]
         .as_array()
@@ -167,7 +167,7 @@ async fn where_nobody_proves_that_all_was_seen_only_what_is_certain_goes() {
     assert_eq!(reasons, vec!["superseded"; 90]);
     let pass = rig.gc("").await;
     assert_eq!(pass["targets"]["containers"]["removed"], 90, "{pass}");
-    // Now it fits, and the next pass knows all.
+    // Now it fits, and the next pass sees everything.
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "completed", "{pass}");
     assert_eq!(rig.exited_containers(), 30);
@@ -176,13 +176,13 @@ async fn where_nobody_proves_that_all_was_seen_only_what_is_certain_goes() {
     page.is("cri_list_complete{list=\"containers\"}", 1.0);
 }
 
-/// Sets a limit that the dead of neither list come through by themselves.
+/// Sets a limit that the dead objects of both lists exceed.
 fn forbid_the_dead(rig: &Rig) {
     let limit = weigh(&rig.sim, exited).min(weigh_sandboxes(&rig.sim) / 2);
     rig.sim.set_send_limit(limit / 2);
 }
 
-/// Runs a pass to its end, however long it takes on a busy machine, as long as it asks or removes anything.
+/// Runs a pass to its end, however long it takes on a busy machine, while it makes calls.
 async fn gc(rig: &Rig, query: &str) -> Value {
     let calls = || -> u64 { Rpc::ALL.iter().map(|rpc| rig.sim.call_count(*rpc)).sum() };
     let id = rig.begin_gc(query).await;
@@ -199,7 +199,7 @@ async fn gc(rig: &Rig, query: &str) -> Value {
     }
 }
 
-/// Returns how many looks were taken; each asks for the runtime's configuration once.
+/// Returns the number of looks; each asks for the runtime's configuration once.
 fn looks(rig: &Rig) -> u64 {
     rig.sim.call_count(Rpc::Status)
 }
@@ -208,7 +208,7 @@ fn looks(rig: &Rig) -> u64 {
 async fn a_thousand_dead_go_in_one_pass_on_the_lowest_rung_and_each_is_read_once() {
     const DEAD: u64 = 1_010;
     let node = nodes::litter(1_010).build();
-    // A look before each batch; a question may take its time on a busy machine.
+    // A look before each batch; a call may take long on a busy machine.
     let patient = json!({ "runtime": { "timeout": "60s" } });
     let rig = Rig::with(node, Options::default(), patient).await;
     forbid_the_dead(&rig);
@@ -218,12 +218,12 @@ async fn a_thousand_dead_go_in_one_pass_on_the_lowest_rung_and_each_is_read_once
     assert_eq!(pass["targets"]["containers"]["removed"], DEAD, "{pass}");
     let looks = looks(&rig);
     assert!(looks >= DEAD / 50, "{looks} looks");
-    // Each once because no list shows it, and a container once more right before it goes.
+    // Each once because no list shows it, and each container once more right before its removal.
     let asked = rig.sim.call_count(Rpc::ContainerStatus);
     assert!(asked <= 2 * DEAD + 100, "{asked} containers");
     let asked = rig.sim.call_count(Rpc::PodSandboxStatus);
     assert!(asked <= DEAD + 100, "{asked} sandboxes");
-    // What a look asks else does not grow with the node.
+    // The number of a look's other calls does not grow with the node.
     for (rpc, of_look) in [
         (Rpc::ListContainers, 6),
         (Rpc::ListPodSandbox, 4),
@@ -245,19 +245,19 @@ async fn what_is_certain_goes_on_going_where_a_look_takes_long_and_shows_only_a_
     let changes = json!({
         "collect": { "max_age": "10ms" },
         "runtime": { "timeout": "60s" },
-        // Nothing is to be known but what lists tell.
+        // Use only what lists contain.
         "policy": { "containers": { "age_from": "created" } },
     });
     let node = NodeBuilder::new().pods(100, crash).build();
     let rig = Rig::with(node, Options::not_containerd(), changes).await;
     rig.write_log_directories();
     forbid_the_dead(&rig);
-    // Nobody has all ids, and a list for each pod takes its time.
+    // No source of all ids, and slow lists per pod.
     let slow = Fault::slow(Duration::from_millis(60));
     rig.sim.set_fault(Rpc::ListContainers, slow);
     rig.sim.clear_record();
     let pass = gc(&rig, "target=containers").await;
-    // Of each twelve attempts eleven.
+    // Eleven of twelve attempts each.
     let removed = 1_100;
     assert_eq!(pass["targets"]["containers"]["removed"], removed, "{pass}");
     let looks = looks(&rig);

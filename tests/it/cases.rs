@@ -1,5 +1,5 @@
-//! Runs `tests/cases/**/*.txt`: node states with the verdict expected on every object, and beside it
-//! the kubelet's where it differs from ours. `tests/cases/README.md` explains the words.
+//! Runs `tests/cases/**/*.txt`: node states with the expected verdict on every object, and the kubelet's if
+//! it differs. `tests/cases/README.md` explains the words.
 
 mod logs;
 mod parse;
@@ -59,7 +59,7 @@ fn every_reason_has_a_case() {
         let remove = RemoveReason::all(target)
             .iter()
             .map(|reason| Verdict::Remove(*reason));
-        // Only sandboxes fail so often that they are quarantined.
+        // Only sandboxes are quarantined.
         let unused = (Target::Containers, Verdict::Keep(KeepReason::Quarantined));
         for verdict in keep
             .chain(remove)
@@ -235,7 +235,7 @@ fn load(file: &Path) -> Vec<Case> {
     cases.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Returns what is not as the case expects.
+/// Returns the differences from the expectations.
 fn verify(case: &Case) -> Vec<String> {
     let Case {
         snapshot, policy, ..
@@ -359,8 +359,8 @@ fn kubelets_removals(case: &Case, knowledge: &Knowledge<'_>) -> BTreeSet<(Target
     removed
 }
 
-/// Asks the kubelet which images it would remove, `left` being the containers that are still there. It
-/// has been running for ever, and sees the listed size of what goes come back.
+/// Asks the kubelet model which images it would remove; `left` are the containers still there. It has been
+/// running for ever, and gains the listed size of each removal.
 fn kubelets_images(case: &Case, left: &[Container]) -> BTreeSet<String> {
     let Images::Known(store) = &case.snapshot.images else {
         return BTreeSet::new();

@@ -1,6 +1,6 @@
-//! A runtime that hangs, lies and answers garbage; signals at any point; a clock that jumps; capped memory. Whatever
-//! happens: the service answers, its passes end, nothing that is needed goes (each rig asserts that when
-//! it is dropped), and when the fault is over the node gets clean.
+//! A runtime that hangs, lies and returns garbage; signals at any point; clock jumps; limited memory. In
+//! every case the service answers, its passes end, nothing needed is removed (each rig asserts that when it
+//! is dropped), and the node gets clean after the fault.
 
 mod answers;
 mod clock;
@@ -41,7 +41,7 @@ async fn answers(rig: &Rig) -> Page {
     Page::parse(&page.text)
 }
 
-/// Runs passes until nothing dead is left: what failed waits until it may be tried again.
+/// Runs passes until nothing dead is left: quarantined sandboxes wait for their next try.
 async fn heals(rig: &Rig) {
     until("what failed may be tried again", || async {
         let pass = rig.gc("").await;
@@ -52,7 +52,7 @@ async fn heals(rig: &Rig) {
     cleans(rig).await;
 }
 
-/// Runs a pass and asserts that it cleaned the node of all that is dead.
+/// Runs a pass and asserts that it removed everything dead.
 async fn cleans(rig: &Rig) -> Value {
     rig.ready().await;
     let pass = rig.gc("").await;

@@ -1,8 +1,8 @@
-//! What comes from outside may be anything: nothing panics or hangs, and what is refused says why.
+//! External input may be anything: nothing panics or hangs, and refusals have reasons.
 //!
-//! `PROPTEST_CASES=20000 cargo nextest run fuzz::`, or `make fuzz`, is the long form; without it each
-//! target sees a hundred cases or two. Targets that need private functions stand beside them, in modules of
-//! the same name. What is found is printed, never written down: it becomes a test.
+//! `PROPTEST_CASES=20000 cargo nextest run fuzz::`, or `make fuzz`, is the long form; by default each target
+//! runs one or two hundred cases. Targets that need private functions are beside them, in modules of the same
+//! name. Findings are printed, never written to files: they become tests.
 
 mod config;
 mod lists;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 
-/// How many cases a target sees where nobody says.
+/// Default number of cases of a target.
 const CASES: u32 = 128;
 
 fn cases() -> Config {
@@ -27,7 +27,7 @@ fn cases() -> Config {
     }
 }
 
-/// Something that happens to bytes on their way.
+/// A change to bytes.
 #[derive(Clone, Debug)]
 enum Edit {
     Flip(Index, u8),
@@ -37,7 +37,7 @@ enum Edit {
     End(Index),
 }
 
-/// Some edits; `words` are what the format gives a meaning to.
+/// Some changes; `words` are the format's keywords.
 fn edits(words: &'static [&'static str]) -> impl Strategy<Value = Vec<Edit>> {
     let at = any::<Index>;
     let word = proptest::sample::select(words).prop_map(|word| word.as_bytes().to_vec());
@@ -80,7 +80,7 @@ fn edited(mut bytes: Vec<u8>, edits: &[Edit]) -> Vec<u8> {
     bytes
 }
 
-/// Runs a property that asks a running service.
+/// Runs a property against a running service.
 fn asked<S: Strategy>(strategy: &S, test: impl Fn(S::Value) -> Result<(), TestCaseError>) {
     TestRunner::new(cases()).run(strategy, test).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Passes on a simulated node: what goes, in which order, and what stops them.
+//! Passes on a simulated node: what they remove, in which order, and what stops them.
 
 mod bounds;
 mod ends;

@@ -1,4 +1,4 @@
-//! Images: what goes when the file system is full or nobody has used them for long, and what stays.
+//! Images: which ones are removed for space or age, and which ones stay.
 
 mod ages;
 mod races;
@@ -17,7 +17,7 @@ fn tag(number: usize) -> String {
     format!("registry.example/idle-{number}:1")
 }
 
-/// A node whose one pod uses the default image, with so many images that nobody uses.
+/// A node whose one pod uses the default image, with unused images.
 fn idle(images: usize) -> NodeBuilder {
     let node = NodeBuilder::new()
         .image(DEFAULT_IMAGE, MIB)
@@ -25,7 +25,7 @@ fn idle(images: usize) -> NodeBuilder {
     (0..images).fold(node, |node, number| node.image(&tag(number), 4 * MIB))
 }
 
-/// Changes to the configuration under which every unused image goes, whatever the disk says.
+/// Configuration that removes every unused image, whatever the disk's usage.
 fn prune() -> Value {
     // By age alone, however full this machine's disk is.
     let (high, low) = (100, 99);
@@ -37,7 +37,7 @@ fn prune() -> Value {
     } } })
 }
 
-/// Has a container run from an image, is seen to, and takes it away again.
+/// Runs a container from an image during one look, and removes it.
 async fn use_once(rig: &Rig, image: &str) {
     let container = ContainerSpec::running("app", 0, hours(1)).image(image);
     let pod = rig.sim.add_pod(&PodSpec::new("once").container(container));
@@ -55,7 +55,7 @@ async fn plan(rig: &Rig) -> Value {
     answer.json()
 }
 
-/// Returns what a plan says of the image of this tag: its verdict's list, its reason, and all of it.
+/// Returns the list, the reason and the row of the image with this tag in a plan.
 fn judged(plan: &Value, tag: &str) -> (&'static str, String, Value) {
     for list in ["removals", "kept"] {
         let rows = plan[list].as_array().unwrap();
@@ -70,7 +70,7 @@ fn judged(plan: &Value, tag: &str) -> (&'static str, String, Value) {
     panic!("{tag} is not in {plan}");
 }
 
-/// Returns the tags of what was removed, in order.
+/// Returns the tags of the removed images, in order.
 fn removed(rig: &Rig) -> Vec<String> {
     rig.subjects(Rpc::RemoveImage)
 }

@@ -1,8 +1,7 @@
-//! What the kubelet itself would remove, written down literally from its observed behaviour and
-//! sharing nothing with `crisweep::gc`: the yardstick that our plans are held against.
+//! A literal model of what the kubelet would remove, from its observed behaviour, without code of
+//! `crisweep::gc`: our plans are compared with it.
 //!
-//! Where the kubelet's order is undefined (equal creation times), this model settles it by attempt,
-//! then by id.
+//! If the kubelet's order is undefined (equal creation times), the model orders by attempt, then by id.
 
 mod images;
 pub(crate) mod logs;
@@ -25,8 +24,8 @@ pub(crate) struct Kubelet<'a> {
     pub(crate) per_container: i64,
     /// `--maximum-dead-containers`; negative: no limit.
     pub(crate) dead_containers: i64,
-    /// Whether a pod's content may go; false for all while its sources are not ready. What lacks the
-    /// pod UID label has the UID "".
+    /// Whether a pod's objects may be removed; false for all while its sources are not ready. Objects without
+    /// the pod UID label have the UID "".
     pub(crate) is_deleted: &'a dyn Fn(&str) -> bool,
 }
 
@@ -69,8 +68,8 @@ impl Kubelet<'_> {
         removed
     }
 
-    /// Returns the ids of the sandboxes that one pass removes; `listed` are the containers that the
-    /// container phase left.
+    /// Returns the ids of the sandboxes that one pass removes; `listed` are the containers left by the
+    /// container phase.
     pub(crate) fn sandboxes(
         &self,
         sandboxes: &[PodSandbox],
@@ -129,7 +128,7 @@ fn newest_first(containers: &mut [&Container]) {
         .sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
 }
 
-/// Takes the oldest beyond `limit`; `unit` is newest first.
+/// Removes the oldest beyond `limit`; `unit` is newest first.
 fn cut(unit: &mut Vec<&Container>, limit: usize, removed: &mut BTreeSet<String>) {
     if unit.len() > limit {
         removed.extend(

@@ -1,5 +1,5 @@
-//! Logs on a simulated node with a real log tree: what goes with its container, what goes as an
-//! orphan, and what stays.
+//! Logs on a simulated node with a real log tree: which ones are removed with a container or as orphans, and
+//! which ones stay.
 
 mod containers;
 mod dirs;

@@ -1,4 +1,4 @@
-//! The tests that see the program from outside, in one binary.
+//! Tests that see the program from outside, in one binary.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

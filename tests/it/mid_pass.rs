@@ -1,4 +1,4 @@
-//! A pass beside a runtime that goes away in the middle of it.
+//! A pass whose runtime goes away meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::Path;

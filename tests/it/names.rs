@@ -1,5 +1,5 @@
-//! Documents, alerts and dashboards may name only metrics that exist, and every metric is
-//! documented. What exists is read from the snapshot of a known node's page.
+//! Documents, alerts and dashboards may name only existing metrics, and every metric is documented. The
+//! existing ones are read from the page snapshot of a known node.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Names on the page in text 0.0.4, as its TYPE lines have them.
+/// Names on the page in text 0.0.4, from its TYPE lines.
 fn exist() -> BTreeSet<String> {
     let page = read(
         "src/metrics/scrape/snapshots/crisweep__metrics__scrape__tests__text_page_of_a_known_node.snap",
@@ -37,7 +37,7 @@ fn exist() -> BTreeSet<String> {
     names
 }
 
-/// Words in a text that are shaped like a metric of ours; `cri_list_*` stands for many.
+/// Words in a text that look like one of our metrics; `cri_list_*` is a pattern.
 fn named(text: &str) -> BTreeSet<String> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.split(|c| !is_word(c))
@@ -54,7 +54,7 @@ fn base(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// The known node's writable layers are where inodes are made as needed; one collector writes both.
+/// The known node's writable layers are on a file system without inode figures; one collector writes both.
 fn is_known(known: &BTreeSet<String>, name: &str) -> bool {
     let image_fs = name.replace("container_fs", "image_fs");
     [name, base(name), &image_fs]
@@ -88,7 +88,7 @@ fn every_metric_is_documented_and_every_documented_one_exists() {
     let known = exist();
     let text = read("docs/metrics.md");
     let documented = named(&text);
-    // The bare prefixes are explained too.
+    // Bare prefixes are explained too.
     for name in documented
         .iter()
         .filter(|name| !PREFIXES.contains(&name.as_str()))

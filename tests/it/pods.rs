@@ -1,5 +1,5 @@
-//! Where knowledge of the pods comes from: each source against a peer that is well, ill or lying.
-//! What a source does not say well removes nothing, and the status and the metrics say why.
+//! Pod sources: each against a peer that works, fails or lies. An unreliable answer removes nothing, and
+//! status and metrics say why.
 
 pub(crate) mod api_server;
 mod auto;
@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use crate::support::Rig;
 
-/// What `nodes::litter(LITTER)` leaves to remove, once the pods are known to be deleted.
+/// The removals of `nodes::litter(LITTER)`, once the pods are known to be deleted.
 const LITTER: usize = 3;
 
 async fn status(rig: &Rig) -> Value {
     rig.get("/api/v1/status").await.json()["pods"].clone()
 }
 
-/// Asserts that nothing goes, and that everybody is told why.
+/// Asserts that nothing is removed, and that every output says why.
 async fn keeps_all(rig: &Rig, words: &str) {
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial", "{words}: {pass:#}");
@@ -31,7 +31,7 @@ async fn keeps_all(rig: &Rig, words: &str) {
     assert!(why.contains(words), "{words:?} is not in {why:?}");
 }
 
-/// The same of a source that failed.
+/// The same for a failed source.
 async fn fails(rig: &Rig, words: &str) {
     keeps_all(rig, words).await;
     let page = rig.metrics().await;
@@ -41,7 +41,7 @@ async fn fails(rig: &Rig, words: &str) {
     page.is(&sample, 1.0);
 }
 
-/// Asserts that the litter goes, and nothing but the litter.
+/// Asserts that the litter is removed, and nothing else.
 async fn cleans(rig: &Rig, source: &str) {
     let status = status(rig).await;
     assert_eq!(status["source"], source, "{status:#}");

@@ -1,5 +1,5 @@
-//! What must hold on every node. `PROPTEST_CASES` sets how many nodes each property sees; what it
-//! found is printed, never written down: a counterexample becomes a case file.
+//! Properties of every node. `PROPTEST_CASES` sets the number of nodes per property; findings are printed,
+//! never written to files: a counterexample becomes a case file.
 
 mod belief;
 mod images;
@@ -28,7 +28,7 @@ use crate::kubelet_model::Kubelet;
 use belief::{is_deleted, is_finished, is_newest_container, is_newest_sandbox};
 use node::{Node, Oddity, nodes};
 
-/// Each property sees this many nodes; two dozen properties see more than 20,000.
+/// Nodes per property; two dozen properties see more than 20,000.
 const NODES: u32 = 1000;
 
 fn config() -> Config {
@@ -114,7 +114,7 @@ proptest! {
     fn where_nothing_asks_for_care_it_is_the_kubelet(node in nodes(Oddity::None)) {
         let Node { snapshot, policy } = &node;
         let (plan, (mut containers, sandboxes)) = (plan_of(&node), kubelets(&node, true));
-        // One care remains: the newest of a pod that may exist.
+        // One exception: the newest of a pod that may exist.
         containers.retain(|id| {
             let it = snapshot.containers.iter().find(|it| it.id.as_str() == id).unwrap();
             let uid = &it.pod.as_ref().unwrap().uid;
@@ -179,9 +179,9 @@ proptest! {
     #[test]
     fn a_plan_after_its_own_pass_wants_nothing_more(node in nodes(Oddity::Any)) {
         let after = without(&node, &plan_of(&node));
-        // A record of unknown state or exit, once gone, may let its pod turn out to be over.
+        // Without a record of unknown state or exit its pod may count as finished.
         let before = known(&node);
-        // So may the last one whose exit is not known let the others count as quiet.
+        // Without the last unknown exit the other records may count as quiet.
         let is_same = exits_unknown(&node) == exits_unknown(&after);
         if is_same && known(&after).iter().all(|(uid, state)| before.get(uid) == Some(state)) {
             prop_assert_eq!(plan_of(&after).removals, []);
@@ -237,7 +237,7 @@ fn plan_of(node: &Node) -> Plan {
     gc::plan(&node.snapshot, &node.policy, &Targets::all().0)
 }
 
-/// What is known of each pod of the node that is still there.
+/// The knowledge of each pod that is still on the node.
 fn known(node: &Node) -> BTreeMap<&PodUid, gc::PodKnowledge> {
     let knowledge = Knowledge::of(&node.snapshot, &node.policy);
     let pods = node
@@ -249,7 +249,7 @@ fn known(node: &Node) -> BTreeMap<&PodUid, gc::PodKnowledge> {
         .collect()
 }
 
-/// The pods with a container that exited when nobody knows.
+/// The pods with a container of unknown exit time.
 fn exits_unknown(node: &Node) -> BTreeSet<&PodUid> {
     let rows = node.snapshot.containers.iter();
     let unknown = rows.filter(|it| it.state == ContainerState::Exited && it.finished_at.is_none());
@@ -264,8 +264,8 @@ fn ids(plan: &Plan, target: Target) -> impl Iterator<Item = &str> {
         .map(|removal| removal.subject.id.as_str())
 }
 
-/// Target by target, oldest first; images least recently used first. While a list is over its limit
-/// containers go by what their age counts from, usually their exit.
+/// The expected order: target by target, oldest first; images least recently used first. While a list is over
+/// its limit, containers are ordered by the time that their age counts from, usually the exit.
 fn order_on(
     snapshot: &Snapshot,
 ) -> impl Fn(&Removal) -> (Target, i64, Option<Timestamp>, Timestamp) {
@@ -332,7 +332,7 @@ fn young_sandbox(snapshot: &Snapshot, id: &str) -> bool {
     found.created_at > snapshot.taken_at
 }
 
-/// `labels` of `None`: nobody knows them.
+/// `labels` is `None` if they are unknown.
 fn is_protected(policy: &Policy, namespace: &str, labels: Option<&Labels>) -> bool {
     let protect = &policy.protect;
     let by_namespace = !protect.namespaces.is_empty()
@@ -346,7 +346,7 @@ fn is_protected(policy: &Policy, namespace: &str, labels: Option<&Labels>) -> bo
     by_namespace || by_label
 }
 
-/// Lets a kubelet with the same policy look at the node. `synced`: what has no pod is nobody's.
+/// Runs a kubelet model with the same policy on the node. `synced`: objects without a pod are orphans.
 fn with_kubelet<T>(node: &Node, synced: bool, ask: impl FnOnce(&Kubelet<'_>) -> T) -> T {
     let number = |limit| match limit {
         Limit::None => -1,
@@ -375,7 +375,7 @@ fn kubelets(node: &Node, synced: bool) -> (BTreeSet<String>, BTreeSet<String>) {
     })
 }
 
-/// The node after the plan: what went is gone, when it exited is remembered.
+/// The node after the plan: removed objects are gone, their exits are remembered.
 fn without(node: &Node, plan: &Plan) -> Node {
     let mut after = node.clone();
     let gone: BTreeSet<&str> = ids(plan, Target::Containers).collect();
@@ -403,7 +403,7 @@ fn without(node: &Node, plan: &Plan) -> Node {
     after
 }
 
-/// The generator must make what the properties are about, else they hold of nothing.
+/// The generator must produce the relevant states, or the properties prove nothing.
 #[test]
 fn the_nodes_show_every_reason() {
     use proptest::strategy::ValueTree;
@@ -418,7 +418,7 @@ fn the_nodes_show_every_reason() {
         );
         kept.extend(plan.kept.iter().map(|it| (it.subject.target, it.reason)));
     }
-    // Logs have nodes of their own, and a test like this one.
+    // Logs have their own nodes and their own test like this one.
     for target in Target::ALL.into_iter().filter(|it| *it != Target::Logs) {
         for reason in RemoveReason::all(target).iter().copied() {
             assert!(

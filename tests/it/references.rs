@@ -1,12 +1,12 @@
-//! What the texts on safety and reliability and the index of cases point to is there: source files and functions, tests,
-//! case files and their cases. A promise whose proof was renamed away is no promise.
+//! Checks the references in the texts on safety and reliability and in the index of cases: source files and
+//! functions, tests, case files and their cases must exist. A promise with a missing proof is no promise.
 //!
-//! A reference is a span of code: `FILE`, `FILE::FUNCTION`, or a case file with titles in quotation
-//! marks after it, within the same paragraph or cell of a table.
+//! A reference is a code span: `FILE`, `FILE::FUNCTION`, or a case file followed by titles in quotation
+//! marks, within the same paragraph or table cell.
 
 use std::path::Path;
 
-/// Where a reference may begin.
+/// Possible roots of a reference.
 const ROOTS: [&str; 4] = ["", "tests/", "tests/it/", "tests/cases/"];
 
 fn read(file: &str) -> Option<String> {
@@ -16,11 +16,11 @@ fn read(file: &str) -> Option<String> {
         .find_map(|start| std::fs::read_to_string(root.join(start).join(file)).ok())
 }
 
-/// Returns how many references a text has, and which of them lead nowhere.
+/// Returns the number of references in a text, and the broken ones.
 fn follow(text: &str) -> (usize, Vec<String>) {
     let (mut count, mut dead) = (0, Vec::new());
     for paragraph in text.split("\n\n") {
-        // Titles are broken where the line ends.
+        // Titles may be wrapped.
         let words: Vec<&str> = paragraph.split_whitespace().collect();
         let paragraph = words.join(" ");
         let parts: Vec<&str> = paragraph.split('`').collect();
@@ -113,7 +113,7 @@ fn a_reference_that_leads_nowhere_is_told() {
 
 const COLUMNS_MAX: usize = 120;
 
-/// Lines of prose, with their numbers: neither code nor tables, whose rows cannot be broken.
+/// Lines of prose, with their numbers, without code and tables, whose rows cannot be wrapped.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     let lines = text.lines().enumerate();

@@ -1,8 +1,8 @@
-//! The real service through days of churn in minutes: pods are born, crash, finish and go, sandboxes
-//! leak, networks fail, the runtime restarts, while alerts, marks and people ask for passes.
+//! Days of churn for the real service in minutes: pods are created, crash, finish and are deleted, sandboxes
+//! leak, networks fail, the runtime restarts, while alerts, thresholds and people ask for passes.
 //!
-//! `CRISWEEP_SOAK=5m` sets for how long; `make soak` is the long form. A season is so many events, then
-//! quiet: what is left must then be what the policy keeps. No bound here depends on how fast the machine is.
+//! `CRISWEEP_SOAK=5m` sets the duration; `make soak` is the long form. A season is a number of events, then
+//! quiet: only what the policy keeps may then be left. No bound here depends on the speed of the machine.
 
 mod churn;
 mod memory;
@@ -22,9 +22,9 @@ const SHORT: Duration = Duration::from_secs(3);
 const SEASON: usize = 250;
 /// `max_dead` of containers and of sandboxes.
 const MAX_DEAD: usize = 20;
-/// What the policy leaves at most. One of each living container may be young, dead and the newest.
+/// The most containers that the policy keeps. One of each living container may be young, dead and the newest.
 const KEPT_CONTAINERS: usize = MAX_DEAD + LIVING_MAX;
-/// Those that a kept container holds, and `max_dead` more.
+/// Those of kept containers, and `max_dead` more.
 const KEPT_SANDBOXES: usize = KEPT_CONTAINERS + MAX_DEAD;
 
 fn duration() -> Duration {
@@ -33,7 +33,7 @@ fn duration() -> Duration {
     })
 }
 
-/// Minutes and hours of a node are seconds here.
+/// A node's minutes and hours are seconds here.
 fn changes() -> serde_json::Value {
     json!({
         "policy": {
@@ -89,7 +89,7 @@ async fn seasons_of_churn_leave_what_the_policy_keeps_and_no_more() {
     memory.report();
 }
 
-/// What the world asks of the service meanwhile. It answers, whatever becomes of its runtime.
+/// Requests to the service meanwhile. It answers, whatever the state of its runtime.
 async fn ask(rig: &Rig, event: usize, season: u32) {
     if event.is_multiple_of(20) {
         let page = rig.metrics().await;
@@ -108,7 +108,7 @@ async fn ask(rig: &Rig, event: usize, season: u32) {
         assert!([200, 202].contains(&answer.status), "{}", answer.text);
     }
     if event % 125 == 100 {
-        // 503: the runtime is away just now.
+        // 503: the runtime is away.
         let answer = rig.post("/gc?wait=10s").await;
         assert!([200, 202, 503].contains(&answer.status), "{}", answer.text);
     }
@@ -120,7 +120,7 @@ async fn ask(rig: &Rig, event: usize, season: u32) {
     }
 }
 
-/// Quiet: the network is well, passes come until only what the policy keeps is there, and all end.
+/// Quiet: the network works, passes run until only what the policy keeps is left, and all passes have ended.
 async fn rest(rig: &Rig, pods_root: &std::path::Path) {
     rig.sim.heal_cni();
     rig.ready().await;

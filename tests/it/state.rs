@@ -1,4 +1,4 @@
-//! What outlives the process, and what the service does where nothing can.
+//! What outlives the process, and the service's behaviour without usable state.
 
 mod crash;
 mod disk;
@@ -7,7 +7,7 @@ mod quarantine;
 
 use std::path::Path;
 
-/// Counts the journal's records of a kind; they are text.
+/// Counts the journal's records of a kind, which are text.
 pub(crate) fn records(dir: &Path, entry: &str) -> usize {
     let bytes = std::fs::read(dir.join("journal")).unwrap_or_default();
     let needle = format!("{{\"entry\":\"{entry}\"");

@@ -1,5 +1,5 @@
-//! Storms of alerts. Whatever comes: each call gets an answer, one pass runs at a time, and what is kept
-//! of it all is bounded. And the brakes: each can be seen, and a person gets past it.
+//! Storms of alerts: each call gets an answer, one pass runs at a time, and everything that is kept has a
+//! bound. And the brakes: each is visible, and a person can override it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::alerts::hook::{PATH, alert, asks, call, pass_of, resolved, send, sent};
 use crate::support::{Answer, Page, Rig, nodes};
 
-/// What a storm may add to the resident memory. One that keeps all it gets needs more than that.
+/// The most resident memory that a storm may add. A service that kept every alert would need more.
 const GROWTH_MAX_KIB: u64 = 64 << 10;
 
 fn resident_kib(rig: &Rig) -> u64 {
@@ -23,8 +23,7 @@ fn resident_kib(rig: &Rig) -> u64 {
     number.unwrap().parse().unwrap()
 }
 
-/// Sends bodies over so many connections, each as fast as the one before is answered; returns how often
-/// each status came.
+/// Sends bodies over this many connections, each after the previous answer; returns the count of each status.
 async fn storm(rig: &Rig, senders: usize, bodies: Vec<Value>) -> BTreeMap<u16, usize> {
     let before = resident_kib(rig);
     let count = bodies.len();
@@ -59,7 +58,7 @@ async fn storm(rig: &Rig, senders: usize, bodies: Vec<Value>) -> BTreeMap<u16, u
     counts
 }
 
-/// Asserts that no pass began before the one before it was over, and that few are remembered.
+/// Asserts that passes do not overlap, and that few are in the history.
 async fn one_at_a_time(rig: &Rig) {
     let passes = rig.passes().await;
     assert!(passes.len() <= 100, "{}", passes.len());
@@ -80,7 +79,7 @@ fn numbered(number: usize) -> Value {
     alert(&json!({ "alertname": format!("A{number}"), "node": "node-1", "crisweep": "all" }))
 }
 
-/// Asserts how many alerts were counted in all.
+/// Asserts the total number of counted alerts.
 fn counted(page: &Page, wanted: usize) {
     let results = [
         "accepted",
@@ -133,7 +132,7 @@ async fn alerts_that_flap_are_answered_and_braked() {
     );
     counted(&rig.metrics().await, 2_000);
     for pass in rig.passes().await {
-        // What came last may wait for the end of the cool-down.
+        // The last pass may wait for the end of the cool-down.
         if pass["not_before"].is_null() {
             rig.finished(pass["id"].as_str().unwrap()).await;
         }
@@ -213,7 +212,7 @@ async fn an_alert_that_flaps_beside_a_pass_pushes_nothing_else_out() {
     assert!(after.iter().any(|pass| pass["id"] == ran), "{after:#?}");
 }
 
-/// Asserts which brakes the status and the page show to hold.
+/// Asserts which brakes hold, in the status and on the page.
 async fn holding(rig: &Rig, wanted: &[&str]) {
     let status = rig.get("/api/v1/status").await.json();
     assert_eq!(status["brakes"]["holding"], json!(wanted), "{status:#}");
@@ -270,7 +269,7 @@ async fn the_circuit_breaker_is_counted_and_force_passes_it() {
         json!({ "gc": { "batch_size": 10 }, "quarantine": { "base": "1ms", "max": "1ms" } });
     let rig = Rig::start(nodes::leaks(40), changes).await;
     rig.sim.set_cni_default(Cni::failing());
-    // Some would go, but they are the youngest.
+    // Some are removable, but they are the youngest.
     for number in 35..40 {
         let id = rig
             .sim

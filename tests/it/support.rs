@@ -1,4 +1,4 @@
-//! What service tests stand on: a simulated runtime, and the real program beside it.
+//! Support for service tests: a simulated runtime, and the real program beside it.
 
 pub(crate) mod answer;
 pub(crate) mod hung;

@@ -1,4 +1,4 @@
-//! Holds the sources to the map in `src/lib.rs`: who may use whom, what stays pure, how long a file
+//! Checks the sources against the map in `src/lib.rs`: who may import whom, what stays pure, how long a file
 //! may be.
 
 mod finder;
@@ -12,7 +12,7 @@ use finder::{Use, circles, uses};
 use paths::{Named, paths};
 use source::{Source, sources, without_tests};
 
-/// What a pure module never says.
+/// What pure modules must not name.
 const IMPURE: &[&str] = &[
     "async",
     "await",
@@ -39,7 +39,8 @@ const IMPURE: &[&str] = &[
     "fastrand",
 ];
 
-/// What no module says. The last is hidden in prost's documentation: a patch release may change it.
+/// What no module may name. `prost::encoding` is hidden in prost's documentation: a patch release may change
+/// it.
 const NOWHERE: &[&str] = &["todo!", "unimplemented!", "dbg!", "prost::encoding"];
 
 const LINES_MAX: usize = 400;
@@ -48,7 +49,7 @@ const LINES_MAX: usize = 400;
 struct Row {
     module: String,
     may_use: BTreeSet<String>,
-    /// It may use each one above it, and need not.
+    /// It may import each room above it.
     all: bool,
     pure: bool,
 }
@@ -59,7 +60,7 @@ fn modules_use_whom_the_map_says_and_no_other() {
     let mut used: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let all = uses(&sources);
     for Use { from, to } in &all {
-        // What is in the crate's root joins the modules and has nothing of its own.
+        // The crate root joins the modules and contains nothing else.
         if let (Some(from), Some(to)) = (from.first(), to.first())
             && from != to
         {
@@ -157,7 +158,7 @@ fn the_map_has_every_module_and_no_other() {
     assert_eq!(mapped, declared);
 }
 
-/// Reads the map; `all` is each row above.
+/// Reads the map; `all` means each row above.
 fn map() -> Vec<Row> {
     let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
     let lib = std::fs::read_to_string(lib).unwrap();
@@ -184,7 +185,7 @@ fn said<'a>(source: &'a Source, words: &'a [&'a str]) -> impl Iterator<Item = &'
     words.iter().copied().filter(says)
 }
 
-/// Returns what the program's part of a text names.
+/// Returns the paths in a text, without its tests.
 fn read(text: &str) -> Vec<Named> {
     paths(without_tests(text.parse().unwrap()))
 }

@@ -1,4 +1,4 @@
-//! Passes that nobody asks for from outside: alerts that are fetched, and marks that are crossed.
+//! Automatic passes: polled alerts and crossed thresholds.
 
 mod poll;
 mod thresholds;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{Rig, until};
 
-/// Waits for a pass with this cause that is over, and returns it.
+/// Waits for an ended pass with this cause, and returns it.
 async fn pass_by(rig: &Rig, cause: &str) -> Value {
     until("a pass that came by itself", || async {
         let passes = rig.passes().await;

@@ -68,7 +68,7 @@ impl Alertmanager {
     }
 }
 
-/// Debian gave it a longer name.
+/// Debian uses a longer name.
 fn program() -> &'static str {
     let debian = "/usr/bin/prometheus-alertmanager";
     if Path::new(debian).exists() {

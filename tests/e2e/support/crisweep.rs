@@ -22,10 +22,10 @@ pub(crate) struct Crisweep {
 }
 
 impl Crisweep {
-    /// Starts it on a node, with what is known of the pods in `pods_file`; waits until it is ready.
+    /// Starts it on a node, with the pods of `pods_file`; waits until it is ready.
     ///
-    /// It keeps no dead container or sandbox that it need not keep, and rests between batches, so
-    /// that batches can be told apart from outside.
+    /// It keeps no dead container or sandbox that it need not keep, and rests between batches, so that
+    /// batches can be distinguished from outside.
     pub(crate) async fn start(node: &Node, pods_file: &Path) -> Self {
         Self::start_with(node, pods_file, json!({})).await
     }
@@ -106,11 +106,11 @@ impl Crisweep {
         (answer.status(), answer.json().await.unwrap())
     }
 
-    /// Asks for a pass and returns it when it is done, however long that takes, as long as it goes on.
+    /// Starts a pass and returns it when it is done, however long that takes while it makes progress.
     ///
     /// # Panics
     ///
-    /// When nothing changes in it for [`PATIENCE`].
+    /// If nothing changes in it for [`PATIENCE`].
     pub(crate) async fn pass(&self, query: &str) -> Value {
         let (status, mut pass) = self.post(&format!("/gc?{query}")).await;
         assert_eq!(status.as_u16(), 202, "{pass}\n{}", self.log_tail());

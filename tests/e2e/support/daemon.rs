@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs its arguments until its standard input ends. That is a pipe which only the test process
-/// holds: dropping the guard closes it, and so does a panic, an abort or a `kill -9` of the test.
-/// A program that ends by itself ends the shell too, which `assert_alive` sees. In the subshell `$$`
-/// is still the outer shell.
+/// Runs its arguments until its standard input ends. That is a pipe which only the test process holds:
+/// dropping the guard, a panic, an abort or a `kill -9` of the test closes it. A program that ends by itself
+/// ends the shell too, and `assert_alive` notices. In the subshell `$$` is still the outer shell.
 const UNTIL_STDIN_ENDS: &str = r#"
 {
   trap 'kill -KILL $!; wait; exit' TERM
@@ -42,7 +41,7 @@ impl Daemon {
         Self::start_as_is(name, dir, command)
     }
 
-    /// Starts a command that itself ends, with all that it started, when its standard input does.
+    /// Starts a command that ends, with all its children, when its standard input ends.
     pub(crate) fn start_as_is(name: &str, dir: &Path, mut command: Command) -> Self {
         let log = dir.join(format!("{name}.log"));
         let output = File::create(&log).unwrap();
@@ -109,10 +108,10 @@ impl Drop for Daemon {
     }
 }
 
-/// Returns a loopback port that nobody listens on.
+/// Returns a free loopback port.
 ///
-/// It lies below the range from which the kernel takes ports for outgoing connections: one of those
-/// cannot take it before the daemon that it is for has bound it.
+/// It is below the kernel's range for outgoing connections, so none of those can take it before the daemon
+/// binds it.
 pub(crate) fn free_port() -> u16 {
     loop {
         let port = fastrand::u16(20_000..32_000);
@@ -122,8 +121,8 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
-/// Says whether a directory is named `PREFIX` and a process id, and that process is gone: it was
-/// killed before it could remove it.
+/// Says whether a directory is named `PREFIX` plus a process id whose process is gone: it was killed before
+/// it could remove the directory.
 pub(crate) fn owner_is_dead(directory: &Path, prefix: &str) -> bool {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     let owner = name

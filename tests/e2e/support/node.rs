@@ -20,7 +20,7 @@ pub(crate) const BUSYBOX_IMAGE: &str = "crisweep.test/busybox:1";
 /// Short: a socket's path must not be longer than 107 bytes.
 const PARENT: &str = "/tmp";
 const PREFIX: &str = "ce2e-";
-/// Where the kernel says what disks are granted.
+/// Where the kernel keeps the disks' limits.
 const THROTTLE: &str = "/sys/fs/cgroup/blkio";
 
 /// This directory in the sources.
@@ -28,10 +28,10 @@ pub(crate) fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e")
 }
 
-/// A running containerd with both images and a bridge network. Dropping it ends every process and
-/// removes every file, mount and control group.
+/// A running containerd with both images and a bridge network. Dropping it ends every process and removes
+/// every file, mount and control group.
 ///
-/// The fields' order matters: processes end before what they use is removed.
+/// The order of the fields matters: processes end before their files are removed.
 pub(crate) struct Node {
     containerd: Daemon,
     cgroups: CgroupParent,
@@ -44,20 +44,20 @@ impl Node {
         Self::start_with(&[]).await
     }
 
-    /// The same, but all that containerd stores is on a file system of this size.
+    /// The same, with containerd's storage on a file system of this size.
     pub(crate) async fn start_on_small_disk(mib: u32) -> Self {
         Self::start_with(&["tmpfs".to_owned(), mib.to_string()]).await
     }
 
-    /// The same, but all that containerd stores is on an ext4 of its own that can be throttled.
-    /// `medium` is made, so large, and takes as much room as is written to it; the caller removes it.
+    /// The same, with containerd's storage on its own ext4 that can be throttled. Creates `medium` with this
+    /// size, which uses only the space that is written; the caller removes it.
     pub(crate) async fn start_on_own_disk(medium: &Path, bytes: u64) -> Self {
         fs::File::create(medium).unwrap().set_len(bytes).unwrap();
         let medium = medium.to_string_lossy().into_owned();
         Self::start_with(&["ext4".to_owned(), medium]).await
     }
 
-    /// Grants its own disk so many reads and so many writes per second.
+    /// Limits its own disk to this many reads and writes per second.
     pub(crate) async fn throttle(&mut self, iops: u32) {
         self.containerd.send(&format!("throttle {iops}"));
         let text = format!("{THROTTLE}/blkio.throttle.write_iops_device");
@@ -142,7 +142,7 @@ impl Node {
         Cri::connect(&self.socket()).await
     }
 
-    /// Starts to record what containerd says that it creates and deletes.
+    /// Starts recording containerd's create and delete events.
     pub(crate) async fn events(&self) -> Events {
         let args = [
             "-a",
@@ -155,7 +155,7 @@ impl Node {
         let events = Events {
             ctr: Daemon::start("events", self.dir(), "ctr", &args),
         };
-        // `ctr` does not say when it has subscribed: touch something until its event is seen.
+        // `ctr` does not report when it has subscribed: create objects until an event arrives.
         wait_for("containerd's events", PATIENCE, || async {
             self.ctr(&["images", "label", BUSYBOX_IMAGE, "e2e=seen"]);
             let log = events.ctr.log();
@@ -169,7 +169,7 @@ impl Node {
         events
     }
 
-    /// Stops containerd, as an upgrade does; pods go on. [`Node::resume`] starts it again.
+    /// Stops containerd, as an upgrade does; pods keep running. [`Node::resume`] starts it again.
     pub(crate) async fn pause(&mut self) {
         self.containerd.send("stop");
         wait_for("containerd to stop", PATIENCE, || async {
@@ -210,7 +210,7 @@ impl Node {
         self.import(&archive, 2).await;
     }
 
-    /// Makes images that share nothing, of this size each, and imports them.
+    /// Makes images of this size without common layers, and imports them.
     pub(crate) async fn import_big_images(&self, bytes: u64, tags: &[String]) {
         let archive = self.dir().join("big-images.tar");
         let made = Command::new(here().join("big-images.sh"))
@@ -224,7 +224,7 @@ impl Node {
         fs::remove_file(archive).unwrap();
     }
 
-    /// Imports an archive, after which there are so many images.
+    /// Imports an archive, and waits until there are `count` images.
     async fn import(&self, archive: &Path, count: usize) {
         self.ctr(&["images", "import", &archive.to_string_lossy()]);
         let cri = self.cri().await;
@@ -252,7 +252,7 @@ impl Node {
     }
 }
 
-/// What containerd itself reports, independent of who asks for it.
+/// containerd's own events, independent of its clients.
 pub(crate) struct Events {
     ctr: Daemon,
 }
@@ -280,8 +280,8 @@ fn removal(line: &str) -> Option<(Timestamp, String)> {
     Some((at, event.get("id")?.as_str()?.to_owned()))
 }
 
-/// Removes the directories of test processes that were killed. Nothing is mounted in them any more:
-/// the mounts went with their namespace.
+/// Removes the directories of killed test processes. Nothing is mounted there any more, because the mounts
+/// ended with their namespace.
 fn remove_stale() {
     for entry in fs::read_dir(PARENT).unwrap().flatten() {
         if owner_is_dead(&entry.path(), PREFIX) {
@@ -290,7 +290,7 @@ fn remove_stale() {
     }
 }
 
-/// Returns where the machine has its CNI plugins.
+/// Returns the directory of the machine's CNI plugins.
 pub(crate) fn real_plugins() -> &'static Path {
     let plugins = ["/usr/lib/cni", "/opt/cni/bin"].map(Path::new);
     let found = plugins.into_iter().find(|dir| dir.join("bridge").exists());
@@ -314,7 +314,7 @@ fn write_config(dir: &Path) {
         }],
     });
     fs::write(dir.join("cni/10-bridge.conflist"), network.to_string()).unwrap();
-    // In a directory of its own, so that a test can put another program in a plugin's place.
+    // In its own directory, so that a test can replace a plugin.
     let plugins = dir.join("plugins");
     std::os::unix::fs::symlink(real_plugins(), &plugins).unwrap();
     let (dir, plugins) = (dir.display(), plugins.display());

@@ -1,7 +1,7 @@
-//! The population of a test node as values: which pods, how far each has come, and what is known of
-//! them. Never talks to a runtime.
+//! The population of a test node as values: which pods, the state of each, and what the pod source says.
+//! Never talks to a runtime.
 
-/// What the pod source says of a pod.
+/// What the pod source says about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// It exists and has not finished.
@@ -10,9 +10,9 @@ pub(crate) enum Known {
     Succeeded,
     /// It is a static pod with phase Succeeded: the kubelet would run it again.
     StaticSucceeded,
-    /// It is not in the answer: deleted from the API.
+    /// It is missing from the answer: deleted from the API.
     Absent,
-    /// The kubelet has never heard of it: another tool made it, without the kubelet's labels.
+    /// The kubelet does not know it: another tool made it, without the kubelet's labels.
     Unmanaged,
 }
 
@@ -25,25 +25,25 @@ pub(crate) enum Network {
     Bridge,
 }
 
-/// How far a container gets.
+/// The final state of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It is made and not started.
+    /// It is created and not started.
     Created,
-    /// It runs until somebody stops it.
+    /// It runs until it is stopped.
     Runs,
-    /// It ends by itself with this code.
+    /// It exits by itself with this code.
     Exits(u8),
 }
 
-/// How a sandbox ends up once its containers are where they should be.
+/// The final state of a sandbox, after its containers have reached theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It stays ready.
     Ready,
-    /// It is stopped, as the kubelet does with a finished pod's.
+    /// It is stopped, as the kubelet does with a finished pod's sandbox.
     Stopped,
-    /// Its pause process is killed: not ready, while its containers go on.
+    /// Its pause process is killed: not ready, while its containers keep running.
     PauseKilled,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct ContainerPlan {
     pub(crate) name: String,
     pub(crate) attempt: u32,
     pub(crate) end: End,
-    /// What an annotation makes its row in a list heavier, bytes.
+    /// Extra bytes of its row in a list, in an annotation.
     pub(crate) ballast: usize,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct PodPlan {
     pub(crate) uid: String,
     pub(crate) known: Known,
     pub(crate) network: Network,
-    /// What its containers are made from; `None`: busybox.
+    /// The image of its containers; `None`: busybox.
     pub(crate) image: Option<String>,
     pub(crate) sandboxes: Vec<SandboxPlan>,
 }
@@ -118,7 +118,7 @@ impl PodPlan {
         self
     }
 
-    /// Makes each of its containers' rows heavier by so many bytes.
+    /// Makes the rows of its containers this many bytes heavier.
     pub(crate) fn with_ballast(mut self, bytes: usize) -> Self {
         let containers = self.sandboxes.iter_mut().flat_map(|it| &mut it.containers);
         containers.for_each(|container| container.ballast = bytes);
@@ -131,7 +131,7 @@ impl PodPlan {
         self
     }
 
-    /// Gives its sandboxes a network of their own.
+    /// Gives its sandboxes their own network.
     pub(crate) fn on_bridge(mut self) -> Self {
         self.network = Network::Bridge;
         self
@@ -141,7 +141,7 @@ impl PodPlan {
 const OK: End = End::Exits(0);
 const FAILED: End = End::Exits(3);
 
-/// A node as in the incident: finished and deleted pods whose records stayed, among pods that run.
+/// A node as in the incident: finished and deleted pods with old records, among running pods.
 pub(crate) fn incident() -> Vec<PodPlan> {
     let mut pods: Vec<PodPlan> = (0..64).map(finished).collect();
     pods.extend((0..8).map(running));
@@ -149,7 +149,7 @@ pub(crate) fn incident() -> Vec<PodPlan> {
     pods
 }
 
-/// A handful of pods, one of each kind, for tests that need no crowd.
+/// One pod of each kind, for tests that need few.
 pub(crate) fn handful() -> Vec<PodPlan> {
     let mut pods = vec![
         finished(0),
@@ -162,8 +162,8 @@ pub(crate) fn handful() -> Vec<PodPlan> {
     pods
 }
 
-/// Its sandbox is stopped and every container has ended: 35 deleted, 20 succeeded, 9 that exist and
-/// will be started again.
+/// Its sandbox is stopped and every container has exited: 35 deleted, 20 succeeded, 9 that exist and will be
+/// restarted.
 fn finished(number: u32) -> PodPlan {
     let known = match number {
         0..35 => Known::Absent,
@@ -183,7 +183,7 @@ fn finished(number: u32) -> PodPlan {
     }
 }
 
-/// It runs; some have a past.
+/// It runs; some have earlier attempts.
 fn running(number: u32) -> PodPlan {
     let pod = PodPlan::new(1000 + number, format!("web-{number}"), Known::Active);
     let up = |attempt| ("app", attempt, End::Runs);
@@ -206,7 +206,7 @@ fn running(number: u32) -> PodPlan {
     }
 }
 
-/// What must not be mistaken for litter.
+/// Objects that must not be mistaken for litter.
 fn oddities() -> Vec<PodPlan> {
     let crashes: Vec<_> = (0..6).map(|attempt| ("app", attempt, FAILED)).collect();
     vec![

@@ -1,4 +1,4 @@
-//! Makes planned pods through CRI as the kubelet would, and remembers what became of them.
+//! Makes planned pods through CRI as the kubelet would, and remembers them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use super::node::{BUSYBOX_IMAGE, Node};
 use super::plan::{ContainerPlan, End, Fate, Known, Network, PodPlan, SandboxPlan};
 use super::wait::{PATIENCE, wait_for};
 
-/// Pods made at a time. More does not make it quicker on two cores.
+/// Pods made at a time. More is not faster on two cores.
 const AT_A_TIME: usize = 6;
 
 /// A container that was made.
@@ -68,7 +68,7 @@ pub(crate) struct Population {
 }
 
 impl Population {
-    /// Makes all pods, some at a time, and waits until each is where it should be.
+    /// Makes all pods, some at a time, and waits until each has reached its final state.
     pub(crate) async fn make(node: &Node, plans: Vec<PodPlan>) -> Self {
         let cri = node.cri().await;
         let cri = &cri;
@@ -123,7 +123,7 @@ impl Population {
             .collect()
     }
 
-    /// Writes what a pod source would say, in the shape of the kubelet's `/pods`, in one step.
+    /// Writes the pod source's answer, in the shape of the kubelet's `/pods`, in one step.
     pub(crate) fn write_pods_file(&self, path: &Path) {
         let items: Vec<_> = self.pods.iter().filter_map(pod_json).collect();
         let list = json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items });
@@ -165,7 +165,7 @@ fn pod_json(pod: &MadePod) -> Option<serde_json::Value> {
     }))
 }
 
-/// Where the kubelet would have the pod from.
+/// The pod's source at the kubelet.
 fn source_of(pod: &PodPlan) -> &'static str {
     match pod.known {
         Known::StaticSucceeded => "file",
@@ -231,7 +231,7 @@ async fn wait_for_exit(cri: &Cri, id: &str, code: u8) {
     .await;
 }
 
-/// Kills the one process in the sandbox's own control group; its containers have theirs.
+/// Kills the process in the sandbox's own control group; containers have their own groups.
 async fn kill_pause_process(node: &Node, cri: &Cri, sandbox_id: &str) {
     let pids = node.cgroups().processes(sandbox_id);
     assert_eq!(pids.len(), 1, "the pause process of {sandbox_id}: {pids:?}");
@@ -256,7 +256,7 @@ async fn kill_pause_process(node: &Node, cri: &Cri, sandbox_id: &str) {
 }
 
 fn sandbox_config(node: &Node, pod: &PodPlan, plan: &SandboxPlan) -> PodSandboxConfig {
-    // On the host's network there is no host name to set, and runc refuses one.
+    // A pod on the host's network has no host name of its own, and runc refuses one.
     let (network, hostname) = match pod.network {
         Network::Host => (NamespaceMode::Node, String::new()),
         Network::Bridge => (NamespaceMode::Pod, pod.name.clone()),

@@ -1,4 +1,4 @@
-//! A real Prometheus that scrapes, evaluates and asks every second.
+//! A real Prometheus that scrapes and evaluates every second.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ pub(crate) struct Sample {
 #[derive(Clone, Debug)]
 pub(crate) struct Alert {
     pub(crate) labels: BTreeMap<String, String>,
-    /// `pending` or `firing`; one that is neither is not listed.
+    /// `pending` or `firing`; other alerts are not listed.
     pub(crate) state: String,
 }
 
@@ -62,7 +62,7 @@ impl Prometheus {
             format!("--config.file={}", config_file.display()),
             format!("--storage.tsdb.path={}", dir.join("data").display()),
             format!("--web.listen-address={address}"),
-            // One answer that comes once: alerts reach Alertmanager again at every evaluation.
+            // Alerts are resent to Alertmanager at every evaluation, so a lost one does not matter.
             "--rules.alert.resend-delay=1s".to_owned(),
         ];
         let mut daemon = Daemon::start("prometheus", &dir, "prometheus", &args);
@@ -145,8 +145,8 @@ impl Prometheus {
     }
 }
 
-/// Returns the rules that this repository ships, with each `for:` cut to `hold`, for a test that
-/// cannot wait for minutes. Files in `alerts/` that hold no rules are left out.
+/// Returns the rules that this repository ships, with each `for:` shortened to `hold`, for a test that cannot
+/// wait for minutes. Skips files in `alerts/` without rules.
 pub(crate) fn shipped_rules(hold: &str) -> Vec<RuleFile> {
     let Ok(entries) = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("alerts")) else {
         return Vec::new();
@@ -219,7 +219,7 @@ fn value(pair: &Value) -> Result<f64, String> {
     number.ok_or_else(|| pair.to_string())
 }
 
-/// Plain loopback HTTP: a proxy that the environment names must not see it.
+/// Plain loopback HTTP, never through a proxy from the environment.
 pub(crate) mod http {
     use std::time::Duration;
 
@@ -228,7 +228,7 @@ pub(crate) mod http {
 
     /// Returns a client with a deadline on each request.
     pub(crate) fn client() -> Client {
-        // The client makes itself ready for TLS, though nothing here uses it; the second time fails.
+        // reqwest needs a TLS provider even without TLS; installing it twice fails.
         let _done = rustls::crypto::ring::default_provider().install_default();
         Client::builder()
             .no_proxy()

@@ -1,4 +1,4 @@
-//! Waiting for a condition, bounded, and saying what was waited for.
+//! Waits for a condition, with a limit, and names the condition.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,12 +10,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 const BETWEEN_PROBES: Duration = Duration::from_millis(100);
 
-/// Probes until the answer is `Ok`; the `Err` is the last value seen, for the message when `limit`
-/// is over.
+/// Probes until the answer is `Ok`; the last `Err` is in the message when `limit` is over.
 ///
 /// # Panics
 ///
-/// When the condition did not come true in time.
+/// If the condition did not become true in time.
 pub(crate) async fn wait_for<T, F>(what: &str, limit: Duration, mut probe: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<T, String>>,

@@ -1,4 +1,4 @@
-//! What holds alerts back.
+//! Brakes on alerts.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::hook::{asks, counted, pass_of, resolved, sent};
 use crate::support::wait::until;
 use crate::support::{Rig, nodes};
 
-/// The same alert, but it began at another time.
+/// The same alert with another start.
 fn anew(mut alert: Value, second: u32) -> Value {
     alert["startsAt"] = json!(format!("2026-03-01T00:00:{second:02}Z"));
     alert
@@ -14,7 +14,7 @@ fn anew(mut alert: Value, second: u32) -> Value {
 
 const COOLING: &str = "brakes.cooldown";
 
-/// Starts a node whose containers were cleaned a moment ago, and cool down for an hour.
+/// Starts a node whose containers have just been cleaned and cool down for an hour.
 async fn cooling() -> Rig {
     let rig = Rig::start(nodes::litter(2), json!({ "brakes": { "cooldown": "1h" } })).await;
     let body = sent(&rig, asks("containers"), 202, "accepted").await;
@@ -38,7 +38,7 @@ async fn an_alert_in_the_cool_down_waits_until_it_is_over() {
     let pass = rig.pass(&waiting).await;
     assert_eq!(pass["state"], "queued");
     assert!(pass["not_before"].is_string(), "{pass}");
-    // Later ones join it.
+    // Later alerts join it.
     let body = sent(&rig, anew(asks("containers"), 2), 202, "merged").await;
     assert_eq!(pass_of(&body), waiting);
     assert_eq!(
@@ -119,7 +119,7 @@ async fn a_person_passes_the_cool_down_for_those_who_wait() {
 async fn passes_per_hour_are_bounded_for_each_target() {
     let changes = json!({ "brakes": { "max_passes_per_hour": 1 } });
     let rig = Rig::start(nodes::litter(1), changes).await;
-    // Passes that try nothing do not count.
+    // Passes that try no removal do not count.
     for second in 0..3 {
         let body = sent(&rig, anew(asks("images"), second), 202, "accepted").await;
         rig.finished(&pass_of(&body)).await;
@@ -162,7 +162,7 @@ async fn in_mode_observe_an_alert_leads_to_a_report_only() {
     assert_eq!(pass["dry_run"], true);
     assert_eq!(pass["targets"]["containers"]["planned"], 2);
     rig.nothing_was_touched();
-    // A report does not answer it: once passes remove again, its repeat must not be a duplicate.
+    // A report does not answer the alert: once passes remove again, its repetition must not be a duplicate.
     rig.configure(&json!({ "mode": "enforce" }));
     assert_eq!(rig.post("/-/reload").await.status, 200);
     let body = sent(&rig, asks("all"), 202, "accepted").await;

@@ -15,7 +15,7 @@ async fn the_halves_of_an_ha_pair_lead_to_one_pass() {
     assert_eq!(passes[0], passes[1]);
     assert!([one.status, other.status].contains(&202));
     rig.finished(&passes[0]).await;
-    // And once more when it is over.
+    // And again after the pass has ended.
     let body = sent(&rig, asks("all"), 200, "duplicate").await;
     assert_eq!(pass_of(&body), passes[0]);
     counted(&rig, "duplicate", 1.0).await;
@@ -79,7 +79,7 @@ async fn an_alert_does_not_join_a_pass_that_is_past_its_target() {
     })
     .await;
     rig.removing().await;
-    // What is there now came after the pass had cleaned the containers.
+    // These containers appear after the pass has cleaned the containers.
     for number in 0..5 {
         rig.sim.add_pod(&nodes::deleted(number, 5));
     }
@@ -112,7 +112,7 @@ async fn a_resolved_alert_takes_back_the_pass_that_it_alone_had_queued() {
     rig.finished(&running).await;
     assert_eq!(rig.dead_sandboxes(), 2);
     counted(&rig, "withdrawn", 1.0).await;
-    // It fires again later: that is a new wish.
+    // It fires again later, which is a new request.
     let body = sent(&rig, asks("sandboxes"), 202, "accepted").await;
     rig.finished(&pass_of(&body)).await;
     assert_eq!(rig.dead_sandboxes(), 0);
@@ -128,7 +128,7 @@ async fn a_resolved_alert_leaves_a_pass_that_others_want_too() {
     sent(&rig, other(), 202, "merged").await;
     sent(&rig, resolved(asks("sandboxes")), 200, "resolved").await;
     assert_eq!(rig.pass(&waiting).await["state"], "queued");
-    // A person's wish holds it too, when the last alert is over.
+    // A manual trigger keeps the pass when the last alert has resolved.
     assert_eq!(rig.begin_gc("target=sandboxes").await, waiting);
     sent(&rig, resolved(other()), 200, "resolved").await;
     assert_eq!(rig.pass(&waiting).await["state"], "queued");

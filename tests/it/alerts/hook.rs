@@ -6,7 +6,7 @@ use crate::support::{Answer, Rig};
 
 pub(crate) const PATH: &str = "/webhook/alertmanager";
 
-/// An alert that fires, as Alertmanager writes it, with these labels.
+/// A firing alert as Alertmanager writes it, with these labels.
 pub(crate) fn alert(labels: &Value) -> Value {
     let fingerprint = labels.to_string();
     json!({
@@ -25,7 +25,7 @@ pub(crate) fn asks(targets: &str) -> Value {
     alert(&json!({ "alertname": "TooMany", "node": "node-1", "crisweep": targets }))
 }
 
-/// The same alert, over.
+/// The same alert, resolved.
 pub(crate) fn resolved(mut alert: Value) -> Value {
     alert["status"] = json!("resolved");
     alert["endsAt"] = json!("2026-01-02T04:04:05.678Z");
@@ -54,7 +54,7 @@ pub(crate) async fn send(rig: &Rig, alerts: Vec<Value>) -> Answer {
     rig.post_json(PATH, &call(alerts)).await
 }
 
-/// Sends one alert, asserts the answer's status and what it says of the alert, and returns it.
+/// Sends one alert, asserts the answer's status and result, and returns it.
 pub(crate) async fn sent(rig: &Rig, alert: Value, status: u16, result: &str) -> Value {
     let answer = send(rig, vec![alert]).await;
     assert_eq!(answer.status, status, "{}", answer.text);

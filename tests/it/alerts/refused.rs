@@ -1,4 +1,4 @@
-//! Calls that nobody understands, and calls that ask for nothing.
+//! Invalid calls, and calls that ask for nothing.
 
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ async fn calls_of_who_may_not_act_are_refused_and_counted() {
         let body = call(vec![asks("all"), asks("containers")]);
         Answer::of(request.json(&body)).await.refused(403, "origin");
     }
-    // Another path is nobody's alert.
+    // Other paths do not count as alerts.
     let request = rig
         .request("POST", "/gc")
         .header("origin", "http://evil.example");

@@ -69,7 +69,7 @@ async fn alerts_about_other_nodes_are_counted_and_not_obeyed() {
         counted(&rig, "other-node", (number + 1) as f64).await;
     }
     rig.nothing_was_touched();
-    // None, or an empty one, is about whoever gets it.
+    // A missing or empty label means the node that receives the alert.
     sent(&rig, about(""), 202, "accepted").await;
 }
 

@@ -1,4 +1,4 @@
-//! The words about logs, and what the kubelet would do about them.
+//! Words about logs, and the kubelet's behaviour for them.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn dir_name(pod: &PodRef) -> String {
 }
 
 impl Case {
-    /// In cases about logs containers have full ids, as the links' names need them.
+    /// In cases about logs containers have full ids, because the links' names need them.
     pub(super) fn name_as_logs_do(&self, container: &mut Container, whole: &str) {
         if self.file.contains("/logs/") && container.id.as_str() == whole {
             container.id = words::container_id(whole);
@@ -142,7 +142,7 @@ impl Case {
         Ok(())
     }
 
-    /// Reads `log POD/NAME#N`: what becomes of the log of a container that this very plan removes.
+    /// Reads `log POD/NAME#N`: the log of a container that the same plan removes.
     pub(super) fn read_log(
         &mut self,
         line: usize,
@@ -163,7 +163,7 @@ fn log_path(pod: &PodRef, name: &str, attempt: u32) -> String {
     format!("{PODS_ROOT}/{}/{name}/{attempt}.log", dir_name(pod))
 }
 
-/// What the kubelet removes of logs; with a container that it removes always that one's.
+/// The logs that the kubelet removes, including those of its removed containers.
 pub(super) fn kubelets(
     case: &Case,
     knowledge: &Knowledge<'_>,
@@ -194,7 +194,7 @@ pub(super) fn kubelets(
         .collect()
 }
 
-/// The kubelet knows its pods itself: how old our list is does not matter to it.
+/// The kubelet knows its own pods: the age of our list does not matter to it.
 fn is_deleted(knowledge: &Knowledge<'_>, uid: &PodUid) -> bool {
     knowledge.get_or_absent(uid, Timestamp::MIN) == PodKnowledge::Deleted
 }

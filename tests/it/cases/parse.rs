@@ -1,4 +1,4 @@
-//! The words of a case file. Every word is known or refused.
+//! The words of a case file. Unknown words are errors.
 
 mod images;
 
@@ -18,7 +18,7 @@ use super::words::{
     self, container_name, container_state, label, pod_state, pod_uid, set_policy, unknown, verdict,
 };
 
-/// A node and what is expected of each object on it.
+/// A node and the expectation for each object on it.
 pub(crate) struct Case {
     pub(crate) file: String,
     pub(crate) line: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Case {
     declared: BTreeMap<String, PodRef>,
 }
 
-/// What is expected of one object.
+/// The expectation for one object.
 pub(crate) struct Expected {
     pub(crate) line: usize,
     pub(crate) target: Target,
@@ -39,7 +39,7 @@ pub(crate) struct Expected {
     pub(crate) kubelet_removes: bool,
 }
 
-/// Reads the cases of a file; the lines before the first `case` belong to each of them.
+/// Reads the cases of a file; the lines before the first `case` belong to all of them.
 pub(crate) fn cases(file: &str, text: &str) -> Result<Vec<Case>, String> {
     let mut header: Vec<(usize, &str)> = Vec::new();
     let mut cases: Vec<Case> = Vec::new();
@@ -59,7 +59,7 @@ pub(crate) fn cases(file: &str, text: &str) -> Result<Vec<Case>, String> {
         } else if let Some(case) = cases.last_mut() {
             case.read(number, line).map_err(at)?;
         } else {
-            // Read once for its own sake, so that a typo is found even without a case.
+            // Parsed once here, so that a typo is found even without a case.
             let known = [
                 "policy",
                 "pods",
@@ -94,9 +94,9 @@ impl Case {
             .find(|target| file.contains(&format!("/{target}/")));
         let target = target.unwrap_or(Target::Containers);
         let mut policy = Policy::default();
-        // Elsewhere a preview's words on logs would only be in the way.
+        // In other cases a preview's logs would be noise.
         policy.logs.enabled = target == Target::Logs;
-        // A case that says nothing of earlier looks has had none, and the one answer is enough.
+        // A case without earlier looks has none, and one answer is enough.
         (policy.pods.settle, policy.pods.quiet) = (Duration::ZERO, Duration::ZERO);
         Self {
             file: file.to_owned(),

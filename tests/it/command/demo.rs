@@ -8,7 +8,7 @@ use crate::support::rig::{config, write};
 use crate::support::service::Service;
 use crate::support::wait::until;
 
-/// To the simulated pods the machine's own are deleted ones.
+/// For the simulated pod source the machine's own pods would look deleted.
 #[tokio::test]
 async fn the_demo_leaves_the_machines_own_logs_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ async fn the_demo_has_something_to_collect_of_each_kind() {
     assert!(demo.exited().await.success());
 }
 
-/// The machine's own start, a minute ago, says nothing about the simulated node, whose pods are up.
+/// The machine's own start, a minute ago, does not matter for the simulated node, whose pods are up.
 #[tokio::test]
 async fn the_demo_removes_what_deleted_pods_left_on_a_machine_that_has_just_started() {
     let dir = tempfile::tempdir().unwrap();

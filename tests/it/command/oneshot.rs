@@ -157,7 +157,7 @@ async fn a_long_plan_begins_with_its_counts_and_fits_80_columns() {
         shown.contains("... and 40 more would be removed: --all shows every object"),
         "{shown}"
     );
-    // Each pod stands once, above what is its own.
+    // Each pod has one title, above its objects.
     assert_eq!(
         shown.matches("default/old-0 (deleted)\n").count(),
         1,
@@ -307,7 +307,7 @@ async fn a_runtime_that_is_down_fails_the_command_with_its_reason() {
 
 #[tokio::test]
 async fn names_that_a_terminal_would_obey_are_shown() {
-    // As long as a column has room for.
+    // As long as the column is wide.
     let name = "\u{1b}\nFORGED";
     let pod = PodSpec::new("old").exited(name, 0, hours(3)).deleted();
     let node = Bare::start(nodes::healthy().pod(pod), &json!({}));

@@ -85,7 +85,7 @@ async fn a_reload_takes_the_pod_source_away_and_gives_it_back() {
         (&status["pods"]["configured"], &status["pods"]["known"]),
         (&json!("none"), &json!(false))
     );
-    // Without a source nothing may go as a deleted pod's.
+    // Without a source nothing counts as a deleted pod's.
     assert_eq!(rig.exited_containers(), 3);
     let file = rig.pods_file();
     rig.configure(&json!({ "pods": { "source": "file", "file": file } }));

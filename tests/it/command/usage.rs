@@ -1,4 +1,4 @@
-//! `crisweep config`, `--help`, `--version`, and what is refused.
+//! `crisweep config`, `--help`, `--version`, and refused arguments.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Answers that are garbage, empty, or the error that says nothing (`UNKNOWN`).
+//! Garbage, empty answers, and the unspecific error `UNKNOWN`.
 
 use std::time::Duration;
 
@@ -10,14 +10,13 @@ use super::occasions::{self, asked, assert_met};
 use super::{answers, heals};
 use crate::support::{Rig, nodes};
 
-/// No protobuf: a number that does not end.
+/// Invalid protobuf: a varint without end.
 const NO_PROTOBUF: [u8; 12] = [0xff; 12];
 
-/// What a pass may not do without, so that it removes nothing. A streamed list that breaks again and again
-/// is read in one answer instead.
+/// Calls without which a pass removes nothing. A streamed list that keeps breaking is read unary instead.
 const NEEDED: [Rpc; 3] = [Rpc::Version, Rpc::ListContainers, Rpc::ListPodSandbox];
 
-/// Lets an RPC misbehave through looks and a pass.
+/// Makes an RPC misbehave through looks and a pass.
 async fn misbehaves(rpc: Rpc, fault: Fault) -> Rig {
     let changes = json!({
         "runtime": { "timeout": "5s" },
@@ -31,7 +30,7 @@ async fn misbehaves(rpc: Rpc, fault: Fault) -> Rig {
     rig
 }
 
-/// Lets each RPC misbehave so that it tells nothing; then the node gets clean.
+/// Makes each RPC in turn return nothing useful; then the node gets clean.
 async fn tells_nothing(fault: Fault) {
     for rpc in asked(|_| true) {
         let rig = misbehaves(rpc, fault.clone()).await;
@@ -42,7 +41,7 @@ async fn tells_nothing(fault: Fault) {
             assert_eq!(rig.passes().await[0]["outcome"], "aborted", "{rpc:?}");
         }
         if rpc == Rpc::ContainersListStream {
-            // The dead ones do not fit, and nobody proves that they are all that is missing.
+            // The dead objects do not fit, and nothing proves that only they are missing.
             let page = answers(&rig).await;
             page.is("cri_list_complete{list=\"containers\"}", 0.0);
             rig.nothing_was_touched();
@@ -62,7 +61,7 @@ async fn an_unknown_error_is_no_answer() {
     tells_nothing(Fault::fail(Code::Unknown, "something is wrong")).await;
 }
 
-/// An empty message is a list of nothing, or a record without anything in it.
+/// An empty message is an empty list, or a record without content.
 #[tokio::test]
 async fn an_empty_answer_takes_nothing_that_is_needed() {
     for rpc in asked(|_| true) {
@@ -82,7 +81,8 @@ async fn an_empty_answer_takes_nothing_that_is_needed() {
     }
 }
 
-/// With an empty list every image is unused, and the question right before a removal gets the same lie.
+/// With an empty list every image is unused, and the question right before a removal gets the same wrong
+/// answer.
 #[tokio::test]
 async fn an_empty_list_of_containers_makes_no_image_unused_and_no_sandbox_empty() {
     let images = json!({ "min_age": "0s", "max_age": "1ms" });
@@ -124,8 +124,8 @@ async fn a_drained_node_without_any_container_is_cleaned_at_once() {
     let page = answers(&rig).await;
     page.is("cri_list_complete{list=\"containers\"}", 1.0);
     let pass = rig.gc("").await;
-    // The newest sandboxes stay, because the file does not vouch for their pods.
+    // The newest sandboxes stay, because the file shows no other pod of their kind.
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
-    // Nobody names a pod, so that none is known to be deleted.
+    // No row names a pod, so no pod is known to be deleted.
     assert_eq!(pass["targets"]["sandboxes"]["removed"], 5, "{pass:#}");
 }

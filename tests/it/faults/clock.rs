@@ -1,4 +1,4 @@
-//! The wall clock jumps, both ways. The real program with a library preloaded that moves it.
+//! Wall-clock jumps in both directions. Runs the real program with a preloaded library that moves its clock.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ struct Moved {
     _dir: tempfile::TempDir,
 }
 
-/// Builds the library; `None` where there is no compiler to do it.
+/// Builds the library; `None` without a compiler.
 fn shim(dir: &Path) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/faults/clock_shim.rs");
     let library = dir.join("clock_shim.so");
@@ -59,7 +59,7 @@ impl Moved {
         })
     }
 
-    /// Moves the clock to so many seconds from the true time, and waits until the service saw it.
+    /// Sets the clock this many seconds from the true time, and waits until the service has noticed.
     async fn to(&self, seconds: i64) {
         std::fs::write(&self.file, seconds.to_string()).unwrap();
         let status = self.rig.get("/api/v1/status").await.json();
@@ -78,7 +78,7 @@ impl Moved {
     }
 }
 
-/// Deleted pods, and one that crashes again and again.
+/// Deleted pods, and a crash-looping one.
 fn node() -> NodeBuilder {
     let crashing = PodSpec::new("crashing")
         .exited("app", 0, hours(3))
@@ -104,7 +104,7 @@ async fn set_back_nothing_is_old_and_set_forward_only_surplus_goes() {
     println!("set forward: {} {}", pass["outcome"], pass["errors"]);
     moved.to(0).await;
     rig.gc("").await;
-    // The newest of a pod that lives stays.
+    // The newest record of a living pod stays.
     assert_eq!((rig.exited_containers(), rig.dead_sandboxes()), (1, 0));
 }
 
@@ -117,7 +117,7 @@ async fn jumps_in_mid_pass_end_it_neither_early_nor_never() {
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
     let pass = rig.begin_gc("").await;
     rig.removing().await;
-    // The pass's deadline (10 minutes) and its removals' (10 s) are not the wall clock's.
+    // The pass's deadline (10 minutes) and its removals' (10 s) do not use the wall clock.
     moved.to(YEAR).await;
     moved.to(-YEAR).await;
     moved.to(0).await;
@@ -146,7 +146,7 @@ async fn jumps_release_no_brake_and_hold_none() {
         alert["startsAt"] = json!(format!("2026-03-01T00:00:{second:02}Z"));
         sent(rig, alert, 200, "braked").await;
     }
-    // A person passes, whatever the clock says.
+    // A manual pass works whatever the clock says.
     cleans(rig).await;
 }
 

@@ -1,5 +1,5 @@
-//! Not a part of this crate: a library that is preloaded into the program under test, and moves its wall
-//! clock by as many seconds as the file says that `CLOCK_SHIM_FILE` names. Other clocks stay as they are.
+//! Not a part of this crate: a library that is preloaded into the program under test. It moves the wall clock
+//! by the number of seconds in the file named by `CLOCK_SHIM_FILE`. Other clocks do not change.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 

@@ -1,5 +1,5 @@
-//! Disks that hang: whatever crisweep reads lies on a file system that answers nothing. It costs a few
-//! threads, and nobody waits for long.
+//! Hung disks: every file that crisweep reads is on a file system that never answers. That costs a few
+//! threads, and no long waits.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::support::hung::Hung;
 use crate::support::service::run;
 use crate::support::{Answer, Rig, nodes, until};
 
-/// Threads that a hung disk may cost in all: one for each kind of call, and four that remove logs.
+/// Threads that a hung disk may cost: one for each kind of call, and four that remove logs.
 const THREADS_MAX: usize = 12;
 
 fn threads(rig: &Rig) -> usize {
@@ -21,7 +21,7 @@ fn threads(rig: &Rig) -> usize {
     std::fs::read_dir(tasks).unwrap().count()
 }
 
-/// Scrapes and asks as often as would take every thread, were one lost each time, and asserts that all is
+/// Scrapes and asks often enough to use up every thread if each call lost one, and asserts that all are
 /// answered; then runs a pass and ends the process.
 async fn works_beside(rig: &mut Rig, hung: &[&Path]) {
     let before = threads(rig);
@@ -52,7 +52,7 @@ async fn works_beside(rig: &mut Rig, hung: &[&Path]) {
     drop(hung);
 }
 
-/// Returns a rig and a directory in which what is configured lies.
+/// Returns a rig and the directory of the configured paths.
 async fn rig(changes: impl FnOnce(&Path) -> Value) -> (Rig, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let changes = changes(dir.path());
@@ -79,7 +79,7 @@ async fn log_roots_that_hang_hold_no_list_over_the_limit() {
         json!({ "policy": { "logs": { "pods_root": dir.join("pods"), "containers_root": dir.join("containers") } } })
     })
     .await;
-    // Not even the exited containers alone fit: names from the disk are wanted.
+    // Not even the exited containers alone fit, so names from the disk are needed.
     rig.sim.set_send_limit(300);
     works_beside(&mut rig, &[dir.path()]).await;
 }
@@ -175,7 +175,7 @@ async fn a_configuration_that_hangs_is_not_reloaded_and_holds_no_signal() {
     assert_eq!(exit.code(), Some(0));
 }
 
-/// A pipe in place of the file: to open it for reading would wait for a writer, who never comes.
+/// A pipe in place of the file: opening it for reading would wait for a writer for ever.
 #[tokio::test]
 async fn a_configuration_that_is_a_pipe_without_a_writer_is_not_reloaded_and_holds_nobody() {
     let mut rig = Rig::start(nodes::litter(3), json!({})).await;

@@ -10,8 +10,7 @@ use super::occasions::{self, Occasion, asked, assert_met};
 use super::{answers, heals};
 use crate::support::until;
 
-/// Asks everything while the RPC hangs, in a pass as well; then ends the process in the middle of the
-/// next pass.
+/// Asks everything while the RPC hangs, in a pass as well; then ends the process during the next pass.
 async fn hangs(rpc: Rpc) {
     let changes = json!({
         "runtime": { "timeout": "1s", "removal_timeout": "2s" },

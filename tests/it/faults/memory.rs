@@ -1,4 +1,4 @@
-//! Memory that is capped. Shown with a control group of its own, which needs root.
+//! Limited memory, with a control group of its own, which needs root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use tokio::process::Command;
 use crate::support::service::Service;
 use crate::support::{Rig, nodes};
 
-/// What it gets. `CRISWEEP_TEST_CAP_MIB` tries another size.
+/// The limit. `CRISWEEP_TEST_CAP_MIB` sets another one.
 const CAP_MIB: u64 = 64;
-/// Set, the pass is one over all there is, which takes a minute or three.
+/// If set, the pass removes everything, which takes one to three minutes.
 const WHOLE_PASS: &str = "CRISWEEP_TEST_WHOLE_PASS";
 const SCRAPES: usize = 3;
 /// How long a pass may take on a busy machine.
@@ -21,7 +21,7 @@ const PASS_MAX: Duration = Duration::from_secs(600);
 const CONTAINERS: usize = 20_000;
 const CONTAINERS_EACH: u32 = 20;
 
-/// A crash loop whose kubelet could not collect.
+/// A crash loop that the kubelet could not collect.
 fn crash_loop(number: usize) -> PodSpec {
     let pod = PodSpec::new(&format!("crash-{number}"));
     (0..CONTAINERS_EACH).fold(pod, |pod, attempt| {
@@ -30,14 +30,14 @@ fn crash_loop(number: usize) -> PodSpec {
     })
 }
 
-/// A memory control group, for as long as this lives.
+/// A memory control group that lives as long as this value.
 struct Capped {
     dir: PathBuf,
     is_v2: bool,
 }
 
 impl Capped {
-    /// Makes one; `None` where that is not allowed.
+    /// Makes one; `None` without the permission.
     fn new(mib: u64) -> Option<Self> {
         let is_v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
         let root = if is_v2 {
@@ -65,7 +65,7 @@ impl Capped {
         fs::write(self.dir.join(file), text).is_ok()
     }
 
-    /// Prints what was used at most so far.
+    /// Prints the largest usage so far.
     fn print(&self, after: &str) {
         println!("{after}: at most {} MiB", self.peak_mib());
     }
@@ -83,7 +83,7 @@ impl Capped {
 
 impl Drop for Capped {
     fn drop(&mut self) {
-        // Fails while the process is in it; then the next boot takes it away.
+        // Fails while the process is in it; then the next boot removes it.
         drop(fs::remove_dir(&self.dir));
     }
 }

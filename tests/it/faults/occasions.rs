@@ -1,5 +1,5 @@
-//! On which node, runtime and settings each RPC is called. Matched in full: an RPC that the simulated
-//! runtime learns is in these tests, or says here why crisweep does not call it.
+//! The node, runtime and settings with which each RPC is called. Exhaustive: a new RPC of the simulated
+//! runtime must be tested here, or be marked as never called.
 
 use crisweep_proto::cri::{ContainerState, ListContainersResponse};
 use crisweep_sim::{DEFAULT_IMAGE, Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
@@ -12,17 +12,17 @@ use crate::support::{Rig, nodes};
 /// When crisweep calls an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Occasion {
-    /// On any node of deleted pods, in looks and passes.
+    /// On any node with deleted pods, in looks and passes.
     Usual,
-    /// Where lists are streamed.
+    /// If lists are streamed.
     Streams,
-    /// Where the exited containers are over the message limit by themselves.
+    /// If the exited containers alone are over the message limit.
     OverLimit,
-    /// Where the runtime wants sandboxes stopped before they are removed.
+    /// If the runtime requires sandboxes to be stopped before their removal.
     StopsFirst,
-    /// Where containers in state UNKNOWN may go.
+    /// If containers in state UNKNOWN may be removed.
     StateUnknown,
-    /// Where images are that nobody uses.
+    /// If there are unused images.
     UnusedImages,
     /// Never.
     Never,
@@ -45,18 +45,18 @@ pub(super) fn occasion(rpc: Rpc) -> Occasion {
         Rpc::StopPodSandbox => Occasion::StopsFirst,
         Rpc::StopContainer => Occasion::StateUnknown,
         Rpc::RemoveImage => Occasion::UnusedImages,
-        // Crisweep starts nothing.
+        // crisweep creates nothing.
         Rpc::RunPodSandbox | Rpc::CreateContainer | Rpc::StartContainer => Occasion::Never,
     }
 }
 
-/// Returns the RPCs of the occasions that are wanted.
+/// Returns the RPCs of the selected occasions.
 pub(super) fn asked(wanted: impl Fn(Occasion) -> bool) -> Vec<Rpc> {
     let called = |rpc: &Rpc| occasion(*rpc) != Occasion::Never && wanted(occasion(*rpc));
     Rpc::ALL.iter().copied().filter(called).collect()
 }
 
-/// Starts the service where it will call this RPC, which has a fault from the start of the first pass on.
+/// Starts the service in a situation in which it calls this RPC, which has a fault from the first pass on.
 pub(super) async fn rig(rpc: Rpc, mut changes: Value, fault: Fault) -> Rig {
     let occasion = occasion(rpc);
     if occasion == Occasion::StateUnknown {
@@ -116,7 +116,7 @@ fn weigh_exited(rig: &Rig) -> usize {
     ListContainersResponse { containers }.encoded_len()
 }
 
-/// Asserts that the fault was met, and that nothing was called that crisweep never calls.
+/// Asserts that the fault was hit, and that crisweep called no forbidden RPC.
 #[track_caller]
 pub(super) fn assert_met(rig: &Rig, rpc: Rpc) {
     assert!(rig.sim.call_count(rpc) > 0, "{rpc:?} was not called");

@@ -1,4 +1,4 @@
-//! The runtime restarts while a list is being read: what was read of it until then is worth nothing.
+//! The runtime restarts during a list: the rows read so far are dropped.
 
 use crisweep_sim::{Fault, Rpc};
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::occasions;
 use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
 
-/// Stops the runtime where its lists hang, in a look of this pass, and starts it again.
+/// Stops the runtime while its lists hang, in a look of this pass, and starts it again.
 async fn restart_in(rig: &Rig, pass: &str) {
     rig.sim.stop().await;
     rig.nothing_was_touched();
@@ -25,7 +25,7 @@ async fn restart_in(rig: &Rig, pass: &str) {
     }
 }
 
-/// Asserts that the lists are read whole, and in this way where it is told.
+/// Asserts that the lists are read completely, and in this mode if given.
 async fn whole(rig: &Rig, mode: Option<&str>) {
     rig.ready().await;
     let page = rig.metrics().await;
@@ -60,7 +60,7 @@ async fn a_list_in_one_answer_is_read_anew_after_a_restart() {
 #[tokio::test]
 async fn a_list_in_parts_is_read_anew_after_a_restart() {
     let service = Rpc::ContainersListStream;
-    // In the parts by state and name, at the ids, and at what only the ids told of.
+    // In the parts by state and name, at the ids, and at the records known only by id.
     for last in [Rpc::ListContainers, service, Rpc::ListPodSandbox] {
         let rig = occasions::rig(service, json!({}), Fault::hang()).await;
         let before = rig.sim.call_count(service);

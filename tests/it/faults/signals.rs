@@ -11,18 +11,18 @@ use crate::support::{Rig, nodes, until};
 
 const LITTER: usize = 6;
 
-/// Where a pass stands when the signal comes.
+/// The point of a pass at which the signal comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
     /// In its first look.
     FirstLook,
-    /// So many containers are gone, the next one is under way.
+    /// After this many containers, while the next is in flight.
     Container(usize),
     /// Between two batches.
     Rest,
     /// The same with sandboxes.
     Sandbox(usize),
-    /// All is gone; in the look at what is left.
+    /// Everything is removed; in the last look.
     LastLook,
 }
 
@@ -44,7 +44,7 @@ async fn removed(rig: &Rig, count: usize) {
     .await;
 }
 
-/// Brings a pass to that point and returns its id.
+/// Brings a pass to this point and returns its id.
 async fn stands_at(rig: &Rig, point: Point) -> String {
     let container = |number| rig.sim.container_id(&format!("default/old-{number}/app#0"));
     let sandbox = |number| rig.sim.sandbox_id(&format!("default/old-{number}#0"));
@@ -94,7 +94,7 @@ async fn stands_at(rig: &Rig, point: Point) -> String {
     pass
 }
 
-/// A removal that hangs is given up after `patience`.
+/// A hung removal is given up after `patience`.
 async fn rig(point: Point, patience: &str) -> Rig {
     let gc = if point == Point::Rest {
         json!({ "max_concurrency": 1, "batch_size": 2, "batch_pause": "1h" })
@@ -106,7 +106,7 @@ async fn rig(point: Point, patience: &str) -> Rig {
     Rig::start(nodes::litter(LITTER), changes).await
 }
 
-/// Starts anew on a healthy runtime; asserts how the pass is told of, that this stays so, and that the
+/// Restarts on a healthy runtime; asserts how the pass is reported, that this does not change, and that the
 /// work can be finished.
 async fn goes_on(rig: &mut Rig, pass: &str, outcomes: &[&str]) {
     rig.sim.clear_faults();
@@ -157,10 +157,10 @@ async fn terminated(point: Point) {
     .await;
     let tried = rig.removals().len();
     assert_eq!(rig.service.exited().await.code(), Some(0), "{point:?}");
-    // One that was being asked about once more may still go.
+    // A removal in its last question may still happen.
     let later = rig.removals().len() - tried;
     assert!(later <= 1, "{point:?}: {later} removals were begun");
-    // In its last look all that was planned is gone already.
+    // In its last look everything planned is gone already.
     let outcomes: &[&str] = match point {
         Point::LastLook => &["aborted", "completed", "partial"],
         Point::FirstLook | Point::Container(_) | Point::Rest | Point::Sandbox(_) => &["aborted"],

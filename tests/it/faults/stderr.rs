@@ -1,4 +1,4 @@
-//! A standard error that is read no more: each line of the log would hold the thread that writes it.
+//! A standard error that is no longer read: each log line would block its writer.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::support::{Rig, nodes, until};
 
 const DROPPED: &str = "crisweep_log_lines_dropped_total";
 
-/// Starts a rig whose service logs all that there is into a pipe, which is full.
+/// Starts a rig whose service logs at full detail into a full pipe.
 async fn rig() -> (Rig, Pipe) {
     let mut rig = Rig::start(nodes::litter(30), json!({})).await;
     rig.configure(&json!({ "log": { "level": "trace" } }));
@@ -33,7 +33,7 @@ async fn a_full_standard_error_holds_nobody_and_what_was_dropped_is_told() {
     .await;
     let pass = rig.gc("target=containers&target=sandboxes").await;
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
-    // Read on: the log goes on, says how much it lacks, and ends with its last line.
+    // Read on: the log continues, reports the dropped lines, and ends with its last line.
     let log = pipe.read_on();
     let lacks = "lines of the log were dropped";
     until("the log says what it lacks", || async {

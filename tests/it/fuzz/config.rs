@@ -1,5 +1,5 @@
-//! Configuration files: whatever is in them, they are taken or refused with a reason, and what is taken is
-//! shown in a form that loads to the same.
+//! Configuration files: any content is accepted or refused with a reason, and an accepted configuration is
+//! printed in a form that loads to the same.
 
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ fn load_file(path: &Path) -> Result<Config, Error> {
     Config::load(Some(path), env.into_iter(), &Overrides::default())
 }
 
-/// It is refused with a key's name or as no configuration at all, or it is taken and comes round.
+/// It is refused with a key's name or as invalid, or it is accepted and survives a round trip.
 fn is_settled(name: &str, text: &[u8]) -> Result<(), TestCaseError> {
     match load(name, text) {
         Ok(config) => {
@@ -76,7 +76,7 @@ fn is_settled(name: &str, text: &[u8]) -> Result<(), TestCaseError> {
                 prop_assert!(!problem.key.is_empty() && !problem.text.is_empty());
             }
         }
-        // A file that is no text.
+        // A file that is not text.
         Err(Error::Syntax { .. } | Error::Read { .. }) => {}
         Err(error) => return Err(TestCaseError::fail(format!("{error:?}"))),
     }
@@ -163,7 +163,7 @@ fn value() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A document that sets some keys to something, in the flow form, which needs no indentation.
+/// A document that sets some keys, in flow form, which needs no indentation.
 fn document() -> impl Strategy<Value = String> {
     let set = (select(keys()), value());
     prop::collection::vec(set, 1..4).prop_map(|sets| {
@@ -209,7 +209,7 @@ fn the_sample_comes_round() {
     is_settled("a.yaml", SAMPLE.as_bytes()).unwrap();
 }
 
-/// The largest file that is read, made of nothing but depth.
+/// The largest file that is read, with nothing but depth.
 #[test]
 fn a_document_too_deep_to_follow_is_refused() {
     let deep = |piece: &str| piece.repeat((1 << 20) / piece.len());
@@ -226,7 +226,7 @@ fn a_document_too_deep_to_follow_is_refused() {
     }
 }
 
-/// Each line holds the one before ten times: a file of some lines would fill the memory.
+/// Each line contains the one before ten times: a few lines would fill the memory.
 #[test]
 fn a_document_that_unfolds_without_end_is_refused() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();

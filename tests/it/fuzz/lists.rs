@@ -1,4 +1,4 @@
-//! Answers to lists, as bytes: the runtime's, and those that tell of pods.
+//! List answers as bytes: the runtime's, and pod lists.
 
 use crisweep::pods::parse;
 use crisweep::runtime::ReadError;
@@ -102,7 +102,7 @@ fn image() -> impl Strategy<Value = cri::Image> {
     })
 }
 
-/// What is read of a message is bounded by it, whatever it is.
+/// The decoded size is bounded by the message, whatever its content.
 fn is_bounded<R: Row>(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     let length = bytes.len() as u64;
     let Ok(page): Result<Page<R::Model>, ReadError> = read::<R>(bytes.into()) else {

@@ -26,7 +26,7 @@ fn stays_inside(name: &str) -> bool {
             .any(|letter| letter.is_control() || letter == '/')
 }
 
-/// The names that Kubernetes allows, as it writes the rule.
+/// Names that Kubernetes allows, by its own rule.
 fn subdomain() -> impl Strategy<Value = String> {
     "[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?){0,2}"
 }

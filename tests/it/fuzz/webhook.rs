@@ -1,4 +1,4 @@
-//! Bodies of the webhook, sent to the real program: never anything but an answer with the right status.
+//! Webhook bodies sent to the real program: every answer has the right status.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -39,7 +39,7 @@ fn sound() -> Vec<u8> {
         .into_bytes()
 }
 
-/// Depths that a recursive reader does not survive, in places where a reader looks and where not.
+/// Nesting that would overflow a recursive parser, in known and unknown fields.
 fn deep() -> impl Strategy<Value = Vec<u8>> {
     let place = select(vec![
         ("", ""),
@@ -81,7 +81,7 @@ fn odd() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A call in which some values are others, or missing.
+/// A call with changed or missing values.
 fn misled() -> impl Strategy<Value = Value> {
     let place = select(vec![
         "/version",
@@ -117,7 +117,7 @@ fn misled() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What Alertmanager's version "4" asks of a body, written down a second time.
+/// The format of Alertmanager's version "4", written a second time.
 fn is_understood(body: &Value) -> bool {
     let texts = |map: &Map<String, Value>| map.values().all(Value::is_string);
     let short = |value: Option<&Value>| {
@@ -136,7 +136,7 @@ fn is_understood(body: &Value) -> bool {
             .is_some_and(|alerts| alerts.iter().all(is_alert))
 }
 
-/// Whether an alert asks for what there is not; refused where no other one asks for anything.
+/// Says whether an alert asks for an unknown target and no other alert asks for anything.
 fn names_no_target(body: &Value) -> bool {
     let alerts = body["alerts"].as_array().into_iter().flatten();
     let mut words = alerts.filter_map(|alert| alert["labels"]["crisweep"].as_str());
@@ -164,7 +164,7 @@ impl Hook {
         self.runtime.block_on(Answer::of(request))
     }
 
-    /// The service is as well as before; so is the node.
+    /// The service and the node are as healthy as before.
     fn end(mut self) {
         let _inside = self.runtime.enter();
         let rig = self.rig.take().unwrap();

@@ -1,4 +1,4 @@
-//! What ends a pass, or holds it back, before its plan is done.
+//! Bounds that end or hold a pass before its plan is done.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn a_removal_that_was_lost_with_the_runtime_counts_for_max_removals() {
     rig.sim.clear_faults();
     rig.sim.start().unwrap();
     let pass = rig.finished(&id).await;
-    // Nobody knows whether they went: two more could be four.
+    // Their results are unknown: two more could be four.
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     assert!(
         pass["errors"].to_string().contains("max_removals"),

@@ -1,5 +1,5 @@
-//! A pass that has to end: by its deadline, a cancel or SIGTERM, while something hangs. It starts nothing
-//! more, waits no longer than its bounds, and names what it gave up.
+//! Passes that must end (deadline, cancel, SIGTERM) while something hangs. A pass starts nothing more, waits
+//! no longer than its bounds, and names the removals that it gave up.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ async fn no_removal_starts_after_the_deadline() {
     ended_at_its_deadline(&pass, deadline);
     let last = rig.removals().last().unwrap().at;
     let began = last.duration_since(time(&pass, "started_at"));
-    // A call is under way for a moment before the runtime notes it.
+    // A call is in flight for a moment before the runtime records it.
     assert!(
         began < deadline + SignedDuration::from_millis(200),
         "{began}"
@@ -105,7 +105,8 @@ async fn the_deadline_ends_the_wait_for_a_runtime_that_went_away_and_hangs() {
     rig.sim.clear_faults();
 }
 
-/// Brings a pass to where all that is left is in flight and hangs; returns the pass's id, and what hangs.
+/// Brings a pass to the point where all remaining removals are in flight and hang; returns the pass's id and
+/// the hung object.
 async fn last_one_hangs(rig: &Rig) -> (String, String) {
     let hanging = rig.sim.sandbox_id("default/old-2#0").unwrap();
     rig.sim.set_removal_fault(&hanging, Fault::hang());

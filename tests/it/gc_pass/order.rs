@@ -1,4 +1,4 @@
-//! What goes, in which order, how many at a time.
+//! What is removed, in which order, and how many at a time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn containers_and_then_their_sandbox_go_in_one_pass() {
     let rpcs: Vec<Rpc> = rig.removals().iter().map(|call| call.rpc).collect();
     let wanted = [[Rpc::RemoveContainer; 5], [Rpc::RemovePodSandbox; 5]].concat();
     assert_eq!(rpcs, wanted);
-    // A dead sandbox is not stopped first: that would run the network's teardown twice.
+    // A dead sandbox is not stopped first: that would run the network teardown twice.
     assert_eq!(rig.sim.call_count(Rpc::StopPodSandbox), 0);
     assert_eq!(rig.gc("").await["outcome"], "nothing-to-do");
 }
@@ -68,7 +68,7 @@ async fn batches_hold_fifty_and_never_more_than_eight_are_in_flight() {
             .collect();
         assert_eq!(sizes, [50, 50, 20]);
     }
-    // Each batch's members are older than the next one's.
+    // Each batch is older than the next one.
     let order = rig.subjects(Rpc::RemoveContainer);
     for (batch, subjects) in order.chunks(50).enumerate() {
         let wanted = (50 * batch..120).take(50);
@@ -88,7 +88,7 @@ async fn containers_that_take_seconds_make_room_for_no_more_than_one_each() {
         crowding: Duration::ZERO,
     });
     rig.gc("target=containers").await;
-    // Two at a time, and two more once these have taken a second.
+    // Two at a time, and two more after these have taken a second.
     let peak = rig.sim.peak_removals_in_flight();
     assert!((2..=6).contains(&peak), "{peak}");
 }
@@ -102,7 +102,7 @@ async fn only_surplus_of_living_pods_goes() {
         .running("app", 3)
         .leaked_sandbox(0, hours(9))
         .sandbox(1);
-    // The sandbox that is named last is the ready one; what runs lives in the first.
+    // The last named sandbox is the ready one; the running container is in the first.
     let waits = PodSpec::new("waits")
         .exited("app", 0, hours(5))
         .exited("app", 1, hours(4));

@@ -1,4 +1,4 @@
-//! Looks that show only a part of the node, because both lists are over the limit and a look has its time.
+//! Incomplete looks: both lists are over the limit, and a look has a time limit.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::support::{Rig, until};
 
 const PODS: usize = 14;
-/// Of each pod one record stays.
+/// One record of each pod stays.
 const SURPLUS: usize = 2;
 
-/// Pods that crashed, on a runtime that confirms nothing and refuses both lists for their size.
+/// Crashed pods, on a runtime that confirms nothing and refuses both lists for their size.
 async fn rig(changes: Value) -> Rig {
     let crash = |number| {
         let pod = PodSpec::new(&format!("crash-{number}"));
@@ -26,7 +26,7 @@ async fn rig(changes: Value) -> Rig {
     let node = NodeBuilder::new().pods(PODS, crash).build();
     let rig = Rig::with(node, Options::not_containerd(), changes).await;
     rig.write_log_directories();
-    // A pod's records fit.
+    // The records of one pod fit.
     rig.sim.set_send_limit(4_000);
     rig
 }
@@ -35,18 +35,18 @@ fn changes() -> Value {
     json!({
         "collect": { "max_age": "1h" },
         "runtime": { "timeout": "2s" },
-        // Nothing is to be known but what lists tell.
+        // Use only what lists contain.
         "policy": { "containers": { "age_from": "created" } },
     })
 }
 
-/// Lets a look get to some pods only.
+/// Lets a look read only some pods.
 fn slow_down(rig: &Rig) {
     let slow = Fault::slow(Duration::from_millis(900));
     rig.sim.set_fault(Rpc::ListContainers, slow);
 }
 
-/// Waits for the end of a pass as long as the runtime is asked for anything.
+/// Waits for the end of a pass while it makes calls.
 async fn gc(rig: &Rig, query: &str) -> Value {
     let calls = || -> u64 { Rpc::ALL.iter().map(|rpc| rig.sim.call_count(*rpc)).sum() };
     let id = rig.begin_gc(query).await;

@@ -1,4 +1,4 @@
-//! What is known of the pods, and what goes without knowing.
+//! Pod knowledge, and what is removed without it.
 
 use std::fs;
 
@@ -15,8 +15,8 @@ fn without_source(max_dead: i64) -> Value {
     })
 }
 
-/// Pods that nobody answers for: one long over, one over since a moment ago, one that lives and
-/// one static.
+/// Pods that no source knows: one finished long ago, one finished a moment ago, a living one and a static
+/// one.
 fn unknown_pods() -> NodeBuilder {
     let ended = |name, ago| PodSpec::new(name).exited("app", 0, ago).deleted();
     let of_static = PodSpec::new("static")
@@ -78,7 +78,7 @@ async fn nothing_is_missed_of_pods_that_live_or_are_young() {
 async fn assume_finished_after_lets_container_and_sandbox_go_in_one_pass() {
     let rig = Rig::start(unknown_pods(), without_source(0)).await;
     let pass = rig.gc("assume_finished_after=1h").await;
-    // The static pod is never assumed to be over, the other one not yet.
+    // The static pod never counts as finished, the other one not yet.
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     assert!(
         pass["errors"].to_string().contains("containers: 2 stay"),
@@ -86,7 +86,7 @@ async fn assume_finished_after_lets_container_and_sandbox_go_in_one_pass() {
     );
     assert_eq!(rig.subjects(Rpc::RemoveContainer), ["default/over/app#0"]);
     assert_eq!(rig.subjects(Rpc::RemovePodSandbox), ["default/over#0"]);
-    // It held for that one pass.
+    // It was valid for that one pass only.
     assert_eq!(rig.gc("").await["targets"]["containers"]["planned"], 0);
 }
 
@@ -245,7 +245,7 @@ async fn finished_pods_go_only_as_far_as_the_cap_asks() {
     assert!(rig.sim.container_id("default/job-5/app#0").is_none());
 }
 
-/// A kubelet that was restarted adds its pods one by one; a look may fall in between.
+/// A restarted kubelet adds its pods one by one; a look may fall in between.
 #[tokio::test]
 async fn a_pod_that_one_answer_lacks_stays_and_one_that_is_lacking_for_long_goes() {
     let node = nodes::healthy().pod(PodSpec::new("cron").exited("app", 0, hours(3)).succeeded());
@@ -261,7 +261,7 @@ async fn a_pod_that_one_answer_lacks_stays_and_one_that_is_lacking_for_long_goes
     pods.retain(|pod| pod["metadata"]["name"] != "cron");
     fs::write(rig.pods_file(), short.to_string()).unwrap();
     rig.gc("").await;
-    // Seen again: what was absent is forgotten.
+    // Seen again: the absence is forgotten.
     fs::write(rig.pods_file(), &whole).unwrap();
     rig.gc("").await;
     fs::write(rig.pods_file(), short.to_string()).unwrap();
@@ -330,7 +330,7 @@ async fn after_a_reboot_nothing_goes_until_the_node_has_come_up() {
     fs::create_dir(root.path().join("proc")).unwrap();
     let uptime = root.path().join("proc/uptime");
     fs::write(&uptime, "61.50 100.00\n").unwrap();
-    // The machine's start ended all that ran; the kubelet has not begun anew yet.
+    // The machine's start ended everything; the kubelet has not started yet.
     let web = PodSpec::new("web").exited("app", 0, hours(1)).not_ready();
     let node = NodeBuilder::new().pod(web).pod(nodes::deleted(0, 1));
     let changes = json!({ "runtime": { "host_root": root.path() } });

@@ -1,4 +1,4 @@
-//! Sandboxes that will not go, or not soon: they cost nobody else anything.
+//! Sandboxes that cannot be removed, or only slowly: they do not delay others.
 
 use std::time::Duration;
 
@@ -138,7 +138,7 @@ async fn a_hanging_removal_holds_nothing_back_and_ends_with_its_timeout() {
     rig.metrics()
         .await
         .is("crisweep_quarantined_sandboxes{class=\"timeout\"}", 1.0);
-    // Who set the deadline learns what it does.
+    // The person who set the timeout learns its effect.
     let hint = rig.log().into_iter().find(|line| {
         let message = line["message"].as_str().unwrap_or_default();
         message.contains("runtime.removal_timeout") && message.contains("no progress, ever")

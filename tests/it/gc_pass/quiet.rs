@@ -1,4 +1,4 @@
-//! A kubelet that learns late of what ended: the newest records of a pod wait until it surely knows.
+//! A kubelet that learns late of exits: the newest records of a pod wait until it surely knows.
 
 use crisweep_sim::{LaggingKubelet, Node, NodeBuilder, Options, PodSpec, hours, seconds};
 use serde_json::{Value, json};
@@ -7,10 +7,10 @@ use crate::alerts::hook::{asks, pass_of, sent};
 use crate::pods::api_server::{ApiServer, answer};
 use crate::support::{Rig, nodes, until};
 
-/// What a list of the node may weigh: about thirty containers, or twenty sandboxes.
+/// The list limit of the node: about thirty containers, or twenty sandboxes.
 const LIMIT_BYTES: usize = 30_000;
 
-/// A runtime whose kubelet takes so long after the lists fit to sync what ended.
+/// A runtime whose kubelet needs this long after the lists fit to sync exits.
 fn lagging(relist_seconds: u64) -> Options {
     Options {
         send_limit_bytes: LIMIT_BYTES,
@@ -22,12 +22,12 @@ fn lagging(relist_seconds: u64) -> Options {
     }
 }
 
-/// Ended just now, as far as a kubelet that syncs late does not know.
+/// A pod that ended just now, unsynced by the kubelet.
 fn ended(name: &str) -> PodSpec {
     PodSpec::new(name).exited("app", 0, seconds(5)).unsynced()
 }
 
-/// A deleted pod whose ten containers ended long ago.
+/// A deleted pod whose ten containers exited long ago.
 fn old(number: usize) -> PodSpec {
     (0..10).fold(
         PodSpec::new(&format!("old-{number}")).deleted(),
@@ -35,7 +35,7 @@ fn old(number: usize) -> PodSpec {
     )
 }
 
-/// Lists over the limit, by what ended long ago; beside it finished and deleted pods of just now.
+/// Lists over the limit because of old exits, with recently finished and deleted pods.
 fn over_the_limit() -> Node {
     nodes::healthy()
         .pods(6, old)
@@ -157,7 +157,7 @@ async fn a_cancel_ends_the_rest_after_the_rescue() {
 async fn a_pass_right_after_one_that_ended_before_its_rest_leaves_what_the_kubelet_has_yet_to_sync()
 {
     let rig = Rig::with(over_the_limit(), lagging(3), changes("6s")).await;
-    // Crisweep has seen all of them over for long enough, but in the outage.
+    // crisweep has seen them finished long enough, but during the outage.
     tokio::time::sleep(seconds(7)).await;
     let first = rig.gc("max_removals=60").await;
     assert!(
@@ -171,7 +171,7 @@ async fn a_pass_right_after_one_that_ended_before_its_rest_leaves_what_the_kubel
     assert_eq!(kept["too-young"], 6, "{second:#}");
 }
 
-/// Nothing on the node ended long ago.
+/// A node on which nothing exited long ago.
 fn all_of_just_now() -> Node {
     NodeBuilder::new()
         .pod(PodSpec::new("web").running("app", 0))
@@ -196,7 +196,7 @@ async fn what_the_api_server_confirms_goes_until_the_lists_fit_and_the_report_sa
     let api_server = ApiServer::start().await;
     let settings = merged(api_server.config("api-server"), &changes("1h"));
     let options = Options {
-        // Nothing else helps, so the kubelet is not modelled here: it runs some of them again.
+        // Nothing else helps, so the kubelet is not modelled here: it would run some of them again.
         lagging_kubelet: None,
         ..lagging(1)
     };

@@ -12,7 +12,7 @@ use tonic::transport::Endpoint;
 use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
 
-/// Begins a pass whose question before the removal hangs, changes the node, and lets it go on.
+/// Starts a pass whose question before the removal hangs, changes the node, and continues.
 async fn change_before_the_removal(
     rig: &Rig,
     question: Rpc,
@@ -260,7 +260,7 @@ async fn a_row_without_an_id_keeps_its_sandbox_and_nothing_else() {
 async fn a_container_that_names_no_sandbox_keeps_those_of_its_pod() {
     let rig = Rig::start(nodes::litter(3), json!({})).await;
     let id = rig.sim.container_id("default/old-1/app#0").unwrap();
-    // It cannot go, and no sandbox is its own by the list.
+    // It cannot be removed, and the list shows no sandbox of its own.
     rig.sim
         .set_removal_fault(&id, Fault::fail(Code::Unknown, "no"));
     assert!(rig.sim.change(|node| node.garble_sandbox_of(&id)));

@@ -1,4 +1,4 @@
-//! A runtime that goes away, comes back, hangs, or says too much.
+//! A runtime that goes away, comes back, hangs, or returns too much.
 
 use std::time::{Duration, Instant};
 

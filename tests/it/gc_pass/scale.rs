@@ -8,7 +8,7 @@ use crate::support::{Rig, nodes};
 const PODS: usize = 500;
 const CONTAINERS_EACH: u32 = 20;
 
-/// Twenty dead containers each: a crash loop whose kubelet could not collect.
+/// Twenty dead containers each: a crash loop that the kubelet could not collect.
 fn crash_loop(number: usize) -> PodSpec {
     let pod = PodSpec::new(&format!("crash-{number}"));
     (0..CONTAINERS_EACH).fold(pod, |pod, attempt| {
@@ -21,7 +21,7 @@ fn crash_loop(number: usize) -> PodSpec {
 async fn ten_thousand_dead_containers_are_planned_scraped_and_collected() {
     let node = nodes::healthy().pods(PODS, crash_loop).build();
     let dead = PODS * CONTAINERS_EACH as usize;
-    // More than a unary answer may hold.
+    // More than a unary answer can hold.
     let rig = Rig::with(
         node,
         Options::containerd_2_4(),

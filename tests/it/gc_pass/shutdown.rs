@@ -1,4 +1,4 @@
-//! SIGTERM in mid-pass.
+//! SIGTERM during a pass.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn nothing_more_is_started_and_it_exits_with_0_in_bounded_time() {
     .await;
     let tried = rig.removals().len();
     for path in ["/gc", "/webhook/alertmanager"] {
-        // Whoever still gets through is told; the door itself closes as well.
+        // Clients that still connect get an error; then the port closes.
         if let Ok(answer) = Answer::try_of(rig.request("POST", path)).await {
             assert!([400, 503].contains(&answer.status), "{}", answer.text);
         }
@@ -54,7 +54,7 @@ async fn who_waits_for_a_pass_still_gets_its_end() {
     assert_eq!(pass["outcome"], "aborted");
     assert!(pass["errors"].to_string().contains("going down"), "{pass}");
     assert_eq!(rig.service.exited().await.code(), Some(0));
-    // What was under way had the time to end.
+    // Removals in flight had time to end.
     let removed = pass["targets"]["containers"]["removed"].as_u64().unwrap();
     assert_eq!(removed, u64::try_from(rig.removals().len()).unwrap());
     assert!(removed > 0);

@@ -1,4 +1,4 @@
-//! Containers whose status the runtime does not tell.
+//! Containers whose status the runtime does not return.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn old(name: &str, age: Duration) -> PodSpec {
     PodSpec::new(name).exited("app", 0, age).deleted()
 }
 
-/// A node with containers of deleted pods. Of the oldest ones the status fails.
+/// A node with containers of deleted pods. The status of the oldest ones fails.
 async fn rig(fault: Fault) -> Rig {
     let rig = Rig::start(nodes::healthy(), json!({ "collect": { "max_age": "1h" } })).await;
     for number in 0..BAD {
@@ -54,7 +54,7 @@ async fn containers_whose_status_fails_are_asked_again_after_a_while_only() {
         rig.gc(changes).await;
     }
     let again = rig.sim.call_count(Rpc::ContainerStatus) - asked;
-    // Twenty looks would have asked 600 times; each rests for 2 s, then 4 s, 8 s.
+    // Twenty looks would have asked 600 times; each container rests for 2 s, then 4 s, 8 s.
     assert!(again <= 5 * 30, "{again}");
     assert_eq!(rig.exited_containers(), BAD + GOOD);
     rig.metrics().await.is("crisweep_exit_times_unknown", 30.0);

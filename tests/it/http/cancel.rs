@@ -14,7 +14,7 @@ async fn a_cancelled_pass_tries_nothing_more() {
     rig.removing().await;
     let answer = rig.delete(&format!("/api/v1/passes/{id}")).await;
     assert_eq!(answer.status, 202, "{}", answer.text);
-    // One may have been started beside a slow one before the cancel came, none after it.
+    // One may have started beside a slow one before the cancel, none after it.
     let tried = rig.removals().len();
     rig.sim.clear_faults();
     let pass = rig.finished(&id).await;

@@ -1,5 +1,5 @@
-//! Crowds: of slow readers, of callers that wait, of connections that say nothing. Each is bounded by itself, and none
-//! keeps probes and scrapes out.
+//! Crowds: slow readers, waiting callers, silent connections. Each class has its own limit, and none blocks
+//! probes and scrapes.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use crate::support::raw::{connect, exchange, read_to_end, split};
 use crate::support::wait::PATIENCE;
 use crate::support::{Answer, Rig, nodes, until};
 
-/// Probes promise an answer within 1 s; this machine may be busy.
+/// Probes must be answered within 1 s; this machine may be busy.
 const AT_ONCE: Duration = Duration::from_secs(5);
-/// What slow readers may add to the resident memory.
+/// The most resident memory that slow readers may add.
 const GROWTH_MAX_KIB: u64 = 64 << 10;
 
 fn resident_kib(rig: &Rig) -> u64 {
@@ -30,7 +30,7 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
 }
 
-/// Lets this process, which ends with the test, open so many files, if it may not yet.
+/// Raises this process's limit of open files, if it is lower; the process ends with the test.
 fn raise_open_files(wanted: u64) {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < wanted) {
@@ -39,7 +39,7 @@ fn raise_open_files(wanted: u64) {
     }
 }
 
-/// Asserts that probes and scrapes are answered at once, each on a connection of its own.
+/// Asserts that probes and scrapes are answered at once, each on its own connection.
 async fn nobody_is_kept_out(rig: &Rig) {
     for path in ["/-/healthy", "/-/ready", "/metrics"] {
         let began = Instant::now();
@@ -49,7 +49,7 @@ async fn nobody_is_kept_out(rig: &Rig) {
     }
 }
 
-/// Reads no more than an answer's status.
+/// Reads only an answer's status.
 async fn status(stream: &mut TcpStream) -> u16 {
     let mut head = [0; 12];
     let read = tokio::time::timeout(PATIENCE, stream.read_exact(&mut head)).await;
@@ -58,7 +58,7 @@ async fn status(stream: &mut TcpStream) -> u16 {
     word.parse().unwrap()
 }
 
-/// Connects with room for next to nothing, and asks for a plan.
+/// Connects with a tiny receive buffer, and asks for a plan.
 async fn slow_reader(address: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
@@ -72,7 +72,7 @@ async fn slow_reader(address: &str) -> TcpStream {
 async fn slow_readers_of_plans_share_one_and_keep_nobody_out() {
     let changes = json!({ "collect": { "max_age": "10m" }, "runtime": { "timeout": "60s" } });
     let rig = Rig::start(nodes::litter(4_000), changes).await;
-    // A whole one first: what planning takes is no growth.
+    // A complete plan first, so that the memory of planning does not count as growth.
     assert_eq!(rig.get("/api/v1/plan").await.status, 200);
     let before = resident_kib(&rig);
     let mut readers = Vec::new();
@@ -119,7 +119,7 @@ async fn callers_that_wait_are_bounded_and_keep_nobody_out() {
         assert_eq!(ended.unwrap().unwrap(), 503);
     }
     nobody_is_kept_out(&rig).await;
-    // Who does not wait is not refused for those who do.
+    // A caller that does not wait is not refused because others wait.
     assert_eq!(rig.post("/gc?dry_run=true").await.status, 202);
     rig.sim.clear_faults();
     while let Some(status) = callers.join_next().await {
@@ -132,7 +132,7 @@ async fn callers_that_wait_are_bounded_and_keep_nobody_out() {
 async fn idle_connections_make_room_oldest_first_and_delay_no_probe() {
     let rig = Rig::start(nodes::healthy(), json!({})).await;
     let mut idle = Vec::new();
-    // Only now: the service keeps the usual limit.
+    // Only now, so that the service has the usual limit.
     raise_open_files(4_096);
     for number in 0..2_500 {
         let begun: &[u8] = if number % 2 == 0 { b"" } else { b"GET /metr" };

@@ -1,5 +1,4 @@
-//! Names and error texts from outside, with what a terminal would obey and lines of their own in them: escaped
-//! wherever they are written.
+//! Names and error texts from outside with control characters and line breaks: escaped in every output.
 
 use crisweep_sim::{Fault, PodSpec, Rpc, hours};
 use serde_json::json;
@@ -8,7 +7,7 @@ use tonic::Code;
 use crate::support::answer::Follow;
 use crate::support::{Rig, nodes};
 
-/// A colour, a line of its own, turned text, the second set of control characters.
+/// A colour, a line break, bidirectional text, a C1 control character.
 const NAME: &str = "app\u{1b}[31m\nFORGED\u{202e}\u{9b}2J";
 const ERROR: &str = "<b>refused\nFORGED\u{2028}line \u{1b}[2J";
 

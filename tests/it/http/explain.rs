@@ -120,7 +120,7 @@ async fn a_beginning_is_enough_unless_it_is_short_or_ambiguous() {
         .refused(400, "ambiguous: 2 ids");
 }
 
-/// One of each that a detail tells apart.
+/// One object for each distinct detail.
 async fn holders() -> Rig {
     let crash = PodSpec::new("crash")
         .exited("app", 0, hours(3))
@@ -237,7 +237,7 @@ async fn names_with_slashes_need_not_be_encoded() {
     let image = images.iter().find(|image| !image.pinned).unwrap();
     let value = explain(&rig, &image.repo_tags[0]).await;
     assert_eq!(value["object"]["id"], image.id);
-    // An image is nobody's.
+    // An image belongs to no pod.
     assert_eq!(value["pod_explanation"], Value::Null);
     rig.get("/api/v1/explain//var/log/pods/none")
         .await

@@ -1,4 +1,4 @@
-//! `POST /gc`: how it is asked, and how it answers.
+//! `POST /gc`: parameters and answers.
 
 use crisweep_sim::{Fault, Rpc};
 use serde_json::json;

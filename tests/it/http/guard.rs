@@ -1,4 +1,4 @@
-//! Who may act: nobody from elsewhere, and no browser's page from elsewhere. Nor may such a page read.
+//! Who may act: no remote client, and no page of another web site. Such a page may not read either.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -89,7 +89,7 @@ async fn names_of_ours_may_act() {
     }
 }
 
-/// The machine's own address, as the kernel would use it; no packet is sent for that.
+/// The machine's own address, as the kernel would choose it; sends no packet.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;

@@ -1,4 +1,4 @@
-//! Bodies that are too big, and clients that are too slow.
+//! Too large bodies, and too slow clients.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ async fn a_body_over_the_limit_is_refused_before_it_is_sent() {
     let over = format!("content-length: {}", BODY_MAX_BYTES + 1);
     for path in PATHS {
         for framing in [&over, &format!("{over}\r\nexpect: 100-continue")] {
-            // Of the body nothing is ever sent.
+            // The body is never sent.
             let (status, body) = exchange(&rig.address, head(path, framing).as_bytes()).await;
             assert_eq!(status, 413, "{framing}: {body}");
         }
@@ -56,12 +56,12 @@ async fn a_connection_whose_body_was_not_read_is_said_to_close() {
     let kept = |framing: &str, body: &str| {
         format!("POST /gc?dry_run=true HTTP/1.1\r\nhost: localhost\r\n{framing}\r\n\r\n{body}")
     };
-    // A client that keeps its connection would send its next request on one that the service closes.
+    // A client that keeps its connection would send its next request on a connection that the service closes.
     let over = kept(&format!("content-length: {}", BODY_MAX_BYTES + 1), "");
     let answer = read_to_end(connect(&rig.address, over.as_bytes()).await).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
-    // One that was read to its end is kept, whatever its framing.
+    // After a completely read body it is kept, whatever its framing.
     let chunked = kept("transfer-encoding: chunked", "2\r\n{}\r\n0\r\n\r\n");
     let last = kept("content-length: 2\r\nconnection: close", "{}");
     for first in [&kept("content-length: 2", "{}"), &chunked] {
@@ -94,7 +94,7 @@ async fn slow_clients_hold_back_nobody_else() {
         assert_eq!(rig.get(path).await.status, 200, "{path}");
     }
     assert_eq!(rig.gc("").await["outcome"], "completed");
-    // Long before any of the slow ones was given up.
+    // Long before the slow ones timed out.
     assert!(began.elapsed() < Duration::from_secs(9), "{began:?}");
     let (status, body) = split(&read_to_end(slow.pop().unwrap()).await);
     assert_eq!(status, 408, "{body}");
@@ -109,10 +109,10 @@ async fn more_connections_than_are_kept_lock_nobody_out_for_long() {
         idle.push(connect(&rig.address, b"GET /metr").await);
     }
     let began = Instant::now();
-    // On a connection of its own, as a probe comes.
+    // On its own connection, as a probe uses.
     let probe = b"GET /-/healthy HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     assert_eq!(exchange(&rig.address, probe).await.0, 200);
-    // An idle connection on an idle service may stay for longer than that.
+    // An idle connection on an idle service may stay longer than that.
     assert!(began.elapsed() < Duration::from_secs(10), "{began:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Which paths there are, and what each says to a wrong method.
+//! The paths, and the answer of each to a wrong method.
 
 use crate::support::{Answer, Rig, nodes};
 

@@ -1,4 +1,4 @@
-//! Sandboxes that would not go, as plan, status and page show them.
+//! Quarantined sandboxes, as plan, status and page show them.
 
 use crisweep_sim::Fault;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::support::{Rig, nodes};
 
 const WORDS: &str = r#"plugin said: <script>alert("1")</script> & more"#;
 
-/// A node where 25 sandboxes failed, with words that nobody would want to see on a page.
+/// A node where 25 sandboxes failed, with hostile error texts.
 async fn rig() -> Rig {
     let changes = json!({ "gc": { "failure_ratio": 0 }, "quarantine": { "base": "1h" } });
     let rig = Rig::start(nodes::leaks(25), changes).await;
@@ -63,7 +63,7 @@ async fn the_status_lists_the_first_of_them() {
         .map(|e| e["next_try"].as_str().unwrap())
         .collect();
     assert!(times.is_sorted(), "{times:?}");
-    // One that the runtime no longer has is not shown.
+    // A sandbox that the runtime no longer has is not shown.
     let first = listed[0]["id"].as_str().unwrap().to_owned();
     rig.sim.change(|node| node.vanish_sandbox(&first));
     let status = rig.get("/api/v1/status").await.json();

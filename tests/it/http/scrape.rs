@@ -15,8 +15,8 @@ async fn a_fresh_page_has_at_most_200_samples() {
     let page = rig.get("/metrics").await.text;
     let samples = page.lines().filter(|line| !line.starts_with('#')).count();
     assert!(samples <= 200, "{samples} samples: {page}");
-    // `increase()` misses the event that a series begins with, so those that a node may wait weeks for
-    // are there from the start; the rest begins with its first event.
+    // `increase()` misses the event that creates a series, so series whose first event may take weeks exist
+    // from the start; the others appear with their first event.
     let first =
         "crisweep_passes_total{target=\"containers\",cause=\"alert\",outcome=\"partial\"} 0";
     assert!(page.contains(first), "{page}");
@@ -148,7 +148,7 @@ async fn a_hanging_runtime_cannot_make_a_scrape_late() {
         assert!(began.elapsed() < Duration::from_secs(2), "{began:?}");
         assert_eq!(answer.status, 200);
         let page = Page::parse(&answer.text);
-        // It was not looked at, or answers: nobody may say that it is down.
+        // It was not asked, or it answers: the page must not report it as down.
         assert_eq!(page.get("cri_up"), up);
         let runtime = page.get("crisweep_collector_success{collector=\"runtime\"}");
         assert_eq!(runtime, Some(up.unwrap_or(0.0)));

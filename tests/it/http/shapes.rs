@@ -1,4 +1,4 @@
-//! The JSON that others build on: its keys are a contract.
+//! The JSON shapes that clients build on: the keys are a contract.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ async fn a_plan_names_every_object_with_its_reason() {
     );
     let removals = plan["removals"].as_array().unwrap();
     let kept = plan["kept"].as_array().unwrap();
-    // One living container, its sandbox and two images stay; two pairs go.
+    // One living container, its sandbox and two images stay; two pairs are removed.
     assert_eq!((removals.len(), kept.len()), (4, 4));
     let of_pods = kept.iter().filter(|entry| entry["target"] != "images");
     for entry in removals.iter().chain(of_pods) {
@@ -65,7 +65,7 @@ async fn a_plan_names_every_object_with_its_reason() {
     assert_eq!(plan["summary"], summary);
     let one = rig.get("/api/v1/plan?target=sandboxes").await.json();
     assert_eq!(keys(&one["summary"]), ["sandboxes"].into());
-    // Its containers stay in a plan without them, and hold their sandboxes.
+    // A plan without containers keeps them, and they hold their sandboxes.
     assert_eq!(one["removals"], json!([]));
     rig.nothing_was_touched();
 }

@@ -1,4 +1,4 @@
-//! When images were first seen and last used, across the ends of processes.
+//! When images were first seen and last used, across restarts.
 
 use crisweep_sim::{Fault, Rpc, seconds};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ async fn age(rig: &Rig, tag: &str) -> (Value, Value) {
     (image["created_at"].clone(), image["last_used_at"].clone())
 }
 
-/// Waits until the service's file of ages has something in it.
+/// Waits until the service has saved ages.
 async fn saved(rig: &Rig) {
     let path = rig.state_dir().join("ages");
     until_true("the ages are saved", || {
@@ -52,7 +52,7 @@ async fn ages_survive_a_stop_with_the_last_use_and_a_crash_with_the_first_sight(
     assert_eq!(millis(&age(&rig, &tag(1)).await), millis(&unused));
 }
 
-/// On the disk times have milliseconds.
+/// Times on disk have milliseconds.
 fn millis((first, last): &(Value, Value)) -> (i64, Option<i64>) {
     let parse = |time: &Value| {
         let time: jiff::Timestamp = time.as_str()?.parse().ok()?;
@@ -67,7 +67,7 @@ async fn a_restart_of_the_runtime_makes_no_image_young() {
     use_once(&rig, &tag(0)).await;
     let before = (age(&rig, &tag(0)).await, age(&rig, &tag(1)).await);
     rig.sim.stop().await;
-    // Looks without a runtime know of no image, and forget none.
+    // Looks without a runtime see no image, and forget none.
     let page = rig.metrics().await;
     page.is("cri_up", 0.0);
     rig.sim.start().unwrap();
@@ -106,7 +106,7 @@ async fn an_image_that_comes_back_before_the_next_look_at_what_a_pass_removed_is
     let rig = Rig::start(idle(2), prune()).await;
     let images = rig.sim.images();
     let of = |tag: &String| images.iter().find(|it| it.repo_tags.contains(tag)).cloned();
-    // One batch: the look after it comes when both were removed.
+    // One batch: the next look comes after both were removed.
     rig.sim.set_fault(Rpc::RemoveImage, Fault::slow(seconds(1)));
     let id = rig.begin_gc("target=images").await;
     let first = until("one of them went", || async {
@@ -127,7 +127,7 @@ async fn the_command_knows_the_services_ages_and_writes_none() {
     saved(&rig).await;
     use_once(&rig, &tag(0)).await;
     let (used, unused) = (age(&rig, &tag(0)).await, age(&rig, &tag(1)).await);
-    // What the service has not saved yet is not known; it is saved when the service ends.
+    // Unsaved ages are unknown to the command; they are saved when the service ends.
     let config = rig.config_file();
     let args = [
         "--config.file",
@@ -160,7 +160,7 @@ async fn the_command_knows_the_services_ages_and_writes_none() {
         table.contains("4.0 MiB") && table.contains(" ago") && table.contains("never"),
         "{table}"
     );
-    // Torn in both slots: everything is young, and nothing fails.
+    // Both slots are damaged: everything is young, and nothing fails.
     std::fs::write(rig.state_dir().join("ages"), vec![7; before.len()]).unwrap();
     let torn: Value = serde_json::from_slice(&run(&args).await.stdout).unwrap();
     assert!(of(&torn, &tag(1)).0 > of(&alone, &tag(1)).0);

@@ -1,4 +1,4 @@
-//! What changes between the plan and the removal, and what fails.
+//! Changes between the plan and the removal, and failures.
 
 use crisweep_sim::{ContainerSpec, Fault, PodSpec, Rpc, hours};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::{idle, is_there, plan, prune, removed, tag, use_once};
 use crate::support::Rig;
 use crate::support::wait::until_true;
 
-/// Begins a pass over four images, changes the node while the first of them goes, and lets it go on.
+/// Starts a pass over four images, changes the node during the first removal, and continues.
 async fn change_while_the_first_goes(rig: &Rig, change: impl FnOnce()) -> Value {
     for number in 0..4 {
         use_once(rig, &tag(number)).await;

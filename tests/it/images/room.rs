@@ -1,4 +1,4 @@
-//! Making room on a file system that is really full.
+//! Freeing space on a file system that is really full.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -23,7 +23,7 @@ fn thresholds(high: u8, low: u8, batch_size: usize) -> Value {
     })
 }
 
-/// A node whose images take real room.
+/// A node whose images use real space.
 async fn rig(node: NodeBuilder, disk: &Tmpfs, changes: Value) -> Rig {
     let options = Options {
         mountpoint: Some(disk.path().to_owned()),
@@ -33,7 +33,7 @@ async fn rig(node: NodeBuilder, disk: &Tmpfs, changes: Value) -> Rig {
     Rig::with(node.build(), options, changes).await
 }
 
-/// Takes so much room for something else than images.
+/// Uses space for other data than images.
 fn fill(disk: &Path, megabytes: usize) {
     let bytes = vec![1; megabytes << 20];
     fs::write(disk.join("filler"), bytes).unwrap();
@@ -41,7 +41,7 @@ fn fill(disk: &Path, megabytes: usize) {
 
 #[tokio::test]
 async fn above_the_high_mark_the_longest_unused_go_down_to_the_low_one() {
-    // 10 images of 4 MiB, 1.5 MiB of others, 10 MiB of something else: 80 %.
+    // 10 images of 4 MiB, 1.5 MiB of others, 10 MiB of other data: 80 %.
     let disk = Tmpfs::mount(SIZE_MIB);
     fill(disk.path(), 10);
     let rig = rig(idle(10), &disk, thresholds(75, 50, 50)).await;
@@ -50,7 +50,7 @@ async fn above_the_high_mark_the_longest_unused_go_down_to_the_low_one() {
     }
     let pass = rig.gc("target=images").await;
     assert_eq!(pass["outcome"], "completed", "{pass}");
-    // From 51.5 to 32 MiB: five, all of those never used but one.
+    // From 51.5 to 32 MiB: five images, all never used ones except one.
     let report = &pass["targets"]["images"];
     assert_eq!(
         (&report["planned"], &report["removed"]),
@@ -74,7 +74,7 @@ async fn above_the_high_mark_the_longest_unused_go_down_to_the_low_one() {
         5.0,
     );
 
-    // Full again: now the last of those never used goes, then the others by their last use.
+    // Full again: now the last never used one is removed, then the others by last use.
     fill(disk.path(), 30);
     let before = removed(&rig).len();
     rig.gc("target=images").await;
@@ -110,14 +110,14 @@ async fn a_pass_stops_when_the_room_is_there_however_it_came() {
     rig.sim.set_removal_fault(&second, Fault::hang());
     let id = rig.begin_gc("target=images").await;
     until_true("the second is under way", || removed(&rig).len() == 2).await;
-    // 47.5 MiB of 64 are used now, with six more planned. Then 13 MiB of something else go.
+    // 47.5 MiB of 64 are used, and six more are planned. Then 13 MiB of other data are deleted.
     fs::remove_file(disk.path().join("filler")).unwrap();
     fill(disk.path(), 1);
     rig.sim.clear_faults();
     let pass = rig.finished(&id).await;
     assert_eq!(pass["outcome"], "completed", "{pass}");
     let report = &pass["targets"]["images"];
-    // 34.5 MiB are used, 25.6 is the low mark: three of the six are enough.
+    // 34.5 MiB are used, 25.6 is the low threshold: three of the six are enough.
     assert_eq!(
         (&report["removed"], &report["planned"]),
         (&json!(5), &json!(5))
@@ -134,7 +134,7 @@ async fn sizes_that_overstate_what_is_freed_lead_to_another_round() {
     let disk = Tmpfs::mount(SIZE_MIB);
     fill(disk.path(), 24);
     let rig = rig(idle(8), &disk, thresholds(60, 55, 50)).await;
-    // Each holds a quarter of what it is said to: as if the rest were layers that others share.
+    // Each file holds a quarter of the listed size, as if the rest were shared layers.
     for file in fs::read_dir(disk.path()).unwrap() {
         let path = file.unwrap().path();
         if path.extension().is_some_and(|suffix| suffix == "image") {
@@ -143,8 +143,8 @@ async fn sizes_that_overstate_what_is_freed_lead_to_another_round() {
         }
     }
     fill(disk.path(), 32);
-    // 40.4 MiB are used, 35.2 is the low mark: two are enough by their listed sizes. But each frees a MiB
-    // only: one more for each further round, until the low mark is reached.
+    // 40.4 MiB are used, 35.2 is the low threshold: by listed sizes two images are enough. But each frees
+    // only one MiB, so each further round removes one more, until the low threshold is reached.
     let pass = rig.gc("target=images").await;
     let report = &pass["targets"]["images"];
     assert_eq!(report["removed"], 6, "{pass}");
@@ -174,7 +174,7 @@ async fn a_disk_full_of_something_else_ends_with_all_that_may_go() {
 
 #[tokio::test]
 async fn a_batch_that_frees_next_to_nothing_is_the_last_one() {
-    // The images' sizes count, and removing them frees nothing: as if something else filled the disk.
+    // The images' sizes count, but removing them frees nothing, as if other data filled the disk.
     let disk = Tmpfs::mount(SIZE_MIB);
     fill(disk.path(), 50);
     let options = Options {
@@ -214,7 +214,7 @@ async fn a_mount_with_less_in_use_than_the_images_take_is_another_one() {
     assert_eq!(reason, "below-threshold");
     let detail = row["detail"].as_str().unwrap();
     assert!(detail.contains("another file system"), "{detail}");
-    // Unused for too long they go all the same.
+    // Unused images are still removed by age.
     let mut rig = rig;
     rig.configure(&json!({ "policy": { "images": { "max_age": "1ms" } } }));
     assert_eq!(rig.post("/-/reload").await.status, 200);

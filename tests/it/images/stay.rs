@@ -1,4 +1,4 @@
-//! What never goes, however long nobody has used it.
+//! Images that are never removed, however long they are unused.
 
 use crisweep_sim::{
     ContainerSpec, DEFAULT_IMAGE, Fault, Options, PodSpec, Rpc, SANDBOX_IMAGE, hours,
@@ -10,7 +10,7 @@ use super::{MIB, idle, is_there, judged, plan, prune, removed, tag};
 use crate::support::wait::until;
 use crate::support::{Rig, nodes};
 
-/// Waits until both images went: whatever failed is asked about again after a while.
+/// Waits until both images are removed: failed calls are repeated after a while.
 async fn images_go(rig: &Rig) {
     until("the images go", || async {
         let pass = rig.gc("target=images").await;
@@ -29,7 +29,7 @@ async fn what_is_used_mounted_or_needed_for_sandboxes_stays_and_all_else_goes() 
         .sandbox_image_not_pinned()
         .pinned_image("registry.example/pinned:1", MIB)
         .pod(user)
-        // From here on; the sandboxes that are there were made from the one before.
+        // For later sandboxes; existing ones were made from the earlier image.
         .sandbox_image("registry.example/pause:4", MIB);
     let rig = Rig::start(unpinned, prune()).await;
     let first = plan(&rig).await;
@@ -120,7 +120,7 @@ async fn each_container_and_each_ready_sandbox_is_asked_once() {
     plan(&rig).await;
     plan(&rig).await;
     assert_eq!(asked(), (before.0 + 1, before.1 + 1));
-    // Once more for its exit; what it has mounted is known.
+    // Asked once more for its exit; its mounts are known.
     rig.sim
         .change(|node| node.exit_container(&pod.containers[0], 0));
     plan(&rig).await;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use crisweep::model::{Container, Image, ImageAge};
 use jiff::{SignedDuration, Timestamp};
 
-/// What the disk shows after the age rule has removed images, when the kubelet reads it again.
+/// The disk after the age rule's removals, when the kubelet reads it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gain {
-    /// Their listed sizes.
+    /// The listed sizes are free.
     Listed,
-    /// Nothing: all layers were shared, or the runtime frees them later.
+    /// Nothing is free: all layers were shared, or the runtime frees them later.
     Nothing,
 }
 
@@ -19,7 +19,7 @@ pub(crate) enum Gain {
 pub(crate) struct ImageCollector<'a> {
     /// Its clock.
     pub(crate) now: Timestamp,
-    /// When this run started: after the look at the containers that the container pass left.
+    /// When this run started: after the look at the containers left by the container pass.
     pub(crate) started: Timestamp,
     /// How long ago the kubelet started.
     pub(crate) running_for: Duration,
@@ -31,15 +31,15 @@ pub(crate) struct ImageCollector<'a> {
     pub(crate) minimum_age: Duration,
     /// `imageMaximumGCAge`; zero: off.
     pub(crate) maximum_age: Duration,
-    /// What it remembers, by key.
+    /// Its remembered ages, by key.
     pub(crate) ages: &'a BTreeMap<String, ImageAge>,
-    /// Image ids that containers have mounted; `None`: a status call failed.
+    /// Ids of images mounted by containers; `None`: a status call failed.
     pub(crate) volumes: Option<&'a BTreeSet<String>>,
     /// Capacity and available bytes; `None`: no figures.
     pub(crate) disk: Option<(u64, u64)>,
-    /// What the age rule's removals bring.
+    /// The gain of the age rule's removals.
     pub(crate) gain: Gain,
-    /// Images that the runtime pins, besides those that say so.
+    /// Images that the runtime pins, in addition to those marked as pinned.
     pub(crate) pins: &'a dyn Fn(&Image) -> bool,
 }
 
@@ -55,17 +55,17 @@ impl ImageCollector<'_> {
     /// Returns the keys of the images that one run removes.
     pub(crate) fn images(&self, listed: &[Image], containers: &[Container]) -> BTreeSet<String> {
         let mut removed = BTreeSet::new();
-        // It is not even started.
+        // The collector is not even started.
         if self.high == 100 && self.maximum_age.is_zero() {
             return removed;
         }
-        // One failing status call fails the look.
+        // One failed status call fails the look.
         let Some(volumes) = self.volumes else {
             return removed;
         };
         let mut in_use: BTreeSet<String> = volumes.clone();
         for container in containers {
-            // By its id alone; the other names say nothing to it.
+            // By id only; other names are ignored.
             if let Some(id) = container.image.names.first() {
                 in_use.insert(key(id, &container.image.handler));
             }
@@ -110,7 +110,7 @@ impl ImageCollector<'_> {
         }
     }
 
-    /// How much is to be freed, negative amounts too; `None`: the disk is not full, or unreadable.
+    /// Bytes to free, possibly negative; `None`: the disk is not full, or unreadable.
     fn wanted(&self, freed_by_age: i128) -> Option<i128> {
         let (capacity, available) = self.disk?;
         let capacity = i128::from(capacity);

@@ -1,8 +1,8 @@
-//! The kubelet's log garbage collection, likewise: pods' directories, then links.
+//! The kubelet's log garbage collection in the same way: pod directories, then links.
 
 use crisweep::model::ContainerState;
 
-/// What the kubelet's status call brings.
+/// The result of the kubelet's status call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     /// An error: not found, or any other.
@@ -11,9 +11,9 @@ pub(crate) enum Status {
     Is(ContainerState),
 }
 
-/// Says whether an entry of the pods' log root goes: a directory or not, of whatever age, with
-/// containers or without. `is_deleted` is false for all while the kubelet's sources are not ready;
-/// then nothing goes.
+/// Says whether the kubelet removes an entry of the pods' log root: any kind of entry, of any age, with or
+/// without containers. `is_deleted` is false for all while the kubelet's sources are not ready; then nothing
+/// is removed.
 pub(crate) fn removes_dir(
     name: &str,
     sources_ready: bool,
@@ -23,12 +23,13 @@ pub(crate) fn removes_dir(
     sources_ready && is_deleted(uid)
 }
 
-/// Says whether an entry of the containers' log root goes. `missing`: following it ends at nothing.
+/// Says whether the kubelet removes an entry of the containers' log root. `missing`: its target does not
+/// exist.
 pub(crate) fn removes_link(path: &str, missing: bool, status: &dyn Fn(&str) -> Status) -> bool {
     let Some(stem) = path.strip_suffix(".log").filter(|_| missing) else {
         return false;
     };
-    // The whole path is split, so that without a dash the "id" is the path.
+    // Splits the whole path, so without a dash the "id" is the path.
     let id = stem.rsplit('-').next().unwrap_or(stem);
     if id.len() < 6 {
         return true;

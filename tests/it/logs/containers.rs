@@ -1,4 +1,4 @@
-//! The logs of containers that went.
+//! The logs of removed containers.
 
 use crisweep_sim::{Fault, Options, PodSpec, Rpc, hours};
 use serde_json::json;
@@ -24,7 +24,7 @@ async fn with_a_container_go_its_log_its_rotations_and_its_link() {
                     .exited("b", 0, hours(3))
                     .deleted(),
             );
-        // What is new as an orphan must wait: here the containers' logs go alone.
+        // New orphans must wait, so here only containers' logs are removed.
         let rig = Rig::start(node, tree.config(&json!({ "grace": "1h" }))).await;
         tree.fill(&rig.sim);
         assert_eq!(tree.files().len(), 5 * 4);
@@ -36,7 +36,7 @@ async fn with_a_container_go_its_log_its_rotations_and_its_link() {
             (&report["removed"], &report["failed"]),
             (&json!(3), &json!(0))
         );
-        // Nine files of a block each, at the least.
+        // At least nine files of a block each.
         assert!(
             report["freed_bytes"].as_u64().unwrap() >= 9 * 512,
             "{report}"
@@ -74,7 +74,7 @@ async fn the_logs_of_a_crash_looper_go_with_its_superseded_containers() {
         log_of("default/crash/app#0"),
         log_of("default/crash/app#49"),
     );
-    // The preview knows already.
+    // The preview shows it already.
     let plan = rig.get("/api/v1/plan").await.json();
     assert_eq!(verdict(&plan, &old), ("remove", "container-removed".into()));
     let pass = rig.gc("").await;
@@ -83,7 +83,7 @@ async fn the_logs_of_a_crash_looper_go_with_its_superseded_containers() {
     assert_eq!(report["reasons"], json!({ "container-removed": 50 }));
     assert_eq!(report["removed"], 50, "{report}");
     assert!(!tree.has(&old) && tree.has(&last));
-    // Four files each: of the crash-looper's newest, and of three of the other pod.
+    // Four files each: of the crash loop's newest container, and of three of the other pod.
     assert_eq!(tree.files().len(), 4 * 4);
 }
 
@@ -129,9 +129,9 @@ async fn without_a_source_the_lever_takes_the_logs_too() {
     let rig = Rig::start(tree.node().pod(over), changes).await;
     tree.fill(&rig.sim);
     let pass = rig.gc("assume_finished_after=1h").await;
-    // What stays is named: the directory.
+    // The report names the kept directory.
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
-    // The directory stays: nobody says that the pod is deleted.
+    // The directory stays: the pod is not known to be deleted.
     assert_eq!(tree.files().len(), 0);
     assert_eq!(
         pass["targets"]["logs"]["kept"],
@@ -188,7 +188,7 @@ async fn only_a_pass_that_was_asked_for_logs_touches_others_than_its_containers(
     rig.configure(&json!({ "policy": { "logs": { "enabled": true } } }));
     assert_eq!(rig.post("/-/reload").await.status, 200);
     let pass = rig.gc("target=logs").await;
-    // The file does not vouch for pods of every kind.
+    // The file does not list pods of every kind.
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     assert!(!tree.has(&dead));
 }

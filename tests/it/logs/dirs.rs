@@ -41,7 +41,7 @@ async fn an_orphan_goes_after_its_grace() {
     }
 }
 
-/// Roots below another host would be judged by this one's pods.
+/// Roots of another host would be compared with this one's pods.
 #[tokio::test]
 async fn a_reload_does_not_change_the_host() {
     let (tree, other) = (Tree::plain(), tempfile::tempdir().unwrap());

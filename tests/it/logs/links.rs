@@ -28,7 +28,7 @@ async fn a_dead_link_goes_once_its_container_is_over_by_the_runtimes_word() {
             let id = rig.sim.container_id(subject).unwrap();
             rig.sim.container(&id).unwrap()
         });
-        // What a rotation looks like for a moment, and a log that somebody deleted.
+        // A moment of rotation, and a log that was deleted.
         fs::remove_file(tree.real(&running.log_path)).unwrap();
         fs::remove_file(tree.real(&exited.log_path)).unwrap();
         let gone = tree.dead_link(&format!("x_default_app-{}.log", "a".repeat(64)));
@@ -67,7 +67,7 @@ async fn an_error_is_no_word_of_the_runtime() {
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "nothing-to-do", "{pass:#}");
     assert_eq!(pass["targets"]["logs"]["kept"]["not-asked"], 1);
-    // Nor is it one right before the removal.
+    // Nor does it count right before the removal.
     rig.sim.clear_faults();
     until("the runtime is asked again", || async {
         let plan = rig.get("/api/v1/plan?target=logs").await.json();
@@ -102,6 +102,6 @@ async fn a_container_that_is_not_found_is_asked_about_once() {
             3.0,
         );
     }
-    // And the one that runs.
+    // And the running one.
     assert_eq!(rig.sim.call_count(Rpc::ContainerStatus), 4);
 }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// A host's `/var/log`.
 pub(super) struct Tree {
     dir: TempDir,
-    /// The host's file system is mounted somewhere, as in a pod of ours.
+    /// The host's file system is mounted elsewhere, as in a pod.
     is_mounted: bool,
 }
 
@@ -49,7 +49,7 @@ impl Tree {
         }
     }
 
-    /// Returns where a path of the host's really is.
+    /// Returns the real path of a path of the host.
     pub(super) fn real(&self, path: &str) -> PathBuf {
         if self.is_mounted {
             self.dir.path().join(path.trim_start_matches('/'))
@@ -66,12 +66,12 @@ impl Tree {
         self.named("/var/log/containers")
     }
 
-    /// Returns an empty node that has its logs here.
+    /// Returns an empty node with its logs here.
     pub(super) fn node(&self) -> NodeBuilder {
         NodeBuilder::new().log_root(&self.pods_root())
     }
 
-    /// Returns the configuration that finds it, with no grace unless `policy` says so.
+    /// Returns a configuration with this tree, without grace unless `policy` sets one.
     pub(super) fn config(&self, logs: &Value) -> Value {
         let host_root = if self.is_mounted {
             self.dir.path()
@@ -115,8 +115,8 @@ impl Tree {
         format!("{root}/{pod}_{namespace}_{name}-{id}.log")
     }
 
-    /// Makes a pod's directory with a log in it, old enough not to be a new pod's, and returns its
-    /// path as the host names it.
+    /// Makes a pod's directory with a log, old enough not to be a new pod's, and returns its path as the host
+    /// names it.
     pub(super) fn dir(&self, name: &str) -> String {
         let path = format!("{}/{name}", self.pods_root());
         fs::create_dir_all(self.real(&path).join("app")).unwrap();
@@ -134,12 +134,12 @@ impl Tree {
         path
     }
 
-    /// Says whether there is something at that path, be it a dead link.
+    /// Says whether the path exists, even as a dead link.
     pub(super) fn has(&self, path: &str) -> bool {
         self.real(path).symlink_metadata().is_ok()
     }
 
-    /// Returns the files that hold logs, and the links, by their names on the host.
+    /// Returns the log files and the links, by their names on the host.
     pub(super) fn files(&self) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         let mut dirs = vec![
@@ -159,7 +159,7 @@ impl Tree {
     }
 }
 
-/// The verdict and the reason that a plan has for a log.
+/// Returns the verdict and reason of a log in a plan.
 pub(super) fn verdict(plan: &Value, path: &str) -> (&'static str, String) {
     let find = |list: &str| {
         let rows = plan[list].as_array().unwrap();

@@ -11,7 +11,7 @@ use crate::support::kubelet::{Ca, PodServer, Reply};
 use crate::support::rig::NODE_NAME;
 use crate::support::{Rig, nodes};
 
-/// An API server, and what the service needs to ask it.
+/// An API server, and the configuration to ask it.
 pub(crate) struct ApiServer {
     pub(crate) server: PodServer,
     files: TempDir,
@@ -45,7 +45,7 @@ impl ApiServer {
     }
 }
 
-/// What the API server has of a simulated node: mirror pods in place of static ones.
+/// The API server's answer for a simulated node: mirror pods in place of static ones.
 pub(crate) fn answer(sim: &Sim) -> Value {
     let mut list: Value = serde_json::from_str(&sim.pods_json()).unwrap();
     list["metadata"]["resourceVersion"] = json!("4711");
@@ -74,7 +74,7 @@ async fn deleted_pods_go_and_static_ones_are_known_by_their_mirrors() {
                 .exited("app", 0, hours(3))
                 .deleted(),
         )
-        // Its manifest sets its UID, as those of some distributions do.
+        // Its manifest sets its UID, as in some distributions.
         .pod(
             PodSpec::new("named")
                 .static_pod()
@@ -97,10 +97,10 @@ async fn deleted_pods_go_and_static_ones_are_known_by_their_mirrors() {
     let words = why["pod_explanation"].as_str().unwrap();
     let said = "the API server's watch cache lists the pod";
     assert!(words.starts_with(said), "{words}");
-    // The API server cannot know whether its manifest is still there.
+    // The API server cannot know whether the manifest still exists.
     assert!(rig.sim.container_id("default/unmirrored/app#0").is_some());
     assert!(rig.sim.container_id("default/named/app#0").is_some());
-    // A list without a resource version is read from a quorum, one without a limit has one page.
+    // A list without a resource version is read from a quorum; one without a limit is one page.
     let line = format!("GET /api/v1/pods?fieldSelector=spec.nodeName%3D{NODE_NAME}");
     for asked in api_server.server.asked() {
         let cached = asked.line.strip_suffix("&resourceVersion=0");
@@ -174,7 +174,7 @@ async fn only_passes_ask_a_quorum_and_one_after_another_not_within_ten_seconds()
         true
     );
     assert_eq!(quorum_reads().len(), 0);
-    // Containers, sandboxes and the looks between them: one question, if the pass takes no longer.
+    // Containers, sandboxes and the looks in between: one request, if the pass is short enough.
     assert_eq!(rig.gc("").await["outcome"], "completed");
     assert!(!quorum_reads().is_empty());
     let before = quorum_reads().len();

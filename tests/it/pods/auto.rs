@@ -1,4 +1,4 @@
-//! `auto`: what is there.
+//! `auto`: the available source.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ async fn the_socket_goes_before_the_api_server_and_is_seen_when_it_comes_and_goe
     );
     assert_eq!(before["known"], true, "{before:#}");
     let kubelet = PodsSocket::start(&path);
-    // It is there, so it is asked, though the other one knows.
+    // It exists, so it is asked, even though the other one knows the pods.
     keeps_all(&rig, "FAILED_PRECONDITION").await;
     assert_eq!(status(&rig).await["source"], "kubelet-socket");
     kubelet.set_answer(kubelet_socket::answer(&rig.sim));

@@ -15,7 +15,7 @@ use crate::support::kubelet::{Ca, PodServer, Reply};
 use crate::support::wait::PATIENCE;
 use crate::support::{Rig, nodes, until};
 
-/// A kubelet with a certificate of its name, and what the service needs to ask it.
+/// A kubelet with a certificate of its name, and the configuration to ask it.
 struct Kubelet {
     server: PodServer,
     files: TempDir,
@@ -216,12 +216,12 @@ async fn after_a_restart_of_the_kubelet_settling_begins_anew() {
         .server
         .reply(Reply::status("503 Service Unavailable"));
     fails(&rig, "the kubelet cannot answer").await;
-    // As kubelets do: at first nothing, then everything.
+    // As a kubelet does: first nothing, then everything.
     kubelet.set_answer(r#"{"kind":"PodList","metadata":{},"items":[]}"#);
     assert_eq!(rig.gc("").await["outcome"], "partial");
     rig.nothing_was_touched();
     kubelet.set_answer(&pods);
-    // The empty list is believed sooner than what names API pods anew.
+    // The empty list is believed sooner than a list that names API pods again.
     until("the kubelet is believed again", || async {
         let plan = rig.get("/api/v1/plan").await.json();
         (!plan["removals"].as_array()?.is_empty()).then_some(())
@@ -241,7 +241,7 @@ async fn after_a_restart_of_the_kubelet_settling_begins_anew() {
 async fn a_rotated_token_is_taken_from_its_file() {
     let kubelet = Kubelet::start().await;
     let mut changes = kubelet.config();
-    // Whoever looks for a fault at this level finds everything but the token.
+    // A full trace log must show everything except the token.
     changes["log"]["level"] = json!("trace");
     let rig = Rig::start(nodes::litter(LITTER), changes).await;
     kubelet.set_answer(&rig.sim.pods_json());

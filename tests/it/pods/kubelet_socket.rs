@@ -13,7 +13,7 @@ use crate::support::kubelet::{PodsSocket, silent_socket};
 use crate::support::rig::NODE_NAME;
 use crate::support::{Rig, nodes};
 
-/// What the kubelet of a simulated node says.
+/// The answer of a simulated node's kubelet.
 pub(super) fn answer(sim: &Sim) -> ListPodsResponse {
     let pods = sim.pods().into_iter().map(|pod| {
         let source = if pod.is_static { "file" } else { "api" };
@@ -51,7 +51,7 @@ async fn deleted_pods_go_once_the_kubelet_is_in_sync() {
     let silent = silent_socket(&path);
     fails(&rig, "the kubelet's pods socket gave no answer in 1s").await;
     drop(silent);
-    // The file is still there, but nobody listens.
+    // The file still exists, but no process listens.
     fails(&rig, "cannot connect to").await;
     let kubelet = PodsSocket::start(&path);
     fails(&rig, "FAILED_PRECONDITION").await;
@@ -112,7 +112,7 @@ async fn out_of_sync_settling_begins_anew() {
     keeps_all(&rig, "pods.settle").await;
 }
 
-/// A finished pod and one that lives, and a cap that leaves none.
+/// A finished pod and a living one, and a cap of zero.
 fn finished() -> (NodeBuilder, Value) {
     let job = crisweep_sim::PodSpec::new("job");
     let node = nodes::healthy().pod(job.succeeded().exited("app", 0, hours(3)));
@@ -137,7 +137,7 @@ async fn a_pod_is_finished_only_if_the_api_server_says_so_too() {
     for pod in running["items"].as_array_mut().unwrap() {
         pod["status"]["phase"] = json!("Running");
     }
-    // The kubelet knows of an end that it may have to forget.
+    // The kubelet knows an end that it may forget.
     api_server.set_answer(&running);
     rig.gc("").await;
     assert_eq!(status(&rig).await["source"], "kubelet-socket");

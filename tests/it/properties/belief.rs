@@ -1,5 +1,5 @@
-//! What the contract lets anyone believe of a pod, and which record is its newest: written down
-//! plainly, sharing nothing with the planner.
+//! What the contract allows to believe about a pod, and which record is its newest: written plainly, without
+//! code of the planner.
 
 use crisweep::gc::Policy;
 use crisweep::model::{
@@ -43,7 +43,7 @@ fn is_complete(snapshot: &Snapshot, policy: &Policy) -> bool {
     })
 }
 
-/// Where the kubelet has the pod from; `None` if the words on it differ.
+/// The pod's source at the kubelet; `None` if the statements differ.
 fn config_source(snapshot: &Snapshot, uid: &PodUid) -> Option<ConfigSource> {
     let history = snapshot.pod_history.get(uid);
     let mut said: Vec<ConfigSource> = sandboxes(snapshot, uid)
@@ -82,7 +82,7 @@ pub(crate) fn is_deleted(snapshot: &Snapshot, policy: &Policy, uid: &PodUid) -> 
     absent && is_complete(snapshot, policy) && peers.count() > 0
 }
 
-/// The pod is known, or under the operator's lever assumed, to be over though not deleted.
+/// The pod is known, or by the operator's setting assumed, to be finished, but not deleted.
 pub(crate) fn is_finished(snapshot: &Snapshot, policy: &Policy, uid: &PodUid) -> bool {
     if lives(snapshot, uid) || config_source(snapshot, uid) != Some(ConfigSource::Api) {
         return false;
@@ -120,7 +120,7 @@ pub(crate) fn is_newest_container(snapshot: &Snapshot, it: &Container) -> bool {
         || others().all(|other| by_creation(other) < by_creation(it))
 }
 
-/// Likewise, of the pod's sandboxes.
+/// The same for the pod's sandboxes.
 pub(crate) fn is_newest_sandbox(snapshot: &Snapshot, it: &PodSandbox) -> bool {
     let Some(pod) = &it.pod else { return false };
     let others = || sandboxes(snapshot, &pod.uid).filter(|other| other.id != it.id);

@@ -1,4 +1,4 @@
-//! What must hold of images on every node.
+//! Properties of images on every node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +29,7 @@ proptest! {
         for (image, reason) in removed(&plan, snapshot) {
             let store = known(snapshot);
             prop_assert!(rules.enabled);
-            // Whatever the handler.
+            // For any handler.
             for row in store.rows.iter().filter(|row| row.id == image.id) {
                 let stays = |it: &&Container| !going.contains(it.id.as_str());
                 for container in snapshot.containers.iter().filter(stays) {
@@ -134,7 +134,7 @@ proptest! {
         let fresh = gc::plan(&later.snapshot, &later.policy, &target);
         prop_assert_eq!(check(&fresh.removals, &later.snapshot, &later.policy), []);
         let still = still_due(due.clone(), &fresh);
-        // What the disk gains is what was listed: nothing is given up in the middle.
+        // The disk gains the listed sizes, so the pass does not stop early.
         let plain = without_inodes(&node) == node;
         prop_assert!(!plain || still == due, "{still:?} {due:?}");
     }
@@ -146,7 +146,7 @@ proptest! {
         remove(&mut node.snapshot, &first);
         let second = gc::plan(&node.snapshot, &node.policy, &target);
         let by_inodes = without_inodes(&node) != node;
-        // The inodes that images hold are only estimated.
+        // The inodes of images are only estimated.
         prop_assert!(second.removals.is_empty() || by_inodes, "{:?}", second.removals);
     }
 
@@ -228,8 +228,8 @@ fn removed<'a>(
     })
 }
 
-/// After `by_age` bytes are free the disk is above the high mark, and after `before` bytes above the low one: in
-/// bytes, or in inodes at so many for each byte as are in use.
+/// Says whether the disk is above the high threshold after `by_age` bytes are free, and above the low one
+/// after `before` bytes: in bytes, or in inodes at the present ratio of inodes to bytes.
 fn wants_room(rules: &ImagePolicy, disk: &FilesystemUsage, by_age: i128, before: i128) -> bool {
     let (high, low) = (
         i128::from(rules.high_threshold_percent),
@@ -267,7 +267,7 @@ pub(super) fn without_inodes(node: &Node) -> Node {
     node
 }
 
-/// The images go as planned; the disk gains their listed sizes, and inodes at the mean.
+/// Removes the images as planned; the disk gains their listed sizes, and inodes at the mean.
 pub(super) fn remove(snapshot: &mut Snapshot, plan: &Plan) {
     let gone: BTreeSet<String> = ids(plan, Target::Images).map(str::to_owned).collect();
     let Images::Known(store) = &mut snapshot.images else {
@@ -294,8 +294,8 @@ pub(super) fn remove(snapshot: &mut Snapshot, plan: &Plan) {
     usage.used_bytes -= freed;
 }
 
-/// Asks a kubelet that looks at the node once the plan's containers are gone, and for which what our
-/// care keeps is pinned.
+/// Asks a kubelet model that looks at the node after the plan's containers are gone, with our specially kept
+/// images pinned.
 fn kubelets(node: &Node, plan: &Plan, gain: Gain) -> BTreeSet<String> {
     let Node { snapshot, policy } = node;
     let Images::Known(store) = &snapshot.images else {
@@ -316,7 +316,7 @@ fn kubelets(node: &Node, plan: &Plan, gain: Gain) -> BTreeSet<String> {
         .collect();
     let care = |image: &Image| {
         let reason = kept.get(image.key().as_str());
-        // Old and yet too young: another record of the id is young, or the clock stepped.
+        // Old but too young: another record of the id is young, or the clock stepped.
         let is_old = || {
             let first_seen = age(snapshot, image).first_seen;
             is_older(snapshot, first_seen, policy.images.min_age)

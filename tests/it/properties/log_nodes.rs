@@ -1,5 +1,5 @@
-//! Generated nodes with log trees: directories, links and containers that went, of pods that live,
-//! ended, vanished or never were.
+//! Generated nodes with log trees: directories, links and removed containers of pods that live, ended,
+//! vanished or never existed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use super::node::{Node, Oddity, ago, nodes, uid};
 
 const PODS_ROOT: &str = "/var/log/pods";
 
-/// A directory: its pod's number, whether it is a static one's, seconds since its last change and
-/// since it was first seen as an orphan's, and a number that its oddities are drawn with.
+/// A directory: its pod's number, whether the pod is static, seconds since its last change and since it was
+/// first seen as an orphan, and a number that selects oddities.
 type Dir = (usize, bool, i64, Option<i64>, u32);
-/// A link: which of the node's containers, seconds since it was made, and two draws.
+/// A link: the container's number, seconds since it was made, and two random numbers.
 type Link = (usize, i64, u32, u32);
-/// A container that went: its pod's number, its attempt, and a draw.
+/// A removed container: its pod's number, its attempt, and a random number.
 type Removed = (usize, u32, u32);
 
-/// Generates nodes whose logs are collected.
+/// Generates nodes with logs.
 pub(crate) fn log_nodes() -> impl Strategy<Value = Node> {
     let ages = || select(vec![-60, 0, 299, 300, 301, 3600, 90_000]);
     let dir = (
@@ -61,7 +61,7 @@ pub(crate) fn log_nodes() -> impl Strategy<Value = Node> {
         })
 }
 
-/// Makes a container's id as long as real ones are.
+/// Makes a container's id as long as a real one.
 pub(crate) fn full(id: &str) -> ContainerId {
     use std::fmt::Write;
     let mut hex = String::new();
@@ -174,7 +174,7 @@ fn link_of(snapshot: &Snapshot, (which, age, target, draw): Link) -> LogLink {
     }
 }
 
-/// Says what a list shows of a container; `None` if it does not have it.
+/// Returns a container's state in the list; `None` if it is missing.
 pub(crate) fn state_of(snapshot: &Snapshot, id: &str) -> Option<ContainerState> {
     let found = snapshot.containers.iter().find(|it| it.id.as_str() == id);
     found.map(|it| it.state)

@@ -1,4 +1,4 @@
-//! What must hold of logs on every node.
+//! Properties of logs on every node.
 
 use std::collections::BTreeSet;
 
@@ -21,14 +21,14 @@ fn plan_of(node: &Node) -> Plan {
     gc::plan(&node.snapshot, &node.policy, &[Target::Logs].into())
 }
 
-/// The runtime has something of the pod, of whatever state.
+/// The runtime has something of the pod, in any state.
 fn is_shown(snapshot: &Snapshot, uid: &PodUid) -> bool {
     let of_containers = snapshot.containers.iter().filter_map(|it| it.pod.as_ref());
     let of_sandboxes = snapshot.sandboxes.iter().filter_map(|it| it.pod.as_ref());
     of_containers.chain(of_sandboxes).any(|pod| pod.uid == *uid)
 }
 
-/// The list is not older than what is known of the pod.
+/// The list is newer than everything known of the pod.
 fn is_surely_deleted(node: &Node, uid: &PodUid, youngest: Timestamp) -> bool {
     let Node { snapshot, policy } = node;
     let Pods::Known(list) = &snapshot.pods else {
@@ -114,7 +114,7 @@ fn container_log_may_go(
         it.log_path.starts_with(&dir) && !it.log_path.contains(".."),
         "{it:?}"
     );
-    // Nothing that stays writes to it.
+    // No remaining container writes to it.
     let mut records = snapshot.containers.iter();
     let is_same = |other: &Container| {
         let pod = other.pod.as_ref().map(|pod| &pod.uid);
@@ -161,14 +161,14 @@ proptest! {
             match &removal.expected {
                 Expected::PodLogDir { .. } => prop_assert!(removes_dir(name, true, &is_deleted)),
                 Expected::LogLink(id) => {
-                    // What the list does not have was not found, or had exited; either is enough.
+                    // A container missing from the list was not found, or had exited; either is enough.
                     let status = |asked: &str| {
                         assert_eq!(asked, id.as_str());
                         state_of(snapshot, asked).map_or(Status::Fails, Status::Is)
                     };
                     prop_assert!(removes_link(path, true, &status), "{removal:?}");
                 }
-                // It removes the log of each container that it removes; these went.
+                // The kubelet removes the log of each container that it removes; these were removed.
                 Expected::ContainerLog(it) => prop_assert!(snapshot.removed.contains(it)),
                 Expected::Container(_) | Expected::Sandbox | Expected::Image { .. } => {
                         prop_assert!(false, "{removal:?}");
@@ -248,7 +248,7 @@ proptest! {
     }
 }
 
-/// What the entry would be planned as if it went, for each reason that logs go for.
+/// Forged removals of the entry, one for each removal reason of logs.
 fn forgeries(snapshot: &Snapshot, kept: &Kept) -> Vec<Removal> {
     let id = &kept.subject.id;
     let dir = snapshot.logs.dirs.iter().find(|it| it.path == *id);
@@ -281,7 +281,7 @@ fn forgeries(snapshot: &Snapshot, kept: &Kept) -> Vec<Removal> {
         .collect()
 }
 
-/// The generator must make what the properties are about, else they hold of nothing.
+/// The generator must produce the relevant states, or the properties prove nothing.
 #[test]
 fn the_trees_show_every_reason() {
     use proptest::strategy::ValueTree;

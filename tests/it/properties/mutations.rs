@@ -1,4 +1,4 @@
-//! A second opinion that never disagrees is none: forged removals must be reported.
+//! The check must find forged removals: a check that never disagrees is useless.
 
 use crisweep::gc::check::check;
 use crisweep::gc::{Expected, Kept, PodKnowledge, Removal};
@@ -39,14 +39,14 @@ fn as_it_is(image: &Image) -> Expected {
     }
 }
 
-/// Within its limits it may go or stay: no promise to anyone forbids it. Nor the newest of a pod
-/// that is over, where there is a cap.
+/// Within its limits the object may be removed or kept: no promise forbids it. The same holds for the newest
+/// record of a finished pod under a cap.
 pub(super) fn may_go(kept: &Kept, reason: RemoveReason) -> bool {
     let over = matches!(
         kept.subject.pod_state,
         PodKnowledge::Terminated | PodKnowledge::Assumed
     );
-    // Others make the room; alone it might.
+    // Others free the space; alone it might.
     let for_room = kept.reason == KeepReason::BelowThreshold && reason == RemoveReason::Space;
     kept.reason == KeepReason::WithinLimits
         || for_room

@@ -1,5 +1,5 @@
-//! Generated nodes of realistic shape: pods that crash, finish, leak and vanish, clocks that step,
-//! lists that are partial, and what other tools leave.
+//! Generated nodes of realistic shape: pods that crash, finish, leak and vanish, clock steps, partial lists,
+//! and objects of other tools.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,23 +25,24 @@ pub(crate) struct Node {
     pub(crate) policy: Policy,
 }
 
-/// How much may be odd about a node.
+/// How many oddities a node may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Oddity {
-    /// Anything that was ever seen in the field.
+    /// Anything ever seen in the field.
     Any,
-    /// Clocks run forwards, and nothing is protected, quarantined, in doubt or another tool's.
+    /// Clocks run forwards, and nothing is protected, quarantined, uncertain or another tool's.
     None,
 }
 
-/// One attempt: seconds since the one before, seconds that it ran (negative: nobody knows), and a
+/// One attempt: seconds since the one before, its run time in seconds (negative: unknown), and a number that
+/// selects its state.
 /// number that its state is drawn with.
 type Attempt = (i64, i64, u32);
 
 #[derive(Clone, Debug)]
 struct PodSpec {
     listed: u32,
-    /// Draws what is known of it beside the list.
+    /// Selects what is known of it besides the list.
     known: u32,
     namespace: u32,
     labelled: bool,
@@ -210,7 +211,7 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
     };
     let lives = |attempts: &[Attempt]| attempts.iter().any(|(_, _, draw)| *draw < 20);
     let partial = lives(&spec.sandboxes) || spec.containers.iter().any(|name| lives(name));
-    // Mostly a pod that lives is listed; without oddity always.
+    // Usually a living pod is listed; without oddity always.
     let listed = match listed {
         None if partial && (oddity == Oddity::None || spec.namespace > 0) => Some(false),
         listed => listed,
@@ -238,7 +239,7 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
         let history = PodHistory {
             absent_since,
             over_since: over_since.or(absent_since),
-            // It is remembered, or nobody looked while its sandbox was there.
+            // It is remembered, or no look saw its sandbox.
             config_source: said.filter(|_| spec.known.is_multiple_of(2)),
         };
         snapshot.pod_history.insert(uid.clone(), history);
@@ -294,7 +295,7 @@ fn add_pod(snapshot: &mut Snapshot, index: usize, spec: &PodSpec, oddity: Oddity
     }
 }
 
-/// What the pod's sandboxes say of where the kubelet has it from.
+/// The source that the pod's sandboxes name.
 fn said_source(spec: &PodSpec, uid: &PodUid, oddity: Oddity) -> Option<ConfigSource> {
     match spec.known {
         _ if oddity == Oddity::None => Some(ConfigSource::of_shape(uid)),
@@ -354,7 +355,7 @@ fn container(
         sandbox_id: PodSandboxId::new(format!("s{}-{}", &pod.name[3..], draw % 4)).unwrap(),
         name: id.split('-').nth(1).unwrap().into(),
         id: ContainerId::new(id).unwrap(),
-        // Now and then a record that bears its predecessor's attempt.
+        // Sometimes a record with its predecessor's attempt.
         attempt: if *gap == 1 {
             number.saturating_sub(1)
         } else {
@@ -435,7 +436,7 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
     } else {
         vec![0, 0, 10]
     };
-    // What the kubelet has yet to sync it would take all the same.
+    // The kubelet model would remove unsynced records all the same.
     let quiet = if oddity == Oddity::None {
         vec![0]
     } else {
@@ -498,7 +499,7 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
                     protect: Protect { namespaces, labels },
                     pods: believed_after(settle, quiet),
                     assume_finished_after: lever.map(Duration::from_secs),
-                    // Logs have nodes of their own.
+                    // Logs have their own nodes.
                     logs: LogPolicy {
                         enabled: false,
                         ..Policy::default().logs

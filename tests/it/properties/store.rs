@@ -1,5 +1,5 @@
-//! Generated images: shared by containers, for several handlers, never used, pinned, kept by pattern,
-//! young, forgotten; disks that are full, empty or unreadable.
+//! Generated images: shared by containers, for several handlers, never used, pinned, kept by pattern, young,
+//! forgotten; disks that are full, empty or unreadable.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -16,19 +16,19 @@ use proptest::sample::select;
 
 use super::node::Oddity;
 
-/// Compiled once: nodes are many.
+/// Compiled once, because there are many nodes.
 static KEEP: LazyLock<KeepPattern> =
     LazyLock::new(|| KeepPattern::new(":[24]$|@sha256:0*3ed$").unwrap());
 
-/// Seconds since it was first seen, and since it was last used (negative: never), its size, and a
-/// number that its oddities are drawn with.
+/// Seconds since it was first seen, and since it was last used (negative: never), its size, and a number that
+/// selects oddities.
 type ImageSpec = (i64, i64, u64, u32);
 
-/// What is there, and who needs it.
+/// The images and their users.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreSpec {
     images: Vec<ImageSpec>,
-    /// Which image each container has, in turn, and how it names it.
+    /// The image of each container, in turn, and the form of its name.
     users: Vec<(usize, u32)>,
     available: u64,
     inodes: Option<u64>,
@@ -114,7 +114,7 @@ fn add_image(
     oddity: Oddity,
 ) {
     let plain = oddity == Oddity::None;
-    // Now and then the predecessor's id, for another handler.
+    // Sometimes the predecessor's id, for another handler.
     let twin = !plain && (80..90).contains(draw) && index > 0;
     let leaf = if *draw % 10 == 7 { "pause" } else { "app" };
     let image = Image {
@@ -127,7 +127,7 @@ fn add_image(
     };
     let ago = |seconds: i64| now - SignedDuration::from_secs(seconds);
     let age = if plain {
-        // Used since it was first seen, and never in the moment of the look.
+        // Used since it was first seen, but not at the moment of the look.
         let last_used = ago((*last_used).max(1));
         let first_seen = last_used - SignedDuration::from_secs(*first_seen);
         Some(ImageAge {
@@ -150,7 +150,7 @@ fn add_image(
 
 fn user(store: &ImageStore, image: usize, draw: u32, plain: bool) -> ContainerImage {
     let Some(image) = store.rows.get(image) else {
-        // Its image is not on the node any more, or, seldom, nobody knows which it is.
+        // Its image is no longer on the node or, seldom, unknown.
         let gone = (plain || draw > 2).then(|| id(77));
         return ContainerImage {
             names: gone.into_iter().collect(),
@@ -170,7 +170,7 @@ fn user(store: &ImageStore, image: usize, draw: u32, plain: bool) -> ContainerIm
     }
 }
 
-/// What a container has is in use in the moment of the look, as every look notes.
+/// A container's image is in use at the moment of the look, as every look notes.
 fn mark_used(store: &mut ImageStore, snapshot: &Snapshot) {
     for container in &snapshot.containers {
         for name in &container.image.names {

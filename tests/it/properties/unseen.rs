@@ -1,5 +1,5 @@
-//! What is planned on a part of a node's records is planned on all of them too: what was not seen can
-//! add to what goes, never take from it.
+//! A plan on a part of a node's records is a part of the plan on all of them: unseen records can add
+//! removals, never prevent one.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn may_live(state: ContainerState) -> bool {
     matches!(state, ContainerState::Running | ContainerState::Unknown)
 }
 
-/// A node, and the same with some records unseen.
+/// A node, and the same node with some records unseen.
 fn nodes_half_seen() -> impl Strategy<Value = (Node, Node)> {
     let coverage = || select(vec![Coverage::Partial, Coverage::Living, Coverage::Whole]);
     (nodes(Oddity::Any), coverage(), coverage(), any::<u64>()).prop_map(
@@ -52,7 +52,7 @@ proptest! {
         let (whole, planned) = (plan_of(&node), plan_of(&part));
         for target in Target::ALL {
             let goes: BTreeSet<&str> = ids(&whole, target).collect();
-            // With more containers gone another image may make the room: then nothing needs this one, either.
+            // With more containers removed, another image may free enough: then this one is not needed.
             let spared = whole.kept.iter().filter(|it| it.reason == KeepReason::BelowThreshold);
             let spared: BTreeSet<&str> = spared.map(|it| it.subject.id.as_str()).collect();
             for removal in planned.removals_of(target) {
@@ -62,7 +62,7 @@ proptest! {
             }
         }
         prop_assert_eq!(check(&planned.removals, &part.snapshot, &part.policy), []);
-        // And for the reason that the part gave.
+        // And for the same reason.
         prop_assert_eq!(check(&planned.removals, &node.snapshot, &node.policy), []);
     }
 

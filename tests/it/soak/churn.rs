@@ -1,4 +1,4 @@
-//! What happens on the node: ages are compressed, so that litter is hours old when it is born.
+//! Events on the node: ages are compressed, so litter is hours old from the start.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use crisweep_proto::cri::ContainerState;
 use crisweep_sim::{Cni, ContainerSpec, Node, Phase, PodIds, PodSpec, Sim, hours, seconds};
 
-/// Pods that live; the oldest make room.
+/// Living pods; the oldest are deleted to make room.
 pub(super) const LIVING_MAX: usize = 60;
-/// Dead containers, and dead sandboxes, that one event adds at most.
+/// The most dead containers and dead sandboxes that one event adds.
 pub(super) const LITTER_OF_AN_EVENT: usize = 6;
 
-/// What happened so far.
+/// Counts of past events.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) events: u64,
@@ -23,7 +23,7 @@ pub(super) struct Told {
     pub(super) runtime_restarts: u64,
 }
 
-/// The source of all events, the same for the same seed.
+/// The source of all events, deterministic for a seed.
 pub(super) struct Churn {
     dice: fastrand::Rng,
     pods_root: PathBuf,
@@ -39,7 +39,7 @@ impl Churn {
         }
     }
 
-    /// Lets one thing happen.
+    /// Runs one event.
     pub(super) async fn step(&mut self, sim: &Sim) {
         self.told.events += 1;
         match self.dice.u8(0..40) {
@@ -64,7 +64,7 @@ impl Churn {
         (!from.is_empty()).then(|| from[self.dice.usize(0..from.len())].clone())
     }
 
-    /// A container of a living pod exits and comes back with its next attempt.
+    /// A container of a living pod exits and its next attempt starts.
     fn crash(&mut self, sim: &Sim) {
         let containers = sim.containers().into_iter();
         let running = containers.filter(|c| c.row.state() == ContainerState::ContainerRunning);
@@ -109,7 +109,7 @@ impl Churn {
         sim.change(|node: &mut Node| node.delete_pod(pod));
     }
 
-    /// A sandbox is left that nobody knows; now and then one whose network will not go at first.
+    /// A sandbox of an unknown pod is left; sometimes its network teardown fails at first.
     fn leaks(&mut self, sim: &Sim) {
         self.told.leaked += 1;
         let pod = PodSpec::new(&self.name("leak"))
@@ -123,7 +123,7 @@ impl Churn {
         });
     }
 
-    /// A crash loop whose kubelet could not collect: five dead attempts, and one never started.
+    /// A crash loop that the kubelet could not collect: five dead attempts, and a created one.
     fn is_found_dead(&mut self, sim: &Sim) {
         let name = self.name("old");
         let pod = (0..5).fold(PodSpec::new(&name), |pod, attempt| {
@@ -134,7 +134,7 @@ impl Churn {
         self.writes_logs(&name, &ids);
     }
 
-    /// The network plugin breaks for all, or is well again, also for those that it failed.
+    /// The network plugin breaks for all, or works again, also for those that failed.
     fn network(&mut self, sim: &Sim) {
         if self.dice.u8(0..3) == 0 {
             self.told.teardown_failures += 1;

@@ -1,8 +1,8 @@
-//! What the service holds, season after season.
+//! The service's memory, season by season.
 
 use std::time::{Duration, Instant};
 
-/// Lines that the report has at most.
+/// The most lines of the report.
 const LINES: usize = 12;
 
 /// Resident memory over time.
@@ -28,7 +28,7 @@ impl Memory {
             .push((self.began.elapsed(), kib.parse().unwrap()));
     }
 
-    /// Prints some samples, and by how much the last quarter's mean is above the second's.
+    /// Prints some samples, and the growth from the second quarter's mean to the last quarter's.
     pub(super) fn report(&self) {
         for (at, kib) in self.samples.iter().step_by(self.samples.len() / LINES + 1) {
             println!("after {:>4} s: resident {kib} KiB", at.as_secs());

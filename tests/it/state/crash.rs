@@ -1,4 +1,4 @@
-//! Passes and the end of the process.
+//! Passes across the end of the process.
 
 use crisweep_sim::{Fault, Rpc};
 use serde_json::json;
@@ -14,7 +14,7 @@ const INTERRUPTED: &str =
 async fn a_pass_killed_in_the_middle_is_told_of_with_its_counts_and_can_be_run_again() {
     let changes = json!({ "gc": { "max_concurrency": 1 } });
     let mut rig = Rig::start(nodes::litter(120), changes).await;
-    // In the second batch of 50, oldest first, nothing goes any more.
+    // In the second batch of 50, oldest first, removals hang.
     for number in 75..120 {
         let subject = format!("default/old-{number}/app#0");
         let id = rig.sim.container_id(&subject).unwrap();
@@ -48,7 +48,7 @@ async fn a_pass_killed_in_the_middle_is_told_of_with_its_counts_and_can_be_run_a
     assert_eq!(rig.exited_containers(), 0);
     assert_ne!(again["id"], id);
 
-    // Told again, as history, but not counted again.
+    // Reported again as history, but not counted again.
     let before = rig.passes().await;
     rig.crash().await;
     assert_eq!(rig.passes().await, before);

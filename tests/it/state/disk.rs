@@ -1,4 +1,4 @@
-//! State directories that cannot be, cannot be written, or are full.
+//! State directories that cannot exist, cannot be written, or are full.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -44,7 +44,7 @@ async fn without_a_usable_directory_the_service_works_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "mine").unwrap();
-    // Not even root makes a directory in these.
+    // Not even root can make a directory in these.
     for place in [
         file.clone(),
         file.join("below"),
@@ -78,11 +78,11 @@ async fn a_directory_that_is_missing_is_made_for_the_owner_alone() {
     }
 }
 
-/// A small file system of its own, for as long as this lives.
+/// A small file system that lives as long as this value.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
-    /// Mounts one; `None` where that is not allowed.
+    /// Mounts one; `None` without the permission.
     fn mount(megabytes: u32) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let size = format!("size={megabytes}m");
@@ -101,7 +101,7 @@ impl Tmpfs {
         self.0.path()
     }
 
-    /// Takes all the room that is left; returns the file that holds it.
+    /// Uses up all free space; returns the file that holds it.
     fn fill(&self) -> PathBuf {
         let path = self.path().join("filler");
         let mut file = File::create(&path).unwrap();
@@ -154,7 +154,7 @@ async fn a_full_disk_keeps_no_pass_from_being_written_down() {
     let after = rig.passes().await;
     assert!(after.len() > 20, "{}", after.len());
     assert_eq!(after, before[..after.len()]);
-    // Even a damaged one finds its place again.
+    // Even a damaged journal is replaced in place.
     rig.kill().await;
     let length = fs::metadata(dir.join("journal")).unwrap().len();
     let garbage = vec![0x55; usize::try_from(length).unwrap()];

@@ -13,7 +13,7 @@ async fn a_second_one_is_refused_and_told_the_holders_pid() {
     let config = format!("--config.file={}", config.display());
     let pid = format!("pid {} ", rig.pid());
     let address = format!("--web.listen-address={}", rig.address);
-    // The last one meets the taken address first.
+    // The last one fails on the used address first.
     let serve = [
         &[config.as_str()][..],
         &[&config, "gc"],
@@ -38,7 +38,7 @@ async fn a_second_one_is_refused_and_told_the_holders_pid() {
         assert!(output.status.success(), "{output:?}");
     }
     rig.nothing_was_touched();
-    // Once the service is gone, the command does the work; the next service tells of it.
+    // After the service has ended, the command does the work; the next service reports it.
     rig.kill().await;
     let output = run(&[&config, "gc"]).await;
     assert!(output.status.success(), "{output:?}");
@@ -88,7 +88,7 @@ async fn passes_over_another_runtime_are_not_told_as_ones_of_this() {
     one.begin().await;
 }
 
-/// Empties the state directory under whoever uses it.
+/// Empties the state directory while it is in use.
 fn empty(rig: &Rig) {
     for entry in std::fs::read_dir(rig.state_dir()).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
@@ -118,9 +118,9 @@ async fn a_lock_that_was_lost_to_another_one_stops_every_pass() {
         rig.get("/api/v1/status").await.json()["state"]["locked"],
         false
     );
-    // A plan harms nobody.
+    // A dry run is harmless.
     assert_eq!(rig.gc("dry_run=true").await["outcome"], "planned");
-    // Once the other one is gone, the lock is free again.
+    // After the other process ends, the lock is free again.
     other.stop().await;
     assert_eq!(rig.gc("").await["outcome"], "completed");
     assert_eq!(rig.exited_containers(), 0);

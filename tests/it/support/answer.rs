@@ -1,4 +1,4 @@
-//! Answers of the service: whole ones, and ones that are still coming.
+//! Answers of the service: complete ones, and streamed ones.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// Asserts that this is a refusal of that status which says, as JSON, what is wrong.
+    /// Asserts a refusal with this status and a JSON error that contains these words.
     #[track_caller]
     pub(crate) fn refused(&self, status: u16, words: &str) {
         assert_eq!(self.status, status, "{}", self.text);

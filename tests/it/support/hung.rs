@@ -1,5 +1,5 @@
-//! A disk that hangs: a FUSE file system whose daemon never says a word. Whoever touches what lies below it
-//! waits until it is dropped.
+//! A hung disk: a FUSE file system whose daemon never answers. Every access below it waits until it is
+//! dropped.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// Mounted for as long as this lives. Drop it before the directory goes.
+/// Mounted as long as this value lives. Drop it before the directory is removed.
 pub(crate) struct Hung {
     dir: PathBuf,
     _device: File,
 }
 
 impl Hung {
-    /// Makes everything below a directory hang, or fails the test: what it is to show cannot be shown without.
+    /// Makes everything below a directory hang; fails the test if that is impossible.
     pub(crate) fn at(dir: &Path) -> Self {
         let device = File::options().read(true).write(true).open("/dev/fuse");
         let device = device.expect("this test needs /dev/fuse");
@@ -35,7 +35,7 @@ impl Hung {
 
 impl Drop for Hung {
     fn drop(&mut self) {
-        // The device is closed after this, which ends every call that waits.
+        // The device is closed after this, which ends every waiting call.
         let _done = unmount(&self.dir, UnmountFlags::DETACH);
     }
 }

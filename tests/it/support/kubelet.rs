@@ -1,5 +1,5 @@
-//! Who knows of the pods: a server that speaks HTTP as the kubelet and the API server do, and as
-//! nobody should; and the kubelet's pods socket.
+//! Pod source peers: an HTTP server that behaves as the kubelet and the API server, or badly; and the
+//! kubelet's pods socket.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::UnixListenerStream;
 
-/// What a server answers: bytes, and whether the connection then stays open without a word.
+/// A server's answer: bytes, and whether the connection then stays open silently.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     bytes: Vec<u8>,
@@ -24,7 +24,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// An answer as it should be, but for what is in it.
+    /// A well-formed answer.
     pub(crate) fn of(status: &str, content_type: &str, body: &str) -> Self {
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
@@ -37,7 +37,7 @@ impl Reply {
         }
     }
 
-    /// JSON, as it is asked for.
+    /// A JSON answer.
     pub(crate) fn json(body: &str) -> Self {
         Self::of("200 OK", "application/json", body)
     }
@@ -47,7 +47,7 @@ impl Reply {
         Self::of(status, "text/plain", status)
     }
 
-    /// Says that the answer is elsewhere.
+    /// A redirect.
     pub(crate) fn redirect(to: &str) -> Self {
         let head = format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n");
         Self {
@@ -56,7 +56,7 @@ impl Reply {
         }
     }
 
-    /// Nothing, for ever.
+    /// No answer, for ever.
     pub(crate) fn silence() -> Self {
         Self {
             bytes: Vec::new(),
@@ -64,14 +64,14 @@ impl Reply {
         }
     }
 
-    /// Half of an answer, then the end of the connection.
+    /// Half an answer, then the end of the connection.
     pub(crate) fn cut(body: &str) -> Self {
         let mut whole = Self::json(body);
         whole.bytes.truncate(whole.bytes.len() - body.len() / 2);
         whole
     }
 
-    /// Half of an answer, then nothing, for ever.
+    /// Half an answer, then nothing, for ever.
     pub(crate) fn stall(body: &str) -> Self {
         Self {
             hangs: true,
@@ -79,7 +79,7 @@ impl Reply {
         }
     }
 
-    /// More than any node has, said beforehand or not.
+    /// More than any node has, with or without the length in front.
     pub(crate) fn flood(says_so: bool) -> Self {
         let length = usize::try_from(crisweep::pods::ANSWER_MAX_BYTES).unwrap() + 1;
         let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
@@ -94,7 +94,7 @@ impl Reply {
     }
 }
 
-/// What a server was asked.
+/// A request that the server received.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     /// Method, path and query.
@@ -104,7 +104,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Says whether an answer from the watch cache would do.
+    /// Says whether the request accepts an answer from the watch cache.
     pub(crate) fn takes_cached(&self) -> bool {
         self.line.ends_with("&resourceVersion=0")
     }
@@ -112,9 +112,9 @@ impl Asked {
 
 struct State {
     reply: Reply,
-    /// To questions that the watch cache may answer, if not the same.
+    /// The answer for requests that accept the watch cache, if different.
     cached: Option<Reply>,
-    /// The token that it takes; `None`: it asks for none.
+    /// The accepted token; `None`: no token needed.
     token: Option<String>,
     tls: Option<Arc<ServerConfig>>,
     asked: Vec<Asked>,
@@ -135,7 +135,7 @@ impl Drop for PodServer {
 }
 
 impl PodServer {
-    /// Starts one with a certificate; it answers 503 until it is told better.
+    /// Starts one with a certificate; it answers 503 until an answer is set.
     pub(crate) async fn secure(ca: &Ca, name: &str) -> Self {
         Self::start(Some(ca.server(name))).await
     }
@@ -164,7 +164,7 @@ impl PodServer {
                     match tls {
                         Some(tls) => match TlsAcceptor::from(tls).accept(stream).await {
                             Ok(stream) => talk(stream, &state).await,
-                            // A client that does not trust us.
+                            // A client that does not trust this certificate.
                             Err(_) => Ok(()),
                         },
                         None => talk(stream, &state).await,
@@ -179,33 +179,33 @@ impl PodServer {
         }
     }
 
-    /// Shows the CA's own certificate from now on.
+    /// Uses the CA's own certificate from now on.
     pub(crate) fn show_itself(&self, ca: &Ca) {
         let certificate = ca.params.self_signed(&ca.key).unwrap();
         self.state.lock().unwrap().tls = Some(serving(&certificate, &ca.key));
     }
 
-    /// Answers so from now on.
+    /// Sets the answer.
     pub(crate) fn reply(&self, reply: Reply) {
         self.state.lock().unwrap().reply = reply;
     }
 
-    /// Answers so from the watch cache from now on.
+    /// Sets the answer from the watch cache.
     pub(crate) fn reply_from_cache(&self, reply: Reply) {
         self.state.lock().unwrap().cached = Some(reply);
     }
 
-    /// Takes only this token from now on.
+    /// Accepts only this token from now on.
     pub(crate) fn expect_token(&self, token: &str) {
         self.state.lock().unwrap().token = Some(token.to_owned());
     }
 
-    /// Shows another certificate from now on.
+    /// Uses another certificate from now on.
     pub(crate) fn show(&self, ca: &Ca, name: &str) {
         self.state.lock().unwrap().tls = Some(ca.server(name));
     }
 
-    /// Returns what it was asked, in order.
+    /// Returns the received requests, in order.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.state.lock().unwrap().asked.clone()
     }
@@ -295,7 +295,7 @@ fn serving(certificate: &Certificate, key: &KeyPair) -> Arc<ServerConfig> {
 
 type Told = Arc<Mutex<Result<ListPodsResponse, tonic::Status>>>;
 
-/// The kubelet's pods socket, until it is dropped. Its file stays behind, as after a crash.
+/// The kubelet's pods socket, until it is dropped. Its file stays, as after a crash.
 pub(crate) struct PodsSocket {
     told: Told,
     task: JoinHandle<()>,
@@ -308,7 +308,7 @@ impl Drop for PodsSocket {
 }
 
 impl PodsSocket {
-    /// Makes the socket anew; it is not in sync until it is told better.
+    /// Makes a new socket; it is not in sync until an answer is set.
     pub(crate) fn start(path: &Path) -> Self {
         if path.exists() {
             std::fs::remove_file(path).unwrap();
@@ -345,7 +345,7 @@ impl Pods for Kubelet {
     }
 }
 
-/// Listens on a socket and never says a word.
+/// Listens on a socket and never answers.
 pub(crate) fn silent_socket(path: &PathBuf) -> std::os::unix::net::UnixListener {
     std::os::unix::net::UnixListener::bind(path).unwrap()
 }

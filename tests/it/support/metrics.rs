@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Samples by name and labels, as they stand on the page.
+/// Samples by name and labels.
 #[derive(Debug)]
 pub(crate) struct Page(BTreeMap<String, f64>);
 
@@ -16,7 +16,7 @@ impl Page {
         Self(samples.collect())
     }
 
-    /// Returns a sample, written as on the page but with its labels in any order.
+    /// Returns a sample, written as on the page with its labels in any order.
     pub(crate) fn get(&self, sample: &str) -> Option<f64> {
         let wanted = parts(sample);
         let mut found = self.0.iter().filter(|(name, _)| parts(name) == wanted);

@@ -1,14 +1,13 @@
-//! Nodes that several tests start from.
+//! Nodes that several tests use.
 
 use crisweep_sim::{NodeBuilder, PodSpec, hours, seconds};
 
-/// A node with one pod, which lives.
+/// A node with one living pod.
 pub(crate) fn healthy() -> NodeBuilder {
     NodeBuilder::new().pod(PodSpec::new("web").running("app", 0))
 }
 
-/// A healthy node with so many deleted pods, each with a dead container and its sandbox. `old-0` is
-/// the oldest.
+/// A healthy node with deleted pods, each with a dead container and its sandbox. `old-0` is the oldest.
 pub(crate) fn litter(pods: usize) -> NodeBuilder {
     healthy().pods(pods, |number| deleted(number, pods))
 }
@@ -21,12 +20,12 @@ pub(crate) fn deleted(number: usize, count: usize) -> PodSpec {
         .deleted()
 }
 
-/// A healthy node with so many sandboxes of deleted pods, empty. `leak-0` is the oldest.
+/// A healthy node with empty sandboxes of deleted pods. `leak-0` is the oldest.
 pub(crate) fn leaks(sandboxes: usize) -> NodeBuilder {
     healthy().pods(sandboxes, |number| leaked(number, sandboxes))
 }
 
-/// One of `count` deleted pods of which an empty sandbox is left.
+/// One of `count` deleted pods with an empty sandbox.
 pub(crate) fn leaked(number: usize, count: usize) -> PodSpec {
     let younger = u64::try_from(count - number).unwrap();
     PodSpec::new(&format!("leak-{number}"))

@@ -1,4 +1,4 @@
-//! A pipe that a process writes to, and that is read only for as long as a test wants.
+//! A pipe that a process writes to, and that a test reads as long as it wants.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, ErrorKind, PipeReader, PipeWriter, Read, Write, pipe};
@@ -13,7 +13,7 @@ pub(crate) struct Pipe {
     writer: PipeWriter,
 }
 
-/// What comes out of a pipe that is read to its end.
+/// The output of a pipe that is read to its end.
 pub(crate) struct Reading {
     text: Arc<Mutex<Vec<u8>>>,
     thread: JoinHandle<()>,
@@ -26,7 +26,7 @@ impl Pipe {
         Self { reader, writer }
     }
 
-    /// Returns an end to write to.
+    /// Returns a writing end.
     pub(crate) fn writer(&self) -> PipeWriter {
         self.writer.try_clone().unwrap()
     }
@@ -40,7 +40,7 @@ impl Pipe {
 
     /// Fills it, so that the next write blocks.
     pub(crate) fn fill(&self) {
-        // An opening of its own: whether it blocks must not change for the process that writes.
+        // A separate open file: its blocking mode must not change for the writing process.
         let path = format!("/proc/self/fd/{}", self.writer.as_raw_fd());
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let mut filler = OpenOptions::new();
@@ -56,7 +56,7 @@ impl Pipe {
         }
     }
 
-    /// Reads from now on all that comes.
+    /// Reads everything from now on.
     pub(crate) fn read_on(self) -> Reading {
         let Self { mut reader, writer } = self;
         drop(writer);
@@ -79,12 +79,12 @@ impl Pipe {
 }
 
 impl Reading {
-    /// Returns what has come so far.
+    /// Returns the output so far.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.text.lock().unwrap()).into_owned()
     }
 
-    /// Returns all, when every writer is gone.
+    /// Returns all output, after every writer has closed.
     pub(crate) fn all(self) -> String {
         self.thread.join().unwrap();
         String::from_utf8_lossy(&self.text.lock().unwrap()).into_owned()

@@ -1,4 +1,4 @@
-//! Bytes on a connection, for what no decent client sends.
+//! Raw bytes on a connection, for requests that no regular client sends.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) async fn connect(address: &str, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// Returns all that comes until the service closes the connection.
+/// Returns everything until the service closes the connection.
 pub(crate) async fn read_to_end(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     let patience: Duration = PATIENCE;
@@ -29,7 +29,7 @@ pub(crate) async fn exchange(address: &str, request: &[u8]) -> (u16, String) {
     split(&answer)
 }
 
-/// Takes an answer's text apart.
+/// Splits an answer into status and body.
 pub(crate) fn split(answer: &str) -> (u16, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
     let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());

@@ -16,8 +16,8 @@ use super::wait::until_true;
 /// The node's name in configuration and alerts.
 pub(crate) const NODE_NAME: &str = "node-1";
 
-/// A simulated runtime and, until it is dropped, the service that looks after it. Whatever a test
-/// did, no harm may have come to the node: dropping it asserts that.
+/// A simulated runtime and the service beside it, until it is dropped. Dropping it asserts that the node took
+/// no harm, whatever the test did.
 pub(crate) struct Rig {
     pub(crate) sim: Sim,
     pub(crate) service: Service,
@@ -59,7 +59,7 @@ impl Rig {
         rig
     }
 
-    /// The same, but the service need not get ready.
+    /// The same, without waiting for readiness.
     pub(crate) async fn unready(node: Node, options: Options, changes: Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = Options {
@@ -77,7 +77,7 @@ impl Rig {
         }
     }
 
-    /// The same, where the runtime is down.
+    /// The same with a stopped runtime.
     pub(crate) async fn without_runtime(node: NodeBuilder, changes: Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = Options {
@@ -107,13 +107,13 @@ impl Rig {
         self.dir.path().join("crisweep.yaml")
     }
 
-    /// Changes the configuration file; nobody is told.
+    /// Changes the configuration file, without a reload.
     pub(crate) fn configure(&mut self, changes: &Value) {
         merge(&mut self.config, changes);
         write(self.dir.path(), &self.config);
     }
 
-    /// Writes the names that the kubelet gives to the pods' log directories.
+    /// Makes the log directories that the kubelet would have named.
     pub(crate) fn write_log_directories(&self) {
         let root = self.dir.path().join("log/pods");
         for record in self.sim.sandboxes() {
@@ -140,7 +140,7 @@ impl Rig {
         self.service.exited().await;
     }
 
-    /// Starts the service again; the one before must be gone.
+    /// Starts the service again; the previous one must have ended.
     pub(crate) async fn begin(&mut self) {
         self.service = Service::start(&self.config_file()).await;
         self.service.ready().await;
@@ -156,14 +156,14 @@ impl Rig {
         self.sim.count_sandboxes(PodSandboxState::SandboxNotready)
     }
 
-    /// Returns the removals that the runtime was asked for, in order.
+    /// Returns the removals that the runtime received, in order.
     pub(crate) fn removals(&self) -> Vec<Call> {
         let mut calls = self.sim.calls();
         calls.retain(|call| call.rpc.is_removal());
         calls
     }
 
-    /// Returns what was removed, or tried to be, by one RPC, in order.
+    /// Returns the objects of one RPC's removals and attempts, in order.
     pub(crate) fn subjects(&self, rpc: Rpc) -> Vec<String> {
         let calls = self.sim.calls_of(rpc).into_iter();
         calls.map(|call| call.subject).collect()
@@ -177,14 +177,14 @@ impl Rig {
         .await;
     }
 
-    /// Asserts that the runtime was never asked to remove or stop anything.
+    /// Asserts that the runtime received no removal and no stop.
     #[track_caller]
     pub(crate) fn nothing_was_touched(&self) {
         assert_eq!(self.sim.calls(), []);
     }
 }
 
-/// Asserts that nothing was done to the node that a careful cleaner never does.
+/// Asserts that the node took no harm.
 #[track_caller]
 pub(crate) fn no_harm(sim: &Sim) {
     assert_eq!(sim.harm_count(), 0, "{:#?}", sim.harmful_calls());
@@ -197,8 +197,8 @@ pub(crate) fn write(dir: &Path, config: &Value) -> PathBuf {
     path
 }
 
-/// Returns the usual configuration of tests, changed: everything old counts at once, sources are
-/// believed at once, and nothing depends on how busy the machine is.
+/// Returns the usual configuration of tests with changes: everything old counts at once, sources are believed
+/// at once, and nothing depends on the load of the machine.
 pub(crate) fn config(dir: &Path, changes: &Value) -> Value {
     let mut config = json!({
         "runtime": {
@@ -209,7 +209,7 @@ pub(crate) fn config(dir: &Path, changes: &Value) -> Value {
         "collect": { "max_age": "0s" },
         "node": { "name": NODE_NAME },
         "gc": { "io_pressure_pause_percent": 0 },
-        // Those of this machine are nobody's business; `logs` has trees of its own.
+        // Not this machine's own logs; `logs` has its own trees.
         "policy": { "logs": {
             "enabled": false,
             "pods_root": dir.join("log/pods"),
@@ -230,7 +230,7 @@ pub(crate) fn config(dir: &Path, changes: &Value) -> Value {
     config
 }
 
-/// Sets in `base` what `changes` says; what it says to be null is left out.
+/// Sets the values of `changes` in `base`; removes those that are null.
 fn merge(base: &mut Value, changes: &Value) {
     match (base, changes) {
         (Value::Object(base), Value::Object(changes)) => {

@@ -1,4 +1,4 @@
-//! The program as a user runs it, in a process of its own that never outlives the test.
+//! The program as a user runs it, in its own process that never outlives the test.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(crate) struct Service {
     pub(crate) address: String,
 }
 
-/// Returns the program, with nothing of this process's environment that it would read.
+/// Returns the program without this process's environment variables that it would read.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_crisweep"));
     command
@@ -57,7 +57,7 @@ pub(crate) async fn run_into(args: &[&str], stdout: impl Into<Stdio>) -> Output 
 }
 
 impl Service {
-    /// Starts it and waits until it listens. Its log goes beside its configuration.
+    /// Starts it and waits until it listens. Its log is beside its configuration.
     pub(crate) async fn start(config: &Path) -> Self {
         Self::start_as(program(), config).await
     }
@@ -92,14 +92,14 @@ impl Service {
         (service, pipe)
     }
 
-    /// The same on the demo's node, whose files go beside the configuration too.
+    /// The same on the demo's node, with its files beside the configuration too.
     pub(crate) async fn demo(config: &Path) -> Self {
         let mut command = program();
         command.env("TMPDIR", config.parent().unwrap()).arg("demo");
         Self::start_as(command, config).await
     }
 
-    /// The same, by a command to which the program's arguments are added.
+    /// The same, by a command that gets the program's arguments.
     pub(crate) async fn start_as(mut command: Command, config: &Path) -> Self {
         let log = config.with_extension("log");
         let output = File::create(&log).unwrap();
@@ -168,8 +168,8 @@ impl Service {
         Answer::of(self.request("DELETE", path)).await
     }
 
-    /// Runs a pass by hand and returns it when it is over. `query` may be empty. A pass that cannot look
-    /// at the runtime is answered with 503.
+    /// Runs a manual pass and returns it when it is done. `query` may be empty. The answer is 503 if the pass
+    /// cannot look at the runtime.
     pub(crate) async fn gc(&self, query: &str) -> Value {
         let answer = self.post(&format!("/gc?wait=60s&{query}")).await;
         assert!([200, 503].contains(&answer.status), "{}", answer.text);
@@ -181,7 +181,7 @@ impl Service {
         pass
     }
 
-    /// Asks for a pass by hand and returns its id at once.
+    /// Starts a manual pass and returns its id at once.
     pub(crate) async fn begin_gc(&self, query: &str) -> String {
         let answer = self.post(&format!("/gc?{query}")).await;
         assert_eq!(answer.status, 202, "{}", answer.text);
@@ -202,7 +202,7 @@ impl Service {
         .await
     }
 
-    /// Returns every pass that is remembered, newest first.
+    /// Returns every pass of the history, newest first.
     pub(crate) async fn passes(&self) -> Vec<Value> {
         let passes = self.get("/api/v1/passes").await.json();
         passes["passes"].as_array().unwrap().clone()
@@ -247,12 +247,12 @@ impl Service {
         lines(&self.log)
     }
 
-    /// Returns its log as it is written.
+    /// Returns its log as text.
     pub(crate) fn log_text(&self) -> String {
         text(&self.log)
     }
 
-    /// Returns its log's lines with this message.
+    /// Returns the log lines with this message.
     pub(crate) fn logged(&self, message: &str) -> Vec<Value> {
         let mut log = self.log();
         log.retain(|line| line["message"] == message);
@@ -261,7 +261,7 @@ impl Service {
 }
 
 fn client() -> reqwest::Client {
-    // The client makes itself ready for TLS, though nothing here uses it; the second time fails.
+    // reqwest needs a TLS provider even without TLS; installing it twice fails.
     let _done = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .timeout(ANSWER_TIMEOUT)

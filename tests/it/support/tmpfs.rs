@@ -1,13 +1,13 @@
-//! A small file system of its own, so that the kernel's figures are a test's to make.
+//! A small file system, so that a test controls the kernel's figures.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Mounted for as long as this lives.
+/// Mounted as long as this value lives.
 pub(crate) struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
-    /// Mounts one, or fails the test: what it is to show cannot be shown without.
+    /// Mounts one; fails the test if that is impossible.
     pub(crate) fn mount(megabytes: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let output = Command::new("mount")

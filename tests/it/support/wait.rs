@@ -1,4 +1,4 @@
-//! Waiting for a condition, bounded.
+//! Waits for a condition, with a limit.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 /// Long enough for any single step on a busy machine; a test that needs it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Polls until the condition gives a value.
+/// Polls until the condition returns a value.
 ///
 /// # Panics
 ///
-/// When it gave none in time.
+/// If it returned none in time.
 pub(crate) async fn until<T, F>(what: &str, mut probe: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,

@@ -1,23 +1,23 @@
-//! The modules that paths lead to, and the circles among them.
+//! The modules that paths lead to, and circles among them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::Sources;
 
-/// How far a name is followed from import to import.
+/// The most imports through which a name is followed.
 const HOPS_MAX: usize = 8;
 
 /// A module's place below the crate: `["gc", "plan"]`; empty for the crate itself.
 pub(super) type Module = Vec<String>;
 
-/// One module names something of another.
+/// A use of one module by another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Use {
     pub(super) from: Module,
     pub(super) to: Module,
 }
 
-/// Returns who uses whom, from file to file.
+/// Returns the uses between modules, from file to file.
 pub(super) fn uses(sources: &Sources) -> BTreeSet<Use> {
     let finder = Finder { sources };
     let mut found = BTreeSet::new();
@@ -34,8 +34,8 @@ pub(super) fn uses(sources: &Sources) -> BTreeSet<Use> {
     found
 }
 
-/// Returns the circles among modules that stand side by side, each with all below it. (A module and
-/// those below it are one room: they know each other.)
+/// Returns the circles among sibling modules, each with all its children. (A module and its children are one
+/// room.)
 pub(super) fn circles(uses: &BTreeSet<Use>) -> Vec<String> {
     let mut levels: BTreeMap<&[String], Neighbours<'_>> = BTreeMap::new();
     for Use { from, to } in uses {
@@ -59,7 +59,7 @@ pub(super) fn circles(uses: &BTreeSet<Use>) -> Vec<String> {
 
 type Neighbours<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// Returns one circle, its first module also as its last.
+/// Returns one circle, with its first module repeated at the end.
 fn circle<'a>(neighbours: &Neighbours<'a>) -> Option<Vec<&'a str>> {
     let mut cleared = BTreeSet::new();
     let starts = neighbours.keys();
@@ -92,15 +92,15 @@ fn circle_from<'a>(
     found
 }
 
-/// Finds what paths lead to.
+/// Resolves paths.
 #[derive(Debug)]
 struct Finder<'a> {
     sources: &'a Sources,
 }
 
 impl Finder<'_> {
-    /// Returns the modules that a path of a module leads through: the one that it names, and the one
-    /// that has the thing, if the first only passes it on. None for what is not this crate's.
+    /// Returns the modules on a path: the one that it names, and, if that one only re-exports the item, the
+    /// one that defines it. Empty for paths outside this crate.
     fn modules(&self, from: &Module, path: &[String]) -> Vec<Module> {
         let mut found = Vec::new();
         let mut here = self.absolute(from, path, 0);
@@ -137,7 +137,7 @@ impl Finder<'_> {
             let above = &from[..from.len().saturating_sub(ups)];
             return Some([above, &path[ups..]].concat());
         }
-        // A name alone may be anything; the import that brought it has been seen.
+        // A single name may be anything; its import has been seen.
         if path.len() < 2 {
             return None;
         }
@@ -149,7 +149,7 @@ impl Finder<'_> {
         Some([target.as_slice(), &path[1..]].concat())
     }
 
-    /// Returns what a module imports by a name, as a path from the crate's root.
+    /// Returns the target of a module's import with this name, as a path from the crate's root.
     fn import(&self, module: &Module, name: &str, hops: usize) -> Option<Vec<String>> {
         if hops == HOPS_MAX {
             return None;
@@ -158,7 +158,7 @@ impl Finder<'_> {
         let import = named
             .iter()
             .find(|named| named.imported_as.as_deref() == Some(name))?;
-        // `use plan::plan` is not about itself.
+        // `use plan::plan` does not name itself.
         (import.path.len() > 1).then_some(())?;
         self.absolute(module, &import.path, hops + 1)
     }

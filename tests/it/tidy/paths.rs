@@ -1,4 +1,4 @@
-//! The paths that code names, whether imported, written out or inside a macro's call.
+//! The paths in code: imported, written out, or inside a macro call.
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 use syn::{ItemUse, UseTree};
@@ -7,19 +7,19 @@ use syn::{ItemUse, UseTree};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) path: Vec<String>,
-    /// What an import calls it here.
+    /// Its name here, if it is an import.
     pub(super) imported_as: Option<String>,
 }
 
 impl Named {
-    /// Says whether the words stand in it, one after the other.
+    /// Says whether it contains these words in sequence.
     pub(super) fn says(&self, words: &str) -> bool {
         let words: Vec<&str> = words.split("::").collect();
         self.path.windows(words.len()).any(|part| part == words)
     }
 }
 
-/// Returns all paths that the code names. A name alone is a path too.
+/// Returns all paths in the code. A single name is a path too.
 pub(super) fn paths(code: TokenStream) -> Vec<Named> {
     let tokens: Vec<TokenTree> = code.into_iter().collect();
     let mut found = Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn paths(code: TokenStream) -> Vec<Named> {
     while let Some(token) = tokens.get(index) {
         index += 1;
         match token {
-            // `impl Trait + use<'a>` is no import.
+            // `impl Trait + use<'a>` is not an import.
             token if is_word(token, "use") && !is_punct(tokens.get(index), '<') => {
                 let length = tokens[index..]
                     .iter()
@@ -37,7 +37,7 @@ pub(super) fn paths(code: TokenStream) -> Vec<Named> {
                 index = end;
             }
             token if is_word(token, "mod") => {
-                // The name of what is declared is no use of it.
+                // The name of a declared item is not a use of it.
                 index += 1;
                 if let Some(TokenTree::Group(inside)) = tokens.get(index) {
                     found.extend(paths(inside.stream()).into_iter().map(one_level_out));
@@ -121,7 +121,7 @@ fn flatten(tree: &UseTree, above: &mut Vec<String>, found: &mut Vec<Named>) {
     }
 }
 
-/// A path inside a module's braces, as it is from outside them. What it imports is no name there.
+/// A path inside a module's braces, as seen from outside. Imports there do not name anything outside.
 fn one_level_out(mut named: Named) -> Named {
     if named.path.first().is_some_and(|first| first == "super") {
         "self".clone_into(&mut named.path[0]);

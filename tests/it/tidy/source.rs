@@ -1,5 +1,5 @@
-//! Reads the sources as the compiler does: from `src/lib.rs` along each `mod`, as tokens, without
-//! comments and without what only tests are built with.
+//! Reads the sources as the compiler does: from `src/lib.rs` along each `mod`, as tokens, without comments
+//! and without test code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use super::paths::{Named, is_word, paths};
 /// The sources of the program, by module.
 pub(super) type Sources = BTreeMap<Module, Source>;
 
-/// A file that is part of the program.
+/// A source file of the program.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// From the package's root.
+    /// Its path from the package's root.
     pub(super) path: String,
     /// The code, without its tests.
     pub(super) code: TokenStream,
@@ -26,7 +26,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Returns how many lines have code on them.
+    /// Returns the number of lines with code.
     pub(super) fn lines(&self) -> usize {
         let mut lines = BTreeSet::new();
         collect_lines(self.code.clone(), &mut lines);
@@ -34,7 +34,7 @@ impl Source {
     }
 }
 
-/// Reads the library's sources and, as a module of its own, `main`.
+/// Reads the library's sources and `main`, as a separate module.
 pub(super) fn sources() -> Sources {
     let mut sources = Sources::new();
     let mut known = BTreeSet::new();
@@ -57,7 +57,7 @@ pub(super) fn sources() -> Sources {
     sources
 }
 
-/// Reads a file and the modules that it declares; those of tests are only made `known`.
+/// Reads a file and the modules that it declares; test modules are only marked as `known`.
 fn read(
     file: &Path,
     module: Module,
@@ -114,7 +114,7 @@ fn declared(code: TokenStream, below: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Drops documentation, and each item that only tests are built with.
+/// Drops documentation and test-only items.
 pub(super) fn without_tests(code: TokenStream) -> TokenStream {
     let tokens: Vec<TokenTree> = code.into_iter().collect();
     let mut kept = TokenStream::new();
@@ -151,7 +151,7 @@ fn group_without_tests(group: &Group) -> Group {
     kept
 }
 
-/// Returns the attribute that the tokens begin with, in words, and how many tokens it has.
+/// Returns the attribute at the start of the tokens as text, and its number of tokens.
 fn attribute(tokens: &[TokenTree]) -> Option<(String, usize)> {
     let is = |index: usize, letter| matches!(tokens.get(index), Some(TokenTree::Punct(punct)) if punct.as_char() == letter);
     if !is(0, '#') {
@@ -165,7 +165,7 @@ fn attribute(tokens: &[TokenTree]) -> Option<(String, usize)> {
     is_attribute.then(|| (group.stream().to_string(), at + 1))
 }
 
-/// Returns what comes after the item that the code begins with. (A method is an item as well.)
+/// Returns the tokens after the first item. (A method is an item too.)
 fn after_item(code: &[TokenTree]) -> TokenStream {
     let item_and_rest = |input: ParseStream<'_>| {
         input.parse::<Item>()?;

@@ -1,4 +1,4 @@
-//! `alertmanager.poll`: alerts that are fetched where no webhook gets through.
+//! `alertmanager.poll`: fetched alerts, if no webhook can reach the node.
 
 use serde_json::{Value, json};
 
@@ -73,7 +73,7 @@ async fn the_same_alert_by_webhook_is_a_duplicate() {
     pass_by(&rig, "poll").await;
     let mut same = asks("node-1");
     same["status"] = json!("firing");
-    // The webhook writes the nanoseconds that the API leaves out.
+    // The webhook writes nanoseconds that the API omits.
     same["startsAt"] = json!("2026-01-02T03:04:05.678000000Z");
     let call = json!({ "version": "4", "alerts": [same] });
     let answer = rig.post_json("/webhook/alertmanager", &call).await;
@@ -140,7 +140,7 @@ async fn one_silent_alertmanager_of_two_does_not_stop_the_other() {
 async fn an_alert_that_is_gone_before_its_pass_began_takes_it_back() {
     let alertmanager = PodServer::plain().await;
     let rig = rig(&[&alertmanager]).await;
-    // A pass by hand that waits for its look keeps the alert's pass waiting.
+    // A manual pass that waits for its look keeps the alert's pass waiting.
     rig.sim.set_fault(
         crisweep_sim::Rpc::RemoveContainer,
         crisweep_sim::Fault::hang(),

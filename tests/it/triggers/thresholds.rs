@@ -1,11 +1,11 @@
-//! `thresholds`: a node that no Prometheus and no Alertmanager reaches cleans itself.
+//! `thresholds`: a node that Prometheus and Alertmanager cannot reach cleans itself.
 
 use serde_json::{Value, json};
 
 use super::pass_by;
 use crate::support::{Rig, nodes, until};
 
-/// Marks of which only one can be crossed.
+/// Thresholds of which only one can be crossed.
 fn thresholds(key: &str, value: impl Into<Value>) -> Value {
     let mut thresholds = json!({
         "enabled": true,
@@ -100,7 +100,7 @@ async fn brakes_bind_thresholds() {
     assert_eq!(pass_by(&rig, "threshold").await["outcome"], "completed");
 }
 
-/// Waits until the service has looked so often from now on.
+/// Waits until the service has taken this many more looks.
 async fn looked(rig: &Rig, times: u64) {
     let lists = || rig.sim.call_count(crisweep_sim::Rpc::ListPodSandbox);
     let before = lists();

@@ -1,4 +1,4 @@
-//! The words for images, their file system, and who needs them.
+//! Words for images, their file system, and their users.
 
 use crisweep::model::{
     FilesystemUsage, Image, ImageAge, ImageId, ImageNames, ImageStore, Images, Target,
