@@ -67,7 +67,7 @@ fn quarantine(service: &Service) -> String {
     }
     format!(
         "<h2>Sandboxes that could not be removed</h2>\n\
-         <p>{}. They are left alone until their next try; at most {SHOWN_MAX} are listed, \
+         <p>{}. They are quarantined until their next try; at most {SHOWN_MAX} are listed, \
          <a href=\"/api/v1/plan?target=sandboxes\">the plan</a> has all.</p>\n\
          <table>\n<tr><th>Sandbox</th><th>Pod</th><th>Class</th><th>Failures</th><th>Next try</th>\
          <th>The runtime says</th></tr>\n{rows}</table>\n",

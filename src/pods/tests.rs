@@ -164,7 +164,7 @@ async fn a_file_grows_no_younger_when_the_clock_is_set_back() {
 }
 
 #[tokio::test]
-async fn a_pipe_is_no_file_and_holds_nobody() {
+async fn a_pipe_is_no_file_and_blocks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pods.json");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
@@ -183,7 +183,7 @@ async fn a_pipe_is_no_file_and_holds_nobody() {
 }
 
 #[tokio::test]
-async fn an_answer_about_another_node_is_none_whoever_gave_it() {
+async fn an_answer_about_another_node_is_invalid_from_any_source() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pods.json");
     let pod = |uid: &str, node: &str| {

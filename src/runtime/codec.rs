@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn both_lists_and_later_ones_share_ids_and_pods_until_nobody_has_them() {
+    fn both_lists_and_later_ones_share_ids_and_pods_while_they_are_used() {
         let kubelet = |uid: &str| {
             let labels = [("uid", uid), ("namespace", "default"), ("name", "web")];
             let labels =

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn somebodys_directory_is_left_where_it_is() {
+    fn a_foreign_directory_stays_where_it_is() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("journal")).unwrap();
         fs::write(dir.path().join("journal/system"), "x").unwrap();

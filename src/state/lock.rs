@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_one_is_told_who_holds_it() {
+    fn a_second_one_learns_who_holds_it() {
         let dir = tempfile::tempdir().unwrap();
         let lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
         let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {

@@ -116,7 +116,7 @@ impl Ring {
         let (found, last, contiguous) = records(&bytes);
         let (head, next_sequence) = last.unwrap_or((DATA_START, 1));
         let damage = match (whole, contiguous) {
-            (false, _) => Some("it is shorter than its configured size"),
+            (false, _) => Some("its length differs from the size in its head"),
             (true, false) => Some("records in its middle are lost"),
             (true, true) => None,
         };

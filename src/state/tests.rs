@@ -437,8 +437,8 @@ fn files_that_are_no_journal_are_set_aside() {
         (vec![0; 65536], "head is damaged"),
         (vec![0xF5; 65536], "head is damaged"),
         (head("crisweep journal 2\nbytes 65536\n"), "another version"),
-        (head("crisweep journal 1\nbytes 12\n"), "says no size"),
-        (head("crisweep journal 1\nbytes 131072\n"), "not as long"),
+        (head("crisweep journal 1\nbytes 12\n"), "has no size"),
+        (head("crisweep journal 1\nbytes 131072\n"), "length differs"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         fs::write(journal(dir.path()), &bytes).unwrap();

@@ -142,7 +142,7 @@ async fn make(node: &Node, plans: Vec<PodPlan>) -> Population {
 }
 
 #[tokio::test]
-async fn a_node_that_nobody_can_list_is_swept_and_listed_again() {
+async fn a_node_that_no_client_can_list_is_swept_and_listed_again() {
     let node = Node::start().await;
     let lives = make(&node, waiting()).await;
     let cri = node.cri().await;

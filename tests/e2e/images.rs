@@ -35,7 +35,7 @@ fn pod(number: u32, image: u32, end: End) -> PodPlan {
 }
 
 #[tokio::test]
-async fn a_full_image_file_system_is_brought_below_the_low_mark() {
+async fn a_full_image_file_system_is_brought_below_the_low_threshold() {
     let node = Node::start_on_small_disk(SIZE_MIB).await;
     let tags: Vec<String> = (0..IMAGES).map(tag).collect();
     node.import_big_images(EACH_BYTES, &tags).await;

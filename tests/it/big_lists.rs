@@ -119,7 +119,7 @@ async fn with_streams_of_fat_rows_too() {
 }
 
 #[tokio::test]
-async fn created_ones_over_the_limit_by_themselves_are_left_alone() {
+async fn created_ones_alone_over_the_limit_are_kept() {
     let starting = |n| PodSpec::new(&format!("wait-{n}")).created("app", 0, hours(2));
     let rig = start(nodes::litter(10).pods(100, starting), Options::default()).await;
     let created = |state| state == ContainerState::ContainerCreated;
@@ -137,7 +137,7 @@ async fn created_ones_over_the_limit_by_themselves_are_left_alone() {
 }
 
 #[tokio::test]
-async fn where_nobody_proves_that_all_was_seen_only_what_is_certain_goes() {
+async fn a_list_not_proven_complete_removes_only_what_is_certain() {
     let crash = |n| {
         let pod = PodSpec::new(&format!("crash-{n}"));
         (0..4).fold(pod, |pod, attempt| {
@@ -205,7 +205,7 @@ fn looks(rig: &Rig) -> u64 {
 }
 
 #[tokio::test]
-async fn a_thousand_dead_go_in_one_pass_on_the_lowest_rung_and_each_is_read_once() {
+async fn a_pass_removes_a_thousand_dead_with_the_last_fallback_and_reads_each_once() {
     const DEAD: u64 = 1_010;
     let node = nodes::litter(1_010).build();
     // A look before each batch; a call may take long on a busy machine.

@@ -46,7 +46,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_removed_container_was_dead_old_and_nobodys_need(node in nodes(Oddity::Any)) {
+    fn a_removed_container_was_dead_old_and_not_needed(node in nodes(Oddity::Any)) {
         let Node { snapshot, policy } = &node;
         for (container, reason) in removed_containers(&plan_of(&node), snapshot) {
             let rules = &policy.containers;
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn a_removed_sandbox_was_dead_empty_old_and_nobodys_need(node in nodes(Oddity::Any)) {
+    fn a_removed_sandbox_was_dead_empty_old_and_not_needed(node in nodes(Oddity::Any)) {
         let Node { snapshot, policy } = &node;
         let plan = plan_of(&node);
         let gone: BTreeSet<&str> = ids(&plan, Target::Containers).collect();

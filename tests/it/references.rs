@@ -85,7 +85,7 @@ fn what_the_text_on_reliability_points_to_is_there() {
 }
 
 #[test]
-fn a_reference_that_leads_nowhere_is_told() {
+fn a_broken_reference_is_reported() {
     let good = "| `containers/newest.txt`: \"a clock step back, three deep\" | as `src/gc.rs` says, \
                 \"so\" | `cases.rs::containers` |";
     assert_eq!(follow(good), (4, Vec::new()));

@@ -373,7 +373,7 @@ async fn removals_crowd_a_slow_disk() {
 }
 
 #[tokio::test]
-async fn a_failing_removal_fails_as_often_as_it_was_told() {
+async fn a_failing_removal_fails_as_often_as_configured() {
     let rig = Rig::with(gone()).await;
     let id = rig.container("default/gone/app#0");
     rig.sim

@@ -214,7 +214,7 @@ async fn shutting_down_or_dropping_takes_the_socket_away() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_socket_is_left_alone() {
+async fn a_file_that_is_not_a_socket_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("precious");
     std::fs::write(&path, "x").unwrap();

@@ -111,7 +111,7 @@ fn what_is_held_is_not_said_to_have_failed() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_makes_nobody_wait_longer() {
+fn a_clock_that_was_set_back_lengthens_no_wait() {
     let mut quarantine = Quarantine::default();
     fail(&mut quarantine, "a", at(1_000_000));
     let attempts = quarantine.next_attempts(at(10));
@@ -143,7 +143,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn nobody_waits_longer_than_the_longest_wait(steps in prop::collection::vec(step(), 1..60)) {
+    fn no_sandbox_waits_longer_than_the_longest_wait(steps in prop::collection::vec(step(), 1..60)) {
         let mut quarantine = Quarantine::default();
         let mut written: BTreeMap<String, PastFailure> = BTreeMap::new();
         let mut now = at(100_000_000);

@@ -173,7 +173,7 @@ fn a_broken_connection_names_the_socket_and_the_innermost_cause() {
 }
 
 #[test]
-fn an_expired_deadline_is_a_timeout_whoever_notices() {
+fn an_expired_deadline_is_a_timeout_on_either_side() {
     let expired = sorted("Version", Code::Cancelled, "Timeout expired");
     assert_eq!(expired.to_string(), "Version: no answer within 10s");
     assert_eq!(

@@ -231,7 +231,7 @@ async fn a_pod_of_which_nothing_is_left_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_of_the_clock_makes_nobody_absent_for_longer() {
+async fn a_clock_step_makes_no_pod_absent_for_longer() {
     let mut node = Observer::new();
     node.look("ab", "b");
     tokio::time::advance(SECOND).await;

@@ -34,7 +34,7 @@ fn past(id: &str, error: &str, failures: u32, when: Option<i64>) -> PastFailure 
 }
 
 #[test]
-fn the_last_failure_of_each_is_told_until_it_went() {
+fn the_last_failure_of_each_is_reported_until_its_removal() {
     let dir = tempfile::tempdir().unwrap();
     let skipped = RemovalOutcome::Skipped { why: String::new() };
     let entries = [

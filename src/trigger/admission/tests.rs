@@ -250,7 +250,7 @@ fn an_alert_whose_pass_did_not_do_the_job_is_no_duplicate() {
 }
 
 #[test]
-fn withdraws_a_waiting_pass_only_if_nobody_else_wants_it() {
+fn withdraws_a_waiting_pass_only_if_no_other_trigger_wants_it() {
     let mut admissions = admissions();
     admissions.admit(alert(1, BOTH), "a", at(0));
     assert_eq!(admissions.withdraw(&key(2)), None);

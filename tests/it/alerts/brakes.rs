@@ -106,7 +106,7 @@ async fn an_alert_that_resolves_in_the_cool_down_takes_its_pass_back() {
 }
 
 #[tokio::test]
-async fn a_person_passes_the_cool_down_for_those_who_wait() {
+async fn a_manual_trigger_ends_the_cool_down_of_waiting_alerts() {
     let rig = cooling().await;
     let body = sent(&rig, anew(asks("containers"), 1), 202, "accepted").await;
     assert_eq!(

@@ -73,7 +73,7 @@ async fn every_result_is_counted_from_the_start() {
 }
 
 #[tokio::test]
-async fn calls_of_who_may_not_act_are_refused_and_counted() {
+async fn calls_without_permission_to_act_are_refused_and_counted() {
     let rig = Rig::start(nodes::litter(1), json!({})).await;
     for _ in 0..3 {
         let request = rig

@@ -206,7 +206,7 @@ async fn plan_as_json_is_what_the_api_answers() {
 }
 
 #[tokio::test]
-async fn plan_as_json_ends_well_where_nobody_reads_on_and_not_where_it_does_not_fit() {
+async fn plan_as_json_succeeds_on_a_closed_pipe_and_fails_on_a_full_disk() {
     let node = Bare::start(nodes::litter(2), &json!({}));
     let json = ["plan", "--output", "json"];
     let (reader, closed) = std::io::pipe().unwrap();
@@ -224,7 +224,7 @@ async fn plan_says_when_nothing_is_known_of_the_pods() {
     let changes = json!({ "pods": { "source": "none", "file": null } });
     let node = Bare::start(nodes::litter(2), &changes);
     let said = text(&node.run(&["plan"]).await.stdout);
-    assert!(said.contains("only surplus goes"), "{said}");
+    assert!(said.contains("only surplus is removed"), "{said}");
     let changes = ["plan", "--assume-finished-after", "1h", "--output", "json"];
     let plan: Value = serde_json::from_slice(&node.run(&changes).await.stdout).unwrap();
     assert_eq!(plan["kept"][0]["pod_state"], "assumed");

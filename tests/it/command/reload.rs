@@ -95,7 +95,7 @@ async fn a_reload_takes_the_pod_source_away_and_gives_it_back() {
 }
 
 #[tokio::test]
-async fn a_reload_changes_what_asks_for_passes_and_who_may() {
+async fn a_reload_changes_automatic_triggers_and_permissions() {
     let mut rig = Rig::start(nodes::litter(3), json!({})).await;
     let ask = |rig: &Rig| {
         let request = rig.request("POST", "/gc?dry_run=true");

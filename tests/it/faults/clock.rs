@@ -151,7 +151,7 @@ async fn jumps_release_no_brake_and_hold_none() {
 }
 
 #[tokio::test]
-async fn set_back_no_failed_sandbox_is_left_alone_for_longer() {
+async fn set_back_no_failed_sandbox_is_quarantined_for_longer() {
     let changes = json!({ "quarantine": { "base": "1s", "max": "1s" } });
     let Some(moved) = Moved::start(nodes::leaks(1), changes).await else {
         return;

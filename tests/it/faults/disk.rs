@@ -60,7 +60,7 @@ async fn rig(changes: impl FnOnce(&Path) -> Value) -> (Rig, tempfile::TempDir) {
 }
 
 #[tokio::test]
-async fn log_roots_that_hang_hold_nobody() {
+async fn log_roots_that_hang_block_nothing() {
     let (mut rig, dir) = rig(|dir| {
         std::fs::create_dir_all(dir.join("pods")).unwrap();
         std::fs::create_dir_all(dir.join("containers")).unwrap();
@@ -85,7 +85,7 @@ async fn log_roots_that_hang_hold_no_list_over_the_limit() {
 }
 
 #[tokio::test]
-async fn the_hosts_root_that_hangs_holds_nobody() {
+async fn a_host_root_that_hangs_blocks_nothing() {
     let (mut rig, dir) = rig(|dir| {
         json!({
             "runtime": { "host_root": dir },
@@ -98,7 +98,7 @@ async fn the_hosts_root_that_hangs_holds_nobody() {
 }
 
 #[tokio::test]
-async fn a_pods_file_that_hangs_makes_pods_unknown_and_holds_nobody() {
+async fn a_pods_file_that_hangs_makes_pods_unknown_and_blocks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pods.json");
     let options = Options::default();
@@ -121,7 +121,7 @@ async fn a_pods_file_that_hangs_makes_pods_unknown_and_holds_nobody() {
 }
 
 #[tokio::test]
-async fn tokens_and_sockets_that_hang_hold_nobody() {
+async fn tokens_and_sockets_that_hang_block_nothing() {
     for source in ["auto", "api-server", "kubelet-socket", "kubelet"] {
         let (mut rig, dir) = rig(|dir| {
             for file in ["token", "ca"] {
@@ -147,7 +147,7 @@ async fn tokens_and_sockets_that_hang_hold_nobody() {
 }
 
 #[tokio::test]
-async fn a_state_directory_that_hangs_holds_nobody() {
+async fn a_state_directory_that_hangs_blocks_nothing() {
     let (mut rig, dir) = rig(|dir| json!({ "state": { "dir": dir } })).await;
     works_beside(&mut rig, &[dir.path()]).await;
 }
@@ -177,7 +177,7 @@ async fn a_configuration_that_hangs_is_not_reloaded_and_holds_no_signal() {
 
 /// A pipe in place of the file: opening it for reading would wait for a writer for ever.
 #[tokio::test]
-async fn a_configuration_that_is_a_pipe_without_a_writer_is_not_reloaded_and_holds_nobody() {
+async fn a_configuration_that_is_a_pipe_without_a_writer_is_not_reloaded_and_blocks_nothing() {
     let mut rig = Rig::start(nodes::litter(3), json!({})).await;
     let file = rig.config_file();
     std::fs::remove_file(&file).unwrap();

@@ -23,7 +23,7 @@ async fn rig() -> (Rig, Pipe) {
 }
 
 #[tokio::test]
-async fn a_full_standard_error_holds_nobody_and_what_was_dropped_is_told() {
+async fn a_full_standard_error_blocks_nothing_and_dropped_lines_are_reported() {
     let (mut rig, pipe) = rig().await;
     until("lines are dropped", || async {
         answers(&rig).await;

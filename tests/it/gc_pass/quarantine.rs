@@ -17,7 +17,7 @@ fn every(rig: &Rig, step: usize, count: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn failing_sandboxes_are_left_alone_and_tried_again_later() {
+async fn failing_sandboxes_are_quarantined_and_tried_again_later() {
     let changes = json!({ "quarantine": { "base": "1s", "max": "2s" } });
     let rig = Rig::start(nodes::leaks(9), changes).await;
     let failing = every(&rig, 3, 9);

@@ -41,7 +41,7 @@ async fn a_pass_whose_runtime_stays_away_ends_partial_and_the_next_one_works() {
         pass["errors"].to_string().contains("the runtime went away"),
         "{pass}"
     );
-    rig.get("/-/ready").await.refused(503, "not reached");
+    rig.get("/-/ready").await.refused(503, "cannot be reached");
     rig.metrics().await.is("cri_up", 0.0);
     assert_eq!(
         rig.get("/api/v1/status").await.json()["runtime"]["up"],
@@ -91,7 +91,7 @@ async fn a_runtime_that_is_down_at_the_start_is_waited_for() {
     let rig = Rig::without_runtime(nodes::litter(1), json!({})).await;
     until("it says what is missing", || async {
         let answer = rig.get("/-/ready").await;
-        (answer.status == 503 && answer.text.contains("not reached")).then_some(())
+        (answer.status == 503 && answer.text.contains("cannot be reached")).then_some(())
     })
     .await;
     assert_eq!(rig.get("/-/healthy").await.status, 200);

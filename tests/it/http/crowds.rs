@@ -40,7 +40,7 @@ fn raise_open_files(wanted: u64) {
 }
 
 /// Asserts that probes and scrapes are answered at once, each on its own connection.
-async fn nobody_is_kept_out(rig: &Rig) {
+async fn probes_and_scrapes_are_answered(rig: &Rig) {
     for path in ["/-/healthy", "/-/ready", "/metrics"] {
         let began = Instant::now();
         let (status, body) = exchange(&rig.address, get(path).as_bytes()).await;
@@ -69,7 +69,7 @@ async fn slow_reader(address: &str) -> TcpStream {
 }
 
 #[tokio::test]
-async fn slow_readers_of_plans_share_one_and_keep_nobody_out() {
+async fn slow_readers_of_plans_share_one_and_block_no_others() {
     let changes = json!({ "collect": { "max_age": "10m" }, "runtime": { "timeout": "60s" } });
     let rig = Rig::start(nodes::litter(4_000), changes).await;
     // A complete plan first, so that the memory of planning does not count as growth.
@@ -91,7 +91,7 @@ async fn slow_readers_of_plans_share_one_and_keep_nobody_out() {
     println!("{taken} taken, {refused} refused; {before} KiB before, {after} after");
     assert!((1..=8).contains(&taken), "{taken} plans at a time");
     assert!(after < before + GROWTH_MAX_KIB, "{before} KiB, {after} KiB");
-    nobody_is_kept_out(&rig).await;
+    probes_and_scrapes_are_answered(&rig).await;
     let answer = rig.get("/api/v1/plan").await;
     answer.refused(503, "plans are being answered");
     assert!(answer.header("retry-after").is_some());
@@ -104,7 +104,7 @@ async fn slow_readers_of_plans_share_one_and_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn callers_that_wait_are_bounded_and_keep_nobody_out() {
+async fn callers_that_wait_are_bounded_and_block_no_others() {
     let changes = json!({ "runtime": { "timeout": "60s", "removal_timeout": "60s" } });
     let rig = Rig::start(nodes::litter(1), changes).await;
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
@@ -118,7 +118,7 @@ async fn callers_that_wait_are_bounded_and_keep_nobody_out() {
         let ended = ended.expect("those over the bound are refused at once");
         assert_eq!(ended.unwrap().unwrap(), 503);
     }
-    nobody_is_kept_out(&rig).await;
+    probes_and_scrapes_are_answered(&rig).await;
     // A caller that does not wait is not refused because others wait.
     assert_eq!(rig.post("/gc?dry_run=true").await.status, 202);
     rig.sim.clear_faults();
@@ -138,7 +138,7 @@ async fn idle_connections_make_room_oldest_first_and_delay_no_probe() {
         let begun: &[u8] = if number % 2 == 0 { b"" } else { b"GET /metr" };
         idle.push(connect(&rig.address, begun).await);
     }
-    nobody_is_kept_out(&rig).await;
+    probes_and_scrapes_are_answered(&rig).await;
     let mut newest = idle.pop().unwrap();
     newest
         .write_all(b"ics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")

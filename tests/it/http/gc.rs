@@ -154,7 +154,7 @@ async fn more_passes_than_can_wait_are_refused_with_503() {
 }
 
 #[tokio::test]
-async fn while_the_runtime_is_down_who_waits_is_told_that_nothing_can_be_done() {
+async fn while_the_runtime_is_down_a_waiting_caller_gets_503() {
     let rig = Rig::without_runtime(nodes::litter(1), json!({})).await;
     let answer = rig.post("/gc?wait=60s").await;
     assert_eq!(answer.status, 503, "{}", answer.text);

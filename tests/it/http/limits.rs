@@ -81,7 +81,7 @@ async fn a_body_of_just_the_limit_is_read() {
 }
 
 #[tokio::test]
-async fn slow_clients_hold_back_nobody_else() {
+async fn slow_clients_hold_back_no_others() {
     let rig = Rig::start(nodes::litter(1), json!({})).await;
     let mut slow = Vec::new();
     for _ in 0..60 {
@@ -102,7 +102,7 @@ async fn slow_clients_hold_back_nobody_else() {
 }
 
 #[tokio::test]
-async fn more_connections_than_are_kept_lock_nobody_out_for_long() {
+async fn more_connections_than_are_kept_lock_no_client_out_for_long() {
     let rig = Rig::start(nodes::healthy(), json!({})).await;
     let mut idle = Vec::new();
     for _ in 0..300 {

@@ -87,7 +87,7 @@ async fn who_cannot_be_asked_again_may_be_a_user() {
 }
 
 #[tokio::test]
-async fn one_that_will_not_go_does_not_hold_the_others_back() {
+async fn one_that_cannot_be_removed_does_not_hold_the_others_back() {
     let rig = Rig::start(idle(4), prune()).await;
     for number in 0..4 {
         use_once(&rig, &tag(number)).await;

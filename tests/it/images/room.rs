@@ -40,7 +40,7 @@ fn fill(disk: &Path, megabytes: usize) {
 }
 
 #[tokio::test]
-async fn above_the_high_mark_the_longest_unused_go_down_to_the_low_one() {
+async fn above_the_high_threshold_the_least_recently_used_are_removed_down_to_the_low_one() {
     // 10 images of 4 MiB, 1.5 MiB of others, 10 MiB of other data: 80 %.
     let disk = Tmpfs::mount(SIZE_MIB);
     fill(disk.path(), 10);
@@ -90,7 +90,7 @@ async fn above_the_high_mark_the_longest_unused_go_down_to_the_low_one() {
 }
 
 #[tokio::test]
-async fn between_the_marks_nothing_goes() {
+async fn between_the_thresholds_nothing_is_removed() {
     let disk = Tmpfs::mount(SIZE_MIB);
     let rig = rig(idle(10), &disk, thresholds(70, 50, 50)).await;
     let pass = rig.gc("target=images").await;

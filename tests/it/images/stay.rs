@@ -89,7 +89,7 @@ async fn while_a_container_does_not_tell_what_it_has_mounted_every_image_stays()
 }
 
 #[tokio::test]
-async fn while_nobody_says_what_sandboxes_are_made_from_every_image_stays() {
+async fn while_sandbox_images_are_unknown_every_image_stays() {
     for question in [Rpc::Status, Rpc::PodSandboxStatus] {
         let rig = Rig::start(idle(2), prune()).await;
         rig.sim

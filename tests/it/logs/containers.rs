@@ -140,7 +140,7 @@ async fn without_a_source_the_lever_takes_the_logs_too() {
 }
 
 #[tokio::test]
-async fn a_log_elsewhere_is_left_alone() {
+async fn a_log_elsewhere_is_kept() {
     let tree = Tree::plain();
     let elsewhere = tempfile::tempdir().unwrap();
     let node = tree

@@ -132,7 +132,7 @@ async fn while_nothing_is_known_of_the_pods_every_directory_stays() {
 }
 
 #[tokio::test]
-async fn a_root_that_cannot_be_read_is_said_and_hinders_nobody_else() {
+async fn a_root_that_cannot_be_read_is_reported_and_does_not_hinder_others() {
     let tree = Tree::plain();
     let gone = PodSpec::new("gone").exited("app", 0, hours(3)).deleted();
     let node = living(&tree).pod(gone);

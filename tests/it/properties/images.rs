@@ -21,7 +21,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_removed_image_was_old_and_nobodys_need(node in nodes(Oddity::Any)) {
+    fn a_removed_image_was_old_and_not_needed(node in nodes(Oddity::Any)) {
         let Node { snapshot, policy } = &node;
         let plan = plan_of(&node);
         let going: BTreeSet<&str> = ids(&plan, Target::Containers).collect();
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn no_room_is_made_beyond_the_low_mark_or_below_the_high_one(node in nodes(Oddity::Any)) {
+    fn no_space_is_freed_beyond_the_low_threshold_or_below_the_high_one(node in nodes(Oddity::Any)) {
         let Node { snapshot, policy } = &node;
         let plan = plan_of(&node);
         let is_for_room = |reason: &RemoveReason| *reason == RemoveReason::Space;
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn freeing_on_after_a_part_never_passes_the_low_mark(node in nodes(Oddity::Any), done in 0..6_usize) {
+    fn freeing_on_after_a_part_never_passes_the_low_threshold(node in nodes(Oddity::Any), done in 0..6_usize) {
         let target = [Target::Images].into();
         let first = gc::plan(&node.snapshot, &node.policy, &target);
         let mut parts = first.removals.clone();

@@ -131,7 +131,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_removed_log_is_nobodys(node in log_nodes()) {
+    fn a_removed_log_has_no_owner(node in log_nodes()) {
         for targets in [Targets::all().0, [Target::Logs].into()] {
             let plan = gc::plan(&node.snapshot, &node.policy, &targets);
             let going: BTreeSet<&str> = super::ids(&plan, Target::Containers).collect();

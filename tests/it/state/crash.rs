@@ -11,7 +11,7 @@ const INTERRUPTED: &str =
     r#"crisweep_passes_total{target="containers",cause="manual",outcome="interrupted"}"#;
 
 #[tokio::test]
-async fn a_pass_killed_in_the_middle_is_told_of_with_its_counts_and_can_be_run_again() {
+async fn a_pass_killed_in_the_middle_is_reported_with_its_counts_and_can_be_run_again() {
     let changes = json!({ "gc": { "max_concurrency": 1 } });
     let mut rig = Rig::start(nodes::litter(120), changes).await;
     // In the second batch of 50, oldest first, removals hang.

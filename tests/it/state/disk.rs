@@ -55,7 +55,10 @@ async fn without_a_usable_directory_the_service_works_and_says_so() {
         let now = state(&rig).await;
         assert_eq!(now["locked"], false, "{now}");
         let why = now["errors"]["journal"].as_str().unwrap();
-        assert!(why.contains("nothing keeps a second crisweep off"), "{why}");
+        assert!(
+            why.contains("a second crisweep on this node is not prevented"),
+            "{why}"
+        );
     }
     assert_eq!(fs::read_to_string(file).unwrap(), "mine");
 }

@@ -7,7 +7,7 @@ use crate::support::service::run;
 use crate::support::{Rig, nodes};
 
 #[tokio::test]
-async fn a_sandbox_that_failed_is_left_alone_after_a_restart_and_a_crash() {
+async fn a_sandbox_that_failed_stays_quarantined_after_a_restart_and_a_crash() {
     let changes = json!({ "quarantine": { "base": "1h", "max": "4h" } });
     let mut rig = Rig::start(nodes::leaks(6), changes).await;
     let failing = rig.sim.sandbox_id("default/leak-2#0").unwrap();

@@ -86,7 +86,7 @@ async fn the_same_alert_by_webhook_is_a_duplicate() {
 }
 
 #[tokio::test]
-async fn what_is_not_active_or_about_another_node_is_left_alone() {
+async fn alerts_that_are_not_active_or_about_another_node_are_ignored() {
     let alertmanager = PodServer::plain().await;
     let labels = |node: &str| json!({ "node": node, "crisweep": "all" });
     // An Alertmanager that ignores every filter.

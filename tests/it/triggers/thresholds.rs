@@ -24,7 +24,7 @@ fn targets(pass: &Value) -> Vec<&String> {
 }
 
 #[tokio::test]
-async fn a_crossed_mark_brings_a_pass_over_what_helps() {
+async fn a_crossed_threshold_starts_a_pass_over_the_targets_that_help() {
     for (key, value) in [
         ("exited_containers", json!(3)),
         ("not_ready_sandboxes", json!(3)),
@@ -43,7 +43,7 @@ async fn a_crossed_mark_brings_a_pass_over_what_helps() {
 }
 
 #[tokio::test]
-async fn a_mark_that_is_not_reached_is_shown_and_asks_for_nothing() {
+async fn a_threshold_that_is_not_reached_is_shown_and_asks_for_nothing() {
     let rig = Rig::start(nodes::litter(3), thresholds("exited_containers", 4)).await;
     looked(&rig, 3).await;
     rig.nothing_was_touched();
@@ -58,7 +58,7 @@ async fn a_mark_that_is_not_reached_is_shown_and_asks_for_nothing() {
 }
 
 #[tokio::test]
-async fn marks_are_shown_though_nothing_shall_come_of_them() {
+async fn thresholds_are_shown_even_if_they_start_no_passes() {
     let mut changes = thresholds("exited_containers", 3);
     changes["thresholds"]["enabled"] = json!(false);
     let rig = Rig::start(nodes::litter(3), changes).await;
@@ -72,7 +72,7 @@ async fn marks_are_shown_though_nothing_shall_come_of_them() {
 }
 
 #[tokio::test]
-async fn a_mark_that_is_crossed_by_what_must_stay_asks_for_nothing() {
+async fn a_threshold_that_is_crossed_by_what_must_stay_asks_for_nothing() {
     let mut changes = thresholds("exited_containers", 3);
     changes["policy"] =
         json!({ "containers": { "min_age": "10h" }, "sandboxes": { "min_age": "10h" } });

@@ -444,7 +444,7 @@ async fn where_no_list_names_the_pods_containerd_does() {
 }
 
 #[tokio::test]
-async fn where_nobody_names_the_pods_the_disk_does() {
+async fn log_names_on_disk_provide_the_pods_if_no_list_does() {
     let rig = Rig::new(Options::not_containerd());
     rig.forbid_the_dead();
     let listed = rig.containers().await;
@@ -643,7 +643,7 @@ async fn a_list_that_was_read_in_parts_and_then_not_at_all_is_an_error_and_not_e
 }
 
 #[tokio::test]
-async fn a_runtime_that_goes_away_on_a_lower_rung_is_lost_and_not_empty() {
+async fn a_runtime_that_goes_away_in_a_fallback_is_lost_and_not_empty() {
     let rig = Rig::new(Options::default());
     rig.forbid_exited();
     let away = Fault::fail(Code::Unavailable, "error reading from server: EOF");
@@ -735,7 +735,7 @@ fn a_row_seen_twice_is_seen_in_its_later_state() {
 }
 
 #[tokio::test]
-async fn rows_without_ids_are_counted_on_lower_rungs_too() {
+async fn rows_without_ids_are_counted_in_fallbacks_too() {
     use crate::runtime::testing::{Fake, place};
     let (_dir, path, settings) = place();
     let container = |id: &str, sandbox: &str| cri::Container {
@@ -760,7 +760,7 @@ async fn rows_without_ids_are_counted_on_lower_rungs_too() {
 }
 
 #[tokio::test]
-async fn a_removed_sandbox_is_gone_from_the_lower_rungs() {
+async fn a_removed_sandbox_is_gone_from_the_fallbacks() {
     let rig = Rig::new(Options::default());
     rig.sim.set_send_limit(rig.weigh_sandboxes() - 1);
     let before = rig.sandboxes().await;

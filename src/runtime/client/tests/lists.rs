@@ -212,7 +212,7 @@ async fn a_stream_that_ends_without_a_status_is_an_error_and_not_a_list() {
 }
 
 #[tokio::test]
-async fn a_stream_that_always_breaks_is_left_alone_for_some_lists() {
+async fn a_stream_that_always_breaks_is_skipped_for_some_lists() {
     let (_dir, path, settings) = place();
     let fake = Fake {
         rows_per_message: Some(4),
