@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes an archive of images that share nothing: big-images.sh ARCHIVE BYTES TAG...
 #
-# Every image has one layer of its own: a static busybox, and so many bytes that nobody else has.
+# Every image has one layer of its own: a static busybox, and this many unique bytes.
 set -euo pipefail
 
 archive=$1
