@@ -92,7 +92,7 @@ pub(crate) fn child(how: &str, file: &Path) {
     println!("{held} {peak} {median}");
 }
 
-/// Lowers this process's high-water mark to what it holds now.
+/// Lowers this process's high-water mark to its present memory.
 fn forget_peak() {
     std::fs::write("/proc/self/clear_refs", "5").expect("clear_refs");
 }

@@ -32,7 +32,7 @@ const MEASURED_AGAIN: [Duration; 4] = [
 /// Progress of a pass towards free space.
 #[derive(Default)]
 pub(super) struct Room {
-    /// The wanted bytes and the usage before; `None` if no image goes for space.
+    /// The wanted bytes and the usage before; `None` if no image is removed for space.
     goal: Option<(u64, FilesystemUsage)>,
     /// The file system was above the high threshold: further rounds free down to the low one.
     is_wanted: bool,

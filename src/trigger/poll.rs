@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_MAX_BYTES: usize = 4 << 20;
 /// Alerts of one answer that are read; a node has a few.
 const ALERTS_MAX: usize = 1000;
-/// After every so many answers the poller also asks for this node's name with or without a domain.
+/// After this many answers the poller also asks for this node's name with or without a domain.
 const SIMILAR_EVERY: u64 = 100;
 
 /// Which Alertmanagers to ask, and for which node.

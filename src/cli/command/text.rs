@@ -279,7 +279,7 @@ fn quarantine(kept: &Kept, now: Timestamp) -> Option<String> {
     ))
 }
 
-/// The least recently used image goes first, so its last use says more than its age.
+/// The least recently used image is removed first, so its last use says more than its age.
 fn image_words(subject: &Subject, now: Timestamp) -> String {
     let ago = |then: Timestamp| format!("{} ago", short_span(now.duration_since(then)));
     let size = subject

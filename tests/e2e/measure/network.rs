@@ -1,5 +1,5 @@
-//! How long healthy sandboxes take beside such whose network teardown takes 5 s or fails, and alone. Asserts
-//! no time: prints. Run by `benches/pacing.sh`; the figures are in `docs/dev/performance.md`.
+//! Removal time of healthy sandboxes beside others whose network teardown takes 5 s or fails, and alone.
+//! Asserts no time, prints it. Run by `benches/pacing.sh`; `docs/dev/performance.md` has the figures.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -35,8 +35,8 @@ async fn healthy_sandboxes_beside_a_broken_network() {
     }
 }
 
-/// Makes so many dead sandboxes on a node of their own, changes the network and runs a pass; returns
-/// how long after it was asked for the last healthy one was gone.
+/// Makes dead sandboxes on their own node, changes the network and runs a pass; returns after what time the
+/// last healthy one was gone.
 async fn sweep(count: usize, change: impl Fn(&Path, &Population)) -> Duration {
     let node = Node::start().await;
     let leaked = (0..count).map(|n| {

@@ -1,6 +1,6 @@
-//! What a pass costs a pod that starts meanwhile, and how long the pass takes, beside a client that
-//! removes a fixed number at a time. Asserts no time: prints. Run by `benches/pacing.sh`; the figures
-//! and what they mean are in `docs/dev/performance.md`.
+//! The effect of a pass on a pod that starts meanwhile, and the duration of the pass, compared with a client
+//! that removes a fixed number at a time. Asserts no time, prints it. Run by `benches/pacing.sh`;
+//! `docs/dev/performance.md` has the figures.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -22,25 +22,25 @@ use crate::support::wait::{PATIENCE, wait_for};
 
 /// Exited containers of each dead pod.
 const CONTAINERS: [&str; 4] = ["a", "b", "c", "d"];
-/// Dead pods that a piece of work finds: 120 containers, 30 sandboxes.
+/// Dead pods of one measurement: 120 containers, 30 sandboxes.
 const PODS: usize = 30;
-/// The same where nothing slows it down: 240 containers, 60 sandboxes.
+/// The same without throttling: 240 containers, 60 sandboxes.
 const MANY: usize = 60;
-/// What the disk may take on its medium, at most.
+/// The largest size of the disk on its medium.
 const DISK_BYTES: u64 = 4 << 30;
 const THROTTLED: u32 = 300;
 /// More than any disk does.
 const UNTHROTTLED: u32 = 1_000_000;
-/// How long pods are started with nothing beside them.
+/// How long pods are started without any removals.
 const ALONE_TAKES: Duration = Duration::from_secs(12);
-/// Pods to start, in all, and the number of the first.
+/// Number of pods to start, and number of the first.
 const PROBES: u32 = 200;
 const PROBE_NUMBER: u32 = 100_000;
-/// Pod starts beside one piece of work, at most.
+/// The most pod starts beside one measurement.
 const BESIDE_MAX: usize = 40;
-/// From the end of one start to the next.
+/// Pause between two starts.
 const BETWEEN: Duration = Duration::from_millis(500);
-/// How long the client with a fixed number at a time removes where all would take too long.
+/// How long the fixed client removes, if removing all takes too long.
 const PEER_TAKES: Duration = Duration::from_secs(12);
 /// How long a pass may take here.
 const PASS_MAX: Duration = Duration::from_secs(600);
@@ -49,14 +49,14 @@ const PASS_MAX: Duration = Duration::from_secs(600);
 struct Bench {
     node: Node,
     cri: Cri,
-    /// What the pod source knows: nobody believes one that knows of no pod.
+    /// The pods in the pod source: a source without any pod is not believed.
     live: Population,
-    /// Pods to start, and known beforehand: nobody believes a source that a running pod is new to.
+    /// Pods to start, listed beforehand: a source that lacks a running pod is not believed.
     probes: Vec<PodPlan>,
     next_pod: u32,
 }
 
-/// What went, and how long that took.
+/// Removed objects, and the time it took.
 struct Removed {
     count: u64,
     took: Duration,
@@ -101,8 +101,8 @@ impl Bench {
         Population::make(&self.node, plans).await;
     }
 
-    /// Starts pods, one after the other, while `work` runs on a throttled disk; returns how long each
-    /// start took.
+    /// Starts pods one after the other while `work` runs on a throttled disk; returns the duration of each
+    /// start.
     async fn beside<T>(&mut self, work: impl Future<Output = T>) -> (Vec<Duration>, T) {
         let most = BESIDE_MAX.min(self.probes.len());
         let plans: Vec<PodPlan> = self.probes.drain(..most).collect();
@@ -131,14 +131,14 @@ impl Bench {
         (took, result)
     }
 
-    /// Starts the service and waits until it would remove all that is dead.
+    /// Starts the service and waits until it would remove everything dead.
     async fn service(&self, ceiling: usize) -> Crisweep {
         let pods_file = self.node.dir().join("pods.json");
         self.live.write_pods_file(&pods_file);
-        // Beside the medium: how busy the machine's own disk is says nothing here.
+        // Not on the medium: the machine's own disk does not matter here.
         let state = medium().join("state");
         let sections = json!({
-            // As installed: a look lasts for ten seconds.
+            // The default: a look lasts for ten seconds.
             "collect": {},
             "gc": { "max_concurrency": ceiling },
             "state": { "dir": state },
@@ -170,8 +170,8 @@ async fn dead_containers(cri: &Cri) -> Vec<String> {
     dead.map(|row| row.id).collect()
 }
 
-/// The peer: removes what is dead, always so many at a time, containers first, until all is gone or
-/// `limit` is over. Asks before it removes what the service asks.
+/// For comparison: removes dead objects, a fixed number at a time, containers first, until all are gone or
+/// `limit` is over. Asks the same questions before each removal as the service.
 async fn remove_fixed(cri: Cri, at_a_time: usize, limit: Duration) -> Removed {
     let began = Instant::now();
     let cri = &cri;
@@ -225,7 +225,7 @@ async fn pass(service: &Crisweep) -> Removed {
     }
 }
 
-/// Returns the value below which so many percent lie, seconds.
+/// Returns a percentile in seconds.
 fn percentile(of: &[Duration], percent: usize) -> f64 {
     let mut sorted = of.to_vec();
     sorted.sort();
@@ -254,7 +254,7 @@ fn tell_removed(what: &str, removed: &Removed) {
     );
 }
 
-/// What the kernel says of the whole machine: other work on it counts too.
+/// The kernel's figures of the whole machine, other work included.
 fn pressure() -> String {
     let text = std::fs::read_to_string("/proc/pressure/io").unwrap_or_default();
     let some = text.split(" avg60").next().unwrap_or_default();
@@ -266,7 +266,7 @@ async fn pod_starts_beside_a_pass_on_a_throttled_disk() {
     let mut bench = Bench::start().await;
     println!("the disk may do {THROTTLED} IOPS");
     bench.litter(PODS).await;
-    // Nothing beside them but the time that they have.
+    // No work beside them, only time.
     let nothing = tokio::time::sleep(ALONE_TAKES);
     let (alone, ()) = bench.beside(nothing).await;
     tell_starts("alone", &alone, &alone);
@@ -285,7 +285,7 @@ async fn pod_starts_beside_a_pass_on_a_throttled_disk() {
     }
 }
 
-/// The whole of a pass on a disk that is fast: a fixed number at a time, and the service.
+/// A whole pass on a fast disk: a fixed number at a time, and the service.
 #[tokio::test]
 async fn a_pass_on_a_fast_disk() {
     let mut bench = Bench::start().await;
