@@ -336,8 +336,8 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
     // After the runtime: a pod born in between must not look deleted.
     let found = Found::new(&containers, &sandboxes, &logs);
     let fits = |list: &_| found.lives_in(list);
-    let told = memory.pods.read(taken_at, freshness, fits);
-    let told = timed(&mut timings.pods, told).await;
+    let answer = memory.pods.read(taken_at, freshness, fits);
+    let answer = timed(&mut timings.pods, answer).await;
     let terms = queries::QueryLimits {
         until: Instant::now() + status_budget,
         pass_began: freshness.pass_began(),
@@ -346,9 +346,9 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
     let details = timed(&mut timings.statuses, details).await;
     let store = inner.store(&images, &containers, &filesystems, &details, taken_at);
     let found = Found::new(&containers, &sandboxes, &logs);
-    memory.note(&found, &told, &runtime, started);
+    memory.note(&found, &answer, &runtime, started);
     let (lists, of_logs) = ((&containers, &sandboxes), &mut memory.logs);
-    let filling = of_logs.fill(client, &mut logs, lists, &told.pods, taken_at);
+    let filling = of_logs.fill(client, &mut logs, lists, &answer.pods, taken_at);
     filling.await;
     Look {
         taken_at,
@@ -362,9 +362,9 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
         store,
         filesystems,
         logs,
-        pods: told.pods,
-        pod_origin: told.origin,
-        pod_history: memory.pod_histories.at(started.min(told.at), taken_at),
+        pods: answer.pods,
+        pod_origin: answer.origin,
+        pod_history: memory.pod_histories.at(started.min(answer.at), taken_at),
         outage: memory.outages.at(started, taken_at),
         exits_unknown: details.exits_unknown,
         last_exits: memory.statuses.last_exits().clone(),

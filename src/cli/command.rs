@@ -200,8 +200,8 @@ async fn follow(record: &Record, output: Output) -> anyhow::Result<()> {
         sent += lines.len();
         // Lines instead of a bar: they work beside warnings, in files and in narrow terminals. Waits are
         // reported in every output format.
-        let told = |line: &&String| output == Output::Table || line.contains("waiting ");
-        for line in lines.iter().filter(told) {
+        let is_shown = |line: &&String| output == Output::Table || line.contains("waiting ");
+        for line in lines.iter().filter(is_shown) {
             eprintln!("{line}");
         }
         if pass.is_done() {

@@ -143,12 +143,12 @@ fn follow(record: &Arc<Record>) -> Response {
 
 /// Reads the parameters from the query and the JSON body together.
 fn read(query: Vec<(String, String)>, body: &[u8]) -> Result<Ask, Problem> {
-    let mut given = query;
-    given.extend(read_json(body)?);
+    let mut parameters = query;
+    parameters.extend(read_json(body)?);
     let mut ask = Ask::default();
     let mut words = Vec::new();
     let mut seen = BTreeSet::new();
-    for (key, value) in &given {
+    for (key, value) in &parameters {
         if key != "target" && !seen.insert(key.as_str()) {
             return Err(Problem::bad(format!(
                 "parameter \"{key}\" is given more than once"

@@ -132,15 +132,15 @@ impl Connection {
 
     /// Wraps an answer's body to report when it is handed over completely.
     pub(super) fn answer(&self, body: Body) -> Body {
-        self.told(body, |state, _is_whole| state.is_ended = true)
+        self.watched(body, |state, _is_whole| state.is_ended = true)
     }
 
     /// Wraps a request's body to report whether it was read to its end.
     pub(super) fn request(&self, body: Body) -> Body {
-        self.told(body, |state, is_whole| state.is_unread |= !is_whole)
+        self.watched(body, |state, is_whole| state.is_unread |= !is_whole)
     }
 
-    fn told(&self, body: Body, end: fn(&mut State, bool)) -> Body {
+    fn watched(&self, body: Body, end: fn(&mut State, bool)) -> Body {
         let connection = self.clone();
         Body::new(WatchedBody {
             body,

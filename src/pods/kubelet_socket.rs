@@ -79,9 +79,10 @@ impl Confirmed {
         let asking = api_server::list(http, node, Freshness::Cached);
         let answer = tokio::time::timeout(CONFIRM_TIMEOUT, asking).await;
         let error = match answer {
-            Ok(Ok(told)) => {
-                let told = told.pods.into_iter().filter(|(_, pod)| pod.finished);
-                let both = told.filter(|(uid, _)| list.pods.get(uid).is_some_and(|it| it.finished));
+            Ok(Ok(answer)) => {
+                let finished = answer.pods.into_iter().filter(|(_, pod)| pod.finished);
+                let both =
+                    finished.filter(|(uid, _)| list.pods.get(uid).is_some_and(|it| it.finished));
                 self.finished.extend(both.map(|(uid, _)| uid));
                 return;
             }

@@ -191,16 +191,16 @@ async fn an_answer_about_another_node_is_invalid_from_any_source() {
     };
     let long = Duration::from_secs(60);
     let mut source = PodSource::new(Source::File(path.clone()), "n1", Duration::ZERO, long);
-    let mut told = async |pods: [String; 2]| {
+    let mut read = async |pods: [String; 2]| {
         std::fs::write(&path, format!(r#"{{"items":[{}]}}"#, pods.join(","))).unwrap();
         source.read(now(), Freshness::Cached, |_| true).await.pods
     };
-    let here = told([pod("a", "n1"), pod("b", "")]).await;
+    let here = read([pod("a", "n1"), pod("b", "")]).await;
     assert!(matches!(here, Pods::Known(_)), "{here:?}");
-    let here = told([pod("a", "N1"), pod("b", "n1")]).await;
+    let here = read([pod("a", "N1"), pod("b", "n1")]).await;
     assert!(matches!(here, Pods::Known(_)), "{here:?}");
     for other in ["n2", "n1.example.com"] {
-        let there = told([pod("a", "n1"), pod("b", other)]).await;
+        let there = read([pod("a", "n1"), pod("b", other)]).await;
         let Pods::Unknown(PodsUnknown::Failed(why)) = there else {
             panic!("{there:?}")
         };

@@ -271,8 +271,8 @@ pub(crate) fn container_record(
         .filter(|status| status.id == id.as_str())
         .ok_or(Malformed)?;
     let finished_at = moment(status.finished_at);
-    let told = || raw.info.get("info").and_then(|info| sandbox_id(info));
-    let sandbox = sandbox.map(|id| id.to_string()).or_else(told);
+    let from_info = || raw.info.get("info").and_then(|info| sandbox_id(info));
+    let sandbox = sandbox.map(|id| id.to_string()).or_else(from_info);
     let row = cri::ContainerRow {
         id: status.id,
         pod_sandbox_id: sandbox.ok_or(Malformed)?,

@@ -117,12 +117,12 @@ pub struct Attempt {
 /// Finds the runtime's socket. A configured one is not probed, because the runtime may start later.
 pub async fn discover(places: &Places) -> Result<Found, DiscoverError> {
     let mut tried = Vec::new();
-    let given = [
+    let configured = [
         ("--runtime-endpoint", &places.flag),
         ("runtime.endpoint in the configuration", &places.config),
         (ENVIRONMENT_VARIABLE, &places.environment),
     ];
-    for (origin, value) in given {
+    for (origin, value) in configured {
         match value
             .as_deref()
             .map(str::trim)

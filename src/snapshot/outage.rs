@@ -76,11 +76,11 @@ impl Memory {
     pub(super) fn note(
         &mut self,
         found: &Found<'_>,
-        told: &Answer,
+        answer: &Answer,
         runtime: &Part<runtime::Version>,
         started: Instant,
     ) {
-        self.pod_histories.note(found, told);
+        self.pod_histories.note(found, answer);
         let over = Weights::over_limit(runtime, found.containers, found.sandboxes);
         self.outages.note(over, started);
     }

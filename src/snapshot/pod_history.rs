@@ -100,13 +100,13 @@ impl PodHistories {
     pub(super) fn at(&self, started: Instant, taken_at: Timestamp) -> BTreeMap<PodUid, PodHistory> {
         // The look's own answer is younger than the look: saturates.
         let then = |at: Instant| before(taken_at, started.saturating_duration_since(at));
-        let told = |entry: &Entry| PodHistory {
+        let history_of = |entry: &Entry| PodHistory {
             absent_since: entry.absent_since.map(then),
             over_since: entry.over_since.map(then),
             config_source: entry.config_source,
         };
         let pods = self.0.iter();
-        pods.map(|(uid, entry)| (uid.clone(), told(entry)))
+        pods.map(|(uid, entry)| (uid.clone(), history_of(entry)))
             .collect()
     }
 

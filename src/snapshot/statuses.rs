@@ -108,13 +108,13 @@ impl Statuses {
         if !volume_images.is_empty() {
             self.volumes.insert(id.clone(), volume_images);
         }
-        let told = match (state, finished_at, self.known.get(id)) {
+        let status = match (state, finished_at, self.known.get(id)) {
             (ContainerState::Exited, Some(at), _) => ExitStatus::Exit(at),
             // Our first sight of it stays.
             (ContainerState::Exited, None, Some(ExitStatus::Exit(at))) => ExitStatus::Exit(*at),
             _ => ExitStatus::NoExit,
         };
-        self.known.insert(id.clone(), told);
+        self.known.insert(id.clone(), status);
     }
 
     /// Asks containers with missing facts; returns those that are gone.
@@ -166,11 +166,11 @@ impl Statuses {
 
     /// A container that is gone uses no image; one that did not answer may use any image.
     fn volume_images(&self, rows: &[Container], gone: &BTreeSet<ContainerId>) -> ImageNames {
-        let told = |id: &ContainerId| self.known.contains_key(id) || gone.contains(id);
+        let is_known = |id: &ContainerId| self.known.contains_key(id) || gone.contains(id);
         let silent: Vec<&ContainerId> = rows
             .iter()
             .map(|row| &row.id)
-            .filter(|id| !told(id))
+            .filter(|id| !is_known(id))
             .collect();
         match silent.as_slice() {
             [] => {}

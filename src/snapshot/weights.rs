@@ -21,7 +21,7 @@ pub struct Weight {
 
 impl Weight {
     pub(super) fn new<T>(part: &Part<Listed<T>>, runtime: Option<&str>) -> Self {
-        let (bytes, told) = match part {
+        let (bytes, reported) = match part {
             Ok(listed) => (Some(listed.response_bytes), listed.limit_bytes),
             // The error of a too large list tells its weight.
             Err(runtime::Error::TooLarge { bytes, limit, .. }) => (Some(*bytes), Some(*limit)),
@@ -33,7 +33,7 @@ impl Weight {
                 | runtime::Error::Malformed { .. },
             ) => (None, None),
         };
-        let limits = [runtime.and_then(server_limit_bytes), told];
+        let limits = [runtime.and_then(server_limit_bytes), reported];
         let limits = limits.into_iter().flatten();
         Self {
             bytes,
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_smallest_limit_counts() {
-        let limit = |told, runtime| Weight::new(&failed(1, told), runtime).limit_bytes;
+        let limit = |reported, runtime| Weight::new(&failed(1, reported), runtime).limit_bytes;
         assert_eq!(limit(4 * MIB, Some("containerd")), 4 * MIB);
         assert_eq!(limit(80 * MIB, Some("cri-o")), 16 * MIB);
         assert_eq!(limit(80 * MIB, None), 16 * MIB);

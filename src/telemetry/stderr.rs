@@ -103,7 +103,7 @@ impl LineWriter {
 
 /// Writes until no [`LineWriter`] is left.
 fn write_all(jobs: &Receiver<Job>, mut output: impl Write, state: &State) {
-    let mut told = 0;
+    let mut reported = 0;
     for job in jobs {
         match job {
             Job::Line(line) => {
@@ -113,7 +113,7 @@ fn write_all(jobs: &Receiver<Job>, mut output: impl Write, state: &State) {
                     state.dropped.fetch_add(1, Ordering::AcqRel);
                 } else if before == line.len() {
                     // Everything is written, so this line finds room.
-                    report_dropped(&mut told, state);
+                    report_dropped(&mut reported, state);
                 }
             }
             Job::Flush(done) => drop(done.send(())),
@@ -121,10 +121,10 @@ fn write_all(jobs: &Receiver<Job>, mut output: impl Write, state: &State) {
     }
 }
 
-fn report_dropped(told: &mut u64, state: &State) {
+fn report_dropped(reported: &mut u64, state: &State) {
     let dropped = state.dropped.load(Ordering::Acquire);
-    let lines = dropped.saturating_sub(*told);
-    *told = dropped;
+    let lines = dropped.saturating_sub(*reported);
+    *reported = dropped;
     if lines > 0 {
         tracing::warn!(
             lines,

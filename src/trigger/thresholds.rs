@@ -37,7 +37,7 @@ impl Watch {
             match look {
                 Ok(look) => self.compare(&look),
                 Err(error) => {
-                    tracing::error!(%error, "the thresholds cannot be checked: no look at the node")
+                    tracing::error!(%error, "the thresholds cannot be checked: no look at the node");
                 }
             }
         }

@@ -80,12 +80,12 @@ async fn seasons_of_churn_leave_what_the_policy_keeps_and_no_more() {
         rounds += 1;
     }
     let took = began.elapsed();
-    println!("{rounds} rounds in {took:.1?}; {:?}", churn.told);
+    println!("{rounds} rounds in {took:.1?}; {:?}", churn.counts);
     println!(
         "at most {} exited containers and {} dead sandboxes",
         peak.0, peak.1
     );
-    println!("passes: {}", passes_told(&rig).await);
+    println!("passes: {}", pass_counts(&rig).await);
     memory.report();
 }
 
@@ -148,9 +148,9 @@ async fn rest(rig: &Rig, pods_root: &std::path::Path) {
     .await;
 }
 
-async fn passes_told(rig: &Rig) -> String {
+async fn pass_counts(rig: &Rig) -> String {
     let text = rig.get("/metrics").await.text;
-    let told = text.lines().filter(|line| {
+    let logged = text.lines().filter(|line| {
         let is_told = [
             "crisweep_passes_total",
             "crisweep_alerts_total",
@@ -159,5 +159,5 @@ async fn passes_told(rig: &Rig) -> String {
         ];
         is_told.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0")
     });
-    told.collect::<Vec<_>>().join("\n")
+    logged.collect::<Vec<_>>().join("\n")
 }

@@ -95,7 +95,7 @@ struct Memory {
     looks: u32,
     /// Weight of the rows found in the last incomplete list.
     tried: u64,
-    told: Option<RefusedSize>,
+    refused_size: Option<RefusedSize>,
 }
 
 /// The sizes that the runtime reported when it refused the unfiltered list.
@@ -163,7 +163,7 @@ impl<M> ListState<M> {
             return;
         }
         if ended.below && !memory.below {
-            let bytes = ended.told.map(|told| told.bytes);
+            let bytes = ended.refused_size.map(|refused_size| refused_size.bytes);
             tracing::warn!(
                 list = kind,
                 bytes,
@@ -232,7 +232,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
     if !memory.below {
         match link.list::<K>(&K::LIST, clock.next()).await {
             Ok((mode, page)) => {
-                let limit_bytes = memory.told.map(|told| told.limit);
+                let limit_bytes = memory.refused_size.map(|refused_size| refused_size.limit);
                 state.end(K::NAME, memory);
                 *state.row_cache(client) = RowCache::default();
                 return Ok(at_once(mode, page, limit_bytes, clock));
@@ -253,7 +253,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
             false => Coverage::Living,
         };
     }
-    if let Some(RefusedSize { bytes, limit, .. }) = memory.told
+    if let Some(RefusedSize { bytes, limit, .. }) = memory.refused_size
         && found.is_empty()
         && coverage != Coverage::Whole
     {
@@ -265,7 +265,7 @@ async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Mod
         });
     }
     memory.look_over(&found, tight, coverage);
-    let limit_bytes = memory.told.map(|told| told.limit);
+    let limit_bytes = memory.refused_size.map(|refused_size| refused_size.limit);
     let response_bytes = memory.weigh(&found, coverage);
     state.end(K::NAME, memory);
     let (rows, malformed, mounted) = found.into_parts();
@@ -349,9 +349,11 @@ impl Memory {
         let Error::TooLarge { bytes, limit, .. } = error else {
             return Err(error);
         };
-        let limit = self.told.map_or(limit, |told| told.limit.min(limit));
+        let limit = self
+            .refused_size
+            .map_or(limit, |refused_size| refused_size.limit.min(limit));
         let rows = None;
-        self.told = Some(RefusedSize { bytes, limit, rows });
+        self.refused_size = Some(RefusedSize { bytes, limit, rows });
         self.below = true;
         Ok(())
     }
@@ -362,13 +364,17 @@ impl Memory {
         M: Held,
     {
         self.tight = tight;
-        let Some(told) = &mut self.told else { return };
+        let Some(refused_size) = &mut self.refused_size else {
+            return;
+        };
         if coverage == Coverage::Whole {
             let count = found.count();
-            let mean = found.mean(told.bytes);
-            told.rows.get_or_insert(RowsAtRefusal { count, mean });
+            let mean = found.mean(refused_size.bytes);
+            refused_size
+                .rows
+                .get_or_insert(RowsAtRefusal { count, mean });
         }
-        let (limit, mean) = (told.limit, told.mean(found));
+        let (limit, mean) = (refused_size.limit, refused_size.mean(found));
         let weighs = found.weigh(mean, |_| true);
         let fits = weighs <= limit;
         if coverage == Coverage::Whole {
@@ -389,18 +395,18 @@ impl Memory {
     /// came or went since the runtime reported it; otherwise it uses average weights, or is a lower bound.
     fn weigh<M>(&self, found: &Found<M>, coverage: Coverage) -> u64 {
         let weighed = found.weighed();
-        let Some(told) = self.told else {
+        let Some(refused_size) = self.refused_size else {
             return weighed;
         };
         if coverage != Coverage::Whole {
-            return weighed.max(told.bytes);
+            return weighed.max(refused_size.bytes);
         }
         if found.is_all_weighed() {
             return weighed;
         }
-        match told.rows {
-            Some(rows) if rows.count == found.count() => told.bytes,
-            _ => found.weigh(told.mean(found), |_| true),
+        match refused_size.rows {
+            Some(rows) if rows.count == found.count() => refused_size.bytes,
+            _ => found.weigh(refused_size.mean(found), |_| true),
         }
     }
 }

@@ -341,8 +341,8 @@ fn a_sandbox_says_in_json_what_it_was_made_from() {
             info: labels(info),
         })
     };
-    let told = made_from(&[("info", r#"{"pid":7,"image":"pause:3.9"}"#)]);
-    assert_eq!(told.as_deref(), Some("pause:3.9"));
+    let image = made_from(&[("info", r#"{"pid":7,"image":"pause:3.9"}"#)]);
+    assert_eq!(image.as_deref(), Some("pause:3.9"));
     for silent in ["{}", r#"{"image":""}"#, r#"{"image":3}"#, "no json"] {
         assert_eq!(made_from(&[("info", silent)]), None, "{silent}");
     }

@@ -13,7 +13,7 @@ pub(super) const LITTER_OF_AN_EVENT: usize = 6;
 
 /// Counts of past events.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Counts {
     pub(super) events: u64,
     pub(super) exited: u64,
     pub(super) pods: u64,
@@ -27,7 +27,7 @@ pub(super) struct Told {
 pub(super) struct Churn {
     dice: fastrand::Rng,
     pods_root: PathBuf,
-    pub(super) told: Told,
+    pub(super) counts: Counts,
 }
 
 impl Churn {
@@ -35,13 +35,13 @@ impl Churn {
         Self {
             dice: fastrand::Rng::with_seed(seed),
             pods_root,
-            told: Told::default(),
+            counts: Counts::default(),
         }
     }
 
     /// Runs one event.
     pub(super) async fn step(&mut self, sim: &Sim) {
-        self.told.events += 1;
+        self.counts.events += 1;
         match self.dice.u8(0..40) {
             0..12 => self.crash(sim),
             12..18 => self.is_born(sim),
@@ -56,8 +56,8 @@ impl Churn {
     }
 
     fn name(&mut self, kind: &str) -> String {
-        self.told.pods += 1;
-        format!("{kind}-{}", self.told.pods)
+        self.counts.pods += 1;
+        format!("{kind}-{}", self.counts.pods)
     }
 
     fn choose(&mut self, from: &[String]) -> Option<String> {
@@ -73,7 +73,7 @@ impl Churn {
             return;
         };
         sim.change(|node| node.exit_container(&id, 1) && node.next_attempt(&id).is_some());
-        self.told.exited += 1;
+        self.counts.exited += 1;
     }
 
     fn is_born(&mut self, sim: &Sim) {
@@ -82,7 +82,7 @@ impl Churn {
             self.delete(sim, &living[0]);
         }
         let name = self.name("pod");
-        let image = format!("registry.example/app:{}", self.told.pods % 50);
+        let image = format!("registry.example/app:{}", self.counts.pods % 50);
         let app = ContainerSpec::running("app", 0, hours(1)).image(&image);
         let ids = sim.add_pod(&PodSpec::new(&name).age(hours(1)).container(app));
         self.writes_logs(&name, &ids);
@@ -92,7 +92,7 @@ impl Churn {
         let living = pods(sim, |phase| phase == Phase::Running);
         if let Some(pod) = self.choose(&living) {
             let code = self.dice.i32(0..2);
-            self.told.exited += 1;
+            self.counts.exited += 1;
             sim.change(|node| node.finish_pod(&pod, code));
         }
     }
@@ -105,13 +105,13 @@ impl Churn {
     }
 
     fn delete(&mut self, sim: &Sim, pod: &str) {
-        self.told.exited += 1;
+        self.counts.exited += 1;
         sim.change(|node: &mut Node| node.delete_pod(pod));
     }
 
     /// A sandbox of an unknown pod is left; sometimes its network teardown fails at first.
     fn leaks(&mut self, sim: &Sim) {
-        self.told.leaked += 1;
+        self.counts.leaked += 1;
         let pod = PodSpec::new(&self.name("leak"))
             .without_sandbox()
             .leaked_sandbox(0, hours(2))
@@ -129,7 +129,7 @@ impl Churn {
         let pod = (0..5).fold(PodSpec::new(&name), |pod, attempt| {
             pod.failed("app", attempt, hours(8 - u64::from(attempt)))
         });
-        self.told.exited += 5;
+        self.counts.exited += 5;
         let ids = sim.add_pod(&pod.created("late", 0, hours(2)).deleted());
         self.writes_logs(&name, &ids);
     }
@@ -137,7 +137,7 @@ impl Churn {
     /// The network plugin breaks for all, or works again, also for those that failed.
     fn network(&mut self, sim: &Sim) {
         if self.dice.u8(0..3) == 0 {
-            self.told.teardown_failures += 1;
+            self.counts.teardown_failures += 1;
             sim.set_cni_default(Cni::failing());
         } else {
             sim.heal_cni();
@@ -145,13 +145,13 @@ impl Churn {
     }
 
     fn is_pulled(&mut self, sim: &Sim) {
-        self.told.images += 1;
+        self.counts.images += 1;
         let id = format!(
             "sha256:{:032x}{:032x}",
             self.dice.u128(..),
             self.dice.u128(..)
         );
-        let tag = format!("registry.example/unused:{}", self.told.images);
+        let tag = format!("registry.example/unused:{}", self.counts.images);
         sim.change(|node| {
             node.pull_image(crisweep_proto::cri::Image {
                 id,
@@ -164,7 +164,7 @@ impl Churn {
 
     async fn restarts(&mut self, sim: &Sim) {
         if self.dice.u8(0..4) == 0 {
-            self.told.runtime_restarts += 1;
+            self.counts.runtime_restarts += 1;
             sim.restart_after(seconds(1) / 10).await.unwrap();
         }
     }

@@ -293,11 +293,11 @@ fn serving(certificate: &Certificate, key: &KeyPair) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-type Told = Arc<Mutex<Result<ListPodsResponse, tonic::Status>>>;
+type SharedAnswer = Arc<Mutex<Result<ListPodsResponse, tonic::Status>>>;
 
 /// The kubelet's pods socket, until it is dropped. Its file stays, as after a crash.
 pub(crate) struct PodsSocket {
-    told: Told,
+    shared: SharedAnswer,
     task: JoinHandle<()>,
 }
 
@@ -314,25 +314,26 @@ impl PodsSocket {
             std::fs::remove_file(path).unwrap();
         }
         let listener = UnixListenerStream::new(UnixListener::bind(path).unwrap());
-        let told: Told = Arc::new(Mutex::new(Err(tonic::Status::failed_precondition("no"))));
-        let service = PodsServer::new(Kubelet(Arc::clone(&told)));
+        let shared: SharedAnswer =
+            Arc::new(Mutex::new(Err(tonic::Status::failed_precondition("no"))));
+        let service = PodsServer::new(Kubelet(Arc::clone(&shared)));
         let server = tonic::transport::Server::builder().add_service(service);
         let task = tokio::spawn(async move {
             server.serve_with_incoming(listener).await.unwrap();
         });
-        Self { told, task }
+        Self { shared, task }
     }
 
     pub(crate) fn set_answer(&self, pods: ListPodsResponse) {
-        *self.told.lock().unwrap() = Ok(pods);
+        *self.shared.lock().unwrap() = Ok(pods);
     }
 
     pub(crate) fn refuse(&self, status: tonic::Status) {
-        *self.told.lock().unwrap() = Err(status);
+        *self.shared.lock().unwrap() = Err(status);
     }
 }
 
-struct Kubelet(Told);
+struct Kubelet(SharedAnswer);
 
 #[tonic::async_trait]
 impl Pods for Kubelet {
@@ -340,8 +341,8 @@ impl Pods for Kubelet {
         &self,
         _request: tonic::Request<ListPodsRequest>,
     ) -> Result<tonic::Response<ListPodsResponse>, tonic::Status> {
-        let told = self.0.lock().unwrap().clone();
-        told.map(tonic::Response::new)
+        let shared = self.0.lock().unwrap().clone();
+        shared.map(tonic::Response::new)
     }
 }
 

@@ -109,11 +109,11 @@ async fn by_names<K: Kind>(
     let of_other = other.iter().filter_map(|(uid, _)| uid.clone());
     let pods = names.pods.iter().cloned().chain(of_rows).chain(of_other);
     let pods: BTreeSet<Question> = pods.map(Question::Pod).collect();
-    let told = told::<K>(client, ids, &names, &other);
-    let list_costs = 1 + told.len().max(pods.len()) / RECORDS_PER_QUESTION;
-    let ids_first = told.len() < pods.len() * list_costs;
+    let known_ids = known_ids::<K>(client, ids, &names, &other);
+    let list_costs = 1 + known_ids.len().max(pods.len()) / RECORDS_PER_QUESTION;
+    let ids_first = known_ids.len() < pods.len() * list_costs;
     let left = |found: &Found<K::Model>| -> BTreeSet<Box<str>> {
-        let left = told.iter().filter(|id| !found.contains(id));
+        let left = known_ids.iter().filter(|id| !found.contains(id));
         left.cloned().collect()
     };
     // Pods of which every named record was read.
@@ -158,24 +158,24 @@ async fn by_names<K: Kind>(
 }
 
 /// Returns every known id: from names on disk and in other rows, from the service, and from earlier looks.
-fn told<K: Kind>(
+fn known_ids<K: Kind>(
     client: &Client,
     ids: &Ids,
     names: &disk::Names,
     other: &BTreeSet<(Option<PodUid>, PodSandboxId)>,
 ) -> BTreeSet<Box<str>> {
     let mut row_cache = K::list_state(&client.shared.list_states).row_cache(client);
-    let mut told: BTreeSet<Box<str>> = ids.keys().cloned().collect();
+    let mut known_ids: BTreeSet<Box<str>> = ids.keys().cloned().collect();
     if K::LABEL == "container" {
         let on_disk = names.containers.iter().map(ContainerId::as_str);
-        told.extend(on_disk.map(Box::from));
+        known_ids.extend(on_disk.map(Box::from));
     } else {
         let sandboxes = other.iter().map(|(_, id)| id.as_str());
-        told.extend(sandboxes.map(Box::from));
+        known_ids.extend(sandboxes.map(Box::from));
     }
-    let mut told = row_cache.without_gone(&told);
-    told.extend(row_cache.ids());
-    told
+    let mut known_ids = row_cache.without_gone(&known_ids);
+    known_ids.extend(row_cache.ids());
+    known_ids
 }
 
 /// Reads the part of the other list that fits, for its names only. Failures are ignored.

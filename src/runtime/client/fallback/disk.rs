@@ -77,21 +77,21 @@ mod tests {
     fn names_of_another_shape_tell_nothing() {
         let uid = "01234567-89ab-cdef-0123-456789abcdef";
         let hash = "0123456789abcdef0123456789abcdef";
-        let told = |name: &str| pod_uid(name).map(|uid| uid.to_string());
-        assert_eq!(told(&format!("shop_web_{uid}")), Some(uid.to_owned()));
-        assert_eq!(told(&format!("shop_web_{hash}")), Some(hash.to_owned()));
+        let id_of = |name: &str| pod_uid(name).map(|uid| uid.to_string());
+        assert_eq!(id_of(&format!("shop_web_{uid}")), Some(uid.to_owned()));
+        assert_eq!(id_of(&format!("shop_web_{hash}")), Some(hash.to_owned()));
         for name in ["shop_web_x", &format!("web_{uid}"), uid, "lost+found", ""] {
-            assert_eq!(told(name), None, "{name}");
+            assert_eq!(id_of(name), None, "{name}");
         }
         let id = "0123456789abcdef".repeat(4);
-        let told = |name: &str| container_id(name).map(|id| id.to_string());
-        assert_eq!(told(&format!("web_shop_app-1-{id}.log")), Some(id.clone()));
+        let id_of = |name: &str| container_id(name).map(|id| id.to_string());
+        assert_eq!(id_of(&format!("web_shop_app-1-{id}.log")), Some(id.clone()));
         for name in [
             format!("web_shop_app-{id}"),
             format!("web_shop_app-{}.log", id.trim_end_matches('f')),
             format!("{id}.log"),
         ] {
-            assert_eq!(told(&name), None, "{name}");
+            assert_eq!(id_of(&name), None, "{name}");
         }
     }
 

@@ -92,9 +92,9 @@ impl<M: Held + Clone> RowCache<M> {
     }
 
     /// Removes ids that are known to be gone: an id never comes back.
-    pub(super) fn without_gone(&mut self, told: &BTreeSet<Box<str>>) -> BTreeSet<Box<str>> {
-        self.gone.retain(|id| told.contains(id));
-        told - &self.gone
+    pub(super) fn without_gone(&mut self, named: &BTreeSet<Box<str>>) -> BTreeSet<Box<str>> {
+        self.gone.retain(|id| named.contains(id));
+        named - &self.gone
     }
 
     pub(super) fn note_gone(&mut self, id: &str) {
