@@ -1,9 +1,9 @@
-//! Every setting: the tree of all sections, how it is read and how it is printed. The only reader of
+//! All settings: the tree of all sections, how it is read and how it is printed. The only reader of
 //! configuration files and environment.
 //!
-//! Flags go before environment, environment before file, file before defaults. What is unknown, impossible
-//! or not served yet is refused with its key's name, all of it at once. The rooms above take what they need
-//! from the tree at the moment of use; so the sections of theirs stand here (`sections`), below them.
+//! Order: flags, environment, file, defaults; the first wins. Unknown, impossible and unsupported keys are
+//! refused by name, all in one answer. Rooms above read the tree when they need a value, so their sections
+//! are here (`sections`).
 
 mod file;
 mod layers;
@@ -87,10 +87,10 @@ pub struct Config {
     effective: Value,
 }
 
-/// What flags set; they go before everything else. They are checked like any other layer.
+/// Values set by flags; they win over everything else, and are checked like any other layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// `--web.listen-address`; empty: not given.
+    /// `--web.listen-address`; empty: not set.
     pub listen: Vec<String>,
     /// `--web.config.file`.
     pub web_config_file: Option<String>,
@@ -131,12 +131,12 @@ impl Overrides {
     }
 }
 
-/// What is wrong with a key.
+/// A problem with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The key's full path, or the variable's name.
     pub key: String,
-    /// What is wrong, and what would be right; reads on after the key.
+    /// The problem and the remedy; continues the sentence after the key.
     pub text: String,
 }
 
@@ -146,18 +146,18 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why there is no configuration.
+/// Why the configuration could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file's name does not say what is in it.
+    /// The file's ending is unknown.
     #[error("{}: unknown ending; a configuration file ends in .yaml, .yml or .toml", .0.display())]
     Ending(PathBuf),
-    /// There is no such file, or it may not be read.
+    /// The file does not exist, or may not be read.
     #[error("cannot read the configuration file {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -167,16 +167,16 @@ pub enum Error {
     /// It is larger than any configuration.
     #[error("{}: is larger than {FILE_MAX} bytes", .0.display())]
     TooBig(PathBuf),
-    /// It is not well-formed, names a key twice, or is no table of keys.
+    /// It is not well-formed, repeats a key, or is not a table.
     #[error("{}: not a well-formed configuration", path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The place and the cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It was understood, and something in it will not do: one line for each problem.
+    /// It has invalid values: one line for each problem.
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
 }
@@ -193,7 +193,7 @@ impl Config {
     /// Reads and checks the configuration from all its layers.
     ///
     /// # Errors
-    /// Says all that is wrong, each with its key's name.
+    /// All problems, each with its key's name.
     pub fn load(
         file: Option<&Path>,
         env: impl Iterator<Item = (String, String)>,
@@ -213,7 +213,7 @@ impl Config {
         Ok(config.with(tree))
     }
 
-    /// Takes over what is written elsewhere in the tree than where it is used.
+    /// Copies values that are written elsewhere in the tree than they are used.
     fn with(mut self, tree: Value) -> Self {
         self.policy.pods.settle = self.pods.settle;
         self.policy.pods.quiet = self.pods.quiet;
@@ -222,7 +222,7 @@ impl Config {
         self
     }
 
-    /// Returns where logs are.
+    /// Returns the log directories.
     pub fn log_roots(&self) -> Roots {
         Roots {
             host_root: self.runtime.host_root.clone(),
@@ -241,12 +241,12 @@ impl Config {
 
     /// Returns every key with its default.
     fn defaults() -> Value {
-        // What has no map keys but text, and no error of its own, is always written.
+        // A value with text keys and infallible serializers can always be written.
         let json = serde_json::to_value(Self::default()).unwrap_or_default();
         ::config::Value::deserialize(json).map_or(Value::Null, Value::from)
     }
 
-    /// Returns the whole configuration in the file's shape; it loads again to the same.
+    /// Returns the whole configuration in the file's format; it loads to the same values.
     pub fn effective_yaml(&self) -> String {
         yaml(&self.effective, |key| {
             key != "evidence.enabled" && UNSERVED.contains(&key)
@@ -254,7 +254,7 @@ impl Config {
     }
 }
 
-/// The kubelet names its node by the host name in lower case.
+/// The kubelet names its node after the host, in lower case.
 fn name_node(layers: &mut Layers, variable: Option<String>) {
     if layers.tree.at("node.name") != Some(&Value::Null) {
         return;
@@ -276,17 +276,17 @@ fn name_node(layers: &mut Layers, variable: Option<String>) {
     }
 }
 
-/// Writes a tree as a file has it, without the keys that `is_left_out` names.
+/// Writes a tree in the file's format, without the keys that `is_left_out` selects.
 fn yaml(tree: &Value, is_left_out: impl Fn(&str) -> bool) -> String {
     let mut text = String::new();
     let shown = tree.without(&is_left_out, "").unwrap_or(Value::Null);
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _written = YamlEmitter::new(&mut text).dump(&shown.to_yaml());
     let body = text.strip_prefix("---\n").unwrap_or(&text);
     format!("{body}\n")
 }
 
-/// The process's environment, for [`Config::load`]. Names that are not UTF-8 are no settings.
+/// The process's environment, for [`Config::load`]. Ignores names that are not UTF-8.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| {
         Some((

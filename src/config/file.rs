@@ -1,4 +1,4 @@
-//! The configuration file, from its path to what is written in it.
+//! Reads the configuration file into a tree.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::{Error, unfold};
 /// The largest file that is read.
 pub(super) const FILE_MAX: u64 = 1 << 20;
 
-/// Reads a file by its ending; an empty one is an empty table.
+/// Reads a file by its ending; an empty file is an empty table.
 pub(super) fn read(path: &Path) -> Result<Vec<(String, Value)>, Error> {
     let ending = path
         .extension()
@@ -21,7 +21,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, Value)>, Error> {
         Some("yaml" | "yml") => FileFormat::Yaml,
         Some("toml") => FileFormat::Toml,
         _ => {
-            // That there is none matters more than its name.
+            // A missing file is a more useful error than a wrong ending.
             std::fs::metadata(path).map_err(|source| Error::Read {
                 path: path.to_owned(),
                 source,
@@ -30,7 +30,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, Value)>, Error> {
         }
     };
     let text = read_text(path)?;
-    // A file with nothing but comments, or with a bare document mark, says nothing.
+    // A file with only comments, or only a document mark, is empty.
     let is_blank = |line: &str| line.is_empty() || line.starts_with('#') || line == "---";
     if text.lines().map(str::trim).all(is_blank) {
         return Ok(Vec::new());
@@ -42,7 +42,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, Value)>, Error> {
         })?;
     }
     let table = File::from_str(&text, format).collect().map_err(|error| {
-        // The parser's own words, without the wrapper's.
+        // The parser's own error, without the wrapper's.
         let source = if let ConfigError::FileParse { cause, .. } = error {
             cause
         } else {
@@ -62,7 +62,7 @@ fn read_text(path: &Path) -> Result<String, Error> {
         path: path.to_owned(),
         source,
     };
-    // Asked before opening: opening a pipe would wait for its writer.
+    // Checked before opening: opening a pipe would wait for its writer.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(Error::NotAFile(path.to_owned()));
     }

@@ -1,19 +1,18 @@
-//! Puts the layers over each other (flags over environment, over file, over defaults) and gathers all that
-//! is wrong with them.
+//! Merges the layers (flags over environment, over file, over defaults) and collects all problems.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::value::{Refusal, Step, Value};
 use super::{Config, Error, Problem};
 
-/// What every variable's name begins with.
+/// Prefix of every variable.
 const PREFIX: &str = "CRISWEEP__";
 
-/// So many problems are told at once.
+/// The most problems in one answer.
 const PROBLEMS_MAX: usize = 100;
 
-/// The keys of the contract that this version checks but does not serve: it refuses them when they ask for
-/// something, rather than ignore them.
+/// Keys of the contract that this version checks but does not support: it refuses them if they ask for
+/// something, instead of ignoring them.
 pub(super) const UNSERVED: [&str; 8] = [
     "evidence.enabled",
     "evidence.log_tail_bytes",
@@ -25,7 +24,7 @@ pub(super) const UNSERVED: [&str; 8] = [
     "web.bearer_token_files.act",
 ];
 
-/// Keys of versions before this one, and what stands for them.
+/// Keys of earlier versions, with their replacements.
 const GONE: [(&str, &str); 2] = [
     (
         "policy.containers.unmanaged",
@@ -37,20 +36,20 @@ const GONE: [(&str, &str); 2] = [
     ),
 ];
 
-/// The layers, put over each other so far.
+/// The layers merged so far.
 pub(super) struct Layers {
     pub(super) tree: Value,
     /// The keys in reading order.
     known: Vec<String>,
-    /// Who set a key: nothing to say of the file.
+    /// What set a key, if not the file.
     set_by: BTreeMap<String, String>,
     pub(super) problems: Vec<Problem>,
-    /// Variables that look like ours and set nothing.
+    /// Variables that look like ours and have no effect.
     pub(super) strange: Vec<String>,
 }
 
 impl Layers {
-    /// Begins with the defaults.
+    /// Starts with the defaults.
     pub(super) fn defaults() -> Self {
         let tree = Config::defaults();
         let mut known = Vec::new();
@@ -64,7 +63,7 @@ impl Layers {
         }
     }
 
-    /// Adds what is written in a file.
+    /// Adds the keys of a file.
     pub(super) fn file(&mut self, file: Vec<(String, Value)>) {
         self.section(file, "");
     }
@@ -72,12 +71,12 @@ impl Layers {
     fn section(&mut self, parts: Vec<(String, Value)>, above: &str) {
         for (name, value) in parts {
             let key = format!("{above}{name}");
-            // A name with a dot in it is nobody's key, whatever path it spells.
+            // A name with a dot is not a key, whatever path it spells.
             let place = self.tree.at(&key).filter(|_| !name.contains('.'));
             match (place, value) {
                 (None, _) => {
                     let text = self.unknown(&key, str::to_owned);
-                    // An empty name would be told of by nothing.
+                    // An empty name would be invisible in the message.
                     let key = if key.is_empty() { "\"\"" } else { &key };
                     self.problem(key, text);
                 }
@@ -95,7 +94,7 @@ impl Layers {
         }
     }
 
-    /// Adds variables of any name; others than ours are left alone, but for those that are nearly ours.
+    /// Adds variables of any name; ignores those that are not ours, except near misses.
     pub(super) fn environment(&mut self, env: HashMap<String, String>) {
         let mut env: Vec<_> = env.into_iter().collect();
         env.sort();
@@ -120,10 +119,10 @@ impl Layers {
         }
     }
 
-    /// Adds a text, which is read as the type of the key's default.
+    /// Adds a text, parsed as the type of the key's default.
     pub(super) fn set_text(&mut self, key: &str, text: String, by: &str) {
         if let Some(default) = Config::defaults().at(key) {
-            // What an empty variable says.
+            // An empty variable means `null` here.
             let is_none = key == "state.dir" && text.is_empty();
             let value = if is_none {
                 Value::Null
@@ -150,10 +149,11 @@ impl Layers {
         });
     }
 
-    /// Reads and checks the whole. What is refused is noted and taken for absent, and the rest is read again.
+    /// Reads and checks the whole. Refused values are noted and treated as absent, and the rest is read
+    /// again.
     ///
     /// # Errors
-    /// All that is wrong.
+    /// All problems.
     pub(super) fn read(mut self, complete: impl Fn(&mut Config)) -> Result<(Config, Value), Error> {
         let config = loop {
             match serde_path_to_error::deserialize(&self.tree) {
@@ -170,7 +170,7 @@ impl Layers {
         let mut broken = Vec::new();
         config.validate(&mut |key, text| broken.push((key.to_owned(), text)));
         for (key, text) in broken {
-            // What is wrong by itself needs no second complaint.
+            // A value that is invalid by itself needs no second error.
             let section = key.rsplit_once('.').map_or("", |(section, _)| section);
             if !self.problems.iter().any(|it| it.key.starts_with(section)) {
                 let by = self.set_by.get(&key).map_or("", String::as_str);
@@ -186,15 +186,15 @@ impl Layers {
         }
     }
 
-    /// Takes a refused value out of the tree and notes why. Where it is out already, what lacks it goes
-    /// without a second complaint. Returns whether something went.
+    /// Removes a refused value from the tree and notes the reason. If it is already removed, the value that
+    /// lacks it is removed without a second error. Returns whether anything was removed.
     fn refuse(&mut self, refused: &serde_path_to_error::Error<Refusal>) -> bool {
         let mut steps = self.tree.steps(refused.path());
         if let Refusal::Lacks(name) = refused.inner() {
             steps.push(Step::Key((*name).to_owned()));
         }
         let key = path(&steps);
-        // What a refused part leaves incomplete is refused for the part.
+        // The part's own refusal explains the incomplete rest.
         let is_told = self.problems.iter().any(|it| is_within(&it.key, &key));
         if !is_told {
             let part = part(&mut self.tree, &steps);
@@ -238,8 +238,8 @@ impl Layers {
         }
     }
 
-    /// Refuses a variable that would be a key's but for an underscore. Says nothing of others: they may be
-    /// anybody's.
+    /// Refuses a variable that equals a key's except for an underscore. Ignores others: they may belong to
+    /// other programs.
     fn refuse_near(&mut self, name: String) {
         let single = |name: &str| name.replace("__", "_").to_uppercase();
         let mut variables = self.known.iter().map(|key| variable(key));
@@ -252,7 +252,7 @@ impl Layers {
         }
     }
 
-    /// Says what is wrong with a key that there is not; `name` writes another one as this was written.
+    /// Returns the error for an unknown key; `name` writes the suggestion in the same form.
     fn unknown(&self, key: &str, name: impl Fn(&str) -> String) -> String {
         if let Some((_, text)) = GONE.iter().find(|(gone, _)| *gone == key) {
             return (*text).to_owned();
@@ -263,8 +263,8 @@ impl Layers {
         }
     }
 
-    /// Returns the known key or section that was probably meant: one spelled like it at the same
-    /// place, else the only one of that name elsewhere.
+    /// Returns the known key or section that was probably meant: one with similar spelling at the same place,
+    /// else the only one with this name elsewhere.
     fn closest(&self, key: &str) -> Option<String> {
         const ALIKE: f64 = 0.85;
         let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
@@ -310,7 +310,7 @@ fn part<'a>(tree: &'a mut Value, steps: &[Step]) -> Option<&'a mut Value> {
     steps.iter().try_fold(tree, |value, step| value.step(step))
 }
 
-/// Writes a way as a message names it: `alerts[1].targets[0]`.
+/// Writes a path as messages show it: `alerts[1].targets[0]`.
 fn path(steps: &[Step]) -> String {
     let mut path = String::new();
     for step in steps {
@@ -323,14 +323,14 @@ fn path(steps: &[Step]) -> String {
     path
 }
 
-/// Says whether a way leads to `other` or into it.
+/// Says whether a path leads to `other` or into it.
 fn is_within(path: &str, other: &str) -> bool {
     path.strip_prefix(other)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Says whether a variable that is not ours looks as if it was meant to be. Not what Kubernetes sets for a
-/// Service of our name (`CRISWEEP_SERVICE_HOST`, `CRISWEEP_PORT_20950_TCP_ADDR`).
+/// Says whether a foreign variable looks like a misspelled one of ours. Ignores those that Kubernetes sets
+/// for a Service of our name (`CRISWEEP_SERVICE_HOST`, `CRISWEEP_PORT_20950_TCP_ADDR`).
 fn is_near(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("CRISWEEP_") else {
         return false;

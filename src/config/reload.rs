@@ -1,4 +1,4 @@
-//! What a reload can change, and what takes a restart; and a fingerprint of what is in force.
+//! Which settings a reload can change, which need a restart, and a fingerprint of the settings in force.
 
 use super::layers::Layers;
 use super::{Config, Error};

@@ -1,4 +1,4 @@
-//! What is taken, what is refused, and with which words.
+//! Accepted and refused documents, with their messages.
 
 mod documentation;
 mod layers;
@@ -38,7 +38,7 @@ fn env(name: &str, value: &str) -> Result<Config, String> {
     )
 }
 
-/// Asserts that a document is refused in one line that begins with `key` and holds `words`.
+/// Asserts that a document is refused in one line that begins with `key` and contains `words`.
 fn refused(text: &str, key: &str, words: &str) {
     let error = yaml(text).map(|_| ()).expect_err(text);
     assert!(error.starts_with(&format!("{key}: ")), "{text}\n{error}");
@@ -46,7 +46,7 @@ fn refused(text: &str, key: &str, words: &str) {
     assert_eq!(error.lines().count(), 1, "{text}\n{error}");
 }
 
-/// Asserts it of every line `document => key => words`.
+/// Asserts the same for every line `document => key => words`.
 fn all_refused(cases: &str) {
     for case in cases.lines().filter(|line| !line.starts_with('#')) {
         let parts: Vec<_> = case.split(" => ").collect();

@@ -1,19 +1,19 @@
-//! Whether a YAML text can be read at all: its reader follows it by recursion and copies what an
-//! alias names, so that a small file can take the whole stack or the whole memory.
+//! Checks whether a YAML text is safe to read: its reader recurses, and copies the targets of aliases, so a
+//! small file could use up the whole stack or memory.
 
 use std::collections::BTreeMap;
 
 use yaml_rust2::Event;
 use yaml_rust2::parser::Parser;
 
-/// Levels of lists and tables; a configuration has five.
+/// The most levels of lists and tables; a configuration has five.
 const DEPTH_MAX: usize = 32;
-/// Weight of all values, counted anew where an alias repeats them; a configuration has some thousand.
+/// The largest weight of all values, counted again for each alias; a configuration has a few thousand.
 const WEIGHT_MAX: usize = 2 << 20;
-/// What a value weighs beside its text.
+/// Weight of a value without its text.
 const VALUE_WEIGHT: usize = 16;
 
-/// Why it is not read.
+/// Why it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TooMuch {
     #[error("lists and tables are nested deeper than {DEPTH_MAX} levels, near line {0}")]
@@ -22,11 +22,11 @@ pub(super) enum TooMuch {
     Weight(usize),
 }
 
-/// Follows a text without building anything. What is not well-formed is left to its reader to refuse,
-/// which stops at the same place.
+/// Walks through a text without building anything. A malformed text is refused by its reader, which stops at
+/// the same place.
 pub(super) fn check(text: &str) -> Result<(), TooMuch> {
     let mut parser = Parser::new_from_str(text);
-    // What stands under each anchor weighs; and what is open: its anchor, the weight before it.
+    // The weight below each anchor; and the open nodes: each one's anchor, and the weight before it.
     let mut anchored = BTreeMap::new();
     let mut open = Vec::new();
     let mut weight = 0_usize;
@@ -36,7 +36,7 @@ pub(super) fn check(text: &str) -> Result<(), TooMuch> {
                 weight += VALUE_WEIGHT + text.len();
                 anchored.insert(anchor, VALUE_WEIGHT + text.len());
             }
-            // Within itself an anchor means nothing yet.
+            // An anchor has no value inside itself.
             Event::Alias(anchor) => {
                 weight =
                     weight.saturating_add(anchored.get(&anchor).copied().unwrap_or(VALUE_WEIGHT));

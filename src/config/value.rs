@@ -1,4 +1,4 @@
-//! A value as it was written, and how serde reads it. The error says where in the value it is.
+//! A value as written, and how serde reads it. Errors name the place in the value.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::forward_to_deserialize_any;
 use serde_path_to_error::{Path, Segment};
 use yaml_rust2::Yaml;
 
-/// A value as a file, a variable, a flag or the default has it.
+/// A value of a file, a variable, a flag or a default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Value {
     #[default]
@@ -20,7 +20,7 @@ pub(super) enum Value {
     Text(String),
     List(Vec<Value>),
     Table(Vec<(String, Value)>),
-    /// It was refused, and is read as if it were not there.
+    /// It was refused, and is read as if absent.
     Refused,
 }
 
@@ -36,15 +36,15 @@ pub(super) enum Step {
 pub(super) enum Refusal {
     /// What the part must be.
     MustBe(String),
-    /// Its key is not known; those that are.
+    /// Its key is unknown; these are known.
     Unknown(&'static [&'static str]),
     /// A section lacks this key.
     Lacks(&'static str),
 }
 
 impl Value {
-    /// Reads the text of a variable or a flag as the type that `like`, the key's default, has. What does
-    /// not parse stays text, for the key's own check to refuse.
+    /// Parses the text of a variable or flag as the type of `like`, the key's default. An unparsable text
+    /// stays text, and the key's own check refuses it.
     pub(super) fn from_text(text: String, like: &Self) -> Self {
         match like {
             Self::Null if text.is_empty() => Self::Null,
@@ -59,7 +59,7 @@ impl Value {
         }
     }
 
-    /// Returns the value below a dotted key.
+    /// Returns the value at a dotted key.
     pub(super) fn at(&self, key: &str) -> Option<&Self> {
         key.split('.')
             .try_fold(self, |value, name| value.part(name))
@@ -73,7 +73,7 @@ impl Value {
         found.map(|(_, value)| value)
     }
 
-    /// Returns the value below a dotted key, for a change.
+    /// Returns the value at a dotted key, for a change.
     pub(super) fn at_mut(&mut self, key: &str) -> Option<&mut Self> {
         let mut names = key.split('.');
         names.try_fold(self, |value, name| value.step(&Step::Key(name.to_owned())))
@@ -101,7 +101,7 @@ impl Value {
         way.iter().map_while(step).collect()
     }
 
-    /// Returns the part that a step leads to.
+    /// Returns the part at a step.
     pub(super) fn step(&mut self, step: &Step) -> Option<&mut Self> {
         match (self, step) {
             (Self::Table(parts), Step::Key(name)) => {
@@ -113,7 +113,7 @@ impl Value {
         }
     }
 
-    /// Says whether this is how a setting is switched off.
+    /// Says whether this value switches a setting off.
     pub(super) fn is_off(&self) -> bool {
         match self {
             Self::Null | Self::Bool(false) | Self::Integer(0) | Self::Refused => true,
@@ -123,7 +123,8 @@ impl Value {
         }
     }
 
-    /// Returns the value without the keys that `is_left_out` names, and without sections that are empty then.
+    /// Returns the value without the keys that `is_left_out` selects, and without sections that are then
+    /// empty.
     pub(super) fn without(&self, is_left_out: &dyn Fn(&str) -> bool, above: &str) -> Option<Self> {
         let Self::Table(parts) = self else {
             return Some(self.clone());

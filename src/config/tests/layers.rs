@@ -106,7 +106,7 @@ fn a_variable_with_one_underscore_too_few_is_refused_with_the_right_name() {
         let error = of(name).unwrap_err();
         assert!(error.contains(name) && error.contains(meant), "{error}");
     }
-    // What Kubernetes sets for Services of such names.
+    // Kubernetes sets these for Services with such names.
     for name in [
         "CRISWEEP_SERVICE_HOST",
         "CRISWEEP_SERVICE_PORT",
@@ -194,7 +194,7 @@ fn a_pod_knows_its_api_server_from_kubernetes() {
             ca_file: Some("/c".into()),
         }))
     );
-    // Nobody but this machine hears it, but the pod's own token is not for whoever listens here.
+    // Only this machine could listen, but the pod's own token must not be shown to any process here.
     assert_eq!(
         in_pod(
             "pods: {source: api-server, api_url: 'http://127.0.0.1:8001'}",

@@ -93,7 +93,7 @@ async fn slow_readers_of_plans_share_one_and_block_no_others() {
     assert!(after < before + GROWTH_MAX_KIB, "{before} KiB, {after} KiB");
     probes_and_scrapes_are_answered(&rig).await;
     let answer = rig.get("/api/v1/plan").await;
-    answer.refused(503, "plans are being answered");
+    answer.refused(503, "plans are already being answered");
     assert!(answer.header("retry-after").is_some());
     assert_eq!(rig.get("/api/v1/status").await.status, 200);
     drop(readers);
