@@ -35,7 +35,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
 use crate::model::{
     ContainerId, ContainerState, KeepReason, PodRef, PodUid, Quarantined, RemoveReason,
@@ -76,7 +77,7 @@ impl PodKnowledge {
 }
 
 /// One object as plans show it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// Its kind.
     pub target: Target,
@@ -92,18 +93,56 @@ pub struct Subject {
     pub attempt: u32,
     /// When it was created; an image: when crisweep first saw it; a log: when it last changed.
     pub created_at: Timestamp,
-    /// When crisweep first saw an image; `None` for all else.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_seen_at: Option<Timestamp>,
     /// Seconds since what `min_age` counts from: a container's exit (where known) or, with
     /// `age_from: created`, its creation; an image's last use; else the creation.
     pub age_seconds: i64,
-    /// When an image was last used; `None` for one that never was, and for all else.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// What images have more. Boxed: there are a thousand other objects for each.
+    pub image: Option<Box<ImageUse>>,
+}
+
+/// What is known of an image's use and size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageUse {
+    /// When it was last used; `None` for one that never was.
     pub last_used_at: Option<Timestamp>,
-    /// An image's size as the runtime lists it, shared layers counted in full.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub size_bytes: Option<u64>,
+    /// Its size as the runtime lists it, shared layers counted in full.
+    pub size_bytes: u64,
+}
+
+impl Subject {
+    /// Returns when an image was last used; `None` for one that never was, and for all else.
+    pub fn last_used_at(&self) -> Option<Timestamp> {
+        self.image.as_ref()?.last_used_at
+    }
+
+    /// Returns an image's size.
+    pub fn size_bytes(&self) -> Option<u64> {
+        Some(self.image.as_ref()?.size_bytes)
+    }
+}
+
+impl Serialize for Subject {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("Subject", 11)?;
+        fields.serialize_field("target", &self.target)?;
+        fields.serialize_field("id", &self.id)?;
+        fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("pod", &self.pod)?;
+        fields.serialize_field("pod_state", &self.pod_state)?;
+        fields.serialize_field("attempt", &self.attempt)?;
+        fields.serialize_field("created_at", &self.created_at)?;
+        if self.image.is_some() {
+            fields.serialize_field("first_seen_at", &self.created_at)?;
+        }
+        fields.serialize_field("age_seconds", &self.age_seconds)?;
+        if let Some(last_used_at) = self.last_used_at() {
+            fields.serialize_field("last_used_at", &last_used_at)?;
+        }
+        if let Some(size_bytes) = self.size_bytes() {
+            fields.serialize_field("size_bytes", &size_bytes)?;
+        }
+        fields.end()
+    }
 }
 
 /// An object that goes.
@@ -115,15 +154,15 @@ pub struct Removal {
     /// Why.
     pub reason: RemoveReason,
     /// What that rests on, in words, where it was told.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub detail: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub detail: Box<str>,
     /// What it was planned as; it must still be that right before it goes.
     #[serde(skip)]
     pub expected: Expected,
     /// The ids of the records that outdo it, of the same name or pod: by attempt, by creation, or both.
     /// It may only go while they are there. Empty where its pod is over: then it needs no other.
     #[serde(skip)]
-    pub outdone_by: Vec<Text>,
+    pub outdone_by: Box<[Text]>,
 }
 
 /// What an object was when it was planned to go.
@@ -164,11 +203,11 @@ pub struct Kept {
     /// Why.
     pub reason: KeepReason,
     /// What holds it, in words, where it was told.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub detail: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub detail: Box<str>,
     /// A sandbox that is left alone because it failed to go: what is known of that, where it was told.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub quarantine: Option<Quarantined>,
+    pub quarantine: Option<Box<Quarantined>>,
 }
 
 /// What is to be done about an object.

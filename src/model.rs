@@ -38,7 +38,7 @@ pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
     link_name, log_dir_name, pod_uid_of,
 };
-pub use numbering::Numbering;
+pub use numbering::{Numbering, head};
 pub use outage::{KUBELET_SYNCS_IN, Outage};
 pub use outcome::{FailureClass, Outcome, PastFailure, Quarantined, RemovalOutcome};
 pub use pods::{
@@ -152,8 +152,13 @@ impl PodUid {
     /// Says whether this is shaped like a static pod's UID: 32 hex digits without dashes, the hash
     /// of its manifest. Anything else is taken for an API pod's.
     pub fn is_static_shaped(&self) -> bool {
-        self.0.len() == 32 && self.0.bytes().all(|b| b.is_ascii_hexdigit())
+        is_static_shaped(&self.0)
     }
+}
+
+/// Says of a UID's text what [`PodUid::is_static_shaped`] says.
+pub(crate) fn is_static_shaped(uid: &str) -> bool {
+    uid.len() == 32 && uid.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// The pod that a container or sandbox belongs to.

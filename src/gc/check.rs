@@ -17,9 +17,9 @@ use std::fmt;
 
 use super::{AgeFrom, Expected, Limit, Policy, Removal};
 use crate::model::{
-    ContainerState, Coverage, Numbering, PodRef, PodSandboxState, RemoveReason, Snapshot, Target,
+    ContainerState, Coverage, PodRef, PodSandboxState, RemoveReason, Snapshot, Target,
 };
-use node::{ContainerRow, Found, Node, SandboxRow};
+use node::{ContainerRow, Facts, Found, Node, SandboxRow};
 
 /// A rule that a plan broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +42,17 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
     let images = images::Index::of(&node, removals);
     let logs = logs::Index::of(&node, removals);
     let found = node.planned(removals);
-    let repeated = repeated(removals);
+    let mut others = BTreeSet::new();
     let mut violations = Vec::new();
     for (place, (removal, found)) in removals.iter().zip(&found).enumerate() {
         let id = removal.subject.id.as_str();
-        let broken = match (removal.subject.target, found) {
-            _ if repeated.contains(&place) => Some("is planned twice"),
+        let target = removal.subject.target;
+        let is_first = match found {
+            Some(found) => found.facts().removal == Some(place),
+            None => others.insert((target, id)),
+        };
+        let broken = match (target, found) {
+            _ if !is_first => Some("is planned twice"),
             (Target::Containers, Some(Found::Container(row))) => {
                 container_rule(&node, removal, row)
             }
@@ -66,26 +71,6 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
     violations
 }
 
-/// Finds the places of removals of what was to be removed before.
-fn repeated(removals: &[Removal]) -> BTreeSet<usize> {
-    let ids = Numbering::of(removals.iter().map(|it| Some(it.subject.id.as_str())));
-    let mut seen: Vec<Vec<Target>> = vec![Vec::new(); ids.texts().len()];
-    let mut repeated = BTreeSet::new();
-    if seen.len() == removals.len() {
-        return repeated;
-    }
-    for (place, removal) in removals.iter().enumerate() {
-        let of_id = ids.at(place).and_then(|id| seen.get_mut(id));
-        let Some(targets) = of_id else { continue };
-        if targets.contains(&removal.subject.target) {
-            repeated.insert(place);
-        } else {
-            targets.push(removal.subject.target);
-        }
-    }
-    repeated
-}
-
 fn container_rule(
     node: &Node<'_>,
     removal: &Removal,
@@ -93,7 +78,7 @@ fn container_rule(
 ) -> Option<&'static str> {
     let (policy, rules) = (node.policy, &node.policy.containers);
     let container = found.row;
-    if found.id_is_shared {
+    if found.facts.id_is_shared {
         return Some("has the id of another record");
     }
     if removal.expected != Expected::Container(container.state) {
@@ -132,7 +117,7 @@ fn container_rule(
     {
         return Some("bears a protected label, or may: its sandbox is not listed");
     }
-    pod_rule(node, removal.reason, found.pod, found.outdone)
+    pod_rule(node, removal.reason, &found.facts)
 }
 
 fn sandbox_rule(
@@ -142,7 +127,7 @@ fn sandbox_rule(
 ) -> Option<&'static str> {
     let policy = node.policy;
     let sandbox = found.row;
-    if found.id_is_shared {
+    if found.facts.id_is_shared {
         return Some("has the id of another record");
     }
     if sandbox.state != PodSandboxState::NotReady {
@@ -158,7 +143,7 @@ fn sandbox_rule(
     if found.staying > 0 {
         return Some("still has a container");
     }
-    if node.astray.contains(&None) || node.astray.contains(&found.pod) {
+    if node.astray.contains(&None) || node.astray.contains(&found.facts.pod) {
         return Some("may have a container that does not say which sandbox it is in");
     }
     if node.snapshot.seen.containers < Coverage::Whole {
@@ -173,17 +158,12 @@ fn sandbox_rule(
     if is_protected(policy, pod) || policy.protect.has_label(&sandbox.labels) {
         return Some("is protected");
     }
-    pod_rule(node, removal.reason, found.pod, found.outdone)
+    pod_rule(node, removal.reason, &found.facts)
 }
 
 /// What the removal's reason claims of the pod must hold.
-fn pod_rule(
-    node: &Node<'_>,
-    reason: RemoveReason,
-    pod: Option<usize>,
-    outdone: bool,
-) -> Option<&'static str> {
-    let pod = node.pod(pod);
+fn pod_rule(node: &Node<'_>, reason: RemoveReason, facts: &Facts) -> Option<&'static str> {
+    let (pod, outdone) = (node.pod(facts.pod), facts.outdone);
     match reason {
         RemoveReason::PodDeleted => {
             let deleted = pod.is_some_and(|pod| node.is_deleted(pod));

@@ -23,7 +23,7 @@ pub(super) fn judge(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest)
     let shielded = Shields::new(snapshot, &policy.protect);
     let quiet = Quiet::of(knowledge, policy);
     let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.containers.len());
-    let mut counted = Vec::new();
+    let mut counted = Places::none(snapshot.containers.len());
     for (place, container) in snapshot.containers.iter().enumerate() {
         let pod = index.pod_of_container(place);
         let state = knowledge.at(pod);
@@ -44,12 +44,12 @@ pub(super) fn judge(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest)
             // The kubelet takes what has no pod first of all, so that it never counts for the limits.
             (Ok(()), Some(keep @ KeepReason::Unmanaged)) => Some(Verdict::Keep(keep)),
             (Ok(()), shield) => {
-                counted.push(place);
+                counted.add(place);
                 shield.map(Verdict::Keep)
             }
         });
     }
-    let limits = Limits::of(index, counted, &policy.containers, newest);
+    let limits = Limits::of(index, &counted, &policy.containers, newest);
     first
         .into_iter()
         .enumerate()
@@ -137,9 +137,9 @@ impl<'a> Shields<'a> {
 /// Says whether the pod's namespace, or a label that names the pod, is protected; an unknown namespace
 /// counts as protected as soon as any is.
 pub(super) fn protects_pod(protect: &Protect, pod: &PodRef) -> bool {
-    protect.has_label_of_pod(pod)
-        || protect.namespaces.contains(pod.namespace.as_str())
-        || (pod.namespace.is_empty() && !protect.namespaces.is_empty())
+    let by_namespace = !protect.namespaces.is_empty()
+        && (pod.namespace.is_empty() || protect.namespaces.contains(pod.namespace.as_str()));
+    by_namespace || protect.has_label_of_pod(pod)
 }
 
 /// What the kubelet's two limits would take.
@@ -151,34 +151,23 @@ struct Limits {
 }
 
 impl Limits {
-    /// `counted` are the places of the containers that count for the limits.
-    fn of(
-        index: &Index<'_>,
-        mut counted: Vec<usize>,
-        rules: &ContainerPolicy,
-        newest: &Newest,
-    ) -> Self {
+    /// `counts` are the containers that count for the limits.
+    fn of(index: &Index<'_>, counts: &Places, rules: &ContainerPolicy, newest: &Newest) -> Self {
         let snapshot = index.snapshot;
         let mut limits = Self {
             superseded: Places::none(snapshot.containers.len()),
             over_cap: Places::none(snapshot.containers.len()),
-            capped: Places::none(index.group_count()),
+            capped: Places::none(index.groups().count()),
         };
         // Beyond the limit of its name stays beyond it, and not the newest stays not the newest, however
         // many more records there are: this holds on an incomplete look too.
-        sort_by_group(index, &mut counted);
-        trim(
-            index,
-            &mut counted,
-            rules.max_per_container,
-            &mut limits.superseded,
-        );
+        let mut counted = by_group(index, |it| counts.has(it));
+        let superseded = &mut limits.superseded;
+        trim(index, &mut counted, rules.max_per_container, superseded);
         if rules.max_per_container == Limit::AtMost(0) {
             // The kubelet would take all. What we keep of it as the newest still counts for the cap,
             // which is what may lift it.
-            let places = 0..snapshot.containers.len();
-            counted.extend(places.filter(|&it| limits.superseded.has(it) && newest.has(it)));
-            sort_by_group(index, &mut counted);
+            counted = by_group(index, |it| limits.superseded.has(it) && newest.has(it));
         }
         match rules.max_dead {
             Limit::AtMost(max_dead) if snapshot.seen.is_all() => {
@@ -206,8 +195,7 @@ impl Limits {
             &mut self.over_cap,
         );
         let surplus = counted.len().saturating_sub(max_dead);
-        let containers = &index.snapshot.containers;
-        counted.sort_by_cached_key(|&place| oldest_first(containers, place));
+        counted.sort_by_key(|it| index.containers.at(*it).by_creation);
         for &place in counted.iter().take(surplus) {
             self.over_cap.add(place);
         }
@@ -250,20 +238,16 @@ impl Limits {
     }
 }
 
-/// Sorts places group by group, in each the newest first.
-fn sort_by_group(index: &Index<'_>, places: &mut [usize]) {
-    let containers = &index.snapshot.containers;
-    places.sort_by_cached_key(|&place| {
-        let newest_first = Reverse(oldest_first(containers, place));
-        (index.group_of(place), newest_first)
-    });
-}
-
-/// Orders by creation, as the kubelet does; equal times by attempt, then by id.
-fn oldest_first(containers: &[Container], place: usize) -> Option<impl Ord + '_> {
-    containers
-        .get(place)
-        .map(|it| (it.created_at, it.attempt, &it.id))
+/// Returns the places that count, group by group, in each the newest first.
+fn by_group(index: &Index<'_>, counts: impl Fn(usize) -> bool) -> Vec<usize> {
+    let mut all: Vec<usize> = Vec::new();
+    for places in index.groups() {
+        let before = all.len();
+        all.extend(places.filter(|it| counts(*it)));
+        let group = all.get_mut(before..).unwrap_or_default();
+        group.sort_by_key(|it| Reverse(index.containers.at(*it).by_creation));
+    }
+    all
 }
 
 /// Takes from each group what is beyond the limit; the places are sorted by group.

@@ -16,7 +16,7 @@ use jiff::SignedDuration;
 
 use super::age::at_least;
 use super::index::Places;
-use super::{Expected, ImagePolicy, PodKnowledge, Policy, Subject, Verdict};
+use super::{Expected, ImagePolicy, ImageUse, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{
     Container, ContainerImage, Coverage, FilesystemUsage, Image, ImageAge, ImageId, ImageMatcher,
     ImageNames, ImageStore, Images, KeepReason, RemoveReason, Snapshot, Target, repository_leaf,
@@ -283,10 +283,11 @@ pub(super) fn subject(snapshot: &Snapshot, image: &Image) -> (Subject, Expected)
         pod_state: PodKnowledge::Unknown,
         attempt: 0,
         created_at: age.first_seen,
-        first_seen_at: Some(age.first_seen),
         age_seconds: last_used_for.as_secs().max(0),
-        last_used_at: age.last_used,
-        size_bytes: Some(image.size_bytes),
+        image: Some(Box::new(ImageUse {
+            last_used_at: age.last_used,
+            size_bytes: image.size_bytes,
+        })),
     };
     let expected = Expected::Image {
         handler: image.handler.clone(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::{Container, Numbering, PodSandbox, PodUid, Snapshot};
+use crate::model::{Numbering, PodUid, Snapshot, head};
 
 /// The numbers of a snapshot's records. Containers and sandboxes are known by their place in it.
 #[derive(Debug)]
@@ -13,58 +13,38 @@ pub(super) struct Index<'a> {
     pub(super) snapshot: &'a Snapshot,
     /// Of the containers' pods, then of the sandboxes'.
     numbers: Numbering<'a>,
-    pods: Vec<&'a PodUid>,
     /// The records of one container name of one pod have one group.
-    groups: Vec<usize>,
-    group_count: usize,
+    groups: Numbering<'a>,
+    pub(super) containers: Ages,
+    pub(super) sandboxes: Ages,
 }
 
 impl<'a> Index<'a> {
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         let of_containers = snapshot.containers.iter().map(|it| it.pod.as_deref());
         let of_sandboxes = snapshot.sandboxes.iter().map(|it| it.pod.as_deref());
-        let uids = of_containers
-            .chain(of_sandboxes)
-            .map(|pod| pod.map(|pod| &pod.uid));
-        let numbers = Numbering::of(uids.clone().map(|uid| uid.map(PodUid::as_str)));
-        let mut pods: Vec<Option<&PodUid>> = vec![None; numbers.texts().len()];
-        for (place, uid) in uids.enumerate() {
-            if let Some(slot) = numbers.at(place).and_then(|number| pods.get_mut(number)) {
-                *slot = uid;
-            }
-        }
-        let mut index = Self {
+        let uids = of_containers.chain(of_sandboxes);
+        let numbers = Numbering::of(uids.map(|pod| Some(pod?.uid.as_str())));
+        let names = snapshot.containers.iter().enumerate();
+        // What has no pod has a group too, after those of all pods.
+        let pod = |place| numbers.at(place).unwrap_or(numbers.texts().len());
+        let groups = Numbering::within(names.map(|(at, it)| Some((pod(at), it.name.as_str()))));
+        Self {
             snapshot,
             numbers,
-            pods: pods.into_iter().flatten().collect(),
-            groups: vec![0; snapshot.containers.len()],
-            group_count: 0,
-        };
-        index.group();
-        index
-    }
-
-    fn group(&mut self) {
-        let names = self.snapshot.containers.iter().enumerate();
-        let mut order: Vec<(Option<usize>, &str, usize)> = names
-            .map(|(place, it)| (self.pod_of_container(place), it.name.as_str(), place))
-            .collect();
-        order.sort_unstable();
-        let mut last = None;
-        for (pod, name, place) in order {
-            if last != Some((pod, name)) {
-                last = Some((pod, name));
-                self.group_count += 1;
-            }
-            if let Some(group) = self.groups.get_mut(place) {
-                *group = self.group_count - 1;
-            }
+            groups,
+            containers: Ages::of(&snapshot.containers, |it| {
+                (it.created_at, it.attempt, it.id.as_str())
+            }),
+            sandboxes: Ages::of(&snapshot.sandboxes, |it| {
+                (it.created_at, it.attempt, it.id.as_str())
+            }),
         }
     }
 
-    /// Returns the pods, in the order of their numbers, which is that of their UIDs.
-    pub(super) fn pods(&self) -> &[&'a PodUid] {
-        &self.pods
+    /// Returns the UIDs of the pods, in the order of their numbers.
+    pub(super) fn uids(&self) -> impl ExactSizeIterator<Item = &'a str> {
+        self.numbers.texts()
     }
 
     /// Returns the number of a pod by its UID; `None` if the runtime has nothing of it.
@@ -82,11 +62,12 @@ impl<'a> Index<'a> {
 
     /// Returns the number of a container's group: the records of its name in its pod.
     pub(super) fn group_of(&self, place: usize) -> usize {
-        self.groups.get(place).copied().unwrap_or_default()
+        self.groups.at(place).unwrap_or_default()
     }
 
-    pub(super) fn group_count(&self) -> usize {
-        self.group_count
+    /// Returns the places of the containers of each group.
+    pub(super) fn groups(&self) -> impl Iterator<Item = impl Iterator<Item = usize> + Clone> {
+        self.groups.places()
     }
 
     /// Returns for each pod what a map has of it.
@@ -97,16 +78,15 @@ impl<'a> Index<'a> {
 
     /// Returns the newest containers of each group.
     pub(super) fn newest_containers(&self) -> Newest {
-        let records = self.snapshot.containers.iter().enumerate();
-        let records = records.map(|(place, it)| (Some(self.group_of(place)), rank(it)));
-        Newest::of(self.group_count, records)
+        Newest::of(&self.containers, self.groups())
     }
 
     /// Returns the newest sandboxes of each pod. One without a pod is never among them.
     pub(super) fn newest_sandboxes(&self) -> Newest {
-        let records = self.snapshot.sandboxes.iter().enumerate();
-        let records = records.map(|(place, it)| (self.pod_of_sandbox(place), sandbox_rank(it)));
-        Newest::of(self.pods.len(), records)
+        let before = self.snapshot.containers.len();
+        let of_pods = self.numbers.places();
+        let of_pods = of_pods.map(|all| all.filter_map(move |it| it.checked_sub(before)));
+        Newest::of(&self.sandboxes, of_pods)
     }
 }
 
@@ -136,19 +116,65 @@ impl Places {
     }
 }
 
-/// What makes a record newer than another: its attempt, or its creation; then the id.
-type Rank<'a> = (u32, Timestamp, &'a str);
-
-fn rank(container: &Container) -> Rank<'_> {
-    (
-        container.attempt,
-        container.created_at,
-        container.id.as_str(),
-    )
+/// The ages of a list's rows.
+#[derive(Debug)]
+pub(super) struct Ages {
+    by_place: Vec<Age>,
+    /// Places.
+    oldest_first: Vec<u32>,
 }
 
-fn sandbox_rank(sandbox: &PodSandbox) -> Rank<'_> {
-    (sandbox.attempt, sandbox.created_at, sandbox.id.as_str())
+/// Where a record stands: the highest attempt, or the one created last, is the newest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Age {
+    attempt: u32,
+    /// Its rank by creation, as the kubelet orders them; equal times by attempt, then by id.
+    pub(super) by_creation: u32,
+}
+
+impl Ages {
+    fn of<'a, T>(rows: &'a [T], key: impl Fn(&'a T) -> (Timestamp, u32, &'a str)) -> Self {
+        let keys = rows.iter().zip(0_u32..).map(|(row, place)| {
+            let (created_at, attempt, id) = key(row);
+            ((created_at, attempt, head(id)), place)
+        });
+        let mut keys: Vec<_> = keys.collect();
+        let id = |place: u32| rows.get(place as usize).map(|row| key(row).2);
+        // Ids that begin alike are few: they alone are read.
+        keys.sort_unstable_by(|(a, at), (b, bt)| {
+            a.cmp(b).then_with(|| (id(*at), at).cmp(&(id(*bt), bt)))
+        });
+        let alike = keys.chunk_by(|(a, at), (b, bt)| a == b && id(*at) == id(*bt));
+        let mut by_place = vec![Age::default(); rows.len()];
+        for (alike, by_creation) in alike.zip(0..) {
+            for ((_, attempt, _), place) in alike {
+                if let Some(age) = by_place.get_mut(*place as usize) {
+                    *age = Age {
+                        attempt: *attempt,
+                        by_creation,
+                    };
+                }
+            }
+        }
+        Self {
+            by_place,
+            oldest_first: keys.into_iter().map(|(_, place)| place).collect(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_place.len()
+    }
+
+    /// Returns the places of the rows.
+    pub(super) fn oldest_first(&self) -> impl Iterator<Item = usize> {
+        self.oldest_first.iter().map(|place| *place as usize)
+    }
+
+    /// Returns the age of the row at this place.
+    pub(super) fn at(&self, place: usize) -> Age {
+        self.by_place.get(place).copied().unwrap_or_default()
+    }
 }
 
 /// The records that the kubelet may need to know that something has run: of each group, whatever the state,
@@ -161,30 +187,20 @@ pub(super) struct Newest {
 }
 
 impl Newest {
-    fn of<'a>(groups: usize, records: impl Iterator<Item = (Option<usize>, Rank<'a>)>) -> Self {
-        let by_creation = |(attempt, created_at, id): Rank<'a>| (created_at, attempt, id);
-        let mut best: Vec<Option<[(Rank<'_>, usize); 2]>> = vec![None; groups];
-        let mut count = 0;
-        for (place, (group, rank)) in records.enumerate() {
-            count += 1;
-            let Some(best) = group.and_then(|group| best.get_mut(group)) else {
-                continue;
-            };
-            let [attempt, creation] = best.get_or_insert([(rank, place); 2]);
-            *attempt = (rank, place).max(*attempt);
-            if (by_creation(rank), place) > (by_creation(creation.0), creation.1) {
-                *creation = (rank, place);
-            }
+    /// Takes the places of the rows of each group.
+    fn of(ages: &Ages, groups: impl Iterator<Item = impl Iterator<Item = usize> + Clone>) -> Self {
+        let mut all = Places::none(ages.len());
+        let of_group = groups.map(|places| {
+            let by_attempt = places.clone().max_by_key(|it| (ages.at(*it), *it))?;
+            let by_creation = places.max_by_key(|it| (ages.at(*it).by_creation, *it))?;
+            all.add(by_attempt);
+            all.add(by_creation);
+            Some([by_attempt, by_creation])
+        });
+        Self {
+            of_group: of_group.collect(),
+            all,
         }
-        let of_group: Vec<Option<[usize; 2]>> = best
-            .into_iter()
-            .map(|best| best.map(|both| both.map(|(_, place)| place)))
-            .collect();
-        let mut all = Places::none(count);
-        for place in of_group.iter().flatten().flatten() {
-            all.add(*place);
-        }
-        Self { of_group, all }
     }
 
     /// Says whether the record at this place is one of its group's newest.

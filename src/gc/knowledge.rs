@@ -13,7 +13,7 @@ use super::index::Index;
 use super::{PodKnowledge, Policy};
 use crate::model::{
     ConfigSource, ContainerState, Coverage, PodHistory, PodList, PodSandbox, PodSandboxState,
-    PodUid, Pods, PodsUnknown, Snapshot, SourcePod,
+    PodUid, Pods, PodsUnknown, Snapshot, SourcePod, is_static_shaped,
 };
 
 /// For so long after the machine's start a list alone makes no pod deleted while no sandbox is ready yet:
@@ -28,7 +28,7 @@ pub struct Knowledge<'a> {
     pods: Vec<Pod<'a>>,
     /// By the pods' numbers.
     states: Vec<PodKnowledge>,
-    incomplete: Option<&'a PodUid>,
+    incomplete: Option<&'a str>,
 }
 
 /// How far the pod source is believed.
@@ -153,7 +153,7 @@ impl<'a> Knowledge<'a> {
             Pods::Unknown(_) => None,
         };
         let history = snapshot.pod_history.get(uid);
-        let mut pod = Pod::new(uid, listed, history);
+        let mut pod = Pod::new(uid.as_str(), listed, history);
         pod.youngest = Some(youngest);
         self.node.told(&pod).unwrap_or(PodKnowledge::Unknown)
     }
@@ -168,9 +168,9 @@ pub(super) fn is_rebooted(snapshot: &Snapshot) -> bool {
 }
 
 /// Of a static pod's end a list of mirrors never tells: nothing is missing that could come.
-pub(super) fn is_never_told(snapshot: &Snapshot, uid: &PodUid) -> bool {
+pub(super) fn is_never_told(snapshot: &Snapshot, uid: &str) -> bool {
     let by_mirrors = matches!(&snapshot.pods, Pods::Known(list) if list.by_mirrors);
-    by_mirrors && uid.is_static_shaped()
+    by_mirrors && is_static_shaped(uid)
 }
 
 /// One pod: what the runtime shows of it, and what others say.
@@ -180,14 +180,13 @@ pub(super) fn is_never_told(snapshot: &Snapshot, uid: &PodUid) -> bool {
     reason = "each is a fact of its own, and all can be true"
 )]
 pub(super) struct Pod<'a> {
-    uid: &'a PodUid,
+    uid: &'a str,
     /// What the source's list has of it.
     listed: Option<SourcePod>,
-    pub(super) history: Option<PodHistory>,
+    pub(super) history: Option<&'a PodHistory>,
     has_sandbox: bool,
     ready_sandbox: bool,
-    /// Where its sandboxes say that the kubelet has it from.
-    config_sources: BTreeSet<ConfigSource>,
+    source: ToldSource,
     /// One of its containers runs.
     runs: bool,
     /// The runtime does not know the state of one: it may run.
@@ -201,15 +200,37 @@ pub(super) struct Pod<'a> {
     youngest: Option<Timestamp>,
 }
 
+/// Where a pod's sandboxes say that the kubelet has it from, now or earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ToldSource {
+    None,
+    One(ConfigSource),
+    /// They contradict each other.
+    Several,
+}
+
+impl ToldSource {
+    fn and(self, said: Option<ConfigSource>) -> Self {
+        match (self, said) {
+            (told, None) => told,
+            (Self::None, Some(source)) => Self::One(source),
+            (Self::One(one), Some(source)) if one == source => self,
+            (Self::One(_) | Self::Several, Some(_)) => Self::Several,
+        }
+    }
+}
+
 impl<'a> Pod<'a> {
-    fn new(uid: &'a PodUid, listed: Option<&SourcePod>, history: Option<&PodHistory>) -> Self {
+    fn new(uid: &'a str, listed: Option<&SourcePod>, history: Option<&'a PodHistory>) -> Self {
         Self {
             uid,
             listed: listed.copied(),
-            history: history.copied(),
+            history,
             has_sandbox: false,
             ready_sandbox: false,
-            config_sources: BTreeSet::new(),
+            source: history.map_or(ToldSource::None, |it| {
+                ToldSource::None.and(it.config_source)
+            }),
             runs: false,
             may_run: false,
             starts: false,
@@ -234,12 +255,12 @@ fn pods<'a>(index: &Index<'a>) -> Vec<Pod<'a>> {
     let snapshot = index.snapshot;
     let listed = match &snapshot.pods {
         Pods::Known(list) => index.beside_pods(&list.pods),
-        Pods::Unknown(_) => vec![None; index.pods().len()],
+        Pods::Unknown(_) => vec![None; index.uids().len()],
     };
     let histories = index.beside_pods(&snapshot.pod_history);
     let last_exits = index.beside_pods(&snapshot.last_exits);
     let told = listed.into_iter().zip(histories).zip(last_exits);
-    let pods = index.pods().iter().zip(told);
+    let pods = index.uids().zip(told);
     let mut pods: Vec<Pod<'_>> = pods
         .map(|(uid, ((listed, history), last_exit))| Pod {
             last_exit: last_exit.copied(),
@@ -252,7 +273,7 @@ fn pods<'a>(index: &Index<'a>) -> Vec<Pod<'a>> {
         };
         pod.has_sandbox = true;
         pod.ready_sandbox |= sandbox.state == PodSandboxState::Ready;
-        pod.config_sources.extend(sandbox.config_source);
+        pod.source = pod.source.and(sandbox.config_source);
         pod.youngest = pod.youngest.max(Some(sandbox.created_at));
     }
     for (place, container) in snapshot.containers.iter().enumerate() {
@@ -276,11 +297,7 @@ fn pods<'a>(index: &Index<'a>) -> Vec<Pod<'a>> {
 
 /// A pod with a ready sandbox, a running container or one in state unknown that the list does not have:
 /// the list was partial, so absence from it means nothing for any pod.
-fn missing_live_pod<'a>(
-    snapshot: &Snapshot,
-    policy: &Policy,
-    pods: &[Pod<'a>],
-) -> Option<&'a PodUid> {
+fn missing_live_pod<'a>(snapshot: &Snapshot, policy: &Policy, pods: &[Pod<'a>]) -> Option<&'a str> {
     if matches!(snapshot.pods, Pods::Unknown(_)) {
         return None;
     }
@@ -348,10 +365,10 @@ impl Node<'_> {
 
     /// The list would have the pod if it existed.
     fn proves_absence(&self, list: &PodList, pod: &Pod<'_>) -> bool {
-        let vouches = match self.config_sources(pod).as_slice() {
-            [source] => self.vouched.contains(source),
+        let vouches = match self.source(pod) {
+            ToldSource::One(source) => self.vouched.contains(&source),
             // Its sandboxes contradict each other, or were not seen.
-            _ => false,
+            ToldSource::None | ToldSource::Several => false,
         };
         vouches && !self.unproven && !self.rebooted && !outlives(self.snapshot, pod, list)
     }
@@ -369,23 +386,23 @@ impl Node<'_> {
 
     /// Where the kubelet has the pod from: as its sandboxes say, now or earlier; by the UID's shape only
     /// if none was ever seen to say it. A manifest may set the UID of its pod.
-    fn config_sources(&self, pod: &Pod<'_>) -> Vec<ConfigSource> {
-        let remembered = pod.history.and_then(|history| history.config_source);
-        let mut sources = pod.config_sources.clone();
-        sources.extend(remembered);
+    fn source(&self, pod: &Pod<'_>) -> ToldSource {
         // A sandbox that was not seen may say otherwise.
         let seen = self.snapshot.seen.sandboxes == Coverage::Whole || pod.has_sandbox;
-        if sources.is_empty() && seen {
-            sources.insert(ConfigSource::of_shape(pod.uid));
+        if pod.source != ToldSource::None || !seen {
+            return pod.source;
         }
-        sources.into_iter().collect()
+        ToldSource::One(if is_static_shaped(pod.uid) {
+            ConfigSource::File
+        } else {
+            ConfigSource::Api
+        })
     }
 
     fn is_static(&self, pod: &Pod<'_>) -> bool {
-        match self.config_sources(pod).as_slice() {
-            [] => pod.uid.is_static_shaped(),
-            sources => sources != [ConfigSource::Api],
-        }
+        let source = self.source(pod);
+        let unsaid = source == ToldSource::None && !is_static_shaped(pod.uid);
+        source != ToldSource::One(ConfigSource::Api) && !unsaid
     }
 
     fn may_assume_finished(&self, policy: &Policy, pod: &Pod<'_>) -> bool {

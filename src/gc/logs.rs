@@ -281,10 +281,8 @@ pub(super) fn subject(
         pod,
         attempt: 0,
         created_at,
-        first_seen_at: None,
         age_seconds: snapshot.age(created_at).as_secs().max(0),
-        last_used_at: None,
-        size_bytes: None,
+        image: None,
     };
     (subject, expected)
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 use super::detail::Details;
 use super::index::{Newest, Places};
@@ -34,17 +35,9 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) ->
         Verdicts::of(policy, &knowledge, targets),
     );
     if snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) {
-        let order = |it: &Subject| (it.target, Reverse(exited_for(it)));
-        plan.removals.sort_by(|a, b| {
-            let by_exit = order(&a.subject).cmp(&order(&b.subject));
-            by_exit.then_with(|| self::order(&a.subject).cmp(&self::order(&b.subject)))
-        });
-    } else {
-        plan.removals
-            .sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
+        let removals = &mut plan.removals;
+        removals.sort_by_key(|it| (it.subject.target, Reverse(exited_for(&it.subject))));
     }
-    plan.kept
-        .sort_by(|a, b| order(&a.subject).cmp(&order(&b.subject)));
     plan
 }
 
@@ -147,9 +140,13 @@ impl<'a> Verdicts<'a> {
     }
 }
 
+fn goes(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Remove(_))
+}
+
 fn removals_in(verdicts: &[Verdict]) -> impl Iterator<Item = (usize, Verdict)> {
     let verdicts = verdicts.iter().copied().enumerate();
-    verdicts.filter(|(_, verdict)| matches!(verdict, Verdict::Remove(_)))
+    verdicts.filter(|(_, verdict)| goes(*verdict))
 }
 
 /// Returns those of `due` that a plan made on a fresh look wants gone as well: removing needs both.
@@ -184,25 +181,19 @@ impl Summary {
 }
 
 impl Plan {
-    /// Adds every object, containers and sandboxes oldest creation first: sorting what is nearly sorted
-    /// costs little.
+    /// Adds every object, in order.
     fn fill(&mut self, policy: &Policy, knowledge: &Knowledge<'_>, verdicts: Verdicts<'_>) {
         let index = knowledge.index();
         let snapshot = index.snapshot;
-        let mut removals = 0;
         for (target, verdict) in verdicts.all() {
             self.summary.entry(target).or_default().count(verdict);
-            removals += usize::from(matches!(verdict, Verdict::Remove(_)));
         }
-        self.removals.reserve(removals);
-        self.kept.reserve(verdicts.all().count() - removals);
+        let removals = verdicts.all().filter(|(_, verdict)| goes(*verdict)).count();
+        self.removals.reserve_exact(removals);
+        self.kept.reserve_exact(verdicts.all().count() - removals);
         let rows = &snapshot.containers;
-        let order = oldest_first(
-            rows.iter()
-                .map(|it| (it.created_at, it.attempt, it.id.as_str())),
-        );
-        for place in order {
-            let (Some(row), Some(&verdict)) = (rows.get(place), verdicts.containers.get(place))
+        for place in index.containers.oldest_first() {
+            let (Some(row), Some(verdict)) = (rows.get(place), verdicts.containers.get(place))
             else {
                 continue;
             };
@@ -212,20 +203,11 @@ impl Plan {
             let state = knowledge.at(index.pod_of_container(place));
             let subject = container_subject(snapshot, policy, state, row);
             let expected = Expected::Container(row.state);
-            self.push(
-                subject,
-                Some(expected),
-                verdict,
-                outdone_by(verdict, newest),
-            );
+            self.push(subject, Some(expected), *verdict, newest);
         }
         let rows = &snapshot.sandboxes;
-        let order = oldest_first(
-            rows.iter()
-                .map(|it| (it.created_at, it.attempt, it.id.as_str())),
-        );
-        for place in order {
-            let (Some(row), Some(&verdict)) = (rows.get(place), verdicts.sandboxes.get(place))
+        for place in index.sandboxes.oldest_first() {
+            let (Some(row), Some(verdict)) = (rows.get(place), verdicts.sandboxes.get(place))
             else {
                 continue;
             };
@@ -236,44 +218,47 @@ impl Plan {
             let newest = newest
                 .filter_map(|at| Some(rows.get(at)?.id.text()).zip(verdicts.sandboxes.get(at)));
             let subject = sandbox_subject(snapshot, knowledge.at(pod), row);
-            self.push(
-                subject,
-                Some(Expected::Sandbox),
-                verdict,
-                outdone_by(verdict, newest),
-            );
+            self.push(subject, Some(Expected::Sandbox), *verdict, newest);
         }
-        for (log, verdict) in verdicts.logs {
-            let (subject, expected) = logs::subject(snapshot, knowledge, log);
-            self.push(subject, expected, verdict, Vec::new());
+        let mut logs: Vec<_> = verdicts
+            .logs
+            .into_iter()
+            .map(|(log, verdict)| {
+                let (subject, expected) = logs::subject(snapshot, knowledge, log);
+                (subject, expected, verdict)
+            })
+            .collect();
+        logs.sort_by(|(a, ..), (b, ..)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        for (subject, expected, verdict) in logs {
+            self.push(subject, expected, verdict, iter::empty());
         }
         for (image, verdict) in verdicts.images {
             let (subject, expected) = images::subject(snapshot, image);
-            self.push(subject, Some(expected), verdict, Vec::new());
+            self.push(subject, Some(expected), verdict, iter::empty());
         }
     }
 
-    fn push(
+    fn push<'a>(
         &mut self,
         subject: Subject,
         expected: Option<Expected>,
         verdict: Verdict,
-        outdone_by: Vec<Text>,
+        newest: impl Iterator<Item = (&'a Text, &'a Verdict)>,
     ) {
         match (verdict, expected) {
             (Verdict::Remove(reason), Some(expected)) => self.removals.push(Removal {
                 subject,
                 reason,
-                detail: String::new(),
+                detail: Box::default(),
                 expected,
-                outdone_by,
+                outdone_by: outdone_by(newest),
             }),
             // Nothing goes that has no name of the kubelet's; no verdict says so.
             (Verdict::Remove(_), None) => {}
             (Verdict::Keep(reason), _) => self.kept.push(Kept {
                 subject,
                 reason,
-                detail: String::new(),
+                detail: Box::default(),
                 quarantine: None,
             }),
         }
@@ -301,7 +286,7 @@ impl Plan {
             self.kept.push(Kept {
                 subject,
                 reason: KeepReason::TooYoung,
-                detail: String::new(),
+                detail: Box::default(),
                 quarantine: None,
             });
         }
@@ -314,7 +299,7 @@ impl Plan {
     pub fn tell_quarantine(&mut self, known: impl Fn(&str) -> Option<Quarantined>) {
         for kept in &mut self.kept {
             if kept.reason == KeepReason::Quarantined {
-                kept.quarantine = known(&kept.subject.id);
+                kept.quarantine = known(&kept.subject.id).map(Box::new);
             }
         }
     }
@@ -324,10 +309,12 @@ impl Plan {
     pub fn tell_details(&mut self, snapshot: &Snapshot, policy: &Policy) {
         let details = Details::of(snapshot, policy, self);
         for removal in &mut self.removals {
-            removal.detail = details.detail(&removal.subject, Verdict::Remove(removal.reason));
+            let verdict = Verdict::Remove(removal.reason);
+            removal.detail = details.detail(&removal.subject, verdict).into();
         }
         for kept in &mut self.kept {
-            kept.detail = details.detail(&kept.subject, Verdict::Keep(kept.reason));
+            let verdict = Verdict::Keep(kept.reason);
+            kept.detail = details.detail(&kept.subject, verdict).into();
         }
     }
 
@@ -354,27 +341,11 @@ fn if_enabled(enabled: bool, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
     verdicts
 }
 
-/// Returns the places in the order of these keys.
-fn oldest_first<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
-    let mut keys: Vec<(K, usize)> = keys.enumerate().map(|(place, key)| (key, place)).collect();
-    keys.sort_unstable();
-    keys.into_iter().map(|(_, place)| place).collect()
-}
-
 /// Returns the ids of the newest that stay; they outdo an object which goes. Where the newest goes too, its
 /// pod is over: what it outdoes does not need it.
-fn outdone_by<'a>(
-    verdict: Verdict,
-    newest: impl Iterator<Item = (&'a Text, &'a Verdict)>,
-) -> Vec<Text> {
-    let stays = |verdict: &Verdict| matches!(verdict, Verdict::Keep(_));
-    match verdict {
-        Verdict::Remove(_) => {
-            let newest = newest.filter(|(_, verdict)| stays(verdict));
-            newest.map(|(id, _)| id.clone()).collect()
-        }
-        Verdict::Keep(_) => Vec::new(),
-    }
+fn outdone_by<'a>(newest: impl Iterator<Item = (&'a Text, &'a Verdict)>) -> Box<[Text]> {
+    let newest = newest.filter(|(_, verdict)| !goes(**verdict));
+    newest.map(|(id, _)| id.clone()).collect()
 }
 
 /// Seconds since a container's exit. Of all else the exit is not known; it keeps its own order.
@@ -383,17 +354,6 @@ fn exited_for(subject: &Subject) -> i64 {
         Target::Containers => subject.age_seconds,
         Target::Sandboxes | Target::Logs | Target::Images => 0,
     }
-}
-
-fn order(subject: &Subject) -> impl Ord + '_ {
-    // An image never used goes before all that were. Nothing else was ever used.
-    (
-        subject.target,
-        subject.last_used_at,
-        subject.created_at,
-        subject.attempt,
-        subject.id.as_str(),
-    )
 }
 
 fn container_subject(
@@ -414,10 +374,8 @@ fn container_subject(
         pod_state,
         attempt: container.attempt,
         created_at: container.created_at,
-        first_seen_at: None,
         age_seconds: snapshot.age(counts_from).as_secs().max(0),
-        last_used_at: None,
-        size_bytes: None,
+        image: None,
     }
 }
 
@@ -433,9 +391,7 @@ fn sandbox_subject(snapshot: &Snapshot, pod_state: PodKnowledge, sandbox: &PodSa
         pod_state,
         attempt: sandbox.attempt,
         created_at: sandbox.created_at,
-        first_seen_at: None,
         age_seconds: snapshot.age(sandbox.created_at).as_secs().max(0),
-        last_used_at: None,
-        size_bytes: None,
+        image: None,
     }
 }

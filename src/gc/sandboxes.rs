@@ -2,7 +2,7 @@
 
 use super::age::at_least;
 use super::containers::protects_pod;
-use super::index::{Index, Newest, Places};
+use super::index::{Ages, Index, Newest, Places};
 use super::knowledge::Knowledge;
 use super::quiet::Quiet;
 use super::{Limit, PodKnowledge, Policy, Verdict};
@@ -44,7 +44,7 @@ pub(super) fn judge(
     } else {
         Limit::None
     };
-    let over_cap = over_cap(&snapshot.sandboxes, counted, max_dead);
+    let over_cap = over_cap(&index.sandboxes, counted, max_dead);
     let judged = snapshot.sandboxes.iter().enumerate().zip(first);
     judged
         .map(|((place, sandbox), verdict)| {
@@ -181,16 +181,13 @@ fn unless_quarantined(snapshot: &Snapshot, sandbox: &PodSandbox, verdict: Verdic
     }
 }
 
-fn over_cap(sandboxes: &[PodSandbox], mut counted: Vec<usize>, max_dead: Limit) -> Places {
-    let mut taken = Places::none(sandboxes.len());
+fn over_cap(ages: &Ages, mut counted: Vec<usize>, max_dead: Limit) -> Places {
+    let mut taken = Places::none(ages.len());
     let Limit::AtMost(max_dead) = max_dead else {
         return taken;
     };
     let surplus = counted.len().saturating_sub(max_dead);
-    counted.sort_by_cached_key(|&place| {
-        let sandbox = sandboxes.get(place);
-        sandbox.map(|it| (it.created_at, it.attempt, &it.id))
-    });
+    counted.sort_by_key(|it| ages.at(*it).by_creation);
     for &place in counted.iter().take(surplus) {
         taken.add(place);
     }

@@ -46,7 +46,7 @@ fn dirs(snapshot: &Snapshot, policy: &Policy, known: &Knowledge<'_>) -> usize {
     let gone = Places::none(snapshot.containers.len());
     logs::judge(policy, known, &gone, |log, verdict| {
         let LogObject::Dir(dir) = log else { return };
-        let told = pod_uid_of(&dir.name).is_some_and(|uid| !is_never_told(snapshot, &uid));
+        let told = pod_uid_of(&dir.name).is_some_and(|uid| !is_never_told(snapshot, uid.as_str()));
         let old = at_least(snapshot.age(dir.modified_at), policy.logs.grace);
         let unknown = verdict == Verdict::Keep(KeepReason::PodsUnknown);
         count += usize::from(told && old && unknown);

@@ -90,9 +90,9 @@ type Judged<'a> = (&'a Subject, Verdict, &'a str);
 
 fn judged(plan: &Plan) -> impl Iterator<Item = Judged<'_>> {
     let removals = plan.removals.iter();
-    let removed = removals.map(|r| (&r.subject, Verdict::Remove(r.reason), r.detail.as_str()));
+    let removed = removals.map(|r| (&r.subject, Verdict::Remove(r.reason), &*r.detail));
     let kept = plan.kept.iter();
-    removed.chain(kept.map(|k| (&k.subject, Verdict::Keep(k.reason), k.detail.as_str())))
+    removed.chain(kept.map(|k| (&k.subject, Verdict::Keep(k.reason), &*k.detail)))
 }
 
 fn object(service: &Service, look: &Look, (subject, verdict, detail): Judged<'_>) -> Value {

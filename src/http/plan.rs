@@ -148,10 +148,8 @@ mod tests {
             pod_state: PodKnowledge::Deleted,
             attempt: 0,
             created_at: Timestamp::UNIX_EPOCH,
-            first_seen_at: None,
             age_seconds: 1,
-            last_used_at: None,
-            size_bytes: None,
+            image: None,
         }
     }
 
@@ -159,14 +157,14 @@ mod tests {
         let removal = |number| Removal {
             subject: subject(number),
             reason: RemoveReason::PodDeleted,
-            detail: String::new(),
+            detail: Box::default(),
             expected: Expected::Sandbox,
-            outdone_by: Vec::new(),
+            outdone_by: Box::default(),
         };
         let stays = |number| Kept {
             subject: subject(number),
             reason: KeepReason::TooYoung,
-            detail: "created 1s ago".to_owned(),
+            detail: "created 1s ago".into(),
             quarantine: None,
         };
         let mut summary = Summary::default();

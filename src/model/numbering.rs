@@ -5,39 +5,59 @@
 #[derive(Clone, Debug, Default)]
 pub struct Numbering<'a> {
     /// Each text once, in order, and before it the letters that it begins with.
-    texts: Vec<(u128, &'a str)>,
+    texts: Vec<(u64, &'a str)>,
     /// By place among the texts that it was made of.
-    numbers: Vec<Option<usize>>,
+    numbers: Vec<Option<u32>>,
+    /// The places that have a text, in the order of their numbers.
+    order: Vec<u32>,
 }
 
 impl<'a> Numbering<'a> {
     /// Numbers these texts; some places may have none.
     pub fn of(texts: impl IntoIterator<Item = Option<&'a str>>) -> Self {
-        let mut places = 0;
-        let mut sorted = Vec::new();
-        for text in texts {
-            sorted.extend(text.map(|text| (head(text), text, places)));
-            places += 1;
+        Self::within(texts.into_iter().map(|text| Some((0, text?))))
+    }
+
+    /// Numbers texts that each belong to something, which has a number too: only what belongs to the same is equal.
+    pub fn within(texts: impl IntoIterator<Item = Option<(usize, &'a str)>>) -> Self {
+        let texts = texts.into_iter();
+        let count = texts.size_hint().0;
+        let (mut keys, mut at) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for (place, text) in texts.enumerate() {
+            keys.extend(text.map(|(owner, text)| sort_key(owner, text, place)));
+            at.push(text.map_or("", |(_, text)| text));
         }
-        sorted.sort_unstable();
-        let mut numbering = Self {
-            texts: Vec::new(),
-            numbers: vec![None; places],
-        };
-        for (head, text, place) in sorted {
-            if numbering.texts.last() != Some(&(head, text)) {
-                numbering.texts.push((head, text));
+        // Numbers sort quickly; of the texts only those are compared that begin alike.
+        keys.sort_unstable();
+        let text_of = |place: &u32| at.get(*place as usize).copied().unwrap_or_default();
+        let mut order: Vec<u32> = keys.iter().map(|key| place_of(*key)).collect();
+        let (mut texts, mut numbers, mut rest) = (Vec::new(), vec![None; at.len()], &mut *order);
+        for begin_alike in keys.chunk_by(|a, b| a >> PLACE_BITS == b >> PLACE_BITS) {
+            let begin = begin_alike.first().map_or(0, |key| head_of(*key));
+            let places = rest.split_off_mut(..begin_alike.len()).unwrap_or_default();
+            if !places.is_sorted_by(|a, b| are_equal(text_of(a), text_of(b))) {
+                places.sort_by_key(text_of);
             }
-            if let Some(number) = numbering.numbers.get_mut(place) {
-                *number = numbering.texts.len().checked_sub(1);
+            for equal in places.chunk_by(|a, b| are_equal(text_of(a), text_of(b))) {
+                for place in equal {
+                    if let Some(number) = numbers.get_mut(*place as usize) {
+                        *number = u32::try_from(texts.len()).ok();
+                    }
+                }
+                texts.extend(equal.first().map(|place| (begin, text_of(place))));
             }
         }
-        numbering
+        Self {
+            texts,
+            numbers,
+            order,
+        }
     }
 
     /// Returns the number of the text at this place.
     pub fn at(&self, place: usize) -> Option<usize> {
-        self.numbers.get(place).copied().flatten()
+        let number = self.numbers.get(place).copied().flatten();
+        number.map(|number| number as usize)
     }
 
     /// Returns a text's number.
@@ -45,30 +65,62 @@ impl<'a> Numbering<'a> {
         self.texts.binary_search(&(head(text), text)).ok()
     }
 
-    /// Returns for each number what these entries have of its text; they are in the order of their texts,
-    /// each once.
-    pub fn beside<T>(&self, entries: impl IntoIterator<Item = (&'a str, T)>) -> Vec<Option<T>> {
-        let mut entries = entries.into_iter().peekable();
-        let found = self.texts().map(|text| {
-            while entries.next_if(|(key, _)| *key < text).is_some() {}
-            entries.next_if(|(key, _)| *key == text).map(|(_, it)| it)
-        });
-        found.collect()
-    }
-
     /// Returns each text once, in the order of the numbers.
     pub fn texts(&self) -> impl ExactSizeIterator<Item = &'a str> {
         self.texts.iter().map(|(_, text)| *text)
     }
+
+    /// Returns the places of each number, in the order of the numbers.
+    pub fn places(&self) -> impl Iterator<Item = impl Iterator<Item = usize> + Clone> {
+        let number = |place: u32| self.numbers.get(place as usize);
+        let equal = self.order.chunk_by(move |a, b| number(*a) == number(*b));
+        equal.map(|places| places.iter().map(|place| *place as usize))
+    }
+
+    /// Returns for each number what these entries have of its text; they are in the order of their texts,
+    /// each once.
+    pub fn beside<T>(&self, entries: impl IntoIterator<Item = (&'a str, T)>) -> Vec<Option<T>> {
+        let entries = entries.into_iter();
+        let mut entries = entries.map(|(key, it)| ((head(key), key), it)).peekable();
+        let found = self.texts.iter().map(|text| {
+            while entries.next_if(|(key, _)| key < text).is_some() {}
+            entries.next_if(|(key, _)| key == text).map(|(_, it)| it)
+        });
+        found.collect()
+    }
 }
 
-/// The first 16 letters as one number. It orders as the text does, up to these letters.
-fn head(text: &str) -> u128 {
-    let mut letters = [0; 16];
+/// How many of a key's bits say the place.
+const PLACE_BITS: u32 = 32;
+
+/// Sorts by owner, then by the letters that the text begins with, then by place.
+fn sort_key(owner: usize, text: &str, place: usize) -> u128 {
+    (owner as u128) << 96 | u128::from(head(text)) << PLACE_BITS | place as u128
+}
+
+fn head_of(key: u128) -> u64 {
+    u64::try_from((key >> PLACE_BITS) & u128::from(u64::MAX)).unwrap_or_default()
+}
+
+fn place_of(key: u128) -> u32 {
+    u32::try_from(key & u128::from(u32::MAX)).unwrap_or_default()
+}
+
+/// The first 8 letters as one number. It orders as the text does, up to these letters.
+pub fn head(text: &str) -> u64 {
+    if let Some(letters) = text.as_bytes().first_chunk() {
+        return u64::from_be_bytes(*letters);
+    }
+    let mut letters = [0; 8];
     for (letter, byte) in letters.iter_mut().zip(text.bytes()) {
         *letter = byte;
     }
-    u128::from_be_bytes(letters)
+    u64::from_be_bytes(letters)
+}
+
+/// Most texts that are equal are one text, which need not be read.
+fn are_equal(a: &str, b: &str) -> bool {
+    std::ptr::eq(a, b) || a == b
 }
 
 #[cfg(test)]
@@ -101,6 +153,24 @@ mod tests {
                 lengths.map(|(at, text)| (at % 2 == 0).then_some(text.len())).collect();
             prop_assert_eq!(numbering.beside(some), lengths);
             prop_assert_eq!(numbering.find("c"), None);
+            prop_assert_eq!(numbering.places().count(), wanted.len());
+            for (number, mut places) in numbering.places().enumerate() {
+                prop_assert!(places.clone().is_sorted());
+                prop_assert!(places.all(|place| numbering.at(place) == Some(number)));
+            }
+            let owned = texts.iter().enumerate().map(|(at, it)| Some((at % 3, it.as_deref()?)));
+            let numbering = Numbering::within(owned);
+            let mut wanted: Vec<(usize, &String)> = texts
+                .iter()
+                .enumerate()
+                .filter_map(|(at, it)| Some((at % 3, it.as_ref()?)))
+                .collect();
+            wanted.sort_unstable();
+            wanted.dedup();
+            for (place, text) in texts.iter().enumerate() {
+                let number = text.as_ref().and_then(|it| wanted.binary_search(&(place % 3, it)).ok());
+                prop_assert_eq!(numbering.at(place), number);
+            }
             prop_assert_eq!(numbering.at(texts.len()), None);
         }
     }

@@ -50,7 +50,7 @@ impl Tally {
         };
         let failed = matches!(done.outcome, RemovalOutcome::Failed { .. });
         let failed_before = sandbox.as_ref().is_some_and(|id| runner.failed_before(id));
-        let listed_bytes = done.removal.subject.size_bytes;
+        let listed_bytes = done.removal.subject.size_bytes();
         record.update(|pass| {
             if let Some(report) = pass.targets.get_mut(&target) {
                 report.failed_again += u64::from(failed && failed_before);

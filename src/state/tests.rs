@@ -85,17 +85,15 @@ fn removal(number: u64) -> Removal {
         pod_state: crate::gc::PodKnowledge::Deleted,
         attempt: 0,
         created_at: Timestamp::from_second(START).unwrap(),
-        first_seen_at: None,
         age_seconds: 9,
-        last_used_at: None,
-        size_bytes: None,
+        image: None,
     };
     Removal {
         subject,
         reason: RemoveReason::PodDeleted,
-        detail: String::new(),
+        detail: Box::default(),
         expected: crate::gc::Expected::Sandbox,
-        outdone_by: Vec::new(),
+        outdone_by: Box::default(),
     }
 }
 

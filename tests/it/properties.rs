@@ -279,7 +279,7 @@ fn order_on(
         (
             subject.target,
             age,
-            subject.last_used_at,
+            subject.last_used_at(),
             subject.created_at,
         )
     }

@@ -37,13 +37,13 @@ pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
         subject: &removal.subject,
         verdict: "remove",
         reason: removal.reason.label(),
-        detail: removal.detail.clone(),
+        detail: removal.detail.to_string(),
     });
     let kept = plan.kept.iter().map(|kept| Row {
         subject: &kept.subject,
         verdict: "keep",
         reason: kept.reason.label(),
-        detail: quarantine(kept, plan.taken_at).unwrap_or_else(|| kept.detail.clone()),
+        detail: quarantine(kept, plan.taken_at).unwrap_or_else(|| kept.detail.to_string()),
     });
     let shown: Vec<Row<'_>> = if all {
         removed.chain(kept).collect()
@@ -282,10 +282,11 @@ fn quarantine(kept: &Kept, now: Timestamp) -> Option<String> {
 /// The least recently used image is removed first, so its last use says more than its age.
 fn image_words(subject: &Subject, now: Timestamp) -> String {
     let ago = |then: Timestamp| format!("{} ago", short_span(now.duration_since(then)));
-    let size = subject
-        .size_bytes
-        .map_or_else(|| "-".to_owned(), short_size);
-    let used = subject.last_used_at.map_or_else(|| "never".to_owned(), ago);
+    let size = subject.size_bytes();
+    let size = size.map_or_else(|| "-".to_owned(), short_size);
+    let used = subject
+        .last_used_at()
+        .map_or_else(|| "never".to_owned(), ago);
     format!(
         "{size}, last used {used}, first seen {}",
         ago(subject.created_at)

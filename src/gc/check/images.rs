@@ -41,7 +41,7 @@ impl<'a> Index<'a> {
         }
         // Most containers share their image with others.
         let mut images = BTreeSet::new();
-        for container in node.containers.iter().filter(|it| !it.goes) {
+        for container in node.containers.iter().filter(|it| it.facts.stays()) {
             let names = &container.row.image.names;
             if images.insert(Arc::as_ptr(&container.row.image)) {
                 index.used.extend(names.iter().flat_map(|name| forms(name)));
@@ -73,7 +73,7 @@ pub(super) fn rule(node: &Node<'_>, index: &Index<'_>, removal: &Removal) -> Opt
     let first_seen = first_seen(node, store, image);
     let last_used = store.ages.get(key).and_then(|age| age.last_used);
     let subject = &removal.subject;
-    if (subject.created_at, subject.last_used_at) != (first_seen, last_used) {
+    if (subject.created_at, subject.last_used_at()) != (first_seen, last_used) {
         return Some("is not the object that was planned");
     }
     let rows = index.by_id.get(image.id.as_str());

@@ -30,7 +30,7 @@ impl<'a> Index<'a> {
         }
         let logs = &node.snapshot.logs;
         let went = node.snapshot.removed.iter();
-        let staying = node.containers.iter().filter(|it| !it.goes);
+        let staying = node.containers.iter().filter(|it| it.facts.stays());
         let written = staying.filter_map(|it| {
             let pod = it.row.pod.as_ref()?;
             Some((&pod.uid, it.row.name.as_str(), it.row.attempt))
@@ -169,7 +169,7 @@ fn container_rule(
     let went = logs.went.get(id) == Some(&container);
     let listed = node.container(id);
     let will_go = listed.is_some_and(|it| {
-        it.goes
+        !it.facts.stays()
             && it.row.pod.as_ref() == Some(pod)
             && it.row.name == container.name
             && it.row.attempt == container.attempt
@@ -188,7 +188,7 @@ fn container_rule(
         return Some("is in a protected namespace");
     }
     let file = (&pod.uid, container.name.as_str(), container.attempt);
-    let writes = logs.written.contains(&file) || listed.is_some_and(|it| !it.goes);
+    let writes = logs.written.contains(&file) || listed.is_some_and(|it| it.facts.stays());
     (writes || node.snapshot.seen.containers != Coverage::Whole)
         .then_some("a container still writes to it, or may")
 }

@@ -37,27 +37,43 @@ pub(super) struct Node<'a> {
 /// A container, and what the rules ask of it.
 pub(super) struct ContainerRow<'a> {
     pub(super) row: &'a Container,
-    pub(super) pod: Option<usize>,
+    pub(super) facts: Facts,
     /// The place of the sandbox that it names.
     pub(super) sandbox: Option<usize>,
-    /// The plan removes it.
-    pub(super) goes: bool,
-    /// Another record has its id, and may say otherwise of it.
-    pub(super) id_is_shared: bool,
-    /// There is one of its name and pod of a higher attempt, and one created later (it may be another).
-    pub(super) outdone: bool,
 }
 
 /// A sandbox, and what the rules ask of it.
 pub(super) struct SandboxRow<'a> {
     pub(super) row: &'a PodSandbox,
-    pub(super) pod: Option<usize>,
-    /// There is one of its pod of a higher attempt, and one created later (it may be another).
-    pub(super) outdone: bool,
+    pub(super) facts: Facts,
     /// How many containers that stay name it.
     pub(super) staying: usize,
+}
+
+/// What the rules ask of both.
+pub(super) struct Facts {
+    pub(super) pod: Option<usize>,
+    /// The place of the removal that plans it, the first if there are several.
+    pub(super) removal: Option<usize>,
     /// Another record has its id, and may say otherwise of it.
     pub(super) id_is_shared: bool,
+    /// There is one of its pod (and name) of a higher attempt, and one created later (it may be another).
+    pub(super) outdone: bool,
+}
+
+impl Facts {
+    fn new(pod: Option<usize>, id_is_shared: bool) -> Self {
+        Self {
+            pod,
+            removal: None,
+            id_is_shared,
+            outdone: false,
+        }
+    }
+
+    pub(super) fn stays(&self) -> bool {
+        self.removal.is_none()
+    }
 }
 
 /// What a removal is about.
@@ -68,17 +84,10 @@ pub(super) enum Found<'n, 'a> {
 }
 
 impl Found<'_, '_> {
-    pub(super) fn outdone(&self) -> bool {
+    pub(super) fn facts(&self) -> &Facts {
         match self {
-            Self::Container(row) => row.outdone,
-            Self::Sandbox(row) => row.outdone,
-        }
-    }
-
-    pub(super) fn pod(&self) -> Option<usize> {
-        match self {
-            Self::Container(row) => row.pod,
-            Self::Sandbox(row) => row.pod,
+            Self::Container(row) => &row.facts,
+            Self::Sandbox(row) => &row.facts,
         }
     }
 }
@@ -89,8 +98,8 @@ impl Found<'_, '_> {
     reason = "each is a fact of its own, and all can be true"
 )]
 pub(super) struct Pod<'a> {
-    pub(super) uid: &'a PodUid,
-    pub(super) listed: Option<&'a SourcePod>,
+    pub(super) uid: &'a str,
+    pub(super) listed: Option<SourcePod>,
     pub(super) history: Option<&'a PodHistory>,
     /// A sandbox of it is ready, or a container runs.
     pub(super) alive: bool,
@@ -129,7 +138,7 @@ impl Said {
 
 impl<'a> Pod<'a> {
     fn new(
-        uid: &'a PodUid,
+        uid: &'a str,
         listed: Option<&'a SourcePod>,
         history: Option<&'a PodHistory>,
         last_exit: Option<Timestamp>,
@@ -138,7 +147,7 @@ impl<'a> Pod<'a> {
         said.add(history.and_then(|history| history.config_source));
         Self {
             uid,
-            listed,
+            listed: listed.copied(),
             history,
             alive: false,
             doubtful: false,
@@ -195,7 +204,7 @@ impl<'a> Node<'a> {
             containers: Vec::with_capacity(snapshot.containers.len()),
             sandboxes: Vec::with_capacity(snapshot.sandboxes.len()),
             planned: Vec::with_capacity(removals.len()),
-            uids: Numbering::of(uids.clone().map(|pod| pod.map(|pod| pod.uid.as_str()))),
+            uids: Numbering::of(uids.map(|pod| Some(pod?.uid.as_str()))),
             pods: Vec::new(),
             astray: BTreeSet::new(),
             tells: tells(snapshot),
@@ -203,24 +212,20 @@ impl<'a> Node<'a> {
             has_come_up: snapshot.uptime >= Duration::from_secs(900),
             container_ids,
         };
-        node.gather_pods(uids.map(|pod| pod.map(|pod| &pod.uid)));
+        node.gather_pods();
         for (place, row) in containers.enumerate() {
             node.containers.push(ContainerRow {
                 row,
-                pod: node.uids.at(place),
+                facts: Facts::new(node.uids.at(place), node.container_ids.is_shared(place)),
                 sandbox: sandbox_ids.asked(place),
-                goes: false,
-                id_is_shared: node.container_ids.is_shared(place),
-                outdone: false,
             });
         }
         for (place, row) in sandboxes.enumerate() {
+            let pod = node.uids.at(snapshot.containers.len() + place);
             node.sandboxes.push(SandboxRow {
                 row,
-                pod: node.uids.at(snapshot.containers.len() + place),
-                outdone: false,
+                facts: Facts::new(pod, sandbox_ids.is_shared(place)),
                 staying: 0,
-                id_is_shared: sandbox_ids.is_shared(place),
             });
         }
         for (place, removal) in removals.iter().enumerate() {
@@ -231,29 +236,21 @@ impl<'a> Node<'a> {
             });
         }
         node.count(removals);
-        node.rank_containers();
-        node.rank_sandboxes();
+        node.rank();
         node.whole = node.list_is_whole();
         node
     }
 
-    fn gather_pods(&mut self, uids: impl Iterator<Item = Option<&'a PodUid>>) {
+    fn gather_pods(&mut self) {
         let snapshot = self.snapshot;
-        let mut by_number: Vec<Option<&PodUid>> = vec![None; self.uids.texts().len()];
-        for (place, uid) in uids.enumerate() {
-            let slot = self.uids.at(place);
-            if let Some(slot) = slot.and_then(|number| by_number.get_mut(number)) {
-                *slot = uid;
-            }
-        }
         let listed = match &snapshot.pods {
             Pods::Known(list) => self.beside(&list.pods),
-            Pods::Unknown(_) => vec![None; by_number.len()],
+            Pods::Unknown(_) => vec![None; self.uids.texts().len()],
         };
         let histories = self.beside(&snapshot.pod_history);
         let last_exits = self.beside(&snapshot.last_exits);
         let told = listed.into_iter().zip(histories).zip(last_exits);
-        let pods = by_number.into_iter().flatten().zip(told);
+        let pods = self.uids.texts().zip(told);
         self.pods = pods
             .map(|(uid, ((listed, history), exit))| Pod::new(uid, listed, history, exit.copied()))
             .collect();
@@ -279,16 +276,18 @@ impl<'a> Node<'a> {
     }
 
     fn count(&mut self, removals: &[Removal]) {
-        for (removal, place) in removals.iter().zip(&self.planned) {
-            if removal.subject.target == Target::Containers
-                && let Some(container) = place.and_then(|place| self.containers.get_mut(place))
-            {
-                container.goes = true;
-            }
+        for (place, (removal, row)) in removals.iter().zip(&self.planned).enumerate() {
+            let Some(row) = *row else { continue };
+            let facts = match removal.subject.target {
+                Target::Containers => self.containers.get_mut(row).map(|it| &mut it.facts),
+                Target::Sandboxes => self.sandboxes.get_mut(row).map(|it| &mut it.facts),
+                Target::Logs | Target::Images => None,
+            };
+            facts.map(|facts| facts.removal.get_or_insert(place));
         }
-        for container in self.containers.iter().filter(|it| !it.goes) {
+        for container in self.containers.iter().filter(|it| it.facts.stays()) {
             if container.row.sandbox_id.is_stand_in() {
-                self.astray.insert(container.pod);
+                self.astray.insert(container.facts.pod);
             }
             let sandbox = container
                 .sandbox
@@ -299,47 +298,29 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn rank_containers(&mut self) {
-        let rows = self.containers.iter().enumerate();
-        let managed = rows.filter(|(_, it)| it.pod.is_some());
-        let mut order: Vec<_> = managed
-            .map(|(place, it)| {
-                let row = it.row;
-                let group = (it.pod, row.name.as_str());
-                (group, (row.created_at, row.attempt, row.id.as_str()), place)
-            })
-            .collect();
-        order.sort_unstable();
-        for group in order.chunk_by(|a, b| a.0 == b.0) {
-            let newest = newest(group.iter().map(|(_, rank, place)| (*rank, *place)));
-            for (_, _, place) in group {
-                if let Some(container) = self.containers.get_mut(*place) {
-                    container.outdone = !newest.contains(&Some(*place));
-                }
+    fn rank(&mut self) {
+        let Snapshot {
+            containers,
+            sandboxes,
+            ..
+        } = self.snapshot;
+        let names = self.containers.iter();
+        let names = Numbering::within(names.map(|it| Some((it.facts.pod?, it.row.name.as_str()))));
+        let rank = |place: usize| containers.get(place);
+        let rank = |place| rank(place).map(|it| (it.created_at, it.attempt, it.id.as_str()));
+        for place in outdone(names.places(), rank) {
+            if let Some(container) = self.containers.get_mut(place) {
+                container.facts.outdone = true;
             }
         }
-    }
-
-    fn rank_sandboxes(&mut self) {
-        let rows = self.sandboxes.iter().enumerate();
-        let managed = rows.filter(|(_, it)| it.pod.is_some());
-        let mut order: Vec<_> = managed
-            .map(|(place, it)| {
-                let row = it.row;
-                (
-                    it.pod,
-                    (row.created_at, row.attempt, row.id.as_str()),
-                    place,
-                )
-            })
-            .collect();
-        order.sort_unstable();
-        for group in order.chunk_by(|a, b| a.0 == b.0) {
-            let newest = newest(group.iter().map(|(_, rank, place)| (*rank, *place)));
-            for (_, _, place) in group {
-                if let Some(sandbox) = self.sandboxes.get_mut(*place) {
-                    sandbox.outdone = !newest.contains(&Some(*place));
-                }
+        let before = containers.len();
+        let of_pods = self.uids.places();
+        let of_pods = of_pods.map(|all| all.filter_map(|it| it.checked_sub(before)));
+        let rank = |place: usize| sandboxes.get(place);
+        let rank = |place| rank(place).map(|it| (it.created_at, it.attempt, it.id.as_str()));
+        for place in outdone(of_pods, rank) {
+            if let Some(sandbox) = self.sandboxes.get_mut(place) {
+                sandbox.facts.outdone = true;
             }
         }
     }
@@ -386,7 +367,8 @@ impl<'a> Node<'a> {
             Pods::Unknown(_) => None,
         };
         let last_exit = snapshot.last_exits.get(uid).copied();
-        Pod::new(uid, listed, snapshot.pod_history.get(uid), last_exit)
+        let history = snapshot.pod_history.get(uid);
+        Pod::new(uid.as_str(), listed, history, last_exit)
     }
 
     pub(super) fn older_than(&self, then: Timestamp, minimum: Duration) -> bool {
@@ -395,15 +377,23 @@ impl<'a> Node<'a> {
     }
 }
 
-/// By creation, attempt, id; and where the record is.
-type Ranked<'a> = ((Timestamp, u32, &'a str), usize);
-
-/// Finds the one of the highest attempt and the one created last.
-fn newest<'a>(records: impl Iterator<Item = Ranked<'a>> + Clone) -> [Option<usize>; 2] {
-    let by_creation = records.clone().max_by_key(|(rank, _)| *rank);
-    let by_attempt =
-        records.max_by_key(|((created_at, attempt, id), _)| (*attempt, *created_at, *id));
-    [by_creation, by_attempt].map(|newest| newest.map(|(_, place)| place))
+/// Finds the records that are outdone in their group: by one of a higher attempt, and by one created later.
+fn outdone<'a>(
+    groups: impl Iterator<Item = impl Iterator<Item = usize> + Clone>,
+    rank: impl Fn(usize) -> Option<(Timestamp, u32, &'a str)>,
+) -> Vec<usize> {
+    let mut outdone = Vec::new();
+    // Most groups are of one: its record need not be read.
+    for places in groups.filter(|places| places.clone().nth(1).is_some()) {
+        let by_creation = places.clone().max_by_key(|place| rank(*place));
+        let by_attempt = places.clone().max_by_key(|place| {
+            let (created_at, attempt, id) = rank(*place)?;
+            Some((attempt, created_at, id))
+        });
+        let newest = [by_creation, by_attempt];
+        outdone.extend(places.filter(|place| !newest.contains(&Some(*place))));
+    }
+    outdone
 }
 
 /// A list can tell that a pod is absent where it names another one from the same place, and has all from

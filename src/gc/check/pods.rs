@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::node::{Node, Pod, Said};
-use crate::model::{ConfigSource, Coverage, PodUid, Pods, PodsUnknown};
+use crate::model::{ConfigSource, Coverage, Pods, PodsUnknown};
 
 impl Node<'_> {
     /// The list has every pod of which something lives here, or may.
@@ -103,7 +103,6 @@ fn is_static(pod: &Pod<'_>) -> bool {
 }
 
 /// The UID is the hash of a manifest.
-fn is_hash(uid: &PodUid) -> bool {
-    let digits = uid.as_str();
-    digits.len() == 32 && digits.chars().all(|digit| digit.is_ascii_hexdigit())
+fn is_hash(uid: &str) -> bool {
+    uid.len() == 32 && uid.chars().all(|digit| digit.is_ascii_hexdigit())
 }

@@ -24,8 +24,11 @@ pub(super) fn violations(
             removal.reason,
             RemoveReason::PodDeleted | RemoveReason::OverCap
         );
-        let newest = found.filter(|found| !found.outdone());
-        let pod = newest.and_then(|newest| node.pod(newest.pod()));
+        let newest = found
+            .as_ref()
+            .map(Found::facts)
+            .filter(|facts| !facts.outdone);
+        let pod = newest.and_then(|newest| node.pod(newest.pod));
         for_its_pod && pod.is_some_and(|pod| !has_been_over(node, pod))
     });
     early

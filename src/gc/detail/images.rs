@@ -81,7 +81,7 @@ impl Details<'_> {
     )]
     pub(super) fn removed_image(&self, subject: &Subject, reason: RemoveReason) -> String {
         let rules = &self.policy.images;
-        let unused = match subject.last_used_at {
+        let unused = match subject.last_used_at() {
             Some(at) => format!("last used {} ago", short_span(self.snapshot.age(at))),
             None => format!(
                 "not used since it was first seen {} ago",

@@ -160,7 +160,7 @@ mod tests {
         let policy = Policy::default();
         let mut plan = plan(snapshot, &policy, &[Target::Sandboxes].into());
         plan.tell_details(snapshot, &policy);
-        plan.kept.first().unwrap().detail.clone()
+        plan.kept.first().unwrap().detail.to_string()
     }
 
     #[test]

@@ -23,15 +23,13 @@ fn removal(id: &str) -> Removal {
             pod_state: PodKnowledge::Deleted,
             attempt: 0,
             created_at: Timestamp::UNIX_EPOCH,
-            first_seen_at: None,
             age_seconds: 0,
-            last_used_at: None,
-            size_bytes: None,
+            image: None,
         },
         reason: RemoveReason::PodDeleted,
-        detail: String::new(),
+        detail: Box::default(),
         expected: Expected::Sandbox,
-        outdone_by: Vec::new(),
+        outdone_by: Box::default(),
     }
 }
 

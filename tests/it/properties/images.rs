@@ -181,7 +181,7 @@ proptest! {
 
 fn age_is_now(snapshot: &Snapshot, removal: &gc::Removal) -> bool {
     let subject = &removal.subject;
-    subject.last_used_at.is_none() && subject.created_at == snapshot.taken_at
+    subject.last_used_at().is_none() && subject.created_at == snapshot.taken_at
 }
 
 fn store(snapshot: &mut Snapshot) -> &mut ImageStore {

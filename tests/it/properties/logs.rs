@@ -274,9 +274,9 @@ fn forgeries(snapshot: &Snapshot, kept: &Kept) -> Vec<Removal> {
         .map(|reason| Removal {
             subject: kept.subject.clone(),
             reason: *reason,
-            detail: String::new(),
+            detail: Box::default(),
             expected: expected.clone(),
-            outdone_by: Vec::new(),
+            outdone_by: Box::default(),
         })
         .collect()
 }

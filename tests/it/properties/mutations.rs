@@ -25,9 +25,9 @@ pub(super) fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
     Removal {
         subject: kept.subject.clone(),
         reason,
-        detail: String::new(),
+        detail: Box::default(),
         expected,
-        outdone_by: Vec::new(),
+        outdone_by: Box::default(),
     }
 }
 
