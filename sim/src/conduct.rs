@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tonic::Code;
+use tonic::{Code, Status};
 
 use super::record::Rpc;
 
@@ -196,8 +196,8 @@ pub(super) struct Conduct {
     /// Whether it has containerd's own container service.
     pub(super) containers_service: bool,
     pub(super) ignores_filters: bool,
-    /// Number of messages after which a stream breaks.
-    pub(super) stream_breaks_after: Option<usize>,
+    /// After how many messages each stream breaks, and how.
+    pub(super) stream_break: Option<(usize, Status)>,
 }
 
 impl Conduct {
@@ -214,14 +214,12 @@ impl Conduct {
             .is_some_and(|fault| fault.effect == Effect::Hang)
     }
 
-    /// Returns the replacement of an answer to the method of this path, if there is one.
-    pub(super) fn garbage_for(&self, path: &str) -> Option<Vec<u8>> {
-        self.faults.iter().find_map(|(key, fault)| {
-            let (FaultKey::Rpc(rpc), Effect::Garble(bytes)) = (key, &fault.effect) else {
-                return None;
-            };
-            path.ends_with(&rpc.path_end()).then(|| bytes.clone())
-        })
+    /// Returns the replacement of an RPC's messages, if there is one.
+    pub(super) fn garbage_for(&self, rpc: Rpc) -> Option<Vec<u8>> {
+        match &self.faults.get(&FaultKey::Rpc(rpc))?.effect {
+            Effect::Garble(bytes) => Some(bytes.clone()),
+            Effect::Proceed | Effect::Hang | Effect::Fail { .. } => None,
+        }
     }
 
     /// Takes one occurrence of a fault; `None`: no fault.

@@ -1,4 +1,4 @@
-//! Corrupt answers: replaced on their way out, with status OK.
+//! Requests and answers on the wire: notes deadlines, and replaces messages of answers, with status OK.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tower::Service;
 
+use super::record::Rpc;
 use super::shared::Shared;
 
-/// Wraps a server's services, and replaces answers if a fault asks for it.
+/// Wraps a server's services: notes the deadline of each call, and replaces its answer if a fault asks for it.
 #[derive(Clone, Debug)]
 pub(super) struct Garbling<S> {
     pub(super) inner: S,
@@ -35,11 +36,14 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let garbage = self
-            .shared
-            .conduct
-            .borrow()
-            .garbage_for(request.uri().path());
+        let rpc = Rpc::of_path(request.uri().path());
+        let garbage = rpc.and_then(|rpc| {
+            let deadline = request.headers().get("grpc-timeout");
+            if let Some(deadline) = deadline.and_then(|value| value.to_str().ok()) {
+                self.shared.record().note_deadline(rpc, deadline);
+            }
+            self.shared.conduct.borrow().garbage_for(rpc)
+        });
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await?;

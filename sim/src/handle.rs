@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::sleep;
+use tonic::Status;
 
 use super::builder::PodIds;
 use super::conduct::{Cni, Conduct, Disk, Fault, FaultKey};
@@ -145,9 +146,14 @@ impl Handle {
         self.conduct(|conduct| conduct.ignores_filters = ignores);
     }
 
-    /// Breaks each stream after this many messages; `None`: never.
-    pub fn break_streams_after(&self, messages: Option<usize>) {
-        self.conduct(|conduct| conduct.stream_breaks_after = messages);
+    /// Breaks each stream with this status after this many messages, or at its end if it has no more.
+    pub fn break_streams_after(&self, messages: usize, status: Status) {
+        self.conduct(|conduct| conduct.stream_break = Some((messages, status)));
+    }
+
+    /// Lets streams end well again.
+    pub fn mend_streams(&self) {
+        self.conduct(|conduct| conduct.stream_break = None);
     }
 
     fn conduct<T>(&self, change: impl FnOnce(&mut Conduct) -> T) {
@@ -269,6 +275,11 @@ impl Handle {
     /// Returns how often an RPC was called, whatever the result.
     pub fn call_count(&self, rpc: Rpc) -> u64 {
         self.0.record().counted(rpc)
+    }
+
+    /// Returns the `grpc-timeout` of the last call of an RPC that had one.
+    pub fn last_deadline(&self, rpc: Rpc) -> Option<String> {
+        self.0.record().last_deadline(rpc)
     }
 
     /// Returns how many removals are in flight.

@@ -67,7 +67,6 @@ pub use conduct::{Cni, Disk, Fault};
 pub use handle::Handle;
 pub use kubelet::{KubeletPod, Phase};
 pub use lagging_kubelet::LaggingKubelet;
-pub use lists::STREAM_ROWS;
 pub use node::{ContainerRecord, Node, SandboxRecord};
 pub use options::{Options, SEND_LIMIT_BYTES};
 pub use record::{CALLS_MAX, Call, Ended, Found, Harm, Rpc};

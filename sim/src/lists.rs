@@ -8,9 +8,6 @@ use super::conduct::Conduct;
 use super::node::Node;
 use crisweep_proto::cri;
 
-/// How many rows containerd puts into one message of a stream.
-pub const STREAM_ROWS: usize = 5_000;
-
 /// Size of the key in front of each row, in every list answer.
 const KEY_BYTES: usize = 1;
 
@@ -108,10 +105,11 @@ pub(super) fn answer<T: Message + Clone>(rows: &[&T], limit: usize) -> Result<Ve
     Ok(rows.iter().map(|row| (*row).clone()).collect())
 }
 
-/// Splits rows into the messages of a stream. The stream breaks at a message over the limit, and after a
-/// configured number of messages.
+/// Splits rows into messages of `size` rows. The stream breaks at a message over the limit, and after a configured
+/// number of messages, or at its end if it has no more.
 pub(super) fn stream<T, M>(
     rows: &[&T],
+    size: usize,
     conduct: &Conduct,
     message: impl Fn(Vec<T>) -> M,
 ) -> BoxStream<M>
@@ -119,20 +117,11 @@ where
     T: Message + Clone,
     M: Send + 'static,
 {
-    let whole = conduct.stream_breaks_after.unwrap_or(usize::MAX);
-    let mut items = Vec::new();
-    for (number, chunk) in rows.chunks(STREAM_ROWS).enumerate() {
-        let item = if number < whole {
-            answer(chunk, conduct.send_limit_bytes).map(&message)
-        } else {
-            Err(Status::unavailable("error reading from server: EOF"))
-        };
-        let broken = item.is_err();
-        items.push(item);
-        if broken {
-            break;
-        }
-    }
+    let (whole, end) = conduct.stream_break.clone().unzip();
+    let chunks = rows.chunks(size).take(whole.unwrap_or(usize::MAX));
+    let messages = chunks.map(|chunk| answer(chunk, conduct.send_limit_bytes).map(&message));
+    // The server sends nothing after the first error.
+    let items: Vec<_> = messages.chain(end.map(Err)).collect();
     Box::pin(futures_util::stream::iter(items))
 }
 

@@ -22,6 +22,8 @@ pub struct Options {
     pub send_limit_bytes: usize,
     /// Whether it has the streaming lists.
     pub streaming: bool,
+    /// How many rows it puts into one message of a stream.
+    pub stream_rows: usize,
     /// Whether it has containerd's own container service on the same socket.
     pub containers_service: bool,
     /// Whether stopping a missing object fails with `NOT_FOUND`, as on 1.6.
@@ -50,6 +52,7 @@ impl Default for Options {
             runtime_version: "1.7.24".to_owned(),
             send_limit_bytes: SEND_LIMIT_BYTES,
             streaming: false,
+            stream_rows: 5_000,
             containers_service: true,
             stop_of_missing_fails: false,
             not_initialized_code: Code::Unknown,

@@ -23,6 +23,15 @@ macro_rules! rpcs {
         impl Rpc {
             /// Every one.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Returns the RPC of a request's path.
+            pub(super) fn of_path(path: &str) -> Option<Self> {
+                match path.rsplit_once('/')?.1 {
+                    "ListStream" => Some(Self::ContainersListStream),
+                    $(stringify!($name) => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
         }
     };
 }
@@ -52,15 +61,6 @@ rpcs! {
 }
 
 impl Rpc {
-    /// Returns how the path of its method ends.
-    pub(super) fn path_end(self) -> String {
-        if self == Self::ContainersListStream {
-            "Containers/ListStream".to_owned()
-        } else {
-            format!("Service/{self:?}")
-        }
-    }
-
     /// Says whether the RPC removes something.
     pub fn is_removal(self) -> bool {
         matches!(
@@ -125,6 +125,8 @@ pub struct Call {
     pub subject: String,
     /// The runtime handler of an image removal; empty: none.
     pub handler: String,
+    /// The grace of a stop of a container, in seconds; 0 for other calls.
+    pub grace_seconds: i64,
     /// When it arrived.
     pub at: Timestamp,
     /// The object's state when it arrived.
@@ -143,6 +145,7 @@ pub(super) struct Record {
     calls: VecDeque<Call>,
     next: u64,
     counts: BTreeMap<Rpc, u64>,
+    deadlines: BTreeMap<Rpc, String>,
     harmful: u64,
     in_flight: usize,
     peak_in_flight: usize,
@@ -155,6 +158,15 @@ impl Record {
 
     pub(super) fn counted(&self, rpc: Rpc) -> u64 {
         self.counts.get(&rpc).copied().unwrap_or_default()
+    }
+
+    /// Notes the `grpc-timeout` of a call.
+    pub(super) fn note_deadline(&mut self, rpc: Rpc, deadline: &str) {
+        self.deadlines.insert(rpc, deadline.to_owned());
+    }
+
+    pub(super) fn last_deadline(&self, rpc: Rpc) -> Option<String> {
+        self.deadlines.get(&rpc).cloned()
     }
 
     /// Notes the arrival of a call; sets `call.number` and `call.in_flight`.
@@ -178,12 +190,6 @@ impl Record {
         self.harmful += 1;
         if let Some(call) = self.get_mut(number) {
             call.harms.push(harm);
-        }
-    }
-
-    pub(super) fn name_handler(&mut self, number: u64, handler: &str) {
-        if let Some(call) = self.get_mut(number) {
-            handler.clone_into(&mut call.handler);
         }
     }
 
@@ -216,11 +222,12 @@ impl Record {
     pub(super) fn clear(&mut self) {
         self.calls.clear();
         self.counts.clear();
+        self.deadlines.clear();
         self.harmful = 0;
         self.peak_in_flight = self.in_flight;
     }
 
-    fn get_mut(&mut self, number: u64) -> Option<&mut Call> {
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Call> {
         let first = self.calls.front()?.number;
         let index = usize::try_from(number.checked_sub(first)?).ok()?;
         self.calls.get_mut(index)

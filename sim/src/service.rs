@@ -100,6 +100,7 @@ impl RuntimeService for Service {
         let message = |containers| cri::StreamContainersResponse { containers };
         Ok(Response::new(lists::stream(
             &rows,
+            self.0.options.stream_rows,
             &self.0.conduct.borrow(),
             message,
         )))
@@ -153,6 +154,7 @@ impl RuntimeService for Service {
     ) -> Answer<cri::StopContainerResponse> {
         let asked = &request.get_ref().container_id;
         let call = self.0.begin(Rpc::StopContainer, asked);
+        call.edit(|call| call.grace_seconds = request.get_ref().timeout);
         let result = ops::stop_container(&self.0, &call, asked).await;
         call.end(result)
     }
@@ -189,6 +191,7 @@ impl RuntimeService for Service {
         let message = |pod_sandboxes| cri::StreamPodSandboxesResponse { pod_sandboxes };
         Ok(Response::new(lists::stream(
             &rows,
+            self.0.options.stream_rows,
             &self.0.conduct.borrow(),
             message,
         )))
@@ -321,6 +324,7 @@ impl ImageService for Service {
         let message = |images| cri::StreamImagesResponse { images };
         Ok(Response::new(lists::stream(
             &rows,
+            self.0.options.stream_rows,
             &self.0.conduct.borrow(),
             message,
         )))
@@ -333,7 +337,7 @@ impl ImageService for Service {
         let spec = request.into_inner().image.unwrap_or_default();
         let asked = spec.image;
         let call = self.0.begin(Rpc::RemoveImage, &asked);
-        call.named_handler(&spec.runtime_handler);
+        call.edit(|call| call.handler = spec.runtime_handler);
         let result = ops::remove_image(&self.0, &call, &asked).await;
         call.end(result)
     }

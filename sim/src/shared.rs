@@ -44,7 +44,7 @@ impl Shared {
             streaming: options.streaming,
             containers_service: options.containers_service,
             ignores_filters: false,
-            stream_breaks_after: None,
+            stream_break: None,
         };
         Self {
             socket,
@@ -203,6 +203,7 @@ impl Shared {
             id,
             subject,
             handler: String::new(),
+            grace_seconds: 0,
             at: Timestamp::now(),
             found,
             in_flight: 0,
@@ -229,8 +230,11 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub(super) fn named_handler(&self, handler: &str) {
-        self.shared.record().name_handler(self.number, handler);
+    /// Changes the call's record, unless it is forgotten.
+    pub(super) fn edit(&self, edit: impl FnOnce(&mut Call)) {
+        if let Some(call) = self.shared.record().get_mut(self.number) {
+            edit(call);
+        }
     }
 
     pub(super) fn harm(&self, harm: Harm) {

@@ -196,9 +196,9 @@ async fn streams_carry_5000_rows_a_message_where_the_runtime_has_them() {
     assert_eq!(stream(&rig).await.unwrap_err().code(), Code::Unimplemented);
     rig.sim.set_streaming(true);
     assert_eq!(stream(&rig).await.unwrap(), [5_000, 2_000]);
-    rig.sim.break_streams_after(Some(1));
+    rig.sim.break_streams_after(1, Status::unavailable("EOF"));
     assert_eq!(stream(&rig).await.unwrap_err().code(), Code::Unavailable);
-    rig.sim.break_streams_after(None);
+    rig.sim.mend_streams();
     rig.sim.set_send_limit(3_000_000);
     assert_eq!(
         stream(&rig).await.unwrap_err().code(),

@@ -157,9 +157,10 @@ async fn a_broken_stream_is_no_list() {
     rig.metrics()
         .await
         .is("cri_list_mode{list=\"containers\",mode=\"streaming\"}", 1.0);
-    rig.sim.break_streams_after(Some(0));
+    let status = tonic::Status::unavailable("error reading from server: EOF");
+    rig.sim.break_streams_after(0, status);
     assert_eq!(rig.gc("").await["outcome"], "aborted");
     rig.nothing_was_touched();
-    rig.sim.break_streams_after(None);
+    rig.sim.mend_streams();
     assert_eq!(rig.gc("").await["outcome"], "completed");
 }
