@@ -9,8 +9,6 @@ pub mod convert;
 mod defect;
 pub mod discover;
 mod error;
-#[cfg(test)]
-mod testing;
 pub mod wire;
 
 use crate::model::every;

@@ -5,63 +5,141 @@ mod objects;
 use std::os::unix::net::UnixListener;
 
 use prost::Message as _;
+use tempfile::TempDir;
 use tonic::{Code, Status as RpcStatus};
 
 use super::*;
 use crate::model::{ContainerState, FailureClass, PodSandboxState};
 use crate::runtime::ListMode;
-use crate::runtime::testing::{Fake, Server, place, raw_answer};
+use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
 
-fn container(id: &str, sandbox: &str) -> cri::Container {
+/// How long to wait for what must happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A simulated runtime and a client.
+pub(super) struct Rig {
+    pub(super) sim: Sim,
+    pub(super) client: Client,
+    pub(super) dir: TempDir,
+}
+
+/// Ten living pods, each with a dead attempt; thirty deleted pods with two dead containers each; and five pods
+/// whose container was created and never started.
+pub(super) fn node() -> NodeBuilder {
+    let living = |n| {
+        let pod = PodSpec::new(&format!("web-{n}"));
+        pod.exited("app", 0, hours(3)).running("app", 1)
+    };
+    let dead = |n| {
+        let pod = PodSpec::new(&format!("old-{n}"));
+        pod.exited("a", 0, hours(3))
+            .exited("b", 0, hours(3))
+            .deleted()
+    };
+    let starting = |n| PodSpec::new(&format!("new-{n}")).created("app", 0, hours(2));
+    NodeBuilder::new()
+        .pods(10, living)
+        .pods(30, dead)
+        .pods(5, starting)
+}
+
+/// A directory, and settings for a socket in it.
+fn place(timeout: Duration) -> (TempDir, Settings) {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        endpoint: dir.path().join("cri.sock"),
+        image_endpoint: None,
+        timeout,
+        removal_timeout: timeout,
+        max_message_bytes: 64 << 20,
+        log_roots: LogRoots {
+            pods: dir.path().join("pods"),
+            containers: dir.path().join("containers"),
+        },
+    };
+    (dir, settings)
+}
+
+impl Rig {
+    pub(super) fn new(options: Options) -> Self {
+        Self::of(node(), options, PATIENCE)
+    }
+
+    pub(super) fn of(node: NodeBuilder, options: Options, timeout: Duration) -> Self {
+        let (dir, settings) = place(timeout);
+        let sim = Sim::start(&settings.endpoint, node.build(), options).unwrap();
+        let client = Client::new(settings);
+        Self { sim, client, dir }
+    }
+
+    pub(super) fn weigh(&self, states: &[ContainerState]) -> usize {
+        let rows = self.sim.containers().into_iter().map(|record| record.row);
+        let containers = rows.filter(|row| {
+            let state = cri::ContainerState::try_from(row.state).unwrap();
+            states
+                .iter()
+                .any(|wanted| format!("{state:?}").ends_with(&format!("{wanted:?}")))
+        });
+        let containers = containers.collect();
+        cri::ListContainersResponse { containers }.encoded_len()
+    }
+
+    pub(super) fn weigh_all(&self) -> usize {
+        self.weigh(&ContainerState::ALL)
+    }
+
+    pub(super) fn weigh_sandboxes(&self) -> usize {
+        let items = self.sim.sandboxes().into_iter().map(|record| record.row);
+        let items = items.collect();
+        cri::ListPodSandboxResponse { items }.encoded_len()
+    }
+
+    /// Makes another client, with other settings.
+    fn client_with(&self, change: impl FnOnce(&mut Settings)) -> Client {
+        let mut settings = self.client.shared.settings.clone();
+        change(&mut settings);
+        Client::new(settings)
+    }
+
+    fn fail(&self, rpcs: &[Rpc], status: &RpcStatus) {
+        for rpc in rpcs {
+            let fault = Fault::fail(status.code(), status.message());
+            self.sim.set_fault(*rpc, fault);
+        }
+    }
+
+    /// Waits until the client has noticed that its old connection is gone.
+    pub(super) async fn reconnected(&self) {
+        let back = async {
+            while let Err(error) = self.client.version().await {
+                assert!(error.is_lost(), "{error}");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, back).await.unwrap();
+    }
+
+    fn container(&self, subject: &str) -> ContainerId {
+        container_id(&self.sim.container_id(subject).unwrap())
+    }
+
+    fn sandbox(&self, subject: &str) -> PodSandboxId {
+        sandbox_id(&self.sim.sandbox_id(subject).unwrap())
+    }
+}
+
+pub(super) fn container(id: &str, sandbox: &str) -> cri::Container {
     cri::Container {
         id: id.into(),
         pod_sandbox_id: sandbox.into(),
-        state: cri::ContainerState::ContainerExited.into(),
         annotations: [("heavy".into(), "x".repeat(700))].into(),
         ..Default::default()
     }
 }
 
-fn full_fake() -> Fake {
-    Fake {
-        name: "fake".into(),
-        containers: (0..25)
-            .map(|n| container(&format!("c{n:02}"), "s0"))
-            .collect(),
-        sandboxes: (0..7)
-            .map(|n| cri::PodSandbox {
-                id: format!("s{n}"),
-                state: 1,
-                ..Default::default()
-            })
-            .collect(),
-        images: (0..5)
-            .map(|n| cri::Image {
-                id: format!("i{n}"),
-                size: n,
-                ..Default::default()
-            })
-            .collect(),
-        ..Default::default()
-    }
-}
-
-fn weights(fake: &Fake) -> [u64; 3] {
-    let containers = cri::ListContainersResponse {
-        containers: fake.containers.clone(),
-    };
-    let sandboxes = cri::ListPodSandboxResponse {
-        items: fake.sandboxes.clone(),
-    };
-    let images = cri::ListImagesResponse {
-        images: fake.images.clone(),
-    };
-    [
-        containers.encoded_len(),
-        sandboxes.encoded_len(),
-        images.encoded_len(),
-    ]
-    .map(|n| n as u64)
+/// A list of these containers, as bytes.
+pub(super) fn list_of(containers: Vec<cri::Container>) -> Vec<u8> {
+    cri::ListContainersResponse { containers }.encode_to_vec()
 }
 
 fn container_id(id: &str) -> ContainerId {
@@ -74,7 +152,8 @@ fn sandbox_id(id: &str) -> PodSandboxId {
 
 #[tokio::test]
 async fn a_runtime_that_is_not_there_is_unreachable_until_it_is() {
-    let (_dir, path, settings) = place();
+    let (_dir, settings) = place(PATIENCE);
+    let path = settings.endpoint.clone();
     let client = Client::new(settings);
     let error = client.version().await.unwrap_err();
     let expected = format!(
@@ -83,28 +162,23 @@ async fn a_runtime_that_is_not_there_is_unreachable_until_it_is() {
     );
     assert_eq!(error.to_string(), expected);
     assert!(error.is_lost());
-    let _server = full_fake().serve(&path);
+    let _sim = Sim::start(path, node().build(), Options::default()).unwrap();
     let version = client.version().await.unwrap();
     assert_eq!(
         version,
         Version {
-            runtime: "fake".into(),
-            version: "1.2.3".into()
+            runtime: "containerd".into(),
+            version: "1.7.24".into()
         }
     );
 }
 
 #[tokio::test]
 async fn a_socket_that_nothing_accepts_from_fails_every_call_within_its_timeout() {
-    let (_dir, path, settings) = place();
-    let listener = UnixListener::bind(&path).unwrap();
+    let (_dir, settings) = place(Duration::from_millis(200));
+    let listener = UnixListener::bind(&settings.endpoint).unwrap();
     // A backlog of 0 has room for one connection; the next would block.
     rustix::net::listen(&listener, 0).unwrap();
-    let settings = Settings {
-        timeout: Duration::from_millis(200),
-        removal_timeout: Duration::from_millis(300),
-        ..settings
-    };
     let client = Client::new(settings.clone());
     let calls = async {
         // Connected, and never answered.
@@ -122,30 +196,24 @@ async fn a_socket_that_nothing_accepts_from_fails_every_call_within_its_timeout(
         assert!(second.remove_container(&container_id("c0")).await.is_err());
         assert!(client.remove_container(&container_id("c0")).await.is_err());
     };
-    let calls = tokio::time::timeout(Duration::from_secs(30), calls);
+    let calls = tokio::time::timeout(PATIENCE, calls);
     calls.await.expect("each call ends by itself");
 }
 
 #[tokio::test]
 async fn a_runtime_that_dies_in_mid_call_is_lost() {
-    let (_dir, path, settings) = place();
-    let fake = Fake {
-        hangs: true,
-        ..Default::default()
-    };
-    let server = fake.serve(&path);
-    let client = Client::new(settings);
-    let call = tokio::spawn(async move { client.version().await });
-    let asked = async {
-        while fake.called("Version") == 0 {
+    let rig = Rig::new(Options::default());
+    rig.sim.set_fault(Rpc::Version, Fault::hang());
+    let death = async {
+        while rig.sim.call_count(Rpc::Version) == 0 {
             tokio::task::yield_now().await;
         }
+        rig.sim.stop().await;
     };
-    tokio::time::timeout(Duration::from_secs(10), asked)
-        .await
-        .unwrap();
-    drop(server);
-    let error = call.await.unwrap().unwrap_err();
+    let death = tokio::time::timeout(PATIENCE, death);
+    let (version, died) = tokio::join!(rig.client.version(), death);
+    died.unwrap();
+    let error = version.unwrap_err();
     assert_eq!(
         (error.label(), error.is_lost()),
         ("unreachable", true),
@@ -155,11 +223,8 @@ async fn a_runtime_that_dies_in_mid_call_is_lost() {
 
 #[tokio::test]
 async fn a_silent_runtime_times_out() {
-    let (_dir, path, settings) = place();
-    let settings = Settings {
-        timeout: Duration::from_millis(100),
-        ..settings
-    };
+    let (_dir, settings) = place(Duration::from_millis(100));
+    let path = settings.endpoint.clone();
     let client = Client::new(settings);
     // It takes connections into its backlog and never reads.
     let silent = UnixListener::bind(&path).unwrap();
@@ -172,11 +237,8 @@ async fn a_silent_runtime_times_out() {
     );
     drop(silent);
 
-    let fake = Fake {
-        hangs: true,
-        ..Default::default()
-    };
-    let _server = fake.serve(&path);
+    let sim = Sim::start(path, node().build(), Options::default()).unwrap();
+    sim.set_fault(Rpc::Version, Fault::hang());
     let answered = async {
         loop {
             let error = client.version().await.unwrap_err();
@@ -186,9 +248,7 @@ async fn a_silent_runtime_times_out() {
             assert!(error.is_lost(), "{error}");
         }
     };
-    let error = tokio::time::timeout(Duration::from_secs(10), answered)
-        .await
-        .unwrap();
+    let error = tokio::time::timeout(PATIENCE, answered).await.unwrap();
     assert_eq!(
         (error.label(), error.class()),
         ("timeout", FailureClass::Timeout)
@@ -197,24 +257,19 @@ async fn a_silent_runtime_times_out() {
 
 #[tokio::test]
 async fn every_call_tells_the_runtime_its_deadline() {
-    let (_dir, path, settings) = place();
-    let fake = full_fake();
-    let _server = fake.serve(&path);
-    let settings = Settings {
-        timeout: Duration::from_secs(5),
-        removal_timeout: Duration::from_secs(60),
-        ..settings
-    };
-    let client = Client::new(settings);
+    let rig = Rig::new(Options::default());
+    let client = rig.client_with(|settings| {
+        settings.timeout = Duration::from_secs(5);
+        settings.removal_timeout = Duration::from_secs(60);
+    });
+    let id = rig.container("default/old-0/a#0");
     client.version().await.unwrap();
     client.list_containers().await.unwrap();
-    client.remove_container(&container_id("c0")).await.unwrap();
-    client
-        .stop_container(&container_id("c0"), Duration::from_millis(2_500))
-        .await
-        .unwrap();
-    let seconds = |method| {
-        let text = fake.deadline_of(method);
+    client.remove_container(&id).await.unwrap();
+    let grace = Duration::from_millis(2_500);
+    client.stop_container(&id, grace).await.unwrap();
+    let seconds = |rpc| {
+        let text = rig.sim.last_deadline(rpc).unwrap();
         let (number, unit) = text.split_at(text.len() - 1);
         let scale = match unit {
             "n" => 1e-9,
@@ -225,101 +280,72 @@ async fn every_call_tells_the_runtime_its_deadline() {
         };
         number.parse::<f64>().unwrap() * scale
     };
-    let near =
-        |method, expected: f64| assert!((seconds(method) - expected).abs() < 0.01, "{method}");
-    near("Version", 5.0);
-    near("StreamContainers", 5.0);
-    near("ListContainers", 5.0);
-    near("RemoveContainer", 60.0);
-    near("StopContainer", 62.5);
+    let near = |rpc, expected: f64| assert!((seconds(rpc) - expected).abs() < 0.01, "{rpc:?}");
+    near(Rpc::Version, 5.0);
+    near(Rpc::StreamContainers, 5.0);
+    near(Rpc::ListContainers, 5.0);
+    near(Rpc::RemoveContainer, 60.0);
+    near(Rpc::StopContainer, 62.5);
+    // Half a second more than two is three.
+    assert_eq!(rig.sim.calls_of(Rpc::StopContainer)[0].grace_seconds, 3);
 }
 
 #[tokio::test]
 async fn a_deadline_without_end_is_cut_and_not_a_panic() {
-    let (_dir, path, settings) = place();
-    let _server = full_fake().serve(&path);
-    let client = Client::new(Settings {
-        timeout: Duration::MAX,
-        ..settings
-    });
-    client.version().await.unwrap();
+    let rig = Rig::of(node(), Options::default(), Duration::MAX);
+    rig.client.version().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_starting_runtime_is_not_ready() {
-    let (_dir, path, settings) = place();
-    let refusal = Some(RpcStatus::unknown("server is not initialized yet"));
-    let _server = Fake {
-        refusal,
-        ..Default::default()
-    }
-    .serve(&path);
-    let error = Client::new(settings).version().await.unwrap_err();
+    let rig = Rig::new(Options {
+        initialization: hours(1),
+        ..Options::default()
+    });
+    rig.sim.restart().await.unwrap();
+    let error = rig.client.version().await.unwrap_err();
     assert_eq!((error.label(), error.is_lost()), ("not-ready", true));
 }
 
 #[tokio::test]
 async fn the_image_service_may_have_a_socket_of_its_own() {
-    let (dir, path, settings) = place();
-    let image_path = dir.path().join("images.sock");
-    let (runtime, images) = (full_fake(), full_fake());
-    let _servers = (runtime.serve(&path), images.serve(&image_path));
-    let client = Client::new(Settings {
-        image_endpoint: Some(image_path),
-        ..settings
+    let (runtime, images) = (Rig::new(Options::default()), Rig::new(Options::default()));
+    let client = runtime.client_with(|settings| {
+        settings.image_endpoint = Some(images.sim.socket().to_owned());
     });
     client.list_containers().await.unwrap();
     client.list_images().await.unwrap();
     client.image_fs_info().await.unwrap();
     client.remove_image("i0", "").await.unwrap();
-    assert_eq!(
-        (
-            runtime.called("ListContainers"),
-            images.called("ListContainers")
-        ),
-        (1, 0)
-    );
-    for method in ["ListImages", "ImageFsInfo", "RemoveImage"] {
-        assert_eq!(
-            (runtime.called(method), images.called(method)),
-            (0, 1),
-            "{method}"
-        );
+    let called = |rpc| (runtime.sim.call_count(rpc), images.sim.call_count(rpc));
+    assert_eq!(called(Rpc::ListContainers), (1, 0));
+    for rpc in [Rpc::ListImages, Rpc::ImageFsInfo, Rpc::RemoveImage] {
+        assert_eq!(called(rpc), (0, 1), "{rpc:?}");
     }
 }
 
 #[tokio::test]
 async fn bytes_that_are_not_protobuf_are_malformed() {
-    let (_dir, path, settings) = place();
-    let _server = Server::start(&path, raw_answer(&[0xff; 12]));
-    let client = Client::new(settings);
-    for error in [
-        client.version().await.unwrap_err(),
-        client.list_containers().await.unwrap_err(),
-        client.image_fs_info().await.unwrap_err(),
-        client
-            .containers_of_sandbox(&sandbox_id("s1"))
-            .await
-            .unwrap_err(),
-        client
-            .container_status(&container_id("c1"))
-            .await
-            .unwrap_err(),
-    ] {
-        assert_eq!(
-            (error.label(), error.is_lost()),
-            ("malformed", false),
-            "{error}"
-        );
+    for options in [Options::default(), Options::containerd_2_4()] {
+        let rig = Rig::new(options);
+        for rpc in Rpc::ALL {
+            rig.sim.set_fault(*rpc, Fault::garbage([0xff; 12]));
+        }
+        let client = &rig.client;
+        let container = rig.container("default/old-0/a#0");
+        let sandbox = rig.sandbox("default/old-0#0");
+        for error in [
+            client.version().await.unwrap_err(),
+            client.list_containers().await.unwrap_err(),
+            client.image_fs_info().await.unwrap_err(),
+            client.containers_of_sandbox(&sandbox).await.unwrap_err(),
+            client.container_status(&container).await.unwrap_err(),
+        ] {
+            assert_eq!(
+                (error.label(), error.is_lost()),
+                ("malformed", false),
+                "{error}"
+            );
+        }
     }
-}
-
-#[tokio::test]
-async fn a_peer_that_does_not_speak_grpc_is_an_error() {
-    let (_dir, path, settings) = place();
-    let router = axum::Router::new().fallback(|| async { "hello" });
-    let _server = Server::start(&path, router.into());
-    let client = Client::new(settings);
-    assert!(client.version().await.is_err());
-    assert!(client.list_containers().await.is_err());
 }

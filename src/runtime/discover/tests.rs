@@ -1,9 +1,18 @@
 use std::os::unix::net::UnixListener;
 
-use tonic::Status as RpcStatus;
+use tempfile::TempDir;
+use tonic::Code;
 
 use super::*;
-use crate::runtime::testing::{Fake, place};
+use crisweep_sim::{Fault, NodeBuilder, Options, Rpc, Sim};
+
+/// A directory with the socket of a runtime.
+fn runtime() -> (TempDir, Sim) {
+    let dir = tempfile::tempdir().unwrap();
+    let node = NodeBuilder::new().build();
+    let sim = Sim::start(dir.path().join("cri.sock"), node, Options::default());
+    (dir, sim.unwrap())
+}
 
 fn nowhere(dir: &Path) -> Places {
     Places {
@@ -102,14 +111,9 @@ async fn the_first_that_is_named_wins_and_is_not_asked() {
 
 #[tokio::test]
 async fn a_named_endpoint_that_is_none_is_refused_and_nothing_else_tried() {
-    let (dir, path, _) = place();
-    let _server = Fake {
-        name: "fake".into(),
-        ..Default::default()
-    }
-    .serve(&path);
+    let (dir, sim) = runtime();
     let places = Places {
-        well_known: vec![path],
+        well_known: vec![sim.socket().to_owned()],
         ..nowhere(dir.path())
     };
     let bad_flag = Places {
@@ -130,12 +134,8 @@ async fn a_named_endpoint_that_is_none_is_refused_and_nothing_else_tried() {
 
 #[tokio::test]
 async fn the_first_known_socket_that_speaks_cri_is_taken() {
-    let (dir, path, _) = place();
-    let _server = Fake {
-        name: "fake".into(),
-        ..Default::default()
-    }
-    .serve(&path);
+    let (dir, sim) = runtime();
+    let path = sim.socket().to_owned();
     let missing = dir.path().join("missing.sock");
     let places = Places {
         well_known: vec![missing, path.clone()],
@@ -146,20 +146,17 @@ async fn the_first_known_socket_that_speaks_cri_is_taken() {
         found,
         Found {
             path,
-            why: "fake 1.2.3 answers there".to_owned()
+            why: "containerd 1.7.24 answers there".to_owned()
         }
     );
 }
 
 #[tokio::test]
 async fn a_runtime_that_is_still_starting_is_taken() {
-    let (dir, path, _) = place();
-    let refusal = Some(RpcStatus::unknown("server is not initialized yet"));
-    let _server = Fake {
-        refusal,
-        ..Default::default()
-    }
-    .serve(&path);
+    let (dir, sim) = runtime();
+    let path = sim.socket().to_owned();
+    let fault = Fault::fail(Code::Unknown, "server is not initialized yet");
+    sim.set_fault(Rpc::Version, fault);
     let places = Places {
         well_known: vec![path.clone()],
         ..nowhere(dir.path())
@@ -175,21 +172,16 @@ async fn a_runtime_that_is_still_starting_is_taken() {
 
 #[tokio::test]
 async fn nothing_found_lists_each_place_and_its_problem() {
-    let (dir, other, _) = place();
+    let (dir, sim) = runtime();
+    let other = sim.socket().to_owned();
+    let text = "unknown service runtime.v1.RuntimeService";
+    sim.set_fault(Rpc::Version, Fault::fail(Code::Unimplemented, text));
     let file = dir.path().join("file.sock");
     std::fs::write(&file, "").unwrap();
     let dead = dir.path().join("dead.sock");
     drop(UnixListener::bind(&dead).unwrap());
     let missing = dir.path().join("missing.sock");
     let long = dir.path().join("x".repeat(120));
-    let refusal = Some(RpcStatus::unimplemented(
-        "unknown service runtime.v1.RuntimeService",
-    ));
-    let _server = Fake {
-        refusal,
-        ..Default::default()
-    }
-    .serve(&other);
     let well_known = vec![
         missing.clone(),
         file.clone(),

@@ -4,87 +4,14 @@ mod empty;
 
 use std::collections::BTreeSet;
 
-use prost::Message as _;
-use tempfile::TempDir;
 use tonic::Code;
 
 use super::*;
 use crate::model::{ContainerId, ContainerState, PodSandboxId};
-use crate::runtime::{LogRoots, Settings};
-use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, Sim, hours};
-
-/// A simulated runtime and a client.
-struct Rig {
-    sim: Sim,
-    client: Client,
-    dir: TempDir,
-}
-
-/// Ten living pods, each with a dead attempt; thirty deleted pods with two dead containers each; and five pods
-/// whose container was created and never started.
-fn node() -> NodeBuilder {
-    let living = |n| {
-        let pod = PodSpec::new(&format!("web-{n}"));
-        pod.exited("app", 0, hours(3)).running("app", 1)
-    };
-    let dead = |n| {
-        let pod = PodSpec::new(&format!("old-{n}"));
-        pod.exited("a", 0, hours(3))
-            .exited("b", 0, hours(3))
-            .deleted()
-    };
-    let starting = |n| PodSpec::new(&format!("new-{n}")).created("app", 0, hours(2));
-    NodeBuilder::new()
-        .pods(10, living)
-        .pods(30, dead)
-        .pods(5, starting)
-}
+use crate::runtime::client::tests::{Rig, container, list_of, node};
+use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
 
 impl Rig {
-    fn new(options: Options) -> Self {
-        Self::of(node(), options, Duration::from_secs(30))
-    }
-
-    fn of(node: NodeBuilder, options: Options, timeout: Duration) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("cri.sock");
-        let sim = Sim::start(&path, node.build(), options).unwrap();
-        let client = Client::new(Settings {
-            endpoint: path,
-            image_endpoint: None,
-            timeout,
-            removal_timeout: timeout,
-            max_message_bytes: 64 << 20,
-            log_roots: LogRoots {
-                pods: dir.path().join("pods"),
-                containers: dir.path().join("containers"),
-            },
-        });
-        Self { sim, client, dir }
-    }
-
-    fn weigh(&self, states: &[ContainerState]) -> usize {
-        let rows = self.sim.containers().into_iter().map(|record| record.row);
-        let containers = rows.filter(|row| {
-            let state = cri::ContainerState::try_from(row.state).unwrap();
-            states
-                .iter()
-                .any(|wanted| format!("{state:?}").ends_with(&format!("{wanted:?}")))
-        });
-        let containers = containers.collect();
-        cri::ListContainersResponse { containers }.encoded_len()
-    }
-
-    fn weigh_all(&self) -> usize {
-        self.weigh(&ContainerState::ALL)
-    }
-
-    fn weigh_sandboxes(&self) -> usize {
-        let items = self.sim.sandboxes().into_iter().map(|record| record.row);
-        let items = items.collect();
-        cri::ListPodSandboxResponse { items }.encoded_len()
-    }
-
     /// Sets the limit just below the weight of the exited containers.
     fn forbid_exited(&self) -> usize {
         let limit = self.weigh(&[ContainerState::Exited]) - 1;
@@ -212,14 +139,7 @@ async fn what_was_learned_holds_for_its_connection_alone() {
     assert_eq!(rig.containers().await.mode, ListMode::Status);
     rig.sim.set_send_limit(64 << 20);
     rig.sim.restart().await.unwrap();
-    let back = async {
-        while rig.client.version().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), back)
-        .await
-        .unwrap();
+    rig.reconnected().await;
     assert_eq!(rig.containers().await.mode, ListMode::Unary);
 }
 
@@ -736,23 +656,14 @@ fn a_row_seen_twice_is_seen_in_its_later_state() {
 
 #[tokio::test]
 async fn rows_without_ids_are_counted_in_fallbacks_too() {
-    use crate::runtime::testing::{Fake, place};
-    let (_dir, path, settings) = place();
-    let container = |id: &str, sandbox: &str| cri::Container {
-        id: id.into(),
-        pod_sandbox_id: sandbox.into(),
-        ..Default::default()
-    };
-    let fake = Fake {
-        containers: vec![container("a", "s"), container("", "")],
-        refusal_of_unfiltered: Some(tonic::Status::resource_exhausted(
-            "grpc: trying to send message larger than max (9 vs. 8)",
-        )),
-        ..Fake::default()
-    };
-    let _server = fake.serve(&path);
-    let listed = Client::new(settings).list_containers().await.unwrap();
-    // The fake applies no filter by state: each of four answers has both rows.
+    let rig = Rig::new(Options::default());
+    rig.sim.set_send_limit(rig.weigh_all() - 1);
+    let answer = list_of(vec![container("a", "s"), container("", "")]);
+    // Only answers within the limit are replaced.
+    rig.sim
+        .set_fault(Rpc::ListContainers, Fault::garbage(answer));
+    let listed = rig.client.list_containers().await.unwrap();
+    // Each of four answers has both rows.
     assert_eq!(
         (listed.mode, listed.rows.len(), listed.malformed),
         (ListMode::PerState, 1, 4)

@@ -1,7 +1,35 @@
 //! Invalid answers, and servers that use the error texts of our own libraries.
 
+use http_body_util::BodyExt;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::codegen::http::HeaderMap;
+
 use super::*;
-use crate::runtime::testing::raw_body;
+
+/// Serves a router on a socket until the test ends. Returns the directory of the socket, and a client.
+fn client_of(router: axum::Router) -> (TempDir, Client) {
+    let (dir, settings) = place(PATIENCE);
+    let listener = tokio::net::UnixListener::bind(&settings.endpoint).unwrap();
+    let server = tonic::transport::Server::builder().add_routes(router.into());
+    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    (dir, Client::new(settings))
+}
+
+/// Answers every RPC with these bytes, then with this status and text; `None`: without a status.
+fn raw(bytes: Vec<u8>, end: Option<[&'static str; 2]>) -> axum::Router {
+    let answer = move || {
+        let trailers = end.map(|[code, text]| {
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", code.parse().unwrap());
+            trailers.insert("grpc-message", text.parse().unwrap());
+            Ok(trailers)
+        });
+        let body = axum::body::Body::from(bytes).with_trailers(async move { trailers });
+        let body = axum::body::Body::new(body);
+        async { ([("content-type", "application/grpc")], body) }
+    };
+    axum::Router::new().fallback(answer)
+}
 
 #[tokio::test]
 async fn a_server_that_has_our_libraries_words_is_not_taken_for_them() {
@@ -15,14 +43,11 @@ async fn a_server_that_has_our_libraries_words_is_not_taken_for_them() {
             "Error, decoded message length too large: found 6012780 bytes, the limit is: 4194304 bytes",
         ),
     ];
+    let rig = Rig::new(Options::default());
+    let client = &rig.client;
     for refusal in refusals {
-        let (_dir, path, settings) = place();
-        let fake = Fake {
-            refusal: Some(refusal.clone()),
-            ..full_fake()
-        };
-        let _server = fake.serve(&path);
-        let client = Client::new(settings);
+        let rpcs = [Rpc::Version, Rpc::ListImages, Rpc::RemoveContainer];
+        rig.fail(&rpcs, &refusal);
         for error in [
             client.version().await.unwrap_err(),
             client.list_images().await.unwrap_err(),
@@ -52,9 +77,8 @@ fn version_message() -> Vec<u8> {
 }
 
 async fn version_of(body: Vec<u8>, end: Option<[&'static str; 2]>) -> Result<Version, Error> {
-    let (_dir, path, settings) = place();
-    let _server = Server::start(&path, raw_body(body, end));
-    Client::new(settings).version().await
+    let (_dir, client) = client_of(raw(body, end));
+    client.version().await
 }
 
 const WELL: Option<[&str; 2]> = Some(["0", ""]);
@@ -103,13 +127,27 @@ async fn a_server_that_says_what_went_wrong_is_believed_before_what_we_found() {
 }
 
 #[tokio::test]
+async fn a_stream_that_ends_without_a_status_is_an_error_and_not_a_list() {
+    let page = framed(0, &list_of(vec![container("a", "s")]));
+    for body in [Vec::new(), page] {
+        let (_dir, client) = client_of(raw(body, None));
+        let list = client.list_containers().await;
+        assert!(list.is_err(), "{list:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_speak_grpc_is_an_error() {
+    let router = axum::Router::new().fallback(|| async { "hello" });
+    let (_dir, client) = client_of(router);
+    assert!(client.version().await.is_err());
+    assert!(client.list_containers().await.is_err());
+}
+
+#[tokio::test]
 async fn any_answer_over_our_limit_tells_both_numbers() {
-    let (_dir, path, settings) = place();
-    let _server = full_fake().serve(&path);
-    let client = Client::new(Settings {
-        max_message_bytes: 1,
-        ..settings
-    });
+    let rig = Rig::new(Options::default());
+    let client = rig.client_with(|settings| settings.max_message_bytes = 1);
     for error in [
         client.version().await.unwrap_err(),
         client.list_images().await.unwrap_err(),
@@ -129,7 +167,8 @@ async fn any_answer_over_our_limit_tells_both_numbers() {
 
 #[tokio::test]
 async fn a_deadline_that_the_library_sees_pass_first_is_a_timeout() {
-    let (_dir, path, settings) = place();
+    let (_dir, settings) = place(PATIENCE);
+    let path = settings.endpoint.clone();
     // It takes connections into its backlog and never reads.
     let _silent = UnixListener::bind(&path).unwrap();
     let client = Client::new(settings);

@@ -1,110 +1,92 @@
 //! Questions about one object, and removals.
 
 use super::*;
+use crisweep_sim::{ContainerSpec, SANDBOX_IMAGE};
 
 #[tokio::test]
 async fn statuses_of_what_is_there_gone_or_another() {
-    let (_dir, path, settings) = place();
-    let _server = full_fake().serve(&path);
-    let client = Client::new(settings);
+    let killed = ContainerSpec::exited("app", 0, hours(2))
+        .exit_code(137)
+        .reason("OOMKilled");
+    let pod = PodSpec::new("killed").container(killed).not_ready();
+    let rig = Rig::of(NodeBuilder::new().pod(pod), Options::default(), PATIENCE);
+    let client = &rig.client;
+    let container = rig.container("default/killed/app#0");
+    let sandbox = rig.sandbox("default/killed#0");
 
-    let status = client
-        .container_status(&container_id("c07"))
-        .await
-        .unwrap()
-        .unwrap();
+    let status = client.container_status(&container).await.unwrap().unwrap();
     assert_eq!(
-        (status.id.as_str(), status.state),
-        ("c07", ContainerState::Exited)
+        (status.id, status.state),
+        (container.clone(), ContainerState::Exited)
     );
     assert_eq!(
         (status.exit_code, status.reason.as_str()),
         (137, "OOMKilled")
     );
-    assert_eq!(status.finished_at.unwrap().as_second(), 5);
-    let status = client
-        .sandbox_status(&sandbox_id("s3"))
-        .await
-        .unwrap()
-        .unwrap();
+    let finished_at = rig.sim.container(container.as_str()).unwrap().finished_at;
+    assert_eq!(
+        status.finished_at.unwrap().as_nanosecond(),
+        i128::from(finished_at)
+    );
+    let status = client.sandbox_status(&sandbox).await.unwrap().unwrap();
     assert_eq!(status.state, PodSandboxState::NotReady);
 
-    assert_eq!(
-        client.container_status(&container_id("x")).await.unwrap(),
-        None
-    );
-    assert_eq!(client.sandbox_status(&sandbox_id("x")).await.unwrap(), None);
+    let gone = client.container_status(&container_id("x")).await;
+    assert_eq!(gone.unwrap(), None);
+    let gone = client.sandbox_status(&sandbox_id("x")).await;
+    assert_eq!(gone.unwrap(), None);
 
-    let error = client
-        .container_status(&container_id("c"))
-        .await
-        .unwrap_err();
+    // The runtime takes the beginning of an id for the id.
+    let short = &container.as_str()[..8];
+    let error = client.container_status(&container_id(short)).await;
     assert_eq!(
-        error.to_string(),
-        "ContainerStatus: answer not understood: it is not about c"
+        error.unwrap_err().to_string(),
+        format!("ContainerStatus: answer not understood: it is not about {short}")
     );
-    let error = client.sandbox_status(&sandbox_id("s")).await.unwrap_err();
-    assert_eq!(error.label(), "malformed");
+    let short = &sandbox.as_str()[..8];
+    let error = client.sandbox_status(&sandbox_id(short)).await;
+    assert_eq!(error.unwrap_err().label(), "malformed");
 }
 
 #[tokio::test]
 async fn a_sandboxes_containers_are_its_own_whatever_the_server_filters() {
+    let rig = Rig::new(Options::default());
+    let sandbox = rig.sandbox("default/old-3#0");
+    let mut expected = ["a#0", "b#0"].map(|name| rig.container(&format!("default/old-3/{name}")));
+    expected.sort();
     for ignores_filters in [false, true] {
-        let (_dir, path, settings) = place();
-        let containers = vec![
-            container("a", "s1"),
-            container("b", "s2"),
-            container("c", "s1"),
-        ];
-        let _server = Fake {
-            containers,
-            ignores_filters,
-            ..Default::default()
-        }
-        .serve(&path);
-        let held = Client::new(settings)
-            .containers_of_sandbox(&sandbox_id("s1"))
-            .await
-            .unwrap();
-        let ids: Vec<_> = held.iter().map(|c| c.id.as_str()).collect();
-        assert_eq!(ids, ["a", "c"]);
+        rig.sim.ignore_filters(ignores_filters);
+        let held = rig.client.containers_of_sandbox(&sandbox).await.unwrap();
+        let ids: Vec<_> = held.into_iter().map(|c| c.id).collect();
+        assert_eq!(ids, expected);
     }
 }
 
 #[tokio::test]
 async fn a_row_that_could_be_the_sandboxes_is_an_error() {
-    let (_dir, path, settings) = place();
-    let containers = vec![container("a", "")];
-    let _server = Fake {
-        containers,
-        ignores_filters: true,
-        ..Default::default()
-    }
-    .serve(&path);
-    let client = Client::new(settings);
-    let error = client
-        .containers_of_sandbox(&sandbox_id("s1"))
-        .await
-        .unwrap_err();
+    let rig = Rig::new(Options::default());
+    let message = list_of(vec![container("a", "")]);
+    rig.sim
+        .set_fault(Rpc::ListContainers, Fault::garbage(message));
+    let held = rig.client.containers_of_sandbox(&sandbox_id("s1")).await;
     assert_eq!(
-        error.to_string(),
+        held.unwrap_err().to_string(),
         "ListContainers: answer not understood: 1 rows lack an id"
     );
-    let listed = client.list_containers().await.unwrap();
+    let listed = rig.client.list_containers().await.unwrap();
     assert_eq!((listed.rows.len(), listed.malformed), (1, 0));
 }
 
-/// Makes every removal and stop, in the order of their names here.
-async fn remove_all(client: &Client) -> Vec<Result<(), Error>> {
-    let (container, sandbox) = (container_id("c00"), sandbox_id("s0"));
+/// Makes every removal and stop.
+async fn remove_all(rig: &Rig) -> Vec<Result<(), Error>> {
+    let (client, container) = (&rig.client, rig.container("default/old-0/a#0"));
+    let sandbox = rig.sandbox("default/old-1#0");
     vec![
-        client
-            .stop_container(&container, Duration::from_millis(2_500))
-            .await,
+        client.stop_container(&container, Duration::ZERO).await,
         client.remove_container(&container).await,
         client.stop_pod_sandbox(&sandbox).await,
         client.remove_pod_sandbox(&sandbox).await,
-        client.remove_image("i0", "").await,
+        client.remove_image(SANDBOX_IMAGE, "").await,
     ]
 }
 
@@ -118,13 +100,11 @@ async fn removing_what_is_gone_is_success_and_other_refusals_are_not() {
             false,
         ),
     ] {
-        let (_dir, path, settings) = place();
-        let _server = Fake {
-            refusal,
-            ..full_fake()
+        let rig = Rig::new(Options::default());
+        if let Some(refusal) = refusal {
+            rig.fail(Rpc::ALL, &refusal);
         }
-        .serve(&path);
-        for answer in remove_all(&Client::new(settings)).await {
+        for answer in remove_all(&rig).await {
             assert_eq!(answer.is_ok(), expected, "{answer:?}");
             if let Err(error) = answer {
                 assert_eq!(error.class(), FailureClass::Busy);
@@ -135,34 +115,34 @@ async fn removing_what_is_gone_is_success_and_other_refusals_are_not() {
 
 #[tokio::test]
 async fn an_image_without_a_name_is_never_asked_to_go() {
-    let (_dir, path, settings) = place();
-    let fake = full_fake();
-    let _server = fake.serve(&path);
-    let error = Client::new(settings)
-        .remove_image("", "")
-        .await
-        .unwrap_err();
+    let rig = Rig::new(Options::default());
+    let error = rig.client.remove_image("", "").await.unwrap_err();
     assert!(
         matches!(&error, Error::Status { status, .. } if status.code() == Code::InvalidArgument)
     );
-    assert_eq!(fake.called("RemoveImage"), 0);
+    assert_eq!(rig.sim.calls(), []);
 }
 
 #[tokio::test]
 async fn status_and_file_systems_are_read() {
-    let (_dir, path, settings) = place();
-    let _server = full_fake().serve(&path);
-    let client = Client::new(settings);
-    let status = client.status().await.unwrap();
-    assert_eq!(status.sandbox_images, ["pause:3.9"]);
-    let conditions: Vec<_> = status
-        .conditions
-        .iter()
-        .map(|c| (&*c.name, c.holds))
-        .collect();
+    let rig = Rig::new(Options::default());
+    let status = rig.client.status().await.unwrap();
+    assert_eq!(status.sandbox_images, [SANDBOX_IMAGE]);
+    let info = rig.client.image_fs_info().await.unwrap();
+    assert_eq!(info.image[0].mountpoint, rig.dir.path().to_str().unwrap());
+    let condition = cri::RuntimeCondition {
+        r#type: "NetworkReady".into(),
+        ..Default::default()
+    };
+    let answer = cri::StatusResponse {
+        status: Some(cri::RuntimeStatus {
+            conditions: vec![condition],
+        }),
+        ..Default::default()
+    };
+    rig.sim
+        .set_fault(Rpc::Status, Fault::garbage(answer.encode_to_vec()));
+    let conditions = rig.client.status().await.unwrap().conditions;
+    let conditions: Vec<_> = conditions.iter().map(|c| (&*c.name, c.holds)).collect();
     assert_eq!(conditions, [("NetworkReady", false)]);
-    assert_eq!(
-        client.image_fs_info().await.unwrap().image[0].mountpoint,
-        "/img"
-    );
 }
