@@ -72,7 +72,6 @@ pub(super) struct Executor {
     limiter: Limiter,
     one_by_one: OneByOne,
     pressure: Gauge,
-    began: Instant,
     /// Separate tasks, so that removals go on while the pass looks or waits for its journal.
     running: JoinSet<TaskEnd>,
     /// Every removal in flight, by its ascending number.
@@ -94,7 +93,6 @@ impl Executor {
             limiter: Limiter::new(ceiling),
             one_by_one: OneByOne::default(),
             pressure,
-            began: Instant::now(),
             running: JoinSet::new(),
             started: BTreeMap::new(),
             next_number: 0,
@@ -169,7 +167,7 @@ impl Executor {
     /// Waits until the next image may start, or the pass must end.
     async fn rest(&mut self) {
         self.read_pressure().await;
-        let rest = self.one_by_one.rest(self.limiter.is_pressed());
+        let rest = self.one_by_one.rest(self.limiter.is_under_pressure());
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
             _ = self.stops.wait() => {}
@@ -275,16 +273,17 @@ impl Executor {
 
     /// Finds removals in flight that wait for something other than the disk.
     fn note_waiting(&mut self) {
-        let (patience, certainty) = (self.limiter.patience(), self.limiter.certainty());
+        let patience = self.limiter.patience();
+        let (long, certain) = (patience.clearly_longer(), patience.certainly_waits());
         for (number, started) in &mut self.started {
             let age = started.at.elapsed();
             let overtaken = self.last_ended.is_some_and(|last| *number < last);
             let network = started.target == Target::Sandboxes && overtaken;
-            if started.waits == Waits::No && (age >= SLOW || (network && age >= patience)) {
+            if started.waits == Waits::No && (age >= SLOW || (network && age >= long)) {
                 started.waits = Waits::Likely;
             }
             // One that takes a second and was not overtaken may still wait for the disk.
-            if started.waits == Waits::Likely && network && age >= certainty {
+            if started.waits == Waits::Likely && network && age >= certain {
                 started.waits = Waits::Surely;
                 self.limiter.waits();
             }
@@ -317,8 +316,8 @@ impl Executor {
 
     /// Waits until a removal ends, another one may start, or the pass must end.
     async fn next(&mut self) -> Option<Done> {
-        let patience = self.limiter.patience();
-        let ages = [patience, (2 * patience).min(SLOW), SLOW];
+        let long = self.limiter.patience().clearly_longer();
+        let ages = [long, (2 * long).min(SLOW), SLOW];
         let started = self.started.values();
         let turns_slow = started
             .flat_map(|started| ages.map(|age| started.at + age))
@@ -349,14 +348,14 @@ impl Executor {
         };
         let Started { batch, waits, .. } = self.started.remove(&number)?;
         self.last_ended = self.last_ended.max(Some(number));
-        if latency < self.limiter.patience() {
+        if latency < self.limiter.patience().clearly_longer() {
             self.scouts = 0;
         }
         match removal.subject.target {
             Target::Images => self.one_by_one.ended(latency),
             Target::Containers | Target::Sandboxes | Target::Logs => {
                 if waits == Waits::No {
-                    self.limiter.ended(latency, self.began.elapsed());
+                    self.limiter.ended(latency);
                     self.rest_until = Some(Instant::now() + self.limiter.rest(latency));
                 }
             }

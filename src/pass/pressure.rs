@@ -12,18 +12,7 @@ pub(super) const PRESSURE_EVERY: Duration = Duration::from_secs(1);
 /// How long a pass waits for the file. procfs answers from memory, but something else may be mounted there.
 const PRESSURE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Disk pressure, compared with the setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pressure {
-    /// Below the setting.
-    Low,
-    /// Above it since the last read, but not over the last ten seconds.
-    Brief,
-    /// Above it over the last ten seconds.
-    Lasting,
-}
-
-/// Reads the share of time in which tasks wait for the disk (`/proc/pressure/io`, "some").
+/// Reads the share of time in which any task waited for the disk (`/proc/pressure/io`, "some").
 #[derive(Debug)]
 pub(super) struct Gauge {
     path: PathBuf,
@@ -43,9 +32,9 @@ impl Gauge {
         }
     }
 
-    /// Returns the disk pressure, at most once a second; `None` in between, when switched off, and on kernels
-    /// without the file.
-    pub(super) async fn read(&mut self) -> Option<Pressure> {
+    /// Says whether the disk is under pressure, at most once a second; `None` in between, when it is switched
+    /// off, and on kernels without the file.
+    pub(super) async fn read(&mut self) -> Option<bool> {
         let threshold = self.threshold_percent?;
         let now = Instant::now();
         if self
@@ -57,25 +46,18 @@ impl Gauge {
         let path = self.path.clone();
         let read = move || std::fs::read_to_string(path).ok();
         let text = self.pool.run(PRESSURE_TIMEOUT, read).await.ok().flatten();
-        self.judge(threshold, now, text)
+        Some(self.share(now, text)? >= threshold)
     }
 
-    /// Compares the file's text with the one read before.
-    fn judge(&mut self, threshold: f64, now: Instant, text: Option<String>) -> Option<Pressure> {
+    /// Returns the share of the time since the last reading, percent; at the first, of the last ten seconds.
+    fn share(&mut self, now: Instant, text: Option<String>) -> Option<f64> {
         let waited = text.as_deref().and_then(some_total);
         let last = self.last.replace((now, waited));
-        let lasting = some_avg10(&text?)? >= threshold;
         let since = last.and_then(|(at, before)| {
             let elapsed = now.duration_since(at).as_secs_f64();
             Some(100.0 * waited?.checked_sub(before?)?.as_secs_f64() / elapsed)
         });
-        Some(if lasting {
-            Pressure::Lasting
-        } else if since.is_some_and(|percent| percent >= threshold) {
-            Pressure::Brief
-        } else {
-            Pressure::Low
-        })
+        since.or(some_avg10(&text?))
     }
 }
 
@@ -110,26 +92,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tells_a_brief_pressure_from_a_lasting_one() {
+    async fn measures_since_the_last_reading_and_at_first_over_ten_seconds() {
         let mut gauge = Gauge::new(PathBuf::new(), Some(20.0), BlockingPool::new(1));
-        let mut says = |avg10: f64, total_ms: u64| {
+        let mut share = |avg10: f64, total_ms: u64| {
             let total = total_ms * 1000;
             let line = format!("some avg10={avg10:.2} avg60=0 avg300=0 total={total}\n");
-            gauge.judge(20.0, Instant::now(), Some(line))
+            let share = gauge.share(Instant::now(), Some(line));
+            share.unwrap().round()
         };
-        assert_eq!(
-            says(3.0, 5_000),
-            Some(Pressure::Low),
-            "nothing to compare with"
-        );
-        for (avg10, total_ms, read) in [
-            (12.0, 5_900, Some(Pressure::Brief)),
-            (30.0, 6_000, Some(Pressure::Lasting)),
-            (19.0, 6_100, Some(Pressure::Low)),
-            (1.0, 0, Some(Pressure::Low)),
-        ] {
+        assert_eq!(share(3.0, 5_000), 3.0);
+        // The last: a total that fell says nothing.
+        for (avg10, total_ms, expected) in [(12.0, 5_900, 90.0), (30.0, 6_000, 10.0), (1.0, 0, 1.0)]
+        {
             tokio::time::advance(PRESSURE_EVERY).await;
-            assert_eq!(says(avg10, total_ms), read, "{avg10} {total_ms}");
+            assert_eq!(share(avg10, total_ms), expected, "{avg10} {total_ms}");
         }
     }
 
@@ -139,7 +115,7 @@ mod tests {
         let path = dir.path().join("io");
         std::fs::write(&path, "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n").unwrap();
         let mut gauge = Gauge::new(path.clone(), Some(20.0), BlockingPool::new(1));
-        assert_eq!(gauge.read().await, Some(Pressure::Low));
+        assert_eq!(gauge.read().await, Some(false));
         assert_eq!(gauge.read().await, None, "too soon");
         assert_eq!(
             Gauge::new(path, None, BlockingPool::new(1)).read().await,

@@ -1,45 +1,83 @@
+use super::patience::{CLEAR_MIN, SLOW};
 use super::*;
 
-/// Runs `limiter` on a disk that needs `latency(limit)` for each of `limit` removals in flight.
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Runs `limiter` on a disk that needs `latency(limit)` for each of `limit` removals in flight; returns the limit
+/// after each removal.
 fn drive(
     limiter: &mut Limiter,
     removals: usize,
     latency: impl Fn(usize) -> Duration,
 ) -> Vec<usize> {
-    let mut now = Duration::ZERO;
     (0..removals)
         .map(|_| {
-            let each = latency(limiter.limit());
-            now += each / u32::try_from(limiter.limit()).unwrap();
-            limiter.ended(each, now);
+            limiter.ended(latency(limiter.limit()));
             limiter.limit()
         })
         .collect()
 }
 
-#[test]
-fn grows_to_the_ceiling_where_it_pays() {
-    let mut limiter = Limiter::new(8);
-    let limits = drive(&mut limiter, 400, |_| Duration::from_millis(10));
-    assert_eq!(limits.last(), Some(&8));
-    assert!(limits.iter().all(|limit| *limit <= 8));
+/// A removal takes `alone`, of which it holds for `serial` what only one at a time can have: the runtime's database.
+fn disk(alone: Duration, serial: Duration) -> impl Fn(usize) -> Duration {
+    move |in_flight| alone.max(serial * u32::try_from(in_flight).unwrap())
 }
 
 #[test]
-fn stays_low_where_the_disk_is_the_limit() {
+fn settles_at_the_fewest_that_remove_about_as_fast_as_more() {
+    for (alone, serial, settles) in [
+        (5, 0, 8),
+        (50, 0, 8),
+        (16, 2, 8),
+        (20, 5, 4),
+        (4, 2, 2),
+        (40, 20, 2),
+        (2, 2, 1),
+        (150, 150, 1),
+    ] {
+        let mut limiter = Limiter::new(8);
+        let limits = drive(&mut limiter, 1000, disk(millis(alone), millis(serial)));
+        let settled = limits.get(200..).unwrap();
+        let share = settled.iter().filter(|limit| **limit == settles).count() * 100 / settled.len();
+        assert!(share > 70, "{alone} {serial}: {share} % of {limits:?}");
+        assert!(
+            limits.iter().all(|limit| *limit <= 2 * settles.max(2)),
+            "{limits:?}"
+        );
+    }
+}
+
+#[test]
+fn the_schedulers_noise_changes_nothing() {
     let mut limiter = Limiter::new(8);
-    let limits = drive(&mut limiter, 400, |n| {
-        Duration::from_millis(150) * u32::try_from(n).unwrap()
+    let disk = disk(millis(4), millis(2));
+    let number = std::cell::Cell::new(0);
+    let limits = drive(&mut limiter, 1000, |in_flight| {
+        number.set(number.get() + 1);
+        disk(in_flight) * if number.get() % 10 == 0 { 20 } else { 1 }
     });
-    assert!(limits.iter().all(|limit| *limit <= 3), "{limits:?}");
+    let settled = limits.iter().filter(|limit| **limit == 2).count();
+    assert!(settled > 700, "{limits:?}");
 }
 
 #[test]
-fn halves_when_latency_rises() {
+fn gives_back_what_does_not_pay_before_the_window_is_full() {
     let mut limiter = Limiter::new(8);
-    drive(&mut limiter, 400, |_| Duration::from_millis(10));
-    let limits = drive(&mut limiter, 120, |_| Duration::from_millis(200));
-    assert!(limits.last().unwrap() < &4, "{limits:?}");
+    // Two at a time pay, four do not.
+    let limits = drive(&mut limiter, 100, disk(millis(20), millis(10)));
+    let at_four = limits.iter().filter(|limit| **limit == 4).count();
+    assert!((1..=12).contains(&at_four), "{limits:?}");
+}
+
+#[test]
+fn halves_when_latency_rises_more_than_the_others_in_flight_explain() {
+    let mut limiter = Limiter::new(8);
+    drive(&mut limiter, 400, |_| millis(10));
+    assert_eq!(limiter.limit(), 8);
+    let limits = drive(&mut limiter, 48, |_| millis(200));
+    assert!(limits.contains(&4), "{limits:?}");
 }
 
 #[test]
@@ -48,36 +86,22 @@ fn slow_ones_do_not_count_unless_the_disk_is_under_pressure() {
     assert!(limiter.may_start(1, SLOW_MAX - 1));
     assert!(!limiter.may_start(1, SLOW_MAX));
     assert!(!limiter.may_start(2, 0));
-    limiter.pressure(Pressure::Lasting);
+    limiter.pressure(true);
     assert_eq!(limiter.limit(), 1);
     assert!(!limiter.may_start(0, SLOW_MAX_HELD_BACK));
-    limiter.pressure(Pressure::Low);
+    limiter.pressure(false);
     assert!(limiter.may_start(0, SLOW_MAX_HELD_BACK));
 }
 
 #[test]
-fn a_brief_pressure_counts_where_removals_take_long() {
-    let mut limiter = Limiter::new(8);
-    drive(&mut limiter, 50, |_| Duration::from_millis(10));
-    let before = limiter.limit();
-    limiter.pressure(Pressure::Brief);
-    assert_eq!((limiter.is_pressed(), limiter.limit()), (false, before));
-    drive(&mut limiter, 50, |_| Duration::from_millis(200));
-    limiter.pressure(Pressure::Brief);
-    assert!(limiter.is_pressed());
-    assert!(limiter.limit() <= before / 2);
-}
-
-#[test]
 fn rests_as_long_as_a_removal_took_while_they_are_a_burden_to_the_disk() {
-    let millis = Duration::from_millis;
     let mut limiter = Limiter::new(8);
     assert_eq!(
         limiter.rest(millis(200)),
         Duration::ZERO,
         "a network's teardown, say"
     );
-    limiter.pressure(Pressure::Lasting);
+    limiter.pressure(true);
     assert_eq!(limiter.rest(millis(200)), millis(200));
     assert_eq!(
         limiter.rest(millis(49)),
@@ -85,37 +109,34 @@ fn rests_as_long_as_a_removal_took_while_they_are_a_burden_to_the_disk() {
         "others are the burden"
     );
     assert_eq!(limiter.rest(Duration::from_secs(30)), REST_MAX);
-    limiter.pressure(Pressure::Low);
+    limiter.pressure(false);
     assert_eq!(limiter.rest(millis(200)), Duration::ZERO);
 }
 
 #[test]
-fn pressure_halves_quick_ones_once_and_those_that_suffer_until_one_is_left() {
+fn pressure_halves_each_second_those_that_suffer_and_leaves_quick_ones_alone() {
     let mut limiter = Limiter::new(8);
-    drive(&mut limiter, 100, |_| Duration::from_millis(5));
-    assert_eq!(limiter.limit(), 8);
+    drive(&mut limiter, 100, |_| millis(5));
     for _ in 0..3 {
-        limiter.pressure(Pressure::Lasting);
-        assert_eq!(limiter.limit(), 4);
-        drive(&mut limiter, 1, |_| Duration::from_millis(5));
+        limiter.pressure(true);
+        assert_eq!(limiter.limit(), 8, "it does them no harm");
+        drive(&mut limiter, 1, |_| millis(5));
     }
-    drive(&mut limiter, 400, |_| Duration::from_millis(5));
-    assert_eq!(limiter.limit(), 8, "it does them no harm");
-    drive(&mut limiter, 20, |_| Duration::from_millis(30));
+    drive(&mut limiter, 20, |_| millis(30));
     for limit in [4, 2, 1, 1] {
-        limiter.pressure(Pressure::Lasting);
+        limiter.pressure(true);
         assert_eq!(limiter.limit(), limit);
     }
-    drive(&mut limiter, 400, |_| Duration::from_millis(30));
+    drive(&mut limiter, 400, |_| millis(30));
     assert_eq!(limiter.limit(), 1, "no growth under pressure");
-    drive(&mut limiter, 400, |_| Duration::from_millis(5));
+    drive(&mut limiter, 400, |_| millis(5));
     assert_eq!(limiter.limit(), 8, "well again");
 }
 
 #[test]
 fn starts_with_one_under_pressure_until_they_are_known_to_be_quick() {
     let mut limiter = Limiter::new(8);
-    limiter.pressure(Pressure::Lasting);
+    limiter.pressure(true);
     assert_eq!(limiter.limit(), 1);
     let limits = drive(&mut limiter, 200, |_| Duration::from_millis(5));
     assert_eq!(limits.last(), Some(&8));
@@ -123,7 +144,6 @@ fn starts_with_one_under_pressure_until_they_are_known_to_be_quick() {
 
 #[test]
 fn those_that_wait_are_made_up_for_except_under_pressure() {
-    let millis = Duration::from_millis;
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 100, |_| millis(10));
     assert!(limiter.may_start(7, 0) && !limiter.may_start(8, 0));
@@ -134,10 +154,10 @@ fn those_that_wait_are_made_up_for_except_under_pressure() {
     }
     assert_eq!(limiter.limit(), 8);
     assert!(limiter.may_start(22, 0) && !limiter.may_start(25, 0));
-    limiter.pressure(Pressure::Lasting);
-    limiter.pressure(Pressure::Lasting);
+    limiter.pressure(true);
+    limiter.pressure(true);
     assert!(!limiter.may_start(limiter.limit(), 0));
-    limiter.pressure(Pressure::Low);
+    limiter.pressure(false);
     for _ in 0..200 {
         limiter.waits();
     }
@@ -159,7 +179,6 @@ fn with_a_ceiling_of_one_nothing_is_made_up_for() {
 #[test]
 fn a_list_that_takes_much_longer_than_the_shortest_halves() {
     let mut limiter = Limiter::new(8);
-    let millis = Duration::from_millis;
     drive(&mut limiter, 100, |_| millis(5));
     for (took, limit) in [(100, 8), (240, 8), (90, 8), (280, 4), (280, 2), (80, 2)] {
         limiter.listed(millis(took));
@@ -170,46 +189,33 @@ fn a_list_that_takes_much_longer_than_the_shortest_halves() {
 }
 
 #[test]
-fn quick_ones_soon_reach_the_ceiling() {
-    let mut limiter = Limiter::new(8);
-    let limits = drive(&mut limiter, 24, |_| Duration::from_millis(5));
-    assert_eq!((limits[0], limits[23]), (2, 8));
-}
-
-#[test]
-fn quick_ones_stay_where_more_makes_nothing_faster() {
-    let mut limiter = Limiter::new(16);
-    // Three at a time are as fast as it gets: from four on each takes longer than quick.
-    let at_a_time = |n: usize| Duration::from_millis(15) * u32::try_from(n.max(3)).unwrap() / 3;
-    let limits = drive(&mut limiter, 1_000, at_a_time);
-    let settled = &limits[100..];
-    assert!(settled.iter().all(|n| (3..=5).contains(n)), "{limits:?}");
-}
-
-#[test]
 fn patience_follows_the_usual_latency() {
     let mut limiter = Limiter::new(8);
-    assert_eq!(limiter.patience(), SLOW, "nothing is usual yet");
+    assert_eq!(
+        limiter.patience().clearly_longer(),
+        SLOW,
+        "nothing is usual yet"
+    );
     drive(&mut limiter, 50, |_| Duration::from_millis(1));
-    assert_eq!(limiter.patience(), PATIENCE_MIN);
+    assert_eq!(limiter.patience().clearly_longer(), CLEAR_MIN);
     drive(&mut limiter, 50, |_| Duration::from_millis(100));
-    let patience = limiter.patience().as_millis();
+    let patience = limiter.patience().clearly_longer().as_millis();
     assert!((190..=200).contains(&patience), "{patience}");
     drive(&mut limiter, 50, |_| Duration::from_millis(900));
-    assert_eq!(limiter.patience(), SLOW);
+    assert_eq!(limiter.patience().clearly_longer(), SLOW);
 }
 
 #[test]
 fn a_scout_goes_when_all_take_clearly_longer_and_the_disk_is_not_under_pressure() {
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 50, |_| Duration::from_millis(10));
-    let long = limiter.patience();
+    let long = limiter.patience().clearly_longer();
     assert!(limiter.may_scout(long, SLOW_MAX - 1));
     assert!(!limiter.may_scout(long, SLOW_MAX));
     assert!(!limiter.may_scout(long.mul_f64(0.9), 0));
-    limiter.pressure(Pressure::Lasting);
+    limiter.pressure(true);
     assert!(limiter.may_scout(SLOW, 0), "quick ones still end");
-    limiter.pressure(Pressure::Lasting);
+    limiter.pressure(true);
     assert!(!limiter.may_scout(SLOW, 0), "none does: the disk stalls");
 }
 
@@ -217,7 +223,7 @@ fn a_scout_goes_when_all_take_clearly_longer_and_the_disk_is_not_under_pressure(
 fn never_falls_below_one() {
     let mut limiter = Limiter::new(0);
     for _ in 0..10 {
-        limiter.pressure(Pressure::Lasting);
+        limiter.pressure(true);
     }
     assert_eq!(limiter.limit(), 1);
 }
