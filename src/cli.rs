@@ -1,8 +1,9 @@
-//! The command line as values. Runs nothing.
+//! The command line: arguments as values, and what runs each command.
 
 pub mod command;
 #[cfg(feature = "demo")]
 pub mod demo;
+mod run;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use crate::config::Overrides;
 use crate::gc::{Limit, PassOptions};
 use crate::model::setting::parse_duration;
 use crate::model::{Target, Targets};
+pub use run::run;
 
 /// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused images),
 /// safely, and says why it removes or keeps each object.

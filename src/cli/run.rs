@@ -1,0 +1,128 @@
+//! Runs a command: configuration, logging, run, exit code.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[cfg(feature = "demo")]
+use super::demo;
+use super::{Cli, Command, command};
+use crate::config::Config;
+use crate::model::escape;
+use crate::system::blocking::BlockingPool;
+use crate::{app, config, http, state, telemetry};
+
+/// How long the program waits for the holder of the state directory.
+const HELD_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the program waits for its last log lines.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// Exit code for a refused configuration, as clap uses for wrong arguments.
+const EXIT_USAGE: u8 = 2;
+
+/// Runs the command to its end. Generic code is compiled here, in the library, once for program and tests.
+pub fn run(cli: Cli) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        // For plans and pages, a few at a time, and name look-ups of the pod source and of Alertmanagers: a
+        // hung name server holds a thread for up to half a minute.
+        .max_blocking_threads(16)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("crisweep: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(run_command(cli));
+    telemetry::flush(LAST_LINES);
+    // A thread that hangs in the kernel must not keep the process alive.
+    runtime.shutdown_background();
+    code
+}
+
+async fn run_command(cli: Cli) -> ExitCode {
+    let mut overrides = cli.global.overrides();
+    if let Some(Command::Config(args)) = &cli.command {
+        let file = args.file.clone().or_else(|| cli.global.config_file.clone());
+        return check_config(Config::load(
+            file.as_deref(),
+            config::environment(),
+            &overrides,
+        ));
+    }
+    // Their answer is on standard output, and the pass's warnings are among its errors, so a log would only
+    // repeat them.
+    let level = match &cli.command {
+        Some(Command::Plan(_)) => Some("warn"),
+        Some(Command::Gc(_)) => Some("error"),
+        #[cfg(feature = "demo")]
+        Some(Command::Demo) => None,
+        Some(Command::Serve | Command::Config(_)) | None => None,
+    };
+    overrides.log_level = overrides.log_level.or(level.map(str::to_owned));
+    let (config, reload) = match app::set_up(cli.global.config_file, overrides).await {
+        Ok(set_up) => set_up,
+        Err(error) => {
+            print_error(&error.to_string());
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    let flag = cli.global.runtime_endpoint;
+    let result = match cli.command {
+        None | Some(Command::Serve) => serve(config, flag, reload).await.map(|()| true),
+        #[cfg(feature = "demo")]
+        Some(Command::Demo) => demo::run(config, flag).await.map(|()| true),
+        Some(Command::Plan(args)) => command::plan(config, flag, args).await,
+        Some(Command::Gc(args)) => command::gc(config, flag, args).await,
+        Some(Command::Config(_)) => Ok(true),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            print_error(&telemetry::chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(config: Config, flag: Option<String>, reload: http::Reload) -> anyhow::Result<()> {
+    let listeners = match app::bind(&config.web.listen) {
+        Ok(listeners) => listeners,
+        // Usually another crisweep is already running.
+        Err(error) => match held(&config).await {
+            Some(held) => return Err(error.context(held)),
+            None => return Err(error),
+        },
+    };
+    app::serve(config, listeners, flag, reload).await
+}
+
+/// Returns the crisweep that holds the state directory, if there is one and the disk answers.
+async fn held(config: &Config) -> Option<state::Held> {
+    let dir = config.state.dir.clone()?;
+    let disk = BlockingPool::new(1);
+    let held = disk.run(HELD_TIMEOUT, move || state::held(&dir)).await;
+    held.ok().flatten()
+}
+
+fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
+    match loaded {
+        Ok(config) => {
+            print!("{}", config.effective_yaml());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            print_error(&telemetry::chain(&error));
+            ExitCode::from(EXIT_USAGE)
+        }
+    }
+}
+
+/// Prints an error on standard error, escaped, because it may contain the runtime's text.
+fn print_error(error: &str) {
+    telemetry::say(&format!("crisweep: {}", escape::lines(error)), LAST_LINES);
+}
