@@ -1,18 +1,18 @@
-//! Garbage collection as values: `snapshot + policy -> plan`. Never does IO, never reads a clock,
-//! never logs: what it knows it returns.
+//! Garbage collection as values: `snapshot + policy -> plan`. Never does IO, never reads a clock, never logs:
+//! it returns its results.
 //!
-//! The rules, in prose (the kubelet's, made more careful):
+//! The rules (the kubelet's, made more careful):
 //!
 //! - Removal needs a positive reason; missing knowledge is never one.
-//! - The newest record of a (pod UID, container name) whose pod may still exist stays: without it
-//!   the kubelet would run the container again. Newest means highest attempt *and* latest creation:
-//!   after a clock step they differ, and both stay.
-//! - What the node-wide cap takes is what the kubelet would take under the same cap, less what is
-//!   protected; nothing is taken in a protected one's place.
-//! - On an incomplete look only what is certain without the missing part goes: what is planned on a
-//!   part of a node's records is planned on all of them too (`model::Seen`).
-//! - Images go by the kubelet's marks, ages and order; never one that a container (in any state), a
-//!   volume or the sandboxes may need.
+//! The newest record of a (pod UID, container name) whose pod may still exist stays: without it the kubelet
+//! would run the container again. Newest means highest attempt *and* latest creation: after a clock step they
+//! differ, and both stay.
+//! The node-wide cap removes what the kubelet would remove under the same cap, except protected objects,
+//! which no other object replaces.
+//! On an incomplete look only that is removed which is certain without the missing part: a plan on a part of
+//! a node's records is a part of the plan on all of them (`model::Seen`).
+//! Images are removed by the kubelet's thresholds, ages and order; never one that a container (in any state),
+//! a volume or the sandboxes may need.
 //! - Every object gets a verdict with a reason, and the same code judges for a preview and a pass.
 
 mod age;
@@ -57,20 +57,20 @@ pub use want::kept_for_want;
 pub enum PodKnowledge {
     /// The source lists it and it may run again.
     Active,
-    /// The source says that it finished, and nothing of it lives here.
+    /// The source says that it finished, and nothing of it runs here.
     Terminated,
     /// No source answered for it, but it counts as finished under `assume_finished_after`.
     Assumed,
-    /// Complete lists do not have it, for `pods.settle` now.
+    /// Complete lists have lacked it for `pods.settle`.
     Deleted,
-    /// A complete list does not have it, but not for `pods.settle` yet.
+    /// A complete list lacks it, but not for `pods.settle` yet.
     Absent,
     /// No complete list.
     Unknown,
 }
 
 impl PodKnowledge {
-    /// Says whether the pod is known, or by the operator's word assumed, to be over.
+    /// Says whether the pod is finished or deleted, known or (by the operator's setting) assumed.
     pub fn is_finished(self) -> bool {
         matches!(self, Self::Terminated | Self::Assumed)
     }
@@ -85,16 +85,16 @@ pub struct Subject {
     pub id: Text,
     /// A container's name; a sandbox's pod name; an image's first tag; a log's file name.
     pub name: Text,
-    /// Its pod; `None` for what the kubelet did not make.
+    /// Its pod; `None` if another tool made it.
     pub pod: Option<Arc<PodRef>>,
-    /// What is known of the pod; the verdict rests on it.
+    /// What is known of the pod; the basis of the verdict.
     pub pod_state: PodKnowledge,
     /// Its attempt.
     pub attempt: u32,
     /// When it was created; an image: when crisweep first saw it; a log: when it last changed.
     pub created_at: Timestamp,
-    /// Seconds since what `min_age` counts from: a container's exit (where known) or, with
-    /// `age_from: created`, its creation; an image's last use; else the creation.
+    /// Seconds since the time that `min_age` counts from: a container's exit (if known) or, with `age_from:
+    /// created`, its creation; an image's last use; otherwise the creation.
     pub age_seconds: i64,
     /// What images have more. Boxed: there are a thousand other objects for each.
     pub image: Option<Box<ImageUse>>,
@@ -110,7 +110,7 @@ pub struct ImageUse {
 }
 
 impl Subject {
-    /// Returns when an image was last used; `None` for one that never was, and for all else.
+    /// When an image was last used; `None` if never, and for other targets.
     pub fn last_used_at(&self) -> Option<Timestamp> {
         self.image.as_ref()?.last_used_at
     }
@@ -145,7 +145,7 @@ impl Serialize for Subject {
     }
 }
 
-/// An object that goes.
+/// An object to remove.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Removal {
     /// The object.
@@ -153,19 +153,19 @@ pub struct Removal {
     pub subject: Subject,
     /// Why.
     pub reason: RemoveReason,
-    /// What that rests on, in words, where it was told.
+    /// The facts behind the reason, in words, where they were asked for.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub detail: Box<str>,
-    /// What it was planned as; it must still be that right before it goes.
+    /// What it was when planned; it must still be that right before its removal.
     #[serde(skip)]
     pub expected: Expected,
-    /// The ids of the records that outdo it, of the same name or pod: by attempt, by creation, or both.
-    /// It may only go while they are there. Empty where its pod is over: then it needs no other.
+    /// The ids of newer records of the same name or pod: by attempt, by creation, or both. They must exist at
+    /// its removal. Empty if its pod is finished or deleted: then it needs no other record.
     #[serde(skip)]
     pub outdone_by: Box<[Text]>,
 }
 
-/// What an object was when it was planned to go.
+/// What a planned object was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// A container in this state.
@@ -183,18 +183,18 @@ pub enum Expected {
     PodLogDir {
         /// The pod.
         uid: PodUid,
-        /// Which directory it is.
+        /// The directory's inode.
         inode: u64,
         /// When its entries changed last.
         modified_at: Timestamp,
     },
     /// A dead link to a container's log.
     LogLink(ContainerId),
-    /// The log file of a container that went, with its rotations and its link.
+    /// The log file of a removed container, with its rotations and its link.
     ContainerLog(Box<RemovedContainer>),
 }
 
-/// An object that stays.
+/// An object to keep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kept {
     /// The object.
@@ -202,44 +202,45 @@ pub struct Kept {
     pub subject: Subject,
     /// Why.
     pub reason: KeepReason,
-    /// What holds it, in words, where it was told.
+    /// The facts behind the reason, in words, where they were asked for.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub detail: Box<str>,
-    /// A sandbox that is left alone because it failed to go: what is known of that, where it was told.
+    /// The quarantine of a sandbox whose removal failed, where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Box<Quarantined>>,
 }
 
-/// What is to be done about an object.
+/// The decision about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It stays.
+    /// Keep it.
     Keep(KeepReason),
-    /// It goes.
+    /// Remove it.
     Remove(RemoveReason),
 }
 
-/// What a pass over some targets would do: each object of theirs is in exactly one of the lists.
+/// What a pass over some targets would do: each of their objects is in exactly one list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// When the node was looked at.
     pub taken_at: Timestamp,
-    /// What is known of the pods comes from the API server's watch cache: a pass asks anew, and may find more pods.
+    /// The pods come from the API server's watch cache: a pass asks the API server itself, and may find more
+    /// pods.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub pods_from_cache: bool,
-    /// What goes, in the order in which it goes.
+    /// The removals, in order.
     pub removals: Vec<Removal>,
-    /// What stays.
+    /// The kept objects.
     pub kept: Vec<Kept>,
-    /// Counts of both.
+    /// Counts of both lists.
     pub summary: BTreeMap<Target, Summary>,
 }
 
 /// Counts of one target's plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// How many go, by reason.
+    /// Number of removals by reason.
     pub remove: BTreeMap<RemoveReason, usize>,
-    /// How many stay, by reason.
+    /// Number of kept objects by reason.
     pub keep: BTreeMap<KeepReason, usize>,
 }

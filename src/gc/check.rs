@@ -1,8 +1,8 @@
-//! A second opinion on a plan. Shares no code with the planner on purpose: it states, removal by removal, what
-//! harms (a wrong state, a wrong object, a protected or needed one), and a pass whose plan breaks one of these rules
-//! is aborted before it touches anything.
+//! A second implementation of the harm rules. It shares no code with the planner on purpose: for each removal
+//! it states what harms (a wrong state, a wrong object, a protected or needed one), and a pass whose plan
+//! breaks a rule is aborted before it removes anything.
 //!
-//! Never checks order, limits or room: no broken one of these harms a pod. `tests/it/properties` compares them with the
+//! Never checks order, limits or space, which cannot harm a pod. `tests/it/properties` compares them with the
 //! kubelet's.
 
 mod images;
@@ -26,7 +26,7 @@ use node::{ContainerRow, Facts, Found, Node, SandboxRow};
 pub struct Violation {
     /// The object.
     pub id: String,
-    /// The rule, as what is wrong.
+    /// The broken rule, as a problem.
     pub rule: &'static str,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Returns every rule that `removals` would break on this node; empty means that they may go.
+/// Returns every rule that `removals` would break on this node; empty means that they may be carried out.
 pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<Violation> {
     let node = Node::of(snapshot, policy, removals);
     let images = images::Index::of(&node, removals);
@@ -161,7 +161,7 @@ fn sandbox_rule(
     pod_rule(node, removal.reason, &found.facts)
 }
 
-/// What the removal's reason claims of the pod must hold.
+/// Checks what the removal's reason claims about the pod.
 fn pod_rule(node: &Node<'_>, reason: RemoveReason, facts: &Facts) -> Option<&'static str> {
     let (pod, outdone) = (node.pod(facts.pod), facts.outdone);
     match reason {
@@ -188,7 +188,7 @@ fn is_protected(policy: &Policy, pod: &PodRef) -> bool {
     by_namespace || policy.protect.has_label_of_pod(pod)
 }
 
-/// What is switched off loses nothing, and nothing is counted where a part of the node was not seen.
+/// A switched-off target loses nothing, and nothing is counted while a part of the node is unseen.
 fn policy_rule(node: &Node<'_>, removal: &Removal) -> Option<&'static str> {
     let policy = node.policy;
     let enabled = match removal.subject.target {
@@ -207,7 +207,7 @@ fn policy_rule(node: &Node<'_>, removal: &Removal) -> Option<&'static str> {
     (counted && !node.snapshot.seen.is_all()).then_some("is counted on an incomplete list")
 }
 
-/// Says whether the operator has switched the rule off that the removal's reason names.
+/// Says whether the operator has switched off the rule behind the removal's reason.
 fn is_off(policy: &Policy, removal: &Removal) -> bool {
     let (containers, images) = (&policy.containers, &policy.images);
     match (removal.reason, removal.subject.target) {

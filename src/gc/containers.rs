@@ -1,8 +1,8 @@
 //! The verdict on each container.
 //!
-//! First the kubelet's own sets are worked out (what its limits would take), then what is protected
-//! is put back. Nothing is ever taken in a protected one's place, so what goes is always a part of
-//! what the kubelet would take under the same limits.
+//! First it computes what the kubelet's limits would remove, then it takes the protected objects out. No
+//! other object replaces a protected one, so the removals are always a part of what the kubelet would remove
+//! under the same limits.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub(super) fn judge(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest)
                 }
                 None => Verdict::Remove(RemoveReason::PodDeleted),
             }),
-            // The kubelet takes what has no pod first of all, so that it never counts for the limits.
+            // The kubelet removes objects without a pod first, so they never count for the limits.
             (Ok(()), Some(keep @ KeepReason::Unmanaged)) => Some(Verdict::Keep(keep)),
             (Ok(()), shield) => {
                 counted.add(place);
@@ -73,7 +73,7 @@ fn considered(
             return Err(KeepReason::Starting);
         }
         ContainerState::Unknown if !rules.include_unknown => return Err(KeepReason::StateUnknown),
-        // Neither has an exit to count from.
+        // Neither has an exit.
         ContainerState::Created | ContainerState::Unknown => Some(since_creation),
         ContainerState::Exited => match rules.age_from {
             AgeFrom::Created => Some(since_creation),
@@ -85,12 +85,12 @@ fn considered(
     };
     match age {
         Some(age) if at_least(age, rules.min_age) => Ok(()),
-        // When it exited is not known: it may have been just now.
+        // Its exit time is unknown: it may have exited just now.
         Some(_) | None => Err(KeepReason::TooYoung),
     }
 }
 
-/// What keeps a container whatever the limits ask.
+/// What keeps a container regardless of the limits.
 struct Shields<'a> {
     protect: &'a Protect,
     sandboxes: BTreeMap<&'a PodSandboxId, &'a PodSandbox>,
@@ -98,7 +98,7 @@ struct Shields<'a> {
 
 impl<'a> Shields<'a> {
     fn new(snapshot: &'a Snapshot, protect: &'a Protect) -> Self {
-        // They are asked for their labels only.
+        // Sandboxes are needed only for their labels.
         let sandboxes = snapshot.sandboxes.iter();
         let sandboxes = sandboxes
             .filter(|_| !protect.labels.is_empty())
@@ -119,8 +119,8 @@ impl<'a> Shields<'a> {
         None
     }
 
-    /// The kubelet puts a pod's labels on its sandbox only. Without the sandbox's record they
-    /// are not known, so where labels protect, that container stays.
+    /// The kubelet puts a pod's labels only on its sandbox. Without the sandbox's record they are unknown, so
+    /// if labels protect, the container stays.
     fn protects_labels(&self, container: &Container) -> bool {
         if self.protect.labels.is_empty() {
             return false;
@@ -134,24 +134,24 @@ impl<'a> Shields<'a> {
     }
 }
 
-/// Says whether the pod's namespace, or a label that names the pod, is protected; an unknown namespace
-/// counts as protected as soon as any is.
+/// Says whether the pod's namespace, or a label that names the pod, is protected; an unknown namespace counts
+/// as protected if any namespace is.
 pub(super) fn protects_pod(protect: &Protect, pod: &PodRef) -> bool {
     let by_namespace = !protect.namespaces.is_empty()
         && (pod.namespace.is_empty() || protect.namespaces.contains(pod.namespace.as_str()));
     by_namespace || protect.has_label_of_pod(pod)
 }
 
-/// What the kubelet's two limits would take.
+/// What the kubelet's two limits would remove.
 struct Limits {
     superseded: Places,
     over_cap: Places,
-    /// The groups of which the cap takes something.
+    /// The groups of which the cap removes something.
     capped: Places,
 }
 
 impl Limits {
-    /// `counts` are the containers that count for the limits.
+    /// `counted` are the positions of the containers that count for the limits.
     fn of(index: &Index<'_>, counts: &Places, rules: &ContainerPolicy, newest: &Newest) -> Self {
         let snapshot = index.snapshot;
         let mut limits = Self {
@@ -159,28 +159,28 @@ impl Limits {
             over_cap: Places::none(snapshot.containers.len()),
             capped: Places::none(index.groups().count()),
         };
-        // Beyond the limit of its name stays beyond it, and not the newest stays not the newest, however
-        // many more records there are: this holds on an incomplete look too.
+        // A container beyond the limit of its name stays beyond it, and one that is not the newest stays so,
+        // however many more records there are: this also holds on an incomplete look.
         let mut counted = by_group(index, |it| counts.has(it));
         let superseded = &mut limits.superseded;
         trim(index, &mut counted, rules.max_per_container, superseded);
         if rules.max_per_container == Limit::AtMost(0) {
-            // The kubelet would take all. What we keep of it as the newest still counts for the cap,
-            // which is what may lift it.
+            // The kubelet would remove all. The newest ones that we keep still count for the cap, which may
+            // then remove them.
             counted = by_group(index, |it| limits.superseded.has(it) && newest.has(it));
         }
         match rules.max_dead {
             Limit::AtMost(max_dead) if snapshot.seen.is_all() => {
                 limits.cap(index, counted, max_dead);
             }
-            // What was not seen cannot be counted, nor what of it belongs to deleted pods.
+            // Unseen records cannot be counted, nor assigned to deleted pods.
             Limit::AtMost(_) | Limit::None => {}
         }
         limits
     }
 
-    /// The kubelet's node-wide limit: an equal share for each name first (rounded down, at least one),
-    /// then the oldest of all.
+    /// The kubelet's node-wide limit: first an equal share for each name (rounded down, at least one), then
+    /// the oldest of all.
     fn cap(&mut self, index: &Index<'_>, mut counted: Vec<usize>, max_dead: usize) {
         if counted.len() <= max_dead {
             return;
@@ -219,8 +219,8 @@ impl Limits {
         }
         let pod = index.pod_of_container(place);
         let state = knowledge.at(pod);
-        // After a clock step one that is newest by its attempt can lie beyond `max_per_container`. It
-        // would be within it, and count, as soon as the cap has taken later ones: it goes with them.
+        // After a clock step one that is newest by its attempt can lie beyond `max_per_container`. It would
+        // be within it, and count, after the cap has removed later ones: so it is removed with them.
         let goes_along = superseded && self.capped.has(index.group_of(place));
         if (self.over_cap.has(place) || goes_along) && (!is_newest || state.is_finished()) {
             if is_newest && !quiet.allows(pod) {
@@ -238,7 +238,7 @@ impl Limits {
     }
 }
 
-/// Returns the places that count, group by group, in each the newest first.
+/// Sorts positions group by group, newest first in each.
 fn by_group(index: &Index<'_>, counts: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut all: Vec<usize> = Vec::new();
     for places in index.groups() {
@@ -250,7 +250,7 @@ fn by_group(index: &Index<'_>, counts: impl Fn(usize) -> bool) -> Vec<usize> {
     all
 }
 
-/// Takes from each group what is beyond the limit; the places are sorted by group.
+/// Removes from each group what is beyond the limit; the positions are sorted by group.
 fn trim(index: &Index<'_>, places: &mut Vec<usize>, limit: Limit, taken: &mut Places) {
     let Limit::AtMost(limit) = limit else { return };
     let (mut group, mut kept) = (None, 0);

@@ -1,7 +1,7 @@
-//! What holds an object, or why it goes, in words: the container, rule, record or missing knowledge
-//! behind a verdict's reason. For people who ask: a scrape and a pass never make these texts.
+//! Explains a verdict in words: the container, rule, record or missing knowledge behind its reason. For
+//! people who ask: scrapes and passes never make these texts.
 //!
-//! Never judges: it reads from the snapshot what a verdict of this reason rests on.
+//! Never judges: it reads from the snapshot the facts behind the reason.
 
 mod images;
 mod logs;
@@ -23,7 +23,7 @@ use crate::model::{
 /// The longest text. Names from outside can be long.
 const DETAIL_MAX: usize = 300;
 
-/// Looks up what verdicts rest on.
+/// Finds the facts behind verdicts.
 #[derive(Debug)]
 pub(super) struct Details<'a> {
     snapshot: &'a Snapshot,
@@ -31,7 +31,7 @@ pub(super) struct Details<'a> {
     containers: BTreeMap<&'a str, &'a Container>,
     sandboxes: BTreeMap<&'a str, &'a PodSandbox>,
     images: BTreeMap<String, &'a Image>,
-    /// The containers that stay, by sandbox.
+    /// The remaining containers, by sandbox.
     inmates: BTreeMap<&'a PodSandboxId, Vec<&'a Container>>,
     /// The newest record of each pod's container, by creation and attempt.
     newest: BTreeMap<(&'a PodUid, &'a str), &'a Container>,
@@ -42,7 +42,7 @@ pub(super) struct Details<'a> {
 }
 
 impl<'a> Details<'a> {
-    /// Makes ready to explain `plan`, which was made of this snapshot under this policy.
+    /// Prepares to explain `plan`, which was made from this snapshot under this policy.
     pub(super) fn of(snapshot: &'a Snapshot, policy: &'a Policy, plan: &Plan) -> Self {
         let going: BTreeSet<&str> = plan
             .removals_of(Target::Containers)
@@ -97,7 +97,7 @@ impl<'a> Details<'a> {
         }
     }
 
-    /// Says what a verdict on `subject` rests on.
+    /// Returns the facts behind the verdict on `subject`.
     pub(super) fn detail(&self, subject: &Subject, verdict: Verdict) -> String {
         let text = match (subject.target, verdict) {
             (Target::Containers, _) => self.container(subject, verdict),
@@ -213,7 +213,7 @@ impl<'a> Details<'a> {
         }
     }
 
-    /// What keeps containers and sandboxes alike.
+    /// Explains the reasons that containers and sandboxes share.
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "only the reasons of this target come here"

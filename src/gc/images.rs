@@ -1,9 +1,8 @@
-//! The verdict on each image: the kubelet's marks, ages and order, made more careful.
+//! The verdict on each image: the kubelet's thresholds, ages and order, made more careful.
 //!
-//! More careful than the kubelet: a name in any form means the image, whatever its runtime handler; a
-//! record that is needed keeps every other of its id, because removing one removes the id; the age rule
-//! heeds `min_age`, and an image never used is as old as it was first seen; a disk that wants nothing
-//! loses nothing.
+//! More careful than the kubelet: a name in any form means the image, for every runtime handler; a needed
+//! record keeps all records of its id, because removing one may remove the id; the age rule respects
+//! `min_age`, and a never used image is as old as its first sight; below the threshold nothing is removed.
 
 mod room;
 
@@ -22,8 +21,8 @@ use crate::model::{
     ImageNames, ImageStore, Images, KeepReason, RemoveReason, Snapshot, Target, repository_leaf,
 };
 
-/// Judges every image, one verdict for each [`Image::key`]; containers in `gone` are taken for removed
-/// already. Where the images are not known, none is judged.
+/// Judges every image, one verdict for each [`Image::key`]; containers in `gone` count as removed. If the
+/// images are unknown, none is judged.
 pub(super) fn judge<'a>(
     snapshot: &'a Snapshot,
     policy: &Policy,
@@ -58,14 +57,14 @@ pub(super) fn judge<'a>(
     judged.collect()
 }
 
-/// Who needs images.
+/// The users of images.
 struct Needs {
     used: ImageMatcher,
     sandboxes: ImageMatcher,
-    /// Some names of used images are not known: any image may be one.
+    /// Some names of used images are unknown: any image may be used.
     users_unknown: bool,
     sandboxes_unknown: bool,
-    /// It is not known which image sandboxes are made from: one that is called `pause` is taken for it.
+    /// The sandbox image is unknown: an image called `pause` is taken for it.
     guess_sandboxes: bool,
 }
 
@@ -114,8 +113,8 @@ fn is_pause(leaf: &str) -> bool {
     leaf == "pause" || leaf.starts_with("pause-") || leaf.starts_with("mirrored-pause")
 }
 
-/// Finds the ids that stay whatever the disk says, and why: what one record of an id asks for holds for
-/// all of them, because a runtime may remove the id whatever the handler.
+/// Finds the ids that stay regardless of the disk, and why. A reason for one record holds for all records of
+/// its id, because a runtime may remove the id for every handler.
 fn kept_ids<'a>(
     snapshot: &Snapshot,
     store: &'a ImageStore,
@@ -158,7 +157,7 @@ fn is_young(snapshot: &Snapshot, store: &ImageStore, rules: &ImagePolicy, image:
     used_later || !at_least(snapshot.age(age.first_seen), rules.min_age)
 }
 
-/// One without a remembered age is seen for the first time.
+/// An image without a remembered age is seen for the first time.
 fn age_of(snapshot: &Snapshot, store: &ImageStore, image: &Image) -> ImageAge {
     let first_time = ImageAge {
         first_seen: snapshot.taken_at,
@@ -167,8 +166,8 @@ fn age_of(snapshot: &Snapshot, store: &ImageStore, image: &Image) -> ImageAge {
     store.ages.get(&image.key()).copied().unwrap_or(first_time)
 }
 
-/// Lists one image for each key, in the order in which they go: never used first, then least recently
-/// used, then first seen, then by key.
+/// Returns one image for each key, in the order of removal: never used first, then least recently used, then
+/// first seen, then by key.
 fn in_order<'a>(snapshot: &Snapshot, store: &'a ImageStore) -> Vec<&'a Image> {
     let mut by_key: BTreeMap<String, &Image> = BTreeMap::new();
     for image in &store.rows {
@@ -180,7 +179,7 @@ fn in_order<'a>(snapshot: &Snapshot, store: &'a ImageStore) -> Vec<&'a Image> {
             )
         };
         let one = by_key.entry(image.key()).or_insert(image);
-        // Of two by one key the larger is counted, whichever was listed first.
+        // Of two records with one key the larger counts, whatever their order.
         if names(image) < names(one) {
             *one = image;
         }
@@ -193,8 +192,8 @@ fn in_order<'a>(snapshot: &Snapshot, store: &'a ImageStore) -> Vec<&'a Image> {
     images
 }
 
-/// Goes whatever the disk says, if unused for longer than `max_age`; one never used, since it was first
-/// seen.
+/// Removed regardless of the disk if unused for longer than `max_age`; a never used image counts from its
+/// first sight.
 fn by_age(
     snapshot: &Snapshot,
     store: &ImageStore,
@@ -207,7 +206,7 @@ fn by_age(
     is_old.then_some(RemoveReason::Age)
 }
 
-/// Just as long is not longer, as for the kubelet.
+/// Equal is not longer, as for the kubelet.
 fn longer(age: SignedDuration, limit: Duration) -> bool {
     SignedDuration::try_from(limit).is_ok_and(|limit| age > limit)
 }
@@ -220,8 +219,7 @@ fn by_room(image: &Image, wanted: u128, sum: &mut u128) -> Verdict {
     Verdict::Remove(RemoveReason::Space)
 }
 
-/// What would go stays where images are switched off, and where a container or sandbox may use it that
-/// did not tell.
+/// Keeps the image if images are switched off, or if a container or sandbox with unknown images may use it.
 fn unless_in_doubt(rules: &ImagePolicy, needs: &Needs, verdict: Verdict) -> Verdict {
     let unknown = needs.users_unknown || needs.sandboxes_unknown;
     match verdict {
@@ -231,7 +229,7 @@ fn unless_in_doubt(rules: &ImagePolicy, needs: &Needs, verdict: Verdict) -> Verd
     }
 }
 
-/// Says which containers or sandboxes did not tell what they use; `None` if all did.
+/// Names the containers or sandboxes whose images are unknown; `None` if there are none.
 pub fn unknown_users(snapshot: &Snapshot) -> Option<String> {
     let Images::Known(store) = &snapshot.images else {
         return None;
@@ -255,7 +253,7 @@ pub fn unknown_users(snapshot: &Snapshot) -> Option<String> {
     (!users.is_empty()).then(|| users.join("; "))
 }
 
-/// Returns how many bytes the space rule wants freed on this file system; 0 below its mark.
+/// Returns how many bytes the space rule must free on this file system; 0 below its threshold.
 pub fn space_wanted(rules: &ImagePolicy, usage: FilesystemUsage) -> u64 {
     let wanted = room::wanted(rules, Some(usage), 0);
     u64::try_from(wanted).unwrap_or(u64::MAX)

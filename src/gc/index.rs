@@ -1,5 +1,5 @@
-//! The snapshot by number: which pod, sandbox and name each record belongs to, found once for all
-//! verdicts. Never judges.
+//! The snapshot by numbers: the pod, sandbox and name of each record, found once for all verdicts. Never
+//! judges.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use jiff::Timestamp;
 
 use crate::model::{Numbering, PodUid, Snapshot, head};
 
-/// The numbers of a snapshot's records. Containers and sandboxes are known by their place in it.
+/// The numbers of a snapshot's records. Containers and sandboxes are identified by their position.
 #[derive(Debug)]
 pub(super) struct Index<'a> {
     pub(super) snapshot: &'a Snapshot,
-    /// Of the containers' pods, then of the sandboxes'.
+    /// Numbers of the containers' pods, then of the sandboxes'.
     numbers: Numbering<'a>,
-    /// The records of one container name of one pod have one group.
+    /// The records of one container name of one pod form one group.
     groups: Numbering<'a>,
     pub(super) containers: Ages,
     pub(super) sandboxes: Ages,
@@ -70,7 +70,7 @@ impl<'a> Index<'a> {
         self.groups.places()
     }
 
-    /// Returns for each pod what a map has of it.
+    /// Returns the map's value for each pod.
     pub(super) fn beside_pods<T>(&self, map: &'a BTreeMap<PodUid, T>) -> Vec<Option<&'a T>> {
         self.numbers
             .beside(map.iter().map(|(uid, it)| (uid.as_str(), it)))
@@ -90,12 +90,12 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Some of the places of a list.
+/// Some positions of a list.
 #[derive(Debug)]
 pub(super) struct Places(Vec<bool>);
 
 impl Places {
-    /// Returns none of so many places.
+    /// Returns an empty selection of `count` positions.
     pub(super) fn none(count: usize) -> Self {
         Self(vec![false; count])
     }
@@ -177,11 +177,11 @@ impl Ages {
     }
 }
 
-/// The records that the kubelet may need to know that something has run: of each group, whatever the state,
-/// the highest attempt and the latest creation. After a clock step they differ.
+/// The records by which the kubelet knows that something has run: of each group, in any state, the highest
+/// attempt and the latest creation. After a clock step they differ.
 #[derive(Debug)]
 pub(super) struct Newest {
-    /// By group: the places of both.
+    /// By group: the positions of both.
     of_group: Vec<Option<[usize; 2]>>,
     all: Places,
 }
@@ -203,12 +203,12 @@ impl Newest {
         }
     }
 
-    /// Says whether the record at this place is one of its group's newest.
+    /// Says whether the record at this position is one of its group's newest.
     pub(super) fn has(&self, place: usize) -> bool {
         self.all.has(place)
     }
 
-    /// Returns the places of a group's newest: one, or two.
+    /// Returns the positions of a group's newest: one or two.
     pub(super) fn of_group(&self, group: usize) -> impl Iterator<Item = usize> {
         let [attempt, creation] = match self.of_group.get(group).copied().flatten() {
             Some([attempt, creation]) => [Some(attempt), Some(creation)],

@@ -1,7 +1,7 @@
-//! What may be believed of each pod: the pod source's answer, held against what the runtime shows.
+//! What may be believed about each pod: the pod source's answer, compared with what the runtime shows.
 //!
-//! Never takes the runtime's word alone that a pod is over, except where the operator pulled the one
-//! lever for it (`assume_finished_after`).
+//! Never concludes from the runtime alone that a pod finished, except with the operator's setting for it
+//! (`assume_finished_after`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::model::{
     PodUid, Pods, PodsUnknown, Snapshot, SourcePod, is_static_shaped,
 };
 
-/// For so long after the machine's start a list alone makes no pod deleted while no sandbox is ready yet:
-/// the kubelet is just beginning to bring its pods back.
+/// For this long after the machine's start, a list alone makes no pod deleted while no sandbox is ready: the
+/// kubelet is only starting its pods.
 pub(super) const AFTER_REBOOT: Duration = Duration::from_secs(15 * 60);
 
 /// What is known of each pod that the runtime has something of.
@@ -41,7 +41,7 @@ pub enum SourceState {
     Settling,
     /// It failed.
     Failed,
-    /// Its list lacks a pod that lives here: nothing is concluded from it.
+    /// Its list lacks a pod that lives here: it proves nothing.
     Incomplete,
     /// Its list is believed.
     Known,
@@ -73,7 +73,7 @@ impl<'a> Knowledge<'a> {
         let node = Node {
             snapshot,
             settle: policy.pods.settle,
-            // A pod that lives unseen could be the one that the source's list lacks.
+            // An unseen living pod could be the one that the source's list lacks.
             unproven: incomplete.is_some() || !snapshot.seen.is_all_that_lives(),
             rebooted: is_rebooted(snapshot),
             vouched: vouched(snapshot),
@@ -88,7 +88,7 @@ impl<'a> Knowledge<'a> {
         }
     }
 
-    /// Takes for deleted what is unknown and shows no sign of life, as an answer might show it to be.
+    /// Treats unknown pods without a sign of life as deleted, as an answer might show them to be.
     pub(super) fn with_the_quiet_unknown_deleted(mut self) -> Self {
         for (pod, state) in self.pods.iter().zip(&mut self.states) {
             let told = !is_never_told(self.node.snapshot, pod.uid);
@@ -136,13 +136,13 @@ impl<'a> Knowledge<'a> {
             .unwrap_or(PodKnowledge::Unknown)
     }
 
-    /// Returns what the runtime and others say of the pod with this number.
+    /// Returns what runtime and source say of the pod with this number.
     pub(super) fn pod(&self, pod: Option<usize>) -> Option<&Pod<'a>> {
         self.pods.get(pod?)
     }
 
-    /// Returns what is known of a pod that the runtime may have nothing of; `youngest` is the latest
-    /// that is known of it otherwise. An assumption is never made of a pod without any container.
+    /// Returns what is known of a pod that the runtime may not have; `youngest` is the time of its latest
+    /// known object. A pod without any container is never assumed finished.
     pub fn get_or_absent(&self, uid: &PodUid, youngest: Timestamp) -> PodKnowledge {
         if self.index.pod(uid).is_some() {
             return self.get(uid);
@@ -159,15 +159,14 @@ impl<'a> Knowledge<'a> {
     }
 }
 
-/// Says whether the machine started a short while ago and no pod is up yet: the kubelet may not have all of its
-/// pods by then.
+/// Says whether the machine started recently and no pod is up yet: the kubelet may not have all of its pods.
 pub(super) fn is_rebooted(snapshot: &Snapshot) -> bool {
     let is_up =
         |sandbox: &PodSandbox| sandbox.state == PodSandboxState::Ready && sandbox.pod.is_some();
     snapshot.uptime < AFTER_REBOOT && !snapshot.sandboxes.iter().any(is_up)
 }
 
-/// Of a static pod's end a list of mirrors never tells: nothing is missing that could come.
+/// A list of mirrors never shows the end of a static pod: waiting does not help.
 pub(super) fn is_never_told(snapshot: &Snapshot, uid: &str) -> bool {
     let by_mirrors = matches!(&snapshot.pods, Pods::Known(list) if list.by_mirrors);
     by_mirrors && is_static_shaped(uid)
@@ -181,7 +180,7 @@ pub(super) fn is_never_told(snapshot: &Snapshot, uid: &str) -> bool {
 )]
 pub(super) struct Pod<'a> {
     uid: &'a str,
-    /// What the source's list has of it.
+    /// Its entry in the source's list.
     listed: Option<SourcePod>,
     pub(super) history: Option<&'a PodHistory>,
     has_sandbox: bool,
@@ -189,18 +188,18 @@ pub(super) struct Pod<'a> {
     source: ToldSource,
     /// One of its containers runs.
     runs: bool,
-    /// The runtime does not know the state of one: it may run.
+    /// The state of one container is unknown: it may run.
     may_run: bool,
     /// One is created and not started.
     starts: bool,
-    /// One exited at a time that is not known.
+    /// One exited at an unknown time.
     pub(super) unknown_exit: bool,
     pub(super) last_exit: Option<Timestamp>,
     /// The latest creation of anything of it.
     youngest: Option<Timestamp>,
 }
 
-/// Where a pod's sandboxes say that the kubelet has it from, now or earlier.
+/// The sources that its sandboxes name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ToldSource {
     None,
@@ -244,13 +243,13 @@ impl<'a> Pod<'a> {
         self.ready_sandbox || self.runs
     }
 
-    /// Nothing of it lives, nor may live unseen.
+    /// Nothing of it runs, nor may run unseen.
     fn is_quiet(&self) -> bool {
         !self.lives() && !self.may_run
     }
 }
 
-/// Gathers what is known of each pod, in the order of their numbers.
+/// Collects what is known of each pod, in the order of their numbers.
 fn pods<'a>(index: &Index<'a>) -> Vec<Pod<'a>> {
     let snapshot = index.snapshot;
     let listed = match &snapshot.pods {
@@ -295,13 +294,13 @@ fn pods<'a>(index: &Index<'a>) -> Vec<Pod<'a>> {
     pods
 }
 
-/// A pod with a ready sandbox, a running container or one in state unknown that the list does not have:
-/// the list was partial, so absence from it means nothing for any pod.
+/// Finds a pod with a ready sandbox, a running container or one in state unknown that the list lacks: the
+/// list is partial, so absence from it proves nothing for any pod.
 fn missing_live_pod<'a>(snapshot: &Snapshot, policy: &Policy, pods: &[Pod<'a>]) -> Option<&'a str> {
     if matches!(snapshot.pods, Pods::Unknown(_)) {
         return None;
     }
-    // The operator's word is that a container in state unknown is dead.
+    // The operator declares that a container in state unknown is dead.
     let unknown_is_dead = policy.containers.include_unknown;
     let may_live = |pod: &Pod<'_>| pod.lives() || !pod.is_quiet() && !unknown_is_dead;
     pods.iter()
@@ -309,7 +308,7 @@ fn missing_live_pod<'a>(snapshot: &Snapshot, policy: &Policy, pods: &[Pod<'a>]) 
         .map(|pod| pod.uid)
 }
 
-/// Finds the sources of whose pods the list can tell that one is absent.
+/// Finds the sources for which the list can show that a pod is absent.
 fn vouched(snapshot: &Snapshot) -> BTreeSet<ConfigSource> {
     let Pods::Known(list) = &snapshot.pods else {
         return BTreeSet::new();
@@ -328,7 +327,7 @@ struct Node<'a> {
     unproven: bool,
     /// The machine started a short while ago, and no pod is up yet.
     rebooted: bool,
-    /// The sources of whose pods the list can tell that one is absent.
+    /// The sources for which the list can show that a pod is absent.
     vouched: BTreeSet<ConfigSource>,
 }
 
@@ -343,7 +342,7 @@ impl Node<'_> {
         }
     }
 
-    /// What the list tells of a pod; `None` if nothing that can be built on.
+    /// Returns what the list shows of a pod; `None` if it proves nothing.
     fn told(&self, pod: &Pod<'_>) -> Option<PodKnowledge> {
         let Pods::Known(list) = &self.snapshot.pods else {
             return None;
@@ -351,10 +350,10 @@ impl Node<'_> {
         match pod.listed {
             // The kubelet runs a finished static pod again at its next start.
             Some(listed) if listed.is_static() || self.is_static(pod) => Some(PodKnowledge::Active),
-            // Even a partial list is right about what it names.
+            // Even a partial list is right about the pods that it names.
             Some(listed) if !listed.finished => Some(PodKnowledge::Active),
             Some(_) if pod.lives() && !self.unproven => Some(PodKnowledge::Active),
-            // Quiet only if nothing of it is missing.
+            // Quiet only if none of its records is missing.
             Some(_) if pod.is_quiet() && self.snapshot.seen.is_all() && !self.unproven => {
                 Some(PodKnowledge::Terminated)
             }
@@ -363,7 +362,7 @@ impl Node<'_> {
         }
     }
 
-    /// The list would have the pod if it existed.
+    /// Says whether the list would have the pod if it existed.
     fn proves_absence(&self, list: &PodList, pod: &Pod<'_>) -> bool {
         let vouches = match self.source(pod) {
             ToldSource::One(source) => self.vouched.contains(&source),
@@ -384,10 +383,10 @@ impl Node<'_> {
         }
     }
 
-    /// Where the kubelet has the pod from: as its sandboxes say, now or earlier; by the UID's shape only
-    /// if none was ever seen to say it. A manifest may set the UID of its pod.
+    /// Returns the pod's source at the kubelet, as its sandboxes say, now or earlier; by the UID's format
+    /// only if no sandbox ever said it. A manifest may set the UID of its pod.
     fn source(&self, pod: &Pod<'_>) -> ToldSource {
-        // A sandbox that was not seen may say otherwise.
+        // An unseen sandbox may say otherwise.
         let seen = self.snapshot.seen.sandboxes == Coverage::Whole || pod.has_sandbox;
         if pod.source != ToldSource::None || !seen {
             return pod.source;
@@ -410,7 +409,7 @@ impl Node<'_> {
         let Some(after) = policy.assume_finished_after else {
             return false;
         };
-        // What is missing of it may be alive, or have exited just now.
+        // A missing record may be alive, or have exited just now.
         if !snapshot.seen.is_all() {
             return false;
         }
@@ -426,8 +425,8 @@ impl Node<'_> {
     }
 }
 
-/// Something of the pod is younger than the list, or may be: the pod may have been born since, or, if
-/// it is a static one, have come back under its old UID.
+/// Says whether something of the pod is younger than the list, or may be: the pod may have been created since
+/// or, if static, have come back under its old UID.
 fn outlives(snapshot: &Snapshot, pod: &Pod<'_>, list: &PodList) -> bool {
     list.as_of.is_some_and(|as_of| {
         !snapshot.seen.is_all() || pod.youngest.is_none_or(|youngest| youngest >= as_of)

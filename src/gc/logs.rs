@@ -1,7 +1,7 @@
-//! The verdict on each entry of the log roots, and on the logs of containers that went.
+//! The verdict on each entry of the log roots, and on the logs of removed containers.
 //!
-//! Never judges what has no name of the kubelet's shape, and takes nothing for over that may only be
-//! unseen: a directory goes by a complete list alone, a link by the runtime's own word.
+//! Never judges names without the kubelet's format, and never treats an unseen pod as gone: a directory needs
+//! a complete list, a link needs the runtime's answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ pub(super) enum LogObject<'a> {
     Dir(&'a PodLogDir),
     /// A link to a container's log.
     Link(&'a LogLink),
-    /// The log of a container that went, or that goes earlier in the same pass.
+    /// The log of a container that was removed, or is removed earlier in the same pass.
     Container(RemovedContainer),
 }
 
-/// Judges every entry, and the logs of the containers that went (`snapshot.removed`) or are planned
-/// to go earlier in the same pass (`gone`).
+/// Judges every entry, and the logs of containers that were removed (`snapshot.removed`) or are planned to be
+/// removed earlier in the same pass (`gone`).
 pub(super) fn judge<'a>(
     policy: &Policy,
     knowledge: &Knowledge<'a>,
@@ -48,11 +48,11 @@ pub(super) fn judge<'a>(
         let verdict = link_verdict(&states, policy, link);
         each(LogObject::Link(link), if_enabled(policy, verdict));
     }
-    // While logs are switched off no pass notes whose could go.
+    // While logs are switched off, passes do not note removed containers.
     if !policy.logs.enabled || snapshot.removed.is_empty() && gone.iter().next().is_none() {
         return;
     }
-    // Two containers can share a log file after a record was removed by hand; it goes once.
+    // After a manual removal of a record two containers can share a log file; it is removed once.
     let mut seen = BTreeSet::new();
     let (mut going, mut staying) = (Vec::new(), Vec::new());
     for (place, container) in snapshot.containers.iter().enumerate() {
@@ -75,9 +75,9 @@ pub(super) fn judge<'a>(
     }
 }
 
-/// The containers that stay, by id and by what names their log file.
+/// The remaining containers, by id and by log file.
 struct Writers<'a> {
-    /// There may be others that the look did not see.
+    /// There may be unseen ones.
     unseen: bool,
     ids: BTreeSet<&'a ContainerId>,
     files: BTreeSet<(&'a PodUid, &'a str, u32)>,
@@ -121,7 +121,7 @@ fn dir_verdict(policy: &Policy, knowledge: &Knowledge<'_>, dir: &PodLogDir) -> V
     if index.pod(&pod.uid).is_some() {
         return Verdict::Keep(KeepReason::HasContainers);
     }
-    // Something of the pod may be there unseen.
+    // Something of the pod may exist unseen.
     if !index.snapshot.seen.is_all() {
         return Verdict::Keep(KeepReason::PodsUnknown);
     }
@@ -153,8 +153,8 @@ fn link_verdict(states: &States<'_>, policy: &Policy, link: &LogLink) -> Verdict
         }
         LinkTarget::Missing => {}
     }
-    // A rotation renames the log and reopens it a moment later: the link of one that runs is dead
-    // for that moment.
+    // A rotation renames the log and reopens it a moment later: for that moment the link of a running
+    // container is dead.
     let container = match states.get(&id) {
         Some(ContainerState::Exited) => LinkedContainer::Exited,
         Some(ContainerState::Created | ContainerState::Running | ContainerState::Unknown) => {
@@ -171,7 +171,7 @@ fn link_verdict(states: &States<'_>, policy: &Policy, link: &LogLink) -> Verdict
     }
 }
 
-/// The namespace is the second of the name's parts; where it cannot be told, any protection counts.
+/// The namespace is the second part of the name; if it cannot be found, any protection counts.
 fn protects_link(policy: &Policy, name: &str) -> bool {
     let namespaces = &policy.protect.namespaces;
     let parts: Vec<&str> = name.split('_').collect();
@@ -181,7 +181,7 @@ fn protects_link(policy: &Policy, name: &str) -> bool {
     }
 }
 
-/// As for the kubelet, the log goes with its container, whatever becomes of the pod.
+/// As for the kubelet, the log is removed with its container, whatever the pod's state.
 fn container_verdict(
     writers: &Writers<'_>,
     policy: &Policy,
@@ -199,7 +199,7 @@ fn container_verdict(
     Verdict::Remove(RemoveReason::ContainerRemoved)
 }
 
-/// Only what lies in the directory of that very pod is its log: whatever path a runtime names.
+/// Only a file in the directory of that pod is its log, whatever path a runtime names.
 fn lies_in_pods_dir(policy: &Policy, container: &RemovedContainer) -> bool {
     let below = log_dir_name(&container.pod)
         .zip(policy.logs.pods_root.to_str())
@@ -214,9 +214,8 @@ fn lies_in_pods_dir(policy: &Policy, container: &RemovedContainer) -> bool {
     })
 }
 
-/// Says where the log of a container that is about to go would be. The runtime is asked for it right
-/// before the container goes; until then the kubelet's naming stands in. Where its pod has no directory
-/// there is no log.
+/// Returns the expected log of a container that is about to be removed, by the kubelet's naming; the runtime
+/// is asked for the path right before the removal. Without a directory of its pod there is no log.
 fn foreseen(
     dirs: &BTreeSet<&str>,
     policy: &Policy,
@@ -244,7 +243,7 @@ fn if_enabled(policy: &Policy, verdict: Verdict) -> Verdict {
     }
 }
 
-/// Returns an entry as plans show it, and what it is planned as: nothing for a foreign name.
+/// Returns an entry as plans show it, and what it is planned as; `None` for a foreign name.
 pub(super) fn subject(
     snapshot: &Snapshot,
     knowledge: &Knowledge<'_>,

@@ -1,4 +1,4 @@
-//! Verdicts -> an ordered plan; and what of a plan is still due on a fresh look.
+//! Turns verdicts into an ordered plan, and finds which removals a fresh look still confirms.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,10 +16,10 @@ use crate::model::{
     Container, Image, KeepReason, PodSandbox, PodUid, Quarantined, Snapshot, Target, Text,
 };
 
-/// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals target
-/// by target, oldest creation first, images least recently used first; containers oldest exit first while
-/// a list is over its limit. What comes later is judged as
-/// if what comes earlier were gone: that is what one pass does.
+/// Plans a pass over `targets`: a verdict with its reason for each of their objects, removals target by
+/// target, oldest creation first, images least recently used first; containers oldest exit first while a list
+/// is over its limit. Later targets are judged as if the removals of earlier ones were done, as in a real
+/// pass.
 pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) -> Plan {
     let knowledge = Knowledge::of(snapshot, policy);
     let mut plan = Plan {
@@ -41,7 +41,7 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) ->
     plan
 }
 
-/// Counts what [`plan`] would say, without naming anyone: that is all that a scrape needs.
+/// Counts what [`plan`] would return, without naming objects: a scrape needs no more.
 pub fn summarize(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -55,7 +55,7 @@ pub fn summarize(
     counts
 }
 
-/// Counts what would go under `knowledge` of pods that `known` says to be unknown.
+/// Counts what would be removed under `knowledge` of the pods that are unknown in `known`.
 pub(super) fn removable_of_unknown(
     policy: &Policy,
     knowledge: &Knowledge<'_>,
@@ -96,7 +96,7 @@ struct Verdicts<'a> {
 }
 
 impl<'a> Verdicts<'a> {
-    /// What comes later in a pass is judged as if what comes earlier were gone.
+    /// Later targets are judged as if the removals of earlier ones were done.
     fn of(policy: &Policy, knowledge: &Knowledge<'a>, targets: &BTreeSet<Target>) -> Self {
         let index = knowledge.index();
         let snapshot = index.snapshot;
@@ -149,7 +149,7 @@ fn removals_in(verdicts: &[Verdict]) -> impl Iterator<Item = (usize, Verdict)> {
     verdicts.filter(|(_, verdict)| goes(*verdict))
 }
 
-/// Returns those of `due` that a plan made on a fresh look wants gone as well: removing needs both.
+/// Returns the removals of `due` that a plan on a fresh look confirms.
 pub fn still_due(due: Vec<Removal>, fresh: &Plan) -> Vec<Removal> {
     let wanted: BTreeMap<(Target, &str), &Removal> = fresh
         .removals
@@ -253,7 +253,7 @@ impl Plan {
                 expected,
                 outdone_by: outdone_by(newest),
             }),
-            // Nothing goes that has no name of the kubelet's; no verdict says so.
+            // No verdict removes an object without a name of the kubelet's.
             (Verdict::Remove(_), None) => {}
             (Verdict::Keep(reason), _) => self.kept.push(Kept {
                 subject,
@@ -264,7 +264,7 @@ impl Plan {
         }
     }
 
-    /// Leaves only removals of these pods.
+    /// Keeps only removals of these pods.
     pub fn narrow(&mut self, pods: &BTreeSet<PodUid>) {
         let of_them = |it: &Removal| {
             it.subject
@@ -295,7 +295,7 @@ impl Plan {
         }
     }
 
-    /// Tells of each sandbox that is left alone what is known of its failures.
+    /// Adds the failures of each quarantined sandbox.
     pub fn tell_quarantine(&mut self, known: impl Fn(&str) -> Option<Quarantined>) {
         for kept in &mut self.kept {
             if kept.reason == KeepReason::Quarantined {
@@ -304,8 +304,8 @@ impl Plan {
         }
     }
 
-    /// Tells of each object what its verdict rests on; the plan was made of this snapshot. For people: a
-    /// pass and a scrape have no use for it.
+    /// Adds the facts behind each verdict; the plan was made from this snapshot. For people: passes and
+    /// scrapes do not need them.
     pub fn tell_details(&mut self, snapshot: &Snapshot, policy: &Policy) {
         let details = Details::of(snapshot, policy, self);
         for removal in &mut self.removals {
@@ -318,7 +318,7 @@ impl Plan {
         }
     }
 
-    /// Returns what goes, in order, and lets all else go.
+    /// Returns the removals in order, and drops everything else.
     pub fn into_removals(self) -> Vec<Removal> {
         self.removals
     }
@@ -331,7 +331,7 @@ impl Plan {
     }
 }
 
-/// A target that is switched off is judged like any other, but nothing of it goes.
+/// Judges a switched-off target normally, but removes nothing of it.
 fn if_enabled(enabled: bool, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
     for verdict in verdicts.iter_mut().filter(|_| !enabled) {
         if matches!(verdict, Verdict::Remove(_)) {
@@ -341,14 +341,14 @@ fn if_enabled(enabled: bool, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
     verdicts
 }
 
-/// Returns the ids of the newest that stay; they outdo an object which goes. Where the newest goes too, its
-/// pod is over: what it outdoes does not need it.
+/// Returns the ids of the newest records that stay and supersede a removed object. If the newest is removed
+/// too, its pod is finished or deleted, and the older ones need no other record.
 fn outdone_by<'a>(newest: impl Iterator<Item = (&'a Text, &'a Verdict)>) -> Box<[Text]> {
     let newest = newest.filter(|(_, verdict)| !goes(**verdict));
     newest.map(|(id, _)| id.clone()).collect()
 }
 
-/// Seconds since a container's exit. Of all else the exit is not known; it keeps its own order.
+/// Seconds since a container's exit. Other objects have none, and keep their order.
 fn exited_for(subject: &Subject) -> i64 {
     match subject.target {
         Target::Containers => subject.age_seconds,

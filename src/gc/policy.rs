@@ -1,4 +1,4 @@
-//! What stays and what goes: the operator's numbers.
+//! The operator's limits.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::model::setting::{AbsolutePath, As, COUNT_MAX, Form, Kind, List, Off, One, Time, Whole};
 use crate::model::{Labels, PodRef};
 
-/// A bound on how many dead ones stay. In the configuration a negative number means no limit.
+/// A limit of dead objects to keep. In the configuration a negative number means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// No bound.
@@ -47,7 +47,7 @@ impl Form for Limit {
     }
 }
 
-/// What a container's age counts from, for `min_age`.
+/// The time that a container's age counts from, for `min_age`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -58,7 +58,7 @@ pub enum AgeFrom {
     Created,
 }
 
-/// What stays and what goes.
+/// The operator's limits for all targets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -73,11 +73,11 @@ pub struct Policy {
     pub logs: LogPolicy,
     /// What is never touched.
     pub protect: Protect,
-    /// When the end of a pod is believed; the configuration has it below `pods`.
+    /// When the end of a pod is believed; configured below `pods`.
     #[serde(skip)]
     pub pods: PodPolicy,
-    /// An unknown pod without a sign of life, whose last container exited longer ago than this,
-    /// counts as terminated. `None`: never. The configuration has it below `pods`.
+    /// An unknown pod without a sign of life, whose last container exited longer ago than this, counts as
+    /// terminated. `None`: never. Configured below `pods`.
     #[serde(skip)]
     pub assume_finished_after: Option<Duration>,
 }
@@ -227,7 +227,7 @@ fn show_labels<S: Serializer>(
     }))
 }
 
-/// Rules for images: the kubelet's marks and ages.
+/// Rules for images: the kubelet's thresholds and ages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -255,15 +255,15 @@ pub struct ImagePolicy {
 }
 
 impl ImagePolicy {
-    /// Says whether room is ever made: a high mark of 100 without `max_age` switches that off, as it
-    /// does for the kubelet.
+    /// Says whether space is ever freed: a high threshold of 100 without `max_age` switches that off, as for
+    /// the kubelet.
     pub fn makes_room(&self) -> bool {
         self.high_threshold_percent < 100 || self.max_age.is_some()
     }
 
-    /// Returns the policy as it holds once room is being made: freeing goes on down to the low mark.
-    /// For a pass that began above the high mark and looks again; on a node that never passed that mark
-    /// it would begin too early. Where room is never made, that stays so.
+    /// Returns the policy for the time after freeing has begun: it goes on down to the low threshold. Only
+    /// for a pass that began above the high threshold and looks again. A policy that never frees space does
+    /// not change.
     #[must_use]
     pub fn freeing_on(&self) -> Self {
         let mut on = self.clone();
@@ -308,7 +308,7 @@ impl<'de> Deserialize<'de> for KeepPattern {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = One::<Expression>::read(from)?;
         Self::new(&text).map_err(|error| {
-            // The last line says what is wrong; those before it draw where.
+            // The last line says what is wrong; the lines before it mark the place.
             let why = error.to_string();
             let why = why.lines().last().unwrap_or_default().trim().to_owned();
             de::Error::custom(format!("a regular expression ({why})"))
@@ -424,7 +424,7 @@ impl Default for LogPolicy {
 }
 
 impl Policy {
-    /// Checks the keys against each other; `refuse` is told the key and what is wrong.
+    /// Checks the keys against each other; calls `refuse` with a key and its problem.
     pub fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         let (low, high) = (
             self.images.low_threshold_percent,

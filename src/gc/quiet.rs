@@ -1,5 +1,5 @@
-//! May the newest records of a pod that is over go yet? The kubelet may learn of an exit long after it,
-//! and runs the pod again if it then finds no record.
+//! Decides whether the newest records of a finished pod may be removed. The kubelet may learn of an exit long
+//! after it, and runs the pod again if it then finds no record.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::knowledge::{Knowledge, Pod};
 use super::{PodKnowledge, Policy};
 use crate::model::{Coverage, KUBELET_SYNCS_IN, Outage, Snapshot};
 
-/// How many times `pods.quiet` the last exit must be ago where crisweep has not watched the pod itself.
+/// If crisweep has not watched the pod, its last exit must be this many times `pods.quiet` ago.
 const UNWATCHED_FACTOR: u32 = 10;
 
 /// Judges the pods of a snapshot.
@@ -31,7 +31,7 @@ impl<'a> Quiet<'a> {
         }
     }
 
-    /// Says whether the pod with this number has been over for so long that the kubelet surely knows it.
+    /// Says whether the pod with this number has been finished so long that the kubelet surely knows it.
     pub(super) fn allows(&self, number: Option<usize>) -> bool {
         if self.enough.is_zero() {
             return number.is_some();
@@ -46,7 +46,7 @@ impl<'a> Quiet<'a> {
             Some(outage) if outage.lasts(snapshot) => self.exited(pod, outage.first_seen, long),
             outage => {
                 let could_list = outage.is_none_or(|it| at_least(snapshot.age(it.last_seen), long));
-                // What crisweep watched in the outage the kubelet learns of only after it.
+                // What crisweep saw during the outage, the kubelet learns only after it.
                 let could_sync = outage.is_none_or(|it| self.could_sync_since(it));
                 let assumed = self.knowledge.at(number) == PodKnowledge::Assumed;
                 could_sync && self.seen_over(pod)
@@ -57,28 +57,28 @@ impl<'a> Quiet<'a> {
         }
     }
 
-    /// crisweep itself has seen it over for long enough.
+    /// crisweep itself has seen it finished long enough.
     fn seen_over(&self, pod: &Pod<'_>) -> bool {
         let since = pod.history.and_then(|history| history.over_since);
         since.is_some_and(|since| at_least(self.snapshot.age(since), self.enough))
     }
 
-    /// The lists have fit for long enough since the outage.
+    /// The lists have fit long enough since the outage.
     fn could_sync_since(&self, outage: Outage) -> bool {
         let enough = KUBELET_SYNCS_IN.min(self.enough);
         let since = outage.fits_since;
         since.is_some_and(|since| at_least(self.snapshot.age(since), enough))
     }
 
-    /// Its last exit is known and was at least so long before `then`.
+    /// Its last exit is known and at least `long` before `then`.
     fn exited(&self, pod: &Pod<'_>, then: Timestamp, long: Duration) -> bool {
-        // A container that was not seen may have exited later than all that were.
+        // An unseen container may have exited later than all seen ones.
         let is_whole = self.snapshot.seen.containers == Coverage::Whole;
         let at = pod.last_exit.filter(|_| is_whole && !pod.unknown_exit);
         at.is_some_and(|at| at_least(then.duration_since(at), long))
     }
 
-    /// No source says when an assumed pod ended: it must have counted as finished for so long.
+    /// No source says when an assumed pod ended: it must have counted as finished this long.
     fn assumed_for_long(&self, pod: &Pod<'_>) -> bool {
         let after = self.assume_finished_after.unwrap_or(Duration::MAX);
         let long = after.saturating_add(self.enough);

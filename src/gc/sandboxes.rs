@@ -10,8 +10,8 @@ use crate::model::{
     Coverage, KeepReason, Numbering, PodSandbox, PodSandboxState, RemoveReason, Snapshot,
 };
 
-/// Judges every sandbox; the answer has one verdict for each, in the snapshot's order. Containers in
-/// `gone` are taken for removed already: a plan for both targets says what one pass would do.
+/// Judges every sandbox; returns one verdict for each, in the snapshot's order. Containers in `gone` count as
+/// removed: a plan for both targets shows what one pass would do.
 pub(super) fn judge(
     policy: &Policy,
     knowledge: &Knowledge<'_>,
@@ -31,7 +31,7 @@ pub(super) fn judge(
             Err(keep) => Some(Verdict::Keep(keep)),
             Ok(()) => by_pod(pod, knowledge, newest.has(place), &quiet),
         };
-        // What stays protected counts for the cap and is not made up for by another.
+        // A protected sandbox counts for the cap, and no other replaces it.
         let shielded = verdict == Some(Verdict::Keep(KeepReason::Protected));
         let dead = !is_named && is_dead(snapshot, policy, sandbox);
         if dead && (verdict.is_none() || shielded) {
@@ -56,8 +56,8 @@ pub(super) fn judge(
         .collect()
 }
 
-/// Finds the sandboxes that containers name. One that names none may be in any sandbox of its pod; without
-/// a pod, in any at all.
+/// Finds the sandboxes that containers name. A container without a sandbox id may be in any sandbox of its
+/// pod; without a pod, in any sandbox at all.
 fn named(index: &Index<'_>, gone: &Places) -> Places {
     let Snapshot {
         containers,
@@ -68,7 +68,7 @@ fn named(index: &Index<'_>, gone: &Places) -> Places {
     let of_containers = containers.iter().map(|it| Some(it.sandbox_id.as_str()));
     let ids = Numbering::of(of_sandboxes.chain(of_containers));
     let mut named_ids = Places::none(ids.texts().len());
-    // Of the pods with a container that does not name its sandbox; `None`: of any pod.
+    // The pods of containers without a sandbox id; `None`: any pod.
     let mut astray: Vec<Option<usize>> = Vec::new();
     for (place, container) in containers.iter().enumerate() {
         if gone.has(place) {
@@ -97,7 +97,7 @@ fn named(index: &Index<'_>, gone: &Places) -> Places {
     named
 }
 
-/// Says whether a sandbox is one that could go at all; if not, why.
+/// Says whether a sandbox can be removed at all; if not, why.
 fn considered(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -107,7 +107,7 @@ fn considered(
     if sandbox.state == PodSandboxState::Ready {
         return Err(KeepReason::Ready);
     }
-    // On an incomplete list of containers any sandbox may still have one.
+    // On an incomplete list of containers any sandbox may have one.
     if is_named || snapshot.seen.containers != Coverage::Whole {
         return Err(KeepReason::HasContainers);
     }
@@ -129,7 +129,7 @@ fn is_dead(snapshot: &Snapshot, policy: &Policy, sandbox: &PodSandbox) -> bool {
         && at_least(snapshot.age(sandbox.created_at), policy.sandboxes.min_age)
 }
 
-/// What the pod alone decides; `None` leaves it to the cap.
+/// Decides by the pod alone; `None` leaves it to the cap.
 fn by_pod(
     pod: Option<usize>,
     knowledge: &Knowledge<'_>,
@@ -146,7 +146,7 @@ fn by_pod(
     }
 }
 
-/// The kubelet has no cap on sandboxes: ours takes only those of pods that are known to be over.
+/// The kubelet has no cap on sandboxes: ours applies only to pods that are known to be finished.
 fn by_cap(
     pod: Option<usize>,
     knowledge: &Knowledge<'_>,

@@ -1,4 +1,4 @@
-//! What stays only for a time: after how long it goes. Finds it by planning on the same node, later.
+//! Finds when temporarily kept objects can be removed, by planning on the same node at a later time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use super::Policy;
 use super::plan::summarize;
 use crate::model::{Snapshot, Target};
 
-/// How exactly the time is found, as a share of the longest that there is to wait.
+/// Precision of the time, as a share of the longest wait.
 const STEPS: u32 = 64;
 
-/// Returns after how long everything of a target goes that `pods.quiet`, `pods.settle` or a `min_age`
-/// keeps now; `None` if they keep nothing.
+/// Returns after what time everything of a target can be removed that `pods.quiet`, `pods.settle` or a
+/// `min_age` keeps now; `None` if they keep nothing.
 pub fn kept_for_a_time(snapshot: &Snapshot, policy: &Policy, target: Target) -> Option<Duration> {
     let of_pods = policy.pods.quiet.max(policy.pods.settle);
     let longest = match target {
         Target::Containers => of_pods.max(policy.containers.min_age),
         Target::Sandboxes => of_pods.max(policy.sandboxes.min_age),
-        // Logs and images follow what they belong to; their own ages are no reason to come back.
+        // Logs and images follow their owners; their own ages do not justify a follow-up.
         Target::Logs | Target::Images => return None,
     };
     // A pod's containers hold its sandbox.
@@ -30,8 +30,8 @@ pub fn kept_for_a_time(snapshot: &Snapshot, policy: &Policy, target: Target) -> 
     soonest(snapshot, policy, &targets, longest)
 }
 
-/// Returns after how long everything goes that `pods.quiet` keeps now; `None` if it keeps nothing, or
-/// if time alone does not help.
+/// Returns after what time everything can be removed that `pods.quiet` keeps now; `None` if it keeps nothing,
+/// or if time alone does not help.
 pub fn kept_for_quiet(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -71,7 +71,7 @@ fn soonest(
     Some(enough)
 }
 
-/// Counts what would go from the same node so much later.
+/// Counts what would be removed from the same node later.
 fn removable(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -81,7 +81,7 @@ fn removable(
     let mut snapshot = snapshot.clone();
     let now = snapshot.taken_at;
     snapshot.taken_at = now.saturating_add(later).unwrap_or(now);
-    // What a list over its limit keeps, it keeps then too; so does quarantine.
+    // A list over its limit still keeps objects then; so does quarantine.
     if let Some(outage) = snapshot
         .outage
         .as_mut()

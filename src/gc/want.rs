@@ -1,5 +1,6 @@
-//! What stays for want of pod knowledge alone: objects of unknown pods that would go if their pods were
-//! known to be over. A pass that leaves such behind has not done what it was asked for, and says so.
+//! Objects that are kept only for lack of pod knowledge: they would be removed if their unknown pods were
+//! known to be finished. A pass that keeps such objects has not done everything it was asked for, and reports
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::plan::removable_of_unknown;
 use super::{Policy, Verdict};
 use crate::model::{KeepReason, Snapshot, Target, pod_uid_of};
 
-/// Counts, by target, what goes as soon as its pod is known to be over.
+/// Counts, by target, what can be removed once its pod is known to be finished.
 pub fn kept_for_want(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -37,7 +38,7 @@ pub fn kept_for_want(
         .collect()
 }
 
-/// Counts the log directories, old enough, of pods of which the runtime has nothing.
+/// Counts the old enough log directories of pods of which the runtime has nothing.
 fn dirs(snapshot: &Snapshot, policy: &Policy, known: &Knowledge<'_>) -> usize {
     if !policy.logs.enabled || !snapshot.seen.is_all() {
         return 0;

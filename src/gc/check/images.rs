@@ -1,4 +1,4 @@
-//! What must be true before an image goes.
+//! Conditions for removing an image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use super::node::Node;
 use crate::gc::{Expected, Removal};
 use crate::model::{Coverage, Image, ImageNames, ImageStore, Images, RemoveReason, Target};
 
-/// The images, and who uses them. Empty where no image is planned.
+/// The images and their users. Empty if no image is planned.
 #[derive(Default)]
 pub(super) struct Index<'a> {
     store: Option<&'a ImageStore>,
     by_key: BTreeMap<String, &'a Image>,
     by_id: BTreeMap<&'a str, Vec<&'a Image>>,
-    /// What the containers that stay name: names, and the digests in them.
+    /// Names used by the remaining containers, and the digests in them.
     used: BTreeSet<&'a str>,
-    /// A container that stays names no image.
+    /// A remaining container names no image.
     nameless: bool,
     any_pinned: bool,
 }
@@ -52,7 +52,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// A name as it is, and the digits of its digest, which name the same image everywhere.
+/// Returns a name and its digest, which identifies the same image everywhere.
 fn forms(name: &str) -> [&str; 2] {
     let digits = name.rsplit("sha256:").next().unwrap_or(name);
     [name, digits]
@@ -170,7 +170,7 @@ fn looks_like_pause(name: &str) -> bool {
     last == "pause" || begins("pause:") || begins("pause-") || begins("mirrored-pause")
 }
 
-/// What the removal's reason claims of its age, or of the disk, must hold.
+/// Checks what the removal's reason claims about age or disk.
 fn reason_rule(
     node: &Node<'_>,
     store: &ImageStore,
@@ -193,7 +193,7 @@ fn reason_rule(
             return Some("is planned for a reason of another target");
         }
     };
-    // Longer than that: not just as long.
+    // Longer than the limit, not equal to it.
     let longer = limit.map(|limit| limit.saturating_add(Duration::from_nanos(1)));
     (!longer.is_some_and(|longer| node.older_than(unused_since, longer)))
         .then_some("has not been unused for that long")

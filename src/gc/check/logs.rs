@@ -1,4 +1,4 @@
-//! What must be true before a log goes.
+//! Conditions for removing a log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
@@ -13,13 +13,13 @@ use crate::model::{
     Pods, RemoveReason, RemovedContainer, Target,
 };
 
-/// What lies below the log roots, by path, and the containers that went. Empty where no log is planned.
+/// The entries of the log roots, by path, and the removed containers. Empty if no log is planned.
 #[derive(Default)]
 pub(super) struct Index<'a> {
     dirs: BTreeMap<&'a str, &'a PodLogDir>,
     links: BTreeMap<&'a str, &'a LogLink>,
     went: BTreeMap<&'a str, &'a RemovedContainer>,
-    /// Which log files the containers write to that stay: UID, name, attempt.
+    /// Log files of remaining containers: UID, name, attempt.
     written: BTreeSet<(&'a PodUid, &'a str, u32)>,
 }
 
@@ -107,7 +107,7 @@ fn dir_rule(
     (!old(dir.modified_at) || !orphan_long_enough).then_some("is younger than grace")
 }
 
-/// Absent from a whole list that speaks for its kind, and not younger than that list.
+/// Says whether a complete list that covers its kind lacks the pod, and is not older than the pod's objects.
 fn deleted(node: &Node<'_>, uid: &PodUid, youngest: Timestamp) -> bool {
     let as_of = match &node.snapshot.pods {
         Pods::Known(list) => list.as_of,
@@ -207,7 +207,7 @@ fn lies_in_pods_dir(policy: &Policy, container: &RemovedContainer) -> bool {
     below.peek().is_some() && below.all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// The names are a pod's, and the UID has one of the two shapes.
+/// Says whether the names are a pod's, and the UID has one of the two formats.
 fn is_pods_name(pod: &PodRef) -> bool {
     let uid = pod.uid.as_str();
     let digits: String = uid.chars().filter(|digit| *digit != '-').collect();

@@ -1,5 +1,5 @@
-//! The snapshot as the rules read it: each record and each pod with what the rules ask of it, found in
-//! one go. Shares no notion with the planner.
+//! The snapshot as the rules read it: each record and pod with the facts that the rules need, found in one
+//! pass. Shares no concept with the planner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,40 +13,40 @@ use crate::model::{
     PodUid, Pods, Snapshot, SourcePod, Target,
 };
 
-/// The node that a plan was made of.
+/// The node of a plan.
 pub(super) struct Node<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) policy: &'a Policy,
     pub(super) containers: Vec<ContainerRow<'a>>,
     container_ids: Places<'a>,
     pub(super) sandboxes: Vec<SandboxRow<'a>>,
-    /// By the removals: the place of what each is about.
+    /// For each removal: the position of its object.
     planned: Vec<Option<usize>>,
     uids: Numbering<'a>,
     pods: Vec<Pod<'a>>,
-    /// The pods of containers that stay and do not name their sandbox; `None`: one without a pod.
+    /// The pods of remaining containers without a sandbox id; `None`: one without a pod.
     pub(super) astray: BTreeSet<Option<usize>>,
-    /// Where the pods are from that the list can tell to be absent.
+    /// The sources for which the list can show that a pod is absent.
     pub(super) tells: BTreeSet<ConfigSource>,
     /// The list has every living pod; false without a list.
     pub(super) whole: bool,
-    /// A pod is up, or the machine has been for a quarter of an hour.
+    /// A pod is up, or the machine has been up for a quarter of an hour.
     pub(super) has_come_up: bool,
 }
 
-/// A container, and what the rules ask of it.
+/// A container with the facts that the rules need.
 pub(super) struct ContainerRow<'a> {
     pub(super) row: &'a Container,
     pub(super) facts: Facts,
-    /// The place of the sandbox that it names.
+    /// The position of its sandbox.
     pub(super) sandbox: Option<usize>,
 }
 
-/// A sandbox, and what the rules ask of it.
+/// A sandbox with the facts that the rules need.
 pub(super) struct SandboxRow<'a> {
     pub(super) row: &'a PodSandbox,
     pub(super) facts: Facts,
-    /// How many containers that stay name it.
+    /// Number of remaining containers that name it.
     pub(super) staying: usize,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Facts {
     pub(super) pod: Option<usize>,
     /// The place of the removal that plans it, the first if there are several.
     pub(super) removal: Option<usize>,
-    /// Another record has its id, and may say otherwise of it.
+    /// Another record has the same id, and may contradict it.
     pub(super) id_is_shared: bool,
-    /// There is one of its pod (and name) of a higher attempt, and one created later (it may be another).
+    /// A sandbox of its pod has a higher attempt, and one was created later (maybe another).
     pub(super) outdone: bool,
 }
 
@@ -76,7 +76,7 @@ impl Facts {
     }
 }
 
-/// What a removal is about.
+/// The object of a removal.
 #[derive(Clone, Copy)]
 pub(super) enum Found<'n, 'a> {
     Container(&'n ContainerRow<'a>),
@@ -92,7 +92,7 @@ impl Found<'_, '_> {
     }
 }
 
-/// A pod, and what the rules ask of it.
+/// A pod with the facts that the rules need.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, and all can be true"
@@ -101,7 +101,7 @@ pub(super) struct Pod<'a> {
     pub(super) uid: &'a str,
     pub(super) listed: Option<SourcePod>,
     pub(super) history: Option<&'a PodHistory>,
-    /// A sandbox of it is ready, or a container runs.
+    /// One of its sandboxes is ready, or one of its containers runs.
     pub(super) alive: bool,
     /// A container is in state unknown: it may run.
     pub(super) doubtful: bool,
@@ -110,13 +110,13 @@ pub(super) struct Pod<'a> {
     pub(super) youngest: Option<Timestamp>,
     /// Every container of it has exited.
     pub(super) all_exited: bool,
-    /// One has exited at a time that is not known.
+    /// One has exited at an unknown time.
     pub(super) exit_unknown: bool,
-    /// The last exit that is known, also of records that are gone.
+    /// The last known exit, also of removed records.
     pub(super) last_exit: Option<Timestamp>,
 }
 
-/// Where a pod's sandboxes say that it is from, now or earlier.
+/// The source that a pod's sandboxes name, now or earlier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Said {
     Nothing,
@@ -330,7 +330,7 @@ impl<'a> Node<'a> {
         self.containers.get(self.container_ids.find(id)?)
     }
 
-    /// Returns what each removal is about; `None` where it is not on the node.
+    /// Returns the object of each removal; `None` if it is not on the node.
     pub(super) fn planned(&self, removals: &[Removal]) -> Vec<Option<Found<'_, 'a>>> {
         let found = removals.iter().zip(&self.planned);
         let found = found.map(|(removal, place)| match removal.subject.target {
@@ -356,7 +356,7 @@ impl<'a> Node<'a> {
         self.uids.find(uid.as_str()).is_some()
     }
 
-    /// Returns what is known of a pod of which the runtime has nothing.
+    /// Returns the facts of a pod of which the runtime has nothing.
     pub(super) fn unseen_pod<'b>(&self, uid: &'b PodUid) -> Pod<'b>
     where
         'a: 'b,
@@ -396,8 +396,8 @@ fn outdone<'a>(
     outdone
 }
 
-/// A list can tell that a pod is absent where it names another one from the same place, and has all from
-/// there: static pods are in the API server's list only by their mirrors.
+/// Returns the sources for which the list can show that a pod is absent: those of which it names another pod,
+/// and lists all pods. The API server lists static pods only as mirrors.
 fn tells(snapshot: &Snapshot) -> BTreeSet<ConfigSource> {
     let Pods::Known(list) = &snapshot.pods else {
         return BTreeSet::new();

@@ -1,18 +1,18 @@
-//! Where the records of a list are, by their ids.
+//! Positions of a list's records by id.
 
 use crate::model::Numbering;
 
-/// Finds records by their id. Sorting all ids in one go is quicker than looking each of them up.
+/// Finds records by id. Sorting all ids once is faster than looking each of them up.
 pub(super) struct Places<'a> {
     ids: Numbering<'a>,
     by_number: Vec<Option<usize>>,
-    /// By the ids' numbers: more than one record has it.
+    /// For each id's number: more than one record has it.
     shared: Vec<bool>,
     records: usize,
 }
 
 impl<'a> Places<'a> {
-    /// Takes the ids of the records, and those that are asked about.
+    /// Takes the ids of the records, and the ids to look up.
     pub(super) fn of(
         records: impl ExactSizeIterator<Item = &'a str>,
         asked: impl Iterator<Item = Option<&'a str>>,
@@ -38,19 +38,19 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Returns the place of the record that the id at this place among those asked about names.
+    /// Returns the position of the record for the id at this place of the ids to look up.
     pub(super) fn asked(&self, place: usize) -> Option<usize> {
         let number = self.ids.at(self.records + place)?;
         self.by_number.get(number).copied().flatten()
     }
 
-    /// Says whether another record has the id of the record at this place, too.
+    /// Says whether another record has the same id as the record at this position.
     pub(super) fn is_shared(&self, place: usize) -> bool {
         let number = self.ids.at(place);
         number.is_none_or(|number| self.shared.get(number).copied().unwrap_or(true))
     }
 
-    /// Returns the place of the record with this id.
+    /// Returns the position of the record with this id.
     pub(super) fn find(&self, id: &str) -> Option<usize> {
         self.by_number.get(self.ids.find(id)?).copied().flatten()
     }

@@ -1,5 +1,5 @@
-//! What must be true before a pod counts as deleted or finished: stated from what the snapshot holds,
-//! without the planner's own notions.
+//! Conditions for counting a pod as deleted or finished: stated from the snapshot's content, without the
+//! planner's concepts.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::node::{Node, Pod, Said};
 use crate::model::{ConfigSource, Coverage, Pods, PodsUnknown};
 
 impl Node<'_> {
-    /// The list has every pod of which something lives here, or may.
+    /// The list has every pod of which something runs here, or may.
     pub(super) fn list_is_whole(&self) -> bool {
         let doubts = !self.policy.containers.include_unknown;
         let may_live = |pod: &&Pod<'_>| pod.alive || doubts && pod.doubtful;
@@ -20,8 +20,7 @@ impl Node<'_> {
                 .all(|pod| pod.listed.is_some())
     }
 
-    /// Lists that have every living pod, and another one from where this one is, have lacked it for
-    /// long enough.
+    /// Lists that have every living pod, and another pod of its source, have lacked it for long enough.
     pub(super) fn is_deleted(&self, pod: &Pod<'_>) -> bool {
         pod.listed.is_none()
             && self.whole
@@ -38,7 +37,7 @@ impl Node<'_> {
         settle == Duration::ZERO || since.is_some_and(|since| self.older_than(since, settle))
     }
 
-    /// The list names another pod from the same place, and can tell of all from there.
+    /// The list names another pod of the same source, and can show all pods of it.
     fn list_can_tell(&self, pod: &Pod<'_>) -> bool {
         let unseen = !pod.has_sandbox && self.snapshot.seen.sandboxes < Coverage::Whole;
         let source = match pod.said {
@@ -51,7 +50,7 @@ impl Node<'_> {
         self.tells.contains(&source)
     }
 
-    /// Everything of the pod was there when the list was made.
+    /// Every object of the pod is older than the list.
     fn is_not_younger(&self, pod: &Pod<'_>) -> bool {
         let Pods::Known(list) = &self.snapshot.pods else {
             return false;
@@ -61,7 +60,7 @@ impl Node<'_> {
         })
     }
 
-    /// The source says finished, or does not know the pod and the operator's lever covers it.
+    /// The source says finished, or does not know the pod and the operator's setting covers it.
     pub(super) fn is_finished(&self, pod: &Pod<'_>) -> bool {
         let unseen = !self.snapshot.seen.is_all();
         if is_static(pod) || pod.alive || pod.doubtful || unseen {
@@ -74,7 +73,7 @@ impl Node<'_> {
         }
     }
 
-    /// The source itself says that the pod is over: the operator's lever has nothing to say.
+    /// The source itself says that the pod finished; the operator's setting does not count.
     pub(super) fn source_says_over(&self, pod: &Pod<'_>) -> bool {
         self.is_deleted(pod) || self.whole && pod.listed.is_some_and(|pod| pod.finished)
     }
@@ -86,7 +85,7 @@ impl Node<'_> {
         if self.snapshot.pods == Pods::Unknown(PodsUnknown::Settling) {
             return false;
         }
-        // Longer ago than that: not just as long.
+        // Longer ago than that, not equal.
         let after = after.saturating_add(Duration::from_nanos(1));
         let long_ago = pod.last_exit.is_some_and(|at| self.older_than(at, after));
         pod.all_exited && !pod.exit_unknown && long_ago

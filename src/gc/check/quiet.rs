@@ -1,5 +1,5 @@
-//! A second opinion on `pods.quiet`: the newest record of a pod that is over goes only when the kubelet
-//! surely knows of its end. States the rule from the snapshot's own facts.
+//! A second implementation of `pods.quiet`: the newest record of a finished pod is removed only when the
+//! kubelet surely knows its end. States the rule from the snapshot's own facts.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::node::{Found, Node, Pod};
 use crate::gc::Removal;
 use crate::model::{Coverage, RemoveReason};
 
-/// Returns the removals that come too early.
+/// Returns the removals that are too early.
 pub(super) fn violations(
     node: &Node<'_>,
     removals: &[Removal],

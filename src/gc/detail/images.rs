@@ -1,4 +1,4 @@
-//! What holds an image, or why it goes, in words.
+//! Explains a verdict on an image in words.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::model::{
     KeepReason, RemoveReason, short_span,
 };
 
-/// Which containers use which images. Most containers share theirs with others.
+/// Which containers use which images. Most containers share their image with others.
 #[derive(Debug)]
 pub(super) struct Users<'a>(BTreeMap<&'a ContainerImage, User<'a>>);
 
 #[derive(Debug)]
 struct User<'a> {
     container: &'a Container,
-    /// How many more use the same image.
+    /// Number of further users of the image.
     others: usize,
     matcher: ImageMatcher,
 }

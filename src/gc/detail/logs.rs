@@ -1,4 +1,4 @@
-//! What holds a log, or why it goes, in words.
+//! Explains a verdict on a log in words.
 
 use super::super::Subject;
 use super::super::age::at_least;

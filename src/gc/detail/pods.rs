@@ -1,4 +1,4 @@
-//! What is known of an object's pod, and what its end is waited for, in words.
+//! Explains what is known of an object's pod, and what its removal waits for.
 
 use jiff::SignedDuration;
 
@@ -8,7 +8,7 @@ use super::{Details, span};
 use crate::model::{PodUid, Pods, short_span};
 
 impl Details<'_> {
-    /// What is known of its pod.
+    /// Describes what is known of its pod.
     pub(super) fn pod_words(&self, subject: &Subject) -> String {
         match (subject.pod_state, &self.snapshot.pods) {
             (PodKnowledge::Active, _) => "its pod is active".to_owned(),
@@ -29,7 +29,7 @@ impl Details<'_> {
         }
     }
 
-    /// Why a list without the pod does not make it deleted.
+    /// Explains why the pod's absence from the list does not make it deleted.
     fn doubt(&self) -> String {
         let snapshot = self.snapshot;
         if let Some(doubt) = &self.source_doubt {
@@ -64,8 +64,8 @@ impl Details<'_> {
         )
     }
 
-    /// It is old enough, and yet the kubelet may not know of its end: since when its pod is over, and what is
-    /// waited for.
+    /// Explains why an old enough object waits: since when its pod has been finished, and that the kubelet
+    /// may not know it.
     pub(super) fn not_quiet(&self, subject: &Subject) -> String {
         if subject.pod_state == PodKnowledge::Absent {
             return self.absent_pod(uid_of(subject));
@@ -97,7 +97,7 @@ fn uid_of(subject: &Subject) -> Option<&PodUid> {
     subject.pod.as_ref().map(|pod| &pod.uid)
 }
 
-/// A clock that was set back makes no negative ages.
+/// After a clock step back, ages are not negative.
 fn age_words(age: SignedDuration) -> String {
     short_span(age.max(SignedDuration::ZERO))
 }

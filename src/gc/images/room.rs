@@ -1,13 +1,13 @@
-//! How much room is to be made: the kubelet's arithmetic, in whole numbers.
+//! How much space to free: the kubelet's arithmetic in integers.
 
 use crate::gc::ImagePolicy;
 use crate::model::FilesystemUsage;
 
-/// Returns how many bytes are to be freed by the space rule, beyond `freed`, which go anyway. 0 where
-/// the rule does not ask for anything, or nothing is known of the file system.
+/// Returns how many bytes the space rule must free beyond `freed`, which other rules free anyway. 0 if the
+/// rule is off or the file system is unknown.
 ///
-/// As the kubelet reads the disk again after its age rule, `freed` counts as free already; it is a sum of
-/// listed sizes, the most that the disk can gain, so that this errs towards removing less.
+/// `freed` counts as free already, because the kubelet reads the disk again after its age rule. It is a sum
+/// of listed sizes, the most that the disk can gain, so this errs towards removing less.
 pub(super) fn wanted(
     policy: &ImagePolicy,
     filesystem: Option<FilesystemUsage>,
@@ -20,7 +20,7 @@ pub(super) fn wanted(
     let (high, low) = (policy.high_threshold_percent, policy.low_threshold_percent);
     let bytes = Share::new(usage.capacity_bytes, usage.available_bytes);
     let inodes = Share::new(usage.inodes, usage.inodes_free);
-    // How many inodes an image holds is not told: as many as all others for each byte.
+    // The inodes of an image are unknown: assume the file system's ratio of inodes to bytes.
     let used_bytes = u128::from(usage.used_bytes);
     let freed_inodes = if used_bytes > 0 {
         freed.saturating_mul(inodes.used()).div_ceil(used_bytes)
@@ -58,8 +58,8 @@ impl Share {
         self.capacity.saturating_sub(self.available)
     }
 
-    /// The used share is rounded up, and at the high mark counts as above it. Where there is none of it
-    /// (a file system without inodes) nothing is wanted.
+    /// The used share is rounded up, and equal to the high threshold counts as above it. A share of nothing
+    /// (a file system without inodes) needs nothing.
     fn wanted(self, high: u8, low: u8) -> u128 {
         let Some(free_percent) = (self.available * 100).checked_div(self.capacity) else {
             return 0;

@@ -30,8 +30,7 @@ const MANY: usize = 60;
 const DISK_BYTES: u64 = 4 << 30;
 /// Writes per second: a magnetic disk, and what clouds grant a small SSD. With each: dead pods that last for some
 /// seconds, and how many removals the fixed client has in flight.
-const THROTTLED: [(u32, usize, &[usize]); 2] =
-    [(300, PODS, &[1, 4]), (3000, 4 * PODS, &[1, 2, 4])];
+const THROTTLED: [(u32, usize, &[usize]); 2] = [(300, PODS, &[1, 4]), (3000, 4 * PODS, &[1, 2, 4])];
 /// More than any disk does.
 const UNTHROTTLED: u32 = 1_000_000;
 /// How long pods are started without any removals.
