@@ -4,15 +4,15 @@
 //! The rules (the kubelet's, made more careful):
 //!
 //! - Removal needs a positive reason; missing knowledge is never one.
-//! The newest record of a (pod UID, container name) whose pod may still exist stays: without it the kubelet
-//! would run the container again. Newest means highest attempt *and* latest creation: after a clock step they
-//! differ, and both stay.
-//! The node-wide cap removes what the kubelet would remove under the same cap, except protected objects,
-//! which no other object replaces.
-//! On an incomplete look only that is removed which is certain without the missing part: a plan on a part of
-//! a node's records is a part of the plan on all of them (`model::Seen`).
-//! Images are removed by the kubelet's thresholds, ages and order; never one that a container (in any state),
-//! a volume or the sandboxes may need.
+//! - The newest record of a (pod UID, container name) whose pod may still exist stays: without it the kubelet
+//!   would run the container again. Newest means highest attempt *and* latest creation: after a clock step they
+//!   differ, and both stay.
+//! - The node-wide cap removes what the kubelet would remove under the same cap, except protected objects,
+//!   which no other object replaces.
+//! - On an incomplete look only that is removed which is certain without the missing part: a plan on a part of
+//!   a node's records is a part of the plan on all of them (`model::Seen`).
+//! - Images are removed by the kubelet's thresholds, ages and order; never one that a container (in any state),
+//!   a volume or the sandboxes may need.
 //! - Every object gets a verdict with a reason, and the same code judges for a preview and a pass.
 
 mod age;
