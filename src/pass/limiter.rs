@@ -19,13 +19,18 @@ pub use patience::{Patience, SLOW};
 
 /// Removals in flight at the start.
 const START: usize = 2;
-/// Removals in a window, for each that may be in flight.
+/// Removals in a window, for each that may be in flight; a window never has fewer than [`WINDOW_MIN`].
 const WINDOW: usize = 4;
+const WINDOW_MIN: usize = 8;
+/// The first removals of a pass take longer than later ones, as nothing is cached yet: they count for nothing.
+const WARM_UP: usize = 4;
 /// Twice as many in flight must raise throughput by this factor. Where the runtime's database or the disk is the
 /// limit, twice as many raise it by nothing; where neither is, by 2.
 const GAIN: f64 = 1.25;
-/// Windows from a step up that did not pay to the next try: pods pay for each try.
-const HOLD: u32 = 16;
+/// Windows from the first step up that did not pay to the next try. Each further one that does not pay doubles
+/// them, up to [`HOLD_MAX`]: pods pay for each try.
+const HOLD: u32 = 2;
+const HOLD_MAX: u32 = 16;
 /// Windows without a try after the limit was halved: what caused that may soon be over.
 const RECOVERY: u32 = 2;
 /// Removals that wait for the network which may be in flight beside the others.
@@ -57,6 +62,8 @@ pub struct Limiter {
     next_trial: Direction,
     /// Windows until the next trial.
     hold: u32,
+    /// Windows to hold after the next step up that does not pay.
+    next_hold: u32,
     best_latency: Option<Duration>,
     best_list: Option<Duration>,
     is_under_pressure: bool,
@@ -86,10 +93,11 @@ impl Limiter {
             ceiling,
             limit: START.min(ceiling),
             window: Vec::new(),
-            carried_over: 0,
+            carried_over: WARM_UP,
             trial: None,
             next_trial: Direction::Half,
             hold: 0,
+            next_hold: HOLD,
             best_latency: None,
             best_list: None,
             is_under_pressure: false,
@@ -198,7 +206,7 @@ impl Limiter {
             return;
         }
         self.window.push(latency);
-        if self.window.len() >= WINDOW * self.limit || self.has_failed() {
+        if self.window.len() >= self.window_size() || self.has_failed() {
             self.close_window();
         }
     }
@@ -210,7 +218,11 @@ impl Limiter {
             return false;
         };
         let too_long = |latency: &&Duration| rate(self.limit, **latency) < GAIN * trial.rate;
-        2 * self.window.iter().filter(too_long).count() >= WINDOW * self.limit
+        2 * self.window.iter().filter(too_long).count() >= self.window_size()
+    }
+
+    fn window_size(&self) -> usize {
+        (WINDOW * self.limit).max(WINDOW_MIN)
     }
 
     fn close_window(&mut self) {
@@ -240,35 +252,43 @@ impl Limiter {
             GAIN * rate > trial.rate
         };
         if stays {
+            if is_up {
+                self.next_hold = HOLD;
+            }
             return self.try_next(rate);
         }
         self.change(trial.before);
         if is_up {
-            (self.hold, self.next_trial) = (HOLD, Direction::Half);
+            self.hold();
         } else {
             self.next_trial = Direction::Double;
         }
     }
 
-    /// Tries another limit, if there is one in either direction.
+    /// Tries another limit, unless there is none in that direction.
     fn try_next(&mut self, rate: f64) {
-        let limit = match self.next_trial {
-            Direction::Half if self.limit > 1 => self.limit / 2,
-            Direction::Double if self.limit < self.ceiling && !self.holds_back() => {
-                self.ceiling.min(2 * self.limit)
-            }
-            Direction::Half => {
-                (self.hold, self.next_trial) = (HOLD, Direction::Double);
-                return;
-            }
-            Direction::Double => {
-                (self.hold, self.next_trial) = (HOLD, Direction::Half);
-                return;
-            }
-        };
         let before = self.limit;
+        let limit = match self.next_trial {
+            Direction::Half => (before / 2).max(1),
+            Direction::Double if self.holds_back() => before,
+            Direction::Double => self.ceiling.min(2 * before),
+        };
+        if limit == before {
+            return self.hold();
+        }
         self.trial = Some(Trial { before, rate });
         self.change(limit);
+    }
+
+    /// Tries nothing for some windows, longer each time, and then fewer in flight before more.
+    fn hold(&mut self) {
+        self.hold = self.next_hold;
+        self.next_hold = HOLD_MAX.min(2 * self.next_hold);
+        self.next_trial = if self.limit == 1 {
+            Direction::Double
+        } else {
+            Direction::Half
+        };
     }
 
     fn halve(&mut self) {
