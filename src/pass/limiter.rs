@@ -39,6 +39,9 @@ pub const SLOW_MAX: usize = 128;
 const SLOW_MAX_HELD_BACK: usize = 4;
 /// A list, or a removal that runs alone, has waited for something from this many times the shortest time on.
 const MUCH_LONGER: u32 = 3;
+/// A removal below this leaves the disk to others: more in flight stay without further proof. Windows of so few
+/// milliseconds prove nothing, as the scheduler's noise is as long.
+const FREE: Duration = Duration::from_millis(5);
 /// A removal below this is no burden to the disk, and twice as long is the scheduler's noise.
 const QUICK: Duration = Duration::from_millis(20);
 /// From this latency on a removal costs a disk under pressure much.
@@ -232,6 +235,10 @@ impl Limiter {
         self.best_latency = Some(best);
         let rate = rate(self.limit, latency);
         match self.trial.take() {
+            _ if latency < FREE => {
+                self.next_trial = Direction::Double;
+                self.try_next(rate);
+            }
             Some(trial) => self.judge(trial, rate),
             None if latency >= QUICK && latency > best * self.explained() => self.halve(),
             None if self.hold > 0 => self.hold -= 1,

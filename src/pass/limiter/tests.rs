@@ -32,9 +32,9 @@ fn settles_at_the_fewest_that_remove_about_as_fast_as_more() {
         (50, 0, 8),
         (16, 2, 8),
         (20, 5, 4),
-        (4, 2, 2),
+        (12, 6, 2),
         (40, 20, 2),
-        (2, 2, 1),
+        (6, 6, 1),
         (150, 150, 1),
     ] {
         let mut limiter = Limiter::new(8);
@@ -52,7 +52,7 @@ fn settles_at_the_fewest_that_remove_about_as_fast_as_more() {
 #[test]
 fn the_schedulers_noise_changes_nothing() {
     let mut limiter = Limiter::new(8);
-    let disk = disk(millis(4), millis(2));
+    let disk = disk(millis(12), millis(6));
     let number = std::cell::Cell::new(0);
     let limits = drive(&mut limiter, 1000, |in_flight| {
         number.set(number.get() + 1);
@@ -69,6 +69,15 @@ fn gives_back_what_does_not_pay_before_the_window_is_full() {
     let limits = drive(&mut limiter, 60, disk(millis(20), millis(10)));
     let at_four = limits.iter().filter(|limit| **limit == 4).count();
     assert!((1..=12).contains(&at_four), "{limits:?}");
+}
+
+#[test]
+fn those_that_leave_the_disk_to_others_get_more_at_once() {
+    let mut limiter = Limiter::new(8);
+    // Two at a time are as fast as it gets.
+    let limits = drive(&mut limiter, 200, disk(millis(2), millis(1)));
+    assert!(limits.iter().all(|limit| *limit >= 2), "{limits:?}");
+    assert_eq!(limits.iter().max(), Some(&8));
 }
 
 #[test]
