@@ -1,4 +1,4 @@
-//! A second implementation of the harm rules. It shares no code with the planner on purpose: for each removal
+//! A second implementation of the harm rules. It shares no rule with the planner on purpose: for each removal
 //! it states what harms (a wrong state, a wrong object, a protected or needed one), and a pass whose plan
 //! breaks a rule is aborted before it removes anything.
 //!

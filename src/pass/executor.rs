@@ -155,7 +155,7 @@ impl Executor {
                 }
                 alone && !self.is_stopped()
             }
-            Target::Containers | Target::Sandboxes | Target::Logs => self.is_within_limit(),
+            Target::Containers | Target::Sandboxes | Target::Logs => self.is_within_limit(target),
         }
     }
 
@@ -229,15 +229,15 @@ impl Executor {
     /// Says whether one more fits the limit; ignores a rest.
     fn has_room(&self) -> bool {
         let (fast, slow) = self.in_flight();
-        self.limiter.may_start(fast.len(), slow)
+        self.limiter.may_start(Target::Sandboxes, fast.len(), slow)
     }
 
-    fn is_within_limit(&mut self) -> bool {
+    fn is_within_limit(&mut self, target: Target) -> bool {
         if self.rest_until.is_some_and(|until| Instant::now() < until) {
             return false;
         }
         let (fast, slow) = self.in_flight();
-        if self.limiter.may_start(fast.len(), slow) {
+        if self.limiter.may_start(target, fast.len(), slow) {
             return true;
         }
         let youngest = fast.iter().min();

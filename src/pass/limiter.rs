@@ -17,6 +17,8 @@ use std::time::Duration;
 pub use one_by_one::OneByOne;
 pub use patience::{Patience, SLOW};
 
+use crate::model::Target;
+
 /// Removals in flight at the start.
 const START: usize = 2;
 /// Removals in a window, for each that may be in flight; a window never has fewer than [`WINDOW_MIN`].
@@ -124,20 +126,21 @@ impl Limiter {
         self.is_under_pressure
     }
 
-    /// Says whether one more may start beside `counted` and `slow` ones in flight.
-    pub fn may_start(&self, counted: usize, slow: usize) -> bool {
+    /// Says whether one more of a target may start beside `counted` and `slow` ones in flight.
+    pub fn may_start(&self, target: Target, counted: usize, slow: usize) -> bool {
         let slow_max = if self.holds_back() {
             SLOW_MAX_HELD_BACK
         } else {
             SLOW_MAX
         };
-        counted < self.places() && slow < slow_max
+        counted < self.places(target) && slow < slow_max
     }
 
-    /// Returns how many removals may be in flight so that `limit` of them cost the disk.
-    fn places(&self) -> usize {
+    /// Returns how many removals of a target may be in flight so that `limit` of them cost the disk. Only sandboxes
+    /// have a network to wait for.
+    fn places(&self, target: Target) -> usize {
         // With a ceiling of one the operator wants them one by one.
-        if self.ceiling == 1 || self.holds_back() {
+        if target != Target::Sandboxes || self.ceiling == 1 || self.holds_back() {
             return self.limit;
         }
         self.patience.places(self.limit)

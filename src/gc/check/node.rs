@@ -1,5 +1,5 @@
 //! The snapshot as the rules read it: each record and pod with the facts that the rules need, found in one
-//! pass. Shares no concept with the planner.
+//! pass. Shares no rule with the planner; both find ids with `model::Numbering`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -298,27 +298,30 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Groups records by their texts, not by numbers: a wrong number must not mislead planner and check alike.
     fn rank(&mut self) {
         let Snapshot {
             containers,
             sandboxes,
             ..
         } = self.snapshot;
-        let names = self.containers.iter();
-        let names = Numbering::within(names.map(|it| Some((it.facts.pod?, it.row.name.as_str()))));
+        let names = containers.iter().enumerate();
+        let names = names.filter_map(|(place, it)| {
+            let uid = it.pod.as_ref()?.uid.as_str();
+            Some(((uid, it.name.as_str()), place))
+        });
         let rank = |place: usize| containers.get(place);
         let rank = |place| rank(place).map(|it| (it.created_at, it.attempt, it.id.as_str()));
-        for place in outdone(names.places(), rank) {
+        for place in outdone(names.collect(), rank) {
             if let Some(container) = self.containers.get_mut(place) {
                 container.facts.outdone = true;
             }
         }
-        let before = containers.len();
-        let of_pods = self.uids.places();
-        let of_pods = of_pods.map(|all| all.filter_map(|it| it.checked_sub(before)));
+        let pods = sandboxes.iter().enumerate();
+        let pods = pods.filter_map(|(place, it)| Some((it.pod.as_ref()?.uid.as_str(), place)));
         let rank = |place: usize| sandboxes.get(place);
         let rank = |place| rank(place).map(|it| (it.created_at, it.attempt, it.id.as_str()));
-        for place in outdone(of_pods, rank) {
+        for place in outdone(pods.collect(), rank) {
             if let Some(sandbox) = self.sandboxes.get_mut(place) {
                 sandbox.facts.outdone = true;
             }
@@ -377,14 +380,18 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Finds the records that are outdone in their group: by one of a higher attempt, and by one created later.
-fn outdone<'a>(
-    groups: impl Iterator<Item = impl Iterator<Item = usize> + Clone>,
+/// Finds the records that are outdone in their group, the records of one key: by one of a higher attempt, and by
+/// one created later.
+fn outdone<'a, K: Ord>(
+    mut keyed: Vec<(K, usize)>,
     rank: impl Fn(usize) -> Option<(Timestamp, u32, &'a str)>,
 ) -> Vec<usize> {
+    keyed.sort_unstable();
     let mut outdone = Vec::new();
     // Most groups are of one: its record need not be read.
-    for places in groups.filter(|places| places.clone().nth(1).is_some()) {
+    let groups = keyed.chunk_by(|one, other| one.0 == other.0);
+    for group in groups.filter(|group| group.len() > 1) {
+        let places = group.iter().map(|(_, place)| *place);
         let by_creation = places.clone().max_by_key(|place| rank(*place));
         let by_attempt = places.clone().max_by_key(|place| {
             let (created_at, attempt, id) = rank(*place)?;

@@ -92,14 +92,14 @@ fn halves_when_latency_rises_more_than_the_others_in_flight_explain() {
 #[test]
 fn slow_ones_do_not_count_unless_the_disk_is_under_pressure() {
     let mut limiter = Limiter::new(8);
-    assert!(limiter.may_start(1, SLOW_MAX - 1));
-    assert!(!limiter.may_start(1, SLOW_MAX));
-    assert!(!limiter.may_start(2, 0));
+    assert!(limiter.may_start(Target::Sandboxes, 1, SLOW_MAX - 1));
+    assert!(!limiter.may_start(Target::Sandboxes, 1, SLOW_MAX));
+    assert!(!limiter.may_start(Target::Sandboxes, 2, 0));
     limiter.pressure(true);
     assert_eq!(limiter.limit(), 1);
-    assert!(!limiter.may_start(0, SLOW_MAX_HELD_BACK));
+    assert!(!limiter.may_start(Target::Sandboxes, 0, SLOW_MAX_HELD_BACK));
     limiter.pressure(false);
-    assert!(limiter.may_start(0, SLOW_MAX_HELD_BACK));
+    assert!(limiter.may_start(Target::Sandboxes, 0, SLOW_MAX_HELD_BACK));
 }
 
 #[test]
@@ -155,23 +155,31 @@ fn starts_with_one_under_pressure_until_they_are_known_to_be_quick() {
 fn those_that_wait_are_made_up_for_except_under_pressure() {
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 100, |_| millis(10));
-    assert!(limiter.may_start(7, 0) && !limiter.may_start(8, 0));
+    assert!(
+        limiter.may_start(Target::Sandboxes, 7, 0) && !limiter.may_start(Target::Sandboxes, 8, 0)
+    );
     // Half of those that start: each takes twice the usual time before that shows.
     for _ in 0..200 {
         limiter.waits();
         drive(&mut limiter, 1, |_| millis(10));
     }
     assert_eq!(limiter.limit(), 8);
-    assert!(limiter.may_start(22, 0) && !limiter.may_start(25, 0));
+    assert!(
+        limiter.may_start(Target::Sandboxes, 22, 0) && !limiter.may_start(Target::Sandboxes, 25, 0)
+    );
+    assert!(
+        !limiter.may_start(Target::Logs, 8, 0),
+        "logs have no network"
+    );
     limiter.pressure(true);
     limiter.pressure(true);
-    assert!(!limiter.may_start(limiter.limit(), 0));
+    assert!(!limiter.may_start(Target::Sandboxes, limiter.limit(), 0));
     limiter.pressure(false);
     for _ in 0..200 {
         limiter.waits();
     }
     assert!(
-        !limiter.may_start(4 * limiter.limit(), 0),
+        !limiter.may_start(Target::Sandboxes, 4 * limiter.limit(), 0),
         "not without end"
     );
 }
@@ -182,7 +190,9 @@ fn with_a_ceiling_of_one_nothing_is_made_up_for() {
     for _ in 0..200 {
         limiter.waits();
     }
-    assert!(limiter.may_start(0, 0) && !limiter.may_start(1, 0));
+    assert!(
+        limiter.may_start(Target::Sandboxes, 0, 0) && !limiter.may_start(Target::Sandboxes, 1, 0)
+    );
 }
 
 #[test]
