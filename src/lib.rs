@@ -16,12 +16,13 @@
 //! | [`pods`] | model, system | the pod sources |
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
-//! | [`config`] | gc, logs, model, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
+//! | [`access`] | model, system | who asks and what they may do: credentials, TLS, the web configuration file |
+//! | [`config`] | access, gc, logs, model, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, state, system | one look at the node, shared by all who need one |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
 //! | [`pass`] | config, gc, logs, metrics, model, pods, runtime, snapshot, state, system | one pass |
 //! | [`trigger`] | config, gc, metrics, model, pass, snapshot, state, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
-//! | [`http`] | config, gc, metrics, model, pass, runtime, snapshot, system, telemetry, trigger | the HTTP side |
+//! | [`http`] | access, config, gc, metrics, model, pass, runtime, snapshot, system, telemetry, trigger | the HTTP side |
 //! | [`app`] | all | builds each part once and joins them |
 //! | [`cli`] | all | the command line: arguments, `plan`, `gc`, the demo |
 //!
@@ -30,6 +31,7 @@
 //! (`config/sections.rs`, `gc/policy.rs`, or the `config.rs` of its room); a pod source: a file in `pods/` and a variant
 //! of its `Source`; a target: `model/target.rs`, the compiler lists the rest.
 
+pub mod access;
 pub mod app;
 pub mod cli;
 pub mod config;
