@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_arguments_say_what_is_right() {
+    fn wrong_arguments_are_answered_with_the_right_ones() {
         for (line, words) in [
             (
                 "gc --target pods",

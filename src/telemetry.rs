@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn text_goes_out_plain_and_by_level() {
+    fn text_lines_are_plain_and_filtered_by_level() {
         let page = logged("info", LogFormat::Text);
         assert!(
             page.contains("INFO") && page.contains("kept reason=\"newest\""),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_logged_is_one_line_that_no_terminal_obeys() {
+    fn every_log_entry_is_one_line_without_control_characters() {
         let hostile = "a\nFORGED\u{1b}[31m\u{9b}\u{202e}";
         for format in [LogFormat::Text, LogFormat::Json] {
             let page = written("info", format, || {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_tells_each_cause_once() {
+    fn a_chain_names_each_cause_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("{text}")]
         struct Layer {

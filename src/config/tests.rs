@@ -112,7 +112,7 @@ fn defaults_are_the_contracts() {
 }
 
 #[test]
-fn nothing_said_is_the_defaults() {
+fn an_empty_file_gives_the_defaults() {
     for text in [
         "",
         "# only words\n",
@@ -135,7 +135,7 @@ fn state_may_be_switched_off() {
 }
 
 #[test]
-fn zeroes_turn_off_what_they_may() {
+fn zero_switches_off_each_setting_that_may_be_off() {
     let config = yaml(
         "gc: {max_removals: 0, deadline: 0, io_pressure_pause_percent: 0, failure_ratio: 0.0}
 brakes: {cooldown: 0s, max_passes_per_hour: 0}
@@ -166,12 +166,12 @@ fn impossible_values_name_key_value_and_remedy() {
 }
 
 #[test]
-fn unknown_keys_are_refused_with_what_was_meant() {
+fn unknown_keys_are_refused_with_the_nearest_known_key() {
     all_refused(include_str!("tests/unknown.txt"));
 }
 
 #[test]
-fn everything_wrong_is_told_at_once() {
+fn all_errors_are_reported_at_once() {
     let error = yaml("gc: {batch_size: 0, nope: 1}\nmode: x\nweb: {listen: [a, b]}").unwrap_err();
     for key in [
         "gc.batch_size: ",
@@ -189,12 +189,12 @@ fn everything_wrong_is_told_at_once() {
 }
 
 #[test]
-fn what_is_not_served_is_refused_when_asked_for() {
+fn settings_not_supported_yet_are_refused_when_on() {
     all_refused(include_str!("tests/unserved.txt"));
 }
 
 #[test]
-fn what_is_not_served_may_be_switched_off() {
+fn settings_not_supported_yet_may_be_switched_off() {
     let off = "
 evidence: {enabled: false, max_age: 7d}
 web: {config_file: null, bearer_token_files: {read: [], act: []}}";
@@ -202,7 +202,7 @@ web: {config_file: null, bearer_token_files: {read: [], act: []}}";
 }
 
 #[test]
-fn what_is_not_served_is_checked_all_the_same() {
+fn settings_not_supported_yet_are_still_checked() {
     all_refused(include_str!("tests/checked.txt"));
 }
 
@@ -307,7 +307,7 @@ web: {listen: [':20950'], trusted_hosts: [Node.Example]}";
 }
 
 #[test]
-fn toml_says_the_same() {
+fn toml_reads_as_yaml_does() {
     let (_dir, path) = file(
         "c.toml",
         "mode = 'observe'\n[gc]\nbatch_size = 7\n[policy.containers]\nmax_dead = -1\n",
@@ -323,7 +323,7 @@ fn toml_says_the_same() {
 }
 
 #[test]
-fn files_that_will_not_do_are_told_apart() {
+fn unusable_files_have_distinct_errors() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("d.yaml")).unwrap();
     let big = "#".repeat(usize::try_from(FILE_MAX).unwrap() + 1);

@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn freeing_goes_on_to_the_low_mark_unless_it_never_begins() {
+    fn freeing_continues_to_the_low_mark_once_it_began() {
         let day = Some(Duration::from_secs(86_400));
         assert_eq!(marks(85, 80, None).freeing_on(), marks(80, 80, None));
         assert_eq!(marks(99, 0, None).freeing_on(), marks(0, 0, None));

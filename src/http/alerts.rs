@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_webhook_is_refused() {
+    fn a_body_that_is_not_a_webhook_is_refused() {
         for body in [
             "",
             "{}",

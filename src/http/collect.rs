@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn a_wrong_parameter_is_named() {
         for (query, body, wanted) in [
             (vec![("target", "pods")], "", "unknown target \"pods\""),
             (vec![("dryrun", "true")], "", "unknown parameter \"dryrun\""),

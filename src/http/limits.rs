@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_places_of_its_own() {
+    fn each_class_has_its_own_places() {
         let limits = RequestLimits::default();
         let held: Vec<_> = (0..Class::Plan.most())
             .map(|_| limits.take(Class::Plan).unwrap())
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_says_the_kind() {
+    fn the_path_decides_the_class() {
         for (method, path, class) in [
             (Method::GET, "/-/ready", Class::Probe),
             (Method::HEAD, "/-/healthy", Class::Probe),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn short_bodies_find_room_where_long_ones_do_not() {
+    fn short_bodies_are_accepted_where_long_ones_are_not() {
         let limits = RequestLimits::default();
         let long = BODY_MAX_BYTES as u64;
         let held: Vec<_> = (0..32).map(|_| limits.take_body(long).unwrap()).collect();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_serde_json_makes_of_the_whole() {
+    fn the_pieces_equal_serde_jsons_text_of_the_whole_plan() {
         for plan in [plan(0, 0), plan(1, 0), plan(2, 3)] {
             let whole = serde_json::to_string_pretty(&plan).unwrap() + "\n";
             let pieces: String = pieces(Arc::new(plan)).map(Result::unwrap).collect();

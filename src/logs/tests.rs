@@ -100,7 +100,7 @@ fn freed(done: &RemovalOutcome) -> u64 {
 }
 
 #[test]
-fn reads_what_is_there_and_only_that() {
+fn reads_the_entries_of_the_root_and_nothing_below() {
     for host in [Host::plain(), Host::mounted()] {
         host.write(&format!("pods/{DIR}/app/0.log"), 10);
         host.write("pods/lost+found/x", 1);
@@ -128,7 +128,7 @@ fn reads_what_is_there_and_only_that() {
 }
 
 #[test]
-fn a_root_that_does_not_exist_is_empty_and_one_that_is_none_is_said() {
+fn a_missing_root_is_empty_and_a_root_that_is_no_directory_is_reported() {
     let host = Host::plain();
     fs::remove_dir(host.at("pods")).unwrap();
     host.link(&link_name(), &format!("{DIR}/app/0.log"));
@@ -149,7 +149,7 @@ fn a_root_that_does_not_exist_is_empty_and_one_that_is_none_is_said() {
 }
 
 #[test]
-fn more_entries_than_the_bound_are_said() {
+fn more_entries_than_the_bound_are_reported() {
     let host = Host::plain();
     for number in 0..=10 {
         fs::create_dir(host.at(&format!("pods/{number}"))).unwrap();
@@ -237,7 +237,7 @@ fn a_link_is_dead_only_if_its_log_is_known_to_be_gone() {
 }
 
 #[test]
-fn a_directory_goes_with_all_it_holds_and_says_what_that_freed() {
+fn removing_a_directory_removes_its_content_and_reports_the_freed_bytes() {
     for host in [Host::plain(), Host::mounted()] {
         host.write(&format!("pods/{DIR}/app/0.log"), 100_000);
         host.write(&format!("pods/{DIR}/app/0.log.20260101-000000.gz"), 5_000);
@@ -266,7 +266,7 @@ fn a_directory_goes_with_all_it_holds_and_says_what_that_freed() {
 }
 
 #[test]
-fn ten_thousand_files_go() {
+fn ten_thousand_files_are_removed() {
     let host = Host::plain();
     host.write(&format!("pods/{DIR}/app/0.log"), 0);
     for number in 1..10_000 {
@@ -355,7 +355,7 @@ fn too_deep_a_tree_stays_whole() {
 }
 
 #[test]
-fn a_dead_link_goes_and_a_live_one_stays() {
+fn a_dead_link_is_removed_and_a_live_one_stays() {
     for host in [Host::plain(), Host::mounted()] {
         let name = link_name();
         assert_eq!(
@@ -376,7 +376,7 @@ fn a_dead_link_goes_and_a_live_one_stays() {
 }
 
 #[test]
-fn a_containers_log_goes_with_its_rotations_and_its_link_and_nothing_else() {
+fn removes_a_containers_log_its_rotations_and_its_link_and_nothing_else() {
     for host in [Host::plain(), Host::mounted()] {
         let name = link_name();
         let log = format!("{DIR}/app/0.log");
@@ -418,7 +418,7 @@ fn a_containers_log_goes_with_its_rotations_and_its_link_and_nothing_else() {
 }
 
 #[test]
-fn a_log_that_went_with_its_directory_is_not_removed_again_though_its_link_goes() {
+fn a_log_removed_with_its_directory_is_not_removed_again_but_its_link_is() {
     for host in [Host::plain(), Host::mounted()] {
         let name = link_name();
         let log = format!("{DIR}/app/0.log");
@@ -432,7 +432,7 @@ fn a_log_that_went_with_its_directory_is_not_removed_again_though_its_link_goes(
 }
 
 #[test]
-fn a_mount_inside_stops_it_before_anything_goes() {
+fn a_mount_inside_prevents_any_removal() {
     let host = Host::plain();
     host.write(&format!("pods/{DIR}/app/0.log"), 1);
     fs::create_dir(host.at(&format!("pods/{DIR}/zz"))).unwrap();
@@ -453,7 +453,7 @@ fn a_mount_inside_stops_it_before_anything_goes() {
 }
 
 #[test]
-fn what_cannot_be_written_is_said_before_anything_is_tried() {
+fn a_read_only_root_is_reported_before_any_removal() {
     let host = Host::plain();
     host.write(&format!("pods/{DIR}/app/0.log"), 1);
     assert_eq!(scan(&host.roots).unwritable, [""; 0]);

@@ -117,14 +117,14 @@ mod tests {
     const HOSTILE: &str = "a\nb\r\u{1b}[31m\u{9b}1m\u{202e}c\u{2028}\u{7f}\u{feff}";
 
     #[test]
-    fn what_acts_is_shown() {
+    fn control_characters_are_shown_escaped() {
         let shown = r"a\nb\r\u{1b}[31m\u{9b}1m\u{202e}c\u{2028}\u{7f}\u{feff}";
         assert_eq!(line(HOSTILE), shown);
         assert_eq!(lines(HOSTILE), shown.replacen(r"\n", "\n", 1));
     }
 
     #[test]
-    fn what_is_seen_stays() {
+    fn printable_text_is_unchanged() {
         for text in ["", "web-0/app", "größe 語 \\ \"x\" é", "a\u{301}"] {
             assert!(matches!(line(text), Cow::Borrowed(_)), "{text}");
             assert!(matches!(json(text), Cow::Borrowed(_)), "{text}");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_an_end() {
+    fn escaped_text_is_bounded() {
         let just = "é".repeat(TEXT_MAX_CHARS);
         assert_eq!(line(&just), just);
         let over = "é".repeat(TEXT_MAX_CHARS + 1);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_gets_no_markup() {
+    fn html_special_characters_are_escaped() {
         assert_eq!(html("<b>\"&'\n"), r"&lt;b&gt;&quot;&amp;&#39;\n");
     }
 }

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn with_one_record_that_stayed_every_record_of_its_id_is_passed_over() {
+    fn if_one_record_of_an_id_stays_every_record_of_it_is_skipped() {
         let image = |id: &str, handler: &str| Image {
             id: ImageId::new(id).unwrap(),
             repo_tags: Vec::new(),

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_rows_go_that_a_list_is_below_nine_tenths_of_its_limit() {
+    fn removes_rows_until_the_list_is_below_nine_tenths_of_its_limit() {
         let weight = |bytes| Weight {
             bytes: Some(bytes),
             limit_bytes: 1_000,

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_word_on_its_source_is_the_kubelets_alone() {
+    fn a_pods_source_annotation_counts_only_from_the_kubelet() {
         let json = format!(
             r#"{{"kind":"PodList","items":[{{"metadata":{{"uid":"{UUID}","annotations":
               {{"kubernetes.io/config.source":"http"}}}}}},{{"metadata":{{"uid":"a-b"}}}}]}}"#
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pod_told_twice_the_more_careful_word_counts() {
+    fn of_a_pod_listed_twice_the_more_careful_phase_counts() {
         let json = |first: &str, second: &str| {
             format!(
                 r#"{{"items":[{{"metadata":{{"uid":"{UUID}"}},"status":{{"phase":"{first}"}}}},
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_its_kind_and_keeps_to_the_node() {
+    fn an_answer_of_another_kind_or_node_is_refused() {
         let pod = |node: &str| {
             format!(r#"{{"metadata":{{"uid":"{UUID}"}},"spec":{{"nodeName":"{node}"}}}}"#)
         };

@@ -49,7 +49,7 @@ async fn settles_from_the_first_good_answer_and_anew_after_a_failure() {
 }
 
 #[tokio::test]
-async fn what_settled_for_one_source_does_not_count_for_the_next() {
+async fn each_source_settles_for_itself() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (dir.path().join("one.json"), dir.path().join("two.json"));
     std::fs::write(&one, br#"{"items":[]}"#).unwrap();
@@ -112,7 +112,7 @@ async fn auto_takes_the_socket_then_the_api_server_then_nothing() {
 }
 
 #[tokio::test]
-async fn a_file_says_nothing_of_what_came_after_it() {
+async fn a_file_older_than_the_runtimes_list_is_no_complete_list() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pods.json");
     std::fs::write(&path, br#"{"items":[]}"#).unwrap();

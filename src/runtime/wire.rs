@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_kinds_that_are_none_are_named() {
+    fn invalid_keys_and_wire_kinds_are_named() {
         let last = u64::from(u32::MAX >> 3);
         let of = |key: u64| field(&[varint(key), vec![0; 8]].concat()).map(|field| field.number);
         assert_eq!(of(last << 3), Ok(u32::MAX >> 3));
@@ -241,7 +241,7 @@ mod tests {
         #![proptest_config(cases())]
 
         #[test]
-        fn what_prost_writes_is_found_whole_and_nowhere_else(numbers in any::<(u64, u64, u32)>(), delimited in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn finds_every_field_that_prost_writes_and_nothing_more(numbers in any::<(u64, u64, u32)>(), delimited in prop::collection::vec(any::<u8>(), 0..300)) {
             let (varint, fixed64, fixed32) = numbers;
             let message = EachKind { varint, fixed64, delimited, fixed32 };
             let bytes = message.encode_to_vec();

@@ -41,7 +41,7 @@ mod tests {
     use crate::runtime;
 
     #[tokio::test(start_paused = true)]
-    async fn looks_that_do_not_end_are_given_up_and_told_after_minutes() {
+    async fn looks_that_do_not_end_are_given_up_and_logged_after_minutes() {
         let timeout = Duration::from_secs(10);
         let client = runtime::Client::new(runtime::Settings {
             endpoint: "/nowhere/cri.sock".into(),

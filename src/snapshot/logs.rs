@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_forgotten_and_what_could_not_be_read_is_not() {
+    fn a_missing_directory_is_forgotten_and_an_unread_one_is_not() {
         let (known, absent) = (&mut Known::default(), list(false));
         assert_eq!(since(known, 10, &absent, false), Some(10));
         let mut unread = Logs {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_only_be_unseen_is_no_orphan_yet() {
+    fn an_incomplete_look_makes_no_orphan() {
         let (known, absent) = (&mut Known::default(), list(false));
         for coverage in [Coverage::Partial, Coverage::Living] {
             let since = since_on(known, 10, &absent, false, coverage);

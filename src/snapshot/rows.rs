@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_row_that_is_there_twice_one_is_used_and_one_counted() {
+    fn of_a_duplicated_row_one_is_used_and_one_counted() {
         let (a, b) = (PodSandboxState::Ready, PodSandboxState::NotReady);
         let rows = vec![
             sandbox("s1", b),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rows_that_contradict_each_other_the_liveliest_is_used_and_the_list_is_not_whole() {
+    fn of_contradicting_rows_the_liveliest_is_used_and_the_list_is_incomplete() {
         let (ready, dead) = (PodSandboxState::Ready, PodSandboxState::NotReady);
         let list = judged(vec![sandbox("s0", dead), sandbox("s0", ready)]);
         assert_eq!(list.rows[..], [sandbox("s0", ready)]);

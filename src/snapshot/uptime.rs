@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hosts_own_word_goes_before_the_kernels() {
+    fn the_hosts_proc_uptime_is_preferred_to_the_kernels() {
         let root = tempfile::tempdir().unwrap();
         let of_kernel = read(root.path());
         assert!(of_kernel > Duration::ZERO);

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_back_is_new() {
+    fn an_image_pulled_again_is_new() {
         let mut ages = Ages::default();
         ages.touch("a", true, at(10));
         ages.retain(|key| key != "a");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_stays_unknown() {
+    fn ages_beyond_the_bound_stay_unknown() {
         let mut ages = Ages::default();
         for n in 0..=ENTRIES_MAX {
             ages.touch(&format!("{n:0112}"), true, at(1));
@@ -211,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(keys in prop::collection::btree_map("[a-z:0-9]{1,112}", (0..9999_i64, prop::option::of(0..9999_i64)), 0..40)) {
+        fn reads_back_what_was_written(keys in prop::collection::btree_map("[a-z:0-9]{1,112}", (0..9999_i64, prop::option::of(0..9999_i64)), 0..40)) {
             let entries = keys.into_iter().map(|(key, (first, used))| {
                 (key, ImageAge { first_seen: at(first), last_used: used.map(at) })
             });

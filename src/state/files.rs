@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_name_is_refused() {
+    fn a_file_under_another_name_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("theirs"), "x").unwrap();
         fs::hard_link(dir.path().join("theirs"), dir.path().join("ours")).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn a_directory_is_refused_as_a_file() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("target"), "x").unwrap();
         std::os::unix::fs::symlink(dir.path().join("target"), dir.path().join("link")).unwrap();

@@ -140,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(payload: Vec<u8>, sequence: u64) {
+        fn reads_back_what_was_written(payload: Vec<u8>, sequence: u64) {
             let bytes = encode(Kind::Record, sequence, &payload).unwrap();
             let frame = decode(&bytes).unwrap();
             prop_assert_eq!(frame.payload, payload);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pad_hides_what_it_covers() {
+    fn a_pad_hides_the_frames_it_covers() {
         let old = encode(Kind::Record, 1, b"old").unwrap();
         let mut bytes = pad(9, 24 + 64).unwrap();
         bytes.extend(&old);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn scanning_goes_on_after_a_damaged_frame() {
+    fn scanning_continues_after_a_damaged_frame() {
         let mut bytes = Vec::new();
         for sequence in 1..=3 {
             bytes.extend(encode(Kind::Record, sequence, b"abc").unwrap());

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_in_the_queue_is_dropped_and_counted() {
+    fn entries_beyond_the_queue_are_dropped_and_counted() {
         let (journal, jobs, failures) = hanging();
         for _ in 0..QUEUE_MAX + 7 {
             journal.send(Job::Entries(Vec::new(), Sync::Later), Part::Journal, 1);

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_one_learns_who_holds_it() {
+    fn a_second_process_learns_the_locks_holder() {
         let dir = tempfile::tempdir().unwrap();
         let lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
         let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/cri.sock") else {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_whose_file_went_or_was_replaced_is_not_in_place() {
+    fn a_lock_whose_file_was_removed_or_replaced_is_not_in_place() {
         let dir = tempfile::tempdir().unwrap();
         let lock = Lock::take(dir.path(), "/run/cri.sock").unwrap();
         assert!(lock.is_in_place().unwrap());
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn who_works_on_another_runtime_is_known() {
+    fn a_holder_on_another_runtime_is_recognized() {
         let dir = tempfile::tempdir().unwrap();
         let _lock = Lock::take(dir.path(), "/run/a.sock").unwrap();
         let Err(NoLock::Held(held)) = Lock::take(dir.path(), "/run/b.sock") else {

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_there_at_the_next_start() {
+    fn saved_content_is_read_at_the_next_start() {
         let dir = tempfile::tempdir().unwrap();
         let (mut slots, ages, why) = Slots::open(dir.path()).unwrap();
         assert_eq!((ages.len(), why), (0, None));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_is_set_aside() {
+    fn an_invalid_slots_file_is_set_aside() {
         for bytes in [vec![], vec![7; 100], vec![0xF5; 2 * SLOT_BYTES]] {
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join(NAME), &bytes).unwrap();

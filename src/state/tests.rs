@@ -143,7 +143,7 @@ fn ids(passes: &[Pass]) -> Vec<&str> {
 }
 
 #[test]
-fn entries_come_back_as_they_went() {
+fn entries_read_back_equal_those_written() {
     let failed = RemovalOutcome::Failed {
         class: FailureClass::NetworkTeardown,
         why: "no".to_owned(),
@@ -168,7 +168,7 @@ fn entries_come_back_as_they_went() {
 }
 
 #[test]
-fn what_is_too_long_is_cut() {
+fn texts_that_are_too_long_are_cut() {
     let mut long = ended(1);
     long.errors = vec!["é".repeat(50_000); 60];
     let bytes = end(long).encode().unwrap();
@@ -451,7 +451,7 @@ fn files_that_are_no_journal_are_set_aside() {
 }
 
 #[test]
-fn what_is_no_file_is_set_aside() {
+fn a_directory_in_place_of_a_state_file_is_set_aside() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(journal(dir.path())).unwrap();
     fs::create_dir(dir.path().join("ages")).unwrap();

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_each_window_pass_and_the_next_one_tells_how_many_did_not() {
+    fn the_first_lines_of_each_window_pass_and_the_next_counts_the_suppressed() {
         let limit = LineLimit::new(2, Duration::from_secs(10));
         let at = |seconds| limit.admit(Duration::from_secs(seconds));
         assert_eq!((at(0), at(1)), (Some(0), Some(0)));

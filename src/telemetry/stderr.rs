@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_dropped_and_counted_and_the_rest_comes_in_order() {
+    fn lines_beyond_the_bound_are_dropped_and_counted_and_the_rest_stay_in_order() {
         let (go_on, may_write) = channel();
         let (written, lines) = channel();
         let writer = LineWriter::start(Box::new(Stuck { may_write, written }));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted() {
+    fn lines_that_cannot_be_written_are_counted() {
         struct Closed;
         impl Write for Closed {
             fn write(&mut self, _line: &[u8]) -> io::Result<usize> {

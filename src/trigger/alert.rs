@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_an_alert_is_bounded() {
+    fn the_remembered_text_of_an_alert_is_bounded() {
         let long = "x".repeat(1 << 19);
         let info = alert(&[("alertname", &long), ("other", &long)]).info();
         assert_eq!(info.name.len(), NAME_MAX_CHARS);

@@ -43,7 +43,7 @@ async fn a_full_image_file_system_is_brought_below_the_low_threshold() {
     let pods_file = node.dir().join("pods.json");
     living.write_pods_file(&pods_file);
     let crisweep = Crisweep::start_with(&node, &pods_file, changes(&node)).await;
-    sandboxes_say_what_they_were_made_from(&node).await;
+    sandbox_statuses_name_their_image(&node).await;
     use_each(&node, &crisweep).await;
     let process = node.cgroups().processes(running(&living));
     assert_eq!(process.len(), 1);
@@ -119,7 +119,7 @@ async fn images(node: &Node) -> BTreeSet<String> {
 }
 
 /// The basis of the pause image's protection on runtimes that do not pin it.
-async fn sandboxes_say_what_they_were_made_from(node: &Node) {
+async fn sandbox_statuses_name_their_image(node: &Node) {
     let client = runtime::Client::new(runtime::Settings {
         endpoint: node.socket(),
         image_endpoint: None,

@@ -100,7 +100,7 @@ async fn the_pods_file_knows_every_pod_that_lives() {
 }
 
 #[tokio::test]
-async fn rows_carry_what_the_kubelet_writes() {
+async fn rows_carry_the_kubelets_labels_and_annotations() {
     let node = Node::start().await;
     let population = Population::make(&node, plan::handful()).await;
     let cri = node.cri().await;
@@ -178,7 +178,7 @@ async fn a_node_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn events_name_what_was_removed_in_order() {
+async fn events_name_removed_objects_in_order() {
     let node = Node::start().await;
     let population = Population::make(&node, plan::handful()).await;
     let events = node.events().await;

@@ -137,7 +137,7 @@ async fn created_ones_alone_over_the_limit_are_kept() {
 }
 
 #[tokio::test]
-async fn a_list_not_proven_complete_removes_only_what_is_certain() {
+async fn a_list_not_proven_complete_removes_only_superseded_records() {
     let crash = |n| {
         let pod = PodSpec::new(&format!("crash-{n}"));
         (0..4).fold(pod, |pod, attempt| {
@@ -235,7 +235,7 @@ async fn a_pass_removes_a_thousand_dead_with_the_last_fallback_and_reads_each_on
 }
 
 #[tokio::test]
-async fn what_is_certain_goes_on_going_where_a_look_takes_long_and_shows_only_a_part() {
+async fn superseded_records_are_still_removed_when_looks_are_slow_and_incomplete() {
     let crash = |number| {
         let pod = PodSpec::new(&format!("crash-{number}"));
         (0..12_u32).fold(pod, |pod, attempt| {

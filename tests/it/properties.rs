@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn what_turned_running_is_not_still_due(node in nodes(Oddity::Any)) {
+    fn a_container_that_runs_again_is_not_still_due(node in nodes(Oddity::Any)) {
         let first = plan_of(&node);
         let mut fresh = node.clone();
         for container in fresh.snapshot.containers.iter_mut() {

@@ -64,21 +64,21 @@ fn missing_function(file: &str, source: &str, name: &str) -> Option<String> {
 }
 
 #[test]
-fn what_the_safety_text_points_to_is_there() {
+fn references_of_the_safety_text_exist() {
     let (count, dead) = follow(&read("docs/safety.md").unwrap());
     assert!(dead.is_empty(), "{}", dead.join("\n"));
     assert!(count > 50, "only {count} references were found");
 }
 
 #[test]
-fn what_the_index_of_cases_points_to_is_there() {
+fn references_of_the_index_of_cases_exist() {
     let (count, dead) = follow(&read("CONFORMANCE.md").unwrap());
     assert!(dead.is_empty(), "{}", dead.join("\n"));
     assert!(count > 100, "only {count} references were found");
 }
 
 #[test]
-fn what_the_text_on_reliability_points_to_is_there() {
+fn references_of_the_reliability_text_exist() {
     let (count, dead) = follow(&read("docs/dev/reliability.md").unwrap());
     assert!(dead.is_empty(), "{}", dead.join("\n"));
     assert!(count > 30, "only {count} references were found");

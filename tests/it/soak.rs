@@ -52,7 +52,7 @@ fn changes() -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn seasons_of_churn_leave_what_the_policy_keeps_and_no_more() {
+async fn a_long_run_of_churn_leaves_only_what_the_policy_keeps() {
     let node = NodeBuilder::seeded(7).build();
     let rig = Rig::with(node, Options::containerd_2_4(), changes()).await;
     let roots = rig.config_file().with_file_name("log");

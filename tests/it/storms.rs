@@ -171,7 +171,7 @@ async fn calls_of_a_thousand_alerts_lead_to_one_pass_that_waits() {
 }
 
 #[tokio::test]
-async fn an_alert_that_flaps_beside_a_pass_pushes_nothing_else_out() {
+async fn an_alert_that_flaps_during_a_pass_displaces_no_other_trigger() {
     const FLAPS: u32 = 110;
     let changes = json!({ "runtime": { "removal_timeout": "10m" }, "gc": { "deadline": "1h" } });
     let mut rig = Rig::start(nodes::litter(3), changes).await;
@@ -227,7 +227,7 @@ async fn holding(rig: &Rig, wanted: &[&str]) {
 }
 
 #[tokio::test]
-async fn each_brake_is_visible_and_a_person_gets_past_it() {
+async fn each_brake_is_visible_and_a_manual_gc_passes_it() {
     let off = json!({ "cooldown": "0s", "max_passes_per_hour": 0, "pause": false });
     let mut rig = Rig::start(nodes::litter(9), json!({ "brakes": off })).await;
     holding(&rig, &[]).await;

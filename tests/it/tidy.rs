@@ -55,7 +55,7 @@ struct Row {
 }
 
 #[test]
-fn modules_use_whom_the_map_says_and_no_other() {
+fn modules_import_only_the_rooms_the_map_allows() {
     let sources = sources();
     let mut used: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let all = uses(&sources);
@@ -89,7 +89,7 @@ fn modules_use_whom_the_map_says_and_no_other() {
 }
 
 #[test]
-fn the_map_goes_from_the_bottom_up() {
+fn the_map_is_ordered_from_the_bottom_up() {
     let mut above = BTreeSet::new();
     for row in map() {
         let later: Vec<&String> = row.may_use.difference(&above).collect();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn flags_go_before_environment_before_file() {
+fn flags_override_environment_and_environment_overrides_file() {
     let text = "log: {level: warn}\ngc: {batch_size: 10, max_concurrency: 2}";
     let env = [
         ("CRISWEEP__LOG__LEVEL", "debug"),
@@ -19,7 +19,7 @@ fn flags_go_before_environment_before_file() {
 }
 
 #[test]
-fn variables_say_every_type() {
+fn variables_can_set_every_type() {
     let all = [
         ("NODE_NAME", "n1"),
         ("CRISWEEP__WEB__LISTEN", "localhost:1, [::1]:2"),

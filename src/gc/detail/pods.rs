@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_waited_for_is_told_with_since_when_and_until_when() {
+    fn the_detail_of_a_pod_in_waiting_names_its_start_and_end() {
         let uid = node().sandboxes[0].pod.as_ref().unwrap().uid.clone();
         let history = |absent, over| {
             let history = PodHistory {

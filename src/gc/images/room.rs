@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn without_knowledge_of_the_disk_nothing_is_wanted() {
+    fn without_disk_usage_no_space_is_asked_for() {
         assert_eq!(wanted(&marks(0, 0), None, 0), 0);
         assert_eq!(of_bytes(0, 0), 0);
         assert_eq!(of_bytes(0, 50), 0);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_marks_may_want_nothing() {
+    fn at_equal_marks_the_space_asked_for_may_be_zero() {
         let at = |available| wanted(&marks(80, 80), Some(usage(1000, available, 0, 0)), 0);
         assert_eq!(at(201), 0);
         assert_eq!(at(200), 0);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_anyway_counts_as_free_already() {
+    fn space_of_images_removed_anyway_counts_as_free() {
         let at = |freed| wanted(&marks(85, 80), Some(usage(1000, 100, 0, 0)), freed);
         assert_eq!(at(0), 100);
         assert_eq!(at(40), 60);

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_the_program_may_hold_what_it_likes() {
+    fn the_program_name_may_hold_any_characters() {
         let numbers = (4..=52).map(|field| field.to_string()).collect::<Vec<_>>();
         let stat = Stat {
             cpu_ticks: 14 + 15,

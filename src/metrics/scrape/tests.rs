@@ -148,7 +148,7 @@ fn label_values_from_outside_are_escaped() {
 }
 
 #[test]
-fn what_could_not_be_read_is_absent_and_said_so() {
+fn unread_values_are_absent_and_their_collector_failed() {
     let mut look = look();
     look.containers = Err(refused());
     look.filesystems.as_mut().unwrap().container[0].usage = None;
@@ -183,7 +183,7 @@ fn what_could_not_be_read_is_absent_and_said_so() {
 }
 
 #[test]
-fn an_incomplete_list_says_so_and_calls_no_image_unused() {
+fn an_incomplete_list_is_reported_and_makes_no_image_unused() {
     let mut look = look();
     let mut list = listed(node::containers(), ListMode::PerPod);
     list.coverage = Coverage::Living;

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_go_one_at_a_time_rest_when_the_disk_is_slow_and_not_for_ever() {
+    fn one_by_one_removals_rest_on_a_slow_disk_for_a_bounded_time() {
         let millis = Duration::from_millis;
         let mut limiter = OneByOne::default();
         assert_eq!(limiter.rest(true), Duration::ZERO, "nothing went yet");

@@ -63,7 +63,7 @@ fn the_schedulers_noise_changes_nothing() {
 }
 
 #[test]
-fn gives_back_what_does_not_pay_before_the_window_is_full() {
+fn lowers_a_limit_that_does_not_pay_before_the_window_is_full() {
     let mut limiter = Limiter::new(8);
     // Two at a time pay, four do not.
     let limits = drive(&mut limiter, 60, disk(millis(20), millis(10)));
@@ -72,7 +72,7 @@ fn gives_back_what_does_not_pay_before_the_window_is_full() {
 }
 
 #[test]
-fn those_that_leave_the_disk_to_others_get_more_at_once() {
+fn removals_that_leave_the_disk_idle_get_a_higher_limit() {
     let mut limiter = Limiter::new(8);
     // Two at a time are as fast as it gets.
     let limits = drive(&mut limiter, 200, disk(millis(2), millis(1)));
@@ -103,7 +103,7 @@ fn slow_ones_do_not_count_unless_the_disk_is_under_pressure() {
 }
 
 #[test]
-fn rests_as_long_as_a_removal_took_while_they_are_a_burden_to_the_disk() {
+fn rests_as_long_as_a_removal_took_while_removals_load_the_disk() {
     let mut limiter = Limiter::new(8);
     assert_eq!(
         limiter.rest(millis(200)),
@@ -123,7 +123,7 @@ fn rests_as_long_as_a_removal_took_while_they_are_a_burden_to_the_disk() {
 }
 
 #[test]
-fn pressure_halves_each_second_those_that_suffer_and_leaves_quick_ones_alone() {
+fn pressure_halves_the_limit_of_slowed_removals_and_spares_quick_ones() {
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 100, |_| millis(5));
     for _ in 0..3 {
@@ -152,7 +152,7 @@ fn starts_with_one_under_pressure_until_they_are_known_to_be_quick() {
 }
 
 #[test]
-fn those_that_wait_are_made_up_for_except_under_pressure() {
+fn waiting_removals_are_replaced_in_flight_except_under_pressure() {
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 100, |_| millis(10));
     assert!(
@@ -185,7 +185,7 @@ fn those_that_wait_are_made_up_for_except_under_pressure() {
 }
 
 #[test]
-fn with_a_ceiling_of_one_nothing_is_made_up_for() {
+fn with_a_ceiling_of_one_waiting_removals_are_not_replaced() {
     let mut limiter = Limiter::new(1);
     for _ in 0..200 {
         limiter.waits();
@@ -225,7 +225,7 @@ fn patience_follows_the_usual_latency() {
 }
 
 #[test]
-fn a_scout_goes_when_all_take_clearly_longer_and_the_disk_is_not_under_pressure() {
+fn a_scout_starts_when_all_take_clearly_longer_and_the_disk_is_not_under_pressure() {
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 50, |_| Duration::from_millis(10));
     let long = limiter.patience().clearly_longer();

@@ -47,7 +47,7 @@ fn doubles_from_base_to_max() {
 }
 
 #[test]
-fn begins_anew_once_it_went() {
+fn the_back_off_starts_again_after_a_success() {
     let mut quarantine = Quarantine::default();
     fail(&mut quarantine, "a", Timestamp::UNIX_EPOCH);
     quarantine.gone(&sandbox("a"));
@@ -69,7 +69,7 @@ fn never_remembers_more_than_its_bound() {
 }
 
 #[test]
-fn a_restart_goes_on_where_it_was() {
+fn a_restart_keeps_failures_and_next_try() {
     let mut quarantine = Quarantine::default();
     quarantine.restore(vec![past("a", 3, Some(at(100)))], BACK_OFF, at(200));
     let known = quarantine.get(&sandbox("a")).unwrap().clone();
@@ -90,7 +90,7 @@ fn a_failure_without_a_usable_time_is_one_of_now() {
 }
 
 #[test]
-fn what_is_held_is_not_said_to_have_failed() {
+fn a_held_sandbox_counts_no_failure() {
     let mut quarantine = Quarantine::default();
     for id in ["a", "b", "c"] {
         fail(&mut quarantine, id, at(0));

@@ -56,7 +56,7 @@ fn batch(queue: &mut Queue, size: usize) -> String {
 }
 
 #[test]
-fn what_never_failed_comes_first_and_in_its_order() {
+fn sandboxes_that_never_failed_come_first_and_in_order() {
     let mut queue = queue("a b c d e", &[("a", NETWORK, 1), ("c", NETWORK, 1)]);
     assert_eq!(batch(&mut queue, 2), "b d");
     assert_eq!(batch(&mut queue, 2), "e");
@@ -69,7 +69,7 @@ fn what_never_failed_comes_first_and_in_its_order() {
 }
 
 #[test]
-fn one_that_fails_holds_its_class_and_no_other() {
+fn a_failed_probe_holds_its_class_and_no_other() {
     let known = [
         ("a", NETWORK, 1),
         ("b", TIMEOUT, 1),
@@ -88,7 +88,7 @@ fn one_that_fails_holds_its_class_and_no_other() {
 }
 
 #[test]
-fn the_one_that_failed_least_speaks_for_all() {
+fn the_sandbox_with_the_fewest_failures_is_the_probe() {
     let known = [("a", NETWORK, 3), ("b", NETWORK, 2), ("c", NETWORK, 2)];
     let mut queue = queue("a b c", &known);
     assert_eq!(batch(&mut queue, 50), "b");
@@ -97,7 +97,7 @@ fn the_one_that_failed_least_speaks_for_all() {
 }
 
 #[test]
-fn one_that_says_nothing_is_followed_by_another() {
+fn a_probe_without_a_result_is_followed_by_another() {
     let mut queue = queue("a b", &[("a", NETWORK, 1), ("b", NETWORK, 1)]);
     assert_eq!(batch(&mut queue, 50), "a");
     queue.ended("a", &RemovalOutcome::AlreadyGone);
@@ -107,7 +107,7 @@ fn one_that_says_nothing_is_followed_by_another() {
 }
 
 #[test]
-fn what_comes_back_is_tried_before_the_rest() {
+fn a_removal_given_back_is_tried_before_the_others() {
     let mut queue = queue("a b x y", &[("a", NETWORK, 1), ("b", NETWORK, 1)]);
     assert_eq!(batch(&mut queue, 50), "x y");
     queue.give_back(vec![removal("y")]);
@@ -122,7 +122,7 @@ fn what_comes_back_is_tried_before_the_rest() {
 }
 
 #[test]
-fn a_crowd_stops_when_nothing_of_it_goes_any_more() {
+fn a_class_stops_when_its_removals_fail_again() {
     let names: Vec<String> = (0..20).map(|n| format!("s{n:02}")).collect();
     let known: Vec<_> = names.iter().map(|n| (n.as_str(), NETWORK, 1)).collect();
     let mut queue = queue(&names.join(" "), &known);
@@ -142,7 +142,7 @@ fn a_crowd_stops_when_nothing_of_it_goes_any_more() {
 }
 
 #[test]
-fn what_is_looked_at_anew_waits_as_before() {
+fn removals_put_back_after_a_look_keep_waiting() {
     let mut queue = queue("a b x", &[("a", NETWORK, 1), ("b", NETWORK, 1)]);
     let all = queue.take();
     assert!(queue.is_empty());

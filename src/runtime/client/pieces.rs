@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_arrives_in_messages_that_hold_what_it_held() {
+    async fn the_pieces_of_a_message_hold_all_its_bytes_and_decode_alone() {
         let message = answer(600, 1_000);
         for at_a_time in [1, 1_000, 16 << 10, 300_000, LIMIT] {
             let (pieces, status) = through(&framed_message(&message), at_a_time, Some(status("0")))
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_protobuf_goes_on_as_it_is() {
+    async fn bytes_that_are_no_protobuf_are_passed_on_unchanged() {
         let garbage = vec![0xff; 3 * PIECE_BYTES];
         let ok = Some(status("0"));
         let (arrived, _) = through(&framed_message(&garbage), 1_000, ok).await.unwrap();

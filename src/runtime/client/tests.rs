@@ -256,7 +256,7 @@ async fn a_silent_runtime_times_out() {
 }
 
 #[tokio::test]
-async fn every_call_tells_the_runtime_its_deadline() {
+async fn every_call_sends_the_runtime_its_deadline() {
     let rig = Rig::new(Options::default());
     let client = rig.client_with(|settings| {
         settings.timeout = Duration::from_secs(5);

@@ -90,7 +90,7 @@ fn a_whole_container_row_is_read_whole() {
 }
 
 #[test]
-fn containers_that_lack_one_id_stand_for_what_they_may_concern() {
+fn a_container_row_without_an_id_gets_a_stand_in_id() {
     let homeless = cri::ContainerRow {
         pod_sandbox_id: String::new(),
         ..container_row()
@@ -197,7 +197,7 @@ fn a_sandbox_has_a_pod_only_if_label_and_metadata_agree() {
 }
 
 #[test]
-fn states_that_we_do_not_know_keep() {
+fn an_unknown_state_number_keeps_the_object() {
     let container = |state| {
         cri::ContainerRow {
             state,
@@ -334,7 +334,7 @@ fn the_sandbox_image_is_read_from_the_runtimes_configuration() {
 }
 
 #[test]
-fn a_sandbox_says_in_json_what_it_was_made_from() {
+fn a_sandboxes_image_is_read_from_its_verbose_status() {
     let made_from = |info: &[(&str, &str)]| {
         made_from(&cri::PodSandboxStatusResponse {
             status: None,
@@ -409,7 +409,7 @@ fn file_systems_without_a_mount_point_are_left_out() {
 }
 
 #[test]
-fn a_sandbox_says_where_the_kubelet_has_its_pod_from() {
+fn a_pods_source_is_read_from_the_sandbox_annotation() {
     let of = |annotations: &[(&'static str, &'static str)]| {
         let annotations = annotations.iter().map(|(key, value)| cri::AnnotationRow {
             key: (*key).into(),

@@ -110,7 +110,7 @@ async fn the_first_that_is_named_wins_and_is_not_asked() {
 }
 
 #[tokio::test]
-async fn a_named_endpoint_that_is_none_is_refused_and_nothing_else_tried() {
+async fn an_invalid_named_endpoint_is_refused_and_no_other_is_tried() {
     let (dir, sim) = runtime();
     let places = Places {
         well_known: vec![sim.socket().to_owned()],
@@ -221,7 +221,7 @@ async fn nothing_found_lists_each_place_and_its_problem() {
 }
 
 #[tokio::test]
-async fn a_crictl_file_of_no_use_is_said_to_be_so() {
+async fn an_unusable_crictl_file_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let places = nowhere(dir.path());
     for (text, problem) in [

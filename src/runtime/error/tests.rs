@@ -69,7 +69,7 @@ fn both_servers_too_large_texts_give_both_numbers() {
 }
 
 #[test]
-fn what_we_find_wrong_is_sorted_by_its_type_and_not_by_its_words() {
+fn our_own_errors_are_classified_by_type_and_not_by_text() {
     let over = ours(
         Oversize {
             bytes: 6_012_780,
@@ -234,7 +234,7 @@ fn removal_failures_fall_into_classes() {
 }
 
 #[test]
-fn the_text_says_the_rpc_and_the_runtimes_words_once() {
+fn the_text_names_the_rpc_and_the_runtimes_message_once() {
     let error = sorted("RemovePodSandbox", Code::Unknown, " failed to remove\n");
     assert_eq!(
         error.to_string(),

@@ -201,7 +201,7 @@ async fn a_look_that_may_lack_living_pods_neither_begins_nor_ends_an_absence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_may_lack_what_lives_of_a_finished_pod_does_not_begin_its_end() {
+async fn an_incomplete_look_starts_no_finished_since_of_a_pod() {
     let mut node = Observer::new();
     node.look("ab", "bc");
     node.coverage = Coverage::Partial;
@@ -219,7 +219,7 @@ async fn a_look_that_may_lack_what_lives_of_a_finished_pod_does_not_begin_its_en
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_which_nothing_is_left_is_forgotten() {
+async fn a_pod_without_objects_is_forgotten() {
     let mut node = Observer::new();
     node.look("ab", "b");
     node.coverage = Coverage::Living;

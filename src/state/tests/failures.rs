@@ -61,7 +61,7 @@ fn the_last_failure_of_each_is_reported_until_its_removal() {
 }
 
 #[test]
-fn what_earlier_versions_wrote_counts_without_its_time() {
+fn entries_of_earlier_versions_count_without_a_time() {
     let text = br#"{"entry":"tried","pass_id":"p","target":"sandboxes","id":"a","result":"failed","class":"busy","why":"no","duration_ms":3}"#;
     let old = Entry::decode(text).unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn never_takes_over_more_than_its_bound() {
 }
 
 #[test]
-fn who_only_wants_to_know_writes_nothing() {
+fn reading_past_failures_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     assert!(
         super::super::past_failures(dir.path()).is_err(),

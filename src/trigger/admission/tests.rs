@@ -205,7 +205,7 @@ fn an_alert_joins_the_running_pass_only_if_that_does_all_it_asks_for() {
 }
 
 #[test]
-fn a_person_never_joins_the_running_pass() {
+fn a_manual_gc_never_joins_the_running_pass() {
     let mut admissions = admissions();
     admissions.admit(by_hand(BOTH, PassOptions::default()), "a", at(0));
     next(&mut admissions, at(0)).unwrap();
@@ -299,7 +299,7 @@ fn the_queue_is_bounded() {
 }
 
 #[test]
-fn what_it_remembers_of_alerts_is_bounded() {
+fn the_number_of_remembered_alerts_is_bounded() {
     let mut admissions = admissions();
     admissions.admit(by_hand(SANDBOXES, dry()), "dry", at(0));
     next(&mut admissions, at(0)).unwrap();

@@ -76,7 +76,7 @@ async fn a_cool_down_that_ends_lets_the_waiting_pass_begin() {
 }
 
 #[tokio::test]
-async fn what_does_not_cool_down_does_not_wait() {
+async fn targets_outside_the_cool_down_do_not_wait() {
     let rig = cooling().await;
     let body = sent(&rig, anew(asks("all"), 1), 202, "accepted").await;
     let pass = rig.finished(&pass_of(&body)).await;

@@ -56,7 +56,7 @@ async fn busy(rig: &Rig) -> String {
 }
 
 #[tokio::test]
-async fn an_alert_joins_the_running_pass_that_comes_to_its_target_later() {
+async fn an_alert_joins_a_running_pass_that_has_not_begun_its_target() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
     let running = rig.begin_gc("target=containers&target=sandboxes").await;

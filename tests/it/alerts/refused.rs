@@ -6,7 +6,7 @@ use super::hook::{PATH, asks, call, counted, send};
 use crate::support::{Answer, Rig, nodes};
 
 #[tokio::test]
-async fn what_is_no_webhook_of_version_4_is_refused_with_the_reason() {
+async fn a_body_that_is_no_version_4_webhook_is_refused_with_the_reason() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     let changed = |key: &str, value: Option<Value>| {
         let mut call = call(vec![asks("all")]);

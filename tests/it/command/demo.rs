@@ -68,7 +68,7 @@ async fn the_demo_has_something_to_collect_of_each_kind() {
 
 /// The machine's own start, a minute ago, does not matter for the simulated node, whose pods are up.
 #[tokio::test]
-async fn the_demo_removes_what_deleted_pods_left_on_a_machine_that_has_just_started() {
+async fn the_demo_removes_litter_of_deleted_pods_even_right_after_boot() {
     let dir = tempfile::tempdir().unwrap();
     let uptime = dir.path().join("uptime");
     fs::write(&uptime, "61.50 100.00\n").unwrap();
@@ -95,7 +95,7 @@ async fn the_demo_removes_what_deleted_pods_left_on_a_machine_that_has_just_star
 }
 
 #[tokio::test]
-async fn the_demos_disk_loses_what_its_images_had() {
+async fn the_demos_disk_shrinks_by_its_removed_images() {
     let dir = tempfile::tempdir().unwrap();
     let changes = json!({ "policy": { "images": { "min_age": "0s", "max_age": "1s" } } });
     let mut demo = Service::demo(&write(dir.path(), &config(dir.path(), &changes))).await;

@@ -66,7 +66,7 @@ fn quiet() -> Value {
 }
 
 #[tokio::test]
-async fn gc_waits_until_pods_were_seen_over_for_long_enough_and_says_so() {
+async fn gc_waits_for_quiet_pods_and_prints_that_it_waits() {
     let node = Bare::start(ended_just_now(), &quiet());
     for output in ["table", "json"] {
         let plan = node.run(&["plan", "--output", output]).await;
@@ -98,7 +98,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn plan_names_logs_by_their_paths_and_says_what_is_out_of_reach() {
+async fn plan_names_logs_by_path_and_reports_unreachable_ones() {
     let changes = json!({ "policy": { "logs": { "enabled": true } } });
     let node = Bare::start(nodes::litter(1), &changes);
     let dir = node.config.parent().unwrap();
@@ -175,7 +175,7 @@ async fn a_long_plan_begins_with_its_counts_and_fits_80_columns() {
 }
 
 #[tokio::test]
-async fn a_command_says_what_it_waits_for() {
+async fn a_command_prints_what_it_waits_for() {
     let node = Bare::start(nodes::litter(1), &json!({ "pods": { "settle": "1s" } }));
     for args in [&["plan"][..], &["gc"]] {
         let output = node.run(args).await;
@@ -190,7 +190,7 @@ async fn a_command_says_what_it_waits_for() {
 }
 
 #[tokio::test]
-async fn plan_as_json_is_what_the_api_answers() {
+async fn plan_as_json_equals_the_answer_of_the_api() {
     let node = Bare::start(nodes::litter(2), &json!({}));
     let output = node
         .run(&["plan", "--output", "json", "--target", "containers"])
@@ -220,7 +220,7 @@ async fn plan_as_json_succeeds_on_a_closed_pipe_and_fails_on_a_full_disk() {
 }
 
 #[tokio::test]
-async fn plan_says_when_nothing_is_known_of_the_pods() {
+async fn plan_reports_that_no_pod_source_is_configured() {
     let changes = json!({ "pods": { "source": "none", "file": null } });
     let node = Bare::start(nodes::litter(2), &changes);
     let said = text(&node.run(&["plan"]).await.stdout);
@@ -258,7 +258,7 @@ async fn gc_runs_a_pass_shows_it_and_exits_with_0() {
 }
 
 #[tokio::test]
-async fn gc_exits_with_1_when_not_all_that_was_planned_went() {
+async fn gc_exits_with_1_when_a_planned_removal_failed() {
     let node = Bare::start(nodes::leaks(4), &json!({}));
     node.sim.set_cni(
         &node.sim.sandbox_id("default/leak-2#0").unwrap(),
@@ -306,7 +306,7 @@ async fn a_runtime_that_is_down_fails_the_command_with_its_reason() {
 }
 
 #[tokio::test]
-async fn names_that_a_terminal_would_obey_are_shown() {
+async fn control_characters_in_names_are_shown_escaped() {
     // As long as the column is wide.
     let name = "\u{1b}\nFORGED";
     let pod = PodSpec::new("old").exited(name, 0, hours(3)).deleted();

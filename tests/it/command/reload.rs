@@ -49,7 +49,7 @@ async fn a_hangup_reloads_too() {
 }
 
 #[tokio::test]
-async fn a_bad_file_leaves_everything_as_it_was_and_says_why() {
+async fn a_bad_file_changes_nothing_and_the_error_names_why() {
     let mut rig = Rig::start(nodes::litter(2), json!({ "mode": "observe" })).await;
     rig.configure(&json!({ "mode": "enforce", "gc": { "batch_size": -1 } }));
     rig.post("/-/reload").await.refused(400, "gc.batch_size");
@@ -115,7 +115,7 @@ async fn a_reload_changes_automatic_triggers_and_permissions() {
 }
 
 #[tokio::test]
-async fn what_takes_a_restart_is_named_until_it_is_put_back() {
+async fn a_changed_setting_that_needs_a_restart_is_named_until_it_is_put_back() {
     let mut rig = Rig::start(nodes::litter(1), json!({})).await;
     let before = rig.get("/api/v1/status").await.json()["config"]["hash"].clone();
     rig.configure(&json!({ "state": { "journal_bytes": "128KiB" }, "gc": { "batch_size": 7 } }));

@@ -118,7 +118,7 @@ async fn unknown_flags_commands_and_targets_are_refused_with_2() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_missing_is_said_to_be_missing() {
+async fn a_missing_file_is_reported_as_missing() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["crisweep.yaml", "crisweep", "crisweep.conf"] {
         let path = dir.path().join(name);

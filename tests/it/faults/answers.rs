@@ -52,12 +52,12 @@ async fn tells_nothing(fault: Fault) {
 }
 
 #[tokio::test]
-async fn garbage_is_no_answer() {
+async fn a_garbage_answer_removes_nothing() {
     tells_nothing(Fault::garbage(NO_PROTOBUF)).await;
 }
 
 #[tokio::test]
-async fn an_unknown_error_is_no_answer() {
+async fn an_unknown_error_removes_nothing() {
     tells_nothing(Fault::fail(Code::Unknown, "something is wrong")).await;
 }
 

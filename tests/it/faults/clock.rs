@@ -88,7 +88,7 @@ fn node() -> NodeBuilder {
 }
 
 #[tokio::test]
-async fn set_back_nothing_is_old_and_set_forward_only_surplus_goes() {
+async fn a_clock_set_back_makes_nothing_old_and_one_set_forward_removes_only_surplus() {
     let Some(moved) = Moved::start(node(), json!({})).await else {
         return;
     };

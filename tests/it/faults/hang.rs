@@ -40,13 +40,13 @@ async fn hangs(rpc: Rpc) {
 }
 
 #[tokio::test]
-async fn whichever_call_hangs_all_is_answered_passes_end_and_it_goes_down() {
+async fn with_any_usual_call_hanging_requests_are_answered_and_passes_and_process_end() {
     let usual = asked(|occasion| occasion == Occasion::Usual);
     futures_util::future::join_all(usual.into_iter().map(hangs)).await;
 }
 
 #[tokio::test]
-async fn whichever_stream_or_seldom_call_hangs_all_is_answered_passes_end_and_it_goes_down() {
+async fn with_any_stream_or_rare_call_hanging_requests_are_answered_and_passes_and_process_end() {
     let seldom = asked(|occasion| occasion != Occasion::Usual);
     futures_util::future::join_all(seldom.into_iter().map(hangs)).await;
 }

@@ -108,7 +108,7 @@ async fn rig(point: Point, patience: &str) -> Rig {
 
 /// Restarts on a healthy runtime; asserts how the pass is reported, that this does not change, and that the
 /// work can be finished.
-async fn goes_on(rig: &mut Rig, pass: &str, outcomes: &[&str]) {
+async fn reports_and_finishes(rig: &mut Rig, pass: &str, outcomes: &[&str]) {
     rig.sim.clear_faults();
     rig.begin().await;
     let passes = rig.passes().await;
@@ -144,7 +144,7 @@ async fn killed(point: Point) {
     let mut rig = rig(point, "60s").await;
     let pass = stands_at(&rig, point).await;
     rig.kill().await;
-    goes_on(&mut rig, &pass, &["interrupted"]).await;
+    reports_and_finishes(&mut rig, &pass, &["interrupted"]).await;
 }
 
 async fn terminated(point: Point) {
@@ -165,21 +165,21 @@ async fn terminated(point: Point) {
         Point::LastLook => &["aborted", "completed", "partial"],
         Point::FirstLook | Point::Container(_) | Point::Rest | Point::Sandbox(_) => &["aborted"],
     };
-    goes_on(&mut rig, &pass, outcomes).await;
+    reports_and_finishes(&mut rig, &pass, outcomes).await;
 }
 
 #[tokio::test]
-async fn killed_at_any_point_it_tells_once_and_goes_on() {
+async fn after_a_kill_at_any_point_the_pass_is_reported_once_and_can_be_finished() {
     futures_util::future::join_all(POINTS.map(killed)).await;
 }
 
 #[tokio::test]
-async fn terminated_at_any_point_it_ends_in_order_and_goes_on() {
+async fn after_sigterm_at_any_point_the_process_exits_cleanly_and_the_pass_can_be_finished() {
     futures_util::future::join_all(POINTS.map(terminated)).await;
 }
 
 #[tokio::test]
-async fn terminated_before_the_runtime_ever_answered_it_goes_down() {
+async fn sigterm_before_the_runtimes_first_answer_ends_the_process() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut rig = Rig::without_runtime(nodes::litter(1), json!({})).await;
         rig.service.signal(signal);

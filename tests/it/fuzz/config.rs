@@ -205,7 +205,7 @@ fn a_key_without_a_name_is_shown_as_one() {
 }
 
 #[test]
-fn the_sample_comes_round() {
+fn the_printed_sample_loads_to_the_same_configuration() {
     is_settled("a.yaml", SAMPLE.as_bytes()).unwrap();
 }
 
@@ -228,7 +228,7 @@ fn a_document_too_deep_to_follow_is_refused() {
 
 /// Each line contains the one before ten times: a few lines would fill the memory.
 #[test]
-fn a_document_that_unfolds_without_end_is_refused() {
+fn a_document_whose_aliases_expand_too_far_is_refused() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let before = format!("*a{}", level - 1);
@@ -249,7 +249,7 @@ fn a_long_text_that_is_repeated_without_end_is_refused() {
 }
 
 #[test]
-fn an_alias_of_what_was_written_before_is_fine() {
+fn an_alias_of_an_earlier_anchor_is_accepted() {
     let text =
         "policy: { protect: { namespaces: &a [kube-system] } }\nweb: { trusted_hosts: *a }\n";
     let config = load("a.yaml", text.as_bytes()).unwrap();

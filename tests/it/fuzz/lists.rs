@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_of_containers_counts_what_lacks_both_ids(containers in prop::collection::vec(container(), 0..8), edits in edits(WORDS)) {
+    fn a_list_of_containers_counts_rows_without_both_ids(containers in prop::collection::vec(container(), 0..8), edits in edits(WORDS)) {
         let sound = containers.iter().filter(|row| !row.id.is_empty() || !row.pod_sandbox_id.is_empty());
         let (sound, all) = (sound.count(), containers.len());
         let bytes = cri::ListContainersResponse { containers }.encode_to_vec();
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_of_sandboxes_counts_what_lacks_an_id(items in prop::collection::vec(sandbox(), 0..8), edits in edits(WORDS)) {
+    fn a_list_of_sandboxes_counts_rows_without_an_id(items in prop::collection::vec(sandbox(), 0..8), edits in edits(WORDS)) {
         let sound = items.iter().filter(|row| !row.id.is_empty()).count();
         let all = items.len();
         let bytes = cri::ListPodSandboxResponse { items }.encode_to_vec();
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_of_images_counts_what_lacks_an_id(images in prop::collection::vec(image(), 0..8), edits in edits(WORDS)) {
+    fn a_list_of_images_counts_rows_without_an_id(images in prop::collection::vec(image(), 0..8), edits in edits(WORDS)) {
         let sound = images.iter().filter(|row| !row.id.is_empty()).count();
         let all = images.len();
         let bytes = cri::ListImagesResponse { images }.encode_to_vec();

@@ -129,7 +129,7 @@ async fn pause_refuses_with_409_unless_forced() {
 }
 
 #[tokio::test]
-async fn a_person_passes_cool_down_and_passes_per_hour() {
+async fn a_manual_gc_passes_cool_down_and_hourly_limit() {
     let brakes = json!({ "cooldown": "1h", "max_passes_per_hour": 1 });
     let rig = Rig::start(nodes::litter(3), json!({ "brakes": brakes })).await;
     for _ in 0..3 {

@@ -92,7 +92,7 @@ async fn whatever_call_hangs_the_deadline_ends_the_pass() {
 }
 
 #[tokio::test]
-async fn the_deadline_ends_the_wait_for_a_runtime_that_went_away_and_hangs() {
+async fn the_deadline_ends_the_wait_for_a_stopped_or_hanging_runtime() {
     let rig = Rig::start(nodes::litter(3), patient("3s")).await;
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
     let id = rig.begin_gc("").await;

@@ -39,7 +39,7 @@ async fn an_exit_that_the_runtime_does_not_date_counts_from_our_first_sight_of_i
 }
 
 #[tokio::test]
-async fn the_oldest_goes_first() {
+async fn the_oldest_is_removed_first() {
     let changes = json!({ "gc": { "max_concurrency": 1, "batch_size": 7 } });
     let rig = Rig::start(nodes::litter(20), changes).await;
     rig.gc("").await;
@@ -94,7 +94,7 @@ async fn containers_that_take_seconds_make_room_for_no_more_than_one_each() {
 }
 
 #[tokio::test]
-async fn only_surplus_of_living_pods_goes() {
+async fn only_surplus_of_living_pods_is_removed() {
     let crash = PodSpec::new("crash")
         .exited("app", 0, hours(5))
         .exited("app", 1, hours(4))

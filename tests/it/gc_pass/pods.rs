@@ -35,7 +35,7 @@ fn unknown_pods() -> NodeBuilder {
 }
 
 #[tokio::test]
-async fn without_a_source_only_surplus_goes() {
+async fn without_a_source_only_surplus_is_removed() {
     let rig = Rig::start(unknown_pods(), without_source(0)).await;
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
@@ -177,7 +177,7 @@ async fn a_cancel_ends_the_wait_for_a_source() {
 }
 
 #[tokio::test]
-async fn a_source_that_fails_or_tells_half_makes_nothing_deleted() {
+async fn a_source_that_fails_or_answers_in_part_makes_nothing_deleted() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     let whole = fs::read_to_string(rig.pods_file()).unwrap();
     let mut paged: Value = serde_json::from_str(&whole).unwrap();
@@ -247,7 +247,7 @@ async fn finished_pods_go_only_as_far_as_the_cap_asks() {
 
 /// A restarted kubelet adds its pods one by one; a look may fall in between.
 #[tokio::test]
-async fn a_pod_that_one_answer_lacks_stays_and_one_that_is_lacking_for_long_goes() {
+async fn a_pod_absent_from_one_answer_stays_and_one_absent_for_long_is_removed() {
     let node = nodes::healthy().pod(PodSpec::new("cron").exited("app", 0, hours(3)).succeeded());
     let rig = Rig::start(node, json!({ "pods": { "settle": "2s" } })).await;
     let known = async || {
@@ -325,7 +325,7 @@ async fn a_file_of_another_node_removes_nothing() {
 }
 
 #[tokio::test]
-async fn after_a_reboot_nothing_goes_until_the_node_has_come_up() {
+async fn after_a_reboot_nothing_is_removed_until_the_node_has_come_up() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("proc")).unwrap();
     let uptime = root.path().join("proc/uptime");

@@ -38,7 +38,7 @@ async fn known(rig: &Rig, number: usize) -> Value {
 }
 
 #[tokio::test]
-async fn once_one_goes_the_crowd_goes_in_the_same_pass() {
+async fn after_one_success_all_of_the_class_are_removed_in_the_same_pass() {
     let rig = all_failed(300).await;
     rig.sim.heal_cni();
     let pass = rig.gc("").await;
@@ -83,7 +83,7 @@ async fn while_it_fails_one_is_tried_for_each_back_off() {
 }
 
 #[tokio::test]
-async fn what_never_failed_goes_first() {
+async fn sandboxes_that_never_failed_are_removed_first() {
     let rig = all_failed(5).await;
     for number in 0..20 {
         let fresh = nodes::leaked(number, 20).cni(Cni::healthy());
@@ -157,7 +157,7 @@ async fn a_class_that_fails_holds_no_other_class() {
 }
 
 #[tokio::test]
-async fn what_failed_before_does_not_trip_the_circuit_breaker() {
+async fn quarantined_failures_do_not_trip_the_circuit_breaker() {
     let changes = json!({ "gc": { "failure_ratio": 0.9 }, "quarantine": { "base": "1s" } });
     let rig = Rig::start(nodes::leaks(20), changes).await;
     let goes = rig.sim.sandbox_id("default/leak-2#0").unwrap();

@@ -80,7 +80,7 @@ async fn failing_sandboxes_are_quarantined_and_tried_again_later() {
 }
 
 #[tokio::test]
-async fn what_failed_is_not_tried_again_before_its_time() {
+async fn a_failed_sandbox_is_not_tried_before_its_back_off_ends() {
     let rig = Rig::start(nodes::leaks(4), json!({ "quarantine": { "base": "1h" } })).await;
     rig.sim
         .set_cni(&every(&rig, 4, 4)[0], Cni::plugin_missing());

@@ -133,7 +133,7 @@ async fn an_alert_whose_pass_kept_something_for_a_time_gets_one_pass_more() {
 }
 
 #[tokio::test]
-async fn what_ended_long_ago_goes_at_once() {
+async fn pods_that_ended_long_ago_are_removed_at_once() {
     let rig = Rig::start(nodes::litter(3), changes("1m")).await;
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
@@ -154,8 +154,7 @@ async fn a_cancel_ends_the_rest_after_the_rescue() {
 }
 
 #[tokio::test]
-async fn a_pass_right_after_one_that_ended_before_its_rest_leaves_what_the_kubelet_has_yet_to_sync()
-{
+async fn a_pass_after_one_cut_before_its_rest_keeps_pods_the_kubelet_has_yet_to_sync() {
     let rig = Rig::with(over_the_limit(), lagging(3), changes("6s")).await;
     // crisweep has seen them finished long enough, but during the outage.
     tokio::time::sleep(seconds(7)).await;
@@ -180,7 +179,7 @@ fn all_of_just_now() -> Node {
 }
 
 #[tokio::test]
-async fn what_the_kubelet_may_not_know_stays_where_no_api_server_confirms_it() {
+async fn ends_the_kubelet_may_not_know_are_kept_without_the_api_servers_confirmation() {
     let rig = Rig::with(all_of_just_now(), lagging(1), changes("1m")).await;
     let pass = rig.gc("").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
@@ -192,7 +191,7 @@ async fn what_the_kubelet_may_not_know_stays_where_no_api_server_confirms_it() {
 }
 
 #[tokio::test]
-async fn what_the_api_server_confirms_goes_until_the_lists_fit_and_the_report_says_so() {
+async fn pods_the_api_server_confirms_are_removed_until_the_lists_fit_and_reported() {
     let api_server = ApiServer::start().await;
     let settings = merged(api_server.config("api-server"), &changes("1h"));
     let options = Options {

@@ -31,7 +31,7 @@ async fn change_before_the_removal(
 }
 
 #[tokio::test]
-async fn what_was_gone_before_we_came_is_counted_apart() {
+async fn objects_removed_by_others_are_counted_apart() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     let pass = change_before_the_removal(&rig, Rpc::ContainerStatus, async || {
         for name in ["default/old-0/app#0", "default/old-1/app#0"] {
@@ -102,7 +102,7 @@ async fn an_older_sandbox_stays_when_the_newest_is_gone_by_the_time_it_would_go(
 }
 
 #[tokio::test]
-async fn what_another_client_removes_is_waited_for_and_counts_as_already_gone() {
+async fn a_container_that_another_client_removes_is_waited_for_and_counts_as_already_gone() {
     let rig = Rig::start(nodes::litter(8), json!({})).await;
     let channel = Endpoint::try_from(rig.sim.endpoint()).unwrap();
     let other = RuntimeServiceClient::new(channel.connect_lazy());

@@ -38,7 +38,7 @@ async fn nothing_more_is_started_and_it_exits_with_0_in_bounded_time() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_pass_still_gets_its_end() {
+async fn a_caller_waiting_for_a_pass_gets_its_result_during_shutdown() {
     let mut rig = Rig::start(nodes::litter(10), json!({ "gc": { "max_concurrency": 1 } })).await;
     rig.sim.set_disk(Disk {
         each: Duration::from_secs(5),
@@ -61,7 +61,7 @@ async fn who_waits_for_a_pass_still_gets_its_end() {
 }
 
 #[tokio::test]
-async fn an_idle_service_goes_down_at_once() {
+async fn an_idle_service_exits_at_once() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut rig = Rig::start(nodes::healthy(), json!({})).await;
         rig.service.signal(signal);

@@ -17,7 +17,7 @@ fn is_tame(text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_comes_from_outside_is_escaped_where_it_is_written() {
+async fn names_and_texts_from_outside_are_escaped_in_every_output() {
     let pod = PodSpec::new(NAME).exited(NAME, 0, hours(3)).deleted();
     let leak = PodSpec::new("leak").without_sandbox();
     let leak = leak.leaked_sandbox(0, hours(3)).deleted();

@@ -141,7 +141,7 @@ async fn holders() -> Rig {
 }
 
 #[tokio::test]
-async fn a_detail_names_what_holds_an_object_or_why_it_goes() {
+async fn a_detail_names_why_an_object_is_kept_or_removed() {
     let rig = holders().await;
     let container = |name: &str| rig.sim.container_id(name).unwrap();
     let short = |id: &str| id[..12].to_owned();
@@ -217,7 +217,7 @@ async fn every_object_of_a_plan_has_a_detail() {
 }
 
 #[tokio::test]
-async fn without_a_source_the_reason_says_so() {
+async fn without_a_source_the_detail_names_the_missing_source() {
     let pods = json!({ "pods": { "source": "none", "file": null } });
     let rig = Rig::start(nodes::litter(1), pods).await;
     let id = rig.sim.container_id("default/old-0/app#0").unwrap();

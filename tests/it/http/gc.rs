@@ -84,7 +84,7 @@ async fn query_and_json_body_are_understood_together() {
 }
 
 #[tokio::test]
-async fn what_is_asked_wrongly_is_named_and_removes_nothing() {
+async fn a_wrong_request_is_named_and_removes_nothing() {
     let rig = Rig::start(nodes::litter(1), json!({})).await;
     for (query, words) in [
         ("target=pods", "unknown target \"pods\""),

@@ -75,7 +75,7 @@ async fn garbled_hosts_may_not_act() {
 }
 
 #[tokio::test]
-async fn names_of_ours_may_act() {
+async fn requests_to_the_nodes_own_names_may_act() {
     let changes = json!({ "web": { "trusted_hosts": ["gc.example"] } });
     let rig = Rig::start(nodes::litter(1), changes).await;
     for host in ["localhost", "[::1]:20950", "node-1", "gc.example:443"] {

@@ -51,7 +51,7 @@ async fn a_body_over_the_limit_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_connection_whose_body_was_not_read_is_said_to_close() {
+async fn a_connection_whose_body_was_not_read_is_announced_as_closing() {
     let rig = Rig::start(nodes::litter(1), json!({})).await;
     let kept = |framing: &str, body: &str| {
         format!("POST /gc?dry_run=true HTTP/1.1\r\nhost: localhost\r\n{framing}\r\n\r\n{body}")

@@ -59,7 +59,7 @@ async fn unknown_paths_and_passes_are_not_found() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_of_a_path_or_query_is_named_in_json() {
+async fn an_unreadable_path_or_query_is_named_in_a_json_error() {
     let rig = Rig::start(nodes::litter(1), serde_json::json!({})).await;
     rig.get("/api/v1/explain/%ff").await.refused(400, "UTF-8");
     rig.get("/api/v1/passes/%ff").await.refused(400, "UTF-8");

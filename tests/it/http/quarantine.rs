@@ -22,7 +22,7 @@ async fn rig() -> Rig {
 }
 
 #[tokio::test]
-async fn the_plan_says_of_each_why_and_until_when_it_stays() {
+async fn the_plan_shows_error_and_next_try_of_each_quarantined_sandbox() {
     let rig = rig().await;
     let plan = rig.get("/api/v1/plan?target=sandboxes").await.json();
     let kept = plan["kept"].as_array().unwrap();

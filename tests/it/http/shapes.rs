@@ -71,7 +71,7 @@ async fn a_plan_names_every_object_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_pass_says_what_it_did_to_what() {
+async fn a_pass_lists_its_counts_per_target() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     let pass = rig.gc("").await;
     has_keys(

@@ -102,7 +102,7 @@ async fn an_image_that_comes_back_is_new() {
 }
 
 #[tokio::test]
-async fn an_image_that_comes_back_before_the_next_look_at_what_a_pass_removed_is_new() {
+async fn an_image_pulled_again_before_the_look_after_its_removal_is_new() {
     let rig = Rig::start(idle(2), prune()).await;
     let images = rig.sim.images();
     let of = |tag: &String| images.iter().find(|it| it.repo_tags.contains(tag)).cloned();

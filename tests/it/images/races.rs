@@ -9,7 +9,7 @@ use crate::support::Rig;
 use crate::support::wait::until_true;
 
 /// Starts a pass over four images, changes the node during the first removal, and continues.
-async fn change_while_the_first_goes(rig: &Rig, change: impl FnOnce()) -> Value {
+async fn change_during_the_first_removal(rig: &Rig, change: impl FnOnce()) -> Value {
     for number in 0..4 {
         use_once(rig, &tag(number)).await;
     }
@@ -32,7 +32,7 @@ fn counts(pass: &Value) -> [u64; 4] {
 #[tokio::test]
 async fn an_image_that_found_a_user_is_skipped() {
     let rig = Rig::start(idle(4), prune()).await;
-    let pass = change_while_the_first_goes(&rig, || {
+    let pass = change_during_the_first_removal(&rig, || {
         let user = ContainerSpec::created("app", 0, hours(0)).image(&tag(1));
         rig.sim.add_pod(&PodSpec::new("user").container(user));
         let volume = ContainerSpec::running("app", 0, hours(0)).image_volume(&tag(2));
@@ -50,7 +50,7 @@ async fn an_image_that_found_a_user_is_skipped() {
 #[tokio::test]
 async fn an_image_that_was_tagged_pinned_or_removed_since_is_left() {
     let rig = Rig::start(idle(4), prune()).await;
-    let pass = change_while_the_first_goes(&rig, || {
+    let pass = change_during_the_first_removal(&rig, || {
         rig.sim.change(|node| {
             node.tag_image(&tag(1), "registry.example/wanted:2");
             node.pin_image(&tag(2));
@@ -64,10 +64,10 @@ async fn an_image_that_was_tagged_pinned_or_removed_since_is_left() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_asked_again_may_be_a_user() {
+async fn an_image_stays_when_its_users_cannot_be_listed_again() {
     for question in [Rpc::ListContainers, Rpc::ListImages] {
         let rig = Rig::start(idle(4), prune()).await;
-        let pass = change_while_the_first_goes(&rig, || {
+        let pass = change_during_the_first_removal(&rig, || {
             let broken = Fault::fail(Code::Unknown, "not now").times(1);
             rig.sim.set_fault(question, broken);
         })
@@ -77,7 +77,7 @@ async fn who_cannot_be_asked_again_may_be_a_user() {
         assert!(is_there(&rig, &tag(1)));
     }
     let rig = Rig::start(idle(4), prune()).await;
-    let pass = change_while_the_first_goes(&rig, || {
+    let pass = change_during_the_first_removal(&rig, || {
         rig.sim.add_pod(&PodSpec::new("new").running("app", 0));
         rig.sim
             .set_fault(Rpc::ContainerStatus, Fault::fail(Code::Unknown, "not now"));
@@ -112,7 +112,7 @@ async fn one_that_cannot_be_removed_does_not_hold_the_others_back() {
 }
 
 #[tokio::test]
-async fn an_image_goes_by_its_id_with_its_handler_and_all_its_tags() {
+async fn an_image_is_removed_by_id_and_handler_with_all_its_tags() {
     let node = idle(1)
         .tag(&tag(0), "registry.example/other:2")
         .handler(&tag(0), "kata");
@@ -129,7 +129,7 @@ async fn an_image_goes_by_its_id_with_its_handler_and_all_its_tags() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_goes_away_in_between_is_waited_for() {
+async fn a_runtime_that_stops_between_removals_is_waited_for() {
     let rig = Rig::start(idle(4), prune()).await;
     for number in 0..4 {
         use_once(&rig, &tag(number)).await;

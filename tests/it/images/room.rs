@@ -130,7 +130,7 @@ async fn a_pass_stops_when_the_room_is_there_however_it_came() {
 }
 
 #[tokio::test]
-async fn sizes_that_overstate_what_is_freed_lead_to_another_round() {
+async fn overstated_image_sizes_lead_to_another_round() {
     let disk = Tmpfs::mount(SIZE_MIB);
     fill(disk.path(), 24);
     let rig = rig(idle(8), &disk, thresholds(60, 55, 50)).await;

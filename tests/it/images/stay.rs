@@ -20,7 +20,7 @@ async fn images_go(rig: &Rig) {
 }
 
 #[tokio::test]
-async fn what_is_used_mounted_or_needed_for_sandboxes_stays_and_all_else_goes() {
+async fn images_in_use_mounted_or_for_sandboxes_stay_and_all_others_are_removed() {
     let user = PodSpec::new("users")
         .container(ContainerSpec::exited("dead", 0, hours(1)).image(&tag(0)))
         .container(ContainerSpec::created("new", 0, hours(0)).image(&tag(1)))
@@ -56,7 +56,7 @@ async fn what_is_used_mounted_or_needed_for_sandboxes_stays_and_all_else_goes() 
 }
 
 #[tokio::test]
-async fn while_a_container_does_not_tell_what_it_has_mounted_every_image_stays() {
+async fn while_a_containers_mounts_are_unknown_every_image_stays() {
     let rig = Rig::unready(idle(2).build(), Options::default(), prune()).await;
     rig.ready().await;
     rig.sim
@@ -152,7 +152,7 @@ async fn without_the_list_of_images_the_other_targets_go_on() {
 }
 
 #[tokio::test]
-async fn switched_off_they_stay_without_a_word() {
+async fn switched_off_images_stay_without_an_error() {
     let mut changes = prune();
     changes["policy"]["images"]["enabled"] = json!(false);
     let rig = Rig::start(idle(2), changes).await;

@@ -8,7 +8,7 @@ use crate::support::Rig;
 use crate::support::wait::until_true;
 
 #[tokio::test]
-async fn with_a_container_go_its_log_its_rotations_and_its_link() {
+async fn a_removed_containers_log_rotations_and_link_are_removed_with_it() {
     for tree in Tree::both() {
         let node = tree
             .node()
@@ -88,7 +88,7 @@ async fn the_logs_of_a_crash_looper_go_with_its_superseded_containers() {
 }
 
 #[tokio::test]
-async fn a_pass_over_containers_alone_takes_their_logs_and_tells_of_no_other_target() {
+async fn a_pass_over_containers_alone_removes_their_logs_and_reports_no_other_target() {
     let tree = Tree::plain();
     let crash = (0..5).fold(PodSpec::new("crash"), |pod, attempt| {
         pod.exited("app", attempt, hours(60 - u64::from(attempt)))
@@ -106,7 +106,7 @@ async fn a_pass_over_containers_alone_takes_their_logs_and_tells_of_no_other_tar
 }
 
 #[tokio::test]
-async fn logs_that_never_were_are_not_planned() {
+async fn logs_that_do_not_exist_are_not_planned() {
     let tree = Tree::plain();
     let gone = PodSpec::new("gone").exited("app", 0, hours(3)).deleted();
     let node = tree.node().pod(PodSpec::new("web").running("app", 0));
@@ -194,7 +194,7 @@ async fn only_a_pass_that_was_asked_for_logs_touches_others_than_its_containers(
 }
 
 #[tokio::test]
-async fn a_pod_that_comes_back_after_its_container_went_keeps_its_log() {
+async fn a_pod_that_returns_after_its_container_was_removed_keeps_its_log() {
     const UID: &str = "0123456789abcdef0123456789abcdef";
     let tree = Tree::plain();
     let node = tree

@@ -18,7 +18,7 @@ fn living(tree: &Tree) -> NodeBuilder {
 }
 
 #[tokio::test]
-async fn an_orphan_goes_after_its_grace() {
+async fn an_orphan_is_removed_after_its_grace() {
     for tree in Tree::both() {
         let mut rig = Rig::start(living(&tree), tree.config(&json!({ "grace": "1h" }))).await;
         tree.fill(&rig.sim);

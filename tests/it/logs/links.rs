@@ -11,7 +11,7 @@ use crate::support::Rig;
 use crate::support::wait::until;
 
 #[tokio::test]
-async fn a_dead_link_goes_once_its_container_is_over_by_the_runtimes_word() {
+async fn a_dead_link_is_removed_only_when_the_runtime_reports_its_container_exited_or_missing() {
     for tree in Tree::both() {
         let node =
             tree.node().pod(
@@ -56,7 +56,7 @@ async fn a_dead_link_goes_once_its_container_is_over_by_the_runtimes_word() {
 }
 
 #[tokio::test]
-async fn an_error_is_no_word_of_the_runtime() {
+async fn a_failed_status_call_keeps_the_link() {
     let tree = Tree::plain();
     let node = tree.node().pod(PodSpec::new("web").running("app", 0));
     let rig = Rig::start(node, tree.config(&json!({}))).await;

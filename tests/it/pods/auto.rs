@@ -8,7 +8,7 @@ use crate::support::kubelet::PodsSocket;
 use crate::support::{Rig, nodes};
 
 #[tokio::test]
-async fn the_socket_goes_before_the_api_server_and_is_seen_when_it_comes_and_goes() {
+async fn the_socket_is_preferred_to_the_api_server_and_noticed_when_it_appears_or_vanishes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("kubelet.sock");
     let api_server = ApiServer::start().await;
@@ -58,7 +58,7 @@ async fn another_source_has_to_settle_anew() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_there_nothing_is_known_and_the_status_says_what_was_looked_for() {
+async fn without_socket_and_api_server_pods_are_unknown_and_the_status_lists_the_places_tried() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("kubelet.sock");
     let changes = json!({ "pods": { "source": "auto", "file": null, "kubelet_socket": path } });

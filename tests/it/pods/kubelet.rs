@@ -260,7 +260,7 @@ async fn a_rotated_token_is_taken_from_its_file() {
 }
 
 #[tokio::test]
-async fn only_a_certificate_of_that_name_from_the_ca_in_the_file_is_believed() {
+async fn only_a_certificate_of_that_name_from_the_configured_ca_is_accepted() {
     let kubelet = Kubelet::start().await;
     let rig = Rig::start(nodes::litter(LITTER), kubelet.config()).await;
     kubelet.set_answer(&rig.sim.pods_json());

@@ -123,7 +123,7 @@ fn finished() -> (NodeBuilder, Value) {
 }
 
 #[tokio::test]
-async fn a_pod_is_finished_only_if_the_api_server_says_so_too() {
+async fn a_pod_is_finished_only_if_the_api_server_confirms_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("kubelet.sock");
     let kubelet = PodsSocket::start(&path);

@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn the_kubelet_would_remove_it_too_if_it_were_told_what_to_keep(node in nodes(Oddity::Any)) {
+    fn the_kubelet_would_remove_it_too_with_the_same_keep_list(node in nodes(Oddity::Any)) {
         let node = without_inodes(&node);
         let plan = plan_of(&node);
         let theirs = kubelets(&node, &plan, Gain::Nothing);
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn a_record_that_is_listed_twice_goes_once(mut node in nodes(Oddity::Any), seed in any::<u64>()) {
+    fn a_record_listed_twice_is_removed_once(mut node in nodes(Oddity::Any), seed in any::<u64>()) {
         let mut random = fastrand::Rng::with_seed(seed);
         let Images::Known(store) = &mut node.snapshot.images else { return Ok(()) };
         for image in store.rows.clone().iter().filter(|_| random.bool()) {

@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn removing_what_must_stay_is_reported(node in log_nodes()) {
+    fn a_removal_of_an_object_that_must_stay_is_reported(node in log_nodes()) {
         for kept in plan_of(&node).kept {
             for forged in forgeries(&node.snapshot, &kept) {
                 let broken = check(std::slice::from_ref(&forged), &node.snapshot, &node.policy);

@@ -57,7 +57,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn removing_what_must_stay_is_reported(node in nodes(Oddity::Any)) {
+    fn a_removal_of_an_object_that_must_stay_is_reported(node in nodes(Oddity::Any)) {
         for kept in plan_of(&node).kept {
             for &reason in RemoveReason::all(kept.subject.target) {
                 let broken = check(&[forge(&node, &kept, reason)], &node.snapshot, &node.policy);
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_planned_twice_is_reported(node in nodes(Oddity::Any)) {
+    fn an_object_planned_twice_is_reported(node in nodes(Oddity::Any)) {
         let Node { snapshot, policy } = &node;
         let removals = plan_of(&node).removals;
         let rules = |removals: &[Removal]| -> Vec<&'static str> {
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn what_has_the_id_of_another_record_is_reported(node in nodes(Oddity::Any)) {
+    fn a_duplicate_id_is_reported(node in nodes(Oddity::Any)) {
         let removals = plan_of(&node).removals;
         for removal in &removals {
             let mut changed = node.snapshot.clone();

@@ -48,7 +48,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_goes_on_a_part_of_the_records_goes_on_all_of_them((node, part) in nodes_half_seen()) {
+    fn an_incomplete_look_removes_nothing_that_a_complete_one_keeps((node, part) in nodes_half_seen()) {
         let (whole, planned) = (plan_of(&node), plan_of(&part));
         for target in Target::ALL {
             let goes: BTreeSet<&str> = ids(&whole, target).collect();
@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn removing_what_must_stay_is_reported_on_a_part_too((_, part) in nodes_half_seen()) {
+    fn a_removal_of_an_object_that_must_stay_is_reported_on_an_incomplete_look_too((_, part) in nodes_half_seen()) {
         for kept in plan_of(&part).kept {
             for reason in RemoveReason::ALL {
                 let broken = check(&[forge(&part, &kept, reason)], &part.snapshot, &part.policy);

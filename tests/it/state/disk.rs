@@ -40,7 +40,7 @@ async fn works_without_state(rig: &Rig) {
 }
 
 #[tokio::test]
-async fn without_a_usable_directory_the_service_works_and_says_so() {
+async fn without_a_usable_directory_the_service_works_and_reports_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "mine").unwrap();
@@ -174,7 +174,7 @@ async fn a_full_disk_keeps_no_pass_from_being_written_down() {
 }
 
 #[tokio::test]
-async fn what_found_no_room_at_the_start_is_tried_again_with_each_pass() {
+async fn state_files_without_space_at_start_are_tried_again_with_each_pass() {
     let Some(disk) = Tmpfs::mount(4) else { return };
     let filler = disk.fill();
     let dir = disk.path().join("state");

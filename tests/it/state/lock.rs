@@ -73,7 +73,7 @@ async fn another_runtimes_crisweep_works_without_the_state_that_is_taken() {
 }
 
 #[tokio::test]
-async fn passes_over_another_runtime_are_not_told_as_ones_of_this() {
+async fn passes_over_another_runtime_are_not_reported_as_passes_of_this_one() {
     let mut one = Rig::start(nodes::litter(1), json!({})).await;
     one.post("/gc?wait=60s").await.json();
     let dir = one.get("/api/v1/status").await.json()["state"]["dir"].clone();

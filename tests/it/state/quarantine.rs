@@ -40,7 +40,7 @@ async fn a_sandbox_that_failed_stays_quarantined_after_a_restart_and_a_crash() {
 }
 
 #[tokio::test]
-async fn one_that_went_after_all_is_forgotten() {
+async fn a_sandbox_removed_after_failures_is_forgotten() {
     let changes = json!({ "quarantine": { "base": "1s", "max": "4h" } });
     let mut rig = Rig::start(nodes::leaks(2), changes).await;
     let failing = rig.sim.sandbox_id("default/leak-1#0").unwrap();

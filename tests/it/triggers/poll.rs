@@ -167,7 +167,7 @@ async fn an_alert_that_is_gone_before_its_pass_began_takes_it_back() {
 }
 
 #[tokio::test]
-async fn alerts_about_this_node_with_a_domain_are_asked_for_and_said_not_obeyed() {
+async fn alerts_that_name_this_node_with_its_domain_are_reported_and_not_obeyed() {
     let alertmanager = PodServer::plain().await;
     alertmanager.reply(reply(&json!([asks("node-1.example.com")])));
     let rig = rig(&[&alertmanager]).await;

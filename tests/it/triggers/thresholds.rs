@@ -72,7 +72,7 @@ async fn thresholds_are_shown_even_if_they_start_no_passes() {
 }
 
 #[tokio::test]
-async fn a_threshold_that_is_crossed_by_what_must_stay_asks_for_nothing() {
+async fn a_threshold_crossed_by_kept_objects_only_starts_no_pass() {
     let mut changes = thresholds("exited_containers", 3);
     changes["policy"] =
         json!({ "containers": { "min_age": "10h" }, "sandboxes": { "min_age": "10h" } });

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_another_shape_tell_nothing() {
+    fn names_of_another_shape_give_no_id() {
         let uid = "01234567-89ab-cdef-0123-456789abcdef";
         let hash = "0123456789abcdef0123456789abcdef";
         let id_of = |name: &str| pod_uid(name).map(|uid| uid.to_string());

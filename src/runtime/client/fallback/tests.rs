@@ -97,7 +97,7 @@ async fn over_the_limit_in_total_it_is_read_state_by_state_and_weighed_exactly()
 }
 
 #[tokio::test]
-async fn where_it_stands_is_remembered_until_it_fits() {
+async fn the_fallback_is_remembered_until_the_list_fits() {
     let rig = Rig::new(Options::default());
     rig.sim.set_send_limit(rig.weigh_all() - 1);
     rig.containers().await;
@@ -133,7 +133,7 @@ async fn a_limit_that_was_raised_is_noticed_after_some_looks() {
 }
 
 #[tokio::test]
-async fn what_was_learned_holds_for_its_connection_alone() {
+async fn the_remembered_fallback_ends_with_its_connection() {
     let rig = Rig::new(Options::default());
     rig.forbid_exited();
     assert_eq!(rig.containers().await.mode, ListMode::Status);
@@ -169,7 +169,7 @@ async fn exited_ones_over_the_limit_are_read_pod_by_pod_and_one_by_one_and_only_
 }
 
 #[tokio::test]
-async fn what_was_read_before_goes_with_its_id_and_what_is_new_is_read() {
+async fn cached_rows_are_dropped_with_their_id_and_new_ones_are_read() {
     let rig = Rig::new(Options::default());
     rig.forbid_exited();
     let bytes = rig.containers().await.response_bytes;
@@ -194,7 +194,7 @@ async fn what_was_read_before_goes_with_its_id_and_what_is_new_is_read() {
 }
 
 #[tokio::test]
-async fn what_may_still_change_is_asked_about_at_each_look() {
+async fn a_container_that_may_change_is_asked_about_at_each_look() {
     let living = |n| PodSpec::new(&format!("up-{n}")).running("app", 0);
     let rig = Rig::of(
         node().pods(100, living),
@@ -266,7 +266,7 @@ async fn without_proof_a_list_read_by_name_is_not_whole() {
 }
 
 #[tokio::test]
-async fn without_proof_what_is_over_is_read_once_and_forgotten_when_it_is_gone() {
+async fn without_proof_exited_containers_are_read_once_and_forgotten_when_they_are_gone() {
     let job = |n| {
         let pod = PodSpec::new(&format!("job-{n}"));
         pod.exited("a", 0, hours(3)).deleted()
@@ -394,7 +394,7 @@ async fn log_names_on_disk_provide_the_pods_if_no_list_does() {
 }
 
 #[tokio::test]
-async fn links_to_logs_tell_ids() {
+async fn links_to_logs_give_container_ids() {
     let rig = Rig::new(Options::not_containerd());
     rig.forbid_the_dead();
     rig.write_links();
@@ -563,7 +563,7 @@ async fn a_list_that_was_read_in_parts_and_then_not_at_all_is_an_error_and_not_e
 }
 
 #[tokio::test]
-async fn a_runtime_that_goes_away_in_a_fallback_is_lost_and_not_empty() {
+async fn a_runtime_that_stops_during_a_fallback_is_an_error_and_not_an_empty_list() {
     let rig = Rig::new(Options::default());
     rig.forbid_exited();
     let away = Fault::fail(Code::Unavailable, "error reading from server: EOF");
@@ -573,7 +573,7 @@ async fn a_runtime_that_goes_away_in_a_fallback_is_lost_and_not_empty() {
 }
 
 #[tokio::test]
-async fn a_list_of_ids_that_lacks_what_is_there_proves_nothing() {
+async fn a_list_of_ids_that_lacks_an_existing_container_proves_nothing() {
     let mut ids = containerd::Ids::new();
     let rig = Rig::new(Options::default());
     let found = |rows: &Listed<Container>| {

@@ -32,7 +32,7 @@ fn raw(bytes: Vec<u8>, end: Option<[&'static str; 2]>) -> axum::Router {
 }
 
 #[tokio::test]
-async fn a_server_that_has_our_libraries_words_is_not_taken_for_them() {
+async fn a_servers_message_with_our_librarys_words_is_not_taken_for_a_local_error() {
     let refusals = [
         RpcStatus::internal("failed to decode Protobuf message: invalid varint"),
         RpcStatus::internal("protocol error: received message with invalid compression flag: 9"),
@@ -84,7 +84,7 @@ async fn version_of(body: Vec<u8>, end: Option<[&'static str; 2]>) -> Result<Ver
 const WELL: Option<[&str; 2]> = Some(["0", ""]);
 
 #[tokio::test]
-async fn each_defect_of_an_answer_arrives_as_what_it_is() {
+async fn each_defect_of_an_answer_has_its_own_error() {
     let whole = framed(0, &version_message());
     assert_eq!(
         version_of(whole.clone(), WELL).await.unwrap().runtime,
@@ -116,7 +116,7 @@ async fn each_defect_of_an_answer_arrives_as_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_what_went_wrong_is_believed_before_what_we_found() {
+async fn the_servers_status_counts_before_a_defect_we_found() {
     let whole = framed(0, &version_message());
     for length in [0, 3, whole.len() - 1, whole.len()] {
         let refused = Some(["7", "not you"]);
@@ -145,7 +145,7 @@ async fn a_peer_that_does_not_speak_grpc_is_an_error() {
 }
 
 #[tokio::test]
-async fn any_answer_over_our_limit_tells_both_numbers() {
+async fn any_answer_over_our_limit_names_both_sizes() {
     let rig = Rig::new(Options::default());
     let client = rig.client_with(|settings| settings.max_message_bytes = 1);
     for error in [

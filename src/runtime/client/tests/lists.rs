@@ -110,7 +110,7 @@ async fn an_answer_at_our_limit_is_read_and_one_byte_past_it_is_too_large() {
 }
 
 #[tokio::test]
-async fn a_list_over_the_servers_limit_tells_its_size() {
+async fn a_list_over_the_servers_limit_names_its_size() {
     let rig = Rig::new(Options::default());
     let exact = image_weight(&rig);
     rig.sim.set_send_limit(exact - 1);

@@ -4,7 +4,7 @@ use super::*;
 use crisweep_sim::{ContainerSpec, SANDBOX_IMAGE};
 
 #[tokio::test]
-async fn statuses_of_what_is_there_gone_or_another() {
+async fn statuses_of_existing_missing_and_other_objects() {
     let killed = ContainerSpec::exited("app", 0, hours(2))
         .exit_code(137)
         .reason("OOMKilled");
@@ -91,7 +91,7 @@ async fn remove_all(rig: &Rig) -> Vec<Result<(), Error>> {
 }
 
 #[tokio::test]
-async fn removing_what_is_gone_is_success_and_other_refusals_are_not() {
+async fn removing_a_missing_object_succeeds_and_other_refusals_fail() {
     for (refusal, expected) in [
         (None, true),
         (Some(RpcStatus::not_found("no such thing")), true),
@@ -114,7 +114,7 @@ async fn removing_what_is_gone_is_success_and_other_refusals_are_not() {
 }
 
 #[tokio::test]
-async fn an_image_without_a_name_is_never_asked_to_go() {
+async fn no_removal_is_requested_for_an_image_without_a_name() {
     let rig = Rig::new(Options::default());
     let error = rig.client.remove_image("", "").await.unwrap_err();
     assert!(

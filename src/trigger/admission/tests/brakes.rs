@@ -66,7 +66,7 @@ fn two_per_hour() -> Admissions {
 }
 
 #[test]
-fn counts_passes_per_hour_for_alerts_and_lets_people_through() {
+fn the_hourly_limit_binds_alerts_and_not_a_manual_gc() {
     let mut admissions = two_per_hour();
     let run = |admissions: &mut Admissions, trigger: Trigger, now: u64| {
         let admission = admissions.admit(trigger, "id", at(now));
@@ -116,7 +116,7 @@ fn only_passes_that_tried_something_of_a_target_count_for_it() {
 }
 
 #[test]
-fn what_waits_while_the_passes_of_the_hour_are_used_up_waits_on() {
+fn a_trigger_waits_while_the_hourly_limit_is_used_up() {
     let mut admissions = Admissions::new(Brakes {
         max_passes_per_hour: Some(1),
         ..two_per_hour().brakes()

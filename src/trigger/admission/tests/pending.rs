@@ -12,7 +12,7 @@ fn cooling(targets: &[Target]) -> Admissions {
 }
 
 #[test]
-fn what_comes_in_the_cool_down_waits_exactly_until_it_is_over() {
+fn a_trigger_in_the_cool_down_waits_exactly_until_its_end() {
     let mut admissions = cooling(CONTAINERS);
     let admission = admissions.admit(alert(2, CONTAINERS), "b", at(11));
     assert_eq!(admission, queued("b"));
@@ -29,7 +29,7 @@ fn what_comes_in_the_cool_down_waits_exactly_until_it_is_over() {
 }
 
 #[test]
-fn only_the_target_that_cools_down_waits_and_the_rest_goes_at_once() {
+fn only_the_target_in_cool_down_waits_and_the_others_start_at_once() {
     let mut admissions = cooling(CONTAINERS);
     assert_eq!(admissions.admit(alert(2, BOTH), "b", at(11)), queued("b"));
     let (ticket, rest) = admissions.next(at(11), || "c".to_owned()).unwrap();
@@ -47,7 +47,7 @@ fn only_the_target_that_cools_down_waits_and_the_rest_goes_at_once() {
 }
 
 #[test]
-fn an_alert_that_only_a_part_answered_is_not_answered() {
+fn an_alert_stays_unanswered_when_only_some_targets_ran() {
     let mut admissions = cooling(CONTAINERS);
     admissions.admit(alert(2, BOTH), "b", at(11));
     admissions.next(at(11), || "c".to_owned()).unwrap();
@@ -58,7 +58,7 @@ fn an_alert_that_only_a_part_answered_is_not_answered() {
 }
 
 #[test]
-fn the_cool_down_never_binds_people() {
+fn the_cool_down_never_delays_a_manual_gc() {
     let mut admissions = cooling(CONTAINERS);
     admissions.admit(alert(2, CONTAINERS), "b", at(11));
     let person = by_hand(CONTAINERS, PassOptions::default());
@@ -87,7 +87,7 @@ fn a_pass_that_ends_while_an_alert_waits_cools_it_down_too() {
 }
 
 #[test]
-fn an_alert_that_resolves_in_the_cool_down_takes_its_wish_back() {
+fn an_alert_that_resolves_in_the_cool_down_withdraws_its_pass() {
     let mut admissions = cooling(BOTH);
     admissions.admit(alert(2, BOTH), "b", at(11));
     assert_eq!(admissions.withdraw(&key(2)).unwrap().id, "b");
@@ -193,7 +193,7 @@ fn a_follow_up_is_taken_back_with_its_alert_and_taken_over_by_another() {
 }
 
 #[test]
-fn what_a_pass_left_joins_the_pass_that_waits() {
+fn a_follow_up_joins_the_pending_pass() {
     let mut admissions = admissions();
     admissions.admit(alert(1, BOTH), "a", at(0));
     next(&mut admissions, at(0)).unwrap();
