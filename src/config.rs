@@ -11,8 +11,8 @@ mod reload;
 mod sections;
 #[cfg(test)]
 mod tests;
-mod unfold;
 mod value;
+mod yaml_bounds;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -23,13 +23,13 @@ pub mod images;
 mod index;
 pub mod knowledge;
 pub mod logs;
+mod missing_knowledge;
 mod options;
 pub mod plan;
 mod policy;
 mod quiet;
 pub mod sandboxes;
 mod wait;
-mod want;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,6 +42,7 @@ use crate::model::{
     ContainerId, ContainerState, KeepReason, PodRef, PodUid, Quarantined, RemoveReason,
     RemovedContainer, Target, Text,
 };
+pub use missing_knowledge::kept_for_missing_knowledge;
 pub use options::PassOptions;
 pub use plan::plan;
 pub use policy::{
@@ -49,7 +50,6 @@ pub use policy::{
     Protect, SandboxPolicy,
 };
 pub use wait::{kept_for_a_time, kept_for_quiet};
-pub use want::kept_for_want;
 
 /// What is known of an object's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -162,7 +162,7 @@ pub struct Removal {
     /// The ids of newer records of the same name or pod: by attempt, by creation, or both. They must exist at
     /// its removal. Empty if its pod is finished or deleted: then it needs no other record.
     #[serde(skip)]
-    pub outdone_by: Box<[Text]>,
+    pub superseded_by: Box<[Text]>,
 }
 
 /// What a planned object was.

@@ -22,7 +22,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::model::{
-    AlertResult, Cause, FailureClass, Hold, Outcome, Pass, PollResult, RemoveReason, Target,
+    AlertResult, Brake, Cause, FailureClass, Outcome, Pass, PollResult, RemoveReason, Target,
 };
 use labels::Removed;
 use state_set::StateSet;
@@ -137,7 +137,7 @@ struct Series {
     polls: Table<PollResult, Counter>,
     http_requests: Table<(Endpoint, StatusClass), Counter>,
     state_write_failures: Counter,
-    brakes: Table<Hold, Gauge>,
+    brakes: Table<Brake, Gauge>,
     breaker_trips: Counter,
     similar_nodes: Counter,
     mode: StateSet,
@@ -275,13 +275,13 @@ impl Metrics {
     }
 
     /// Shows which brakes hold.
-    pub fn braked(&self, holding: &[Hold]) {
-        for hold in Hold::ALL {
-            let engaged = i64::from(holding.contains(&hold));
+    pub fn braked(&self, holding: &[Brake]) {
+        for brake in Brake::ALL {
+            let engaged = i64::from(holding.contains(&brake));
             self.inner
                 .series
                 .brakes
-                .get(hold)
+                .get(brake)
                 .map(|gauge| gauge.set(engaged));
         }
     }

@@ -4,9 +4,9 @@
 //! (`runtime::convert`, `pods`): past it no id is a bare `String` and nothing that must be there is
 //! optional.
 
-mod asking;
+mod brake;
+mod duration_text;
 pub mod escape;
-mod hold;
 mod image_names;
 mod images;
 mod logs;
@@ -17,9 +17,9 @@ mod pods;
 mod reasons;
 mod report;
 pub mod setting;
-mod span;
 mod target;
 mod text;
+mod trigger_info;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,8 +30,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-pub use asking::{AlertInfo, AlertResult, Cause, PollResult, TriggerInfo};
-pub use hold::Hold;
+pub use brake::Brake;
+pub use duration_text::short_duration;
 pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};
 pub use logs::{
@@ -47,9 +47,9 @@ pub use pods::{
 };
 pub use reasons::{KeepReason, RemoveReason};
 pub use report::{NodeFigures, Pass, PassState, PodsReport, TargetReport};
-pub use span::short_span;
 pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;
+pub use trigger_info::{AlertInfo, AlertResult, Cause, PollResult, TriggerInfo};
 
 /// Returns every variant of a closed set. It does not compile where `N` is another number.
 pub(crate) const fn every<T: strum::VariantArray + Copy, const N: usize>() -> [T; N] {

@@ -160,7 +160,7 @@ struct Run<'a> {
     /// The circuit breaker ended a target, and no batch has begun since.
     given_up: bool,
     /// How many more removals may start.
-    budget: u64,
+    removals_left: u64,
     losses: u32,
     /// Planned objects that a later, incomplete look no longer shows.
     no_longer_seen: BTreeSet<(Target, Text)>,
@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
             tally: Tally::default(),
             room: Room::default(),
             given_up: false,
-            budget: config.gc.max_removals.unwrap_or(u64::MAX),
+            removals_left: config.gc.max_removals.unwrap_or(u64::MAX),
             losses: 0,
             no_longer_seen: BTreeSet::new(),
             gone,
@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
                 self.images_are_known(&look);
             }
             let plan = self.plan(&look, &targets)?;
-            self.tell_if_incomplete(look.seen());
+            self.report_incomplete_look(look.seen());
             self.report_knowledge(&look, &targets);
             self.report_quiet_wait(&look, &targets);
             if targets.contains(&Target::Images) {
@@ -315,7 +315,7 @@ impl<'a> Run<'a> {
     /// Says whether the pass may go on after a batch.
     fn bounds(&self) -> Result<(), End> {
         self.not_stopped()?;
-        if self.budget == 0 {
+        if self.removals_left == 0 {
             return Err(End::MaxRemovals);
         }
         Ok(())

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Brakes, Config};
-use crate::model::{AlertInfo, AlertResult, Cause, Hold, Outcome, Pass, PassState, TriggerInfo};
+use crate::model::{AlertInfo, AlertResult, Brake, Cause, Outcome, Pass, PassState, TriggerInfo};
 use crate::pass::record::Record;
 use crate::pass::{JOURNAL_PATIENCE, PassEnd, Runner};
 use crate::state::{self, History};
@@ -143,11 +143,11 @@ impl Worker {
     }
 
     /// Returns the brakes that would hold an alert now.
-    pub fn holding(&self) -> Vec<Hold> {
+    pub fn holding(&self) -> Vec<Brake> {
         let now = self.inner.began.elapsed();
         let state = self.state();
-        let holds = |hold: &Hold| state.admissions.holds(*hold, now);
-        Hold::ALL.into_iter().filter(holds).collect()
+        let holds = |brake: &Brake| state.admissions.holds(*brake, now);
+        Brake::ALL.into_iter().filter(holds).collect()
     }
 
     /// Asks for passes, all at once: the triggers of one webhook call become one pass.

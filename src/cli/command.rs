@@ -60,8 +60,8 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
         );
     }
     let mut plan = gc::plan(&snapshot, &policy, &args.pass.targets());
-    plan.tell_details(&snapshot, &policy);
-    plan.tell_quarantine(|id| runner.quarantined(id));
+    plan.add_details(&snapshot, &policy);
+    plan.add_quarantine(|id| runner.quarantined(id));
     match args.pass.output {
         Output::Json => print_plan(&plan)?,
         Output::Table => print(&plan_text(&plan, &look, args.all)),

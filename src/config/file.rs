@@ -6,7 +6,7 @@ use std::path::Path;
 use ::config::{ConfigError, File, FileFormat, Source};
 
 use super::value::Value;
-use super::{Error, unfold};
+use super::{Error, yaml_bounds};
 
 /// The largest file that is read.
 pub(super) const FILE_MAX: u64 = 1 << 20;
@@ -36,7 +36,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, Value)>, Error> {
         return Ok(Vec::new());
     }
     if format == FileFormat::Yaml {
-        unfold::check(&text).map_err(|too_much| Error::Syntax {
+        yaml_bounds::check(&text).map_err(|too_much| Error::Syntax {
             path: path.to_owned(),
             source: Box::new(too_much),
         })?;

@@ -163,7 +163,7 @@ fn sandbox_rule(
 
 /// Checks what the removal's reason claims about the pod.
 fn pod_rule(node: &Node<'_>, reason: RemoveReason, facts: &Facts) -> Option<&'static str> {
-    let (pod, outdone) = (node.pod(facts.pod), facts.outdone);
+    let (pod, superseded) = (node.pod(facts.pod), facts.superseded);
     match reason {
         RemoveReason::PodDeleted => {
             let deleted = pod.is_some_and(|pod| node.is_deleted(pod));
@@ -173,10 +173,12 @@ fn pod_rule(node: &Node<'_>, reason: RemoveReason, facts: &Facts) -> Option<&'st
         | RemoveReason::ContainerRemoved
         | RemoveReason::Age
         | RemoveReason::Space => Some("is planned for a reason of another target"),
-        RemoveReason::Superseded => (!outdone).then_some("is the newest of a pod that may exist"),
+        RemoveReason::Superseded => {
+            (!superseded).then_some("is the newest of a pod that may exist")
+        }
         RemoveReason::OverCap => {
             let finished = pod.is_some_and(|pod| node.is_finished(pod));
-            (!outdone && !finished).then_some("is the newest of a pod that may run again")
+            (!superseded && !finished).then_some("is the newest of a pod that may run again")
         }
     }
 }

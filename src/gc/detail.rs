@@ -17,7 +17,7 @@ use super::knowledge::Knowledge;
 use super::{AgeFrom, Limit, Plan, Policy, Subject, Verdict};
 use crate::model::{
     Container, ContainerState, Coverage, Image, Images, KeepReason, PodRef, PodSandbox,
-    PodSandboxId, PodUid, RemoveReason, Snapshot, Target, short_span,
+    PodSandboxId, PodUid, RemoveReason, Snapshot, Target, short_duration,
 };
 
 /// The longest text. Names from outside can be long.
@@ -345,7 +345,7 @@ impl<'a> Details<'a> {
         if age.is_negative() {
             return format!("{done} in the future: a clock was set back");
         }
-        format!("{done} {} ago", short_span(age))
+        format!("{done} {} ago", short_duration(age))
     }
 
     fn young(&self, done: &str, then: Timestamp, key: &str, minimum: Duration) -> String {
@@ -382,7 +382,7 @@ fn limit(key: &str, limit: Limit) -> String {
 }
 
 fn span(duration: Duration) -> String {
-    SignedDuration::try_from(duration).map_or_else(|_| "forever".to_owned(), short_span)
+    SignedDuration::try_from(duration).map_or_else(|_| "forever".to_owned(), short_duration)
 }
 
 fn clipped(mut text: String) -> String {

@@ -91,7 +91,7 @@ impl<'a> Knowledge<'a> {
     /// Treats unknown pods without a sign of life as deleted, as an answer might show them to be.
     pub(super) fn with_the_quiet_unknown_deleted(mut self) -> Self {
         for (pod, state) in self.pods.iter().zip(&mut self.states) {
-            let told = !is_never_told(self.node.snapshot, pod.uid);
+            let told = !can_never_be_listed(self.node.snapshot, pod.uid);
             let quiet = pod.is_quiet() && !pod.starts;
             if *state == PodKnowledge::Unknown && quiet && told {
                 *state = PodKnowledge::Deleted;
@@ -167,7 +167,7 @@ pub(super) fn is_rebooted(snapshot: &Snapshot) -> bool {
 }
 
 /// A list of mirrors never shows the end of a static pod: waiting does not help.
-pub(super) fn is_never_told(snapshot: &Snapshot, uid: &str) -> bool {
+pub(super) fn can_never_be_listed(snapshot: &Snapshot, uid: &str) -> bool {
     let by_mirrors = matches!(&snapshot.pods, Pods::Known(list) if list.by_mirrors);
     by_mirrors && is_static_shaped(uid)
 }

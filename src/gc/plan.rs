@@ -165,7 +165,7 @@ pub fn still_due(due: Vec<Removal>, fresh: &Plan) -> Vec<Removal> {
         .filter_map(|mut removal| {
             let key = (removal.subject.target, removal.subject.id.as_str());
             let fresh = wanted.get(&key)?;
-            removal.outdone_by.clone_from(&fresh.outdone_by);
+            removal.superseded_by.clone_from(&fresh.superseded_by);
             (fresh.expected == removal.expected).then_some(removal)
         })
         .collect()
@@ -251,7 +251,7 @@ impl Plan {
                 reason,
                 detail: Box::default(),
                 expected,
-                outdone_by: outdone_by(newest),
+                superseded_by: superseded_by(newest),
             }),
             // No verdict removes an object without a name of the kubelet's.
             (Verdict::Remove(_), None) => {}
@@ -296,7 +296,7 @@ impl Plan {
     }
 
     /// Adds the failures of each quarantined sandbox.
-    pub fn tell_quarantine(&mut self, known: impl Fn(&str) -> Option<Quarantined>) {
+    pub fn add_quarantine(&mut self, known: impl Fn(&str) -> Option<Quarantined>) {
         for kept in &mut self.kept {
             if kept.reason == KeepReason::Quarantined {
                 kept.quarantine = known(&kept.subject.id).map(Box::new);
@@ -306,7 +306,7 @@ impl Plan {
 
     /// Adds the facts behind each verdict; the plan was made from this snapshot. For people: passes and
     /// scrapes do not need them.
-    pub fn tell_details(&mut self, snapshot: &Snapshot, policy: &Policy) {
+    pub fn add_details(&mut self, snapshot: &Snapshot, policy: &Policy) {
         let details = Details::of(snapshot, policy, self);
         for removal in &mut self.removals {
             let verdict = Verdict::Remove(removal.reason);
@@ -343,7 +343,7 @@ fn if_enabled(enabled: bool, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
 
 /// Returns the ids of the newest records that stay and supersede a removed object. If the newest is removed
 /// too, its pod is finished or deleted, and the older ones need no other record.
-fn outdone_by<'a>(newest: impl Iterator<Item = (&'a Text, &'a Verdict)>) -> Box<[Text]> {
+fn superseded_by<'a>(newest: impl Iterator<Item = (&'a Text, &'a Verdict)>) -> Box<[Text]> {
     let newest = newest.filter(|(_, verdict)| !goes(**verdict));
     newest.map(|(id, _)| id.clone()).collect()
 }

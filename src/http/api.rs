@@ -13,7 +13,7 @@ use serde_json::{Value, json as object};
 use super::{Problem, Service, json, targets};
 use crate::gc::knowledge::{Knowledge, SourceState};
 use crate::gc::{self};
-use crate::model::{Coverage, Hold, Pods, Target};
+use crate::model::{Brake, Coverage, Pods, Target};
 use crate::runtime::Listed;
 use crate::snapshot::{Look, Part, Weight};
 
@@ -39,7 +39,7 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
     let latest = service.observer.latest();
     let config = service.config();
     let brakes = config.brakes;
-    let holding = service.worker.holding().into_iter().map(Hold::label);
+    let holding = service.worker.holding().into_iter().map(Brake::label);
     let passes = service.worker.passes();
     let waiting = passes
         .iter()

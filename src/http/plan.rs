@@ -159,7 +159,7 @@ mod tests {
             reason: RemoveReason::PodDeleted,
             detail: Box::default(),
             expected: Expected::Sandbox,
-            outdone_by: Box::default(),
+            superseded_by: Box::default(),
         };
         let stays = |number| Kept {
             subject: subject(number),

@@ -83,9 +83,9 @@ impl Service {
         self.fixed.plans.shared(look, policy, targets, || {
             let snapshot = self.snapshot(look)?;
             let mut plan = gc::plan(&snapshot, policy, targets);
-            plan.tell_details(&snapshot, policy);
+            plan.add_details(&snapshot, policy);
             let quarantine = self.lock_quarantine();
-            plan.tell_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
+            plan.add_quarantine(|id| quarantine.get(&PodSandboxId::new(id)?).cloned());
             Ok(plan)
         })
     }

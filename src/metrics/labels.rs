@@ -3,7 +3,7 @@
 use super::table::{Label, Labels};
 use super::{Endpoint, StatusClass};
 use crate::model::{
-    AlertResult, Cause, FailureClass, Hold, Outcome, PollResult, RemoveReason, Target,
+    AlertResult, Brake, Cause, FailureClass, Outcome, PollResult, RemoveReason, Target,
 };
 
 macro_rules! labels {
@@ -24,7 +24,7 @@ labels! {
     Cause = "cause",
     Endpoint = "endpoint",
     FailureClass = "class",
-    Hold = "brake",
+    Brake = "brake",
     PollResult = "result",
     StatusClass = "code",
     Target = "target",

@@ -96,7 +96,7 @@ impl Run<'_> {
             Target::Containers | Target::Sandboxes | Target::Logs => {
                 self.report_knowledge(look, &[target].into());
                 if round == 0 {
-                    self.tell_if_incomplete(look.seen());
+                    self.report_incomplete_look(look.seen());
                 }
             }
         }
@@ -236,7 +236,7 @@ impl Run<'_> {
             batch.len(),
         );
         self.given_up = false;
-        self.budget = self.budget.saturating_sub(size as u64);
+        self.removals_left = self.removals_left.saturating_sub(size as u64);
         if target == Target::Images {
             self.measure_before(look, &batch);
         }
@@ -264,7 +264,7 @@ impl Run<'_> {
         let unstarted = executor.run(number, batch, until, look, on_done).await;
         runner.journal.progress(&record.pass());
         // A lost removal may have succeeded, so it still counts against the bound.
-        self.budget = self.budget.saturating_add(unstarted.len() as u64);
+        self.removals_left = self.removals_left.saturating_add(unstarted.len() as u64);
         self.tally.open.extend(unstarted);
         number
     }
@@ -301,7 +301,7 @@ impl Run<'_> {
 
     /// Returns the size of the next batch.
     fn batch_size(&self) -> usize {
-        let budget = usize::try_from(self.budget).unwrap_or(usize::MAX);
-        self.config.gc.batch_size.min(budget)
+        let left = usize::try_from(self.removals_left).unwrap_or(usize::MAX);
+        self.config.gc.batch_size.min(left)
     }
 }

@@ -200,7 +200,7 @@ impl Run<'_> {
         ));
     }
 
-    pub(super) fn tell_if_incomplete(&self, seen: Seen) {
+    pub(super) fn report_incomplete_look(&self, seen: Seen) {
         if !seen.is_all() {
             let line =
                 "the runtime's lists could not be read completely; only what is certain is removed";

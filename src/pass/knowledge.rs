@@ -118,7 +118,7 @@ impl Run<'_> {
             .as_deref()
             .unwrap_or("the pod source lists no other pod of their kind");
         let remedy = remedy(state);
-        for (target, count) in gc::kept_for_want(&snapshot, policy, targets) {
+        for (target, count) in gc::kept_for_missing_knowledge(&snapshot, policy, targets) {
             let text =
                 format!("{count} stay because their pods may not be finished: {why}; {remedy}");
             self.pods_uncertain = true;

@@ -50,11 +50,11 @@ impl Run<'_> {
             }
             return;
         }
-        let (budget, errors) = (self.budget, self.record.pass().errors.len());
+        let (removals_left, errors) = (self.removals_left, self.record.pass().errors.len());
         let removals = plan.into_removals();
         self.batch(Target::Logs, removals, Until::OnlySlow, look)
             .await;
-        self.budget = budget;
+        self.removals_left = removals_left;
         self.incomplete |= self.record.pass().errors.len() > errors;
     }
 

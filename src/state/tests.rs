@@ -93,7 +93,7 @@ fn removal(number: u64) -> Removal {
         reason: RemoveReason::PodDeleted,
         detail: Box::default(),
         expected: crate::gc::Expected::Sandbox,
-        outdone_by: Box::default(),
+        superseded_by: Box::default(),
     }
 }
 

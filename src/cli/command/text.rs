@@ -7,7 +7,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::gc::{Kept, Plan, Subject};
-use crate::model::{Images, Outcome, Pass, Pods, Target, escape, short_span};
+use crate::model::{Images, Outcome, Pass, Pods, Target, escape, short_duration};
 use crate::snapshot::Look;
 
 /// Rows shown without `--all`.
@@ -94,7 +94,7 @@ impl Row<'_> {
             self.verdict,
             self.reason,
             clipped(&escape::line(&name), NAME_COLUMNS),
-            short_span(SignedDuration::from_secs(subject.age_seconds)),
+            short_duration(SignedDuration::from_secs(subject.age_seconds)),
             self.short_id(),
         );
         text.push_str(line.trim_end());
@@ -271,7 +271,7 @@ fn quarantine(kept: &Kept, now: Timestamp) -> Option<String> {
     let known = kept.quarantine.as_ref()?;
     let (class, left) = (
         known.class.label(),
-        short_span(known.next_try.duration_since(now)),
+        short_duration(known.next_try.duration_since(now)),
     );
     Some(format!(
         "{} ({class}, next try in {left})",
@@ -281,7 +281,7 @@ fn quarantine(kept: &Kept, now: Timestamp) -> Option<String> {
 
 /// The least recently used image is removed first, so its last use says more than its age.
 fn image_words(subject: &Subject, now: Timestamp) -> String {
-    let ago = |then: Timestamp| format!("{} ago", short_span(now.duration_since(then)));
+    let ago = |then: Timestamp| format!("{} ago", short_duration(now.duration_since(then)));
     let size = subject.size_bytes();
     let size = size.map_or_else(|| "-".to_owned(), short_size);
     let used = subject

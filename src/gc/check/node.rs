@@ -27,7 +27,7 @@ pub(super) struct Node<'a> {
     /// The pods of remaining containers without a sandbox id; `None`: one without a pod.
     pub(super) astray: BTreeSet<Option<usize>>,
     /// The sources for which the list can show that a pod is absent.
-    pub(super) tells: BTreeSet<ConfigSource>,
+    pub(super) prove_absence: BTreeSet<ConfigSource>,
     /// The list has every living pod; false without a list.
     pub(super) whole: bool,
     /// A pod is up, or the machine has been up for a quarter of an hour.
@@ -58,7 +58,7 @@ pub(super) struct Facts {
     /// Another record has the same id, and may contradict it.
     pub(super) id_is_shared: bool,
     /// A sandbox of its pod has a higher attempt, and one was created later (maybe another).
-    pub(super) outdone: bool,
+    pub(super) superseded: bool,
 }
 
 impl Facts {
@@ -67,7 +67,7 @@ impl Facts {
             pod,
             removal: None,
             id_is_shared,
-            outdone: false,
+            superseded: false,
         }
     }
 
@@ -207,7 +207,7 @@ impl<'a> Node<'a> {
             uids: Numbering::of(uids.map(|pod| Some(pod?.uid.as_str()))),
             pods: Vec::new(),
             astray: BTreeSet::new(),
-            tells: tells(snapshot),
+            prove_absence: sources_that_prove_absence(snapshot),
             whole: false,
             has_come_up: snapshot.uptime >= Duration::from_secs(900),
             container_ids,
@@ -312,18 +312,18 @@ impl<'a> Node<'a> {
         });
         let rank = |place: usize| containers.get(place);
         let rank = |place| rank(place).map(|it| (it.created_at, it.attempt, it.id.as_str()));
-        for place in outdone(names.collect(), rank) {
+        for place in superseded_records(names.collect(), rank) {
             if let Some(container) = self.containers.get_mut(place) {
-                container.facts.outdone = true;
+                container.facts.superseded = true;
             }
         }
         let pods = sandboxes.iter().enumerate();
         let pods = pods.filter_map(|(place, it)| Some((it.pod.as_ref()?.uid.as_str(), place)));
         let rank = |place: usize| sandboxes.get(place);
         let rank = |place| rank(place).map(|it| (it.created_at, it.attempt, it.id.as_str()));
-        for place in outdone(pods.collect(), rank) {
+        for place in superseded_records(pods.collect(), rank) {
             if let Some(sandbox) = self.sandboxes.get_mut(place) {
-                sandbox.facts.outdone = true;
+                sandbox.facts.superseded = true;
             }
         }
     }
@@ -380,14 +380,14 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Finds the records that are outdone in their group, the records of one key: by one of a higher attempt, and by
+/// Finds the records that are superseded in their group, the records of one key: by one of a higher attempt, and by
 /// one created later.
-fn outdone<'a, K: Ord>(
+fn superseded_records<'a, K: Ord>(
     mut keyed: Vec<(K, usize)>,
     rank: impl Fn(usize) -> Option<(Timestamp, u32, &'a str)>,
 ) -> Vec<usize> {
     keyed.sort_unstable();
-    let mut outdone = Vec::new();
+    let mut superseded = Vec::new();
     // Most groups are of one: its record need not be read.
     let groups = keyed.chunk_by(|one, other| one.0 == other.0);
     for group in groups.filter(|group| group.len() > 1) {
@@ -398,14 +398,14 @@ fn outdone<'a, K: Ord>(
             Some((attempt, created_at, id))
         });
         let newest = [by_creation, by_attempt];
-        outdone.extend(places.filter(|place| !newest.contains(&Some(*place))));
+        superseded.extend(places.filter(|place| !newest.contains(&Some(*place))));
     }
-    outdone
+    superseded
 }
 
 /// Returns the sources for which the list can show that a pod is absent: those of which it names another pod,
 /// and lists all pods. The API server lists static pods only as mirrors.
-fn tells(snapshot: &Snapshot) -> BTreeSet<ConfigSource> {
+fn sources_that_prove_absence(snapshot: &Snapshot) -> BTreeSet<ConfigSource> {
     let Pods::Known(list) = &snapshot.pods else {
         return BTreeSet::new();
     };

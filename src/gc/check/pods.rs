@@ -47,7 +47,7 @@ impl Node<'_> {
             Said::Nothing if is_hash(pod.uid) => ConfigSource::File,
             Said::Nothing => ConfigSource::Api,
         };
-        self.tells.contains(&source)
+        self.prove_absence.contains(&source)
     }
 
     /// Every object of the pod is older than the list.

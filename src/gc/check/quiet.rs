@@ -27,7 +27,7 @@ pub(super) fn violations(
         let newest = found
             .as_ref()
             .map(Found::facts)
-            .filter(|facts| !facts.outdone);
+            .filter(|facts| !facts.superseded);
         let pod = newest.and_then(|newest| node.pod(newest.pod));
         for_its_pod && pod.is_some_and(|pod| !has_been_over(node, pod))
     });

@@ -7,7 +7,7 @@ use super::super::images::unknown_users;
 use super::{Details, and_more, record, span};
 use crate::model::{
     Container, ContainerImage, Image, ImageAge, ImageMatcher, ImageNames, ImageStore, Images,
-    KeepReason, RemoveReason, short_span,
+    KeepReason, RemoveReason, short_duration,
 };
 
 /// Which containers use which images. Most containers share their image with others.
@@ -82,10 +82,10 @@ impl Details<'_> {
     pub(super) fn removed_image(&self, subject: &Subject, reason: RemoveReason) -> String {
         let rules = &self.policy.images;
         let unused = match subject.last_used_at() {
-            Some(at) => format!("last used {} ago", short_span(self.snapshot.age(at))),
+            Some(at) => format!("last used {} ago", short_duration(self.snapshot.age(at))),
             None => format!(
                 "not used since it was first seen {} ago",
-                short_span(self.snapshot.age(subject.created_at))
+                short_duration(self.snapshot.age(subject.created_at))
             ),
         };
         let limit = match reason {

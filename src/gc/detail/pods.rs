@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use super::super::knowledge::{AFTER_REBOOT, is_rebooted};
 use super::super::{PodKnowledge, Subject};
 use super::{Details, span};
-use crate::model::{PodUid, Pods, short_span};
+use crate::model::{PodUid, Pods, short_duration};
 
 impl Details<'_> {
     /// Describes what is known of its pod.
@@ -99,7 +99,7 @@ fn uid_of(subject: &Subject) -> Option<&PodUid> {
 
 /// After a clock step back, ages are not negative.
 fn age_words(age: SignedDuration) -> String {
-    short_span(age.max(SignedDuration::ZERO))
+    short_duration(age.max(SignedDuration::ZERO))
 }
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     fn detail(snapshot: &Snapshot) -> String {
         let policy = Policy::default();
         let mut plan = plan(snapshot, &policy, &[Target::Sandboxes].into());
-        plan.tell_details(snapshot, &policy);
+        plan.add_details(snapshot, &policy);
         plan.kept.first().unwrap().detail.to_string()
     }
 

@@ -29,7 +29,7 @@ fn removal(id: &str) -> Removal {
         reason: RemoveReason::PodDeleted,
         detail: Box::default(),
         expected: Expected::Sandbox,
-        outdone_by: Box::default(),
+        superseded_by: Box::default(),
     }
 }
 

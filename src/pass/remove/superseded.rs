@@ -30,7 +30,7 @@ impl NewerRecords {
         removal: &Removal,
         batch: u64,
     ) -> Result<bool, runtime::Error> {
-        for id in &removal.outdone_by {
+        for id in &removal.superseded_by {
             let answer = self.answer(id, batch);
             let ask = || is_there(client, removal.subject.target, id);
             let is_there: bool = *answer.get_or_try_init(ask).await?;

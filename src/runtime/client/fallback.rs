@@ -16,8 +16,8 @@ mod by_name;
 mod containerd;
 mod disk;
 mod empty;
+mod fallback_list;
 mod found;
-mod kind;
 mod questions;
 mod row_cache;
 #[cfg(test)]
@@ -33,8 +33,8 @@ use super::Client;
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use crate::runtime::codec::Page;
 use crate::runtime::{Error, ListMode, Listed};
+use fallback_list::{FallbackList, ListedRecord, Question};
 use found::Found;
-use kind::{Held, Kind, Question};
 use row_cache::RowCache;
 
 /// After this many looks with fallbacks the better ones are tried again, whatever the rows weigh.
@@ -125,7 +125,7 @@ impl<M> ListState<M> {
     /// Returns the cached rows of the client's present connection.
     fn row_cache(&self, client: &Client) -> MutexGuard<'_, RowCache<M>>
     where
-        M: Held + Clone,
+        M: ListedRecord + Clone,
     {
         let mut row_cache = self.row_cache.lock();
         row_cache.forget_unless_from(client.runtime().connection());
@@ -213,7 +213,7 @@ pub(super) async fn sandboxes(client: &Client) -> Result<Listed<PodSandbox>, Err
     read::<cri::PodSandboxRow>(client).await
 }
 
-async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
+async fn read<K: FallbackList>(client: &Client) -> Result<Listed<K::Model>, Error> {
     let clock = Clock::new(client.timeout());
     let mut listed = descend::<K>(client, clock).await?;
     let is_empty = listed.rows.is_empty() && listed.malformed == 0;
@@ -224,7 +224,10 @@ async fn read<K: Kind>(client: &Client) -> Result<Listed<K::Model>, Error> {
     Ok(listed)
 }
 
-async fn descend<K: Kind>(client: &Client, clock: Clock) -> Result<Listed<K::Model>, Error> {
+async fn descend<K: FallbackList>(
+    client: &Client,
+    clock: Clock,
+) -> Result<Listed<K::Model>, Error> {
     let link = client.runtime();
     link.forget_unused();
     let state = K::list_state(&client.shared.list_states);
@@ -304,7 +307,7 @@ fn at_once<M>(mode: ListMode, page: Page<M>, limit_bytes: Option<u64>, clock: Cl
 /// moves back. So an object that changes its state between two answers is in the second one: each object that
 /// existed at the first call is seen at least once, and one that is seen twice was last seen in its later
 /// state. Objects created in between may be missing, as from one list taken at the first call.
-async fn by_state<K: Kind>(
+async fn by_state<K: FallbackList>(
     client: &Client,
     memory: &Memory,
     clock: Clock,
@@ -327,7 +330,7 @@ async fn by_state<K: Kind>(
     Ok((found, tight))
 }
 
-async fn ask<K: Kind>(
+async fn ask<K: FallbackList>(
     client: &Client,
     question: Question,
     clock: Clock,
@@ -361,7 +364,7 @@ impl Memory {
     /// Decides from the rows where the next look begins.
     fn look_over<M>(&mut self, found: &Found<M>, tight: BTreeSet<i32>, coverage: Coverage)
     where
-        M: Held,
+        M: ListedRecord,
     {
         self.tight = tight;
         let Some(refused_size) = &mut self.refused_size else {

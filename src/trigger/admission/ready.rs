@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Admissions, HOUR, QueuedPass};
-use crate::model::{Hold, Target};
+use crate::model::{Brake, Target};
 use crate::pass::PassEnd;
 
 impl Admissions {
@@ -50,12 +50,12 @@ impl Admissions {
     }
 
     /// Says whether a brake would hold an alert now; a brake per target counts if it holds at least one target.
-    pub fn holds(&self, hold: Hold, now: Duration) -> bool {
+    pub fn holds(&self, brake: Brake, now: Duration) -> bool {
         let mut targets = Target::ALL.into_iter();
-        match hold {
-            Hold::Pause => self.brakes.pause,
-            Hold::CoolDown => targets.any(|target| self.cool_from(target) > now),
-            Hold::PassesPerHour => targets.any(|target| self.is_spent(target, now)),
+        match brake {
+            Brake::Pause => self.brakes.pause,
+            Brake::CoolDown => targets.any(|target| self.cool_from(target) > now),
+            Brake::PassesPerHour => targets.any(|target| self.is_spent(target, now)),
         }
     }
 

@@ -276,7 +276,7 @@ fn forgeries(snapshot: &Snapshot, kept: &Kept) -> Vec<Removal> {
             reason: *reason,
             detail: Box::default(),
             expected: expected.clone(),
-            outdone_by: Box::default(),
+            superseded_by: Box::default(),
         })
         .collect()
 }

@@ -27,7 +27,7 @@ pub(super) fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
         reason,
         detail: Box::default(),
         expected,
-        outdone_by: Box::default(),
+        superseded_by: Box::default(),
     }
 }
 

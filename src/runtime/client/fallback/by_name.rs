@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::containerd::{self, Ids};
 use super::disk;
+use super::fallback_list::{ListedRecord, Question};
 use super::found::Found;
-use super::kind::{Held, Question};
 use super::questions::Questions;
-use super::{Client, Clock, Error, Kind, ListMode, by_state};
+use super::{Client, Clock, Error, FallbackList, ListMode, by_state};
 use crate::model::{ContainerId, PodSandboxId, PodUid};
 
 /// Roughly how many records containerd walks for a filtered list in the time of one call by id.
@@ -28,7 +28,7 @@ pub(super) struct NameLookup {
 }
 
 /// Adds to `found` the objects that can be found by name.
-pub(super) async fn read<K: Kind>(
+pub(super) async fn read<K: FallbackList>(
     client: &Client,
     found: &mut Found<K::Model>,
     clock: Clock,
@@ -56,7 +56,7 @@ pub(super) async fn read<K: Kind>(
 }
 
 /// Adds the rows with these ids, and says whether none is missing. Uses cached rows that cannot have changed.
-async fn by_ids<K: Kind>(
+async fn by_ids<K: FallbackList>(
     client: &Client,
     ids: &Ids,
     found: &mut Found<K::Model>,
@@ -93,7 +93,7 @@ fn missing<M>(ids: &Ids, found: &Found<M>) -> BTreeSet<Box<str>> {
 
 /// Adds objects named elsewhere, and objects with one of these ids: first those that no look has read, then,
 /// for a short time, the others.
-async fn by_names<K: Kind>(
+async fn by_names<K: FallbackList>(
     client: &Client,
     ids: &Ids,
     found: &mut Found<K::Model>,
@@ -105,7 +105,7 @@ async fn by_names<K: Kind>(
     let mut other = neighbours::<K::Other>(client, asking.clock()).await?;
     let of_other = K::Other::list_state(&client.shared.list_states);
     other.extend(of_other.row_cache(client).names());
-    let of_rows = found.rows().filter_map(Held::pod).cloned();
+    let of_rows = found.rows().filter_map(ListedRecord::pod).cloned();
     let of_other = other.iter().filter_map(|(uid, _)| uid.clone());
     let pods = names.pods.iter().cloned().chain(of_rows).chain(of_other);
     let pods: BTreeSet<Question> = pods.map(Question::Pod).collect();
@@ -120,7 +120,7 @@ async fn by_names<K: Kind>(
     let mut shown = BTreeSet::new();
     if ids_first {
         asking.one_by_one(left(found), found).await?;
-        let pods = found.asked().filter_map(Held::pod).cloned();
+        let pods = found.asked().filter_map(ListedRecord::pod).cloned();
         shown.extend(pods.map(Question::Pod));
     }
     let is_new = |part: &Question| {
@@ -158,7 +158,7 @@ async fn by_names<K: Kind>(
 }
 
 /// Returns every known id: from names on disk and in other rows, from the service, and from earlier looks.
-fn known_ids<K: Kind>(
+fn known_ids<K: FallbackList>(
     client: &Client,
     ids: &Ids,
     names: &disk::Names,
@@ -179,7 +179,7 @@ fn known_ids<K: Kind>(
 }
 
 /// Reads the part of the other list that fits, for its names only. Failures are ignored.
-async fn neighbours<K: Kind>(
+async fn neighbours<K: FallbackList>(
     client: &Client,
     clock: Clock,
 ) -> Result<BTreeSet<(Option<PodUid>, PodSandboxId)>, Error> {
@@ -207,7 +207,10 @@ async fn neighbours<K: Kind>(
 }
 
 /// Asks containerd's own service for every id. A failure proves nothing.
-pub(super) async fn service<K: Kind>(client: &Client, clock: Clock) -> Result<Option<Ids>, Error> {
+pub(super) async fn service<K: FallbackList>(
+    client: &Client,
+    clock: Clock,
+) -> Result<Option<Ids>, Error> {
     if clock.is_up() {
         return Ok(None);
     }
@@ -225,7 +228,7 @@ pub(super) async fn service<K: Kind>(client: &Client, clock: Clock) -> Result<Op
 /// Says whether `ids` has every row found before; otherwise it is not a complete list of ids. A row that is
 /// gone by now does not contradict it. An empty list of ids does not prove that a list which was too large to
 /// send is empty.
-pub(super) async fn proves<K: Kind>(
+pub(super) async fn proves<K: FallbackList>(
     client: &Client,
     ids: &Ids,
     found: &mut Found<K::Model>,

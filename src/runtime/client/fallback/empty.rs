@@ -3,7 +3,7 @@
 //! unused and every dead sandbox empty. So a second witness is asked, which costs one or two calls.
 
 use super::by_name::service;
-use super::{Client, Clock, Error, Kind, Question, ask};
+use super::{Client, Clock, Error, FallbackList, Question, ask};
 use crate::model::Coverage;
 
 /// Returns the coverage of a list without rows.
@@ -11,7 +11,10 @@ use crate::model::Coverage;
 /// containerd's own service knows: if it has no id either, the node is empty. For other runtimes the other list
 /// is the witness: a ready sandbox exists for containers, and a running container has a sandbox. If the other
 /// list shows nothing alive, nothing needs protection, and a drained node is cleaned at once.
-pub(super) async fn coverage<K: Kind>(client: &Client, clock: Clock) -> Result<Coverage, Error> {
+pub(super) async fn coverage<K: FallbackList>(
+    client: &Client,
+    clock: Clock,
+) -> Result<Coverage, Error> {
     let ids = service::<K>(client, clock).await?;
     let is_empty = match ids.map(|ids| ids.is_empty()) {
         Some(is_empty) => is_empty,
@@ -24,7 +27,7 @@ pub(super) async fn coverage<K: Kind>(client: &Client, clock: Clock) -> Result<C
     Ok(Coverage::Partial)
 }
 
-async fn nothing_lives<K: Kind>(client: &Client, clock: Clock) -> Result<bool, Error> {
+async fn nothing_lives<K: FallbackList>(client: &Client, clock: Clock) -> Result<bool, Error> {
     match ask::<K>(client, Question::State(K::LIVING), clock).await {
         Ok(page) => Ok(page.rows.is_empty() && page.malformed == 0),
         Err(error) if error.is_lost() => Err(error),

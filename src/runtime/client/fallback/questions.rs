@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::MutexGuard;
 
+use super::fallback_list::{ListedRecord, Question, Record};
 use super::found::{Entry, Found};
-use super::kind::{Held, Question, Record};
 use super::row_cache::{ReadRound, RowCache};
-use super::{Client, Clock, Error, Kind, ask};
+use super::{Client, Clock, Error, FallbackList, ask};
 use crate::runtime::codec::Page;
 
 /// Calls about single ids in flight: enough to hide the round trip, too few to burden a sick runtime.
@@ -54,7 +54,7 @@ pub(super) struct Questions<'a, K> {
     kind: PhantomData<fn() -> K>,
 }
 
-impl<'a, K: Kind> Questions<'a, K> {
+impl<'a, K: FallbackList> Questions<'a, K> {
     pub(super) fn new(client: &'a Client, clock: Clock) -> Self {
         Self {
             client,
@@ -219,7 +219,11 @@ impl<'a, K: Kind> Questions<'a, K> {
         loop {
             while !self.is_over() && calls.len() < IDS_IN_FLIGHT {
                 let Some(id) = queue.next() else { break };
-                let sandbox = self.row_cache().row(&id).map(Held::sandbox).cloned();
+                let sandbox = self
+                    .row_cache()
+                    .row(&id)
+                    .map(ListedRecord::sandbox)
+                    .cloned();
                 calls.push(async move {
                     let record = K::record(client, &id, sandbox);
                     let record = tokio::time::timeout(clock.next(), record).await;

@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::containerd::Ids;
+use super::fallback_list::{ListedRecord, Question};
 use super::found::{Entry, Found};
-use super::kind::{Held, Question};
 use crate::model::{PodSandboxId, PodUid};
 use crate::runtime::codec::Page;
 
@@ -62,7 +62,7 @@ impl<M> Default for RowCache<M> {
     }
 }
 
-impl<M: Held + Clone> RowCache<M> {
+impl<M: ListedRecord + Clone> RowCache<M> {
     /// Forgets everything from other connections.
     pub(super) fn forget_unless_from(&mut self, connection: u64) {
         if self.connection != connection {

@@ -107,7 +107,7 @@ fn only_passes_that_tried_something_of_a_target_count_for_it() {
         admissions.admit(alert(20, CONTAINERS), "b", at(1)),
         braked(SPENT)
     );
-    assert!(admissions.holds(crate::model::Hold::PassesPerHour, at(1)));
+    assert!(admissions.holds(crate::model::Brake::PassesPerHour, at(1)));
     assert_eq!(admissions.admit(alert(20, BOTH), "b", at(1)), queued("b"));
     assert_eq!(
         next(&mut admissions, at(1)).unwrap().targets,

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use super::age::at_least;
 use super::index::Places;
-use super::knowledge::{Knowledge, is_never_told};
+use super::knowledge::{Knowledge, can_never_be_listed};
 use super::logs::{self, LogObject};
 use super::plan::removable_of_unknown;
 use super::{Policy, Verdict};
 use crate::model::{KeepReason, Snapshot, Target, pod_uid_of};
 
 /// Counts, by target, what can be removed once its pod is known to be finished.
-pub fn kept_for_want(
+pub fn kept_for_missing_knowledge(
     snapshot: &Snapshot,
     policy: &Policy,
     targets: &BTreeSet<Target>,
@@ -47,7 +47,8 @@ fn dirs(snapshot: &Snapshot, policy: &Policy, known: &Knowledge<'_>) -> usize {
     let gone = Places::none(snapshot.containers.len());
     logs::judge(policy, known, &gone, |log, verdict| {
         let LogObject::Dir(dir) = log else { return };
-        let told = pod_uid_of(&dir.name).is_some_and(|uid| !is_never_told(snapshot, uid.as_str()));
+        let told =
+            pod_uid_of(&dir.name).is_some_and(|uid| !can_never_be_listed(snapshot, uid.as_str()));
         let old = at_least(snapshot.age(dir.modified_at), policy.logs.grace);
         let unknown = verdict == Verdict::Keep(KeepReason::PodsUnknown);
         count += usize::from(told && old && unknown);

@@ -6,7 +6,7 @@ const UNITS: [(&str, i64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1
 
 /// Writes a time in its largest unit and the next smaller one, as in `3d4h`, `13h`, `1m30s`; what is
 /// negative is `0s`.
-pub fn short_span(span: SignedDuration) -> String {
+pub fn short_duration(span: SignedDuration) -> String {
     let seconds = span.as_secs().max(0);
     let first = UNITS.iter().position(|(_, unit)| seconds >= *unit);
     let Some(first) = first else {
@@ -43,7 +43,7 @@ mod tests {
             (3 * 86_400 + 4 * 3_600 + 59, "3d4h"),
             (400 * 86_400, "400d"),
         ] {
-            assert_eq!(short_span(SignedDuration::from_secs(seconds)), text);
+            assert_eq!(short_duration(SignedDuration::from_secs(seconds)), text);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::every;
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
 )]
 #[strum(serialize_all = "lowercase")]
-pub enum Hold {
+pub enum Brake {
     /// `brakes.pause` is set.
     Pause,
     /// A target was collected less than `brakes.cooldown` ago.
@@ -17,7 +17,7 @@ pub enum Hold {
     PassesPerHour,
 }
 
-impl Hold {
+impl Brake {
     /// Every one.
     pub const ALL: [Self; 3] = every();
 

@@ -25,7 +25,7 @@ pub(super) enum Question {
 }
 
 /// An object in a list.
-pub(super) trait Held {
+pub(super) trait ListedRecord {
     /// Its id.
     fn id(&self) -> &str;
     /// The number of its state.
@@ -47,11 +47,11 @@ pub(super) struct Record<M> {
 }
 
 /// A list.
-pub(super) trait Kind: Row<Model: Held + Clone> {
+pub(super) trait FallbackList: Row<Model: ListedRecord + Clone> {
     /// The request of its unary RPC.
     type Request: Message + 'static;
     /// The list with the same pods.
-    type Other: Kind;
+    type Other: FallbackList;
     /// Its RPCs.
     const LIST: ListRpc;
     /// Its name, in logs.
@@ -76,7 +76,7 @@ pub(super) trait Kind: Row<Model: Held + Clone> {
     ) -> impl Future<Output = Result<Option<Record<Self::Model>>, Error>> + Send;
 }
 
-impl Held for Container {
+impl ListedRecord for Container {
     fn id(&self) -> &str {
         self.id.as_str()
     }
@@ -104,7 +104,7 @@ impl Held for Container {
     }
 }
 
-impl Held for PodSandbox {
+impl ListedRecord for PodSandbox {
     fn id(&self) -> &str {
         self.id.as_str()
     }
@@ -130,7 +130,7 @@ impl Held for PodSandbox {
     }
 }
 
-impl Kind for cri::ContainerRow {
+impl FallbackList for cri::ContainerRow {
     type Request = cri::ListContainersRequest;
     type Other = cri::PodSandboxRow;
     const LIST: ListRpc = CONTAINERS;
@@ -177,7 +177,7 @@ impl Kind for cri::ContainerRow {
     }
 }
 
-impl Kind for cri::PodSandboxRow {
+impl FallbackList for cri::PodSandboxRow {
     type Request = cri::ListPodSandboxRequest;
     type Other = cri::ContainerRow;
     const LIST: ListRpc = SANDBOXES;
