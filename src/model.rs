@@ -60,7 +60,7 @@ pub(crate) const fn every<T: strum::VariantArray + Copy, const N: usize>() -> [T
     }
 }
 
-/// What an id begins with that the runtime did not tell. No real one does.
+/// Prefix of the stand-in for an id that the runtime did not send. No real id begins so.
 const NO_ID: &str = "(no id)";
 
 macro_rules! id {
@@ -71,7 +71,7 @@ macro_rules! id {
         pub struct $name(Text);
 
         impl $name {
-            /// Wraps an id; `None` if it is empty: runtimes take an empty id for a prefix of all.
+            /// Wraps an id; `None` if it is empty: runtimes treat an empty id as a prefix of every id.
             pub fn new(id: impl Into<Text>) -> Option<Self> {
                 let id = id.into();
                 (!id.is_empty()).then_some(Self(id))
@@ -82,7 +82,7 @@ macro_rules! id {
                 &self.0
             }
 
-            /// Returns the id as text that is shared.
+            /// Returns the id as shared text.
             pub fn text(&self) -> &Text {
                 &self.0
             }
@@ -106,34 +106,34 @@ id!(
 );
 
 impl ContainerId {
-    /// Names a container of which the runtime told no id: it can be counted, and never asked about.
+    /// Names a container whose row has no id. It is counted, but cannot be asked about.
     pub(crate) fn stand_in(what: fmt::Arguments<'_>) -> Self {
         Self(format!("{NO_ID}{what}").into())
     }
 
-    /// Says whether the runtime told no id.
+    /// Says whether the runtime sent no id.
     pub fn is_stand_in(&self) -> bool {
         self.0.starts_with(NO_ID)
     }
 
-    /// Returns the id's text, for another copy of the same to be put in its place.
+    /// Returns the id's text, so that an equal shared copy can replace it.
     pub(crate) fn text_mut(&mut self) -> &mut Text {
         &mut self.0
     }
 }
 
 impl PodSandboxId {
-    /// Names the sandbox of a container that does not say which one it is in.
+    /// Names the sandbox of a container whose row names none.
     pub(crate) fn stand_in() -> Self {
         Self(NO_ID.into())
     }
 
-    /// Says whether the runtime told no id.
+    /// Says whether the runtime sent no id.
     pub fn is_stand_in(&self) -> bool {
         self.0.starts_with(NO_ID)
     }
 
-    /// Returns the id's text, for another copy of the same to be put in its place.
+    /// Returns the id's text, so that an equal shared copy can replace it.
     pub(crate) fn text_mut(&mut self) -> &mut Text {
         &mut self.0
     }
@@ -156,7 +156,7 @@ impl PodUid {
     }
 }
 
-/// Says of a UID's text what [`PodUid::is_static_shaped`] says.
+/// [`PodUid::is_static_shaped`] for a UID's text.
 pub(crate) fn is_static_shaped(uid: &str) -> bool {
     uid.len() == 32 && uid.bytes().all(|b| b.is_ascii_hexdigit())
 }
@@ -166,14 +166,14 @@ pub(crate) fn is_static_shaped(uid: &str) -> bool {
 pub struct PodRef {
     /// Its UID.
     pub uid: PodUid,
-    /// Its namespace; empty if the runtime did not say.
+    /// Its namespace; empty if unknown.
     pub namespace: Text,
-    /// Its name; empty if the runtime did not say.
+    /// Its name; empty if unknown.
     pub name: Text,
 }
 
-/// The rows of a list, shared by all who look at the same node: at 20,000 containers a copy for each
-/// plan would be most of what the service keeps. Changing them copies them first if they are shared.
+/// The rows of a list, shared between looks and plans: at 20,000 containers copies would take most of
+/// the service's memory. Changing shared rows copies them first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows<T>(Arc<Vec<T>>);
 
@@ -212,7 +212,7 @@ impl<'a, T> IntoIterator for &'a Rows<T> {
     }
 }
 
-/// Labels of one object. A few at most, never changed, and shared by all that have the same.
+/// Labels of one object. Immutable; objects with equal labels share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Labels(Arc<[(Text, Text)]>);
 
@@ -223,7 +223,7 @@ impl Labels {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Changes each key and value, unless others hold them.
+    /// Changes each key and value, unless the labels are shared.
     pub(crate) fn each_text(&mut self, mut change: impl FnMut(&mut Text)) {
         for (key, value) in Arc::get_mut(&mut self.0).into_iter().flatten() {
             change(key);
@@ -231,7 +231,7 @@ impl Labels {
         }
     }
 
-    /// Returns how many hold them.
+    /// Returns the number of references to them.
     pub(crate) fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
     }
@@ -271,13 +271,13 @@ impl<T: Into<Text>> FromIterator<(T, T)> for Labels {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "kebab-case")]
 pub enum ContainerState {
-    /// Made, not started yet: can turn running at any moment.
+    /// Created and not started: it can start at any moment.
     Created,
     /// Running.
     Running,
-    /// Ended. Never changes again.
+    /// Exited. Final.
     Exited,
-    /// The runtime does not know, or sent a state that we do not.
+    /// Unknown to the runtime, or a state number that crisweep does not know.
     Unknown,
 }
 
@@ -306,11 +306,11 @@ pub struct Container {
     pub state: ContainerState,
     /// When it was created.
     pub created_at: Timestamp,
-    /// When it exited; `None` while it has not, or while the runtime has not been asked yet.
+    /// When it exited; `None` before that, and until the runtime was asked.
     pub finished_at: Option<Timestamp>,
     /// Its pod; `None` without the kubelet's labels (made by another tool).
     pub pod: Option<Arc<PodRef>>,
-    /// Its image; shared by all that were made from the same.
+    /// Its image; shared by containers of the same image.
     pub image: Arc<ContainerImage>,
     /// Labels other than the kubelet's own four.
     pub labels: Labels,
@@ -363,7 +363,7 @@ pub struct PodSandbox {
     pub state: PodSandboxState,
     /// When it was created.
     pub created_at: Timestamp,
-    /// Where the kubelet has its pod from; `None` if the sandbox does not say.
+    /// The source of its pod, by the sandbox's annotation; `None` without one.
     pub config_source: Option<ConfigSource>,
     /// Its labels other than the kubelet's own: the pod's labels.
     pub labels: Labels,
@@ -372,31 +372,31 @@ pub struct PodSandbox {
 /// A file system that holds images or writable layers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Filesystem {
-    /// Where it is, as the runtime names it.
+    /// Its mount point, as the runtime names it.
     pub mountpoint: String,
-    /// What the runtime says it uses of it for its own, bytes.
+    /// Bytes that the runtime says it uses there.
     pub runtime_used_bytes: u64,
-    /// What the kernel says of it (statvfs); `None` when it could not be read.
+    /// The kernel's figures (statvfs); `None` if they could not be read.
     pub usage: Option<FilesystemUsage>,
 }
 
-/// What statvfs says of a file system.
+/// The figures of statvfs for a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FilesystemUsage {
     /// Its size in bytes.
     pub capacity_bytes: u64,
-    /// Bytes that an unprivileged process could still write.
+    /// Bytes that an unprivileged process can still write.
     pub available_bytes: u64,
     /// Bytes in use.
     pub used_bytes: u64,
-    /// Inodes that it has; 0 on file systems that make them as needed.
+    /// Number of inodes; 0 on file systems that allocate them as needed.
     pub inodes: u64,
     /// Inodes free.
     pub inodes_free: u64,
 }
 
 impl FilesystemUsage {
-    /// Returns the used share, 0 to 1, as the kubelet counts it: what is not available is used.
+    /// Returns the used share, 0 to 1, as the kubelet counts it: all that is not available counts as used.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people and alerts")]
     pub fn used_ratio(&self) -> f64 {
         if self.capacity_bytes == 0 {
@@ -406,21 +406,21 @@ impl FilesystemUsage {
     }
 }
 
-/// How much of a list a look has; what it lacks may exist unseen. Ordered: more is greater.
+/// How complete a list is. Ordered: more complete is greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Coverage {
     /// Any record may be missing.
     Partial,
-    /// Every running container and every one in state unknown, every ready sandbox. Others may be
-    /// missing.
+    /// Every running container, every container in state unknown and every ready sandbox is there.
+    /// Others may be missing.
     Living,
     /// Every record.
     #[default]
     Whole,
 }
 
-/// How much of the node's containers and sandboxes a look has.
+/// How complete a look's lists of containers and sandboxes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Of the containers.
@@ -430,12 +430,13 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Nothing is missing: only then may anything be concluded from what is not there, or counted.
+    /// Says whether both lists are complete: only then does absence prove anything, and only then are
+    /// counts exact.
     pub fn is_all(self) -> bool {
         self.containers == Coverage::Whole && self.sandboxes == Coverage::Whole
     }
 
-    /// No pod lives here unseen.
+    /// Says whether the lists have every object of every pod that lives.
     pub fn is_all_that_lives(self) -> bool {
         self.containers >= Coverage::Living && self.sandboxes >= Coverage::Living
     }
@@ -444,37 +445,36 @@ impl Seen {
 /// The node at one moment: all that planning may know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Read before the first call, so that ages err towards young. Planning's only "now".
+    /// Planning's only "now". Read before the first call, so that ages err towards young.
     pub taken_at: Timestamp,
-    /// How long the machine was up then.
+    /// The machine's uptime at `taken_at`.
     pub uptime: Duration,
     /// The container records; shared with the look that found them.
     pub containers: Rows<Container>,
     /// The pod sandbox records.
     pub sandboxes: Rows<PodSandbox>,
-    /// How much of both this is.
+    /// How complete both lists are.
     pub seen: Seen,
-    /// What the pod source said, asked after the runtime.
+    /// The pod source's answer, read after the runtime's lists.
     pub pods: Pods,
-    /// What crisweep itself saw of each pod, look after look. A pod that has no entry was seen to be
-    /// neither absent nor over.
+    /// What earlier looks saw of each pod. A pod without an entry was never seen absent or finished.
     pub pod_history: BTreeMap<PodUid, PodHistory>,
-    /// When looks last saw a list over the kubelet's limit; `None`: never.
+    /// When a list was last over the kubelet's limit; `None`: never.
     pub outage: Option<Outage>,
-    /// When a pod's last container was seen to exit, also where that record has since been removed.
+    /// The last exit of each pod's containers, including containers removed since.
     pub last_exits: BTreeMap<PodUid, Timestamp>,
-    /// Sandboxes that failed to go, and when they may be tried again.
+    /// Quarantined sandboxes, and when each may be tried again.
     pub quarantine: BTreeMap<PodSandboxId, Timestamp>,
-    /// The images, and the room that they take.
+    /// The images and their file system.
     pub images: Images,
-    /// What lies below the log roots.
+    /// The entries of the log roots.
     pub logs: Logs,
-    /// The containers that this pass removed: their logs may go too.
+    /// The containers that this pass removed; their logs may be removed too.
     pub removed: Vec<RemovedContainer>,
 }
 
 impl Snapshot {
-    /// Returns an empty node of whose pods nothing is known.
+    /// Returns an empty node with unknown pods.
     pub fn empty(taken_at: Timestamp) -> Self {
         Self {
             taken_at,
@@ -493,7 +493,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns how long before this snapshot `then` was; negative if it lies in the future.
+    /// Returns the age of `then` at this snapshot; negative if it lies in the future.
     pub fn age(&self, then: Timestamp) -> SignedDuration {
         self.taken_at.duration_since(then)
     }

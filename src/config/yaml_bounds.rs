@@ -1,5 +1,5 @@
-//! Checks whether a YAML text is safe to read: its reader recurses, and copies the targets of aliases, so a
-//! small file could use up the whole stack or memory.
+//! Bounds a YAML text before it is parsed: the parser recurses, and copies the targets of aliases, so a small file
+//! could use up the stack or the memory.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use yaml_rust2::parser::Parser;
 
 /// The most levels of lists and tables; a configuration has five.
 const DEPTH_MAX: usize = 32;
-/// The largest weight of all values, counted again for each alias; a configuration has a few thousand.
+/// The largest total weight of the values, with every alias expanded; a configuration has a few thousand.
 const WEIGHT_MAX: usize = 2 << 20;
 /// Weight of a value without its text.
 const VALUE_WEIGHT: usize = 16;
@@ -22,8 +22,8 @@ pub(super) enum TooMuch {
     Weight(usize),
 }
 
-/// Walks through a text without building anything. A malformed text is refused by its reader, which stops at
-/// the same place.
+/// Reads the text's events without building values. A malformed text passes here; the parser refuses it at the same
+/// place.
 pub(super) fn check(text: &str) -> Result<(), TooMuch> {
     let mut parser = Parser::new_from_str(text);
     // The weight below each anchor; and the open nodes: each one's anchor, and the weight before it.

@@ -1,6 +1,5 @@
-//! Objects that are kept only for lack of pod knowledge: they would be removed if their unknown pods were
-//! known to be finished. A pass that keeps such objects has not done everything it was asked for, and reports
-//! it.
+//! Objects kept only because their pods are unknown: if the pods were known to be finished, they would be removed. A
+//! pass that keeps such objects reports it, because it has not done all it was asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +19,7 @@ pub fn kept_for_missing_knowledge(
     targets: &BTreeSet<Target>,
 ) -> BTreeMap<Target, usize> {
     let known = Knowledge::of(snapshot, policy);
-    // They would be quiet in time.
+    // The quiet time would pass by itself.
     let mut supposed = policy.clone();
     supposed.pods.quiet = Duration::ZERO;
     let supposition = Knowledge::of(snapshot, policy).with_the_quiet_unknown_deleted();

@@ -1,8 +1,8 @@
-//! The brakes, as names.
+//! The brakes' names.
 
 use super::every;
 
-/// A brake, as a name alone.
+/// A brake: it delays or refuses automatic passes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
 )]
@@ -10,7 +10,7 @@ use super::every;
 pub enum Brake {
     /// `brakes.pause` is set.
     Pause,
-    /// A target was collected less than `brakes.cooldown` ago.
+    /// A target's last pass ended less than `brakes.cooldown` ago.
     CoolDown,
     /// `brakes.max_passes_per_hour` is reached for a target.
     #[strum(serialize = "max-passes-per-hour")]
@@ -18,7 +18,7 @@ pub enum Brake {
 }
 
 impl Brake {
-    /// Every one.
+    /// Every brake.
     pub const ALL: [Self; 3] = every();
 
     /// Returns its name as metrics and the status write it.

@@ -1,11 +1,11 @@
-//! How long something is, as people read it. Never rounds up.
+//! Durations as people read them. Never rounds up.
 
 use jiff::SignedDuration;
 
 const UNITS: [(&str, i64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
 
-/// Writes a time in its largest unit and the next smaller one, as in `3d4h`, `13h`, `1m30s`; what is
-/// negative is `0s`.
+/// Writes a duration in its largest unit and the next smaller one, as in `3d4h`, `13h`, `1m30s`; a negative one as
+/// `0s`.
 pub fn short_duration(span: SignedDuration) -> String {
     let seconds = span.as_secs().max(0);
     let first = UNITS.iter().position(|(_, unit)| seconds >= *unit);

@@ -1,30 +1,30 @@
-//! Text from outside (names, error texts, labels, paths) made safe to write into a log, a terminal, a page or a line of
-//! progress: it can neither begin a line of its own nor move the cursor, and it has an end.
+//! Escapes text from outside (names, error texts, labels, paths) for logs, terminals, pages and progress lines: it
+//! cannot start a new line or move the cursor, and its length is bounded.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Longer text is cut.
+/// Longer text is truncated.
 pub const TEXT_MAX_CHARS: usize = 4_096;
 
-/// Says whether a character does something other than being seen: control characters of both sets, line and
-/// paragraph separators, and what turns the direction of text.
-fn acts(c: char) -> bool {
+/// Says whether a character controls the output: control characters of both sets, line and paragraph
+/// separators, and marks that change the direction of text.
+fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{feff}')
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns the text as a part of one line.
+/// Escapes a text for use within one line.
 pub fn line(text: &str) -> Cow<'_, str> {
     let is_long = text.len() > TEXT_MAX_CHARS && text.chars().count() > TEXT_MAX_CHARS;
-    if !is_long && !text.contains(acts) {
+    if !is_long && !text.contains(is_control) {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len().min(TEXT_MAX_CHARS) + 16);
     for c in text.chars().take(TEXT_MAX_CHARS) {
         match c {
-            c if acts(c) => escaped.extend(c.escape_default()),
+            c if is_control(c) => escaped.extend(c.escape_default()),
             c => escaped.push(c),
         }
     }
@@ -34,7 +34,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// The same of a text that is given away.
+/// [`line`] for an owned text.
 pub fn owned_line(text: String) -> String {
     match line(&text) {
         Cow::Borrowed(_) => text,
@@ -42,23 +42,23 @@ pub fn owned_line(text: String) -> String {
     }
 }
 
-/// Returns a text of several lines that are ours.
+/// Escapes a text whose line breaks are crisweep's own.
 pub fn lines(text: &str) -> Cow<'_, str> {
-    let acts = |c: char| c != '\n' && acts(c);
-    if !text.contains(acts) {
+    let needs_escape = |c: char| c != '\n' && is_control(c);
+    if !text.contains(needs_escape) {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match c {
-            c if acts(c) => escaped.extend(c.escape_default()),
+            c if is_control(c) => escaped.extend(c.escape_default()),
             c => escaped.push(c),
         }
     }
     Cow::Owned(escaped)
 }
 
-/// Returns the text as a part of a page.
+/// Escapes a text for an HTML page.
 pub fn html(text: &str) -> String {
     let text = line(text);
     let mut escaped = String::with_capacity(text.len());
@@ -75,25 +75,25 @@ pub fn html(text: &str) -> String {
     escaped
 }
 
-/// Returns JSON that means the same, with nothing in it that a terminal would obey: JSON itself escapes the first
-/// set of control characters alone.
+/// Escapes JSON for a terminal without changing its meaning: JSON itself escapes only the first set of control
+/// characters.
 pub fn json(text: &str) -> Cow<'_, str> {
-    // What is below DEL is either JSON's own or escaped already.
-    let acts = |c: char| c >= '\u{7f}' && acts(c);
-    if !text.contains(acts) {
+    // Below DEL there is only JSON's syntax and what it escapes itself.
+    let needs_escape = |c: char| c >= '\u{7f}' && is_control(c);
+    if !text.contains(needs_escape) {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match c {
-            c if acts(c) => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if is_control(c) => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => escaped.push(c),
         }
     }
     Cow::Owned(escaped)
 }
 
-/// Writes JSON as [`json`] does. Takes whole pieces of text only, as serializers and logs write them.
+/// Writes JSON through [`json`]. Each write must be valid UTF-8 by itself, as serializers and logs do.
 #[derive(Debug)]
 pub struct JsonWriter<W>(pub W);
 
@@ -143,7 +143,7 @@ mod tests {
     fn json_means_the_same() {
         let plain = serde_json::to_string(&[HOSTILE]).unwrap();
         let escaped = json(&plain);
-        assert!(!escaped.contains(acts), "{escaped}");
+        assert!(!escaped.contains(is_control), "{escaped}");
         let back: Vec<String> = serde_json::from_str(&escaped).unwrap();
         assert_eq!(back, [HOSTILE]);
         let mut written = JsonWriter(Vec::new());

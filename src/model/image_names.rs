@@ -1,4 +1,4 @@
-//! Who an image's name may mean. Errs towards a match: what matches too much only keeps more.
+//! Which images a name may mean. Errs towards a match: matching too much only keeps more images.
 
 use std::collections::BTreeSet;
 
@@ -6,24 +6,24 @@ use super::Image;
 
 /// Digits of a SHA-256 digest.
 const DIGEST_DIGITS: usize = 64;
-/// A shorter text is no beginning of an id, however hexadecimal.
+/// Fewest digits of an id prefix.
 const PREFIX_DIGITS: usize = 4;
 
-/// Names of images as people, kubelets and runtimes write them, to be held against image records.
+/// Names of images as people, kubelets and runtimes write them, matched against image records.
 ///
-/// A name means an image if they are equal as text; if both have the same digest (`name@sha256:…`, an
-/// id with or without `sha256:`); if they are the same tag once `docker.io/`, `library/` and `:latest`
-/// are made up for; or if it is the beginning of the id, which runtimes accept for an id.
+/// A name means an image if it equals one of its names; if both have the same digest (`name@sha256:…`, an
+/// id with or without `sha256:`); if both are the same tag after `docker.io/`, `library/` and `:latest`
+/// are normalized; or if it is a prefix of the id, which runtimes accept as an id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageMatcher {
-    /// The names as they are, their digests, and their tags in the shortest form.
+    /// The names unchanged, their digests, and their tags in the shortest form.
     forms: BTreeSet<String>,
-    /// Beginnings of ids.
+    /// Prefixes of ids.
     beginnings: BTreeSet<String>,
 }
 
 impl ImageMatcher {
-    /// Gathers names; empty ones mean nothing.
+    /// Collects names; ignores empty ones.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut matcher = Self::default();
         for name in names.into_iter().filter(|name| !name.is_empty()) {
@@ -59,7 +59,7 @@ pub fn repository_leaf(name: &str) -> &str {
 
 /// Returns every form of a name: itself, its digest, its tag in the shortest form.
 fn forms(name: &str) -> impl Iterator<Item = String> {
-    // `docker://sha256:…` and `docker-pullable://name@sha256:…`, as cri-dockerd's statuses have it.
+    // cri-dockerd's statuses have `docker://sha256:…` and `docker-pullable://name@sha256:…`.
     let name = name.split_once("://").map_or(name, |(_, rest)| rest);
     let (repository, digest) = match name.split_once('@') {
         Some((repository, digest)) => (repository, Some(digest)),
@@ -69,7 +69,7 @@ fn forms(name: &str) -> impl Iterator<Item = String> {
         let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
         digits.to_owned()
     });
-    // `name@sha256:…` says nothing of a tag, least of all `latest`.
+    // `name@sha256:…` names no tag, so `:latest` must not be added.
     let tagged = if name.contains('@') {
         has_tag(repository)
     } else {

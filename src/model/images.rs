@@ -1,4 +1,4 @@
-//! Images, and the room that they take.
+//! Images and their file system.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,9 @@ use super::{FilesystemUsage, ImageId, Rows};
 /// The image of a container, by every name that the runtime has for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerImage {
-    /// Its id, and whatever else the container was made from: a tag, a digest. Never empty texts.
+    /// Its id, and the tag or digest that the container was created with. No text is empty.
     pub names: Vec<String>,
-    /// The runtime handler that it was unpacked for; empty: the default one.
+    /// The runtime handler that it was unpacked for; empty: the default handler.
     pub handler: String,
 }
 
@@ -26,15 +26,14 @@ pub struct Image {
     pub repo_digests: Vec<String>,
     /// Its size in bytes, shared layers counted in full.
     pub size_bytes: u64,
-    /// The runtime wants it kept.
+    /// The runtime pins it: it must be kept.
     pub pinned: bool,
-    /// The runtime handler that it was unpacked for; empty: the default one.
+    /// The runtime handler that it was unpacked for; empty: the default handler.
     pub handler: String,
 }
 
 impl Image {
-    /// Returns what tells it from every other record: the id, and the handler where there is one
-    /// (the kubelet's key).
+    /// Returns the record's unique key: the id, and the handler if there is one (the kubelet's key).
     pub fn key(&self) -> String {
         if self.handler.is_empty() {
             self.id.to_string()
@@ -43,7 +42,7 @@ impl Image {
         }
     }
 
-    /// Returns its id, its tags and its digests: whatever a container may name it by.
+    /// Returns its id, its tags and its digests: every name that a container may use for it.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let others = self.repo_tags.iter().chain(&self.repo_digests);
         std::iter::once(self.id.as_str()).chain(others.map(String::as_str))
@@ -55,16 +54,16 @@ impl Image {
 pub struct ImageAge {
     /// When it was first seen.
     pub first_seen: Timestamp,
-    /// When a container was last seen to use it; `None`: not since it was first seen.
+    /// When a container was last seen using it; `None`: not since it was first seen.
     pub last_used: Option<Timestamp>,
 }
 
-/// Names of images that containers or sandboxes need, where all of them are known.
+/// Names of images that containers or sandboxes need, if all of them could be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageNames {
     /// These, and no others.
     Known(BTreeSet<String>),
-    /// A container or sandbox could not be asked; the text says which. It may need any image.
+    /// A container or sandbox could not be asked and may need any image; the text says which.
     Unknown(String),
 }
 
@@ -79,25 +78,24 @@ impl Default for ImageNames {
 pub struct ImageStore {
     /// Every image record; one for each [`Image::key`].
     pub rows: Rows<Image>,
-    /// What is remembered of them, by [`Image::key`]. One that is missing is young.
+    /// Their ages, by [`Image::key`]. An image without an entry counts as young.
     pub ages: BTreeMap<String, ImageAge>,
-    /// What sandboxes are made from: what the runtime is configured to take, and what those that are
-    /// there were made from.
+    /// The sandbox images: the runtime's configured one, and those of the existing sandboxes.
     pub sandbox_images: ImageNames,
-    /// What containers have mounted as volumes.
+    /// The images that containers mount as volumes.
     pub volume_images: ImageNames,
-    /// The file system that images are on; `None`: it could not be measured.
+    /// The images' file system; `None`: it could not be measured.
     pub filesystem: Option<FilesystemUsage>,
-    /// What was measured instead, where that cannot be the images' file system.
+    /// The measured file system, if it cannot be the images'.
     pub other_mount: Option<OtherMount>,
 }
 
-/// A file system that cannot be the one that images are on: the runtime claims more of it than is in use.
+/// A file system that cannot hold the images: the runtime claims more of it than is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherMount {
-    /// What was measured.
+    /// Its figures.
     pub usage: FilesystemUsage,
-    /// The figures, in words.
+    /// The contradiction, in words.
     pub why: String,
 }
 

@@ -1,4 +1,4 @@
-//! What lies below the log roots.
+//! The entries of the log roots, and the names that the kubelet gives them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{ContainerId, PodRef, PodUid, Rows, Text};
 
-/// The longest name that a file can have.
+/// The longest file name on Linux file systems.
 const NAME_BYTES_MAX: usize = 255;
 /// Digits of a full container id.
 const CONTAINER_ID_DIGITS: usize = 64;
@@ -19,30 +19,30 @@ pub struct PodLogDir {
     pub name: String,
     /// Its full path, as the host names it.
     pub path: Text,
-    /// Whether it is a directory, and not a link to one. False also for a name that is no plain
-    /// text, of which `name` is but an approximation.
+    /// Whether it is a directory, not a link to one. False also for a name that is not UTF-8, of which
+    /// `name` is an approximation.
     pub is_dir: bool,
-    /// Which directory it is, whatever it is called.
+    /// Its inode: identifies the directory when its name is reused.
     pub inode: u64,
     /// When its own entries changed last.
     pub modified_at: Timestamp,
-    /// Since when it is looked at as an orphan: nothing in the runtime and no pod of that UID.
-    /// `None`: it is none, or that is not known.
+    /// Since when it is an orphan: no container, no sandbox and no pod has that UID. `None`: it is none,
+    /// or that is unknown.
     pub orphan_since: Option<Timestamp>,
 }
 
-/// Whether what a link names is there.
+/// Whether a link's target exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkTarget {
-    /// It is.
+    /// It exists.
     Exists,
-    /// It lies below the pods' log root, and is not there.
+    /// It lies below the pods' log root and does not exist.
     Missing,
-    /// It lies elsewhere, or that could not be found out.
+    /// It lies elsewhere, or cannot be checked.
     Unknown,
 }
 
-/// What the runtime says of the container that a dead link names.
+/// The runtime's answer about the container that a dead link names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkedContainer {
     /// The runtime was not asked: the link is not dead, its name has no full id, the runtime lists the container
@@ -52,7 +52,7 @@ pub enum LinkedContainer {
     NotFound,
     /// It exited.
     Exited,
-    /// It is there, and has not exited or its state is not known.
+    /// It exists, and has not exited or is in an unknown state.
     Lives,
 }
 
@@ -63,27 +63,27 @@ pub struct LogLink {
     pub name: String,
     /// Its full path, as the host names it.
     pub path: Text,
-    /// Whether it is a symbolic link. False also for a name that is no plain text, of which `name`
-    /// is but an approximation.
+    /// Whether it is a symbolic link. False also for a name that is not UTF-8, of which `name` is an
+    /// approximation.
     pub is_link: bool,
-    /// Whether what it names is there.
+    /// Whether its target exists.
     pub target: LinkTarget,
-    /// What the runtime says of its container, where the list does not have it.
+    /// The runtime's answer about its container, if no list has it.
     pub container: LinkedContainer,
     /// When it was made.
     pub modified_at: Timestamp,
 }
 
-/// What lies below the log roots, as far as it could be read. Nothing that is missing here can go.
+/// The entries of the log roots, as far as they could be read. Only these can be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Logs {
     /// The entries of the pods' log root.
     pub dirs: Rows<PodLogDir>,
     /// The entries of the containers' log root.
     pub links: Rows<LogLink>,
-    /// What could not be read, and why; nothing of it is in the lists.
+    /// Unreadable paths, each with the error; their entries are not in the lists.
     pub unread: Vec<String>,
-    /// What can be read but not written, and why.
+    /// Paths that can be read but not written, each with the error.
     pub unwritable: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl Logs {
     }
 }
 
-/// A container that went, whose logs may go after it.
+/// A removed container, whose logs may be removed next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovedContainer {
     /// Its id.
@@ -108,13 +108,13 @@ pub struct RemovedContainer {
     pub pod: Arc<PodRef>,
     /// When it was created.
     pub created_at: Timestamp,
-    /// Its log file, as the runtime named it before the container went.
+    /// Its log file, as the runtime named it before the removal.
     pub log_path: Text,
 }
 
 /// Reads the pod's UID from a log directory's name; `None` unless it has the kubelet's shape: a
-/// namespace, a name and a UID (a UUID, or a static pod's 32 hex digits) joined by underscores. None
-/// of the three can hold an underscore.
+/// namespace, a name and a UID (a UUID, or a static pod's 32 hex digits) joined by underscores,
+/// which none of the three can contain.
 pub fn pod_uid_of(dir_name: &str) -> Option<PodUid> {
     let mut parts = dir_name.split('_');
     let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
@@ -124,22 +124,23 @@ pub fn pod_uid_of(dir_name: &str) -> Option<PodUid> {
     (is_shaped && (is_hash || is_uuid(uid.as_str()))).then_some(uid)
 }
 
-/// Returns the name of a pod's log directory, as the kubelet makes it; `None` where the pod's names
-/// are not known or not of that shape.
+/// Returns the name of a pod's log directory, as the kubelet makes it; `None` if the pod's names are
+/// unknown or have another shape.
 pub fn log_dir_name(pod: &PodRef) -> Option<String> {
     let name = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
     (pod_uid_of(&name).as_ref() == Some(&pod.uid)).then_some(name)
 }
 
-/// Returns the name of the link to a container's log, as the kubelet makes it; `None` where it would
-/// be cut, or would name no container for another reason.
+/// Returns the name of the link to a container's log, as the kubelet makes it; `None` if the
+/// kubelet would truncate it, or if it would not identify the container.
 pub fn link_name(pod: &PodRef, container: &str, id: &ContainerId) -> Option<String> {
     let name = format!("{}_{}_{container}-{id}.log", pod.name, pod.namespace);
     (container_id_of(&name).as_ref() == Some(id)).then_some(name)
 }
 
 /// Reads the container's full id from a link's name; `None` unless it ends in a dash, 64 hex digits
-/// and `.log`. The kubelet cuts names at 255 bytes, id included: what is cut names no container.
+/// and `.log`. The kubelet truncates names at 255 bytes, id included: a truncated name identifies no
+/// container.
 pub fn container_id_of(link_name: &str) -> Option<ContainerId> {
     let (rest, id) = link_name.strip_suffix(".log")?.rsplit_once('-')?;
     let is_id = id.len() == CONTAINER_ID_DIGITS && id.bytes().all(is_hex);

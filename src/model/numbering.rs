@@ -1,24 +1,24 @@
-//! Texts by number: what is asked of each of 100,000 objects is found by its place, not by comparing
-//! ids of 64 letters over and over.
+//! Texts by number: with 100,000 objects, lookups by number avoid comparing ids of 64 characters over
+//! and over.
 
 /// Texts by number. Equal texts have one number; numbers follow the order of the texts.
 #[derive(Clone, Debug, Default)]
 pub struct Numbering<'a> {
-    /// Each text once, in order, and before it the letters that it begins with.
+    /// Each text once, in order, with its first 8 bytes as a number ([`head`]).
     texts: Vec<(u64, &'a str)>,
-    /// By place among the texts that it was made of.
+    /// The number of the text at each input position.
     numbers: Vec<Option<u32>>,
-    /// The places that have a text, in the order of their numbers.
+    /// The input positions that have a text, in the order of their numbers.
     order: Vec<u32>,
 }
 
 impl<'a> Numbering<'a> {
-    /// Numbers these texts; some places may have none.
+    /// Numbers these texts; `None` gets no number.
     pub fn of(texts: impl IntoIterator<Item = Option<&'a str>>) -> Self {
         Self::within(texts.into_iter().map(|text| Some((0, text?))))
     }
 
-    /// Numbers texts that each belong to something, which has a number too: only what belongs to the same is equal.
+    /// Numbers texts per owner: texts are equal only if their owners are equal too.
     pub fn within(texts: impl IntoIterator<Item = Option<(usize, &'a str)>>) -> Self {
         let texts = texts.into_iter();
         let count = texts.size_hint().0;
@@ -27,7 +27,7 @@ impl<'a> Numbering<'a> {
             keys.extend(text.map(|(owner, text)| sort_key(owner, text, place)));
             at.push(text.map_or("", |(_, text)| text));
         }
-        // Numbers sort quickly; of the texts only those are compared that begin alike.
+        // Sorting numbers is quick; only texts with equal first bytes are compared in full.
         keys.sort_unstable();
         let text_of = |place: &u32| at.get(*place as usize).copied().unwrap_or_default();
         let mut order: Vec<u32> = keys.iter().map(|key| place_of(*key)).collect();
@@ -54,7 +54,7 @@ impl<'a> Numbering<'a> {
         }
     }
 
-    /// Returns the number of the text at this place.
+    /// Returns the number of the text at this input position.
     pub fn at(&self, place: usize) -> Option<usize> {
         let number = self.numbers.get(place).copied().flatten();
         number.map(|number| number as usize)
@@ -70,15 +70,15 @@ impl<'a> Numbering<'a> {
         self.texts.iter().map(|(_, text)| *text)
     }
 
-    /// Returns the places of each number, in the order of the numbers.
+    /// Returns the input positions of each number, in the order of the numbers.
     pub fn places(&self) -> impl Iterator<Item = impl Iterator<Item = usize> + Clone> {
         let number = |place: u32| self.numbers.get(place as usize);
         let equal = self.order.chunk_by(move |a, b| number(*a) == number(*b));
         equal.map(|places| places.iter().map(|place| *place as usize))
     }
 
-    /// Returns for each number what these entries have of its text; they are in the order of their texts,
-    /// each once.
+    /// Returns for each number the value that these entries have for its text. The entries must be sorted by
+    /// text, without duplicates.
     pub fn beside<T>(&self, entries: impl IntoIterator<Item = (&'a str, T)>) -> Vec<Option<T>> {
         let entries = entries.into_iter();
         let mut entries = entries.map(|(key, it)| ((head(key), key), it)).peekable();
@@ -90,10 +90,10 @@ impl<'a> Numbering<'a> {
     }
 }
 
-/// How many of a key's bits say the place.
+/// Number of bits of a sort key that hold the position.
 const PLACE_BITS: u32 = 32;
 
-/// Sorts by owner, then by the letters that the text begins with, then by place.
+/// Sorts by owner, then by the first bytes of the text, then by position.
 fn sort_key(owner: usize, text: &str, place: usize) -> u128 {
     (owner as u128) << 96 | u128::from(head(text)) << PLACE_BITS | place as u128
 }
@@ -106,7 +106,7 @@ fn place_of(key: u128) -> u32 {
     u32::try_from(key & u128::from(u32::MAX)).unwrap_or_default()
 }
 
-/// The first 8 letters as one number. It orders as the text does, up to these letters.
+/// Returns the first 8 bytes as one number, which orders as the text does.
 pub fn head(text: &str) -> u64 {
     if let Some(letters) = text.as_bytes().first_chunk() {
         return u64::from_be_bytes(*letters);
@@ -118,7 +118,7 @@ pub fn head(text: &str) -> u64 {
     u64::from_be_bytes(letters)
 }
 
-/// Most texts that are equal are one text, which need not be read.
+/// Most equal texts are the same shared text: comparing pointers avoids reading it.
 fn are_equal(a: &str, b: &str) -> bool {
     std::ptr::eq(a, b) || a == b
 }

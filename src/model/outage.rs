@@ -1,4 +1,4 @@
-//! The time in which the kubelet could not list: a list was over its limit.
+//! Outages: times in which a list was over the kubelet's limit.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use super::Snapshot;
 /// How long the kubelet has to list and to sync its pods once the lists fit again.
 pub const KUBELET_SYNCS_IN: Duration = Duration::from_secs(15);
 
-/// The last time that looks saw a list of containers or sandboxes over its limit. The kubelet is blind
-/// then, and learns of all that happened meanwhile once the lists fit.
+/// The last outage: a list of containers or sandboxes was over its limit. The kubelet cannot list until
+/// both fit again, and only then learns what happened meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// The first of the looks that saw one over its limit. Lists that fit for less than
-    /// [`KUBELET_SYNCS_IN`] in between do not end an outage.
+    /// The first look that saw a list over its limit. Lists that fit for less than [`KUBELET_SYNCS_IN`] do not
+    /// end an outage.
     pub first_seen: Timestamp,
-    /// The last of them.
+    /// The last look that saw a list over its limit.
     pub last_seen: Timestamp,
-    /// The first of the looks since that saw both lists fit; `None` while it lasts.
+    /// The first look since then that saw both lists fit; `None` during the outage.
     pub fits_since: Option<Timestamp>,
 }
 

@@ -23,18 +23,18 @@ use super::every;
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
-    /// All that was planned is gone.
+    /// Every planned object is gone.
     Completed,
     /// A dry run planned something; nothing was removed.
     Planned,
     /// Something failed, was skipped because its state changed, or a bound ended the pass.
     Partial,
-    /// Cancelled, no look at the node was possible, or the circuit breaker ended the last target that had
-    /// anything to try.
+    /// Cancelled, no look at the node was possible, or the circuit breaker ended the last target with
+    /// removals left.
     Aborted,
-    /// The process ended in mid-pass; set at the next start.
+    /// The process ended during the pass; set at the next start.
     Interrupted,
-    /// The node needed nothing.
+    /// Nothing was to be removed.
     NothingToDo,
 }
 
@@ -68,9 +68,9 @@ impl Outcome {
 pub enum FailureClass {
     /// The CNI teardown failed.
     NetworkTeardown,
-    /// There is no CNI plugin to tear down with: its program or its configuration is not there.
+    /// The CNI plugin's program or configuration is missing.
     PluginMissing,
-    /// The runtime is already at it, or the object is in use.
+    /// Another removal of the object is in progress, or the object is in use.
     Busy,
     /// No answer in time.
     Timeout,
@@ -94,45 +94,45 @@ impl FailureClass {
 pub enum RemovalOutcome {
     /// crisweep removed it.
     Removed {
-        /// What that freed, where it was measured; not written to the journal.
+        /// Freed bytes, if measured; not written to the journal.
         #[serde(skip)]
         freed_bytes: Option<u64>,
     },
     /// It was gone before crisweep asked.
     AlreadyGone,
-    /// It stays: it is no longer what was planned.
+    /// Kept, because it changed since the plan.
     Skipped {
-        /// The difference.
+        /// The change.
         why: String,
     },
     /// The runtime refused, or did not answer in time.
     Failed {
         /// The kind of failure.
         class: FailureClass,
-        /// The runtime's words.
+        /// The runtime's message.
         why: String,
-        /// When; earlier versions did not write it down.
+        /// When it failed; journals of earlier versions lack it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Timestamp>,
-        /// A sandbox: how often in a row by then, so that what the ring has lost still counts.
+        /// Failures in a row of a sandbox, including those that the ring has overwritten.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failures: Option<u32>,
     },
-    /// The runtime went away; what became of the object is not known.
+    /// The connection to the runtime was lost; whether the object was removed is unknown.
     Lost {
         /// The transport's error.
         why: String,
     },
-    /// The pass was to end before the call; the object stays. The journal says [`Self::Skipped`].
+    /// The pass had to end before the call; the object stays. The journal has [`Self::Skipped`].
     #[serde(skip)]
     NotBegun,
 }
 
 impl RemovalOutcome {
-    /// crisweep removed it, and did not measure what that freed.
+    /// Removed, without measuring the freed bytes.
     pub const REMOVED: Self = Self::Removed { freed_bytes: None };
 
-    /// Returns that of an object that is no longer what was planned.
+    /// Returns the outcome of an object that changed since the plan.
     pub fn skipped(why: &str) -> Self {
         let why = why.to_owned();
         Self::Skipped { why }
@@ -149,30 +149,30 @@ impl RemovalOutcome {
     }
 }
 
-/// A sandbox that failed to go and is left alone, as plan, status and page show it.
+/// A quarantined sandbox, as plan, status and page show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Quarantined {
-    /// How often it failed in a row.
+    /// Number of failures in a row.
     pub failures: u32,
-    /// How it failed last.
+    /// Class of the last failure.
     pub class: FailureClass,
-    /// The runtime's words.
+    /// The runtime's message.
     pub error: String,
     /// When it may be tried again.
     pub next_try: Timestamp,
 }
 
-/// A sandbox's failure as it was written down: the last one, if there were several in a row.
+/// The last failure of a sandbox that the journal has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastFailure {
     /// The sandbox's id.
     pub id: String,
-    /// How often it failed in a row, as far as is known.
+    /// Number of failures in a row, as far as the journal has them.
     pub failures: u32,
-    /// How it failed last.
+    /// Class of the last failure.
     pub class: FailureClass,
-    /// The runtime's words.
+    /// The runtime's message.
     pub error: String,
-    /// When; `None` if that was not written down.
+    /// When; `None` in journals of earlier versions.
     pub at: Option<Timestamp>,
 }

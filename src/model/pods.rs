@@ -10,9 +10,9 @@ use super::PodUid;
 /// One pod of a source's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourcePod {
-    /// Its phase is Succeeded or Failed, and the API server knows that.
+    /// Its phase is Succeeded or Failed, and the API server has recorded that.
     pub finished: bool,
-    /// Where the kubelet has it from.
+    /// The kubelet's source of the pod.
     pub config_source: ConfigSource,
 }
 
@@ -23,17 +23,17 @@ impl SourcePod {
     }
 }
 
-/// What a pod source answered: every pod it knows of on this node, by the UID that the runtime
-/// knows (mirror pods are already mapped).
+/// A pod source's answer: every pod of this node that it lists, by the runtime's UID (mirror pods are
+/// already mapped).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodList {
     /// The pods.
     pub pods: BTreeMap<PodUid, SourcePod>,
-    /// Static pods are in it by their mirror pods, as the API server has them. A static pod that
-    /// has none (it was deleted, or the API server refused it) is missing and yet exists.
+    /// Static pods are listed as mirror pods, as at the API server. A static pod without a mirror (deleted,
+    /// or refused by the API server) is missing here and still exists.
     pub by_mirrors: bool,
-    /// When the list was true, for one that was not made on asking (a file): what is younger cannot
-    /// be in it. `None`: when it was read, after the runtime was listed.
+    /// The date of a list that was written before it was asked for (a file): younger pods cannot be in it.
+    /// `None`: the list was made when it was read, after the runtime was listed.
     pub as_of: Option<Timestamp>,
     /// Where it was read.
     pub read_from: ReadFrom,
@@ -42,53 +42,52 @@ pub struct PodList {
 /// Where a pod list was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadFrom {
-    /// Where the source keeps it.
+    /// The source itself.
     #[default]
     Origin,
-    /// The API server's watch cache: good enough to look at, never to remove anything on.
+    /// The API server's watch cache: good enough to show, never to remove by.
     Cache,
 }
 
 impl PodList {
-    /// Says whether the list can tell that a pod of this source is absent. A kubelet that started while
-    /// the API server was down shows its static pods only, for ever: absence counts only beside another
-    /// pod of the same source. Of static pods only the node itself can say that they are gone: the API
-    /// server has mirrors alone.
+    /// Says whether the list can prove that a pod of this source is absent. A kubelet that started while the
+    /// API server was down lists only its static pods, for ever: absence counts only if the list holds another
+    /// pod of the same source. The API server has only mirrors, so it never proves a static pod absent.
     pub fn vouches_for(&self, source: ConfigSource) -> bool {
         let mut pods = self.pods.values();
         match source {
             ConfigSource::Api => {}
             ConfigSource::File | ConfigSource::Http if !self.by_mirrors => {}
-            // Two pods from sources that we do not know need not be from the same one.
+            // Two pods of unknown sources may have different sources.
             ConfigSource::File | ConfigSource::Http | ConfigSource::Other => return false,
         }
         pods.any(|pod| pod.config_source == source)
     }
 }
 
-/// What is known of the node's pods: a list, or none.
+/// The node's pods: a list, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pods {
     /// A settled answer, read after the runtime was listed. Whether it is complete is judged
     /// against what the runtime shows (`gc::knowledge`).
     Known(PodList),
-    /// No answer to build on, and why.
+    /// No usable answer, and why.
     Unknown(PodsUnknown),
 }
 
 impl Pods {
-    /// Says whether they are what the API server's watch cache had.
+    /// Says whether they were read from the API server's watch cache.
     pub fn is_cached(&self) -> bool {
         matches!(self, Self::Known(list) if list.read_from == ReadFrom::Cache)
     }
 }
 
-/// Why nothing is known of the pods.
+/// Why the pods are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodsUnknown {
-    /// There is no source to ask.
+    /// No source is configured or found.
     NoSource,
-    /// The source answers, but not for long enough yet (`pods.settle`).
+    /// The source has not answered for long enough yet (`pods.settle`).
     Settling,
     /// The source failed; the text says how.
     Failed(String),
@@ -122,12 +121,12 @@ pub enum PodSourceKind {
 }
 
 impl PodSourceKind {
-    /// Returns the word that the configuration, metrics and the API have for it.
+    /// Returns its name in the configuration, metrics and the API.
     pub fn label(self) -> &'static str {
         self.into()
     }
 
-    /// Returns it as a sentence names it.
+    /// Returns its name in a sentence.
     pub fn words(self) -> &'static str {
         match self {
             Self::None => "no pod source",
@@ -139,29 +138,29 @@ impl PodSourceKind {
     }
 }
 
-/// Where what is known of the pods comes from.
+/// The pod source in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodOrigin {
     /// The source.
     pub source: PodSourceKind,
-    /// Why this one.
+    /// Why this one was chosen.
     pub why: String,
 }
 
-/// What crisweep itself saw of one pod, look after look. Times never lie after the look that shows
-/// them, and their distance to it is measured by a clock that does not step.
+/// What earlier looks saw of one pod. Times never lie after the look that shows them; their distance to it is
+/// measured by the monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodHistory {
-    /// The first of the good answers in a row that lack the pod; `None` if the latest does not.
+    /// The first of the latest good answers in a row that lack the pod; `None` if the last one has it.
     pub absent_since: Option<Timestamp>,
-    /// The first of the good answers in a row that say that the pod is over: finished, or absent;
-    /// `None` if the latest does not, or if anything of the pod lives.
+    /// The first of the latest good answers in a row that show the pod finished or absent; `None` if the last
+    /// one does not, or if any object of the pod lives.
     pub over_since: Option<Timestamp>,
-    /// Where the kubelet has the pod from, as its sandbox said; `None` if no sandbox of it was seen.
+    /// The pod's source by its sandbox's annotation; `None` if no sandbox of it was seen.
     pub config_source: Option<ConfigSource>,
 }
 
-/// Where the kubelet has a pod from (the annotation `kubernetes.io/config.source`, which it sets itself).
+/// The kubelet's source of a pod (the annotation `kubernetes.io/config.source`, which the kubelet sets).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConfigSource {
     /// The API server.
@@ -170,7 +169,7 @@ pub enum ConfigSource {
     File,
     /// A manifest behind a URL.
     Http,
-    /// One that we do not know.
+    /// A source that crisweep does not know.
     Other,
 }
 
@@ -178,7 +177,7 @@ impl ConfigSource {
     /// Every source.
     pub const ALL: [Self; 4] = [Self::Api, Self::File, Self::Http, Self::Other];
 
-    /// The annotation that says it, on the kubelet's pods and on their sandboxes.
+    /// The annotation's key, on the kubelet's pods and on their sandboxes.
     pub const ANNOTATION: &str = "kubernetes.io/config.source";
 
     /// Reads the annotation's value; `None` if it is empty.
@@ -192,7 +191,7 @@ impl ConfigSource {
         })
     }
 
-    /// Guesses it by a UID's shape, where neither a sandbox nor the pod source says it.
+    /// Guesses it from the UID's shape, if neither a sandbox nor the pod source names it.
     pub fn of_shape(uid: &PodUid) -> Self {
         if uid.is_static_shaped() {
             Self::File

@@ -1,11 +1,11 @@
-//! Why an object stays or goes: one closed set of words for code, log, label, journal and API.
+//! Why an object is kept or removed: one closed set of words for code, log, label, journal and API.
 
 use super::every;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Target;
 
-/// Why an object stays.
+/// Why an object is kept.
 #[derive(
     Clone,
     Copy,
@@ -24,9 +24,9 @@ use crate::model::Target;
 pub enum KeepReason {
     /// The container runs.
     Running,
-    /// The container was created a moment ago and is about to run.
+    /// The container was created recently and may start.
     Starting,
-    /// The runtime does not know the container's state, and the policy leaves such alone.
+    /// The runtime does not know the container's state, and the policy keeps such containers.
     StateUnknown,
     /// The sandbox is ready.
     Ready,
@@ -36,35 +36,35 @@ pub enum KeepReason {
     Unmanaged,
     /// Its namespace or a label is protected.
     Protected,
-    /// It died less than `min_age` ago, or its end is not known for long enough.
+    /// It exited less than `min_age` ago, or its end has not been known for long enough.
     TooYoung,
     /// It is the newest of a pod that may exist.
     Newest,
-    /// No limit asks for it.
+    /// No limit asks for its removal.
     WithinLimits,
-    /// It failed to go lately and is left alone until its next try.
+    /// Its last removal failed; it is not tried again before its next try is due.
     Quarantined,
     /// A container, in whatever state, or a container's image volume uses the image.
     InUse,
-    /// A container or sandbox did not tell which images it uses: it may be this one.
+    /// A container or sandbox could not be asked which images it uses; it may use this one.
     UnknownUser,
-    /// The runtime wants the image kept.
+    /// The runtime pins the image.
     Pinned,
     /// Sandboxes are made from the image.
     SandboxImage,
     /// A tag or digest of the image matches one of `policy.images.keep`.
     Keep,
-    /// The file system needs no room, or other images make it.
+    /// The file system needs no space, or removing other images frees enough.
     BelowThreshold,
     /// The log's pod exists.
     PodExists,
     /// The entry of a log root does not have the kubelet's shape.
     ForeignName,
-    /// What the link names is there.
+    /// The link's target exists.
     TargetExists,
     /// The runtime was not asked about the link's container, or did not answer.
     NotAsked,
-    /// Nothing is known of the log's pod.
+    /// It is unknown whether the log's pod exists.
     PodsUnknown,
 }
 
@@ -121,7 +121,7 @@ impl KeepReason {
     }
 }
 
-/// Why an object goes.
+/// Why an object is removed.
 #[derive(
     Clone,
     Copy,
@@ -141,13 +141,13 @@ impl KeepReason {
 pub enum RemoveReason {
     /// Its pod is deleted.
     PodDeleted,
-    /// Newer ones of the same kind exist.
+    /// A newer record of the same kind exists.
     Superseded,
-    /// The node holds more dead ones than `max_dead`.
+    /// The node has more dead ones than `max_dead`.
     OverCap,
-    /// The link names a log that is gone.
+    /// The link's target does not exist.
     DeadLink,
-    /// The log's container went, or goes in the same pass.
+    /// The log's container was removed, or will be in the same pass.
     ContainerRemoved,
     /// The image has not been used for longer than `max_age`. Journals of earlier versions may also say `unused`.
     #[serde(alias = "unused")]
@@ -160,7 +160,7 @@ impl RemoveReason {
     /// Every reason.
     pub const ALL: [Self; 7] = every();
 
-    /// The reasons that a target's objects can go for.
+    /// The reasons that a target's objects can be removed for.
     pub fn all(target: Target) -> &'static [Self] {
         match target {
             Target::Containers | Target::Sandboxes => {

@@ -1,4 +1,4 @@
-//! A pass as others see it: the contract's JSON. Never does IO.
+//! A pass as the API writes it. Never does IO.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{KeepReason, Outcome, RemovalOutcome, RemoveReason, Target, TriggerInfo};
 
-/// Where a pass stands.
+/// A pass's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PassState {
-    /// Waiting for its turn.
+    /// Waiting.
     Queued,
-    /// At work.
+    /// Running.
     Running,
-    /// Over.
+    /// Finished.
     Done,
 }
 
@@ -27,18 +27,18 @@ pub struct NodeFigures {
     pub exited_containers: Option<u64>,
     /// Sandboxes that are not ready.
     pub not_ready_sandboxes: Option<u64>,
-    /// What an unfiltered list of containers weighs.
+    /// Size of an unfiltered list of containers.
     pub containers_list_bytes: Option<u64>,
-    /// What an unfiltered list of sandboxes weighs.
+    /// Size of an unfiltered list of sandboxes.
     pub sandboxes_list_bytes: Option<u64>,
     /// The image file system's used share, 0 to 1.
     pub image_fs_used_ratio: Option<f64>,
-    /// Both lists were read whole; else the counts are the least that there is.
+    /// Both lists were read completely; otherwise the counts are lower bounds.
     pub complete: bool,
 }
 
 impl Default for NodeFigures {
-    /// Those that an earlier version wrote down did not say whether they were complete.
+    /// Journals of earlier versions do not say whether the figures are complete.
     fn default() -> Self {
         Self {
             exited_containers: None,
@@ -59,7 +59,7 @@ pub struct PodsReport {
     pub source: String,
     /// How far it was believed: `none`, `settling`, `failed`, `incomplete`, `known`.
     pub state: String,
-    /// Why it was not believed, in words.
+    /// Why it was not used, in words.
     pub detail: Option<String>,
 }
 
@@ -67,31 +67,31 @@ pub struct PodsReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TargetReport {
-    /// Whether the pass has come to it.
+    /// Whether the pass has begun it.
     pub begun: bool,
-    /// How many the plan wanted to remove, less those that the cap no longer asked for on a later look.
+    /// Number of planned removals, without those that the cap no longer asked for at a later look.
     pub planned: u64,
-    /// Why the plan wanted them gone.
+    /// The planned removals by reason.
     pub reasons: BTreeMap<RemoveReason, u64>,
-    /// How many we removed.
+    /// Number of removed objects.
     pub removed: u64,
-    /// How many were gone before we came.
+    /// Number of objects that were gone before their removal.
     pub already_gone: u64,
-    /// How many could not be removed.
+    /// Number of failed removals.
     pub failed: u64,
-    /// How many of these had failed in an earlier pass: sandboxes that were tried again after their back-off.
+    /// Number of these that had failed in an earlier pass: sandboxes tried again after their back-off.
     pub failed_again: u64,
     /// When the next quarantined sandbox is tried again; `null` where none is quarantined.
     pub next_try: Option<Timestamp>,
-    /// How many we left because their state had changed since the plan.
+    /// Number of objects skipped because they changed since the plan.
     pub skipped: u64,
-    /// How many of the planned are still there.
+    /// Number of planned objects that still exist.
     pub remaining: u64,
-    /// How many batches it took.
+    /// Number of batches.
     pub batches: u64,
-    /// What stays, by reason.
+    /// Number of kept objects by reason.
     pub kept: BTreeMap<KeepReason, u64>,
-    /// Bytes freed; `null` for what has no size of its own.
+    /// Bytes freed; `null` for targets without sizes.
     pub freed_bytes: Option<u64>,
 }
 
@@ -114,7 +114,7 @@ impl TargetReport {
         self.count_remaining();
     }
 
-    /// Works out how many of the planned are still there.
+    /// Updates `remaining`.
     pub fn count_remaining(&mut self) {
         self.remaining = self
             .planned
@@ -127,39 +127,39 @@ impl TargetReport {
 pub struct Pass {
     /// Its id: start time and a counter, so that it is unique across restarts.
     pub id: String,
-    /// Where it stands.
+    /// Its state.
     pub state: PassState,
     /// How it ended; `null` before.
     pub outcome: Option<Outcome>,
-    /// Whether it only plans.
+    /// Whether it only plans and removes nothing.
     pub dry_run: bool,
     /// Why it runs.
     pub trigger: TriggerInfo,
     /// The runtime's socket: a state directory may have served another runtime before.
     #[serde(default)]
     pub runtime: String,
-    /// How many further triggers joined it while it waited.
+    /// Number of further triggers that joined it while it was queued.
     pub merged_triggers: u64,
     /// When it was asked for.
     pub queued_at: Timestamp,
-    /// What a waiting pass waits for: the end of a cool-down, or of the time for which another pass had to
-    /// leave something. `null`: it begins when it is its turn.
+    /// Earliest start of a queued pass: the end of a cool-down, or of the time for which an earlier pass had to
+    /// keep objects. `null`: it starts in its turn.
     #[serde(default)]
     pub not_before: Option<Timestamp>,
     /// When it began.
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// What was known of the node's pods; `null` before the first look.
+    /// The knowledge of the node's pods; `null` before the first look.
     #[serde(default)]
     pub pods: Option<PodsReport>,
     /// The node before it.
     pub before: Option<NodeFigures>,
     /// The node after it.
     pub after: Option<NodeFigures>,
-    /// What it was asked to clean, and what came of each.
+    /// The targets it was asked for, with the result of each.
     pub targets: BTreeMap<Target, TargetReport>,
-    /// What went wrong or was cut short, in words; bounded.
+    /// Errors and early ends, in words; bounded.
     pub errors: Vec<String>,
 }
 
@@ -169,12 +169,12 @@ impl Pass {
         self.state == PassState::Done
     }
 
-    /// Returns the targets that it has come to.
+    /// Returns the targets that it has begun.
     pub fn begun(&self) -> BTreeSet<Target> {
         self.targets_that(|report| report.begun)
     }
 
-    /// Returns the targets of which it tried to remove something.
+    /// Returns the targets with at least one tried removal.
     pub fn tried(&self) -> BTreeSet<Target> {
         self.targets_that(|it| it.removed + it.already_gone + it.failed + it.skipped > 0)
     }
@@ -184,7 +184,7 @@ impl Pass {
         those.map(|(target, _)| *target).collect()
     }
 
-    /// Returns the targets that it was asked to clean.
+    /// Returns the targets that it was asked for.
     pub fn target_set(&self) -> BTreeSet<Target> {
         self.targets.keys().copied().collect()
     }

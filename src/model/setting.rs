@@ -1,5 +1,5 @@
-//! How settings are written: durations, sizes, numbers within a range, texts of a kind. Each form reads a value
-//! with serde, and its error says what the value must be; the documentation says the same words.
+//! Forms of settings: durations, sizes, numbers within a range, texts of a kind. Each form reads a value with serde;
+//! its error and the documentation use the same words for what the value must be.
 
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use bytesize::ByteSize;
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// More than any node holds, and far from overflowing anything.
+/// The largest count: more than any node has, and too small to overflow.
 pub(crate) const COUNT_MAX: i64 = 1_000_000_000;
 
 /// The longest path that a unix socket's address can hold.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// The longest duration that is taken: what adds to any clock reading without running over.
+/// The longest duration: it can be added to any clock reading without overflow.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Reads a duration such as `90s`, `5m`, `1h 30m`, `7d` or `0`.
@@ -32,7 +32,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A value as it is written.
+/// A value as the file has it.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -42,9 +42,9 @@ enum Written {
     Other(IgnoredAny),
 }
 
-/// How values of a type are written.
+/// How values of a type are read and written.
 pub(crate) trait Form {
-    /// What is written.
+    /// The value's type.
     type Value: Serialize;
 
     /// Returns what the value must be.
@@ -103,7 +103,7 @@ impl<const MAY_BE_0: bool> Form for Time<MAY_BE_0> {
         let parsed = match Written::deserialize(from)? {
             Written::Text(text) => parse_duration(&text),
             Written::Integer(0) => Ok(Duration::ZERO),
-            // The error says that the unit is missing.
+            // Parsing an empty text gives the error that names the missing unit.
             Written::Integer(_) | Written::Float(_) | Written::Other(_) => parse_duration(""),
         };
         match parsed.map_err(D::Error::custom)? {
@@ -119,7 +119,7 @@ impl<const MAY_BE_0: bool> Form for Time<MAY_BE_0> {
     }
 }
 
-/// Another form where 0 means off.
+/// A form in which 0 means off.
 pub(crate) struct Off<F>(PhantomData<F>);
 
 impl<F: Form<Value: Copy + Default + PartialEq>> Form for Off<F> {
@@ -212,7 +212,7 @@ impl<const MAX: u32> Form for Number<MAX> {
             Written::Float(number) => Some(number),
             Written::Text(_) | Written::Other(_) => None,
         };
-        // A NaN is in no range, so it is refused with the rest.
+        // NaN is in no range, so it is refused too.
         let in_range = number.filter(|number| (0.0..=f64::from(MAX)).contains(number));
         in_range.ok_or_else(|| D::Error::custom(Self::must_be()))
     }
@@ -226,7 +226,7 @@ impl<const MAX: u32> Form for Number<MAX> {
     }
 }
 
-/// A kind of text: what it means, or what is wrong with it.
+/// A kind of text, with its parser.
 pub(crate) trait Kind {
     /// What the text stands for.
     type Value: Serialize;

@@ -1,4 +1,4 @@
-//! What a pass may be asked to collect.
+//! The targets of a pass.
 
 use super::every;
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of object that is collected, in the order in which a pass takes them.
+/// A kind of object that a pass removes, in the order of a pass.
 #[derive(
     Clone,
     Copy,
@@ -29,15 +29,15 @@ pub enum Target {
     Containers,
     /// Dead pod sandboxes.
     Sandboxes,
-    /// Logs of what is gone.
+    /// Logs of removed containers and deleted pods.
     Logs,
     /// Images that no container uses.
     Images,
 }
 
 impl Target {
-    /// Every target, in a pass's order: containers hold their sandbox, their logs and their image, so
-    /// they go first; an image costs the runtime the less the fewer of the others there are.
+    /// Every target, in a pass's order: containers need their sandbox, logs and image, so they come first; removing an
+    /// image costs the runtime less when fewer other objects are left.
     pub const ALL: [Self; 4] = every();
 
     /// Returns the target's name as configuration, metrics and the API write it.
@@ -52,12 +52,12 @@ impl fmt::Display for Target {
     }
 }
 
-/// A name that no target has.
+/// A name of no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown target \"{0}\"; targets are containers, sandboxes, logs, images, all")]
 pub struct UnknownTarget(pub String);
 
-/// The targets that one word asks for: a target's name, or `all`.
+/// The targets that one word names: a target's name, or `all`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Targets(pub BTreeSet<Target>);
 

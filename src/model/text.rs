@@ -1,4 +1,4 @@
-//! Text that is kept once, however many hold it.
+//! Shared immutable text.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-/// A text that never changes. Cloning shares it: at 20,000 containers what rows, looks and plans have in
-/// common (ids, names, labels) would otherwise be most of what the service keeps.
+/// Immutable text; cloning shares it. At 20,000 containers copies of ids, names and labels in rows, looks and plans
+/// would take most of the service's memory.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Text(Arc<str>);
 
 impl Text {
-    /// Returns it as a plain one.
+    /// Returns it as `&str`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns how many hold it.
+    /// Returns the number of references to it.
     pub(crate) fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
     }

@@ -1,4 +1,4 @@
-//! Who asks for a pass, and what came of asking: the closed sets behind the API, the journal and metrics.
+//! Causes and results of triggers: the closed sets behind the API, the journal and metrics.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,9 +24,9 @@ use super::every;
 pub enum Cause {
     /// An Alertmanager webhook.
     Alert,
-    /// An alert that was found at an Alertmanager (`alertmanager.poll`).
+    /// An alert polled from an Alertmanager (`alertmanager.poll`).
     Poll,
-    /// A mark of `thresholds` was crossed.
+    /// A local threshold was crossed (`thresholds`).
     Threshold,
     /// `POST /gc`.
     Manual,
@@ -43,7 +43,7 @@ impl Cause {
         self.into()
     }
 
-    /// Says whether it comes from a program, not from a person: then brakes bind it.
+    /// Says whether a program asked, not a person: brakes bind programs only.
     pub fn is_automatic(self) -> bool {
         match self {
             Self::Alert | Self::Poll | Self::Threshold => true,
@@ -52,7 +52,7 @@ impl Cause {
     }
 }
 
-/// What became of one alert of a webhook call.
+/// The result of one alert of a webhook call.
 #[derive(
     Clone,
     Copy,
@@ -71,27 +71,27 @@ impl Cause {
 pub enum AlertResult {
     /// It queued a pass.
     Accepted,
-    /// It joined a pass that already waits or runs.
+    /// It joined a pending or running pass.
     Merged,
-    /// The same alert (fingerprint and start) was already acted on.
+    /// The same alert (fingerprint and start) was already accepted.
     Duplicate,
     /// It is about another node.
     OtherNode,
-    /// It is resolved, and nothing of it was waiting.
+    /// It is resolved, and no pass of it was pending.
     Resolved,
-    /// It took back the pass that it alone had queued.
+    /// It is resolved; the pending pass that it alone had asked for was withdrawn.
     Withdrawn,
-    /// No route and no `crisweep` label: not for us.
+    /// No route matches it, and it has no `crisweep` label.
     NotRouted,
     /// Its `crisweep` label names no target.
     BadTarget,
-    /// A brake held: cool-down, passes per hour, or pause.
+    /// A brake holds: cool-down, passes per hour, or pause.
     Braked,
     /// It could not be understood.
     Malformed,
-    /// The queue is full or the service is going down.
+    /// The queue is full or the service is shutting down.
     Unavailable,
-    /// Who brought it may not act. Counts calls: nothing of such a call is read.
+    /// The caller may not act. Counts calls, because their bodies are not read.
     Refused,
 }
 
@@ -105,7 +105,7 @@ impl AlertResult {
     }
 }
 
-/// What came of asking an Alertmanager for its alerts.
+/// The result of polling an Alertmanager.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
 )]
@@ -113,11 +113,11 @@ impl AlertResult {
 pub enum PollResult {
     /// It answered.
     Ok,
-    /// It did not answer in time, or there is no way to it.
+    /// It did not answer in time, or could not be reached.
     Unreachable,
     /// It answered with another status than 200.
     Refused,
-    /// What it answered is no list of alerts, or too long.
+    /// The answer is no list of alerts, or is too long.
     Malformed,
 }
 
@@ -134,12 +134,12 @@ impl PollResult {
 /// Why a pass runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TriggerInfo {
-    /// Who asked first.
+    /// The first trigger's cause.
     pub cause: Cause,
-    /// The alert, where one asked.
+    /// The alert, if one asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alert: Option<AlertInfo>,
-    /// It follows a pass that was asked for so and had to leave something for a time.
+    /// It follows an automatic pass that had to keep due objects for a time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow_up: bool,
 }

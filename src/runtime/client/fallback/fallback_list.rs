@@ -24,7 +24,7 @@ pub(super) enum Question {
     Sandbox(PodSandboxId),
 }
 
-/// An object in a list.
+/// A record of a list.
 pub(super) trait ListedRecord {
     /// Its id.
     fn id(&self) -> &str;
@@ -34,7 +34,7 @@ pub(super) trait ListedRecord {
     fn pod(&self) -> Option<&PodUid>;
     /// The sandbox that it names, or itself.
     fn sandbox(&self) -> &PodSandboxId;
-    /// Its state is final and never changes again.
+    /// Says whether its state is final.
     fn is_over(&self) -> bool;
 }
 
@@ -46,11 +46,11 @@ pub(super) struct Record<M> {
     pub(super) mounted: Vec<String>,
 }
 
-/// A list.
+/// A list that the fallbacks can read.
 pub(super) trait FallbackList: Row<Model: ListedRecord + Clone> {
     /// The request of its unary RPC.
     type Request: Message + 'static;
-    /// The list with the same pods.
+    /// The other list: it has records of the same pods.
     type Other: FallbackList;
     /// Its RPCs.
     const LIST: ListRpc;
@@ -62,7 +62,7 @@ pub(super) trait FallbackList: Row<Model: ListedRecord + Clone> {
     const STATES: &'static [i32];
     /// The state that shows a living pod.
     const LIVING: i32;
-    /// The same, and the states of objects that may live.
+    /// That state, and the states of objects that may live.
     const MAY_LIVE: &'static [i32];
 
     fn list_state(list_states: &ListStates) -> &ListState<Self::Model>;
