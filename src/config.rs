@@ -237,6 +237,7 @@ impl Config {
         self.quarantine.validate(refuse);
         self.pods.validate(refuse);
         self.web.validate(refuse);
+        self.alertmanager.validate(refuse);
     }
 
     /// Returns every key with its default.

@@ -10,18 +10,19 @@
 //! |---|---|---|
 //! | [`model`] | - | pure: the nouns, from `Container` to `Pass`, and what of them is written |
 //! | [`gc`] | model | pure: policy, pod knowledge, verdicts, plan, check |
-//! | [`system`] | - | threads for disk reads that may hang; memory given back |
+//! | [`system`] | - | threads for disk reads that may hang; small files; memory given back |
 //! | [`telemetry`] | model | logging set-up, and its bounds |
 //! | [`runtime`] | model, system | the CRI client: lists and their fallbacks, removals, discovery |
-//! | [`pods`] | model, system | the pod sources |
+//! | [`outgoing`] | model, system | requests to other servers: credentials, TLS, bounds |
+//! | [`pods`] | model, outgoing, system | the pod sources |
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
 //! | [`access`] | model, system | who asks and what they may do: credentials, TLS, the web configuration file |
-//! | [`config`] | access, gc, logs, model, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
+//! | [`config`] | access, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, state, system | one look at the node, shared by all who need one |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
 //! | [`pass`] | config, gc, logs, metrics, model, pods, runtime, snapshot, state, system | one pass |
-//! | [`trigger`] | config, gc, metrics, model, pass, snapshot, state, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
+//! | [`trigger`] | config, gc, metrics, model, outgoing, pass, snapshot, state, system, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
 //! | [`http`] | access, config, gc, metrics, model, pass, runtime, snapshot, system, telemetry, trigger | the HTTP side |
 //! | [`app`] | all | builds each part once and joins them |
 //! | [`cli`] | all | the command line: arguments, `plan`, `gc`, the demo |
@@ -40,6 +41,7 @@ pub mod http;
 pub mod logs;
 pub mod metrics;
 pub mod model;
+pub mod outgoing;
 pub mod pass;
 pub mod pods;
 pub mod runtime;

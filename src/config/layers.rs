@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::value::{Refusal, Step, Value};
-use super::{Config, Error, Problem};
+use super::{Alertmanager, Config, Error, Problem};
+use crate::outgoing;
 
 /// Prefix of every variable.
 const PREFIX: &str = "CRISWEEP__";
@@ -254,8 +255,11 @@ impl Layers {
 
     /// Returns the error for an unknown key; `name` writes the suggestion in the same form.
     fn unknown(&self, key: &str, name: impl Fn(&str) -> String) -> String {
-        if let Some((_, text)) = GONE.iter().find(|(gone, _)| *gone == key) {
-            return (*text).to_owned();
+        let of_client = key.strip_prefix(Alertmanager::CLIENT);
+        let of_client = of_client.and_then(|rest| outgoing::refused(rest.strip_prefix('.')?));
+        let gone = GONE.iter().find(|(gone, _)| *gone == key);
+        if let Some(text) = of_client.or(gone.map(|(_, text)| *text)) {
+            return text.to_owned();
         }
         match self.closest(key) {
             Some(near) => format!("is not a known key; did you mean {}?", name(&near)),

@@ -14,6 +14,7 @@ use crate::model::setting::{
     Time, Whole, is_host_name,
 };
 use crate::model::{Target, Targets, every};
+use crate::outgoing::HttpClientConfig;
 
 /// `collect:` - looks at the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -260,14 +261,16 @@ fn targets<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeSet<Target>, D::Er
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Alertmanager {
-    /// Alertmanagers to ask for active alerts about this node; crisweep treats the answers as a webhook's alerts. It
-    /// sends a user and password in the URL as basic auth. `https` trusts what the system trusts.
+    /// Alertmanagers to ask for active alerts about this node; crisweep treats the answers as a webhook's alerts. A
+    /// user and password in the URL are sent as basic auth; better are the files of `http_client_config`.
     #[serde(with = "As::<List<AlertmanagerUrl>>")]
     pub poll: Vec<String>,
     /// Time between two questions, give or take a tenth.
     #[serde(with = "As::<Positive>")]
     #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub interval: Duration,
+    /// How the Alertmanagers are asked; the keys are Prometheus'.
+    pub http_client_config: HttpClientConfig,
 }
 
 impl Default for Alertmanager {
@@ -275,6 +278,22 @@ impl Default for Alertmanager {
         Self {
             poll: Vec::new(),
             interval: Duration::from_secs(30),
+            http_client_config: HttpClientConfig::default(),
+        }
+    }
+}
+
+impl Alertmanager {
+    /// Where the keys of `http_client_config` are.
+    pub(super) const CLIENT: &str = "alertmanager.http_client_config";
+
+    pub(super) fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
+        self.http_client_config.validate(Self::CLIENT, refuse);
+        let has_user =
+            |url: &String| reqwest::Url::parse(url).is_ok_and(|url| !url.username().is_empty());
+        if self.http_client_config.has_credentials() && self.poll.iter().any(has_user) {
+            let text = "names a user, and so does alertmanager.http_client_config; a request has one of them";
+            refuse("alertmanager.poll", text.to_owned());
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::*;
 use crate::gc::Limit;
 use crate::model::Target;
+use crate::outgoing::TlsConfig;
 use crate::pods::{Auto, KUBELET_SOCKETS, Server, Source};
 use crate::telemetry::LogFormat;
 
@@ -44,6 +45,7 @@ fn refused(text: &str, key: &str, words: &str) {
     assert!(error.starts_with(&format!("{key}: ")), "{text}\n{error}");
     assert!(error.contains(words), "{text}\n{error}");
     assert_eq!(error.lines().count(), 1, "{text}\n{error}");
+    assert!(!error.contains("s3cret"), "{text}\n{error}");
 }
 
 /// Asserts the same for every line `document => key => words`.
@@ -230,12 +232,15 @@ fn each_pod_source_is_read_with_its_keys() {
     );
     assert_eq!(
         source("source: kubelet, kubelet_ca_file: /ca, kubelet_token_file: /t"),
-        Source::Kubelet(Server {
-            url: "https://n1:10250".to_owned(),
-            pinned: Some(("n1".to_owned(), "127.0.0.1:10250".parse().unwrap())),
-            token_file: Some("/t".into()),
-            ca_file: Some("/ca".into()),
-        })
+        Source::Kubelet(Server::new(
+            "https://127.0.0.1:10250".to_owned(),
+            Some("/t".into()),
+            TlsConfig {
+                server_name: Some("n1".to_owned()),
+                ca_file: Some("/ca".into()),
+                ..TlsConfig::default()
+            },
+        ))
     );
     for url in [
         "http://127.0.0.1:10255",
@@ -243,12 +248,7 @@ fn each_pod_source_is_read_with_its_keys() {
         "http://localhost",
     ] {
         let text = format!("source: kubelet, kubelet_url: '{url}'");
-        let kubelet = Server {
-            url: url.to_owned(),
-            pinned: None,
-            token_file: None,
-            ca_file: None,
-        };
+        let kubelet = Server::new(url.to_owned(), None, TlsConfig::default());
         assert_eq!(source(&text), Source::Kubelet(kubelet));
     }
 }

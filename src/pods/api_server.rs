@@ -10,11 +10,7 @@ use super::{Error, Freshness, parse};
 use crate::model::{PodList, ReadFrom};
 
 /// Reads the pods that the API server has on the node.
-pub(super) async fn list(
-    http: &mut Http,
-    node: &str,
-    freshness: Freshness,
-) -> Result<PodList, Error> {
+pub(super) async fn list(http: &Http, node: &str, freshness: Freshness) -> Result<PodList, Error> {
     let body = http.get(&path(node, freshness), advice).await?;
     let list = parse::parse_answer(&body.bytes, Author::ApiServer, node);
     let list = list.map_err(|source| Error::NotPods {
@@ -39,13 +35,13 @@ fn path(node: &str, freshness: Freshness) -> String {
 }
 
 fn advice(server: &Server, status: StatusCode) -> String {
-    let token = server.token();
+    let shown = server.shown();
     match status {
         StatusCode::UNAUTHORIZED => {
-            format!("the API server rejects {token} (pods.api_token_file)")
+            format!("the API server rejects {shown} (pods.api_token_file, pods.api_cert_file)")
         }
         StatusCode::FORBIDDEN => {
-            format!("{token} lacks a right: grant its account list on pods, in all namespaces")
+            format!("{shown} lacks a right: grant its account list on pods, in all namespaces")
         }
         StatusCode::NOT_FOUND => "that is no API server (pods.api_url)".to_owned(),
         status if status.is_redirection() => {

@@ -38,11 +38,11 @@ impl Auto {
             let why = format!("{no_socket}, and no API server (KUBERNETES_SERVICE_HOST)");
             return Ok((Source::None, why));
         };
-        if let Some(path) = &server.token_file
-            && !is_there(disk, path).await?
-        {
-            let why = format!("{no_socket}, and no token at {}", path.display());
-            return Ok((Source::None, why));
+        for (what, path) in server.credentials() {
+            if !is_there(disk, path).await? {
+                let why = format!("{no_socket}, and no {what} at {}", path.display());
+                return Ok((Source::None, why));
+            }
         }
         let (server, node) = (server.clone(), node.clone());
         let why = format!("{no_socket}; the API server is at {}", server.url);

@@ -1,6 +1,6 @@
 //! `pods:` - the source of pod knowledge, and which keys each source uses.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Auto, KUBELET_SOCKETS, Server, Source};
 use crate::model::setting::{AbsolutePath, As, Kind, Off, Optional, SocketPath, Time};
+use crate::outgoing::{TlsConfig, dns_name};
 
 /// Where Kubernetes mounts a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -40,17 +41,31 @@ pub struct Config {
     /// the URL is https.
     #[serde(with = "As::<Optional<AbsolutePath>>")]
     pub kubelet_ca_file: Option<PathBuf>,
+    /// The client certificate to show the kubelet, in PEM, read at each request; with `kubelet` and
+    /// `kubelet_key_file`. `/var/lib/kubelet/pki/kubelet-client-current.pem` holds both.
+    #[serde(with = "As::<Optional<AbsolutePath>>")]
+    pub kubelet_cert_file: Option<PathBuf>,
+    /// The private key of `kubelet_cert_file`, in PEM; may be the same file.
+    #[serde(with = "As::<Optional<AbsolutePath>>")]
+    pub kubelet_key_file: Option<PathBuf>,
     /// The API server's URL; with `auto` and `api-server`. `null`: `KUBERNETES_SERVICE_HOST` and `_PORT`.
     #[serde(with = "As::<Optional<SecureUrl>>")]
     pub api_url: Option<String>,
     /// The token to show the API server, read at each request; with `auto` and `api-server`. `null`: the pod's
-    /// service account's; over http none.
+    /// service account's; over http, and with `api_cert_file`, none.
     #[serde(with = "As::<Optional<AbsolutePath>>")]
     pub api_token_file: Option<PathBuf>,
     /// The CA of the API server's certificate in PEM, read at each request; with `auto` and `api-server`. `null`: the
     /// pod's service account's.
     #[serde(with = "As::<Optional<AbsolutePath>>")]
     pub api_ca_file: Option<PathBuf>,
+    /// The client certificate to show the API server, in PEM, read at each request; with `auto` and `api-server`, and
+    /// `api_key_file`.
+    #[serde(with = "As::<Optional<AbsolutePath>>")]
+    pub api_cert_file: Option<PathBuf>,
+    /// The private key of `api_cert_file`, in PEM; may be the same file.
+    #[serde(with = "As::<Optional<AbsolutePath>>")]
+    pub api_key_file: Option<PathBuf>,
     /// JSON of the shape that the kubelet's `/pods` has; exactly with `source: file`. Replace it often, by rename: a
     /// pod with anything younger than the file is not taken for deleted.
     #[serde(with = "As::<Optional<AbsolutePath>>")]
@@ -80,9 +95,13 @@ impl Default for Config {
             kubelet_url: None,
             kubelet_token_file: None,
             kubelet_ca_file: None,
+            kubelet_cert_file: None,
+            kubelet_key_file: None,
             api_url: None,
             api_token_file: None,
             api_ca_file: None,
+            api_cert_file: None,
+            api_key_file: None,
             file: None,
             settle: Duration::from_secs(10),
             quiet: Duration::from_secs(60),
@@ -133,9 +152,13 @@ impl Config {
             ("kubelet_url", self.kubelet_url.is_some(), kubelet),
             ("kubelet_token_file", has(&self.kubelet_token_file), kubelet),
             ("kubelet_ca_file", has(&self.kubelet_ca_file), kubelet),
+            ("kubelet_cert_file", has(&self.kubelet_cert_file), kubelet),
+            ("kubelet_key_file", has(&self.kubelet_key_file), kubelet),
             ("api_url", self.api_url.is_some(), api),
             ("api_token_file", has(&self.api_token_file), api),
             ("api_ca_file", has(&self.api_ca_file), api),
+            ("api_cert_file", has(&self.api_cert_file), api),
+            ("api_key_file", has(&self.api_key_file), api),
             ("file", has(&self.file), &[File][..]),
         ] {
             if is_set && !sources.contains(&self.source) {
@@ -161,6 +184,16 @@ impl Config {
         }
         if self.source == Kubelet {
             self.validate_kubelet(refuse);
+        }
+        for (name, tls, url) in [
+            ("kubelet", self.kubelet_tls(), &self.kubelet_url),
+            ("api", self.api_tls(), &self.api_url),
+        ] {
+            tls.validate_pair(&format!("pods.{name}_"), refuse);
+            if tls.cert_file.is_some() && url.as_deref().is_some_and(is_plain) {
+                let text = format!("is set, but pods.{name}_url is http");
+                refuse(&format!("pods.{name}_cert_file"), text);
+            }
         }
     }
 
@@ -224,37 +257,59 @@ impl Config {
     /// Without a URL the kubelet on this machine is asked, and its certificate must have the node's name,
     /// because no kubelet certificate has the loopback address.
     fn kubelet(&self, node: &str) -> Server {
-        let (url, pinned) = self.kubelet_url.clone().map_or_else(
-            || {
-                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, KUBELET_PORT));
-                let node = node.to_lowercase();
-                let url = format!("https://{node}:{KUBELET_PORT}");
-                (url, Some((node, address)))
-            },
-            |url| (url, None),
-        );
-        Server {
-            url,
-            pinned,
-            token_file: self.kubelet_token_file.clone(),
+        let (url, server_name) = match (&self.kubelet_url, dns_name(node)) {
+            (Some(url), _) => (url.clone(), None),
+            (None, Some(name)) => {
+                let here = Ipv4Addr::LOCALHOST;
+                (format!("https://{here}:{KUBELET_PORT}"), Some(name))
+            }
+            // A node that is named by its address.
+            (None, None) => (format!("https://{node}:{KUBELET_PORT}"), None),
+        };
+        let tls = TlsConfig {
+            server_name,
+            ..self.kubelet_tls()
+        };
+        Server::new(url, self.kubelet_token_file.clone(), tls)
+    }
+
+    fn kubelet_tls(&self) -> TlsConfig {
+        TlsConfig {
             ca_file: self.kubelet_ca_file.clone(),
+            cert_file: self.kubelet_cert_file.clone(),
+            key_file: self.kubelet_key_file.clone(),
+            ..TlsConfig::default()
         }
     }
 
-    fn api_server(&self) -> Option<Server> {
+    /// Returns the API server to ask: the configured one, else that of the pod's environment.
+    pub fn api_server(&self) -> Option<Server> {
         let url = self.api_url.clone().or_else(|| self.in_cluster.clone())?;
-        // The pod's own token is not sent over plain HTTP, which any process could read.
-        let is_plain = is_plain(&url);
-        let or_accounts = |file: &Option<PathBuf>, name: &str| {
-            let of_account = || PathBuf::from(SERVICE_ACCOUNT).join(name);
-            file.clone().or_else(|| (!is_plain).then(of_account))
-        };
-        Some(Server {
-            url,
-            pinned: None,
-            token_file: or_accounts(&self.api_token_file, "token"),
-            ca_file: or_accounts(&self.api_ca_file, "ca.crt").filter(|_| !is_plain),
-        })
+        if is_plain(&url) {
+            // The pod's own token is not sent over plain HTTP, which any process could read.
+            return Some(Server::new(
+                url,
+                self.api_token_file.clone(),
+                TlsConfig::default(),
+            ));
+        }
+        let of_account = |name: &str| PathBuf::from(SERVICE_ACCOUNT).join(name);
+        let mut tls = self.api_tls();
+        tls.ca_file.get_or_insert_with(|| of_account("ca.crt"));
+        let mut token = self.api_token_file.clone();
+        if tls.cert_file.is_none() {
+            token.get_or_insert_with(|| of_account("token"));
+        }
+        Some(Server::new(url, token, tls))
+    }
+
+    fn api_tls(&self) -> TlsConfig {
+        TlsConfig {
+            ca_file: self.api_ca_file.clone(),
+            cert_file: self.api_cert_file.clone(),
+            key_file: self.api_key_file.clone(),
+            ..TlsConfig::default()
+        }
     }
 }
 
@@ -312,19 +367,40 @@ mod tests {
     #[test]
     fn without_a_url_the_kubelet_here_is_asked_by_the_nodes_name() {
         let server = Config::default().kubelet("Node-1");
-        assert_eq!(server.url, "https://node-1:10250");
-        let here = "127.0.0.1:10250".parse().unwrap();
-        assert_eq!(server.pinned, Some(("node-1".to_owned(), here)));
+        assert_eq!(server.url, "https://127.0.0.1:10250");
+        let name = server.client.tls_config.server_name;
+        assert_eq!(name.as_deref(), Some("node-1"));
     }
 
     #[test]
-    fn with_a_url_nothing_is_pinned() {
+    fn a_node_that_is_named_by_its_address_is_asked_there() {
+        let server = Config::default().kubelet("10.0.0.7");
+        assert_eq!(server.url, "https://10.0.0.7:10250");
+        assert_eq!(server.client.tls_config.server_name, None);
+    }
+
+    #[test]
+    fn with_a_url_the_certificate_must_be_for_its_host() {
         let config = Config {
             kubelet_url: Some("https://10.0.0.7:10250".to_owned()),
             ..Config::default()
         };
         let server = config.kubelet("node-1");
         assert_eq!(server.url, "https://10.0.0.7:10250");
-        assert_eq!(server.pinned, None);
+        assert_eq!(server.client.tls_config.server_name, None);
+    }
+
+    #[test]
+    fn a_client_certificate_takes_the_place_of_the_accounts_token() {
+        let config = Config {
+            api_cert_file: Some("/client.pem".into()),
+            api_key_file: Some("/client.pem".into()),
+            in_cluster: Some("https://10.0.0.1:443".to_owned()),
+            ..Config::default()
+        };
+        let client = config.api_server().unwrap().client;
+        assert_eq!(client.authorization.credentials_file, None);
+        let ca = PathBuf::from(SERVICE_ACCOUNT).join("ca.crt");
+        assert_eq!(client.tls_config.ca_file, Some(ca));
     }
 }

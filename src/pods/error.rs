@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{ANSWER_MAX_BYTES, ParseError};
+use super::ParseError;
+use crate::outgoing;
 
 /// Why a source returned no pod list.
 #[derive(Debug, thiserror::Error)]
@@ -16,14 +17,6 @@ pub enum Error {
         /// The cause.
         #[source]
         source: std::io::Error,
-    },
-    /// Larger than any node's list, or the wrong file.
-    #[error("{what} is larger than {max} bytes")]
-    TooBig {
-        /// The file or the answer.
-        what: String,
-        /// The bound.
-        max: u64,
     },
     /// The answer is not a complete pod list.
     #[error("{what}")]
@@ -40,15 +33,6 @@ pub enum Error {
     /// The file changed under the reader.
     #[error("{}: it was written while it was read", .0.display())]
     Changed(PathBuf),
-    /// A token file without a token.
-    #[error("{} holds no token", .0.display())]
-    NoToken(PathBuf),
-    /// A CA file without a certificate.
-    #[error("{} holds no CA certificate in PEM", .0.display())]
-    NoCa(PathBuf),
-    /// The HTTP client cannot be made.
-    #[error("no TLS client")]
-    Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The request failed.
     #[error("GET {url}")]
     Request {
@@ -56,7 +40,7 @@ pub enum Error {
         url: String,
         /// The cause.
         #[source]
-        source: reqwest::Error,
+        source: outgoing::Error,
     },
     /// A status other than 200.
     #[error("GET {url}: {status}: {advice}")]
@@ -96,13 +80,6 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn too_big(what: impl Into<String>) -> Self {
-        Self::TooBig {
-            what: what.into(),
-            max: ANSWER_MAX_BYTES,
-        }
-    }
-
     /// Returns the error with its causes, in one line.
     pub(super) fn text(&self) -> String {
         let mut text = self.to_string();

@@ -1,43 +1,27 @@
-//! Asks a server for pods over HTTP. Never follows a redirect, never uses a proxy, trusts only certificates
-//! signed by the CA file, and never shows a token.
+//! Asks a server for pods over HTTP.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, Response, StatusCode};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use reqwest::StatusCode;
 
-use super::{ANSWER_MAX_BYTES, Error, file};
+use super::{ANSWER_MAX_BYTES, Error};
+use crate::outgoing::{Authorization, HttpClient, HttpClientConfig, TlsConfig};
 use crate::system::blocking::BlockingPool;
-
-/// The largest token file or CA bundle.
-const FILE_MAX_BYTES: u64 = 1 << 20;
 
 /// A server that lists pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Its URL, without the path of the pod list.
     pub url: String,
-    /// A host name of the URL with its fixed address, so that no name server is asked.
-    pub pinned: Option<(String, SocketAddr)>,
-    /// The file with the token; read for each request.
-    pub token_file: Option<PathBuf>,
-    /// The file with the CAs of its certificate; read for each request. `None`: plain HTTP.
-    pub ca_file: Option<PathBuf>,
+    /// What to show it, and whom to trust.
+    pub client: HttpClientConfig,
 }
 
 /// Connections to a server.
 #[derive(Debug)]
 pub(super) struct Http {
     server: Server,
-    /// Threads for reading the token and the CAs.
-    disk: BlockingPool,
-    /// The client, and the CAs that it trusts.
-    client: Option<(Vec<u8>, Client)>,
+    client: HttpClient,
 }
 
 /// An answer with status 200.
@@ -49,129 +33,74 @@ pub(super) struct Body {
 
 impl Http {
     pub(super) fn new(server: Server, disk: BlockingPool) -> Self {
+        let (url, config) = (server.url.clone(), server.client.clone());
         Self {
             server,
-            disk,
-            client: None,
+            client: HttpClient::new(url, config, ANSWER_MAX_BYTES, disk),
         }
     }
 
     /// Gets `path`; `advice` says what to do about a status other than 200.
     pub(super) async fn get(
-        &mut self,
+        &self,
         path: &str,
         advice: fn(&Server, StatusCode) -> String,
     ) -> Result<Body, Error> {
         let url = format!("{}{path}", self.server.url.trim_end_matches('/'));
-        let client = self.client().await?;
-        let mut request = client.get(&url).header(ACCEPT, "application/json");
-        if let Some(path) = &self.server.token_file {
-            request = request.header(AUTHORIZATION, bearer(&self.disk, path).await?);
-        }
-        let failed = |error: reqwest::Error| Error::Request {
+        let answer = async { self.client.get(self.client.url(path)?).await };
+        let answer = answer.await.map_err(|source| Error::Request {
             url: url.clone(),
-            source: error.without_url(),
-        };
-        let response = request.send().await.map_err(failed)?;
-        let status = response.status();
-        if status != StatusCode::OK {
+            source,
+        })?;
+        if answer.status != StatusCode::OK {
             return Err(Error::Refused {
-                advice: advice(&self.server, status),
+                advice: advice(&self.server, answer.status),
                 url,
-                status,
+                status: answer.status,
             });
         }
-        let content_type = response.headers().get(CONTENT_TYPE);
-        let content_type = content_type.and_then(|value| value.to_str().ok());
-        let what = format!("GET {url} ({})", content_type.unwrap_or("no content type"));
-        let bytes = bounded(response, &url).await?;
-        let bytes = bytes.map_err(failed)?;
-        Ok(Body { bytes, what })
-    }
-
-    /// Returns a client that trusts the CAs now in the file.
-    async fn client(&mut self) -> Result<Client, Error> {
-        let ca = match &self.server.ca_file {
-            Some(path) => file::read(&self.disk, path, FILE_MAX_BYTES).await?,
-            None => Vec::new(),
-        };
-        if let Some((_, client)) = self.client.as_ref().filter(|(with, _)| *with == ca) {
-            return Ok(client.clone());
-        }
-        let client = self.server.connect_with(&ca)?;
-        self.client = Some((ca, client.clone()));
-        Ok(client)
+        let content_type = answer.content_type.as_deref();
+        Ok(Body {
+            bytes: answer.bytes,
+            what: format!("GET {url} ({})", content_type.unwrap_or("no content type")),
+        })
     }
 }
 
 impl Server {
-    fn connect_with(&self, ca: &[u8]) -> Result<Client, Error> {
-        let mut roots = RootCertStore::empty();
-        if let Some(path) = &self.ca_file {
-            let certificates = CertificateDer::pem_slice_iter(ca).filter_map(Result::ok);
-            let (usable, _) = roots.add_parsable_certificates(certificates);
-            if usable == 0 {
-                return Err(Error::NoCa(path.clone()));
-            }
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Error::Tls(error.into()))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let mut builder = Client::builder()
-            .tls_backend_preconfigured(tls)
-            .https_only(self.ca_file.is_some())
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .user_agent(concat!("crisweep/", env!("CARGO_PKG_VERSION")));
-        if let Some((host, address)) = &self.pinned {
-            builder = builder.resolve(host, *address);
-        }
-        builder.build().map_err(|error| Error::Tls(error.into()))
+    /// Returns the server at `url`, which gets the token of a file.
+    pub fn new(url: String, token_file: Option<PathBuf>, tls_config: TlsConfig) -> Self {
+        let authorization = Authorization {
+            credentials_file: token_file,
+            ..Authorization::default()
+        };
+        let client = HttpClientConfig {
+            authorization,
+            tls_config,
+            ..HttpClientConfig::default()
+        };
+        Self { url, client }
     }
 
-    /// Returns the token's description for error messages.
-    pub(super) fn token(&self) -> String {
-        match &self.token_file {
-            Some(path) => format!("the token in {}", path.display()),
-            None => "a request without a token".to_owned(),
-        }
+    /// Returns the files with which crisweep proves who it is: the token's and the client certificate's.
+    pub(super) fn credentials(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+        let token = self.client.authorization.credentials_file.as_ref();
+        let certificate = self.client.tls_config.cert_file.as_ref();
+        let token = token.map(|path| ("token", path));
+        token
+            .into_iter()
+            .chain(certificate.map(|path| ("client certificate", path)))
     }
-}
 
-/// Reads the token each time, because it is rotated about every hour.
-async fn bearer(disk: &BlockingPool, path: &Path) -> Result<HeaderValue, Error> {
-    let text = file::read(disk, path, FILE_MAX_BYTES).await?;
-    let no_token = || Error::NoToken(path.to_owned());
-    let token = std::str::from_utf8(&text).ok().map(str::trim);
-    let token = token
-        .filter(|token| !token.is_empty())
-        .ok_or_else(no_token)?;
-    let header = HeaderValue::try_from(format!("Bearer {token}")).ok();
-    let mut header = header.ok_or_else(no_token)?;
-    header.set_sensitive(true);
-    Ok(header)
-}
-
-async fn bounded(
-    mut response: Response,
-    url: &str,
-) -> Result<Result<Vec<u8>, reqwest::Error>, Error> {
-    let too_big = |length: u64| length > ANSWER_MAX_BYTES;
-    if response.content_length().is_some_and(too_big) {
-        return Err(Error::too_big(format!("the answer to GET {url}")));
-    }
-    let mut bytes = Vec::new();
-    loop {
-        match response.chunk().await {
-            Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
-            Ok(None) => return Ok(Ok(bytes)),
-            Err(error) => return Ok(Err(error)),
+    /// Returns the credentials' description for error messages.
+    pub(super) fn shown(&self) -> String {
+        let shown: Vec<_> = self
+            .credentials()
+            .map(|(what, path)| format!("the {what} in {}", path.display()))
+            .collect();
+        if shown.is_empty() {
+            return "a request without a token".to_owned();
         }
-        if too_big(bytes.len() as u64) {
-            return Err(Error::too_big(format!("the answer to GET {url}")));
-        }
+        shown.join(" and ")
     }
 }

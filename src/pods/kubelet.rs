@@ -8,7 +8,7 @@ use super::{Error, parse};
 use crate::model::PodList;
 
 /// Reads the kubelet's pods.
-pub(super) async fn list(http: &mut Http, node: &str) -> Result<PodList, Error> {
+pub(super) async fn list(http: &Http, node: &str) -> Result<PodList, Error> {
     let body = http.get("/pods", advice).await?;
     parse::parse_answer(&body.bytes, Author::Kubelet, node).map_err(|source| Error::NotPods {
         what: body.what,
@@ -17,17 +17,17 @@ pub(super) async fn list(http: &mut Http, node: &str) -> Result<PodList, Error> 
 }
 
 fn advice(server: &Server, status: StatusCode) -> String {
-    let token = server.token();
+    let shown = server.shown();
     match status {
         StatusCode::UNAUTHORIZED => {
             format!(
-                "the kubelet refuses {token} (pods.kubelet_token_file). It asks the API server about \
+                "the kubelet refuses {shown} (pods.kubelet_token_file, pods.kubelet_cert_file). It asks the API server about \
                  each token, and remembers the answer for two minutes: while the API server is down \
                  it refuses every token"
             )
         }
         StatusCode::FORBIDDEN => format!(
-            "{token} lacks a right: grant its account get on nodes/pods, never nodes/proxy \
+            "{shown} lacks a right: grant its account get on nodes/pods, never nodes/proxy \
              (a kubelet before 1.33 knows only the latter: use another pods.source there)"
         ),
         StatusCode::NOT_FOUND => "that is no kubelet (pods.kubelet_url)".to_owned(),

@@ -13,12 +13,13 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-use super::file::{self, FILE_TIMEOUT};
+use super::file;
 use super::http::Http;
 use super::parse::{Author, PodFields, Reading};
 use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, Server, api_server};
 use crate::model::{PodList, PodUid, SourcePod};
 use crate::system::blocking::BlockingPool;
+use crate::system::file::TIMEOUT;
 use crisweep_proto::pods::pods_client::PodsClient;
 use crisweep_proto::pods::{ListPodsRequest, ListPodsResponse};
 
@@ -150,7 +151,7 @@ async fn connect(disk: &BlockingPool, path: &Path) -> Result<Channel, Error> {
         async move {
             // Even connecting to a socket may touch a hung disk.
             let connect = move || std::os::unix::net::UnixStream::connect(socket);
-            let stream = disk.run(FILE_TIMEOUT, connect).await;
+            let stream = disk.run(TIMEOUT, connect).await;
             let stream = stream.map_err(std::io::Error::other)??;
             stream.set_nonblocking(true)?;
             UnixStream::from_std(stream).map(TokioIo::new)

@@ -1,19 +1,21 @@
 //! Asks Alertmanagers for the alerts about this node (`alertmanager.poll`), for clusters in which no webhook
 //! reaches the node. Needs no inbound port, and respects silences and inhibitions.
 //!
-//! Polled alerts are handled like the webhook's: same routes, duplicate check and brakes. Never follows a
-//! redirect, never uses a proxy, never waits longer than its bounds.
+//! Polled alerts are handled like the webhook's: same routes, duplicate check and brakes. Never
+//! waits longer than its bounds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use reqwest::Url;
+use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Alertmanager;
 use crate::metrics::Metrics;
 use crate::model::{AlertInfo, AlertResult, Cause, PollResult};
+use crate::outgoing::{self, HttpClient};
+use crate::system::blocking::BlockingPool;
 use crate::telemetry;
 use crate::trigger::Worker;
 use crate::trigger::alert::{Alert, judge, note_similar};
@@ -21,7 +23,7 @@ use crate::trigger::alert::{Alert, judge, note_similar};
 /// Timeout of one answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer; 1,000 alerts are about a megabyte.
-const ANSWER_MAX_BYTES: usize = 4 << 20;
+const ANSWER_MAX_BYTES: u64 = 4 << 20;
 /// Alerts of one answer that are read; a node has a few.
 const ALERTS_MAX: usize = 1000;
 /// After this many answers the poller also asks for this node's name with or without a domain.
@@ -39,14 +41,12 @@ pub struct Poll {
 /// Why polling an Alertmanager failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("it is not an HTTP URL")]
-    Url,
-    #[error("no answer: {}", telemetry::chain(.0))]
-    Request(#[source] reqwest::Error),
+    #[error("{}", telemetry::chain(.0))]
+    Request(#[from] outgoing::Error),
+    #[error("no answer within {}", humantime::format_duration(TIMEOUT))]
+    Timeout,
     #[error("it answered {0}")]
-    Refused(reqwest::StatusCode),
-    #[error("the answer is larger than {ANSWER_MAX_BYTES} bytes")]
-    TooLarge,
+    Refused(StatusCode),
     #[error("the answer is not a list of alerts: {0}")]
     NotAlerts(#[from] serde_json::Error),
 }
@@ -54,9 +54,11 @@ enum Error {
 impl Error {
     fn result(&self) -> PollResult {
         match self {
-            Self::Url | Self::Request(_) => PollResult::Unreachable,
+            Self::Request(outgoing::Error::TooLarge(_)) | Self::NotAlerts(_) => {
+                PollResult::Malformed
+            }
+            Self::Request(_) | Self::Timeout => PollResult::Unreachable,
             Self::Refused(_) => PollResult::Refused,
-            Self::TooLarge | Self::NotAlerts(_) => PollResult::Malformed,
         }
     }
 }
@@ -66,7 +68,9 @@ type AskingAlerts = BTreeMap<(String, String), AlertInfo>;
 
 /// One Alertmanager, and its last answer.
 struct AlertSource {
-    url: Url,
+    client: HttpClient,
+    /// Its URL without user and password.
+    name: String,
     asking: AskingAlerts,
     failing: bool,
     /// Number of good answers so far.
@@ -84,21 +88,12 @@ pub struct PollContext {
 
 /// Polls every `interval` until the service shuts down.
 pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) {
-    let client = match client(&poll.alertmanager.poll) {
-        Ok(client) => client,
-        Err(error) => {
-            tracing::error!(
-                error = telemetry::chain(&error),
-                "no Alertmanager is polled"
-            );
-            return;
-        }
-    };
+    let disk = BlockingPool::new(1);
     let mut peers: Vec<AlertSource> = poll
         .alertmanager
         .poll
         .iter()
-        .filter_map(|url| AlertSource::new(url))
+        .map(|url| AlertSource::new(url, &poll.alertmanager, &disk))
         .collect();
     while !shutdown.is_cancelled() {
         // Random delay: a thousand nodes that start together must not poll together.
@@ -116,12 +111,12 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
             };
             let filter = format!("node=\"{}\"", poll.node);
             let answer = tokio::select! {
-                answer = ask(&client, &peer.url, &filter) => answer,
+                answer = ask(&peer.client, &filter) => answer,
                 () = shutdown.cancelled() => return,
             };
             if answer.is_ok() && peer.answers.is_multiple_of(SIMILAR_EVERY) {
                 let similar = tokio::select! {
-                    similar = ask_similar(&client, &peer.url, &poll.node) => similar,
+                    similar = ask_similar(&peer.client, &poll.node) => similar,
                     () = shutdown.cancelled() => return,
                 };
                 let few = similar.iter().take(ALERTS_MAX);
@@ -139,59 +134,27 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
     }
 }
 
-/// Makes a client that trusts the system's CAs. Without `https` it needs none, so an image without CA
-/// certificates works.
-fn client(urls: &[String]) -> Result<reqwest::Client, reqwest::Error> {
-    // Fails only if a provider is already installed, which is fine.
-    drop(rustls::crypto::ring::default_provider().install_default());
-    let builder = reqwest::Client::builder()
-        .timeout(TIMEOUT)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .user_agent(concat!("crisweep/", env!("CARGO_PKG_VERSION")));
-    if urls.iter().any(|url| url.starts_with("https:")) {
-        return builder.build();
-    }
-    let none = rustls::ClientConfig::builder()
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth();
-    builder.tls_backend_preconfigured(none).build()
-}
-
 /// Asks for the alerts of a node whose name is this one's with or without a domain. They are not obeyed, but
 /// counted and logged: an operator learns of the wrong name only here.
-async fn ask_similar(client: &reqwest::Client, url: &Url, node: &str) -> Vec<Alert> {
+async fn ask_similar(client: &HttpClient, node: &str) -> Vec<Alert> {
     let host = node.split('.').next().unwrap_or(node);
     let filter = format!("node=~\"{host}([.].+)?\"");
-    ask(client, url, &filter).await.unwrap_or_default()
+    ask(client, &filter).await.unwrap_or_default()
 }
 
-async fn ask(client: &reqwest::Client, url: &Url, filter: &str) -> Result<Vec<Alert>, Error> {
-    let mut url = url.clone();
-    url.path_segments_mut()
-        .map_err(|()| Error::Url)?
-        .pop_if_empty()
-        .extend(["api", "v2", "alerts"]);
+async fn ask(client: &HttpClient, filter: &str) -> Result<Vec<Alert>, Error> {
+    let mut url = client.url("/api/v2/alerts")?;
     url.query_pairs_mut()
-        .clear()
         .append_pair("filter", filter)
         .append_pair("active", "true")
         .append_pair("silenced", "false")
         .append_pair("inhibited", "false");
-    let request = client.get(url).header("accept", "application/json");
-    let failed = |error: reqwest::Error| Error::Request(error.without_url());
-    let mut response = request.send().await.map_err(failed)?;
-    if response.status() != reqwest::StatusCode::OK {
-        return Err(Error::Refused(response.status()));
+    let answer = tokio::time::timeout(TIMEOUT, client.get(url)).await;
+    let answer = answer.map_err(|_elapsed| Error::Timeout)??;
+    if answer.status != StatusCode::OK {
+        return Err(Error::Refused(answer.status));
     }
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        if bytes.len() + chunk.len() > ANSWER_MAX_BYTES {
-            return Err(Error::TooLarge);
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    read(&bytes)
+    read(&answer.bytes)
 }
 
 /// Reads the active alerts; drops all others whatever the query asked for.
@@ -214,24 +177,15 @@ fn read(bytes: &[u8]) -> Result<Vec<Alert>, Error> {
 }
 
 impl AlertSource {
-    fn new(url: &str) -> Option<Self> {
-        let url = Url::parse(url).map_err(|error| {
-            tracing::error!(%error, "an entry of alertmanager.poll is not a URL");
-        });
-        Some(Self {
-            url: url.ok()?,
+    fn new(url: &str, config: &Alertmanager, disk: &BlockingPool) -> Self {
+        let client = config.http_client_config.clone();
+        Self {
+            client: HttpClient::new(url.to_owned(), client, ANSWER_MAX_BYTES, disk.clone()),
+            name: shown(url),
             asking: AskingAlerts::new(),
             failing: false,
             answers: 0,
-        })
-    }
-
-    /// Returns the URL without its password.
-    fn name(&self) -> String {
-        let mut url = self.url.clone();
-        // Both fail only for a URL without a host, which has no password.
-        let _ = (url.set_username(""), url.set_password(None));
-        url.to_string()
+        }
     }
 
     /// Submits the alerts that ask for a pass; returns those of the previous answer that no longer do.
@@ -246,7 +200,7 @@ impl AlertSource {
             Err(error) => {
                 context.metrics.polled(error.result());
                 if !self.failing {
-                    tracing::warn!(alertmanager = self.name(), %error, "the Alertmanager cannot be polled");
+                    tracing::warn!(alertmanager = self.name, %error, "the Alertmanager cannot be polled");
                 }
                 self.failing = true;
                 // After a failed answer no alert is known to be resolved.
@@ -255,7 +209,7 @@ impl AlertSource {
         };
         context.metrics.polled(PollResult::Ok);
         if std::mem::take(&mut self.failing) {
-            tracing::info!(alertmanager = self.name(), "it answers again");
+            tracing::info!(alertmanager = self.name, "it answers again");
         }
         let asking = submit(&alerts, node, context);
         let before = std::mem::replace(&mut self.asking, asking);
@@ -264,6 +218,16 @@ impl AlertSource {
             .filter(|(key, _)| !self.asking.contains_key(key));
         gone.collect()
     }
+}
+
+/// Returns a URL without its user and password.
+fn shown(url: &str) -> String {
+    let Ok(mut url) = Url::parse(url) else {
+        return String::new();
+    };
+    // Both fail only for a URL without a host, which has no password.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.to_string()
 }
 
 /// Asks for a pass for every alert that wants one; returns those alerts.

@@ -19,6 +19,7 @@ mod kubelet_model;
 mod logs;
 mod mid_pass;
 mod names;
+mod outgoing;
 mod pods;
 mod properties;
 mod references;

@@ -3,6 +3,7 @@
 
 pub(crate) mod api_server;
 mod auto;
+mod certificates;
 mod kubelet;
 mod kubelet_socket;
 

@@ -1,6 +1,7 @@
 //! Support for service tests: a simulated runtime, and the real program beside it.
 
 pub(crate) mod answer;
+pub(crate) mod ca;
 pub(crate) mod hung;
 pub(crate) mod kubelet;
 pub(crate) mod metrics;

@@ -1,5 +1,6 @@
 //! Automatic passes: polled alerts and crossed thresholds.
 
+mod credentials;
 mod poll;
 mod thresholds;
 

@@ -157,12 +157,14 @@ fn a_pod_knows_its_api_server_from_kubernetes() {
     };
     let account =
         |name: &str| Some(Path::new("/var/run/secrets/kubernetes.io/serviceaccount").join(name));
-    let own = |url: &str| Server {
-        url: url.to_owned(),
-        pinned: None,
-        token_file: account("token"),
-        ca_file: account("ca.crt"),
+    let server = |url: &str, token, ca_file| {
+        let tls = TlsConfig {
+            ca_file,
+            ..TlsConfig::default()
+        };
+        Server::new(url.to_owned(), token, tls)
     };
+    let own = |url| server(url, account("token"), account("ca.crt"));
     let auto = |api_server: Option<Server>| {
         Source::Auto(Auto {
             kubelet_sockets: KUBELET_SOCKETS.map(PathBuf::from).to_vec(),
@@ -187,12 +189,11 @@ fn a_pod_knows_its_api_server_from_kubernetes() {
             "pods: {api_url: 'https://a', api_token_file: /t, api_ca_file: /c}",
             "10.96.0.1"
         ),
-        auto(Some(Server {
-            url: "https://a".to_owned(),
-            pinned: None,
-            token_file: Some("/t".into()),
-            ca_file: Some("/c".into()),
-        }))
+        auto(Some(server(
+            "https://a",
+            Some("/t".into()),
+            Some("/c".into())
+        )))
     );
     // Only this machine could listen, but the pod's own token must not be shown to any process here.
     assert_eq!(
@@ -200,11 +201,6 @@ fn a_pod_knows_its_api_server_from_kubernetes() {
             "pods: {source: api-server, api_url: 'http://127.0.0.1:8001'}",
             "10.96.0.1"
         ),
-        api(Server {
-            url: "http://127.0.0.1:8001".to_owned(),
-            pinned: None,
-            token_file: None,
-            ca_file: None,
-        })
+        api(server("http://127.0.0.1:8001", None, None))
     );
 }

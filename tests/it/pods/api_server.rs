@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{LITTER, cleans, fails, never_logged, status};
-use crate::support::kubelet::{Ca, PodServer, Reply};
+use crate::support::ca::Ca;
+use crate::support::kubelet::{PodServer, Reply};
 use crate::support::rig::NODE_NAME;
 use crate::support::{Rig, nodes};
 

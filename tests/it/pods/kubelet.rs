@@ -1,17 +1,18 @@
 //! The kubelet's `/pods`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crisweep::model::Pods;
+use crisweep::outgoing::TlsConfig;
 use crisweep::pods::{Freshness, PodSource, Server, Source};
 use crisweep_sim::{NodeBuilder, Phase, PodSpec, hours};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{LITTER, cleans, fails, keeps_all, never_logged, status};
-use crate::support::kubelet::{Ca, PodServer, Reply};
+use crate::support::ca::Ca;
+use crate::support::kubelet::{PodServer, Reply};
 use crate::support::wait::PATIENCE;
 use crate::support::{Rig, nodes, until};
 
@@ -285,24 +286,20 @@ async fn only_a_certificate_of_that_name_from_the_configured_ca_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_pinned_name_is_asked_for_on_its_address_and_verified() {
+async fn a_server_name_is_verified_on_another_address() {
     let ca = Ca::new();
     let files = tempfile::tempdir().unwrap();
     ca.write(&files.path().join("ca.crt"));
     let kubelet = PodServer::secure(&ca, "node-1.example").await;
     kubelet.reply(Reply::json(r#"{"kind":"PodList","items":[]}"#));
-    let address: SocketAddr = kubelet
-        .address
-        .replace("localhost", "127.0.0.1")
-        .parse()
-        .unwrap();
     let ask = async |name: &str| {
-        let source = Source::Kubelet(Server {
-            url: format!("https://{name}:{}", address.port()),
-            pinned: Some((name.to_owned(), address)),
-            token_file: None,
+        let tls = TlsConfig {
             ca_file: Some(files.path().join("ca.crt")),
-        });
+            server_name: Some(name.to_owned()),
+            ..TlsConfig::default()
+        };
+        let url = kubelet.address.replace("localhost", "https://127.0.0.1");
+        let source = Source::Kubelet(Server::new(url, None, tls));
         let mut source = PodSource::new(source, "node-1", Duration::ZERO, PATIENCE);
         let now = jiff::Timestamp::UNIX_EPOCH;
         source.read(now, Freshness::Cached, |_| true).await.pods

@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use crisweep_proto::pods::pods_server::{Pods, PodsServer};
 use crisweep_proto::pods::{ListPodsRequest, ListPodsResponse};
-use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::UnixListenerStream;
+
+use super::ca::Ca;
 
 /// A server's answer: bytes, and whether the connection then stays open silently.
 #[derive(Clone, Debug)]
@@ -100,6 +100,9 @@ pub(crate) struct Asked {
     /// Method, path and query.
     pub(crate) line: String,
     pub(crate) authorization: Option<String>,
+    pub(crate) host: Option<String>,
+    /// The client's certificate.
+    pub(crate) certificate: Option<Vec<u8>>,
     pub(crate) at: Instant,
 }
 
@@ -114,8 +117,8 @@ struct State {
     reply: Reply,
     /// The answer for requests that accept the watch cache, if different.
     cached: Option<Reply>,
-    /// The accepted token; `None`: no token needed.
-    token: Option<String>,
+    /// The accepted credentials; `None`: none needed.
+    authorization: Option<String>,
     tls: Option<Arc<ServerConfig>>,
     asked: Vec<Asked>,
 }
@@ -151,7 +154,7 @@ impl PodServer {
         let state = Arc::new(Mutex::new(State {
             reply: Reply::status("503 Service Unavailable"),
             cached: None,
-            token: None,
+            authorization: None,
             tls,
             asked: Vec::new(),
         }));
@@ -163,11 +166,15 @@ impl PodServer {
                 tokio::spawn(async move {
                     match tls {
                         Some(tls) => match TlsAcceptor::from(tls).accept(stream).await {
-                            Ok(stream) => talk(stream, &state).await,
-                            // A client that does not trust this certificate.
+                            Ok(stream) => {
+                                let shown = stream.get_ref().1.peer_certificates();
+                                let shown = shown.map(|chain| chain[0].to_vec());
+                                talk(stream, &state, shown).await
+                            }
+                            // A client that does not trust this certificate, or is not trusted.
                             Err(_) => Ok(()),
                         },
-                        None => talk(stream, &state).await,
+                        None => talk(stream, &state, None).await,
                     }
                 });
             }
@@ -181,8 +188,7 @@ impl PodServer {
 
     /// Uses the CA's own certificate from now on.
     pub(crate) fn show_itself(&self, ca: &Ca) {
-        let certificate = ca.params.self_signed(&ca.key).unwrap();
-        self.state.lock().unwrap().tls = Some(serving(&certificate, &ca.key));
+        self.state.lock().unwrap().tls = Some(ca.as_server());
     }
 
     /// Sets the answer.
@@ -197,7 +203,17 @@ impl PodServer {
 
     /// Accepts only this token from now on.
     pub(crate) fn expect_token(&self, token: &str) {
-        self.state.lock().unwrap().token = Some(token.to_owned());
+        self.expect_authorization(&format!("Bearer {token}"));
+    }
+
+    /// Accepts only this header from now on.
+    pub(crate) fn expect_authorization(&self, header: &str) {
+        self.state.lock().unwrap().authorization = Some(header.to_owned());
+    }
+
+    /// Speaks TLS in this way from now on.
+    pub(crate) fn speak(&self, tls: Arc<ServerConfig>) {
+        self.state.lock().unwrap().tls = Some(tls);
     }
 
     /// Uses another certificate from now on.
@@ -212,7 +228,11 @@ impl PodServer {
 }
 
 /// Answers one request and closes, so that a new certificate is seen at once.
-async fn talk<S>(mut stream: S, state: &Mutex<State>) -> std::io::Result<()>
+async fn talk<S>(
+    mut stream: S,
+    state: &Mutex<State>,
+    certificate: Option<Vec<u8>>,
+) -> std::io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -221,21 +241,25 @@ where
         request.push(stream.read_u8().await?);
     }
     let request = String::from_utf8_lossy(&request).into_owned();
-    let authorization = request.lines().find_map(|line| {
-        let (name, value) = line.split_once(": ")?;
-        (name.eq_ignore_ascii_case("authorization")).then(|| value.to_owned())
-    });
+    let header = |wanted: &str| {
+        request.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            (name.eq_ignore_ascii_case(wanted)).then(|| value.to_owned())
+        })
+    };
     let line = request.lines().next().unwrap_or_default();
     let line = line.trim_end_matches(" HTTP/1.1").to_owned();
     let reply = {
         let mut state = state.lock().unwrap();
-        let bearer = state.token.as_ref().map(|token| format!("Bearer {token}"));
-        let is_known = bearer.is_none() || bearer == authorization;
+        let expected = state.authorization.clone();
         let asked = Asked {
             line,
-            authorization,
+            authorization: header("authorization"),
+            host: header("host"),
+            certificate,
             at: Instant::now(),
         };
+        let is_known = expected.is_none() || expected == asked.authorization;
         let cached = state.cached.clone().filter(|_| asked.takes_cached());
         state.asked.push(asked);
         if is_known {
@@ -250,47 +274,6 @@ where
         std::future::pending::<()>().await;
     }
     stream.shutdown().await
-}
-
-/// A certificate authority, made for one test.
-pub(crate) struct Ca {
-    params: CertificateParams,
-    key: KeyPair,
-    pem: String,
-}
-
-impl Ca {
-    pub(crate) fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self { params, key, pem }
-    }
-
-    /// Writes its certificate to a file.
-    pub(crate) fn write(&self, path: &Path) {
-        std::fs::write(path, &self.pem).unwrap();
-    }
-
-    fn server(&self, name: &str) -> Arc<ServerConfig> {
-        let key = KeyPair::generate().unwrap();
-        let issuer = Issuer::from_params(&self.params, &self.key);
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        serving(&params.signed_by(&key, &issuer).unwrap(), &key)
-    }
-}
-
-fn serving(certificate: &Certificate, key: &KeyPair) -> Arc<ServerConfig> {
-    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], key)
-        .unwrap();
-    Arc::new(config)
 }
 
 type SharedAnswer = Arc<Mutex<Result<ListPodsResponse, tonic::Status>>>;

@@ -21,14 +21,14 @@ fn alert(labels: &Value, state: &str) -> Value {
     })
 }
 
-fn asks(node: &str) -> Value {
+pub(super) fn asks(node: &str) -> Value {
     alert(
         &json!({ "alertname": "TooMany", "node": node, "crisweep": "containers" }),
         "active",
     )
 }
 
-fn reply(alerts: &Value) -> Reply {
+pub(super) fn reply(alerts: &Value) -> Reply {
     Reply::json(&alerts.to_string())
 }
 
@@ -41,7 +41,7 @@ async fn rig(alertmanagers: &[&PodServer]) -> Rig {
     Rig::start(nodes::litter(2), poll).await
 }
 
-async fn polled(rig: &Rig, result: &str) {
+pub(super) async fn polled(rig: &Rig, result: &str) {
     let series = format!("crisweep_alertmanager_polls_total{{result=\"{result}\"}}");
     until("polls with that result", || async {
         (rig.metrics().await.get(&series) >= Some(3.0)).then_some(())

@@ -1,0 +1,110 @@
+//! The TLS side of a client: whom it trusts, and the certificate that it shows.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::{Error, TlsConfig, TlsVersion, read};
+use crate::system::blocking::BlockingPool;
+use crate::system::file;
+
+/// The client certificate and its key, as in their files. Has no `Debug`: the key is secret.
+#[derive(PartialEq, Eq)]
+pub(super) struct Identity {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Identity {
+    /// Reads the files of the client certificate, if there is one.
+    pub(super) async fn read(
+        config: &TlsConfig,
+        disk: &BlockingPool,
+    ) -> Result<Option<Self>, Error> {
+        let (Some(cert_file), Some(key_file)) = (&config.cert_file, &config.key_file) else {
+            return Ok(None);
+        };
+        let certificate = read(disk, cert_file).await?;
+        // One read of one file: both are of the same rotation.
+        let key = if cert_file == key_file {
+            certificate.clone()
+        } else {
+            read(disk, key_file).await?
+        };
+        Ok(Some(Self { certificate, key }))
+    }
+}
+
+/// The CAs of a file, or of the system.
+pub(super) enum Trust<'a> {
+    /// Nothing: no TLS is spoken.
+    None,
+    /// The file and its content.
+    File(&'a Path, &'a [u8]),
+    /// What the system trusts.
+    System,
+}
+
+/// Builds the TLS configuration of a client.
+pub(super) async fn client_config(
+    config: &TlsConfig,
+    trust: Trust<'_>,
+    identity: Option<&Identity>,
+    disk: &BlockingPool,
+) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let versions = match config.min_version {
+        TlsVersion::Tls12 => &[&TLS13, &TLS12][..],
+        TlsVersion::Tls13 => &[&TLS13][..],
+    };
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .map_err(|error| Error::Tls(error.into()))?
+        .with_root_certificates(roots(trust, disk).await?);
+    let (Some(identity), Some(cert_file), Some(key_file)) =
+        (identity, &config.cert_file, &config.key_file)
+    else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain: Vec<_> = certificates(&identity.certificate).collect();
+    if chain.is_empty() {
+        return Err(Error::lacks(cert_file, "certificate in PEM"));
+    }
+    let key = PrivateKeyDer::from_pem_slice(&identity.key)
+        .map_err(|_text_is_secret| Error::lacks(key_file, "private key in PEM"))?;
+    let built = builder.with_client_auth_cert(chain, key);
+    built.map_err(|source| Error::Identity {
+        path: cert_file.clone(),
+        source,
+    })
+}
+
+async fn roots(trust: Trust<'_>, disk: &BlockingPool) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    match trust {
+        Trust::None => {}
+        Trust::File(path, pem) => {
+            let (usable, _) = roots.add_parsable_certificates(certificates(pem));
+            if usable == 0 {
+                return Err(Error::lacks(path, "CA certificate in PEM"));
+            }
+        }
+        Trust::System => {
+            let load = disk.run(file::TIMEOUT, rustls_native_certs::load_native_certs);
+            let found = load.await.map_err(|error| Error::Tls(error.into()))?;
+            let (usable, _) = roots.add_parsable_certificates(found.certs);
+            if usable == 0 {
+                return Err(Error::NoSystemCa);
+            }
+        }
+    }
+    Ok(roots)
+}
+
+fn certificates(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> + '_ {
+    CertificateDer::pem_slice_iter(pem).filter_map(Result::ok)
+}
