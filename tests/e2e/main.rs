@@ -11,6 +11,7 @@
 )]
 
 mod big_lists;
+mod credentials;
 mod demo;
 mod images;
 mod logs;

@@ -1,6 +1,9 @@
 //! Support for the end-to-end tests: real daemons in temporary directories, removed with their guards.
 
 pub(crate) mod alertmanager;
+#[path = "../it/support/ca.rs"]
+#[allow(dead_code, reason = "the service tests use the rest")]
+pub(crate) mod ca;
 pub(crate) mod cgroup;
 pub(crate) mod cri;
 pub(crate) mod crisweep;
