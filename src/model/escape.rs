@@ -51,7 +51,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match c {
-            c if is_control(c) => escaped.extend(c.escape_default()),
+            c if needs_escape(c) => escaped.extend(c.escape_default()),
             c => escaped.push(c),
         }
     }
@@ -86,7 +86,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match c {
-            c if is_control(c) => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if needs_escape(c) => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => escaped.push(c),
         }
     }
