@@ -1,6 +1,9 @@
 //! Who asks, and what they may do: credentials, the peer's identity, and the exporter web configuration file.
 //! Never answers a request and never removes anything: `http` asks it, and serves or refuses.
 
+pub mod passwords;
+pub mod rate_limit;
+
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]

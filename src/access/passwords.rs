@@ -1,0 +1,259 @@
+//! Checks the passwords of basic authentication against bcrypt hashes. Never holds a password longer than its check
+//! takes: what it remembers are keyed digests.
+//!
+//! A hash takes tens of milliseconds or more of a processor, so one is computed at a time, few wait for it, and results
+//! are remembered. An unknown user costs the same as a known one, so that time does not tell which users exist.
+
+mod hash;
+mod recent;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use ring::{hmac, rand};
+use tokio::sync::Semaphore;
+
+pub use hash::{BcryptHash, COST_MAX};
+use recent::{Digest, RecentDigests};
+
+/// Passwords that wait for their hash, that of the running computation included.
+pub const WAITING_MAX: u32 = 16;
+/// Those of one client, so that one client cannot take all places.
+pub const WAITING_MAX_PER_PEER: u32 = 4;
+/// Right passwords that are remembered. Apart from the wrong ones: a flood of those forgets no right one.
+const RIGHT_MAX: usize = 1_024;
+/// Wrong passwords that are remembered: a client with an old password asks again and again.
+const WRONG_MAX: usize = 256;
+
+/// Users with their hashed passwords.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BasicAuthUsers(BTreeMap<String, BcryptHash>);
+
+impl BasicAuthUsers {
+    /// Takes users and their hashes.
+    pub fn new(users: BTreeMap<String, BcryptHash>) -> Self {
+        Self(users)
+    }
+
+    /// Says that no basic authentication is configured.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the number of users.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// What a check says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PasswordVerdict {
+    /// The user exists and the password is right.
+    Right,
+    /// The user does not exist, or the password is wrong.
+    Wrong,
+    /// Too many passwords wait for their check: the client may try again later.
+    Busy,
+}
+
+/// Checks passwords, and remembers results. Cloning shares.
+#[derive(Clone)]
+pub struct Passwords(Arc<Shared>);
+
+struct Shared {
+    /// Random in each process: what it signs tells nothing to others.
+    key: hmac::Key,
+    known: Mutex<Known>,
+    waiting: Mutex<BTreeMap<IpAddr, u32>>,
+    /// One hash is computed at a time.
+    turn: Arc<Semaphore>,
+    rounds: AtomicU64,
+}
+
+struct Known {
+    right: RecentDigests,
+    wrong: RecentDigests,
+}
+
+impl std::fmt::Debug for Passwords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Passwords").finish_non_exhaustive()
+    }
+}
+
+/// The system has no randomness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the system gives no random numbers")]
+pub struct NoRandomness;
+
+/// What one check compares.
+struct Question {
+    hash: BcryptHash,
+    is_known: bool,
+    digest: Digest,
+}
+
+impl Passwords {
+    /// Remembers nothing yet.
+    ///
+    /// # Errors
+    /// If the system gives no random numbers.
+    pub fn new() -> Result<Self, NoRandomness> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
+        Ok(Self(Arc::new(Shared {
+            key: key.map_err(|_unspecified| NoRandomness)?,
+            known: Mutex::new(Known {
+                right: RecentDigests::new(RIGHT_MAX),
+                wrong: RecentDigests::new(WRONG_MAX),
+            }),
+            waiting: Mutex::default(),
+            turn: Arc::new(Semaphore::new(1)),
+            rounds: AtomicU64::new(0),
+        })))
+    }
+
+    /// Checks a password. `peer` is the client's address, which bounds how many of its passwords wait.
+    pub async fn check(
+        &self,
+        users: &BasicAuthUsers,
+        peer: IpAddr,
+        user: &str,
+        password: &[u8],
+    ) -> PasswordVerdict {
+        let question = self.0.question(users, user, password);
+        if let Some(verdict) = self.0.remembered(&question) {
+            return verdict;
+        }
+        let Some(_place) = Place::take(&self.0, peer) else {
+            return PasswordVerdict::Busy;
+        };
+        let Ok(turn) = Arc::clone(&self.0.turn).acquire_owned().await else {
+            return PasswordVerdict::Busy;
+        };
+        // The same password may have been checked in the meantime.
+        if let Some(verdict) = self.0.remembered(&question) {
+            return verdict;
+        }
+        let (shared, password) = (Arc::clone(&self.0), password.to_vec());
+        let computing = tokio::task::spawn_blocking(move || {
+            let verdict = shared.compute(&question, &password);
+            // Held to here even if the client has left.
+            drop(turn);
+            verdict
+        });
+        computing.await.unwrap_or(PasswordVerdict::Busy)
+    }
+
+    /// Returns how many bcrypt rounds have been computed, as a measure of the time spent.
+    pub fn rounds(&self) -> u64 {
+        self.0.rounds.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    fn waiting(&self) -> u32 {
+        self.0.waiting.lock().values().sum()
+    }
+}
+
+impl Shared {
+    fn question(&self, users: &BasicAuthUsers, user: &str, password: &[u8]) -> Question {
+        let known = users.0.get(user);
+        let hash = known.cloned().unwrap_or_else(|| self.decoy(users, user));
+        let mut context = hmac::Context::with_key(&self.key);
+        // Lengths keep "ab" + "c" apart from "a" + "bc".
+        for part in [user.as_bytes(), hash.salt(), hash.digest(), password] {
+            context.update(&part.len().to_le_bytes());
+            context.update(part);
+        }
+        context.update(&hash.cost().to_le_bytes());
+        let digest = Digest::of(&context.sign());
+        Question {
+            hash,
+            is_known: known.is_some(),
+            digest,
+        }
+    }
+
+    /// Returns a hash that no password has. Its cost is that of some user, always the same for one name: with mixed
+    /// costs, too, an unknown name looks like a user's.
+    fn decoy(&self, users: &BasicAuthUsers, user: &str) -> BcryptHash {
+        let bytes = hmac::sign(&self.key, user.as_bytes());
+        let number = bytes.as_ref().iter().take(4);
+        let number = number.fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let at = number.checked_rem(users.len()).unwrap_or(0);
+        let cost = users.0.values().nth(at).map(BcryptHash::cost);
+        BcryptHash::decoy(cost, bytes.as_ref())
+    }
+
+    fn remembered(&self, question: &Question) -> Option<PasswordVerdict> {
+        let known = self.known.lock();
+        if known.right.contains(&question.digest) {
+            Some(PasswordVerdict::Right)
+        } else if known.wrong.contains(&question.digest) {
+            Some(PasswordVerdict::Wrong)
+        } else {
+            None
+        }
+    }
+
+    fn compute(&self, question: &Question, password: &[u8]) -> PasswordVerdict {
+        let hash = &question.hash;
+        self.rounds.fetch_add(1 << hash.cost(), Ordering::Relaxed);
+        let computed = hmac::sign(&self.key, &hash.compute(password));
+        // Compares in constant time.
+        let is_equal = hmac::verify(&self.key, hash.digest(), computed.as_ref()).is_ok();
+        let mut known = self.known.lock();
+        if is_equal && question.is_known {
+            known.right.insert(question.digest);
+            PasswordVerdict::Right
+        } else {
+            known.wrong.insert(question.digest);
+            PasswordVerdict::Wrong
+        }
+    }
+}
+
+/// A place among those who wait, until it is dropped.
+struct Place<'a> {
+    shared: &'a Shared,
+    peer: IpAddr,
+}
+
+impl<'a> Place<'a> {
+    fn take(shared: &'a Shared, peer: IpAddr) -> Option<Self> {
+        let peer = client(peer);
+        let mut waiting = shared.waiting.lock();
+        let own = waiting.get(&peer).copied().unwrap_or(0);
+        if own >= WAITING_MAX_PER_PEER || waiting.values().sum::<u32>() >= WAITING_MAX {
+            return None;
+        }
+        waiting.insert(peer, own + 1);
+        Some(Self { shared, peer })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.shared.waiting.lock();
+        if let Some(own) = waiting.get_mut(&self.peer) {
+            *own -= 1;
+            if *own == 0 {
+                waiting.remove(&self.peer);
+            }
+        }
+    }
+}
+
+/// Returns the address that stands for a client: one machine has a whole /64 of IPv6 addresses.
+fn client(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(peer) => peer.into(),
+        IpAddr::V6(peer) => Ipv6Addr::from_bits(peer.to_bits() & (u128::MAX << 64)).into(),
+    }
+}
