@@ -3,6 +3,12 @@
 
 pub mod passwords;
 pub mod rate_limit;
+#[cfg(test)]
+mod test_certificates;
+pub mod tls;
+pub mod web_config;
+pub mod web_config_watch;
+mod yaml;
 
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]

@@ -1,0 +1,170 @@
+//! TLS as the web configuration file asks for it: certificate, key, client certificates. Reads the files that it names;
+//! never looks whether they changed (`web_config_watch` does).
+//!
+//! No session is resumed: each connection proves its certificate to the settings in force.
+
+mod client_verifier;
+mod identity;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::NoServerSessionStorage;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::web_config::{Pem, Refusal, TlsServerConfig, read_text};
+pub use identity::PeerIdentity;
+
+/// Which versions of HTTP the server speaks over TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpVersions {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2 where the client can, else HTTP/1.1.
+    Http1And2,
+}
+
+/// A server's side of TLS. Cloning shares.
+#[derive(Clone)]
+pub struct Tls {
+    acceptor: TlsAcceptor,
+    verifies_clients: bool,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Tls");
+        shown
+            .field("verifies_clients", &self.verifies_clients)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads the certificates and the key.
+    ///
+    /// # Errors
+    /// If one cannot be read or is unusable, or the key is another certificate's.
+    pub fn load(settings: &TlsServerConfig, http: HttpVersions) -> Result<Self, Refusal> {
+        let provider = Arc::new(CryptoProvider {
+            cipher_suites: settings.cipher_suites.clone(),
+            kx_groups: settings.curves.clone(),
+            ..default_provider()
+        });
+        let chain = certificates("cert", &settings.cert)?;
+        let key = private_key(&settings.key)?;
+        let clients = client_verifier::build(&settings.client_auth, &provider)?;
+        let unusable = |error: rustls::Error| refuse("", format!("unusable: {error}"));
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&settings.versions)
+            .map_err(unusable)?;
+        let builder = match clients {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+            let why = format!("cannot be used with the certificate: {error}");
+            refuse_pem("key", &settings.key, &why)
+        })?;
+        config.ignore_client_order = settings.prefer_server_cipher_suites;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config.alpn_protocols = match http {
+            HttpVersions::Http1 => vec![b"http/1.1".to_vec()],
+            HttpVersions::Http1And2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        };
+        Ok(Self {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            verifies_clients: settings.client_auth.trusted().is_some(),
+        })
+    }
+
+    /// Shakes hands with a client. Returns its identity if its certificate was verified. Has no time limit.
+    ///
+    /// # Errors
+    /// If the client does not speak TLS, or its certificate is refused.
+    pub async fn accept<S>(&self, stream: S) -> io::Result<(TlsStream<S>, Option<PeerIdentity>)>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let stream = self.acceptor.accept(stream).await?;
+        let (_, connection) = stream.get_ref();
+        let sent = connection.peer_certificates().and_then(<[_]>::first);
+        let identity = match sent {
+            Some(certificate) if self.verifies_clients => {
+                Some(PeerIdentity::of(certificate).map_err(io::Error::other)?)
+            }
+            Some(_) | None => None,
+        };
+        Ok((stream, identity))
+    }
+}
+
+fn refuse(key: &str, why: String) -> Refusal {
+    let section = "tls_server_config";
+    let key = if key.is_empty() {
+        section.to_owned()
+    } else {
+        format!("{section}.{key}")
+    };
+    Refusal::new(key, why)
+}
+
+/// Reads the PEM text; `key` is its key if it is inline.
+fn text(key: &str, pem: &Pem) -> Result<String, Refusal> {
+    match pem {
+        Pem::Inline(text) => Ok(text.clone()),
+        Pem::File(path) => read_text(path).map_err(|why| {
+            let why = format!("{} cannot be read: {why}", path.display());
+            refuse(&format!("{key}_file"), why)
+        }),
+    }
+}
+
+/// Refuses what a PEM text holds, and names its file, never its content.
+fn refuse_pem(key: &str, pem: &Pem, why: &str) -> Refusal {
+    match pem {
+        Pem::Inline(_) => refuse(key, format!("the text {why}")),
+        Pem::File(path) => refuse(&format!("{key}_file"), format!("{} {why}", path.display())),
+    }
+}
+
+fn certificates(key: &str, pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Refusal> {
+    let text = text(key, pem)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(refuse_pem(key, pem, "holds no certificate")),
+        Err(_) => Err(refuse_pem(key, pem, "is malformed PEM")),
+    }
+}
+
+fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, Refusal> {
+    let text = text("key", pem)?;
+    PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|_error| {
+        refuse_pem(
+            "key",
+            pem,
+            "holds no private key in PEM (PKCS#8, PKCS#1 or SEC1, unencrypted)",
+        )
+    })
+}
+
+/// Reads the certificate authorities of clients.
+fn authorities(pem: &Pem) -> Result<RootCertStore, Refusal> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("client_ca", pem)? {
+        let added = roots.add(certificate);
+        added.map_err(|_error| refuse_pem("client_ca", pem, "holds a malformed certificate"))?;
+    }
+    Ok(roots)
+}

@@ -1,0 +1,219 @@
+//! The web configuration that is in force, read again when one of its files changes. What cannot be used changes
+//! nothing: the last good one stays, so no handshake fails while files are replaced.
+
+#[cfg(test)]
+mod tests;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::tls::{HttpVersions, Tls};
+use super::web_config::{Error, Refusal, WebConfig};
+use crate::system::blocking::BlockingPool;
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a look may take.
+const LOOK_MAX: Duration = Duration::from_secs(10);
+
+/// A web configuration with its certificates.
+#[derive(Clone, Debug)]
+pub struct InForce {
+    /// What the file says.
+    pub web: WebConfig,
+    /// TLS, if the file asks for it.
+    pub tls: Option<Tls>,
+}
+
+impl InForce {
+    fn load(web: WebConfig, http: HttpVersions) -> Result<Self, Refusal> {
+        let http = if web.http2 { http } else { HttpVersions::Http1 };
+        let tls = web.tls.as_ref().map(|settings| Tls::load(settings, http));
+        let tls = tls.transpose()?;
+        Ok(Self { web, tls })
+    }
+}
+
+/// A file and what identified its content when it was last looked at.
+#[derive(Debug, PartialEq, Eq)]
+struct SeenFile {
+    path: PathBuf,
+    stamp: Option<Stamp>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl SeenFile {
+    /// Follows links, so it sees when a link names another file.
+    fn look(path: &Path) -> Self {
+        let stamp = std::fs::metadata(path).ok().map(|file| Stamp {
+            device: file.dev(),
+            inode: file.ino(),
+            size: file.size(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        });
+        let path = path.to_owned();
+        Self { path, stamp }
+    }
+}
+
+/// Watches one web configuration file and the files that it names. Cloning shares.
+#[derive(Clone, Debug)]
+pub struct WebConfigWatch {
+    shared: Arc<Watched>,
+    disk: BlockingPool,
+}
+
+#[derive(Debug)]
+struct Watched {
+    path: PathBuf,
+    http: HttpVersions,
+    in_force: watch::Sender<Arc<InForce>>,
+    looks: Mutex<Looks>,
+    is_hanging: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Looks {
+    seen: Vec<SeenFile>,
+    /// The last reading failed just after a change, which may not have been complete: one more follows.
+    is_doubtful: bool,
+}
+
+impl WebConfigWatch {
+    /// Reads the file and what it names. `http` is what the server can speak; the file may ask for less.
+    ///
+    /// # Errors
+    /// If anything cannot be used.
+    pub fn open(path: &Path, http: HttpVersions) -> Result<Self, Error> {
+        // Each file is looked at before it is read: a later change differs from what was seen.
+        let mut seen = vec![SeenFile::look(path)];
+        let web = WebConfig::load(path)?;
+        seen.extend(web.files().map(SeenFile::look));
+        let in_force = InForce::load(web, http).map_err(|refusal| Error::Key {
+            path: path.to_owned(),
+            refusal,
+        })?;
+        let shared = Arc::new(Watched {
+            path: path.to_owned(),
+            http,
+            in_force: watch::Sender::new(Arc::new(in_force)),
+            looks: Mutex::new(Looks {
+                seen,
+                is_doubtful: false,
+            }),
+            is_hanging: AtomicBool::new(false),
+        });
+        let disk = BlockingPool::new(1);
+        Ok(Self { shared, disk })
+    }
+
+    /// Returns what is in force now.
+    pub fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.shared.in_force.borrow())
+    }
+
+    /// Reads everything again, changed or not.
+    ///
+    /// # Errors
+    /// If anything cannot be used; the last good configuration stays in force.
+    pub async fn reload(&self) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        let read = self.disk.run(LOOK_MAX, move || shared.read()).await;
+        read.unwrap_or_else(|no_answer| Err(self.unreadable(no_answer.to_string())))
+    }
+
+    /// Waits for a change and puts it in force. To be called in a loop; looks about once a second.
+    ///
+    /// # Errors
+    /// If what changed cannot be used: once for each change. The last good configuration stays in force.
+    pub async fn changed(&self) -> Result<(), Error> {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let shared = Arc::clone(&self.shared);
+            let looked = self.disk.run(LOOK_MAX, move || shared.look()).await;
+            let was_hanging = self
+                .shared
+                .is_hanging
+                .swap(looked.is_err(), Ordering::Relaxed);
+            match looked {
+                Ok(Ok(true)) => return Ok(()),
+                Ok(Err(error)) => return Err(error),
+                Err(no_answer) if !was_hanging => {
+                    return Err(self.unreadable(no_answer.to_string()));
+                }
+                // Nothing changed, or the disk still hangs, which was reported.
+                Ok(Ok(false)) | Err(_) => {}
+            }
+        }
+    }
+
+    fn unreadable(&self, why: String) -> Error {
+        let path = self.shared.path.clone();
+        Error::File { path, why }
+    }
+}
+
+impl Watched {
+    /// Reads everything again if a file changed; says whether something new is in force.
+    fn look(&self) -> Result<bool, Error> {
+        let (has_changed, is_doubtful) = {
+            let looks = self.looks.lock();
+            let has_changed = |file: &SeenFile| SeenFile::look(&file.path) != *file;
+            (looks.seen.iter().any(has_changed), looks.is_doubtful)
+        };
+        if !has_changed && !is_doubtful {
+            return Ok(false);
+        }
+        match self.read() {
+            Ok(()) => Ok(true),
+            // A certificate and its key are two files, and one is replaced before the other.
+            Err(_) if has_changed => {
+                self.looks.lock().is_doubtful = true;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads everything. While the web configuration file cannot be used, certificates are still renewed.
+    fn read(&self) -> Result<(), Error> {
+        let mut seen = vec![SeenFile::look(&self.path)];
+        let loaded = WebConfig::load(&self.path);
+        let (web, read) = match loaded {
+            Ok(web) => (web, Ok(())),
+            Err(error) => (self.in_force.borrow().web.clone(), Err(error)),
+        };
+        seen.extend(web.files().map(SeenFile::look));
+        *self.looks.lock() = Looks {
+            seen,
+            is_doubtful: false,
+        };
+        let in_force = InForce::load(web, self.http).map_err(|refusal| Error::Key {
+            path: self.path.clone(),
+            refusal,
+        });
+        match in_force {
+            Ok(in_force) => {
+                self.in_force.send_replace(Arc::new(in_force));
+                read
+            }
+            // The web configuration file's own error comes first.
+            Err(error) => read.and(Err(error)),
+        }
+    }
+}
