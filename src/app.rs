@@ -3,7 +3,6 @@
 mod signals;
 mod triggers;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +10,13 @@ use std::time::Duration;
 use anyhow::Context;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::access::{self, Access};
 use crate::config::Config;
-use crate::http::serve::Stop;
+use crate::http::serve::{Listener, Stop};
 use crate::http::{self, Fixed, LastReload, Reload, Service};
 use crate::metrics::Metrics;
 use crate::pass::quarantine::Quarantine;
@@ -49,10 +48,11 @@ const CONFIG_TIMEOUT: Duration = Duration::from_secs(5);
 /// If no runtime is found, or another crisweep works on the node.
 pub async fn serve(
     config: Config,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<Listener>,
     flag: Option<String>,
     reload: Reload,
 ) -> anyhow::Result<()> {
+    let access = credentials(&config, &listeners).await?;
     let stop = Stop::default();
     let shutdown = stop.shutdown.clone();
     // Before the service is reported ready, so that no signal is missed.
@@ -72,7 +72,7 @@ pub async fn serve(
     };
     let worker = Worker::new(runner.clone(), changes.clone(), shutdown.clone());
     worker.restore(history);
-    let service = service(&runner, worker.clone(), reload, settings);
+    let service = service(&runner, worker.clone(), reload, settings, access);
     let router = http::router(service.clone());
     let connections = http::serve::Connections::default();
     let mut tasks = JoinSet::new();
@@ -114,6 +114,28 @@ pub async fn serve(
         }
     }
     Ok(())
+}
+
+/// Reads the credentials, and says in the log who may do what.
+async fn credentials(config: &Config, listeners: &[Listener]) -> anyhow::Result<Access> {
+    let access = Access::new(&config.web).await?;
+    let open = |it: &&Listener| it.tcp_address().is_some_and(|it| !it.ip().is_loopback());
+    for address in listeners
+        .iter()
+        .filter(open)
+        .filter(|_| !access.guards_reading())
+    {
+        tracing::warn!(
+            %address,
+            "any client that reaches this address may read (web.bearer_token_files.read closes it)"
+        );
+    }
+    if !access.has_credentials() {
+        tracing::info!(
+            "without credentials only root and the service's own user on this machine may act"
+        );
+    }
+    Ok(access)
 }
 
 /// Opens the state and gives it to its users; returns the past passes.
@@ -206,8 +228,10 @@ fn service(
     worker: Worker,
     reload: Reload,
     settings: watch::Sender<Arc<Config>>,
+    access: Access,
 ) -> Service {
     let service = Service {
+        access: access::Current::new(access),
         worker,
         observer: runner.observer.clone(),
         metrics: runner.metrics.clone(),
@@ -231,20 +255,13 @@ fn service(
 ///
 /// # Errors
 /// If an address cannot be listened on.
-pub fn bind(addresses: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
-    let mut listeners = Vec::with_capacity(addresses.len());
-    for address in addresses {
-        let listener = http::serve::listen(*address).with_context(|| {
-            format!("cannot listen on {address} (web.listen, --web.listen-address)")
+pub fn bind(web: &access::Config) -> anyhow::Result<Vec<Listener>> {
+    let mut listeners = Vec::with_capacity(web.listen.len());
+    for listen in &web.listen {
+        let listener = http::serve::listen(web, listen).with_context(|| {
+            format!("cannot listen on {listen} (web.listen, --web.listen-address)")
         })?;
-        let address = listener.local_addr().context("the address listened on")?;
-        tracing::info!(%address, "listening");
-        if !address.ip().is_loopback() {
-            tracing::warn!(
-                %address,
-                "any client that reaches this address may read; only loopback peers may act"
-            );
-        }
+        tracing::info!(address = %listener, "listening");
         listeners.push(listener);
     }
     Ok(listeners)

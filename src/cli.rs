@@ -54,7 +54,7 @@ pub struct Global {
     /// Address to listen on, such as :20950; may be repeated [default: 127.0.0.1:20950]
     #[arg(long = "web.listen-address", global = true, value_name = "ADDRESS")]
     pub listen: Vec<String>,
-    /// Exporter web configuration file; not supported yet
+    /// Exporter web configuration file: TLS, client certificates, users with passwords
     #[arg(long = "web.config.file", global = true, value_name = "FILE")]
     pub web_config_file: Option<String>,
     /// error, warn, info, debug, trace, or targets such as info,crisweep=debug [default: info]

@@ -25,14 +25,14 @@ use crate::gc::Policy;
 use crate::logs::Roots;
 use crate::model::setting::Kind;
 use crate::telemetry::Log;
-use crate::{pods, runtime, state};
+use crate::{access, pods, runtime, state};
 use file::FILE_MAX;
 use layers::{Layers, UNSERVED};
 #[cfg(test)]
 use reload::FIXED;
 use sections::NodeName;
 pub use sections::{
-    Alertmanager, BackOff, Brakes, Collect, Evidence, Gc, Mode, Node, Route, Thresholds, Web,
+    Alertmanager, BackOff, Brakes, Collect, Evidence, Gc, Mode, Node, Route, Thresholds,
 };
 use value::Value;
 
@@ -73,7 +73,7 @@ pub struct Config {
     /// What is kept of a container before it goes.
     pub evidence: Evidence,
     /// The HTTP server.
-    pub web: Web,
+    pub web: access::Config,
     /// Logging.
     pub log: Log,
     /// Environment variables that look like settings and are none.

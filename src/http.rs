@@ -1,7 +1,6 @@
 //! The HTTP side: router, limits, and the one place where statuses are chosen.
 //!
-//! Two scopes: *read* serves every client that reaches the listen address; *act* serves loopback peers only.
-//! `guard` refuses pages of other web sites in both.
+//! `guard` decides which requests are served at all.
 
 mod alerts;
 mod api;
@@ -16,6 +15,7 @@ mod quarantine;
 mod reload;
 pub mod serve;
 mod service;
+mod unix_socket;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{self, MethodRouter};
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -36,9 +36,14 @@ use crate::metrics::{Endpoint, scrape};
 use crate::model::{Target, Targets, UnknownTarget, escape};
 use crate::snapshot::Look;
 use crate::system::memory;
+pub use guard::scope;
 pub use limits::RequestLimits;
 pub use plan::Plans;
 pub use service::{Fixed, LastReload, Reload, Service};
+
+/// The probes' paths.
+const HEALTHY: &str = "/-/healthy";
+const READY: &str = "/-/ready";
 
 /// The largest request body.
 pub const BODY_MAX_BYTES: usize = 1 << 20;
@@ -85,33 +90,63 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-/// Builds the router.
-pub fn router(service: Service) -> Router {
-    let act = Router::new()
-        .route("/gc", post(collect::post))
-        .route("/webhook/alertmanager", post(alerts::post))
-        .route("/-/reload", post(reload))
-        .route("/api/v1/passes/{id}", axum::routing::delete(api::cancel))
-        .route_layer(middleware::from_fn_with_state(service.clone(), guard::act));
-    Router::new()
-        .route("/", get(page::get))
-        .route("/metrics", get(metrics))
-        .route("/-/healthy", get(healthy))
-        .route("/-/ready", get(ready))
-        .route("/api/v1/status", get(api::status))
-        .route("/api/v1/plan", get(api::plan))
+/// A path with one method and its handler.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// The method.
+    pub method: Method,
+    /// The path, as the router matches it.
+    pub path: &'static str,
+    handler: MethodRouter<Service>,
+}
+
+/// Returns everything that is served.
+pub fn routes() -> Vec<Route> {
+    let route = |method, path, handler| Route {
+        method,
+        path,
+        handler,
+    };
+    let get = |path, handler| route(Method::GET, path, handler);
+    let post = |path, handler| route(Method::POST, path, handler);
+    vec![
+        get("/", routing::get(page::get)),
+        get("/metrics", routing::get(metrics)),
+        get(HEALTHY, routing::get(healthy)),
+        get(READY, routing::get(ready)),
+        get("/api/v1/status", routing::get(api::status)),
+        get("/api/v1/plan", routing::get(api::plan)),
         // Paths and tags contain slashes, and people type them without escaping.
-        .route("/api/v1/explain/{*id}", get(explain::get))
-        .route("/api/v1/passes", get(api::passes))
-        .route("/api/v1/passes/{id}", get(api::pass))
-        .merge(act)
+        get("/api/v1/explain/{*id}", routing::get(explain::get)),
+        get("/api/v1/passes", routing::get(api::passes)),
+        get("/api/v1/passes/{id}", routing::get(api::pass)),
+        route(
+            Method::DELETE,
+            "/api/v1/passes/{id}",
+            routing::delete(api::cancel),
+        ),
+        post("/gc", routing::post(collect::post)),
+        post("/webhook/alertmanager", routing::post(alerts::post)),
+        post("/-/reload", routing::post(reload)),
+    ]
+}
+
+/// Builds the router. `guard` decides about every request, also about those of unknown paths.
+pub fn router(service: Service) -> Router {
+    let add = |router: Router<Service>, it: Route| router.route(it.path, it.handler);
+    routes()
+        .into_iter()
+        .fold(Router::new(), add)
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_such_path)
         .layer(middleware::from_fn_with_state(
             service.fixed.limits.clone(),
             limits::within,
         ))
-        .layer(middleware::from_fn_with_state(service.clone(), guard::ask))
+        .layer(middleware::from_fn_with_state(
+            service.clone(),
+            guard::guard,
+        ))
         .layer(middleware::from_fn_with_state(service.clone(), count))
         .with_state(service)
 }

@@ -49,7 +49,9 @@ pub use reasons::{KeepReason, RemoveReason};
 pub use report::{NodeFigures, Pass, PassState, PodsReport, TargetReport};
 pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;
-pub use trigger_info::{AlertInfo, AlertResult, Cause, PollResult, TriggerInfo};
+pub use trigger_info::{
+    AlertInfo, AlertResult, Caller, CallerKind, Cause, PollResult, TriggerInfo,
+};
 
 /// Returns every variant of a closed set. It does not compile where `N` is another number.
 pub(crate) const fn every<T: strum::VariantArray + Copy, const N: usize>() -> [T; N] {

@@ -180,16 +180,16 @@ impl Worker {
             return Admission::without_pass(AlertResult::Unavailable, why);
         }
         let id = state.history.next_id();
-        let (cause, alert) = (trigger.cause, trigger.alert.clone());
+        let info = TriggerInfo {
+            cause: trigger.cause,
+            by: trigger.by.clone(),
+            alert: trigger.alert.clone(),
+            follow_up: false,
+        };
         let admission = state.admissions.admit(trigger, &id, now);
         let pass = admission.pass.as_deref();
         let queued = state.admissions.waiting().find(|it| it.id == id).cloned();
         if let Some(queued) = queued {
-            let info = TriggerInfo {
-                cause,
-                alert,
-                follow_up: false,
-            };
             self.enlist(state, &queued, info, now);
         } else if admission.result == AlertResult::Merged
             && let Some(record) = pass.and_then(|id| state.history.find(id))
@@ -287,6 +287,7 @@ impl Worker {
             // The history never forgets a waiting pass; still, a pass without a record would block all others.
             let info = TriggerInfo {
                 cause: queued.automatic.unwrap_or(Cause::Manual),
+                by: None,
                 alert: None,
                 follow_up: queued.is_follow_up,
             };
@@ -308,7 +309,7 @@ impl Worker {
     ) {
         let mut trigger = before.read(|pass| pass.trigger.clone());
         if let Some(cause) = queued.automatic.filter(|_| !trigger.cause.is_automatic()) {
-            (trigger.cause, trigger.alert) = (cause, None);
+            (trigger.cause, trigger.by, trigger.alert) = (cause, None, None);
         }
         trigger.follow_up = queued.is_follow_up;
         self.enlist(state, queued, trigger, now);

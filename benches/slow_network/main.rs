@@ -156,6 +156,7 @@ fn pass() -> Pass {
         dry_run: false,
         trigger: TriggerInfo {
             cause: Cause::Manual,
+            by: None,
             alert: None,
             follow_up: false,
         },

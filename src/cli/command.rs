@@ -101,6 +101,7 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
             max_removals: args.max_removals,
             ..args.pass.options()
         },
+        by: None,
         alert: None,
     };
     let admission = worker.submit(vec![trigger]).pop();

@@ -10,6 +10,7 @@ use anyhow::Context;
 
 use crate::app;
 use crate::config::Config;
+use crate::http::serve::Listener;
 use crate::pods::SourceName;
 use crisweep_sim::demo::{DISK_BYTES, Demo, DemoOptions, EXITED, LogRoots, NOT_READY};
 
@@ -40,9 +41,9 @@ pub async fn run(mut config: Config, flag: Option<String>) -> anyhow::Result<()>
 }
 
 async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
-    let listeners = app::bind(&config.web.listen)?;
-    let address = listeners.first().context("no address to listen on")?;
-    let address = address.local_addr().context("the address listened on")?;
+    let listeners = app::bind(&config.web)?;
+    let address = listeners.iter().find_map(Listener::tcp_address);
+    let address = address.context("the demo needs an address to listen on (web.listen)")?;
     let socket = directory.join("cri.sock");
     let pods_file = directory.join("pods.json");
     let log_roots = LogRoots {

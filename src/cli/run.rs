@@ -90,7 +90,7 @@ async fn run_command(cli: Cli) -> ExitCode {
 }
 
 async fn serve(config: Config, flag: Option<String>, reload: http::Reload) -> anyhow::Result<()> {
-    let listeners = match app::bind(&config.web.listen) {
+    let listeners = match app::bind(&config.web) {
         Ok(listeners) => listeners,
         // Usually another crisweep is already running.
         Err(error) => match held(&config).await {

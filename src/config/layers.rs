@@ -14,15 +14,12 @@ const PROBLEMS_MAX: usize = 100;
 
 /// Keys of the contract that this version checks but does not support: it refuses them if they ask for
 /// something, instead of ignoring them.
-pub(super) const UNSERVED: [&str; 8] = [
+pub(super) const UNSERVED: [&str; 5] = [
     "evidence.enabled",
     "evidence.log_tail_bytes",
     "evidence.max_bytes",
     "evidence.max_age",
     "evidence.required",
-    "web.config_file",
-    "web.bearer_token_files.read",
-    "web.bearer_token_files.act",
 ];
 
 /// Keys of earlier versions, with their replacements.

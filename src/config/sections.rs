@@ -2,16 +2,13 @@
 //! policy, the state and the log stand in their rooms.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::setting::{
-    AbsolutePath, As, COUNT_MAX, Form, Kind, List, Number, Off, One, Optional, Positive, Size,
-    Time, Whole, is_host_name,
+    As, COUNT_MAX, Kind, List, Number, Off, One, Positive, Size, Time, Whole, is_host_name,
 };
 use crate::model::{Target, Targets, every};
 use crate::outgoing::HttpClientConfig;
@@ -370,121 +367,5 @@ impl Default for Evidence {
             max_age: Some(Duration::from_secs(7 * 24 * 60 * 60)),
             required: false,
         }
-    }
-}
-
-/// `web:` - the HTTP server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Web {
-    /// Addresses to listen on: `IP:port`, `localhost:port`, or `:port` for all interfaces; never empty. Port 0 takes
-    /// a free one.
-    #[serde(deserialize_with = "addresses")]
-    pub listen: Vec<SocketAddr>,
-    /// Names that requests may use for this service, besides addresses, `localhost` and the node's.
-    #[serde(with = "As::<List<HostName>>")]
-    pub trusted_hosts: Vec<String>,
-    /// Exporter web configuration file.
-    #[serde(with = "As::<Optional<FileName>>")]
-    config_file: Option<String>,
-    bearer_token_files: BearerTokenFiles,
-}
-
-/// `web.bearer_token_files:` - known and checked, not served by this version.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-struct BearerTokenFiles {
-    /// Tokens that may read.
-    #[serde(with = "As::<List<AbsolutePath>>")]
-    read: Vec<PathBuf>,
-    /// Tokens that may act.
-    #[serde(with = "As::<List<AbsolutePath>>")]
-    act: Vec<PathBuf>,
-}
-
-impl Default for Web {
-    fn default() -> Self {
-        Self {
-            listen: vec![(Ipv4Addr::LOCALHOST, 20950).into()],
-            trusted_hosts: Vec::new(),
-            config_file: None,
-            bearer_token_files: BearerTokenFiles::default(),
-        }
-    }
-}
-
-impl Web {
-    pub(super) fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
-        let mut listen = self.listen.iter().enumerate();
-        let double = listen.find(|(index, address)| {
-            address.port() != 0 && self.listen.iter().take(*index).any(|it| it == *address)
-        });
-        if let Some((_, address)) = double {
-            refuse("web.listen", format!("names {address} twice"));
-        }
-    }
-}
-
-fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
-    let addresses: Vec<SocketAddr> = List::<Address>::read(from)?;
-    if addresses.is_empty() {
-        return Err(D::Error::custom("a list of at least one address"));
-    }
-    Ok(addresses)
-}
-
-/// An address to listen on: `IP:port`, `localhost:port`, or `:port` for all interfaces.
-struct Address;
-
-impl Kind for Address {
-    type Value = SocketAddr;
-    const MUST_BE: &str = "an address such as 127.0.0.1:20950, [::1]:20950 or :20950";
-
-    fn read(text: &str) -> Option<SocketAddr> {
-        let text = text.trim();
-        if let Some(port) = text.strip_prefix(':') {
-            return port.parse().ok().map(all_interfaces);
-        }
-        if let Some(port) = text.strip_prefix("localhost:") {
-            let port: Option<u16> = port.parse().ok();
-            return port.map(|port| (Ipv4Addr::LOCALHOST, port).into());
-        }
-        text.parse().ok()
-    }
-}
-
-/// Returns the address that stands for every interface: IPv6's, which takes IPv4 as well, unless
-/// the kernel runs without IPv6.
-fn all_interfaces(port: u16) -> SocketAddr {
-    let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
-    let ip = if has_ipv6 {
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
-    } else {
-        Ipv4Addr::UNSPECIFIED.into()
-    };
-    SocketAddr::new(ip, port)
-}
-
-struct HostName;
-
-impl Kind for HostName {
-    type Value = String;
-    const MUST_BE: &str = "a host's name without scheme and port";
-
-    fn read(text: &str) -> Option<String> {
-        is_host_name(text).then(|| text.to_ascii_lowercase())
-    }
-}
-
-struct FileName;
-
-impl Kind for FileName {
-    type Value = String;
-    const MUST_BE: &str = "a path";
-
-    fn read(text: &str) -> Option<String> {
-        (!text.is_empty()).then(|| text.to_owned())
     }
 }

@@ -103,7 +103,8 @@ fn defaults_are_the_contracts() {
         pause: false,
     };
     assert_eq!(config.brakes, brakes);
-    assert_eq!(config.web.listen, ["127.0.0.1:20950".parse().unwrap()]);
+    let listen: Vec<String> = config.web.listen.iter().map(ToString::to_string).collect();
+    assert_eq!(listen, ["127.0.0.1:20950"]);
     assert_eq!(
         config.log,
         Log {

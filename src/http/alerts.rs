@@ -5,15 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
+use super::guard::By;
 use super::{Problem, Service, body, json};
-use crate::model::{AlertResult, Cause};
-use crate::trigger::Admission;
+use crate::model::{AlertResult, Caller, Cause};
 use crate::trigger::alert::{Alert, KEY_MAX_BYTES, judge, note_similar};
+use crate::trigger::{Admission, Trigger};
 
 /// Alerts that the answer lists; all are counted.
 const LISTED_MAX: usize = 100;
@@ -22,6 +24,8 @@ const LISTED_MAX: usize = 100;
 #[derive(Debug, Deserialize)]
 struct Webhook {
     version: String,
+    #[serde(default)]
+    receiver: Option<String>,
     alerts: Vec<Received>,
 }
 
@@ -44,14 +48,15 @@ enum Status {
     Resolved,
 }
 
-impl From<Received> for (Status, Alert) {
-    fn from(received: Received) -> Self {
+impl Received {
+    fn alert(self, receiver: Option<&str>) -> (Status, Alert) {
         let alert = Alert {
-            labels: received.labels,
-            starts_at: received.starts_at,
-            fingerprint: received.fingerprint,
+            labels: self.labels,
+            starts_at: self.starts_at,
+            fingerprint: self.fingerprint,
+            receiver: receiver.map(str::to_owned),
         };
-        (received.status, alert)
+        (self.status, alert)
     }
 }
 
@@ -71,7 +76,11 @@ struct Answered {
     admission: Admission,
 }
 
-pub(super) async fn post(State(service): State<Service>, request: Request) -> Response {
+pub(super) async fn post(
+    State(service): State<Service>,
+    Extension(By(by)): Extension<By>,
+    request: Request,
+) -> Response {
     let alerts = match body(&service.fixed.limits, request.into_body())
         .await
         .and_then(|body| read(&body))
@@ -82,7 +91,7 @@ pub(super) async fn post(State(service): State<Service>, request: Request) -> Re
             return problem.into_response();
         }
     };
-    let answered = ask(&service, alerts);
+    let answered = ask(&service, alerts, by.as_ref());
     for alert in &answered {
         service.metrics.alert(alert.admission.result);
     }
@@ -101,7 +110,9 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
             "webhook version \"{version}\" is not supported; only \"4\" is"
         )));
     }
-    let alerts: Vec<(Status, Alert)> = webhook.alerts.into_iter().map(Into::into).collect();
+    let receiver = webhook.receiver.as_deref();
+    let alerts = webhook.alerts.into_iter();
+    let alerts: Vec<(Status, Alert)> = alerts.map(|it| it.alert(receiver)).collect();
     if let Some((_, alert)) = alerts.iter().find(|(_, alert)| alert.is_too_long()) {
         return Err(Problem::bad(format!(
             "the fingerprint or startsAt of an alert \"{}\" is longer than {KEY_MAX_BYTES} bytes",
@@ -111,7 +122,7 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
     Ok(alerts)
 }
 
-fn ask(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Answered> {
+fn ask(service: &Service, alerts: Vec<(Status, Alert)>, by: Option<&Caller>) -> Vec<Answered> {
     let config = service.config();
     let node = &config.node.name;
     let mut answered = Vec::with_capacity(alerts.len());
@@ -131,7 +142,8 @@ fn ask(service: &Service, alerts: Vec<(Status, Alert)>) -> Vec<Answered> {
             Ok(_) if *status == Status::Resolved => service.worker.withdraw(&alert.info()),
             Ok(trigger) => {
                 names.push(alertname);
-                triggers.push(trigger);
+                let by = by.cloned();
+                triggers.push(Trigger { by, ..trigger });
                 continue;
             }
         };

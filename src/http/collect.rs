@@ -15,11 +15,12 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::connections::Connection;
+use super::guard::By;
 use super::limits::Class;
 use super::{Problem, Service, body, json, targets};
 use crate::gc::{Limit, PassOptions};
 use crate::model::setting::parse_duration;
-use crate::model::{AlertResult, Cause, Target};
+use crate::model::{AlertResult, Caller, Cause, Target};
 use crate::pass::record::Record;
 use crate::trigger::{Admission, Trigger};
 
@@ -38,6 +39,7 @@ struct Ask {
 pub(super) async fn post(
     State(service): State<Service>,
     Extension(connection): Extension<Connection>,
+    Extension(By(by)): Extension<By>,
     query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
     request: Request,
 ) -> Response {
@@ -58,18 +60,19 @@ pub(super) async fn post(
             None => return Class::Wait.full(),
         }
     }
-    match submit(&service, &ask) {
+    match submit(&service, &ask, by) {
         Ok(record) if ask.follow => follow(&record),
         Ok(record) => answer(record, ask.wait).await,
         Err(problem) => problem.into_response(),
     }
 }
 
-fn submit(service: &Service, ask: &Ask) -> Result<Arc<Record>, Problem> {
+fn submit(service: &Service, ask: &Ask, by: Option<Caller>) -> Result<Arc<Record>, Problem> {
     let trigger = Trigger {
         cause: Cause::Manual,
         targets: ask.targets.clone(),
         options: ask.options.clone(),
+        by,
         alert: None,
     };
     let admission = service.worker.submit(vec![trigger]).pop();

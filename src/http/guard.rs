@@ -1,19 +1,20 @@
 //! Who may read, and who may act. Refuses pages of other web sites in a browser (cross-site request forgery,
-//! DNS rebinding, also through a port-forward). Only loopback peers may act, until credentials can be
-//! configured.
+//! DNS rebinding, also through a port-forward), and asks `access` about everybody else.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::{Fixed, Problem, Service};
+use super::{Fixed, HEALTHY, Problem, READY, Service};
+use crate::access::{Asking, Decision, Peer, Scope};
 use crate::metrics::Endpoint;
-use crate::model::AlertResult;
+use crate::model::{AlertResult, Caller};
 use crate::telemetry::LineLimit;
 
 impl std::fmt::Debug for Fixed {
@@ -30,11 +31,15 @@ impl Fixed {
     }
 }
 
-/// Refuses requests from other web sites and for foreign host names, before it reads anything else.
-pub(super) async fn ask(
+/// Who asked, for the handlers of requests that act.
+#[derive(Clone, Debug)]
+pub(super) struct By(pub(super) Option<Caller>);
+
+/// Refuses requests from other web sites, for foreign host names, and without the credential that they need.
+pub(super) async fn guard(
     State(service): State<Service>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request,
+    Extension(peer): Extension<Peer>,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let config = service.config();
@@ -42,27 +47,57 @@ pub(super) async fn ask(
         node: &config.node.name,
         trusted: &config.web.trusted_hosts,
     };
-    match may_ask(peer.ip(), &request, &names) {
-        Ok(()) => next.run(request).await,
-        Err(why) => refuse(&service, peer, request.uri(), why),
+    if let Err(why) = may_ask(&peer, &request, &names) {
+        return refuse(&service, &peer, request.uri(), StatusCode::FORBIDDEN, why);
     }
-}
-
-/// Refuses clients that may not act.
-pub(super) async fn act(
-    State(service): State<Service>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if is_loopback(peer.ip()) {
+    let Some(scope) = scope(request.method(), request.uri().path()) else {
         return next.run(request).await;
+    };
+    let authorization = match one(request.headers(), "authorization") {
+        Ok(value) => value,
+        Err(why) => return refuse(&service, &peer, request.uri(), StatusCode::BAD_REQUEST, why),
+    };
+    let access = service.access.get();
+    let asking = Asking {
+        scope,
+        peer: &peer,
+        authorization,
+    };
+    let (status, why) = match access.decide(asking).await {
+        Decision::Allowed(caller) => {
+            request.extensions_mut().insert(By(caller));
+            return next.run(request).await;
+        }
+        Decision::Unauthenticated(why) => (StatusCode::UNAUTHORIZED, why),
+        Decision::Forbidden(why) => (StatusCode::FORBIDDEN, why),
+    };
+    let mut response = refuse(&service, &peer, request.uri(), status, &why);
+    if status == StatusCode::UNAUTHORIZED {
+        for challenge in access.challenges() {
+            let challenge = HeaderValue::from_static(challenge);
+            response
+                .headers_mut()
+                .append(header::WWW_AUTHENTICATE, challenge);
+        }
     }
-    let why = "only loopback peers may act, because no credentials are configured";
-    refuse(&service, peer, request.uri(), why)
+    response
 }
 
-fn refuse(service: &Service, peer: SocketAddr, uri: &Uri, why: &'static str) -> Response {
+/// Returns what a request needs, of a known path or not, so that no new path is open by mistake: every method
+/// but `GET` and `HEAD` acts. `None`: the probes, which say nothing of the node's objects, and which the kubelet
+/// sends without credentials.
+pub fn scope(method: &Method, path: &str) -> Option<Scope> {
+    if !is_reading(method) {
+        return Some(Scope::Act);
+    }
+    (![HEALTHY, READY].contains(&path)).then_some(Scope::Read)
+}
+
+fn is_reading(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+fn refuse(service: &Service, peer: &Peer, uri: &Uri, status: StatusCode, why: &str) -> Response {
     let fixed = &service.fixed;
     if Endpoint::of_path(uri.path()) == Endpoint::Webhook {
         service.metrics.alert(AlertResult::Refused);
@@ -71,11 +106,7 @@ fn refuse(service: &Service, peer: SocketAddr, uri: &Uri, why: &'static str) -> 
         let (path, left_out) = (uri.path(), NonZeroU64::new(left_out));
         tracing::warn!(%peer, path, why, left_out, "refused");
     }
-    Problem::new(StatusCode::FORBIDDEN, why).into_response()
-}
-
-fn is_loopback(peer: IpAddr) -> bool {
-    peer.to_canonical().is_loopback()
+    Problem::new(status, why).into_response()
 }
 
 /// The host names that a request may address.
@@ -85,16 +116,16 @@ struct Names<'a> {
 }
 
 fn may_ask<B>(
-    peer: IpAddr,
+    peer: &Peer,
     request: &axum::http::Request<B>,
     names: &Names<'_>,
 ) -> Result<(), &'static str> {
     let headers = request.headers();
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let reads = is_reading(request.method());
     let host = host(headers, request.uri())?;
     // Prometheus and people may use any name for the node. A loopback peer may be a browser that was misled by
-    // DNS rebinding, so its `Host` is checked.
-    if !reads || is_loopback(peer) {
+    // DNS rebinding, so its `Host` is checked. No browser reaches a unix socket.
+    if !peer.is_unix() && (!reads || peer.is_loopback()) {
         let host = host.ok_or("the request has no Host header")?;
         if !is_ours(host, names) {
             return Err(
@@ -115,9 +146,16 @@ fn may_ask<B>(
     match one(headers, "sec-fetch-site")? {
         None | Some("same-origin" | "none") => Ok(()),
         // A link on another site, for example a dashboard: the other page cannot read the answer.
-        Some(_) if reads && one(headers, "sec-fetch-mode")? == Some("navigate") => Ok(()),
+        Some(_) if is_link(peer, reads, headers)? => Ok(()),
         Some(_) => Err("requests from a page of another site are refused"),
     }
+}
+
+/// Says whether a reading request of a peer of the network follows a link. Pages on this machine have no reason to
+/// link here.
+fn is_link(peer: &Peer, reads: bool, headers: &HeaderMap) -> Result<bool, &'static str> {
+    let navigates = one(headers, "sec-fetch-mode")? == Some("navigate");
+    Ok(reads && navigates && !peer.is_loopback())
 }
 
 fn host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<Option<&'a str>, &'static str> {
@@ -136,7 +174,9 @@ fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, &'stat
     match (first, values.next()) {
         (None, _) => Ok(None),
         (Some(Ok(value)), None) => Ok(Some(value)),
-        (Some(_), _) => Err("a Host, Origin or Sec-Fetch header is invalid or repeated"),
+        (Some(_), _) => {
+            Err("a Host, Origin, Sec-Fetch or Authorization header is invalid or repeated")
+        }
     }
 }
 
@@ -186,7 +226,12 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        may_ask(peer.parse().unwrap(), &request.body(()).unwrap(), &names)
+        may_ask(&tcp(peer), &request.body(()).unwrap(), &names)
+    }
+
+    fn tcp(peer: &str) -> Peer {
+        let ip: IpAddr = peer.parse().unwrap();
+        Peer::tcp((ip, 1).into(), (ip, 2).into(), None)
     }
 
     fn verdict(peer: &str, headers: &[(&'static str, &str)]) -> Result<(), &'static str> {
@@ -200,10 +245,10 @@ mod tests {
     #[test]
     fn loopback_is_known_in_every_shape() {
         for peer in ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"] {
-            assert!(is_loopback(peer.parse().unwrap()), "{peer}");
+            assert!(tcp(peer).is_loopback(), "{peer}");
         }
         for peer in ["10.0.0.1", "192.168.1.1", "fe80::1", "::ffff:10.0.0.1"] {
-            assert!(!is_loopback(peer.parse().unwrap()), "{peer}");
+            assert!(!tcp(peer).is_loopback(), "{peer}");
         }
     }
 
@@ -224,7 +269,8 @@ mod tests {
         let site = ("sec-fetch-site", "cross-site");
         let link = ("sec-fetch-mode", "navigate");
         let origin = ("origin", "http://evil.example");
-        assert_eq!(reads("127.0.0.1", &[host, site, link]), Ok(()));
+        assert!(reads("127.0.0.1", &[host, site, link]).is_err());
+        assert_eq!(reads("10.0.0.1", &[host, site, link]), Ok(()));
         assert!(reads("127.0.0.1", &[host, site]).is_err());
         assert!(reads("127.0.0.1", &[host, site, ("sec-fetch-mode", "cors")]).is_err());
         assert!(reads("127.0.0.1", &[host, site, link, origin]).is_err());

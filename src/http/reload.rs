@@ -7,6 +7,7 @@ use parking_lot::MutexGuard;
 
 use super::Service;
 use super::service::LastReload;
+use crate::access::Access;
 use crate::config::{Config, Mode};
 use crate::model::Cause;
 use crate::telemetry;
@@ -43,7 +44,10 @@ impl Service {
         let config = (self.fixed.reload)().await?;
         let config = config.keep_fixed(&self.config());
         let config = config.map_err(|error| telemetry::chain(&error))?;
+        let access = Access::new(&config.web).await;
+        let access = access.map_err(|error| telemetry::chain(&error))?;
         telemetry::set(&config.log)?;
+        self.access.replace(access);
         let needs_restart = config.needs_restart.clone();
         self.settings.send_replace(Arc::new(config));
         self.worker.reloaded();

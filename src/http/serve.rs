@@ -1,6 +1,7 @@
 //! Accepts connections, within limits, until the service shuts down.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -9,13 +10,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::ConnectInfo;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,8 @@ use tower::ServiceExt;
 
 use super::connections::Connection;
 pub use super::connections::Connections;
+pub use super::unix_socket::UnixSocket;
+use crate::access::{self, Listen, Peer};
 
 /// Connections of one listener; more wait in the kernel's backlog. Larger than the sum of idle connections and
 /// request limits, so it is seldom reached.
@@ -51,8 +53,17 @@ const BACKLOG: u32 = 1_024;
 /// Listens on an address.
 ///
 /// # Errors
-/// If another process listens on it, or it is not this machine's.
-pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+/// If another process listens on it, it is not this machine's, or the unix socket cannot be made.
+pub fn listen(web: &access::Config, listen: &Listen) -> io::Result<Listener> {
+    match listen {
+        Listen::Tcp(address) => listen_tcp(*address).map(Listener::Tcp),
+        Listen::Unix(path) => {
+            UnixSocket::bind(path, web.socket_mode, web.socket_owner).map(Listener::Unix)
+        }
+    }
+}
+
+fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -73,8 +84,59 @@ pub struct Stop {
     pub passes_over: CancellationToken,
 }
 
+/// A bound socket.
+#[derive(Debug)]
+pub enum Listener {
+    /// Of an address.
+    Tcp(TcpListener),
+    /// Of a path.
+    Unix(UnixSocket),
+}
+
+impl Listener {
+    /// Returns the TCP address that it is bound to.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                let peer = Peer::tcp(peer, stream.local_addr()?, None);
+                Ok((Stream::Tcp(stream), peer))
+            }
+            Self::Unix(socket) => {
+                let (stream, uid) = socket.accept().await?;
+                Ok((Stream::Unix(stream), Peer::unix(uid)))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(error) => write!(f, "unknown address ({error})"),
+            },
+            Self::Unix(socket) => write!(f, "unix:{}", socket.path().display()),
+        }
+    }
+}
+
+/// An accepted connection.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
 /// Serves until `stop.shutdown`, then until the open requests are answered.
-pub async fn serve(listener: TcpListener, router: Router, stop: Stop, connections: Connections) {
+pub async fn serve(listener: Listener, router: Router, stop: Stop, connections: Connections) {
     let Stop {
         shutdown,
         passes_over,
@@ -88,13 +150,17 @@ pub async fn serve(listener: TcpListener, router: Router, stop: Stop, connection
         match accepted {
             Ok((stream, peer)) => {
                 let (router, shutdown) = (router.clone(), shutdown.clone());
-                tasks.spawn(serve_connection(
-                    stream,
-                    peer,
-                    router,
-                    connections.take(),
-                    shutdown,
-                ));
+                let connection = connections.take();
+                tasks.spawn(async move {
+                    match stream {
+                        Stream::Tcp(stream) => {
+                            serve_connection(stream, peer, router, connection, shutdown).await;
+                        }
+                        Stream::Unix(stream) => {
+                            serve_connection(stream, peer, router, connection, shutdown).await;
+                        }
+                    }
+                });
                 // The new connection may already carry its request: let it be read before newer connections
                 // push it out.
                 tokio::task::yield_now().await;
@@ -118,10 +184,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: Stop, connection
     }
 }
 
-async fn accept(
-    listener: &TcpListener,
-    tasks: &mut JoinSet<()>,
-) -> io::Result<(TcpStream, SocketAddr)> {
+async fn accept(listener: &Listener, tasks: &mut JoinSet<()>) -> io::Result<(Stream, Peer)> {
     while tasks.try_join_next().is_some() {}
     while tasks.len() >= CONNECTIONS_MAX {
         tasks.join_next().await;
@@ -129,19 +192,19 @@ async fn accept(
     listener.accept().await
 }
 
-async fn serve_connection(
-    stream: TcpStream,
-    peer: SocketAddr,
+async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    stream: S,
+    peer: Peer,
     router: Router,
     connection: Connection,
     shutdown: CancellationToken,
 ) {
-    let of_requests = connection.clone();
+    let (of_requests, of_peer) = (connection.clone(), peer.clone());
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let (router, connection) = (router.clone(), of_requests.clone());
+        let (router, connection, peer) = (router.clone(), of_requests.clone(), of_peer.clone());
         async move {
             let mut request = request.map(|body| connection.request(Body::new(body)));
-            request.extensions_mut().insert(ConnectInfo(peer));
+            request.extensions_mut().insert(peer);
             request.extensions_mut().insert(connection.clone());
             let answer = router.oneshot(request).await;
             let mut answer = answer.unwrap_or_else(|never| match never {});

@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use super::{Plans, Problem, RequestLimits};
+use crate::access;
 use crate::config::Config;
 use crate::gc::{self, Plan, Summary};
 use crate::metrics::Metrics;
@@ -50,6 +51,8 @@ pub struct Service {
     pub quarantine: Arc<Mutex<Quarantine>>,
     /// The configuration in force; a reload replaces it.
     pub settings: watch::Sender<Arc<Config>>,
+    /// The credentials in force; a reload replaces them.
+    pub access: access::Current,
     /// The result of the last reload.
     pub last_reload: Arc<Mutex<LastReload>>,
     /// The parts that never change.

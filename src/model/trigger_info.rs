@@ -1,5 +1,7 @@
 //! Causes and results of triggers: the closed sets behind the API, the journal and metrics.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::every;
@@ -136,6 +138,9 @@ impl PollResult {
 pub struct TriggerInfo {
     /// The first trigger's cause.
     pub cause: Cause,
+    /// The HTTP caller, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Caller>,
     /// The alert, if one asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alert: Option<AlertInfo>,
@@ -153,4 +158,54 @@ pub struct AlertInfo {
     pub fingerprint: String,
     /// When it began to fire, as Alertmanager wrote it.
     pub starts_at: String,
+    /// The receiver of Alertmanager's configuration that sent it; a polled alert has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiver: Option<String>,
+}
+
+/// Who asked over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caller {
+    /// What proved it.
+    pub kind: CallerKind,
+    /// The token file, user, subject alternative name, account or uid.
+    pub name: String,
+}
+
+impl Caller {
+    /// Returns a caller.
+    pub fn new(kind: CallerKind, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self { kind, name }
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.label(), self.name)
+    }
+}
+
+/// What proves who a caller is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum CallerKind {
+    /// A bearer token of a file; the name is the file's.
+    Token,
+    /// A user of the exporter web configuration file.
+    User,
+    /// A verified client certificate; the name is its first subject alternative name.
+    Certificate,
+    /// An account that the API server authenticated (`web.token_review`).
+    Account,
+    /// The owner of the peer's socket on this node.
+    Uid,
+}
+
+impl CallerKind {
+    /// Returns the kind as the API writes it.
+    pub fn label(self) -> &'static str {
+        self.into()
+    }
 }

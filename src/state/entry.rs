@@ -184,6 +184,10 @@ fn shorten(pass: &mut Pass) {
         ] {
             *text = cut(text);
         }
+        alert.receiver = alert.receiver.as_deref().map(cut);
+    }
+    if let Some(by) = &mut pass.trigger.by {
+        by.name = cut(&by.name);
     }
 }
 

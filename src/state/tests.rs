@@ -37,6 +37,7 @@ fn pass(number: i64) -> Pass {
         dry_run: false,
         trigger: TriggerInfo {
             cause: Cause::Manual,
+            by: None,
             alert: None,
             follow_up: false,
         },

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::config::Brakes;
 use crate::gc::PassOptions;
-use crate::model::{AlertInfo, AlertResult, Cause, Outcome, Target};
+use crate::model::{AlertInfo, AlertResult, Caller, Cause, Outcome, Target};
 use crate::pass::PassEnd;
 pub use queued::QueuedPass;
 use seen::{AlertKey, AlertReply, SeenAlerts};
@@ -47,6 +47,8 @@ pub struct Trigger {
     pub targets: BTreeSet<Target>,
     /// How.
     pub options: PassOptions,
+    /// Who asks over HTTP, where that is known.
+    pub by: Option<Caller>,
     /// The alert, where one asks.
     pub alert: Option<AlertInfo>,
 }

@@ -14,7 +14,7 @@ use crate::model::{AlertInfo, AlertResult, Cause, Target, Targets};
 /// The longest fingerprint or start; Alertmanager's have 16 and about 30 characters. They are remembered, so
 /// they need a bound.
 pub const KEY_MAX_BYTES: usize = 128;
-/// Longest remembered alert name, in characters.
+/// Longest remembered name of an alert or a receiver, in characters.
 const NAME_MAX_CHARS: usize = 200;
 
 /// An alert. Unknown keys are ignored.
@@ -28,6 +28,9 @@ pub struct Alert {
     /// Alertmanager's fingerprint of its labels.
     #[serde(default)]
     pub fingerprint: String,
+    /// The receiver that the webhook names.
+    #[serde(skip)]
+    pub receiver: Option<String>,
 }
 
 /// Returns what an alert asks for, if it is about this node.
@@ -57,6 +60,7 @@ pub fn judge(
         cause,
         targets: targets(routes, alert)?,
         options: PassOptions::default(),
+        by: None,
         alert: Some(alert.info()),
     })
 }
@@ -108,10 +112,7 @@ impl Alert {
     /// Returns its `alertname`, shortened.
     pub fn name(&self) -> String {
         let name = self.labels.get("alertname").map(String::as_str);
-        name.unwrap_or_default()
-            .chars()
-            .take(NAME_MAX_CHARS)
-            .collect()
+        shorten(name.unwrap_or_default())
     }
 
     /// Returns what passes remember of it. An alert without a fingerprint is identified by its labels, as a
@@ -128,6 +129,7 @@ impl Alert {
             name: self.name(),
             fingerprint,
             starts_at: self.starts_at.clone(),
+            receiver: self.receiver.as_deref().map(shorten),
         }
     }
 
@@ -135,6 +137,10 @@ impl Alert {
     pub fn is_too_long(&self) -> bool {
         self.fingerprint.len() > KEY_MAX_BYTES || self.starts_at.len() > KEY_MAX_BYTES
     }
+}
+
+fn shorten(name: &str) -> String {
+    name.chars().take(NAME_MAX_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -149,6 +155,7 @@ mod tests {
         Alert {
             labels,
             starts_at: String::new(),
+            receiver: None,
             fingerprint: String::new(),
         }
     }

@@ -86,6 +86,7 @@ mod tests {
             dry_run: false,
             trigger: TriggerInfo {
                 cause: Cause::Alert,
+                by: None,
                 alert: None,
                 follow_up: false,
             },

@@ -67,6 +67,7 @@ impl Watch {
             cause: Cause::Threshold,
             targets,
             options: PassOptions::default(),
+            by: None,
             alert: None,
         };
         for admission in self.worker.submit(vec![trigger]) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{Worker, WorkerState, clock};
-use crate::model::{Pass, PassState, Target, TargetReport, TriggerInfo};
+use crate::model::{Caller, Pass, PassState, Target, TargetReport, TriggerInfo};
 use crate::pass::record::Record;
 use crate::trigger::admission::QueuedPass;
 
@@ -23,7 +23,7 @@ impl Worker {
         trigger: TriggerInfo,
         now: Duration,
     ) -> Arc<Record> {
-        let cause = trigger.cause;
+        let (cause, by) = (trigger.cause, trigger.by.as_ref().map(Caller::to_string));
         let not_before = state.admissions.not_before(queued, now);
         let pass = Pass {
             id: queued.id.clone(),
@@ -59,6 +59,7 @@ impl Worker {
             tracing::info!(
                 pass.id = queued.id,
                 cause = cause.label(),
+                by,
                 targets = targets.join(", "),
                 dry_run = queued.options.dry_run,
                 wait_seconds = not_before.map(|at| at.saturating_sub(now).as_secs()),

@@ -67,6 +67,7 @@ fn record() -> Record {
         dry_run: false,
         trigger: TriggerInfo {
             cause: Cause::Manual,
+            by: None,
             alert: None,
             follow_up: false,
         },

@@ -21,6 +21,7 @@ fn key(number: usize) -> AlertInfo {
         name: String::new(),
         fingerprint: format!("fingerprint{number}"),
         starts_at: "2026-01-01T00:00:00Z".to_owned(),
+        receiver: None,
     }
 }
 
@@ -29,6 +30,7 @@ fn alert(number: usize, targets: &[Target]) -> Trigger {
         cause: Cause::Alert,
         targets: targets.iter().copied().collect(),
         options: PassOptions::default(),
+        by: None,
         alert: Some(key(number)),
     }
 }
@@ -38,6 +40,7 @@ fn by_hand(targets: &[Target], options: PassOptions) -> Trigger {
         cause: Cause::Manual,
         targets: targets.iter().copied().collect(),
         options,
+        by: None,
         alert: None,
     }
 }

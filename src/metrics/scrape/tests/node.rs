@@ -223,6 +223,7 @@ pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {
         dry_run,
         trigger: TriggerInfo {
             cause: Cause::Alert,
+            by: None,
             alert: None,
             follow_up: false,
         },

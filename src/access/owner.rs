@@ -1,0 +1,168 @@
+//! The owner of the other end of a TCP connection on this machine, as the kernel knows it (`sock_diag(7)`).
+//! Asks about one socket, so the cost does not grow with the number of connections.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+// Numbers of the kernel's linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h and net/tcp_states.h.
+const HEADER_BYTES: usize = 16;
+const REQUEST_BYTES: usize = 56;
+const NLM_F_REQUEST: u16 = 1;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+const IPPROTO_TCP: u8 = 6;
+const TCP_ESTABLISHED: u8 = 1;
+/// Where the answer has its family, state, socket id, uid and inode.
+const FAMILY: usize = HEADER_BYTES;
+const STATE: usize = FAMILY + 1;
+const ID: usize = FAMILY + 4;
+const ID_PORTS_AND_ADDRESSES: usize = 36;
+const UID: usize = FAMILY + 64;
+const INODE: usize = FAMILY + 68;
+
+/// Returns the uid that made the socket at `peer`, which is connected to `local`; `None` if the kernel does not
+/// know such a socket, or a process does not hold it any more.
+///
+/// # Errors
+/// If the kernel cannot be asked.
+pub(super) fn of(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        Some(SOCK_DIAG),
+    )?;
+    let request = request(peer, local);
+    let kernel = SocketAddrNetlink::new(0, 0);
+    rustix::net::sendto(&socket, &request, SendFlags::empty(), &kernel)?;
+    let mut answer = [0_u8; 512];
+    // The kernel writes the answer before the request's call returns.
+    let (_, received) = rustix::net::recv(&socket, &mut answer, RecvFlags::DONTWAIT)?;
+    Ok(answer.get(..received).and_then(|it| owner(it, &request)))
+}
+
+fn request(peer: SocketAddr, local: SocketAddr) -> Vec<u8> {
+    let (peer, local) = (canonical(peer), canonical(local));
+    let family = if peer.is_ipv4() { AF_INET } else { AF_INET6 };
+    let length = u32::try_from(HEADER_BYTES + REQUEST_BYTES).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + REQUEST_BYTES);
+    bytes.extend(length.to_ne_bytes());
+    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes.extend(NLM_F_REQUEST.to_ne_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend([family, IPPROTO_TCP, 0, 0]);
+    // All states: the answer's state is judged, so that no socket is mistaken for another.
+    bytes.extend(u32::MAX.to_ne_bytes());
+    bytes.extend(peer.port().to_be_bytes());
+    bytes.extend(local.port().to_be_bytes());
+    bytes.extend(address(peer.ip()));
+    bytes.extend(address(local.ip()));
+    // Any interface, no cookie.
+    bytes.extend([0; 4]);
+    bytes.extend([0xff; 8]);
+    bytes
+}
+
+/// Reads the owner from the answer, if it is about exactly the socket of the request.
+///
+/// A socket that its process has closed has no inode, and the kernel then reports uid 0 for it; one that is
+/// closing can be held by the kernel alone. So only an established socket with an inode has an owner: otherwise
+/// any user could send a request, close the socket at once, and count as root.
+fn owner(answer: &[u8], request: &[u8]) -> Option<u32> {
+    let asked = request.get(HEADER_BYTES + 8..HEADER_BYTES + 8 + ID_PORTS_AND_ADDRESSES)?;
+    let is_same = answer.get(ID..ID + ID_PORTS_AND_ADDRESSES)? == asked;
+    let is_answer = answer.get(4..6)? == SOCK_DIAG_BY_FAMILY.to_ne_bytes();
+    let is_held = *answer.get(STATE)? == TCP_ESTABLISHED && number(answer, INODE)? != 0;
+    (is_answer && is_same && is_held).then(|| number(answer, UID))?
+}
+
+fn number(answer: &[u8], at: usize) -> Option<u32> {
+    let bytes = answer.get(at..at + 4)?.try_into().ok()?;
+    Some(u32::from_ne_bytes(bytes))
+}
+
+/// An IPv4 connection may reach a listener of IPv6.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn address(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => {
+            let mut bytes = [0; 16];
+            for (to, from) in bytes.iter_mut().zip(ip.octets()) {
+                *to = from;
+            }
+            bytes
+        }
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
+
+    use super::*;
+
+    fn connected(listen: IpAddr, connect: IpAddr) -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind((listen, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = TcpStream::connect((connect, port)).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    fn owner_of(server: &TcpStream) -> Option<u32> {
+        of(server.peer_addr().unwrap(), server.local_addr().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_open_socket_has_its_owner() {
+        let own = rustix::process::geteuid().as_raw();
+        let (v4, v6) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+        for (listen, connect) in [(v4, v4), (v6, v6), (Ipv6Addr::UNSPECIFIED.into(), v4)] {
+            let (_client, server) = connected(listen, connect);
+            assert_eq!(owner_of(&server), Some(own), "{listen} {connect}");
+        }
+    }
+
+    #[test]
+    fn a_closed_or_closing_socket_has_none() {
+        let local = Ipv4Addr::LOCALHOST.into();
+        let (client, server) = connected(local, local);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(owner_of(&server), None);
+        drop(client);
+        assert_eq!(owner_of(&server), None);
+        let (client, server) = connected(local, local);
+        drop(client);
+        assert_eq!(owner_of(&server), None);
+    }
+
+    #[test]
+    fn an_answer_without_an_inode_or_about_another_socket_has_none() {
+        let asked = request(
+            "127.0.0.1:1".parse().unwrap(),
+            "127.0.0.1:2".parse().unwrap(),
+        );
+        let mut answer = vec![0; HEADER_BYTES + 72];
+        answer[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        answer[STATE] = TCP_ESTABLISHED;
+        answer[ID..ID + ID_PORTS_AND_ADDRESSES]
+            .copy_from_slice(&asked[HEADER_BYTES + 8..HEADER_BYTES + 8 + ID_PORTS_AND_ADDRESSES]);
+        answer[UID..UID + 4].copy_from_slice(&7_u32.to_ne_bytes());
+        assert_eq!(owner(&answer, &asked), None);
+        answer[INODE] = 1;
+        assert_eq!(owner(&answer, &asked), Some(7));
+        for (at, byte) in [(STATE, 4), (ID, 9), (ID + 4, 9), (4, 2)] {
+            let mut other = answer.clone();
+            other[at] = byte;
+            assert_eq!(owner(&other, &asked), None, "byte {at}");
+        }
+        assert_eq!(owner(&answer[..INODE + 3], &asked), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! The other end of a connection.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::owner;
+use crate::model::{Caller, CallerKind};
+
+/// The uid that stands for every user of another user namespace (`/proc/sys/kernel/overflowuid`).
+const OVERFLOW_UID: u32 = 65_534;
+
+/// The other end of a connection. Cloning shares.
+#[derive(Clone, Debug)]
+pub struct Peer(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    transport: Transport,
+    certificate: Option<Certificate>,
+    /// The owner of a TCP peer's socket, once found.
+    owner: Mutex<Option<u32>>,
+}
+
+#[derive(Debug)]
+enum Transport {
+    Tcp { peer: SocketAddr, local: SocketAddr },
+    Unix { uid: u32 },
+}
+
+/// A verified client certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// Its subject alternative names, else its common name.
+    pub names: Vec<String>,
+}
+
+impl Peer {
+    /// Returns the peer of a TCP connection to `local`.
+    pub fn tcp(peer: SocketAddr, local: SocketAddr, certificate: Option<Certificate>) -> Self {
+        Self::new(Transport::Tcp { peer, local }, certificate)
+    }
+
+    /// Returns the peer of a connection to a unix socket.
+    pub fn unix(uid: u32) -> Self {
+        Self::new(Transport::Unix { uid }, None)
+    }
+
+    fn new(transport: Transport, certificate: Option<Certificate>) -> Self {
+        Self(Arc::new(Inner {
+            transport,
+            certificate,
+            owner: Mutex::default(),
+        }))
+    }
+
+    /// Returns the verified client certificate, if the connection has one.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.0.certificate.as_ref()
+    }
+
+    /// Says whether it is a process of this machine, as a browser misled by DNS rebinding would be.
+    pub fn is_loopback(&self) -> bool {
+        match self.0.transport {
+            Transport::Tcp { peer, .. } => peer.ip().to_canonical().is_loopback(),
+            Transport::Unix { .. } => false,
+        }
+    }
+
+    /// Says whether it came over a unix socket, which no browser can do.
+    pub fn is_unix(&self) -> bool {
+        matches!(self.0.transport, Transport::Unix { .. })
+    }
+
+    /// Returns root's or the service's own uid, if that is the peer's on this node. For TCP only over loopback.
+    ///
+    /// # Errors
+    /// Why the peer is not trusted.
+    pub(super) fn trusted_owner(&self) -> Result<Caller, String> {
+        let uid = match self.0.transport {
+            Transport::Unix { uid } => uid,
+            Transport::Tcp { .. } if !self.is_loopback() => {
+                return Err(
+                    "only loopback peers may act, because no credentials are configured".into(),
+                );
+            }
+            Transport::Tcp { peer, local } => self.tcp_owner(peer, local)?,
+        };
+        let own = rustix::process::geteuid().as_raw();
+        if uid == 0 || (uid == own && uid != OVERFLOW_UID) {
+            return Ok(Caller::new(CallerKind::Uid, uid.to_string()));
+        }
+        Err(format!(
+            "only root and the service's own user may act without credentials; uid {uid} may not"
+        ))
+    }
+
+    fn tcp_owner(&self, peer: SocketAddr, local: SocketAddr) -> Result<u32, String> {
+        let mut known = self.0.owner.lock();
+        if let Some(uid) = *known {
+            return Ok(uid);
+        }
+        match owner::of(peer, local) {
+            Ok(Some(uid)) => {
+                *known = Some(uid);
+                Ok(uid)
+            }
+            Ok(None) => Err(
+                "the owner of the peer's socket is unknown: keep the connection open until the answer, or \
+                 configure credentials"
+                    .into(),
+            ),
+            Err(error) => Err(format!(
+                "the owner of the peer's socket cannot be found ({error}); configure credentials"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.transport {
+            Transport::Tcp { peer, .. } => peer.fmt(f),
+            Transport::Unix { uid } => write!(f, "uid {uid} on a unix socket"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_and_the_own_user_are_trusted_on_a_unix_socket_and_others_are_not() {
+        let own = rustix::process::geteuid().as_raw();
+        for uid in [0, own] {
+            let caller = Peer::unix(uid).trusted_owner().unwrap();
+            assert_eq!(caller, Caller::new(CallerKind::Uid, uid.to_string()));
+        }
+        for uid in [own + 1, OVERFLOW_UID] {
+            let why = Peer::unix(uid).trusted_owner().unwrap_err();
+            assert!(why.contains(&format!("uid {uid} may not")), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_the_network_is_not_trusted() {
+        let (peer, local) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+        let why = Peer::tcp(peer, local, None).trusted_owner().unwrap_err();
+        assert!(why.contains("only loopback peers may act"), "{why}");
+    }
+}
