@@ -97,11 +97,11 @@ impl Access {
             };
         }
         if self.has_credentials() && !asking.peer.is_unix() {
-            return self.lacks_credential(asking.scope);
+            return lacks_credential(asking.scope);
         }
         match asking.peer.trusted_owner() {
             Ok(caller) => Decision::Allowed(Some(caller)),
-            Err(_) if self.has_credentials() => self.lacks_credential(asking.scope),
+            Err(_) if self.has_credentials() => lacks_credential(asking.scope),
             Err(why) => Decision::Forbidden(why),
         }
     }
@@ -124,10 +124,10 @@ impl Access {
             .filter_map(|(is_used, challenge)| is_used.then_some(challenge))
             .collect()
     }
+}
 
-    fn lacks_credential(&self, scope: Scope) -> Decision {
-        Decision::Unauthenticated(format!("scope {} needs a credential", scope.label()))
-    }
+fn lacks_credential(scope: Scope) -> Decision {
+    Decision::Unauthenticated(format!("scope {} needs a credential", scope.label()))
 }
 
 /// Compares what a credential allows with what a request needs.

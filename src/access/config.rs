@@ -56,8 +56,8 @@ pub struct Config {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct TokenReview {
-    /// Whether a token that is in no file goes to the API server (`pods.api_url`), as a TokenReview and a
-    /// SubjectAccessReview for the path and the method.
+    /// Whether a token that is in no file goes to the API server (`pods.api_url`), as a `TokenReview` and
+    /// a `SubjectAccessReview` for the path and the method.
     pub enabled: bool,
 }
 

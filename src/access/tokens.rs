@@ -341,18 +341,21 @@ mod tests {
         tokio::time::resume();
     }
 
-    fn found(scope: Scope, name: &str) -> Option<Found> {
+    fn found(scope: Scope, name: &str) -> Found {
         let name = name.to_owned();
-        Some(Found { scope, name })
+        Found { scope, name }
     }
 
     #[tokio::test]
     async fn a_token_has_the_scope_and_the_name_of_its_file() {
         let files = Files::with(&[("prometheus", "one\n"), ("ops", "\n two \r\nthree")]);
         let tokens = files.tokens(&["prometheus"], &["ops"]).await.unwrap();
-        assert_eq!(tokens.find(b"one").await, found(Scope::Read, "prometheus"));
+        assert_eq!(
+            tokens.find(b"one").await,
+            Some(found(Scope::Read, "prometheus"))
+        );
         for token in ["two", "three"] {
-            let act = found(Scope::Act, "ops");
+            let act = Some(found(Scope::Act, "ops"));
             assert_eq!(tokens.find(token.as_bytes()).await, act, "{token}");
         }
         for wrong in ["", "on", "ones", "One", " two", "two\n", "four"] {

