@@ -7,6 +7,7 @@
 mod config;
 mod lists;
 mod names;
+mod web_config;
 mod webhook;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+mod fuzz;
+
 use rcgen::{BasicConstraints, IsCa, SanType};
 use rustls::ClientConfig;
 use rustls::ProtocolVersion;
