@@ -10,19 +10,23 @@ pub mod rate_limit;
 mod test_certificates;
 pub mod tls;
 mod tokens;
+mod web;
 pub mod web_config;
 pub mod web_config_watch;
 mod yaml;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::http::{HeaderName, HeaderValue};
 use parking_lot::RwLock;
 
 use crate::model::{Caller, CallerKind};
 pub use config::{Config, Listen};
 pub use peer::Peer;
-pub use tokens::Error;
+use tls::{PeerIdentity, Tls};
 use tokens::Tokens;
+use web::{BasicAuth, Web};
 
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
@@ -61,12 +65,28 @@ pub enum Decision {
     Unauthenticated(String),
     /// Its caller is known, or has no way to prove itself, and may not do this.
     Forbidden(String),
+    /// Its credential cannot be checked now.
+    Unavailable(String),
+}
+
+/// Why the credentials cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A token file is unusable.
+    #[error(transparent)]
+    Tokens(#[from] tokens::Error),
+    /// The web configuration file is unusable.
+    #[error(transparent)]
+    Web(#[from] web::Error),
 }
 
 /// The credentials in force.
 #[derive(Debug)]
 pub struct Access {
     tokens: Tokens,
+    web: Option<Web>,
+    act_users: Vec<String>,
+    act_client_sans: Vec<String>,
 }
 
 impl Access {
@@ -76,25 +96,36 @@ impl Access {
     /// If a file is unusable.
     pub async fn new(config: &Config) -> Result<Self, Error> {
         let tokens = Tokens::new(config.bearer_token_files.clone()).await?;
-        Ok(Self { tokens })
+        let web = match config.config_file.clone() {
+            Some(path) => Some(Web::open(path).await?),
+            None => None,
+        };
+        Ok(Self {
+            tokens,
+            web,
+            act_users: config.act_users.clone(),
+            act_client_sans: config.act_client_sans.clone(),
+        })
     }
 
-    /// Decides about a request.
+    /// Counts a request against the rate limit of the web configuration file.
+    ///
+    /// # Errors
+    /// The time until the next request is admitted.
+    pub fn admit(&self) -> Result<(), Duration> {
+        self.web.as_ref().map_or(Ok(()), Web::admit)
+    }
+
+    /// Decides about a request: first by what it shows, then by who sends it.
     pub async fn decide(&self, asking: Asking<'_>) -> Decision {
         if asking.scope == Scope::Read && !self.guards_reading() {
             return Decision::Allowed(None);
         }
-        let token = asking
-            .authorization
-            .and_then(|it| after_scheme(it, "bearer"));
-        if let Some(token) = token.filter(|_| !self.tokens.files().is_empty()) {
-            return match self.tokens.find(token.as_bytes()).await {
-                Some(found) => {
-                    let caller = Caller::new(CallerKind::Token, found.name);
-                    grant(caller, found.scope, asking.scope)
-                }
-                None => Decision::Unauthenticated("the bearer token is not known".into()),
-            };
+        if let Some(decision) = self.by_header(asking).await {
+            return decision;
+        }
+        if let Some(identity) = asking.peer.certificate() {
+            return self.by_certificate(identity, asking.scope);
         }
         if self.has_credentials() && !asking.peer.is_unix() {
             return lacks_credential(asking.scope);
@@ -106,24 +137,97 @@ impl Access {
         }
     }
 
+    /// `None`: the request shows nothing of a kind that is configured.
+    async fn by_header(&self, asking: Asking<'_>) -> Option<Decision> {
+        let header = asking.authorization?;
+        if let Some(token) = after_scheme(header, "bearer").filter(|_| self.has_tokens()) {
+            return Some(match self.tokens.find(token.as_bytes()).await {
+                Some(found) => {
+                    let caller = Caller::new(CallerKind::Token, found.name);
+                    grant(caller, found.scope, asking.scope)
+                }
+                None => Decision::Unauthenticated("the bearer token is not known".into()),
+            });
+        }
+        let encoded = after_scheme(header, "basic")?;
+        let web = self.web.as_ref().filter(|web| web.has_users())?;
+        Some(match web.check(asking.peer, encoded).await {
+            BasicAuth::User(user) => {
+                let has = scope_of(self.act_users.is_empty() || self.act_users.contains(&user));
+                grant(Caller::new(CallerKind::User, user), has, asking.scope)
+            }
+            BasicAuth::Wrong => {
+                Decision::Unauthenticated("the user or the password is wrong".into())
+            }
+            BasicAuth::Busy => Decision::Unavailable(
+                "too many passwords are being checked; try again later".into(),
+            ),
+        })
+    }
+
+    fn by_certificate(&self, identity: &PeerIdentity, needs: Scope) -> Decision {
+        let names = &identity.sans;
+        let may_act = if self.act_client_sans.is_empty() {
+            self.web
+                .as_ref()
+                .is_some_and(|web| web.allows_one_of(names))
+        } else {
+            names.iter().any(|name| self.act_client_sans.contains(name))
+        };
+        let name = names.first().or(identity.common_name.as_ref());
+        let name = name.map_or("without a name", String::as_str);
+        grant(
+            Caller::new(CallerKind::Certificate, name),
+            scope_of(may_act),
+            needs,
+        )
+    }
+
     /// Says whether any credential is configured: then being on this node proves nothing, except on a unix socket.
     pub fn has_credentials(&self) -> bool {
-        !self.tokens.files().is_empty()
+        let web = self.web.as_ref();
+        self.has_tokens() || web.is_some_and(|web| web.has_users() || web.verifies_clients())
     }
 
     /// Says whether reading needs a credential.
     pub fn guards_reading(&self) -> bool {
-        !self.tokens.files().read.is_empty()
+        !self.tokens.files().read.is_empty() || self.has_users()
+    }
+
+    fn has_tokens(&self) -> bool {
+        !self.tokens.files().is_empty()
+    }
+
+    fn has_users(&self) -> bool {
+        self.web.as_ref().is_some_and(Web::has_users)
     }
 
     /// Returns the challenges of a 401.
     pub fn challenges(&self) -> Vec<&'static str> {
-        let bearer = !self.tokens.files().is_empty();
-        [(bearer, "Bearer realm=\"crisweep\"")]
-            .into_iter()
-            .filter_map(|(is_used, challenge)| is_used.then_some(challenge))
-            .collect()
+        let challenges = [
+            (
+                self.has_users(),
+                "Basic realm=\"crisweep\", charset=\"UTF-8\"",
+            ),
+            (self.has_tokens(), "Bearer realm=\"crisweep\""),
+        ];
+        let used = challenges.into_iter().filter(|(is_used, _)| *is_used);
+        used.map(|(_, challenge)| challenge).collect()
     }
+
+    /// Returns TLS, if the web configuration file asks for it.
+    pub fn tls(&self) -> Option<Tls> {
+        self.web.as_ref()?.tls()
+    }
+
+    /// Returns the headers that the web configuration file adds to each answer.
+    pub fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        self.web.as_ref().map(Web::headers).unwrap_or_default()
+    }
+}
+
+fn scope_of(may_act: bool) -> Scope {
+    if may_act { Scope::Act } else { Scope::Read }
 }
 
 fn lacks_credential(scope: Scope) -> Decision {

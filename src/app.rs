@@ -83,6 +83,7 @@ pub async fn serve(
             router,
             stop,
             connections.clone(),
+            service.access.clone(),
         ));
     }
     let (looking, until) = (first_look(service.observer.clone()), shutdown.clone());

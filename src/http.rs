@@ -181,6 +181,7 @@ async fn count(State(service): State<Service>, request: Request, next: Next) -> 
         header::CACHE_CONTROL,
         header::HeaderValue::from_static("no-store"),
     );
+    headers.extend(service.access.get().headers());
     response
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::owner;
+use super::tls::PeerIdentity;
 use crate::model::{Caller, CallerKind};
 
 /// The uid that stands for every user of another user namespace (`/proc/sys/kernel/overflowuid`).
@@ -19,28 +20,21 @@ pub struct Peer(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     transport: Transport,
-    certificate: Option<Certificate>,
+    certificate: Option<PeerIdentity>,
     /// The owner of a TCP peer's socket, once found.
     owner: Mutex<Option<u32>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Transport {
     Tcp { peer: SocketAddr, local: SocketAddr },
     Unix { uid: u32 },
 }
 
-/// A verified client certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Certificate {
-    /// Its subject alternative names, else its common name.
-    pub names: Vec<String>,
-}
-
 impl Peer {
     /// Returns the peer of a TCP connection to `local`.
-    pub fn tcp(peer: SocketAddr, local: SocketAddr, certificate: Option<Certificate>) -> Self {
-        Self::new(Transport::Tcp { peer, local }, certificate)
+    pub fn tcp(peer: SocketAddr, local: SocketAddr) -> Self {
+        Self::new(Transport::Tcp { peer, local }, None)
     }
 
     /// Returns the peer of a connection to a unix socket.
@@ -48,7 +42,13 @@ impl Peer {
         Self::new(Transport::Unix { uid }, None)
     }
 
-    fn new(transport: Transport, certificate: Option<Certificate>) -> Self {
+    /// Returns the same peer with its verified certificate.
+    #[must_use]
+    pub fn with_certificate(&self, certificate: Option<PeerIdentity>) -> Self {
+        Self::new(self.0.transport, certificate)
+    }
+
+    fn new(transport: Transport, certificate: Option<PeerIdentity>) -> Self {
         Self(Arc::new(Inner {
             transport,
             certificate,
@@ -57,7 +57,7 @@ impl Peer {
     }
 
     /// Returns the verified client certificate, if the connection has one.
-    pub fn certificate(&self) -> Option<&Certificate> {
+    pub fn certificate(&self) -> Option<&PeerIdentity> {
         self.0.certificate.as_ref()
     }
 
@@ -66,6 +66,14 @@ impl Peer {
         match self.0.transport {
             Transport::Tcp { peer, .. } => peer.ip().to_canonical().is_loopback(),
             Transport::Unix { .. } => false,
+        }
+    }
+
+    /// Returns its address and port; a unix socket has none.
+    pub fn socket_address(&self) -> Option<SocketAddr> {
+        match self.0.transport {
+            Transport::Tcp { peer, .. } => Some(peer),
+            Transport::Unix { .. } => None,
         }
     }
 
@@ -148,7 +156,7 @@ mod tests {
     #[test]
     fn an_address_of_the_network_is_not_trusted() {
         let (peer, local) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
-        let why = Peer::tcp(peer, local, None).trusted_owner().unwrap_err();
+        let why = Peer::tcp(peer, local).trusted_owner().unwrap_err();
         assert!(why.contains("only loopback peers may act"), "{why}");
     }
 }

@@ -53,11 +53,14 @@ pub(super) async fn guard(
     let Some(scope) = scope(request.method(), request.uri().path()) else {
         return next.run(request).await;
     };
+    let access = service.access.get();
+    if let Err(wait) = access.admit() {
+        return too_many(wait);
+    }
     let authorization = match one(request.headers(), "authorization") {
         Ok(value) => value,
         Err(why) => return refuse(&service, &peer, request.uri(), StatusCode::BAD_REQUEST, why),
     };
-    let access = service.access.get();
     let asking = Asking {
         scope,
         peer: &peer,
@@ -70,6 +73,7 @@ pub(super) async fn guard(
         }
         Decision::Unauthenticated(why) => (StatusCode::UNAUTHORIZED, why),
         Decision::Forbidden(why) => (StatusCode::FORBIDDEN, why),
+        Decision::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
     };
     let mut response = refuse(&service, &peer, request.uri(), status, &why);
     if status == StatusCode::UNAUTHORIZED {
@@ -79,6 +83,17 @@ pub(super) async fn guard(
                 .headers_mut()
                 .append(header::WWW_AUTHENTICATE, challenge);
         }
+    }
+    response
+}
+
+/// The rate limit of the web configuration file is reached.
+fn too_many(wait: Duration) -> Response {
+    let seconds = wait.as_secs_f64().ceil().max(1.0);
+    let why = "the rate limit of the web configuration file is reached; try again later";
+    let mut response = Problem::new(StatusCode::TOO_MANY_REQUESTS, why).into_response();
+    if let Ok(seconds) = HeaderValue::from_str(&format!("{seconds:.0}")) {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
     }
     response
 }
@@ -231,7 +246,7 @@ mod tests {
 
     fn tcp(peer: &str) -> Peer {
         let ip: IpAddr = peer.parse().unwrap();
-        Peer::tcp((ip, 1).into(), (ip, 2).into(), None)
+        Peer::tcp((ip, 1).into(), (ip, 2).into())
     }
 
     fn verdict(peer: &str, headers: &[(&'static str, &str)]) -> Result<(), &'static str> {

@@ -14,16 +14,18 @@ use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::connections::Connection;
 pub use super::connections::Connections;
 pub use super::unix_socket::UnixSocket;
+use crate::access::tls::{PeerIdentity, Tls};
 use crate::access::{self, Listen, Peer};
 
 /// Connections of one listener; more wait in the kernel's backlog. Larger than the sum of idle connections and
@@ -106,7 +108,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                let peer = Peer::tcp(peer, stream.local_addr()?, None);
+                let peer = Peer::tcp(peer, stream.local_addr()?);
                 Ok((Stream::Tcp(stream), peer))
             }
             Self::Unix(socket) => {
@@ -135,8 +137,21 @@ enum Stream {
     Unix(UnixStream),
 }
 
+/// A connection and what serves it.
+struct Serving {
+    router: Router,
+    connection: Connection,
+    shutdown: CancellationToken,
+}
+
 /// Serves until `stop.shutdown`, then until the open requests are answered.
-pub async fn serve(listener: Listener, router: Router, stop: Stop, connections: Connections) {
+pub async fn serve(
+    listener: Listener,
+    router: Router,
+    stop: Stop,
+    connections: Connections,
+    access: access::Current,
+) {
     let Stop {
         shutdown,
         passes_over,
@@ -148,19 +163,13 @@ pub async fn serve(listener: Listener, router: Router, stop: Stop, connections: 
             () = shutdown.cancelled() => break,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                let (router, shutdown) = (router.clone(), shutdown.clone());
-                let connection = connections.take();
-                tasks.spawn(async move {
-                    match stream {
-                        Stream::Tcp(stream) => {
-                            serve_connection(stream, peer, router, connection, shutdown).await;
-                        }
-                        Stream::Unix(stream) => {
-                            serve_connection(stream, peer, router, connection, shutdown).await;
-                        }
-                    }
-                });
+            Ok(accepted) => {
+                let serving = Serving {
+                    router: router.clone(),
+                    connection: connections.take(),
+                    shutdown: shutdown.clone(),
+                };
+                tasks.spawn(serving.begin(accepted, access.get().tls()));
                 // The new connection may already carry its request: let it be read before newer connections
                 // push it out.
                 tokio::task::yield_now().await;
@@ -190,6 +199,61 @@ async fn accept(listener: &Listener, tasks: &mut JoinSet<()>) -> io::Result<(Str
         tasks.join_next().await;
     }
     listener.accept().await
+}
+
+impl Serving {
+    /// Shakes hands where TLS is configured, then serves. A unix socket never speaks TLS.
+    async fn begin(self, (stream, peer): (Stream, Peer), tls: Option<Tls>) {
+        match (stream, tls) {
+            (Stream::Unix(stream), _) => self.serve(stream, peer).await,
+            (Stream::Tcp(stream), None) => self.serve(stream, peer).await,
+            (Stream::Tcp(stream), Some(tls)) => {
+                let shaken = tokio::select! {
+                    shaken = tokio::time::timeout(HEAD_TIMEOUT, shake_hands(stream, &tls)) => shaken,
+                    () = self.connection.closed() => return,
+                    () = self.shutdown.cancelled() => return,
+                };
+                match shaken {
+                    Ok(Ok((stream, certificate))) => {
+                        self.serve(stream, peer.with_certificate(certificate)).await;
+                    }
+                    Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
+                    Err(_elapsed) => tracing::debug!(%peer, "the TLS handshake took too long"),
+                }
+            }
+        }
+    }
+
+    async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+        self,
+        stream: S,
+        peer: Peer,
+    ) {
+        let Self {
+            router,
+            connection,
+            shutdown,
+        } = self;
+        serve_connection(stream, peer, router, connection, shutdown).await;
+    }
+}
+
+/// Shakes hands; tells a client that speaks plain HTTP that it has to speak TLS.
+async fn shake_hands(
+    mut stream: TcpStream,
+    tls: &Tls,
+) -> io::Result<(TlsStream<TcpStream>, Option<PeerIdentity>)> {
+    /// The first byte of a TLS connection.
+    const HANDSHAKE: u8 = 0x16;
+    let mut first = [0];
+    if stream.peek(&mut first).await? == 1 && first != [HANDSHAKE] {
+        let answer = b"HTTP/1.0 400 Bad Request\r\ncontent-type: text/plain\r\n\r\n\
+            crisweep speaks TLS here: use https\n";
+        stream.write_all(answer).await?;
+        stream.shutdown().await?;
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    tls.accept(stream).await
 }
 
 async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(

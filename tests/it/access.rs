@@ -2,6 +2,7 @@
 
 mod table;
 mod unix_socket;
+mod web_config;
 
 use std::fs;
 use std::path::Path;

@@ -1,0 +1,174 @@
+//! The web configuration file at work: its users, its rate limit, its TLS, and the task that follows its changes.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::http::{HeaderName, HeaderValue};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::passwords::{NoRandomness, PasswordVerdict, Passwords};
+use super::peer::Peer;
+use super::rate_limit::TokenBucket;
+use super::tls::{HttpVersions, Tls};
+use super::web_config;
+use super::web_config_watch::WebConfigWatch;
+use crate::system::blocking::{BlockingPool, NoAnswer};
+
+/// Timeout for the file and what it names.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why the web configuration file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file, or one that it names, is refused.
+    #[error("web.config_file: {0}")]
+    File(#[from] web_config::Error),
+    /// Passwords cannot be remembered safely.
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+    /// The file's disk does not answer.
+    #[error("web.config_file cannot be read: {0}")]
+    Disk(#[from] NoAnswer),
+}
+
+/// What basic authentication says of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum BasicAuth {
+    User(String),
+    Wrong,
+    Busy,
+}
+
+/// The web configuration file at work.
+#[derive(Debug)]
+pub(super) struct Web {
+    watch: WebConfigWatch,
+    passwords: Passwords,
+    bucket: Mutex<TokenBucket>,
+    began: Instant,
+    /// Ends with this value.
+    _following: JoinSet<()>,
+}
+
+impl Web {
+    /// Reads the file and follows its changes.
+    ///
+    /// # Errors
+    /// If it, or a file that it names, cannot be used.
+    pub(super) async fn open(path: PathBuf) -> Result<Self, Error> {
+        let open = move || WebConfigWatch::open(&path, HttpVersions::Http1);
+        let watch = BlockingPool::new(1).run(OPEN_TIMEOUT, open).await??;
+        let mut following = JoinSet::new();
+        following.spawn(follow(watch.clone()));
+        Ok(Self {
+            watch,
+            passwords: Passwords::new()?,
+            bucket: Mutex::default(),
+            began: Instant::now(),
+            _following: following,
+        })
+    }
+
+    /// Returns TLS, if the file asks for it.
+    pub(super) fn tls(&self) -> Option<Tls> {
+        self.watch.in_force().tls.clone()
+    }
+
+    /// Returns the headers of each answer.
+    pub(super) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        self.watch.in_force().web.headers.clone()
+    }
+
+    /// Says whether there are users: then every request needs a credential.
+    pub(super) fn has_users(&self) -> bool {
+        !self.watch.in_force().web.users.is_empty()
+    }
+
+    /// Says whether client certificates are verified.
+    pub(super) fn verifies_clients(&self) -> bool {
+        let in_force = self.watch.in_force();
+        let tls = in_force.web.tls.as_ref();
+        tls.is_some_and(|tls| tls.client_auth.trusted().is_some())
+    }
+
+    /// Says whether one of the names is in `client_allowed_sans`.
+    pub(super) fn allows_one_of(&self, names: &[String]) -> bool {
+        let in_force = self.watch.in_force();
+        let trusted = in_force.web.tls.as_ref();
+        let trusted = trusted.and_then(|tls| tls.client_auth.trusted());
+        let allowed = trusted.and_then(|it| it.allowed_sans.as_ref());
+        allowed.is_some_and(|allowed| names.iter().any(|name| allowed.contains(name)))
+    }
+
+    /// Counts a request against the rate limit.
+    ///
+    /// # Errors
+    /// The time until the next request is admitted.
+    pub(super) fn admit(&self) -> Result<(), Duration> {
+        match self.watch.in_force().web.rate_limit {
+            Some(limit) => self.bucket.lock().admit(limit, self.began.elapsed()),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks what follows `Basic` in the header.
+    pub(super) async fn check(&self, peer: &Peer, encoded: &str) -> BasicAuth {
+        let Some((user, password)) = decode(encoded) else {
+            return BasicAuth::Wrong;
+        };
+        let in_force = self.watch.in_force();
+        let users = &in_force.web.users;
+        let address = peer.socket_address().map(|it| it.ip());
+        let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let verdict = self.passwords.check(users, address, &user, &password).await;
+        match verdict {
+            PasswordVerdict::Right => BasicAuth::User(user),
+            PasswordVerdict::Wrong => BasicAuth::Wrong,
+            PasswordVerdict::Busy => BasicAuth::Busy,
+        }
+    }
+}
+
+fn decode(encoded: &str) -> Option<(String, Vec<u8>)> {
+    let text = STANDARD.decode(encoded).ok()?;
+    let colon = text.iter().position(|byte| *byte == b':')?;
+    let (user, password) = text.split_at_checked(colon)?;
+    let user = String::from_utf8(user.to_vec()).ok()?;
+    Some((user, password.get(1..)?.to_vec()))
+}
+
+async fn follow(watch: WebConfigWatch) {
+    loop {
+        match watch.changed().await {
+            Ok(()) => {
+                tracing::info!("the web configuration file or its certificates were read again")
+            }
+            Err(error) => tracing::error!(
+                %error,
+                "the web configuration file was not read again; the old one stays in force"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_may_contain_colons_and_any_bytes() {
+        let decoded = |text: &[u8]| decode(&STANDARD.encode(text));
+        let user = |password: &[u8]| Some(("user".to_owned(), password.to_vec()));
+        assert_eq!(decoded(b"user:a:b"), user(b"a:b"));
+        assert_eq!(decoded(b"user:\xff"), user(b"\xff"));
+        assert_eq!(decoded(b"user:"), user(b""));
+        assert_eq!(decoded(b"user"), None);
+        assert_eq!(decoded(b"\xff:a"), None);
+        assert_eq!(decode("%%%"), None);
+    }
+}
