@@ -6,6 +6,7 @@ mod owner;
 pub mod passwords;
 pub mod peer;
 pub mod rate_limit;
+pub mod review;
 #[cfg(test)]
 mod test_certificates;
 pub mod tls;

@@ -17,7 +17,7 @@
 //! | [`pods`] | model, outgoing, system | the pod sources |
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
-//! | [`access`] | model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
+//! | [`access`] | model, outgoing, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
 //! | [`config`] | access, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, state, system | one look at the node, shared by all who need one |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |

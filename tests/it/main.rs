@@ -24,6 +24,7 @@ mod outgoing;
 mod pods;
 mod properties;
 mod references;
+mod review;
 mod soak;
 mod state;
 mod storms;

@@ -103,6 +103,7 @@ pub(crate) struct Asked {
     pub(crate) host: Option<String>,
     /// The client's certificate.
     pub(crate) certificate: Option<Vec<u8>>,
+    pub(crate) body: String,
     pub(crate) at: Instant,
 }
 
@@ -117,6 +118,8 @@ struct State {
     reply: Reply,
     /// The answer for requests that accept the watch cache, if different.
     cached: Option<Reply>,
+    /// Answers for requests whose line begins with a text.
+    routed: Vec<(String, Reply)>,
     /// The accepted credentials; `None`: none needed.
     authorization: Option<String>,
     tls: Option<Arc<ServerConfig>>,
@@ -154,6 +157,7 @@ impl PodServer {
         let state = Arc::new(Mutex::new(State {
             reply: Reply::status("503 Service Unavailable"),
             cached: None,
+            routed: Vec::new(),
             authorization: None,
             tls,
             asked: Vec::new(),
@@ -199,6 +203,13 @@ impl PodServer {
     /// Sets the answer from the watch cache.
     pub(crate) fn reply_from_cache(&self, reply: Reply) {
         self.state.lock().unwrap().cached = Some(reply);
+    }
+
+    /// Sets the answer for requests whose line begins with `line`.
+    pub(crate) fn reply_to(&self, line: &str, reply: Reply) {
+        let mut state = self.state.lock().unwrap();
+        state.routed.retain(|(known, _)| known != line);
+        state.routed.push((line.to_owned(), reply));
     }
 
     /// Accepts only this token from now on.
@@ -247,6 +258,9 @@ where
             (name.eq_ignore_ascii_case(wanted)).then(|| value.to_owned())
         })
     };
+    let length = header("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await?;
     let line = request.lines().next().unwrap_or_default();
     let line = line.trim_end_matches(" HTTP/1.1").to_owned();
     let reply = {
@@ -257,13 +271,17 @@ where
             authorization: header("authorization"),
             host: header("host"),
             certificate,
+            body: String::from_utf8_lossy(&body).into_owned(),
             at: Instant::now(),
         };
         let is_known = expected.is_none() || expected == asked.authorization;
         let cached = state.cached.clone().filter(|_| asked.takes_cached());
+        let mut routed = state.routed.iter();
+        let routed = routed.find(|(line, _)| asked.line.starts_with(line));
+        let special = cached.or(routed.map(|(_, reply)| reply.clone()));
         state.asked.push(asked);
         if is_known {
-            cached.unwrap_or_else(|| state.reply.clone())
+            special.unwrap_or_else(|| state.reply.clone())
         } else {
             Reply::status("401 Unauthorized")
         }
