@@ -146,7 +146,7 @@ async fn follow(watch: WebConfigWatch) {
     loop {
         match watch.changed().await {
             Ok(()) => {
-                tracing::info!("the web configuration file or its certificates were read again")
+                tracing::info!("the web configuration file or its certificates were read again");
             }
             Err(error) => tracing::error!(
                 %error,
