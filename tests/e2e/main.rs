@@ -11,6 +11,7 @@
 )]
 
 mod big_lists;
+mod callers;
 mod credentials;
 mod demo;
 mod images;

@@ -19,6 +19,7 @@ missing_packages() {
   { command -v prometheus && command -v promtool; } >/dev/null || echo prometheus
   { command -v prometheus-alertmanager || command -v alertmanager; } >/dev/null || echo prometheus-alertmanager
   command -v ip >/dev/null || echo iproute2
+  command -v curl >/dev/null || echo curl
 }
 
 # While a policy-rc.d answers 101 no package starts its service, with or without systemd.

@@ -102,7 +102,7 @@ impl Alertmanager {
 }
 
 /// Debian uses a longer name.
-fn program() -> &'static str {
+pub(crate) fn program() -> &'static str {
     let debian = "/usr/bin/prometheus-alertmanager";
     if Path::new(debian).exists() {
         debian
