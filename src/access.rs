@@ -19,12 +19,14 @@ mod yaml;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderName, HeaderValue, Method};
 use parking_lot::RwLock;
 
 use crate::model::{Caller, CallerKind};
+use crate::outgoing::HttpClientConfig;
 pub use config::{Config, Listen};
 pub use peer::Peer;
+use review::{Review, Reviewed};
 use tls::{PeerIdentity, Tls};
 use tokens::Tokens;
 use web::{BasicAuth, Web};
@@ -55,6 +57,19 @@ pub struct Asking<'a> {
     pub peer: &'a Peer,
     /// Its `Authorization` header.
     pub authorization: Option<&'a str>,
+    /// Its method.
+    pub method: &'a Method,
+    /// Its path, without the query.
+    pub path: &'a str,
+}
+
+/// The API server that reviews tokens.
+#[derive(Clone, Debug)]
+pub struct ApiServer {
+    /// Its URL.
+    pub url: String,
+    /// What to show it, and whom to trust.
+    pub client: HttpClientConfig,
 }
 
 /// The answer to a request.
@@ -79,6 +94,15 @@ pub enum Error {
     /// The web configuration file is unusable.
     #[error(transparent)]
     Web(#[from] web::Error),
+    /// No API server is known.
+    #[error(
+        "web.token_review.enabled: no API server is known; set pods.api_url (this is no pod: \
+        KUBERNETES_SERVICE_HOST is not set)"
+    )]
+    NoApiServer,
+    /// The system has no randomness.
+    #[error("web.token_review: the system gives no random numbers")]
+    NoRandomness,
 }
 
 /// The credentials in force.
@@ -86,6 +110,7 @@ pub enum Error {
 pub struct Access {
     tokens: Tokens,
     web: Option<Web>,
+    review: Option<Review>,
     act_users: Vec<String>,
     act_client_sans: Vec<String>,
 }
@@ -95,15 +120,24 @@ impl Access {
     ///
     /// # Errors
     /// If a file is unusable.
-    pub async fn new(config: &Config) -> Result<Self, Error> {
+    pub async fn new(config: &Config, api_server: Option<ApiServer>) -> Result<Self, Error> {
         let tokens = Tokens::new(config.bearer_token_files.clone()).await?;
         let web = match config.config_file.clone() {
             Some(path) => Some(Web::open(path).await?),
             None => None,
         };
+        let review = match (config.token_review.enabled, api_server) {
+            (false, _) => None,
+            (true, None) => return Err(Error::NoApiServer),
+            (true, Some(ApiServer { url, client })) => {
+                let review = Review::new(url, client);
+                Some(review.map_err(|_unspecified| Error::NoRandomness)?)
+            }
+        };
         Ok(Self {
             tokens,
             web,
+            review,
             act_users: config.act_users.clone(),
             act_client_sans: config.act_client_sans.clone(),
         })
@@ -141,14 +175,8 @@ impl Access {
     /// `None`: the request shows nothing of a kind that is configured.
     async fn by_header(&self, asking: Asking<'_>) -> Option<Decision> {
         let header = asking.authorization?;
-        if let Some(token) = after_scheme(header, "bearer").filter(|_| self.has_tokens()) {
-            return Some(match self.tokens.find(token.as_bytes()).await {
-                Some(found) => {
-                    let caller = Caller::new(CallerKind::Token, found.name);
-                    grant(caller, found.scope, asking.scope)
-                }
-                None => Decision::Unauthenticated("the bearer token is not known".into()),
-            });
+        if let Some(token) = after_scheme(header, "bearer").filter(|_| self.takes_tokens()) {
+            return Some(self.by_token(token, asking).await);
         }
         let encoded = after_scheme(header, "basic")?;
         let web = self.web.as_ref().filter(|web| web.has_users())?;
@@ -164,6 +192,33 @@ impl Access {
                 "too many passwords are being checked; try again later".into(),
             ),
         })
+    }
+
+    async fn by_token(&self, token: &str, asking: Asking<'_>) -> Decision {
+        let unknown = || Decision::Unauthenticated("the bearer token is not known".into());
+        if let Some(found) = self.tokens.find(token.as_bytes()).await {
+            let caller = Caller::new(CallerKind::Token, found.name);
+            return grant(caller, found.scope, asking.scope);
+        }
+        let Some(review) = &self.review else {
+            return unknown();
+        };
+        match review
+            .allowed(token, asking.method.as_str(), asking.path)
+            .await
+        {
+            Reviewed::Allowed(name) => {
+                Decision::Allowed(Some(Caller::new(CallerKind::Account, name)))
+            }
+            Reviewed::Unauthenticated => unknown(),
+            Reviewed::Denied(name) => {
+                let (method, path) = (asking.method, asking.path);
+                Decision::Forbidden(format!("account {name} has no right to {method} {path}"))
+            }
+            Reviewed::Unavailable(why) => {
+                Decision::Unavailable(format!("the API server cannot review the token: {why}"))
+            }
+        }
     }
 
     fn by_certificate(&self, identity: &PeerIdentity, needs: Scope) -> Decision {
@@ -187,16 +242,16 @@ impl Access {
     /// Says whether any credential is configured: then being on this node proves nothing, except on a unix socket.
     pub fn has_credentials(&self) -> bool {
         let web = self.web.as_ref();
-        self.has_tokens() || web.is_some_and(|web| web.has_users() || web.verifies_clients())
+        self.takes_tokens() || web.is_some_and(|web| web.has_users() || web.verifies_clients())
     }
 
     /// Says whether reading needs a credential.
     pub fn guards_reading(&self) -> bool {
-        !self.tokens.files().read.is_empty() || self.has_users()
+        !self.tokens.files().read.is_empty() || self.has_users() || self.review.is_some()
     }
 
-    fn has_tokens(&self) -> bool {
-        !self.tokens.files().is_empty()
+    fn takes_tokens(&self) -> bool {
+        !self.tokens.files().is_empty() || self.review.is_some()
     }
 
     fn has_users(&self) -> bool {
@@ -210,7 +265,7 @@ impl Access {
                 self.has_users(),
                 "Basic realm=\"crisweep\", charset=\"UTF-8\"",
             ),
-            (self.has_tokens(), "Bearer realm=\"crisweep\""),
+            (self.takes_tokens(), "Bearer realm=\"crisweep\""),
         ];
         let used = challenges.into_iter().filter(|(is_used, _)| *is_used);
         used.map(|(_, challenge)| challenge).collect()

@@ -119,7 +119,7 @@ pub async fn serve(
 
 /// Reads the credentials, and says in the log who may do what.
 async fn credentials(config: &Config, listeners: &[Listener]) -> anyhow::Result<Access> {
-    let access = Access::new(&config.web).await?;
+    let access = Access::new(&config.web, config.reviewing_api_server()).await?;
     let open = |it: &&Listener| it.tcp_address().is_some_and(|it| !it.ip().is_loopback());
     for address in listeners
         .iter()

@@ -24,7 +24,10 @@ use yaml_rust2::YamlEmitter;
 use crate::gc::Policy;
 use crate::logs::Roots;
 use crate::model::setting::Kind;
+use crate::pods::SourceName;
 use crate::telemetry::Log;
+use strum::VariantArray;
+
 use crate::{access, pods, runtime, state};
 use file::FILE_MAX;
 use layers::{Layers, UNSERVED};
@@ -231,11 +234,22 @@ impl Config {
         }
     }
 
+    /// Returns the API server that may review tokens.
+    pub fn reviewing_api_server(&self) -> Option<access::ApiServer> {
+        let pods::Server { url, client } = self.pods.api_server()?;
+        Some(access::ApiServer { url, client })
+    }
+
     /// Checks the keys against each other.
     fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         self.policy.validate(refuse);
         self.quarantine.validate(refuse);
-        self.pods.validate(refuse);
+        let other_users = if self.web.token_review.enabled {
+            SourceName::VARIANTS
+        } else {
+            &[]
+        };
+        self.pods.validate(other_users, refuse);
         self.web.validate(refuse);
         self.alertmanager.validate(refuse);
     }

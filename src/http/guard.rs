@@ -65,6 +65,8 @@ pub(super) async fn guard(
         scope,
         peer: &peer,
         authorization,
+        method: request.method(),
+        path: request.uri().path(),
     };
     let (status, why) = match access.decide(asking).await {
         Decision::Allowed(caller) => {

@@ -44,7 +44,7 @@ impl Service {
         let config = (self.fixed.reload)().await?;
         let config = config.keep_fixed(&self.config());
         let config = config.map_err(|error| telemetry::chain(&error))?;
-        let access = Access::new(&config.web).await;
+        let access = Access::new(&config.web, config.reviewing_api_server()).await;
         let access = access.map_err(|error| telemetry::chain(&error))?;
         telemetry::set(&config.log)?;
         self.access.replace(access);

@@ -111,7 +111,17 @@ impl Default for Config {
 }
 
 /// The source as written in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -139,9 +149,15 @@ impl SourceName {
 
 impl Config {
     /// Checks the keys against each other; calls `refuse` with a key and its problem.
-    pub fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
+    ///
+    /// `with_api_server` are further sources beside which the API server is asked, for other things than pods.
+    pub fn validate(&self, with_api_server: &[SourceName], refuse: &mut dyn FnMut(&str, String)) {
         use SourceName::{ApiServer, Auto, File, Kubelet, KubeletSocket};
-        let (kubelet, api) = (&[Kubelet][..], &[Auto, ApiServer][..]);
+        let (kubelet, api) = (
+            &[Kubelet][..],
+            [&[Auto, ApiServer], with_api_server].concat(),
+        );
+        let api = api.as_slice();
         let has = |file: &Option<PathBuf>| file.is_some();
         for (key, is_set, sources) in [
             (

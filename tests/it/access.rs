@@ -1,6 +1,7 @@
 //! Who may read and who may act: every path with every credential from every kind of peer, over real sockets.
 
 mod table;
+mod token_review;
 mod unix_socket;
 mod web_config;
 

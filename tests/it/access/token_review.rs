@@ -1,0 +1,112 @@
+//! Tokens that the API server knows: `web.token_review`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::http::StatusCode;
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::{ACT_TOKEN, token_files, with_token};
+use crate::support::{Answer, Rig, nodes};
+
+/// Shaped like a service account's.
+const SCRAPER: &str = "aGVhZA.c2NyYXBlcg.c2lnbg";
+const OPERATOR: &str = "aGVhZA.b3BlcmF0b3I.c2lnbg";
+const STRANGER: &str = "aGVhZA.c3RyYW5nZXI.c2lnbg";
+
+fn authenticate(review: &Value) -> Value {
+    let user = match review["spec"]["token"].as_str() {
+        Some(SCRAPER) => json!({ "authenticated": true, "user": { "username": "scraper" } }),
+        Some(OPERATOR) => json!({ "authenticated": true, "user": { "username": "operator" } }),
+        _ => json!({ "authenticated": false }),
+    };
+    json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": user })
+}
+
+fn authorize(review: &Value) -> Value {
+    let asked = &review["spec"]["nonResourceAttributes"];
+    let may = match review["spec"]["user"].as_str() {
+        Some("scraper") => *asked == json!({ "path": "/metrics", "verb": "get" }),
+        Some("operator") => true,
+        _ => false,
+    };
+    json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "status": { "allowed": may } })
+}
+
+/// Starts an API server; returns its URL.
+async fn api_server(is_up: Arc<AtomicBool>) -> String {
+    let answer = move |status: fn(&Value) -> Value| {
+        let is_up = Arc::clone(&is_up);
+        post(move |Json(review): Json<Value>| async move {
+            if is_up.load(Ordering::Relaxed) {
+                (StatusCode::CREATED, Json(status(&review)))
+            } else {
+                (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({})))
+            }
+        })
+    };
+    let router = Router::new()
+        .route(
+            "/apis/authentication.k8s.io/v1/tokenreviews",
+            answer(authenticate),
+        )
+        .route(
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+            answer(authorize),
+        );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
+}
+
+#[tokio::test]
+async fn an_account_may_do_what_the_api_server_says_and_a_static_token_works_without_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let is_up = Arc::new(AtomicBool::new(true));
+    let changes = json!({
+        "pods": { "api_url": api_server(Arc::clone(&is_up)).await },
+        "web": {
+            "token_review": { "enabled": true },
+            "bearer_token_files": { "act": token_files(dir.path())["act"] },
+        },
+    });
+    let rig = Rig::unready(
+        nodes::litter(1).build(),
+        crisweep_sim::Options::default(),
+        changes,
+    )
+    .await;
+    let ask = async |method: &str, path: &str, token: &str| {
+        Answer::of(with_token(&rig, method, path, token)).await
+    };
+    assert_eq!(ask("GET", "/metrics", SCRAPER).await.status, 200);
+    let denied = ask("POST", "/gc?dry_run=true", SCRAPER).await;
+    denied.refused(403, "account scraper has no right to POST /gc");
+    ask("GET", "/metrics", STRANGER)
+        .await
+        .refused(401, "the bearer token is not known");
+    rig.get("/metrics").await.refused(401, "needs a credential");
+    let pass = ask("POST", "/gc?dry_run=true&wait=60s", OPERATOR).await;
+    let by = json!({ "kind": "account", "name": "operator" });
+    assert_eq!(pass.json()["trigger"]["by"], by, "{}", pass.text);
+    is_up.store(false, Ordering::Relaxed);
+    let unknown = ask("GET", "/api/v1/plan", OPERATOR).await;
+    unknown.refused(503, "the API server cannot review the token");
+    assert_eq!(ask("POST", "/gc?dry_run=true", ACT_TOKEN).await.status, 202);
+}
+
+#[tokio::test]
+async fn without_an_api_server_the_reload_is_refused() {
+    let mut rig = Rig::start(nodes::litter(1), json!({})).await;
+    rig.configure(&json!({ "web": { "token_review": { "enabled": true } } }));
+    let answer = rig.post("/-/reload").await;
+    answer.refused(
+        400,
+        "web.token_review.enabled: no API server is known; set pods.api_url",
+    );
+}
