@@ -259,9 +259,8 @@ async fn prometheus_on_another_machine_scrapes_with_a_token_over_tls() {
     .await;
 }
 
-#[tokio::test]
-async fn alertmanager_on_another_machine_sweeps_with_each_kind_of_credential() {
-    let guarded = Guarded::start().await;
+/// Writes a configuration with a receiver for each kind of credential; returns Alertmanager's arguments.
+fn alertmanager_args(guarded: &Guarded) -> [String; 4] {
     let tls = json!({ "ca_file": guarded.file("ca.crt") });
     let with_certificate = json!({
         "ca_file": guarded.file("ca.crt"), "cert_file": guarded.file("client.crt"),
@@ -293,7 +292,7 @@ async fn alertmanager_on_another_machine_sweeps_with_each_kind_of_credential() {
         "receivers": receivers,
     });
     fs::write(guarded.file("alertmanager.yml"), config.to_string()).unwrap();
-    let args = [
+    [
         format!(
             "--config.file={}",
             guarded.file("alertmanager.yml").display()
@@ -301,7 +300,13 @@ async fn alertmanager_on_another_machine_sweeps_with_each_kind_of_credential() {
         format!("--storage.path={}", guarded.file("am").display()),
         "--web.listen-address=127.0.0.1:9093".to_owned(),
         "--cluster.listen-address=".to_owned(),
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn alertmanager_on_another_machine_sweeps_with_each_kind_of_credential() {
+    let guarded = Guarded::start().await;
+    let args = alertmanager_args(&guarded);
     let _daemon =
         guarded
             .namespace
