@@ -19,8 +19,8 @@ pub struct PodLogDir {
     pub name: String,
     /// Its full path, as the host names it.
     pub path: Text,
-    /// Whether it is a directory, not a link to one. False also for a name that is not UTF-8, of which
-    /// `name` is an approximation.
+    /// Whether it is a directory, not a link to one. False also for a name with control characters or
+    /// not in UTF-8, of which `name` is an approximation.
     pub is_dir: bool,
     /// Its inode: identifies the directory when its name is reused.
     pub inode: u64,
@@ -63,8 +63,8 @@ pub struct LogLink {
     pub name: String,
     /// Its full path, as the host names it.
     pub path: Text,
-    /// Whether it is a symbolic link. False also for a name that is not UTF-8, of which `name` is an
-    /// approximation.
+    /// Whether it is a symbolic link. False also for a name with control characters or not in UTF-8,
+    /// of which `name` is an approximation.
     pub is_link: bool,
     /// Whether its target exists.
     pub target: LinkTarget,

@@ -3,5 +3,6 @@
 
 mod containers;
 mod dirs;
+mod hostile;
 mod links;
 mod tree;
