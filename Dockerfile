@@ -11,10 +11,12 @@ FROM rust:1.95-bookworm AS build
 WORKDIR /src
 ARG REVISION=unknown
 COPY . .
-# The cache mounts keep what was built between two builds; the binary is copied out of them.
+# The cache mounts keep what was built between two builds; the binary is copied out of them. The paths are those of
+# deploy/reproducible.sh.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    CRISWEEP_REVISION="$REVISION" cargo build --profile dist --locked \
+    CRISWEEP_REVISION="$REVISION" RUSTFLAGS=--remap-path-prefix=/usr/local/cargo=/cargo \
+    CFLAGS=-ffile-prefix-map=/usr/local/cargo=/cargo cargo build --profile dist --locked \
     && install -D -m 0755 target/dist/crisweep /out/crisweep && mkdir /out/state
 
 FROM gcr.io/distroless/cc-debian12

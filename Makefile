@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 
-.PHONY: test check unit rules e2e bench fuzz soak demo setup
+.PHONY: test check unit rules e2e bench fuzz soak demo setup deny sbom
 
 # Everything that must hold before something lands, and how long each part took. As root on Debian 12: installs what
 # is missing.
@@ -46,6 +46,18 @@ fuzz:
 soak: export CRISWEEP_SOAK = $(or $(FOR),5m)
 soak:
 	cargo nextest run --locked --no-capture -E 'test(soak::)'
+
+# Licences, sources and banned crates (what `unit` also checks, without cargo-deny), yanked crates and advisories. The
+# advisories are a git repository at GitHub; OFFLINE=1 leaves them out. Installing cargo-deny takes 2 to 4 minutes.
+deny:
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	cargo deny $(if $(OFFLINE),--offline check licenses bans sources,check)
+
+# The bill of materials as CycloneDX JSON.
+sbom:
+	@mkdir -p target
+	deploy/sbom.sh $(TARGET) >target/crisweep.cdx.json
+	@echo target/crisweep.cdx.json
 
 demo:
 	cargo run --release -- demo

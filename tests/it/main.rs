@@ -28,6 +28,7 @@ mod review;
 mod soak;
 mod state;
 mod storms;
+mod supply_chain;
 mod support;
 mod tidy;
 mod triggers;
