@@ -11,6 +11,7 @@ mod alerts;
 mod big_lists;
 mod cases;
 mod command;
+mod deploy;
 mod faults;
 mod fuzz;
 mod gc_pass;

@@ -85,6 +85,13 @@ fn references_of_the_reliability_text_exist() {
 }
 
 #[test]
+fn references_of_the_threat_model_exist() {
+    let (count, dead) = follow(&read("SECURITY.md").unwrap());
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+    assert!(count > 15, "only {count} references were found");
+}
+
+#[test]
 fn a_broken_reference_is_reported() {
     let good = "| `containers/newest.txt`: \"a clock step back, three deep\" | as `src/gc.rs` says, \
                 \"so\" | `cases.rs::containers` |";
@@ -128,7 +135,9 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 fn prose_fits_its_columns() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut dirs = vec![root.join("docs"), root.join("tests")];
-    let mut files = vec![root.join("README.md"), root.join("CHANGELOG.md")];
+    let mut files = ["README.md", "CHANGELOG.md", "SECURITY.md"]
+        .map(|file| root.join(file))
+        .to_vec();
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
