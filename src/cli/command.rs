@@ -1,6 +1,7 @@
 //! `crisweep plan` and `crisweep gc`: one look or one pass here and now, for a person or a program. Uses the
 //! same code as the service.
 
+mod service;
 mod text;
 
 use std::io::{self, BufWriter, Write};
@@ -12,11 +13,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Listen;
 use crate::cli::{GcArgs, Output, PlanArgs};
 use crate::config::{Brakes, Config, Mode};
 use crate::gc::PassOptions;
 use crate::model::escape::{self, JsonWriter};
-use crate::model::{Cause, Outcome, PastFailure, Pods};
+use crate::model::{Cause, Outcome, Pass, PastFailure, Pods};
 use crate::pass::Runner;
 use crate::pass::record::Record;
 use crate::pods::Freshness;
@@ -83,7 +85,10 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
     let (_, settings) = watch::channel(Arc::new(config.clone()));
     let mut runner = app::runner(settings.clone(), flag).await?;
     let failures = if !args.dry_run && config.mode == Mode::Enforce {
-        take_over(&config, &mut runner).await?
+        match take_over(&config, &mut runner).await {
+            Ok(failures) => failures,
+            Err(error) => return asked_instead(&config, &args, error).await,
+        }
     } else {
         read_ages(&config, &runner).await;
         past_failures(&config).await
@@ -120,10 +125,37 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
         .context("the worker panicked; this is a bug in crisweep")?;
     observer.save_ages();
     journal.settled(app::LAST_WRITES).await;
-    let pass = record.pass();
-    match args.pass.output {
-        Output::Json => print(&escape::json(&serde_json::to_string_pretty(&pass)?)),
-        Output::Table => print(&pass_text(&pass)),
+    show(&record.pass(), args.pass.output)
+}
+
+/// Asks the service that holds the lock, if it listens on a unix socket of this configuration.
+///
+/// # Errors
+/// The reason why the lock was not taken, if no service can be asked.
+async fn asked_instead(
+    config: &Config,
+    args: &GcArgs,
+    error: anyhow::Error,
+) -> anyhow::Result<bool> {
+    let socket = config.web.listen.iter().find_map(|listen| match listen {
+        Listen::Unix(path) => Some(path.as_path()),
+        Listen::Tcp(_) => None,
+    });
+    let Some(socket) = socket.filter(|_| error.is::<state::Held>()) else {
+        return Err(error.context(
+            "ask the service that runs instead: curl -X POST localhost:20950/gc; with a unix socket in \
+             web.listen this command asks it",
+        ));
+    };
+    let pass = service::gc(socket, args).await?;
+    show(&pass, args.pass.output)
+}
+
+/// Prints a pass; says whether everything planned was removed.
+fn show(pass: &Pass, output: Output) -> anyhow::Result<bool> {
+    match output {
+        Output::Json => print(&escape::json(&serde_json::to_string_pretty(pass)?)),
+        Output::Table => print(&pass_text(pass)),
     }
     Ok(matches!(
         pass.outcome,
@@ -134,9 +166,7 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
 /// Takes the lock and opens the journal; returns which sandboxes failed before. The service reports the
 /// earlier passes at its next start.
 async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<PastFailure>> {
-    let opened = app::open_state(config, runner).await.map_err(|held| {
-        anyhow::anyhow!("{held}; ask that one instead: curl -X POST localhost:20950/gc")
-    })?;
+    let opened = app::open_state(config, runner).await?;
     let Some(opened) = opened else {
         runner.journal = Journal::none();
         return Ok(Vec::new());

@@ -131,3 +131,39 @@ async fn the_unix_socket_lets_its_own_user_act_beside_tokens_and_no_other() {
         assert_eq!(statuses, [401, 401, 200, 403]);
     }
 }
+
+#[tokio::test]
+async fn the_command_asks_the_service_that_holds_the_lock_over_its_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("crisweep.sock");
+    let changes = json!({ "web": {
+        "listen": ["127.0.0.1:0", format!("unix:{}", socket.display())],
+        "bearer_token_files": { "act": token_files(dir.path())["act"] },
+    } });
+    let rig = Rig::start(nodes::litter(3), changes).await;
+    let config = rig.config_file();
+    let gc = [
+        "--config.file",
+        config.to_str().unwrap(),
+        "gc",
+        "--target",
+        "containers",
+    ];
+    let output = crate::support::service::run(&[&gc[..], &["--max-removals", "2"]].concat()).await;
+    let (out, progress) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        out.contains("partial") && out.contains("containers"),
+        "{out}{progress}"
+    );
+    assert!(progress.contains("begins"), "{progress}");
+    let pass = rig.passes().await.remove(0);
+    assert_eq!(pass["trigger"]["cause"], "manual");
+    assert_eq!(pass["trigger"]["by"]["kind"], "uid");
+    assert_eq!(pass["targets"]["containers"]["removed"], 2);
+    let json = crate::support::service::run(&[&gc[..], &["--output", "json"]].concat()).await;
+    let pass: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(pass["outcome"], "completed");
+}
