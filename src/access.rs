@@ -100,6 +100,9 @@ pub enum Error {
         KUBERNETES_SERVICE_HOST is not set)"
     )]
     NoApiServer,
+    /// A name that may act can never be shown.
+    #[error("{0}")]
+    WithoutEffect(String),
     /// The system has no randomness.
     #[error("web.token_review: the system gives no random numbers")]
     NoRandomness,
@@ -126,6 +129,7 @@ impl Access {
             Some(path) => Some(Web::open(path).await?),
             None => None,
         };
+        refuse_names_without_effect(config, web.as_ref())?;
         let review = match (config.token_review.enabled, api_server) {
             (false, _) => None,
             (true, None) => return Err(Error::NoApiServer),
@@ -280,6 +284,25 @@ impl Access {
     pub fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
         self.web.as_ref().map(Web::headers).unwrap_or_default()
     }
+}
+
+/// Refuses names that may act where nothing can prove them: a wrong name would silently lock its holder out, and an
+/// operator who took them for a restriction would be wrong.
+fn refuse_names_without_effect(config: &Config, web: Option<&Web>) -> Result<(), Error> {
+    let has_user = |user: &String| web.is_some_and(|web| web.has_user(user));
+    if let Some(user) = config.act_users.iter().find(|user| !has_user(user)) {
+        return Err(Error::WithoutEffect(format!(
+            "web.act_users: \"{user}\" is no user of basic_auth_users in web.config_file"
+        )));
+    }
+    if !config.act_client_sans.is_empty() && !web.is_some_and(Web::verifies_clients) {
+        return Err(Error::WithoutEffect(
+            "web.act_client_sans: no client certificate is verified; set client_ca_file and client_auth_type in \
+             web.config_file"
+                .to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 fn scope_of(may_act: bool) -> Scope {

@@ -131,6 +131,11 @@ async fn credentials(config: &Config, listeners: &[Listener]) -> anyhow::Result<
             "any client that reaches this address may read (web.bearer_token_files.read closes it)"
         );
     }
+    if listeners.iter().any(|it| open(&it)) && access.has_credentials() && access.tls().is_none() {
+        tracing::warn!(
+            "credentials reach this service unencrypted: configure TLS (web.config_file)"
+        );
+    }
     if !access.has_credentials() {
         tracing::info!(
             "without credentials only root and the service's own user on this machine may act"

@@ -45,6 +45,11 @@ impl BasicAuthUsers {
         self.0.is_empty()
     }
 
+    /// Says whether there is such a user.
+    pub fn contains(&self, user: &str) -> bool {
+        self.0.contains_key(user)
+    }
+
     /// Returns the number of users.
     pub fn len(&self) -> usize {
         self.0.len()

@@ -89,6 +89,11 @@ impl Web {
         !self.watch.in_force().web.users.is_empty()
     }
 
+    /// Says whether there is such a user.
+    pub(super) fn has_user(&self, user: &str) -> bool {
+        self.watch.in_force().web.users.contains(user)
+    }
+
     /// Says whether client certificates are verified.
     pub(super) fn verifies_clients(&self) -> bool {
         let in_force = self.watch.in_force();

@@ -250,6 +250,31 @@ async fn the_rate_limit_and_the_headers_of_the_file_hold() {
 }
 
 #[tokio::test]
+async fn names_that_nothing_can_prove_are_refused() {
+    let files = Files::new(&format!("basic_auth_users: {{ops: {HASH}}}\n"));
+    let mut rig = files.start(json!({})).await;
+    let reload = async |rig: &Rig| {
+        let request = rig.request("POST", "/-/reload");
+        Answer::of(request.basic_auth("ops", Some("secret"))).await
+    };
+    for (web, words) in [
+        (
+            json!({ "act_users": ["ops", "opps"] }),
+            "web.act_users: \"opps\"",
+        ),
+        (
+            json!({ "act_users": [], "act_client_sans": ["a"] }),
+            "web.act_client_sans",
+        ),
+    ] {
+        rig.configure(&json!({ "web": web }));
+        reload(&rig).await.refused(400, words);
+    }
+    rig.configure(&json!({ "web": { "act_users": ["ops"], "act_client_sans": [] } }));
+    assert_eq!(reload(&rig).await.status, 200);
+}
+
+#[tokio::test]
 async fn an_unusable_file_stops_the_start_by_its_key() {
     for (web, words) in [
         ("tls_server_config: {cert_file: server.crt}", "key_file"),
