@@ -16,6 +16,7 @@ pub mod web_config;
 pub mod web_config_watch;
 mod yaml;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use parking_lot::RwLock;
 use crate::model::{Caller, CallerKind};
 use crate::outgoing::HttpClientConfig;
 pub use config::{Config, Listen};
+use passwords::Passwords;
 pub use peer::Peer;
 use review::{Review, Reviewed};
 use tls::{PeerIdentity, Tls};
@@ -104,7 +106,7 @@ pub enum Error {
     #[error("{0}")]
     WithoutEffect(String),
     /// The system has no randomness.
-    #[error("web.token_review: the system gives no random numbers")]
+    #[error("the system gives no random numbers")]
     NoRandomness,
 }
 
@@ -113,6 +115,7 @@ pub enum Error {
 pub struct Access {
     tokens: Tokens,
     web: Option<Web>,
+    passwords: Passwords,
     review: Option<Review>,
     act_users: Vec<String>,
     act_client_sans: Vec<String>,
@@ -124,6 +127,27 @@ impl Access {
     /// # Errors
     /// If a file is unusable.
     pub async fn new(config: &Config, api_server: Option<ApiServer>) -> Result<Self, Error> {
+        let passwords = Passwords::new().map_err(|_unspecified| Error::NoRandomness)?;
+        Self::with(passwords, config, api_server).await
+    }
+
+    /// Reads the credentials again. Remembers the passwords that were checked: users must not wait for theirs again.
+    ///
+    /// # Errors
+    /// If a file is unusable.
+    pub async fn renew(
+        &self,
+        config: &Config,
+        api_server: Option<ApiServer>,
+    ) -> Result<Self, Error> {
+        Self::with(self.passwords.clone(), config, api_server).await
+    }
+
+    async fn with(
+        passwords: Passwords,
+        config: &Config,
+        api_server: Option<ApiServer>,
+    ) -> Result<Self, Error> {
         let tokens = Tokens::new(config.bearer_token_files.clone()).await?;
         let web = match config.config_file.clone() {
             Some(path) => Some(Web::open(path).await?),
@@ -141,6 +165,7 @@ impl Access {
         Ok(Self {
             tokens,
             web,
+            passwords,
             review,
             act_users: config.act_users.clone(),
             act_client_sans: config.act_client_sans.clone(),
@@ -160,19 +185,26 @@ impl Access {
         if asking.scope == Scope::Read && !self.guards_reading() {
             return Decision::Allowed(None);
         }
-        if let Some(decision) = self.by_header(asking).await {
-            return decision;
+        let by_header = self.by_header(asking).await;
+        if let Some(Decision::Allowed(_)) = by_header {
+            return by_header.unwrap_or_else(|| lacks_credential(asking.scope));
         }
-        if let Some(identity) = asking.peer.certificate() {
-            return self.by_certificate(identity, asking.scope);
+        let by_certificate = asking.peer.certificate();
+        let by_certificate = by_certificate.and_then(|it| self.by_certificate(it, asking.scope));
+        if let Some(Decision::Allowed(_)) = by_certificate {
+            return by_certificate.unwrap_or_else(|| lacks_credential(asking.scope));
         }
-        if self.has_credentials() && !asking.peer.is_unix() {
-            return lacks_credential(asking.scope);
-        }
-        match asking.peer.trusted_owner() {
+        let owner = if asking.peer.is_unix() || !self.has_credentials() {
+            asking.peer.trusted_owner()
+        } else {
+            Err(String::new())
+        };
+        match owner {
             Ok(caller) => Decision::Allowed(Some(caller)),
-            Err(_) if self.has_credentials() => lacks_credential(asking.scope),
-            Err(why) => Decision::Forbidden(why),
+            Err(why) if !self.has_credentials() => Decision::Forbidden(why),
+            Err(_) => by_header
+                .or(by_certificate)
+                .unwrap_or_else(|| lacks_credential(asking.scope)),
         }
     }
 
@@ -184,18 +216,20 @@ impl Access {
         }
         let encoded = after_scheme(header, "basic")?;
         let web = self.web.as_ref().filter(|web| web.has_users())?;
-        Some(match web.check(asking.peer, encoded).await {
-            BasicAuth::User(user) => {
-                let has = scope_of(self.act_users.is_empty() || self.act_users.contains(&user));
-                grant(Caller::new(CallerKind::User, user), has, asking.scope)
-            }
-            BasicAuth::Wrong => {
-                Decision::Unauthenticated("the user or the password is wrong".into())
-            }
-            BasicAuth::Busy => Decision::Unavailable(
-                "too many passwords are being checked; try again later".into(),
-            ),
-        })
+        Some(
+            match web.check(&self.passwords, asking.peer, encoded).await {
+                BasicAuth::User(user) => {
+                    let has = scope_of(self.act_users.is_empty() || self.act_users.contains(&user));
+                    grant(Caller::new(CallerKind::User, user), has, asking.scope)
+                }
+                BasicAuth::Wrong => {
+                    Decision::Unauthenticated("the user or the password is wrong".into())
+                }
+                BasicAuth::Busy => Decision::Unavailable(
+                    "too many passwords are being checked; try again later".into(),
+                ),
+            },
+        )
     }
 
     async fn by_token(&self, token: &str, asking: Asking<'_>) -> Decision {
@@ -207,40 +241,45 @@ impl Access {
         let Some(review) = &self.review else {
             return unknown();
         };
-        match review
-            .allowed(token, asking.method.as_str(), asking.path)
-            .await
-        {
+        let path = reviewed_path(asking.path);
+        match review.allowed(token, asking.method.as_str(), &path).await {
             Reviewed::Allowed(name) => {
                 Decision::Allowed(Some(Caller::new(CallerKind::Account, name)))
             }
             Reviewed::Unauthenticated => unknown(),
             Reviewed::Denied(name) => {
-                let (method, path) = (asking.method, asking.path);
-                Decision::Forbidden(format!("account {name} has no right to {method} {path}"))
+                let verb = asking.method.as_str().to_lowercase();
+                Decision::Forbidden(format!("account {name} has no right to {verb} {path}"))
             }
-            Reviewed::Unavailable(why) => {
-                Decision::Unavailable(format!("the API server cannot review the token: {why}"))
+            // The log has the cause, which a stranger need not know.
+            Reviewed::Unavailable(_) => {
+                Decision::Unavailable("the API server cannot review the token now".into())
             }
         }
     }
 
-    fn by_certificate(&self, identity: &PeerIdentity, needs: Scope) -> Decision {
+    /// Judges by the settings in force, which may have changed since the handshake. `None`: they accept no such
+    /// certificate any more.
+    fn by_certificate(&self, identity: &PeerIdentity, needs: Scope) -> Option<Decision> {
+        let clients = self.web.as_ref()?.clients()?;
         let names = &identity.sans;
-        let may_act = if self.act_client_sans.is_empty() {
-            self.web
-                .as_ref()
-                .is_some_and(|web| web.allows_one_of(names))
+        let allowed = clients.allowed_sans.as_ref();
+        let accepted = allowed.map(|allowed| names.iter().find(|name| allowed.contains(*name)));
+        if accepted == Some(None) {
+            return None;
+        }
+        let acting = if self.act_client_sans.is_empty() {
+            accepted.flatten()
         } else {
-            names.iter().any(|name| self.act_client_sans.contains(name))
+            names
+                .iter()
+                .find(|name| self.act_client_sans.contains(name))
         };
-        let name = names.first().or(identity.common_name.as_ref());
+        let name = acting.or(accepted.flatten()).or(names.first());
+        let name = name.or(identity.common_name.as_ref());
         let name = name.map_or("without a name", String::as_str);
-        grant(
-            Caller::new(CallerKind::Certificate, name),
-            scope_of(may_act),
-            needs,
-        )
+        let caller = Caller::new(CallerKind::Certificate, name);
+        Some(grant(caller, scope_of(acting.is_some()), needs))
     }
 
     /// Says whether any credential is configured: then being on this node proves nothing, except on a unix socket.
@@ -252,6 +291,11 @@ impl Access {
     /// Says whether reading needs a credential.
     pub fn guards_reading(&self) -> bool {
         !self.tokens.files().read.is_empty() || self.has_users() || self.review.is_some()
+    }
+
+    /// Says whether the handshake demands a certificate, and verifies it.
+    pub fn demands_certificates(&self) -> bool {
+        self.web.as_ref().is_some_and(Web::demands_certificates)
     }
 
     fn takes_tokens(&self) -> bool {
@@ -303,6 +347,15 @@ fn refuse_names_without_effect(config: &Config, web: Option<&Web>) -> Result<(),
         ));
     }
     Ok(())
+}
+
+/// Returns the path that an account needs a right to. Kubernetes lets every account `get` below `/api`
+/// (`system:discovery`), so those paths are asked for below `/crisweep`.
+fn reviewed_path(path: &str) -> Cow<'_, str> {
+    if path == "/api" || path.starts_with("/api/") {
+        return format!("/crisweep{path}").into();
+    }
+    path.into()
 }
 
 fn scope_of(may_act: bool) -> Scope {

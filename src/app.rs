@@ -52,7 +52,7 @@ pub async fn serve(
     flag: Option<String>,
     reload: Reload,
 ) -> anyhow::Result<()> {
-    let access = credentials(&config, &listeners).await?;
+    let access = Access::new(&config.web, config.reviewing_api_server()).await?;
     let stop = Stop::default();
     let shutdown = stop.shutdown.clone();
     // Before the service is reported ready, so that no signal is missed.
@@ -115,33 +115,6 @@ pub async fn serve(
         }
     }
     Ok(())
-}
-
-/// Reads the credentials, and says in the log who may do what.
-async fn credentials(config: &Config, listeners: &[Listener]) -> anyhow::Result<Access> {
-    let access = Access::new(&config.web, config.reviewing_api_server()).await?;
-    let open = |it: &&Listener| it.tcp_address().is_some_and(|it| !it.ip().is_loopback());
-    for address in listeners
-        .iter()
-        .filter(open)
-        .filter(|_| !access.guards_reading())
-    {
-        tracing::warn!(
-            %address,
-            "any client that reaches this address may read (web.bearer_token_files.read closes it)"
-        );
-    }
-    if listeners.iter().any(|it| open(&it)) && access.has_credentials() && access.tls().is_none() {
-        tracing::warn!(
-            "credentials reach this service unencrypted: configure TLS (web.config_file)"
-        );
-    }
-    if !access.has_credentials() {
-        tracing::info!(
-            "without credentials only root and the service's own user on this machine may act"
-        );
-    }
-    Ok(access)
 }
 
 /// Opens the state and gives it to its users; returns the past passes.

@@ -85,9 +85,21 @@ pub struct Config {
     /// Keys whose new values wait for a restart.
     #[serde(skip)]
     pub needs_restart: Vec<&'static str>,
+    #[serde(skip)]
+    is_blank: IsBlank,
     /// Each key's value as it was written, for [`Config::effective_yaml`].
     #[serde(skip)]
     effective: Value,
+}
+
+/// The file says nothing at all. Two configurations with the same values are equal whatever their files look like.
+#[derive(Clone, Copy, Debug, Default)]
+struct IsBlank(bool);
+
+impl PartialEq for IsBlank {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 /// Values set by flags; they win over everything else, and are checked like any other layer.
@@ -179,6 +191,11 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// It lost all its content while the service ran.
+    #[error(
+        "the configuration file is empty, and was not: it would lift credentials and protection; a restart takes it"
+    )]
+    Emptied,
     /// It has invalid values: one line for each problem.
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
@@ -207,13 +224,18 @@ impl Config {
         let host = env.remove("KUBERNETES_SERVICE_HOST");
         let in_cluster = pods::in_cluster(host, env.remove("KUBERNETES_SERVICE_PORT"));
         let mut layers = Layers::defaults();
-        layers.file(file.map(file::read).transpose()?.unwrap_or_default());
+        let file = file.map(file::read).transpose()?;
+        let is_blank = IsBlank(file.as_ref().is_some_and(Vec::is_empty));
+        layers.file(file.unwrap_or_default());
         layers.environment(env);
         flags.put_on(&mut layers);
         name_node(&mut layers, node_name);
         let (config, tree) =
             layers.read(|config| config.pods.in_cluster.clone_from(&in_cluster))?;
-        Ok(config.with(tree))
+        Ok(Self {
+            is_blank,
+            ..config.with(tree)
+        })
     }
 
     /// Copies values that are written elsewhere in the tree than they are used.

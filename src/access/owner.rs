@@ -16,11 +16,14 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 const TCP_ESTABLISHED: u8 = 1;
+const NLMSG_ERROR: u16 = 2;
+const ENOENT: i32 = 2;
+/// Where a message has its type.
+const TYPE: usize = 4;
 /// Where the answer has its family, state, socket id, uid and inode.
 const FAMILY: usize = HEADER_BYTES;
 const STATE: usize = FAMILY + 1;
 const ID: usize = FAMILY + 4;
-const ID_PORTS_AND_ADDRESSES: usize = 36;
 const UID: usize = FAMILY + 64;
 const INODE: usize = FAMILY + 68;
 
@@ -42,7 +45,24 @@ pub(super) fn of(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>>
     let mut answer = [0_u8; 512];
     // The kernel writes the answer before the request's call returns.
     let (_, received) = rustix::net::recv(&socket, &mut answer, RecvFlags::DONTWAIT)?;
-    Ok(answer.get(..received).and_then(|it| owner(it, &request)))
+    let answer = answer.get(..received).unwrap_or_default();
+    match refused(answer) {
+        None => Ok(owner(answer, peer, local)),
+        Some(error) if error.raw_os_error() == Some(ENOENT) => Ok(None),
+        Some(error) => Err(error),
+    }
+}
+
+/// Returns the error that the kernel answers with.
+fn refused(answer: &[u8]) -> Option<io::Error> {
+    let is_error = answer.get(TYPE..TYPE + 2)? == NLMSG_ERROR.to_ne_bytes();
+    let error = i32::from_ne_bytes(
+        answer
+            .get(HEADER_BYTES..HEADER_BYTES + 4)?
+            .try_into()
+            .ok()?,
+    );
+    is_error.then(|| io::Error::from_raw_os_error(error.saturating_neg()))
 }
 
 fn request(peer: SocketAddr, local: SocketAddr) -> Vec<u8> {
@@ -72,12 +92,26 @@ fn request(peer: SocketAddr, local: SocketAddr) -> Vec<u8> {
 /// A socket that its process has closed has no inode, and the kernel then reports uid 0 for it; one that is
 /// closing can be held by the kernel alone. So only an established socket with an inode has an owner: otherwise
 /// any user could send a request, close the socket at once, and count as root.
-fn owner(answer: &[u8], request: &[u8]) -> Option<u32> {
-    let asked = request.get(HEADER_BYTES + 8..HEADER_BYTES + 8 + ID_PORTS_AND_ADDRESSES)?;
-    let is_same = answer.get(ID..ID + ID_PORTS_AND_ADDRESSES)? == asked;
-    let is_answer = answer.get(4..6)? == SOCK_DIAG_BY_FAMILY.to_ne_bytes();
+fn owner(answer: &[u8], peer: SocketAddr, local: SocketAddr) -> Option<u32> {
+    let ends = [(ID, ID + 4, peer), (ID + 2, ID + 20, local)];
+    let is_same = ends
+        .into_iter()
+        .all(|(port, address, end)| end_at(answer, port, address) == Some(canonical(end)));
+    let is_answer = answer.get(TYPE..TYPE + 2)? == SOCK_DIAG_BY_FAMILY.to_ne_bytes();
     let is_held = *answer.get(STATE)? == TCP_ESTABLISHED && number(answer, INODE)? != 0;
     (is_answer && is_same && is_held).then(|| number(answer, UID))?
+}
+
+/// Reads one end of the connection. A socket of IPv6 that speaks IPv4 has the mapped address.
+fn end_at(answer: &[u8], port: usize, address: usize) -> Option<SocketAddr> {
+    let port = u16::from_be_bytes(answer.get(port..port + 2)?.try_into().ok()?);
+    let bytes: [u8; 16] = answer.get(address..address + 16)?.try_into().ok()?;
+    let ip: IpAddr = match *answer.get(FAMILY)? {
+        AF_INET => <[u8; 4]>::try_from(bytes.get(..4)?).ok()?.into(),
+        AF_INET6 => bytes.into(),
+        _ => return None,
+    };
+    Some(canonical((ip, port).into()))
 }
 
 fn number(answer: &[u8], at: usize) -> Option<u32> {
@@ -131,6 +165,24 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_of_ipv6_that_speaks_ipv4_has_its_owner() {
+        let own = rustix::process::geteuid().as_raw();
+        let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped().into();
+        let (_client, server) = connected(Ipv4Addr::LOCALHOST.into(), mapped);
+        assert_eq!(owner_of(&server), Some(own));
+    }
+
+    #[test]
+    fn a_question_that_the_kernel_refuses_is_an_error() {
+        let mut answer = vec![0; 36];
+        answer[TYPE..TYPE + 2].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
+        answer[HEADER_BYTES..HEADER_BYTES + 4].copy_from_slice(&(-1_i32).to_ne_bytes());
+        assert_eq!(refused(&answer).unwrap().raw_os_error(), Some(1));
+        answer[TYPE..TYPE + 2].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        assert!(refused(&answer).is_none());
+    }
+
+    #[test]
     fn a_closed_or_closing_socket_has_none() {
         let local = Ipv4Addr::LOCALHOST.into();
         let (client, server) = connected(local, local);
@@ -145,24 +197,25 @@ mod tests {
 
     #[test]
     fn an_answer_without_an_inode_or_about_another_socket_has_none() {
-        let asked = request(
+        let (peer, local) = (
             "127.0.0.1:1".parse().unwrap(),
             "127.0.0.1:2".parse().unwrap(),
         );
+        let asked = request(peer, local);
+        let owner = |answer: &[u8]| owner(answer, peer, local);
         let mut answer = vec![0; HEADER_BYTES + 72];
         answer[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-        answer[STATE] = TCP_ESTABLISHED;
-        answer[ID..ID + ID_PORTS_AND_ADDRESSES]
-            .copy_from_slice(&asked[HEADER_BYTES + 8..HEADER_BYTES + 8 + ID_PORTS_AND_ADDRESSES]);
+        (answer[FAMILY], answer[STATE]) = (AF_INET, TCP_ESTABLISHED);
+        answer[ID..ID + 36].copy_from_slice(&asked[HEADER_BYTES + 8..HEADER_BYTES + 8 + 36]);
         answer[UID..UID + 4].copy_from_slice(&7_u32.to_ne_bytes());
-        assert_eq!(owner(&answer, &asked), None);
+        assert_eq!(owner(&answer), None);
         answer[INODE] = 1;
-        assert_eq!(owner(&answer, &asked), Some(7));
-        for (at, byte) in [(STATE, 4), (ID, 9), (ID + 4, 9), (4, 2)] {
+        assert_eq!(owner(&answer), Some(7));
+        for (at, byte) in [(STATE, 4), (ID, 9), (ID + 4, 9), (4, 2), (FAMILY, 1)] {
             let mut other = answer.clone();
             other[at] = byte;
-            assert_eq!(owner(&other, &asked), None, "byte {at}");
+            assert_eq!(owner(&other), None, "byte {at}");
         }
-        assert_eq!(owner(&answer[..INODE + 3], &asked), None);
+        assert_eq!(owner(&answer[..INODE + 3]), None);
     }
 }

@@ -88,6 +88,11 @@ impl Tls {
         })
     }
 
+    /// Says whether connections of both are served alike.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self.acceptor.config(), other.acceptor.config())
+    }
+
     /// Shakes hands with a client. Returns its identity if its certificate was verified. Has no time limit.
     ///
     /// # Errors

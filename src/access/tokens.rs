@@ -2,8 +2,7 @@
 //! digest.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use tokio::time::Instant;
 use super::Scope;
 use super::config::BearerTokenFiles;
 use crate::system::blocking::{BlockingPool, NoAnswer};
+use crate::system::file;
 use crate::telemetry;
 
 /// The longest token; an account's token of Kubernetes has about 1 KiB.
@@ -42,14 +42,6 @@ pub enum Error {
         /// The cause.
         #[source]
         source: io::Error,
-    },
-    /// It is larger than any token.
-    #[error("{key}: {} is larger than {FILE_MAX_BYTES} bytes", path.display())]
-    TooLarge {
-        /// The setting.
-        key: &'static str,
-        /// The file.
-        path: PathBuf,
     },
     /// It holds no token.
     #[error("{key}: {} is empty; write a token into it, for example: openssl rand -hex 32", path.display())]
@@ -235,17 +227,12 @@ fn add(tokens: &mut Vec<Token>, path: &Path, scope: Scope, key: &hmac::Key) -> R
         Scope::Act => "web.bearer_token_files.act",
     };
     let owned = || path.to_owned();
-    let text = content(path).map_err(|source| Error::Read {
+    let text = file::open(path).and_then(|mut file| file::bounded(&mut file, FILE_MAX_BYTES));
+    let text = text.map_err(|source| Error::Read {
         key: setting,
         path: owned(),
         source,
     })?;
-    if text.len() as u64 > FILE_MAX_BYTES {
-        return Err(Error::TooLarge {
-            key: setting,
-            path: owned(),
-        });
-    }
     let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let mut lines = lines.filter(|line| !line.is_empty()).peekable();
     if lines.peek().is_none() {
@@ -269,17 +256,6 @@ fn add(tokens: &mut Vec<Token>, path: &Path, scope: Scope, key: &hmac::Key) -> R
         });
     }
     Ok(())
-}
-
-/// Reads one byte more than allowed, so that a longer file is noticed.
-fn content(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a file"));
-    }
-    let mut text = Vec::new();
-    file.take(FILE_MAX_BYTES + 1).read_to_end(&mut text)?;
-    Ok(text)
 }
 
 fn refuse_shared(tokens: &[Token]) -> Result<(), Error> {
@@ -407,7 +383,7 @@ mod tests {
             (vec![], vec!["empty"], "is empty; write a token"),
             (vec![], vec!["two words"], "spaces"),
             (vec![], vec!["long"], "more than 8192 bytes"),
-            (vec![], vec!["large"], "larger than 65536 bytes"),
+            (vec![], vec!["large"], "cannot read"),
             (vec![], vec!["missing"], "cannot read"),
             (vec![], vec!["."], "cannot read"),
             (vec!["same"], vec!["good"], "hold the same token"),

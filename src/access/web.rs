@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::passwords::{NoRandomness, PasswordVerdict, Passwords};
+use super::passwords::{PasswordVerdict, Passwords};
 use super::peer::Peer;
 use super::rate_limit::TokenBucket;
 use super::tls::{HttpVersions, Tls};
-use super::web_config;
+use super::web_config::{self, ClientAuth, TrustedClients};
 use super::web_config_watch::WebConfigWatch;
 use crate::system::blocking::{BlockingPool, NoAnswer};
 
@@ -28,9 +28,6 @@ pub enum Error {
     /// The file, or one that it names, is refused.
     #[error("web.config_file: {0}")]
     File(#[from] web_config::Error),
-    /// Passwords cannot be remembered safely.
-    #[error(transparent)]
-    NoRandomness(#[from] NoRandomness),
     /// The file's disk does not answer.
     #[error("web.config_file cannot be read: {0}")]
     Disk(#[from] NoAnswer),
@@ -48,7 +45,6 @@ pub(super) enum BasicAuth {
 #[derive(Debug)]
 pub(super) struct Web {
     watch: WebConfigWatch,
-    passwords: Passwords,
     bucket: Mutex<TokenBucket>,
     began: Instant,
     /// Ends with this value.
@@ -67,7 +63,6 @@ impl Web {
         following.spawn(follow(watch.clone()));
         Ok(Self {
             watch,
-            passwords: Passwords::new()?,
             bucket: Mutex::default(),
             began: Instant::now(),
             _following: following,
@@ -96,18 +91,20 @@ impl Web {
 
     /// Says whether client certificates are verified.
     pub(super) fn verifies_clients(&self) -> bool {
-        let in_force = self.watch.in_force();
-        let tls = in_force.web.tls.as_ref();
-        tls.is_some_and(|tls| tls.client_auth.trusted().is_some())
+        self.clients().is_some()
     }
 
-    /// Says whether one of the names is in `client_allowed_sans`.
-    pub(super) fn allows_one_of(&self, names: &[String]) -> bool {
+    /// Says whether the handshake demands a certificate, and verifies it.
+    pub(super) fn demands_certificates(&self) -> bool {
         let in_force = self.watch.in_force();
-        let trusted = in_force.web.tls.as_ref();
-        let trusted = trusted.and_then(|tls| tls.client_auth.trusted());
-        let allowed = trusted.and_then(|it| it.allowed_sans.as_ref());
-        allowed.is_some_and(|allowed| names.iter().any(|name| allowed.contains(name)))
+        let tls = in_force.web.tls.as_ref();
+        tls.is_some_and(|tls| matches!(tls.client_auth, ClientAuth::RequireAndVerifyClientCert(_)))
+    }
+
+    /// Returns which client certificates are accepted, if they are verified.
+    pub(super) fn clients(&self) -> Option<TrustedClients> {
+        let in_force = self.watch.in_force();
+        in_force.web.tls.as_ref()?.client_auth.trusted().cloned()
     }
 
     /// Counts a request against the rate limit.
@@ -122,7 +119,12 @@ impl Web {
     }
 
     /// Checks what follows `Basic` in the header.
-    pub(super) async fn check(&self, peer: &Peer, encoded: &str) -> BasicAuth {
+    pub(super) async fn check(
+        &self,
+        passwords: &Passwords,
+        peer: &Peer,
+        encoded: &str,
+    ) -> BasicAuth {
         let Some((user, password)) = decode(encoded) else {
             return BasicAuth::Wrong;
         };
@@ -130,7 +132,7 @@ impl Web {
         let users = &in_force.web.users;
         let address = peer.socket_address().map(|it| it.ip());
         let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let verdict = self.passwords.check(users, address, &user, &password).await;
+        let verdict = passwords.check(users, address, &user, &password).await;
         match verdict {
             PasswordVerdict::Right => BasicAuth::User(user),
             PasswordVerdict::Wrong => BasicAuth::Wrong,

@@ -190,13 +190,43 @@ impl Watched {
         }
     }
 
+    /// Refuses a file that takes protection away: it may be half written, or cut off on a full disk.
+    fn not_weaker(&self, web: WebConfig, before: &WebConfig) -> Result<WebConfig, Error> {
+        let verifies = |web: &WebConfig| {
+            let tls = web.tls.as_ref();
+            tls.is_some_and(|tls| tls.client_auth.trusted().is_some())
+        };
+        let lost = [
+            (
+                "basic_auth_users",
+                !before.users.is_empty() && web.users.is_empty(),
+            ),
+            (
+                "tls_server_config",
+                before.tls.is_some() && web.tls.is_none(),
+            ),
+            ("client_auth_type", verifies(before) && !verifies(&web)),
+        ];
+        match lost.into_iter().find(|(_, is_lost)| *is_lost) {
+            None => Ok(web),
+            Some((key, _)) => Err(Error::Key {
+                path: self.path.clone(),
+                refusal: Refusal::new(
+                    key,
+                    "is gone, and would open the service: POST /-/reload or a restart puts that in force",
+                ),
+            }),
+        }
+    }
+
     /// Reads everything. While the web configuration file cannot be used, certificates are still renewed.
     fn read(&self) -> Result<(), Error> {
         let mut seen = vec![SeenFile::look(&self.path)];
         let loaded = WebConfig::load(&self.path);
-        let (web, read) = match loaded {
+        let before = self.in_force.borrow().web.clone();
+        let (web, read) = match loaded.and_then(|web| self.not_weaker(web, &before)) {
             Ok(web) => (web, Ok(())),
-            Err(error) => (self.in_force.borrow().web.clone(), Err(error)),
+            Err(error) => (before, Err(error)),
         };
         seen.extend(web.files().map(SeenFile::look));
         *self.looks.lock() = Looks {

@@ -4,7 +4,7 @@ use super::layers::Layers;
 use super::{Config, Error};
 
 /// The keys that only a start can change, and why.
-pub(super) const FIXED: [(&str, &str); 9] = [
+pub(super) const FIXED: [(&str, &str); 11] = [
     ("runtime.endpoint", ITS_STATE),
     ("runtime.image_endpoint", ITS_STATE),
     ("runtime.host_root", ITS_PODS),
@@ -14,6 +14,8 @@ pub(super) const FIXED: [(&str, &str); 9] = [
     ("state.dir", "the lock is held there"),
     ("state.journal_bytes", "the file is allocated in full"),
     ("web.listen", "the sockets are bound"),
+    ("web.socket_mode", "the sockets are bound"),
+    ("web.socket_owner", "the sockets are bound"),
 ];
 
 const ITS_STATE: &str = "the state on disk is of this runtime";
@@ -26,6 +28,10 @@ impl Config {
     /// # Errors
     /// If what is kept and what is new do not go together.
     pub fn keep_fixed(self, running: &Self) -> Result<Self, Error> {
+        // Half of a write, or a full disk.
+        if self.is_blank.0 && !running.is_blank.0 {
+            return Err(Error::Emptied);
+        }
         let mut needs_restart = Vec::new();
         let mut layers = Layers::defaults();
         layers.tree = self.effective.clone();
@@ -40,6 +46,7 @@ impl Config {
             layers.read(|config| config.pods.in_cluster.clone_from(&self.pods.in_cluster))?;
         Ok(Self {
             strange: self.strange,
+            is_blank: self.is_blank,
             needs_restart,
             ..config.with(tree)
         })

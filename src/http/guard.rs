@@ -54,8 +54,11 @@ pub(super) async fn guard(
         return next.run(request).await;
     };
     let access = service.access.get();
-    if let Err(wait) = access.admit() {
-        return too_many(wait);
+    // Nobody else's requests may keep root on this node from acting.
+    if !peer.is_unix()
+        && let Err(wait) = access.admit()
+    {
+        return too_many(&service, &peer, request.uri(), wait);
     }
     let authorization = match one(request.headers(), "authorization") {
         Ok(value) => value,
@@ -89,11 +92,16 @@ pub(super) async fn guard(
     response
 }
 
-/// The rate limit of the web configuration file is reached.
-fn too_many(wait: Duration) -> Response {
+/// The rate limit of the web configuration file is reached. Alertmanager repeats a webhook only after a 5xx.
+fn too_many(service: &Service, peer: &Peer, uri: &Uri, wait: Duration) -> Response {
     let seconds = wait.as_secs_f64().ceil().max(1.0);
     let why = "the rate limit of the web configuration file is reached; try again later";
-    let mut response = Problem::new(StatusCode::TOO_MANY_REQUESTS, why).into_response();
+    let status = if Endpoint::of_path(uri.path()) == Endpoint::Webhook {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::TOO_MANY_REQUESTS
+    };
+    let mut response = refuse(service, peer, uri, status, why);
     if let Ok(seconds) = HeaderValue::from_str(&format!("{seconds:.0}")) {
         response.headers_mut().insert(header::RETRY_AFTER, seconds);
     }

@@ -160,6 +160,9 @@ pub(super) async fn within(
 ) -> Response {
     let class = Class::of(request.method(), request.uri().path());
     match limits.take(class) {
+        // A probe's answer is a line: its place is free once it is made, so that clients that do not read cannot
+        // take all places of the kubelet's probes. Such a connection counts as idle.
+        Some(_place) if class == Class::Probe => next.run(request).await,
         Some(place) => {
             connection.hold(place);
             next.run(request).await

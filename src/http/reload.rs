@@ -7,7 +7,7 @@ use parking_lot::MutexGuard;
 
 use super::Service;
 use super::service::LastReload;
-use crate::access::Access;
+use crate::access::{self, Listen};
 use crate::config::{Config, Mode};
 use crate::model::Cause;
 use crate::telemetry;
@@ -44,7 +44,10 @@ impl Service {
         let config = (self.fixed.reload)().await?;
         let config = config.keep_fixed(&self.config());
         let config = config.map_err(|error| telemetry::chain(&error))?;
-        let access = Access::new(&config.web, config.reviewing_api_server()).await;
+        let access = self.access.get();
+        let access = access
+            .renew(&config.web, config.reviewing_api_server())
+            .await;
         let access = access.map_err(|error| telemetry::chain(&error))?;
         telemetry::set(&config.log)?;
         self.access.replace(access);
@@ -65,12 +68,41 @@ impl Service {
         metrics.configured(&modes, &hash, &config.needs_restart, loaded_at);
         metrics.expect_passes(unattended(&config));
         let source = config.pods.source.label();
+        self.warn_of_open_doors(&config.web);
         tracing::info!(
             mode,
             config.hash = hash,
             pods.source = source,
             "configuration in force"
         );
+    }
+
+    /// Says in the log who may do what: at start, and when a reload changed it.
+    fn warn_of_open_doors(&self, web: &access::Config) {
+        let access = self.access.get();
+        let of_network = |listen: &&Listen| match listen {
+            Listen::Tcp(address) => !address.ip().is_loopback(),
+            Listen::Unix(_) => false,
+        };
+        for address in web.listen.iter().filter(of_network) {
+            if !access.guards_reading() && !access.demands_certificates() {
+                tracing::warn!(
+                    %address,
+                    "any client that reaches this address may read (web.bearer_token_files.read closes it)"
+                );
+            }
+            if access.has_credentials() && access.tls().is_none() {
+                tracing::warn!(
+                    %address,
+                    "credentials travel unencrypted: configure TLS (web.config_file)"
+                );
+            }
+        }
+        if !access.has_credentials() {
+            tracing::info!(
+                "without credentials only root and the service's own user on this machine may act"
+            );
+        }
     }
 
     /// Locks the result of the last reload.

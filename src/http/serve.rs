@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
@@ -142,6 +142,7 @@ struct Serving {
     router: Router,
     connection: Connection,
     shutdown: CancellationToken,
+    access: access::Current,
 }
 
 /// Serves until `stop.shutdown`, then until the open requests are answered.
@@ -168,8 +169,9 @@ pub async fn serve(
                     router: router.clone(),
                     connection: connections.take(),
                     shutdown: shutdown.clone(),
+                    access: access.clone(),
                 };
-                tasks.spawn(serving.begin(accepted, access.get().tls()));
+                tasks.spawn(serving.begin(accepted));
                 // The new connection may already carry its request: let it be read before newer connections
                 // push it out.
                 tokio::task::yield_now().await;
@@ -203,10 +205,10 @@ async fn accept(listener: &Listener, tasks: &mut JoinSet<()>) -> io::Result<(Str
 
 impl Serving {
     /// Shakes hands where TLS is configured, then serves. A unix socket never speaks TLS.
-    async fn begin(self, (stream, peer): (Stream, Peer), tls: Option<Tls>) {
-        match (stream, tls) {
-            (Stream::Unix(stream), _) => self.serve(stream, peer).await,
-            (Stream::Tcp(stream), None) => self.serve(stream, peer).await,
+    async fn begin(self, (stream, peer): (Stream, Peer)) {
+        match (stream, self.access.get().tls()) {
+            (Stream::Unix(stream), _) => self.serve(stream, peer, None).await,
+            (Stream::Tcp(stream), None) => self.serve(stream, peer, None).await,
             (Stream::Tcp(stream), Some(tls)) => {
                 let shaken = tokio::select! {
                     shaken = tokio::time::timeout(HEAD_TIMEOUT, shake_hands(stream, &tls)) => shaken,
@@ -215,7 +217,8 @@ impl Serving {
                 };
                 match shaken {
                     Ok(Ok((stream, certificate))) => {
-                        self.serve(stream, peer.with_certificate(certificate)).await;
+                        let peer = peer.with_certificate(certificate);
+                        self.serve(stream, peer, Some(tls)).await;
                     }
                     Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
                     Err(_elapsed) => tracing::debug!(%peer, "the TLS handshake took too long"),
@@ -228,13 +231,66 @@ impl Serving {
         self,
         stream: S,
         peer: Peer,
+        tls: Option<Tls>,
     ) {
         let Self {
             router,
             connection,
             shutdown,
+            access,
         } = self;
-        serve_connection(stream, peer, router, connection, shutdown).await;
+        let is_unix = peer.is_unix();
+        let (of_requests, of_peer) = (connection.clone(), peer.clone());
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            let (router, connection, peer) = (router.clone(), of_requests.clone(), of_peer.clone());
+            let is_old = !is_unix && !is_in_force(tls.as_ref(), access.get().tls().as_ref());
+            async move {
+                let mut request = request.map(|body| connection.request(Body::new(body)));
+                request.extensions_mut().insert(peer);
+                request.extensions_mut().insert(connection.clone());
+                let answer = router.oneshot(request).await;
+                let mut answer = answer.unwrap_or_else(|never| match never {});
+                if connection.is_unread() || is_old {
+                    // Hyper closes this connection after the answer: without the header the client would send its
+                    // next request on it and lose it.
+                    let close = HeaderValue::from_static("close");
+                    answer.headers_mut().insert(CONNECTION, close);
+                }
+                Ok::<_, Infallible>(answer.map(|body| connection.answer(body)))
+            }
+        });
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(HEAD_MAX_BYTES);
+        let stream = GuardedStream::new(stream, connection.clone());
+        let serving = builder.serve_connection(TokioIo::new(stream), service);
+        let mut serving = std::pin::pin!(serving);
+        let result = tokio::select! {
+            result = serving.as_mut() => result,
+            () = connection.closed() => {
+                tracing::debug!(%peer, "an idle connection was closed to make room");
+                return;
+            }
+            () = shutdown.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!(%peer, %error, "a connection ended with an error");
+        }
+    }
+}
+
+/// Says whether new connections are secured as this one is. If not, the client has to connect anew, so that an old
+/// certificate or plain HTTP ends soon.
+fn is_in_force(of_connection: Option<&Tls>, now: Option<&Tls>) -> bool {
+    match (of_connection, now) {
+        (None, None) => true,
+        (Some(mine), Some(now)) => mine.is_same(now),
+        (None, Some(_)) | (Some(_), None) => false,
     }
 }
 
@@ -251,58 +307,12 @@ async fn shake_hands(
             crisweep speaks TLS here: use https\n";
         stream.write_all(answer).await?;
         stream.shutdown().await?;
+        // Unread bytes would make the kernel reset the connection, and the client could lose the answer.
+        let mut left = (&mut stream).take(HEAD_MAX_BYTES as u64);
+        tokio::io::copy(&mut left, &mut tokio::io::sink()).await?;
         return Err(io::ErrorKind::InvalidData.into());
     }
     tls.accept(stream).await
-}
-
-async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-    stream: S,
-    peer: Peer,
-    router: Router,
-    connection: Connection,
-    shutdown: CancellationToken,
-) {
-    let (of_requests, of_peer) = (connection.clone(), peer.clone());
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let (router, connection, peer) = (router.clone(), of_requests.clone(), of_peer.clone());
-        async move {
-            let mut request = request.map(|body| connection.request(Body::new(body)));
-            request.extensions_mut().insert(peer);
-            request.extensions_mut().insert(connection.clone());
-            let answer = router.oneshot(request).await;
-            let mut answer = answer.unwrap_or_else(|never| match never {});
-            if connection.is_unread() {
-                // Hyper closes this connection after the answer: without the header the client would send its
-                // next request on it and lose it.
-                let close = HeaderValue::from_static("close");
-                answer.headers_mut().insert(CONNECTION, close);
-            }
-            Ok::<_, Infallible>(answer.map(|body| connection.answer(body)))
-        }
-    });
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(HEAD_MAX_BYTES);
-    let stream = GuardedStream::new(stream, connection.clone());
-    let serving = builder.serve_connection(TokioIo::new(stream), service);
-    let mut serving = std::pin::pin!(serving);
-    let result = tokio::select! {
-        result = serving.as_mut() => result,
-        () = connection.closed() => {
-            tracing::debug!(%peer, "an idle connection was closed to make room");
-            return;
-        }
-        () = shutdown.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = result {
-        tracing::debug!(%peer, %error, "a connection ended with an error");
-    }
 }
 
 /// A stream that fails if its peer reads nothing for [`STALL_MAX`], reports when everything is sent, and

@@ -120,3 +120,34 @@ async fn the_service_does_not_start_with_an_unusable_token_file() {
         assert!(!error.contains(ACT_TOKEN), "{error}");
     }
 }
+
+#[tokio::test]
+async fn a_reload_of_an_emptied_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let changes = json!({ "web": { "bearer_token_files": token_files(dir.path()) } });
+    let rig = Rig::start(nodes::litter(1), changes).await;
+    fs::write(rig.config_file(), "# a comment\n").unwrap();
+    let answer = Answer::of(with_token(&rig, "POST", "/-/reload", ACT_TOKEN)).await;
+    answer.refused(400, "the configuration file is empty, and was not");
+    rig.get("/metrics").await.refused(401, "needs a credential");
+}
+
+#[tokio::test]
+async fn clients_that_do_not_read_leave_the_probes_their_places() {
+    let rig = Rig::start(nodes::litter(1), json!({})).await;
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        let request = "GET /-/healthy HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(3_000);
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(2_048).unwrap();
+        let stream = socket.connect(rig.address.parse().unwrap()).await.unwrap();
+        // As much as the service takes.
+        drop(stream.try_write(request.as_bytes()));
+        held.push(stream);
+    }
+    for _ in 0..20 {
+        assert_eq!(rig.get("/-/healthy").await.status, 200);
+        assert_eq!(rig.get("/-/ready").await.status, 200);
+    }
+    drop(held);
+}

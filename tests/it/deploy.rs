@@ -93,7 +93,7 @@ fn the_unit_grants_no_more_than_the_service_needs() {
     ] {
         assert_eq!(values.get(key), Some(&vec![wanted]), "{key}");
     }
-    let calls = ["@system-service", "~@privileged @resources"];
+    let calls = ["@system-service", "~@privileged @resources", "@chown"];
     assert_eq!(values["SystemCallFilter"], calls);
     let settings: BTreeMap<String, String> = section(&read("deploy/crisweep.service"), "Unit")
         .into_iter()

@@ -247,6 +247,71 @@ async fn the_rate_limit_and_the_headers_of_the_file_hold() {
         assert_eq!(answer.header("retry-after").is_some(), status == 429);
     }
     assert_eq!(rig.get("/-/healthy").await.status, 200);
+    // Alertmanager repeats after a 5xx alone.
+    let webhook = rig.post("/webhook/alertmanager").await;
+    webhook.refused(503, "the rate limit");
+    assert!(!rig.logged("refused").is_empty());
+}
+
+#[tokio::test]
+async fn an_emptied_file_opens_nothing_until_a_reload_takes_it() {
+    let files = Files::new(&format!("basic_auth_users: {{ops: {HASH}}}\n"));
+    let rig = files.start(json!({})).await;
+    for text in ["", "rate_limit: {interval: 1s, burst: 9}\n"] {
+        let errors = rig.log_text().matches("the old one stays in force").count();
+        fs::write(files.path("web.yml"), text).unwrap();
+        until("the error is logged", || async {
+            let now = rig.log_text().matches("the old one stays in force").count();
+            (now > errors).then_some(())
+        })
+        .await;
+        rig.get("/metrics").await.refused(401, "needs a credential");
+    }
+    let reload = rig.request("POST", "/-/reload");
+    let answer = Answer::of(reload.basic_auth("ops", Some("secret"))).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(rig.get("/metrics").await.status, 200);
+}
+
+#[tokio::test]
+async fn an_open_connection_loses_what_its_certificate_may_no_longer_do() {
+    let web = |name: &str| {
+        format!(
+            "{TLS}  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.crt\n  client_allowed_sans: [{name}]\n"
+        )
+    };
+    let files = Files::new(&web("alertmanager.example"));
+    let rig = files.start(json!({})).await;
+    let client = files.client(Some("alertmanager.example"));
+    assert_eq!(post(&client, &rig, "/gc?dry_run=true").await.status, 202);
+    replace(&files.path("web.yml"), &web("other.example"));
+    let message = "the web configuration file or its certificates were read again";
+    until("the file is read again", || async {
+        (!rig.logged(message).is_empty()).then_some(())
+    })
+    .await;
+    let answer = post(&client, &rig, "/gc?dry_run=true").await;
+    answer.refused(401, "needs a credential");
+    assert_eq!(answer.header("connection"), Some("close"));
+    // A new handshake refuses the name.
+    assert!(client.get(url(&rig, "/metrics")).send().await.is_err());
+}
+
+#[tokio::test]
+async fn a_credential_that_suffices_counts_beside_one_that_does_not() {
+    let web = format!(
+        "{TLS}  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.crt\n  client_allowed_sans: [am.example]\n"
+    );
+    let files = Files::new(&web);
+    let tokens = token_files(files.dir.path());
+    let rig = files.start(json!({ "bearer_token_files": tokens })).await;
+    let client = files.client(Some("am.example"));
+    for token in [READ_TOKEN, "wrong"] {
+        let request = client
+            .post(url(&rig, "/gc?dry_run=true"))
+            .bearer_auth(token);
+        assert_eq!(Answer::of(request).await.status, 202, "{token}");
+    }
 }
 
 #[tokio::test]
