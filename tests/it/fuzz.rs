@@ -5,6 +5,7 @@
 //! name. Findings are printed, never written to files: they become tests.
 
 mod config;
+mod http;
 mod lists;
 mod names;
 mod web_config;
