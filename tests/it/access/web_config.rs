@@ -13,7 +13,7 @@ use crate::support::raw::exchange;
 use crate::support::{Answer, Rig, nodes, until};
 
 /// Of the password `secret`, with the lowest cost.
-const HASH: &str = "$2b$04$McHJsvJ6j7l34FYdKf1RFOC3GwktfB2TdaLDFWTRjRyxNjLG6Rafm";
+pub(super) const HASH: &str = "$2b$04$McHJsvJ6j7l34FYdKf1RFOC3GwktfB2TdaLDFWTRjRyxNjLG6Rafm";
 
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
 
