@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::guard::By;
 use super::{Problem, Service, body, json};
 use crate::model::{AlertResult, Caller, Cause};
-use crate::trigger::alert::{Alert, KEY_MAX_BYTES, judge, note_similar};
+use crate::trigger::alert::{Alert, KEY_MAX_BYTES, judge, note_similar, shorten};
 use crate::trigger::{Admission, Trigger};
 
 /// Alerts that the answer lists; all are counted.
@@ -24,8 +24,9 @@ const LISTED_MAX: usize = 100;
 #[derive(Debug, Deserialize)]
 struct Webhook {
     version: String,
+    /// Anything: passes only show it.
     #[serde(default)]
-    receiver: Option<String>,
+    receiver: serde_json::Value,
     alerts: Vec<Received>,
 }
 
@@ -110,7 +111,9 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
             "webhook version \"{version}\" is not supported; only \"4\" is"
         )));
     }
-    let receiver = webhook.receiver.as_deref();
+    // Shortened before each alert gets a copy.
+    let receiver = webhook.receiver.as_str().map(shorten);
+    let receiver = receiver.as_deref();
     let alerts = webhook.alerts.into_iter();
     let alerts: Vec<(Status, Alert)> = alerts.map(|it| it.alert(receiver)).collect();
     if let Some((_, alert)) = alerts.iter().find(|(_, alert)| alert.is_too_long()) {
@@ -218,6 +221,21 @@ mod tests {
         let fine = r#"{"version": "4", "new": 1, "alerts": [
             {"status": "firing", "labels": {}, "annotations": {}, "new": {}}]}"#;
         assert_eq!(read(fine.as_bytes()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_receiver_may_be_anything_and_a_long_one_is_shortened() {
+        let receiver = |json: &str| {
+            let alert = r#"{"status": "firing", "labels": {}}"#;
+            let body = format!(r#"{{"version": "4", "receiver": {json}, "alerts": [{alert}]}}"#);
+            read(body.as_bytes()).unwrap()[0].1.receiver.clone()
+        };
+        assert_eq!(receiver(r#""node-1""#).as_deref(), Some("node-1"));
+        for other in ["null", "[1]", "{}"] {
+            assert_eq!(receiver(other), None, "{other}");
+        }
+        let long = receiver(&format!("\"{}\"", "x".repeat(100_000))).unwrap();
+        assert_eq!(long.len(), 200);
     }
 
     #[test]

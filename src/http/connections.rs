@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_answered_is_never_closed_and_holds_its_place_until_all_is_sent() {
+    fn a_connection_with_an_answer_is_never_closed_and_holds_its_place_until_all_is_sent() {
         let connections = Connections::default();
         let places = Arc::new(Semaphore::new(1));
         let busy = connections.take();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hangs_up_gives_all_back() {
+    fn a_closed_connection_gives_its_place_back() {
         let connections = Connections::default();
         let places = Arc::new(Semaphore::new(1));
         let (idle, busy) = (connections.take(), connections.take());

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_from_elsewhere_may_use_any_name_and_from_here_only_ours() {
+    fn readers_of_the_network_may_use_any_name_and_local_ones_only_ours() {
         let foreign = [("host", "evil.example")];
         assert_eq!(reads("10.0.0.1", &foreign), Ok(()));
         assert_eq!(reads("10.0.0.1", &[]), Ok(()));

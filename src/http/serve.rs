@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_nothing_of_an_answer_is_let_go() {
+    async fn closes_a_connection_whose_peer_reads_nothing() {
         let (server, _client) = tokio::io::duplex(8);
         let began = Instant::now();
         let error = GuardedStream::new(server, Connections::default().take())
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_it_slowly_gets_all_of_it() {
+    async fn a_slow_reader_gets_the_whole_answer() {
         let (server, mut client) = tokio::io::duplex(8);
         let reading = tokio::spawn(async move {
             let mut taken = 0;
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_still_comes_after_the_end_is_read_for_a_while() {
+    async fn the_rest_of_a_request_is_read_for_a_while() {
         let (server, mut client) = tokio::io::duplex(8);
         let began = Instant::now();
         let sending =

@@ -28,7 +28,7 @@ pub struct Alert {
     /// Alertmanager's fingerprint of its labels.
     #[serde(default)]
     pub fingerprint: String,
-    /// The receiver that the webhook names.
+    /// The receiver that the webhook names, shortened.
     #[serde(skip)]
     pub receiver: Option<String>,
 }
@@ -129,7 +129,7 @@ impl Alert {
             name: self.name(),
             fingerprint,
             starts_at: self.starts_at.clone(),
-            receiver: self.receiver.as_deref().map(shorten),
+            receiver: self.receiver.clone(),
         }
     }
 
@@ -139,7 +139,8 @@ impl Alert {
     }
 }
 
-fn shorten(name: &str) -> String {
+/// Cuts a name to what passes remember.
+pub fn shorten(name: &str) -> String {
     name.chars().take(NAME_MAX_CHARS).collect()
 }
 
