@@ -24,6 +24,8 @@ BEGIN {
     ends = split("partial aborted", outcome, " ")
     reasons = split("pod-deleted superseded over-cap", reason, " ")
     for (node = 0; node < nodes; node++) {
+        target = "job=\"kube-state-metrics\",instance=\"10.255.0.1:8080\",node=\"node-" node "\""
+        series("kube_node_info", "", 1)
         sick = node % 50 == 0
         down = node % 50 == 1
         host = "10." int(node / 65536) "." int(node / 256) % 256 "." node % 256
@@ -37,6 +39,13 @@ BEGIN {
         hour("crisweep:node_info:last_seen_timestamp_seconds", named, now)
         if (down) continue
         series("crisweep_node_info", named, 1)
+        if (sick) series("ALERTS", named ",alertname=\"CrisweepTooManyExitedContainers\",alertstate=\"firing\",severity=\"warning\",crisweep=\"all\"", 1)
+        series("crisweep_config_info", ",hash=\"" (sick ? "b" : "a") "\"", 1)
+        series("crisweep_mode", ",mode=\"enforce\"", 1 - sick)
+        series("crisweep_mode", ",mode=\"observe\"", sick)
+        series("crisweep_config_last_reload_successful", "", 1 - sick)
+        series("crisweep:node_removable:sum", named, 12000 * sick)
+        hour("crisweep:removals:sum", "", 12000 * sick)
         series("cri_up", "", node % 100 > 0)
         for (l = 1; l <= lists; l++) {
             labels = ",list=\"" list[l] "\""
@@ -55,9 +64,11 @@ BEGIN {
         for (t = 1; t <= targets; t++) {
             of = ",target=\"" targeted[t] "\""
             hour("crisweep:failing_passes:sum", of, 3)
+            hour("crisweep:asked_passes:sum", of, 3)
             for (r = 1; r <= reasons; r++) {
                 why = targeted[t] == "images" && r == 1 ? "space" : reason[r]
                 series("crisweep_removable", of ",reason=\"" why "\"", 1000 * sick)
+                series("crisweep_removals_total", of ",reason=\"" why "\"", 1000 * sick)
             }
             for (e = 1; e <= ends; e++)
                 series("crisweep_passes_total", of ",cause=\"alert\",outcome=\"" outcome[e] "\"", 3)
