@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Makes the image's root file system: the program, and of Debian only what it needs to run. No shell, no package manager.
+#   deploy/image/rootfs.sh PROGRAM DIRECTORY [PACKAGES]
+# PACKAGES: where the Debian packages are kept between two runs. Needs Debian (apt-get, dpkg, binutils), no root; the
+# program must be built for this machine's architecture and no newer glibc.
+set -euo pipefail
+
+program=$(realpath -- "$1")
+directory=$2
+packages=${3:-$(mktemp -d)}
+mkdir -p "$directory" "$packages"
+directory=$(realpath -- "$directory")
+packages=$(realpath -- "$packages")
+here=$(dirname -- "$(realpath -- "${BASH_SOURCE[0]}")")
+unpacked=$(mktemp -d)
+trap 'rm -rf -- "$unpacked"' EXIT
+
+cd -- "$packages"
+for package in libc6 libgcc-s1 ca-certificates; do
+  compgen -G "${package}_*.deb" >/dev/null || apt-get -qq download "$package"
+  dpkg -x "${package}"_*.deb "$unpacked"
+done
+
+# The program's loader and libraries, by the names that it asks for.
+loader=$(readelf --program-headers "$program" | sed -n 's/.*interpreter: \(.*\)\].*/\1/p')
+mapfile -t libraries < <(readelf --dynamic "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\].*/\1/p')
+multiarch=$(cd "$unpacked" && echo lib/*-linux-gnu)
+install -D -m 755 -- "$unpacked/$multiarch/$(basename "$loader")" "$directory$loader"
+for library in "${libraries[@]}"; do
+  [[ $library == "$(basename "$loader")" ]] ||
+    install -D -m 644 -- "$unpacked/$multiarch/$library" "$directory/$multiarch/$library"
+done
+
+# The certificates that `update-ca-certificates` would collect.
+mkdir -p "$directory/etc/ssl/certs"
+(cd "$unpacked/usr/share/ca-certificates/mozilla" && LC_ALL=C && cat ./*.crt) \
+  >"$directory/etc/ssl/certs/ca-certificates.crt"
+printf 'root:x:0:0:root:/:/sbin/nologin\ncrisweep:x:65532:0:crisweep:/var/lib/crisweep:/sbin/nologin\n' \
+  >"$directory/etc/passwd"
+printf 'root:x:0:\n' >"$directory/etc/group"
+printf 'hosts: files dns\n' >"$directory/etc/nsswitch.conf"
+
+for package in libc6 libgcc-s1 ca-certificates; do
+  # libgcc-s1's directory is a link to gcc's base package, which has the text.
+  [[ -e $unpacked/usr/share/doc/$package/copyright ]] &&
+    install -D -m 644 -- "$unpacked/usr/share/doc/$package/copyright" "$directory/usr/share/doc/$package/copyright"
+done
+install -D -m 644 -- "$here/../../LICENSE" "$directory/usr/share/doc/crisweep/copyright"
+mkdir -p "$directory/usr/local/bin" "$directory/var/lib/crisweep"
+strip -o "$directory/usr/local/bin/crisweep" "$program"
+chmod 755 "$directory/usr/local/bin/crisweep"
+find "$directory" -type d -exec chmod 755 {} +
+chmod 644 "$directory"/etc/{passwd,group,nsswitch.conf} "$directory/etc/ssl/certs/ca-certificates.crt"
+chmod 700 "$directory/var/lib/crisweep"
