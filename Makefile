@@ -2,19 +2,19 @@
 
 SHELL := /bin/bash
 
-.PHONY: test check unit rules e2e bench fuzz soak demo setup deny sbom
+.PHONY: test check unit rules manifests package e2e bench fuzz soak demo setup deny sbom deb
 
 # Everything that must hold before something lands, and how long each part took. As root on Debian 12: installs what
 # is missing.
 test:
-	@for part in setup check unit rules e2e; do \
+	@for part in setup check unit rules manifests package e2e; do \
 	  began=$$SECONDS; \
 	  $(MAKE) --no-print-directory $$part || exit; \
 	  times+="$$part: $$((SECONDS - began)) s\n"; \
 	done; printf "$$times"
 
-# What the tests need beside Rust: cargo-nextest, and from Debian containerd, runc, the CNI plugins,
-# busybox, Prometheus and Alertmanager.
+# What the tests need beside Rust: cargo-nextest, from Debian containerd, runc, the CNI plugins, busybox,
+# Prometheus and Alertmanager, and into target/tools helm, kubectl, the schemas of Kubernetes and two newer Alertmanagers.
 setup:
 	tests/setup.sh
 
@@ -29,6 +29,14 @@ unit:
 
 rules:
 	alerts/check.sh
+
+# The chart, and what is rendered from it. Needs the program that `unit` builds.
+manifests:
+	deploy/check.sh
+
+# The Debian package of the program that `unit` has built, in a Debian of its own. Needs root.
+package:
+	deploy/debian/check.sh
 
 # Needs root.
 e2e:
@@ -58,6 +66,11 @@ sbom:
 	@mkdir -p target
 	deploy/sbom.sh $(TARGET) >target/crisweep.cdx.json
 	@echo target/crisweep.cdx.json
+
+# The Debian package, for use; into target/package.
+deb:
+	cargo build --locked --profile dist
+	deploy/debian/package.sh target/dist/crisweep
 
 demo:
 	cargo run --release -- demo

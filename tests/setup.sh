@@ -12,3 +12,6 @@ if ! command -v cargo-nextest >/dev/null; then
   cargo install --locked --quiet cargo-nextest
 fi
 e2e/setup.sh
+e2e/alertmanagers.sh
+../deploy/tools.sh >/dev/null
+../deploy/debian/setup.sh
