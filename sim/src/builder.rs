@@ -237,6 +237,8 @@ impl Node {
             subject: format!("{}/{}#{}", spec.namespace, spec.name, sandbox.attempt),
             log_directory: format!("{}/{}_{}_{uid}", self.log_root, spec.namespace, spec.name),
             made_from: self.sandbox_image.clone(),
+            network_is_down: false,
+            is_note_only: false,
         };
         self.sandboxes.insert(id.clone(), record);
         id

@@ -155,16 +155,13 @@ impl Cni {
         self
     }
 
-    pub(super) fn error(self, sandbox_id: &str) -> Option<String> {
-        let why = match self.del {
-            Del::Works | Del::Hangs => return None,
-            Del::Fails => r#"plugin type="bridge" failed (delete): network already deleted"#,
-            Del::PluginMissing => r#"failed to find plugin "bridge" in path [/opt/cni/bin]"#,
-            Del::NotInitialized => "cni plugin not initialized",
-        };
-        Some(format!(
-            "failed to destroy network for sandbox \"{sandbox_id}\": {why}"
-        ))
+    pub(super) fn error(self) -> Option<&'static str> {
+        match self.del {
+            Del::Works | Del::Hangs => None,
+            Del::Fails => Some(r#"plugin type="bridge" failed (delete): network already deleted"#),
+            Del::PluginMissing => Some(r#"failed to find plugin "bridge" in path [/opt/cni/bin]"#),
+            Del::NotInitialized => Some("cni plugin not initialized"),
+        }
     }
 }
 

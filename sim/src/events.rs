@@ -64,6 +64,26 @@ impl Node {
         self.sandboxes.remove(id).is_some()
     }
 
+    /// Leaves only cri-dockerd's own note of a sandbox, as when its container is removed behind its back.
+    pub fn leave_note_only(&mut self, id: &str) -> bool {
+        let Some(record) = self.sandboxes.get_mut(id) else {
+            return false;
+        };
+        let metadata = record.row.metadata.take().unwrap_or_default();
+        record.is_note_only = true;
+        record.row = cri::PodSandbox {
+            id: id.to_owned(),
+            metadata: Some(cri::PodSandboxMetadata {
+                name: metadata.name,
+                namespace: metadata.namespace,
+                ..cri::PodSandboxMetadata::default()
+            }),
+            state: PodSandboxState::SandboxNotready.into(),
+            ..cri::PodSandbox::default()
+        };
+        true
+    }
+
     /// Removes an image in the same way, by any of its names.
     pub fn vanish_image(&mut self, image: &str) -> bool {
         let id = self.find_image(image).map(|image| image.id.clone());

@@ -5,7 +5,7 @@ use tonic::Status;
 use tonic::codegen::BoxStream;
 
 use super::conduct::Conduct;
-use super::node::Node;
+use super::node::{Node, SandboxRecord};
 use crisweep_proto::cri;
 
 /// Size of the key in front of each row, in every list answer.
@@ -57,6 +57,7 @@ pub(super) fn sandboxes<'a>(
     let Some(filter) = filter else {
         return node.sandboxes.values().map(|s| &s.row).collect();
     };
+    let has_container = |record: &&SandboxRecord| !record.is_note_only;
     let state = filter.state.map(|value| value.state());
     let matches = |row: &&cri::PodSandbox| {
         state.is_none_or(|state| row.state() == state)
@@ -65,10 +66,12 @@ pub(super) fn sandboxes<'a>(
     if !filter.id.is_empty() {
         let id = node.find_sandbox(&filter.id).ok().flatten();
         let found = id.and_then(|id| node.sandboxes.get(&id));
+        let found = found.filter(has_container);
         return found.map(|s| &s.row).into_iter().filter(matches).collect();
     }
     node.sandboxes
         .values()
+        .filter(has_container)
         .map(|s| &s.row)
         .filter(matches)
         .collect()

@@ -37,6 +37,8 @@ pub(super) async fn run_pod_sandbox(
         ),
         log_directory: config.log_directory,
         made_from: node.sandbox_image.clone(),
+        network_is_down: false,
+        is_note_only: false,
         row: cri::PodSandbox {
             id: id.clone(),
             metadata: Some(metadata),

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::conduct::Cni;
 use super::ids::Ids;
 use super::kubelet::KubeletPod;
+use super::profile::is_made_from;
 use crisweep_proto::cri::{self, ContainerState, PodSandboxState};
 
 pub(super) const LABEL_POD_NAME: &str = "io.kubernetes.pod.name";
@@ -53,6 +54,10 @@ pub struct SandboxRecord {
     pub(super) log_directory: String,
     /// The image that it was made from, by its tag.
     pub made_from: String,
+    /// The network plugin's DEL counts as done; containerd repeats it nevertheless.
+    pub(super) network_is_down: bool,
+    /// Its container is gone, and only cri-dockerd's own note of it is left.
+    pub(super) is_note_only: bool,
 }
 
 /// Why an id is invalid, other than by being unknown.
@@ -196,8 +201,7 @@ impl Node {
                 .sandboxes
                 .values()
                 .any(|s| image.repo_tags.contains(&s.made_from))
-            || containers
-                .any(|c| c.row.image_ref == image.id || c.volume_images.contains(&image.id))
+            || containers.any(|c| is_made_from(c, image) || c.volume_images.contains(&image.id))
     }
 
     /// Changes an existing image, by any of its names.

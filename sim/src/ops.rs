@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tonic::Status;
 
 use super::node::{ContainerRecord, EXIT_KILLED, Node, now};
+use super::profile::Teardown;
 use super::record::{Harm, Rpc};
 use super::refusals::{bad_id, not_found};
 use super::shared::{InFlight, Shared};
@@ -35,8 +36,9 @@ pub(super) async fn remove_container(
 ) -> Result<cri::RemoveContainerResponse, Status> {
     shared.admit(Rpc::RemoveContainer).await?;
     let found = shared.node().find_container(asked);
-    if let Some(id) = found.map_err(|bad| bad_id("container", asked, bad))? {
-        remove_one(shared, call, &id).await?;
+    match found.map_err(|bad| bad_id("container", asked, bad))? {
+        Some(id) => remove_one(shared, call, &id).await?,
+        None => shared.options.profile.remove_missing_container(asked)?,
     }
     Ok(cri::RemoveContainerResponse {})
 }
@@ -48,7 +50,9 @@ async fn remove_one(shared: &Arc<Shared>, call: &InFlight, id: &str) -> Result<(
     };
     shared.suffer_removal(id).await?;
     let mut node = shared.node();
-    node.remove_container(id);
+    if let Some(record) = node.remove_container(id) {
+        shared.options.profile.remove_log_link(&record);
+    }
     shared.note_weight(&mut node);
     Ok(())
 }
@@ -70,10 +74,7 @@ impl Removing {
             return Ok(None);
         };
         if record.removing {
-            return Err(Status::unknown(format!(
-                "failed to set removing state for container \"{id}\": \
-                 container is already in removing state"
-            )));
+            return Err(shared.options.profile.already_removing(id));
         }
         record.removing = true;
         if newest {
@@ -134,9 +135,9 @@ pub(super) async fn remove_pod_sandbox(
     let Some(id) = found.map_err(|bad| bad_id("sandbox", asked, bad))? else {
         return Ok(cri::RemovePodSandboxResponse {});
     };
-    stop_sandbox(shared, call, &id, true).await.map_err(|why| {
-        Status::unknown(format!("failed to forcibly stop sandbox \"{id}\": {why}"))
-    })?;
+    stop_sandbox(shared, call, &id, true)
+        .await
+        .map_err(Status::unknown)?;
     let containers = shared.node().containers_of(&id);
     for container in containers {
         remove_one(shared, call, &container).await?;
@@ -148,15 +149,16 @@ pub(super) async fn remove_pod_sandbox(
     Ok(cri::RemovePodSandboxResponse {})
 }
 
-/// Kills a sandbox's containers, then its pause process, then tears down its network, even if that was done
-/// before.
+/// Kills a sandbox's containers, then its pause process, then tears down its network, on containerd even if
+/// that was done before.
 async fn stop_sandbox(
     shared: &Arc<Shared>,
     call: &InFlight,
     id: &str,
     removing: bool,
 ) -> Result<(), String> {
-    let network = {
+    let profile = shared.options.profile;
+    {
         let mut node = shared.node();
         for container in node.containers_of(id) {
             let state = node.containers.get(&container).map(|c| c.row.state());
@@ -172,13 +174,22 @@ async fn stop_sandbox(
             call.harm(Harm::StoppedReadySandbox);
             sandbox.row.set_state(PodSandboxState::SandboxNotready);
         }
-        !sandbox.host_network
-    };
-    if network {
-        shared.cni_del(id).await
-    } else {
-        Ok(())
+        match profile.teardown(sandbox, removing) {
+            Teardown::Done => return Ok(()),
+            Teardown::Leaks => {
+                call.harm(Harm::LeakedNetwork);
+                return Ok(());
+            }
+            Teardown::Runs => {}
+        }
     }
+    let result = shared.cni_del(id).await;
+    let mut node = shared.node();
+    let Some(sandbox) = node.sandboxes.get_mut(id) else {
+        return Ok(());
+    };
+    sandbox.network_is_down |= profile.counts_as_down(result.is_ok());
+    result.map_err(|why| profile.teardown_failed(sandbox, removing, why))
 }
 
 pub(super) async fn remove_image(
@@ -190,9 +201,14 @@ pub(super) async fn remove_image(
     if asked.is_empty() {
         return Err(Status::unknown("image reference can't be empty"));
     }
+    let profile = shared.options.profile;
     let found = {
         let node = shared.node();
         let image = node.find_image(asked);
+        let image = image.filter(|it| profile.removes_images_by_name() || it.id == asked);
+        if let Some(image) = image {
+            profile.remove_image_in_use(&node, image)?;
+        }
         image.map(|image| (image.id.clone(), image.pinned, node.image_in_use(image)))
     };
     let Some((id, pinned, in_use)) = found else {

@@ -7,6 +7,7 @@ use tonic::Code;
 
 use super::conduct::Disk;
 use super::lagging_kubelet::LaggingKubelet;
+use super::profile::Profile;
 
 /// containerd's send limit.
 pub const SEND_LIMIT_BYTES: usize = 16 << 20;
@@ -14,6 +15,8 @@ pub const SEND_LIMIT_BYTES: usize = 16 << 20;
 /// Options of a simulated runtime. The default is a containerd 1.7.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Whose forms and refusals its answers have.
+    pub profile: Profile,
     /// The runtime's name in `Version`.
     pub runtime_name: String,
     /// The runtime's version.
@@ -48,6 +51,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            profile: Profile::Containerd,
             runtime_name: "containerd".to_owned(),
             runtime_version: "1.7.24".to_owned(),
             send_limit_bytes: SEND_LIMIT_BYTES,
@@ -83,6 +87,33 @@ impl Options {
         Self {
             runtime_name: "other".to_owned(),
             containers_service: false,
+            ..Self::default()
+        }
+    }
+
+    /// A CRI-O 1.36, which streams its lists.
+    pub fn cri_o() -> Self {
+        Self {
+            profile: Profile::CriO,
+            runtime_name: "cri-o".to_owned(),
+            runtime_version: "1.36.0".to_owned(),
+            send_limit_bytes: 80 << 20,
+            streaming: true,
+            stream_rows: 3_000,
+            containers_service: false,
+            initialization: Duration::ZERO,
+            ..Self::default()
+        }
+    }
+
+    /// A cri-dockerd 0.4; the version is Docker's.
+    pub fn cri_dockerd() -> Self {
+        Self {
+            profile: Profile::CriDockerd,
+            runtime_name: "docker".to_owned(),
+            runtime_version: "27.0.2".to_owned(),
+            containers_service: false,
+            initialization: Duration::ZERO,
             ..Self::default()
         }
     }

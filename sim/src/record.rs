@@ -98,6 +98,8 @@ pub enum Harm {
     RemovedBeforeSync,
     /// An image was removed that a container or sandbox uses.
     RemovedImageInUse,
+    /// A sandbox was removed while its network was up, and its address is lost.
+    LeakedNetwork,
     /// A pinned image was removed.
     RemovedPinnedImage,
 }

@@ -7,8 +7,9 @@ use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::node::now;
+use super::profile::Profile;
 use super::record::Rpc;
-use super::refusals::{bad_id, not_found};
+use super::refusals::bad_id;
 use super::shared::Shared;
 use super::{lists, make, ops};
 use crisweep_proto::cri;
@@ -40,6 +41,10 @@ impl Service {
         filter.filter(|_| !self.0.conduct.borrow().ignores_filters)
     }
 
+    fn profile(&self) -> Profile {
+        self.0.options.profile
+    }
+
     fn send_limit(&self) -> usize {
         self.0.conduct.borrow().send_limit_bytes
     }
@@ -67,11 +72,7 @@ impl RuntimeService for Service {
         let conditions = vec![condition("RuntimeReady"), condition("NetworkReady")];
         let mut info = std::collections::BTreeMap::new();
         if request.into_inner().verbose {
-            let config = json!({
-                "containerd": { "snapshotter": "overlayfs", "defaultRuntimeName": "runc" },
-                "cni": { "binDir": "/opt/cni/bin", "confDir": "/etc/cni/net.d" },
-                "sandboxImage": self.0.node().sandbox_image,
-            });
+            let config = self.profile().config(&self.0.node().sandbox_image);
             info.insert("config".to_owned(), config.to_string());
         }
         let status = Some(cri::RuntimeStatus { conditions });
@@ -118,8 +119,8 @@ impl RuntimeService for Service {
             .find_container(asked)
             .map_err(|bad| bad_id("container", asked, bad))?;
         let record = id.and_then(|id| node.containers.get(&id));
-        let record = record.ok_or_else(|| not_found("container", asked))?;
-        let status = Some(cri::ContainerStatus {
+        let record = record.ok_or_else(|| self.profile().not_found("container", asked))?;
+        let mut status = cri::ContainerStatus {
             id: record.row.id.clone(),
             metadata: record.row.metadata.clone(),
             state: record.row.state,
@@ -139,7 +140,9 @@ impl RuntimeService for Service {
                 .map(|id| image_mount(id))
                 .collect(),
             log_path: record.log_path.clone(),
-        });
+        };
+        self.profile().complete(&node, &mut status);
+        let status = Some(status);
         let mut info = std::collections::BTreeMap::new();
         if request.get_ref().verbose {
             let words = json!({ "sandboxID": record.row.pod_sandbox_id, "pid": 0 });
@@ -208,27 +211,21 @@ impl RuntimeService for Service {
             .find_sandbox(asked)
             .map_err(|bad| bad_id("sandbox", asked, bad))?;
         let record = id.and_then(|id| node.sandboxes.get(&id));
+        let record = record.filter(|record| !record.is_note_only);
         let row = record
             .map(|s| &s.row)
-            .ok_or_else(|| not_found("sandbox", asked))?;
+            .ok_or_else(|| self.profile().not_found("sandbox", asked))?;
         let status = Some(cri::PodSandboxStatus {
             id: row.id.clone(),
             metadata: row.metadata.clone(),
             state: row.state,
-            created_at: row.created_at,
+            created_at: self.profile().status_created_at(row.created_at),
             labels: row.labels.clone(),
             annotations: row.annotations.clone(),
         });
         let mut info = std::collections::BTreeMap::new();
-        if let Some(record) = record.filter(|_| request.get_ref().verbose) {
-            // As in containerd; most is left out.
-            let json = json!({
-                "pid": 4711,
-                "processStatus": "running",
-                "image": record.made_from,
-                "snapshotter": "overlayfs",
-                "runtimeType": "io.containerd.runc.v2",
-            });
+        let record = record.filter(|_| request.get_ref().verbose);
+        if let Some(json) = record.and_then(|record| self.profile().sandbox_info(record)) {
             info.insert("info".to_owned(), json.to_string());
         }
         Ok(Response::new(cri::PodSandboxStatusResponse {
@@ -361,8 +358,8 @@ impl ImageService for Service {
             }),
         };
         Ok(Response::new(cri::ImageFsInfoResponse {
+            container_filesystems: self.profile().container_filesystems(&usage),
             image_filesystems: vec![usage],
-            container_filesystems: Vec::new(),
         }))
     }
 }

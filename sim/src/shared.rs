@@ -88,6 +88,7 @@ impl Shared {
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Node) -> T) -> T {
         let mut node = self.node();
         let result = change(&mut node);
+        self.options.profile.shape(&mut node);
         self.note_weight(&mut node);
         let added = std::mem::take(&mut node.cni);
         if !added.is_empty() {
@@ -178,15 +179,15 @@ impl Shared {
         }
     }
 
-    /// Runs the network plugin's DEL for a sandbox. The error lacks its outermost words.
-    pub(super) async fn cni_del(&self, sandbox_id: &str) -> Result<(), String> {
+    /// Runs the network plugin's DEL for a sandbox. The error has the plugin's words alone.
+    pub(super) async fn cni_del(&self, sandbox_id: &str) -> Result<(), &'static str> {
         let cni = self.conduct.borrow().cni_of(sandbox_id);
         pause(cni.delay).await;
         if cni.del == Del::Hangs {
             self.until(|conduct| conduct.cni_of(sandbox_id).del != Del::Hangs)
                 .await;
         }
-        cni.error(sandbox_id).map_or(Ok(()), Err)
+        cni.error().map_or(Ok(()), Err)
     }
 
     async fn until(&self, good: impl FnMut(&Conduct) -> bool) {

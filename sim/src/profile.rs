@@ -1,0 +1,326 @@
+//! Where CRI-O and cri-dockerd answer differently from containerd. Each fact was read in their sources
+//! (`docs/distributions.md`); what was not read is left as containerd has it.
+
+use crisweep_proto::cri;
+use serde_json::{Value, json};
+use tonic::Status;
+
+use super::node::{ContainerRecord, Node, SandboxRecord};
+use super::refusals;
+
+/// cri-dockerd's lists have whole seconds; its statuses have Docker's own time, this much later.
+const FRACTION_NANOSECONDS: i64 = 123_456_789;
+const SECOND_NANOSECONDS: i64 = 1_000_000_000;
+
+/// The runtime whose answers are imitated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// containerd.
+    #[default]
+    Containerd,
+    /// CRI-O 1.36, which drops the pause process where it can.
+    CriO,
+    /// cri-dockerd 0.4 on Docker's own image store.
+    CriDockerd,
+}
+
+/// What a runtime does with a sandbox's network when asked to remove the sandbox or to stop it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Teardown {
+    /// DEL runs.
+    Runs,
+    /// DEL ran before and is not repeated, or the sandbox has no network of its own.
+    Done,
+    /// The network stays as it is, and nothing takes it down later.
+    Leaks,
+}
+
+/// The rows.
+impl Profile {
+    /// Gives every row of the node this runtime's form. Does nothing to rows that have it.
+    pub(super) fn shape(self, node: &mut Node) {
+        match self {
+            Self::Containerd => {}
+            Self::CriO => shape_as_crio(node),
+            Self::CriDockerd => shape_as_docker(node),
+        }
+    }
+
+    /// Completes a container's status, which names times and images in other forms than the list.
+    pub(super) fn complete(self, node: &Node, status: &mut cri::ContainerStatus) {
+        status.created_at = self.status_created_at(status.created_at);
+        let id = match self {
+            Self::Containerd => return,
+            Self::CriO => &status.image_id,
+            Self::CriDockerd => &status.image_ref,
+        };
+        let Some(image) = node.images.get(id) else {
+            return;
+        };
+        if let (Some(spec), Some(tag)) = (&mut status.image, image.repo_tags.first()) {
+            tag.clone_into(&mut spec.image);
+        }
+        if self == Self::CriDockerd {
+            let by_id = || format!("docker://{}", image.id);
+            let by_digest = |digest: &String| format!("docker-pullable://{digest}");
+            status.image_ref = image.repo_digests.first().map_or_else(by_id, by_digest);
+        }
+    }
+
+    /// Returns the creation as a status says it.
+    pub(super) fn status_created_at(self, listed: i64) -> i64 {
+        match self {
+            Self::Containerd | Self::CriO => listed,
+            Self::CriDockerd => listed + FRACTION_NANOSECONDS,
+        }
+    }
+
+    /// Returns what the verbose status of a sandbox says.
+    pub(super) fn sandbox_info(self, record: &SandboxRecord) -> Option<Value> {
+        match self {
+            // Most is left out.
+            Self::Containerd => Some(json!({
+                "pid": 4711,
+                "processStatus": "running",
+                "image": record.made_from,
+                "snapshotter": "overlayfs",
+                "runtimeType": "io.containerd.runc.v2",
+            })),
+            Self::CriO => Some(json!({ "runtimeSpec": {} })),
+            Self::CriDockerd => None,
+        }
+    }
+
+    /// Returns the configuration in the verbose status.
+    pub(super) fn config(self, sandbox_image: &str) -> Value {
+        match self {
+            Self::Containerd => json!({
+                "containerd": { "snapshotter": "overlayfs", "defaultRuntimeName": "runc" },
+                "cni": { "binDir": "/opt/cni/bin", "confDir": "/etc/cni/net.d" },
+                "sandboxImage": sandbox_image,
+            }),
+            Self::CriO => json!({ "sandboxImage": sandbox_image, "crio": {} }),
+            Self::CriDockerd => json!({ "sandboxImage": sandbox_image }),
+        }
+    }
+
+    /// Returns the containers' file systems: containerd names none, the others the images' own.
+    pub(super) fn container_filesystems(
+        self,
+        of_images: &cri::FilesystemUsage,
+    ) -> Vec<cri::FilesystemUsage> {
+        match self {
+            Self::Containerd => Vec::new(),
+            Self::CriO | Self::CriDockerd => vec![of_images.clone()],
+        }
+    }
+}
+
+/// The refusals.
+impl Profile {
+    /// Returns the answer to a status call about a missing object.
+    pub(super) fn not_found(self, what: &str, id: &str) -> Status {
+        match (self, what) {
+            (Self::Containerd, _) => refusals::not_found(what, id),
+            (Self::CriO, "sandbox") => Status::not_found(format!(
+                "could not find pod \"{id}\": PodSandbox with ID starting with {id} not found: \
+                 ID does not exist"
+            )),
+            (Self::CriO, _) => Status::not_found(format!(
+                "could not find {what} \"{id}\": {what} with ID starting with {id} not found: \
+                 ID does not exist"
+            )),
+            (Self::CriDockerd, _) => Status::unknown(no_such_container(id)),
+        }
+    }
+
+    /// Answers the removal of a missing container.
+    pub(super) fn remove_missing_container(self, id: &str) -> Result<(), Status> {
+        match self {
+            Self::Containerd | Self::CriO => Ok(()),
+            Self::CriDockerd => Err(Status::unknown(format!(
+                "failed to get container \"{id}\" log path: failed to inspect container \"{id}\": {}",
+                no_such_container(id)
+            ))),
+        }
+    }
+
+    /// Returns the answer to a second removal of a container while the first runs.
+    pub(super) fn already_removing(self, id: &str) -> Status {
+        Status::unknown(match self {
+            Self::Containerd | Self::CriO => format!(
+                "failed to set removing state for container \"{id}\": \
+                 container is already in removing state"
+            ),
+            Self::CriDockerd => format!(
+                "failed to remove container \"{id}\": Error response from daemon: \
+                 removal of container {id} is already in progress"
+            ),
+        })
+    }
+
+    /// Says whether images are found by tag and digest too when they are removed.
+    pub(super) fn removes_images_by_name(self) -> bool {
+        self != Self::CriDockerd
+    }
+
+    /// Refuses the removal of an image in use, where the runtime does.
+    pub(super) fn remove_image_in_use(self, node: &Node, image: &cri::Image) -> Result<(), Status> {
+        let first = |uses: &dyn Fn(&ContainerRecord) -> bool| {
+            let mut containers = node.containers.values();
+            containers.find(|it| uses(it)).map(|it| &it.row.id)
+        };
+        let runner = first(&|it| is_made_from(it, image));
+        let mounter = first(&|it| it.volume_images.contains(&image.id));
+        let by_sandbox = || {
+            let mut sandboxes = node.sandboxes.values();
+            sandboxes.find(|it| image.repo_tags.contains(&it.made_from))
+        };
+        match self {
+            Self::Containerd => Ok(()),
+            Self::CriO => match (mounter, runner) {
+                (Some(id), _) => Err(format!("the image is in use by {id}")),
+                (None, Some(id)) => Err(format!(
+                    "delete image: image used by {id}: image is in use by a container"
+                )),
+                (None, None) => Ok(()),
+            },
+            Self::CriDockerd => runner
+                .or_else(|| by_sandbox().map(|it| &it.row.id))
+                .map_or(Ok(()), |id| {
+                    let tag = image.repo_tags.first().unwrap_or(&image.id);
+                    Err(format!(
+                        "Error response from daemon: conflict: unable to remove repository reference \
+                         \"{tag}\" (must force) - container {} is using its referenced image {}",
+                        short(id),
+                        short(image.id.trim_start_matches("sha256:")),
+                    ))
+                }),
+        }
+        .map_err(Status::unknown)
+    }
+}
+
+/// Networks and logs.
+impl Profile {
+    /// Says what a removal or a stop does with the sandbox's network.
+    pub(super) fn teardown(self, sandbox: &SandboxRecord, removing: bool) -> Teardown {
+        let done = sandbox.host_network || sandbox.network_is_down;
+        match self {
+            Self::Containerd if sandbox.host_network => Teardown::Done,
+            Self::CriO | Self::CriDockerd if done => Teardown::Done,
+            Self::CriDockerd if removing => Teardown::Leaks,
+            Self::Containerd | Self::CriO | Self::CriDockerd => Teardown::Runs,
+        }
+    }
+
+    /// Says whether the runtime counts a network as down after DEL. CRI-O does so even if DEL failed.
+    pub(super) fn counts_as_down(self, worked: bool) -> bool {
+        worked || self == Self::CriO
+    }
+
+    /// Returns the error of a failed DEL.
+    pub(super) fn teardown_failed(
+        self,
+        sandbox: &SandboxRecord,
+        removing: bool,
+        why: &str,
+    ) -> String {
+        let id = &sandbox.row.id;
+        let pod = sandbox.row.metadata.clone().unwrap_or_default();
+        match self {
+            Self::Containerd => {
+                let failed = format!("failed to destroy network for sandbox \"{id}\": {why}");
+                if removing {
+                    return format!("failed to forcibly stop sandbox \"{id}\": {failed}");
+                }
+                failed
+            }
+            Self::CriO => {
+                let name = format!(
+                    "k8s_{}_{}_{}_{}",
+                    pod.name, pod.namespace, pod.uid, pod.attempt
+                );
+                let failed = format!("network teardown failed for pod sandbox {name}({id}): {why}");
+                if removing {
+                    return format!("stop pod network: {failed}");
+                }
+                failed
+            }
+            Self::CriDockerd => format!(
+                "networkPlugin cni failed to teardown pod \"{}_{}\" network: {why}",
+                pod.name, pod.namespace
+            ),
+        }
+    }
+
+    /// Removes the link that cri-dockerd made for a container's log. The log itself is Docker's.
+    pub(super) fn remove_log_link(self, record: &ContainerRecord) {
+        let is_link = |path: &str| {
+            std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_symlink())
+        };
+        if self == Self::CriDockerd
+            && is_link(&record.log_path)
+            && let Err(error) = std::fs::remove_file(&record.log_path)
+        {
+            tracing::warn!(path = record.log_path, %error, "cannot remove the simulated log's link");
+        }
+    }
+}
+
+/// Says whether a container runs from an image: CRI-O names the id in `image_id` alone.
+pub(super) fn is_made_from(record: &ContainerRecord, image: &cri::Image) -> bool {
+    record.row.image_ref == image.id || record.row.image_id == image.id
+}
+
+/// CRI-O's image ids have no algorithm; a container's `image_ref` is a digest of its repository.
+fn shape_as_crio(node: &mut Node) {
+    let bare = |id: &str| id.trim_start_matches("sha256:").to_owned();
+    for (id, mut image) in std::mem::take(&mut node.images) {
+        image.id = bare(&id);
+        node.images.insert(image.id.clone(), image);
+    }
+    for record in node.containers.values_mut() {
+        record
+            .volume_images
+            .iter_mut()
+            .for_each(|id| *id = bare(id));
+        if !record.row.image_id.is_empty() {
+            continue;
+        }
+        let id = bare(&record.row.image_ref);
+        let image = node.images.get(&id);
+        let digest = image.and_then(|image| image.repo_digests.first());
+        record.row.image_ref = digest.unwrap_or(&id).clone();
+        record.row.image = Some(by_id(&id));
+        record.row.image_id = id;
+    }
+}
+
+/// cri-dockerd's lists have no `image_id`, no name that the user gave, and whole seconds.
+fn shape_as_docker(node: &mut Node) {
+    let whole = |at: i64| at - at.rem_euclid(SECOND_NANOSECONDS);
+    for record in node.containers.values_mut() {
+        record.row.created_at = whole(record.row.created_at);
+        record.row.image = Some(by_id(&record.row.image_ref));
+    }
+    for record in node.sandboxes.values_mut() {
+        record.row.created_at = whole(record.row.created_at);
+    }
+}
+
+fn by_id(id: &str) -> cri::ImageSpec {
+    cri::ImageSpec {
+        image: id.to_owned(),
+        ..cri::ImageSpec::default()
+    }
+}
+
+fn no_such_container(id: &str) -> String {
+    format!("Error response from daemon: No such container: {id}")
+}
+
+/// Docker's short form of an id.
+fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
