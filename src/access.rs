@@ -23,8 +23,8 @@ use std::time::Duration;
 use axum::http::{HeaderName, HeaderValue, Method};
 use parking_lot::RwLock;
 
+use crate::kubernetes::ApiServer;
 use crate::model::{Caller, CallerKind};
-use crate::outgoing::HttpClientConfig;
 pub use config::{Config, Listen};
 use passwords::Passwords;
 pub use peer::Peer;
@@ -65,15 +65,6 @@ pub struct Asking<'a> {
     pub path: &'a str,
 }
 
-/// The API server that reviews tokens.
-#[derive(Clone, Debug)]
-pub struct ApiServer {
-    /// Its URL.
-    pub url: String,
-    /// What to show it, and whom to trust.
-    pub client: HttpClientConfig,
-}
-
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -98,7 +89,7 @@ pub enum Error {
     Web(#[from] web::Error),
     /// No API server is known.
     #[error(
-        "web.token_review.enabled: no API server is known; set pods.api_url (this is no pod: \
+        "web.token_review.enabled: no API server is known; set pods.api_url or pods.api_kubeconfig (this is no pod: \
         KUBERNETES_SERVICE_HOST is not set)"
     )]
     NoApiServer,
@@ -157,8 +148,8 @@ impl Access {
         let review = match (config.token_review.enabled, api_server) {
             (false, _) => None,
             (true, None) => return Err(Error::NoApiServer),
-            (true, Some(ApiServer { url, client })) => {
-                let review = Review::new(url, client);
+            (true, Some(api_server)) => {
+                let review = Review::new(api_server);
                 Some(review.map_err(|_unspecified| Error::NoRandomness)?)
             }
         };

@@ -1,5 +1,7 @@
 //! Builds each part once, binds, spawns, drains. Contains no logic of its own.
 
+mod loops;
+mod manager;
 mod signals;
 mod triggers;
 
@@ -11,7 +13,6 @@ use anyhow::Context;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::access::{self, Access};
@@ -25,8 +26,11 @@ use crate::runtime::discover::{Places, discover};
 use crate::snapshot::Observer;
 use crate::state::{History, Journal, Opened};
 use crate::system::blocking::BlockingPool;
+use crate::system::manager::Manager;
 use crate::trigger::Worker;
 use crate::{runtime, telemetry};
+use loops::Loops;
+use manager::Managed;
 use signals::{signals, stop_asked};
 
 /// When the process exits after the stop signal, whatever still hangs. Its waits (removals in flight, open
@@ -52,7 +56,8 @@ pub async fn serve(
     flag: Option<String>,
     reload: Reload,
 ) -> anyhow::Result<()> {
-    let access = Access::new(&config.web, config.reviewing_api_server()).await?;
+    let access = Access::new(&config.web, config.pods.api_server()).await?;
+    let reporting = Managed::of_environment();
     let stop = Stop::default();
     let shutdown = stop.shutdown.clone();
     // Before the service is reported ready, so that no signal is missed.
@@ -70,28 +75,22 @@ pub async fn serve(
             return Ok(());
         }
     };
-    let worker = Worker::new(runner.clone(), changes.clone(), shutdown.clone());
+    let (manager, pulses) = (reporting.manager.clone(), reporting.pulses.clone());
+    let mut loops = Loops::new(pulses.clone());
+    let worker = Worker::new(runner.clone(), changes.clone(), shutdown.clone(), pulses);
     worker.restore(history);
-    let service = service(&runner, worker.clone(), reload, settings, access);
-    let router = http::router(service.clone());
-    let connections = http::serve::Connections::default();
-    let mut tasks = JoinSet::new();
-    for listener in listeners {
-        let (router, stop) = (router.clone(), stop.clone());
-        tasks.spawn(http::serve::serve(
-            listener,
-            router,
-            stop,
-            connections.clone(),
-            service.access.clone(),
-        ));
-    }
+    let service = service(&runner, worker.clone(), reload, settings, access, &manager);
+    accept(&mut loops, listeners, &service, &stop);
     let (looking, until) = (first_look(service.observer.clone()), shutdown.clone());
-    tasks.spawn(async move {
+    loops.spawn_unwatched(async move {
         until.run_until_cancelled(looking).await;
     });
-    tasks.spawn(triggers::run(changes, service.clone(), shutdown.clone()));
-    let working = tokio::spawn(async move { worker.run().await });
+    let triggers = triggers::run(changes, service.clone(), shutdown.clone());
+    loops.spawn("the watch over thresholds and Alertmanagers", triggers);
+    let working = loops.spawn_apart("the worker", async move { worker.run().await });
+    // A runtime that is down is no reason to wait: it is waited for, and /-/ready says so.
+    manager.ready().await;
+    loops.spawn_unwatched(reporting.report(service.clone(), shutdown.clone()));
     let name = stop_asked(signals, &service).await;
     tracing::info!(
         signal = name,
@@ -99,12 +98,13 @@ pub async fn serve(
     );
     shutdown.cancel();
     let ending = async {
+        manager.stopping().await;
         // The pass ends first: clients that wait for it get their answer from the servers.
         if let Err(error) = working.await {
             tracing::error!(%error, "the worker panicked; this is a bug in crisweep");
         }
         stop.passes_over.cancel();
-        while tasks.join_next().await.is_some() {}
+        loops.ended().await;
         runner.observer.save_ages();
         runner.journal.settled(LAST_WRITES).await;
     };
@@ -115,6 +115,22 @@ pub async fn serve(
         }
     }
     Ok(())
+}
+
+/// Accepts connections of every listener.
+fn accept(loops: &mut Loops, listeners: Vec<Listener>, service: &Service, stop: &Stop) {
+    let router = http::router(service.clone());
+    let connections = http::serve::Connections::default();
+    for listener in listeners {
+        let serving = http::serve::serve(
+            listener,
+            router.clone(),
+            stop.clone(),
+            connections.clone(),
+            service.access.clone(),
+        );
+        loops.spawn("a listener", serving);
+    }
 }
 
 /// Opens the state and gives it to its users; returns the past passes.
@@ -137,6 +153,24 @@ pub async fn runner(
     flag: Option<String>,
 ) -> anyhow::Result<Runner> {
     let config = Arc::clone(&settings.borrow());
+    let client = client(&config, flag).await?;
+    let observer = Observer::new(client, settings);
+    let metrics = Metrics::new(&config.node.name);
+    let quarantine = Arc::new(Mutex::new(Quarantine::default()));
+    Ok(Runner {
+        observer,
+        metrics,
+        quarantine,
+        journal: Journal::none(),
+        disk: DiskThreads::default(),
+    })
+}
+
+/// Finds the runtime and makes a client of it.
+///
+/// # Errors
+/// If no runtime is found.
+pub async fn client(config: &Config, flag: Option<String>) -> anyhow::Result<runtime::Client> {
     let places = Places {
         config: config.runtime.endpoint.clone().filter(|_| flag.is_none()),
         flag,
@@ -149,7 +183,7 @@ pub async fn runner(
     let image_endpoint = image_endpoint
         .map(|value| runtime::discover::parse_endpoint(value, "runtime.image_endpoint"))
         .transpose()?;
-    let client = runtime::Client::new(runtime::Settings {
+    Ok(runtime::Client::new(runtime::Settings {
         endpoint: found.path,
         image_endpoint,
         timeout: config.runtime.timeout,
@@ -160,17 +194,7 @@ pub async fn runner(
             containers: config.policy.logs.containers_root.clone(),
         }
         .under(&config.runtime.host_root),
-    });
-    let observer = Observer::new(client, settings);
-    let metrics = Metrics::new(&config.node.name);
-    let quarantine = Arc::new(Mutex::new(Quarantine::default()));
-    Ok(Runner {
-        observer,
-        metrics,
-        quarantine,
-        journal: Journal::none(),
-        disk: DiskThreads::default(),
-    })
+    }))
 }
 
 /// Opens the state directory, if one is configured.
@@ -208,6 +232,7 @@ fn service(
     reload: Reload,
     settings: watch::Sender<Arc<Config>>,
     access: Access,
+    manager: &Manager,
 ) -> Service {
     let service = Service {
         access: access::Current::new(access),
@@ -220,6 +245,7 @@ fn service(
         fixed: Arc::new(Fixed {
             reload,
             reloading: tokio::sync::Mutex::default(),
+            manager: manager.clone(),
             started: Instant::now(),
             refusals: Fixed::refusals(),
             limits: http::RequestLimits::default(),

@@ -1,8 +1,10 @@
 //! The command line: arguments as values, and what runs each command.
 
+pub mod check;
 pub mod command;
 #[cfg(feature = "demo")]
 pub mod demo;
+pub mod rules;
 mod run;
 
 use std::collections::BTreeSet;
@@ -15,6 +17,9 @@ use crate::config::Overrides;
 use crate::gc::{Limit, PassOptions};
 use crate::model::setting::parse_duration;
 use crate::model::{Target, Targets};
+use crate::state::Owner;
+use check::CheckArgs;
+use rules::RulesArgs;
 pub use run::run;
 
 /// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused images),
@@ -41,14 +46,15 @@ Examples:
   crisweep demo                              the service on a simulated node
   crisweep plan --all                        what would go, what would stay, and why
   crisweep gc --target containers --dry-run  one pass that only reports
-  crisweep config /etc/crisweep/config.yaml  check a file, print the effective configuration
+  crisweep check                             0 no problem, 1 a problem, 2 unknown, and one line
+  crisweep config /etc/crisweep/crisweep.yaml  check a file, print the effective configuration
 ";
 
 /// Flags that every command takes.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Configuration file (.yaml, .yml or .toml)
+    /// Configuration file (.yaml, .yml or .toml); plan, gc and check read /etc/crisweep/crisweep.yaml where it exists
     #[arg(long = "config.file", global = true, value_name = "FILE")]
     pub config_file: Option<PathBuf>,
     /// Address to listen on, such as :20950; may be repeated [default: 127.0.0.1:20950]
@@ -82,7 +88,7 @@ impl Global {
 }
 
 /// The command.
-#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+#[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Command {
     /// Run the service (the default)
     Serve,
@@ -93,8 +99,14 @@ pub enum Command {
     Plan(PlanArgs),
     /// Run one pass here and now, with progress
     Gc(GcArgs),
+    /// Tell in one line and an exit code (0, 1, 2) whether this node has a problem, for node-problem-detector
+    Check(CheckArgs),
     /// Check the configuration and print the effective one; exits 2 if it is refused
     Config(ConfigArgs),
+    /// Give the state directory to the user that the service runs as: an init step of pods
+    PrepareState(PrepareStateArgs),
+    /// Print the alert rules: a rule file for Prometheus, or a `PrometheusRule` object
+    Rules(RulesArgs),
 }
 
 /// Arguments of `plan`.
@@ -171,6 +183,16 @@ pub struct ConfigArgs {
     pub file: Option<PathBuf>,
 }
 
+/// Arguments of `prepare-state`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct PrepareStateArgs {
+    /// The new owner, as numbers, such as 65532:0
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    pub owner: Owner,
+    /// The directory, which must exist
+    pub dir: PathBuf,
+}
+
 /// The format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -182,6 +204,19 @@ pub enum Output {
 
 fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|be| format!("must be {be}"))
+}
+
+fn owner(text: &str) -> Result<Owner, String> {
+    // The largest number means "leave it as it is" to the kernel.
+    let number = |text: &str| text.parse().ok().filter(|number| *number != u32::MAX);
+    text.split_once(':')
+        .and_then(|(uid, gid)| {
+            Some(Owner {
+                uid: number(uid)?,
+                gid: number(gid)?,
+            })
+        })
+        .ok_or_else(|| "must be a user and a group as numbers, such as 65532:0".to_owned())
 }
 
 #[cfg(test)]
@@ -267,6 +302,9 @@ mod tests {
             ("gc --max-removals 0", "0 is not in 1.."),
             ("plan --output xml", "table, json"),
             ("explain abc", "unrecognized subcommand"),
+            ("prepare-state --owner crisweep /x", "such as 65532:0"),
+            ("prepare-state --owner 4294967295:0 /x", "such as 65532:0"),
+            ("prepare-state /x", "--owner"),
             ("plan --dry-run", "--dry-run"),
         ] {
             let error = parse(line).unwrap_err();

@@ -256,12 +256,6 @@ impl Config {
         }
     }
 
-    /// Returns the API server that may review tokens.
-    pub fn reviewing_api_server(&self) -> Option<access::ApiServer> {
-        let pods::Server { url, client } = self.pods.api_server()?;
-        Some(access::ApiServer { url, client })
-    }
-
     /// Checks the keys against each other.
     fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         self.policy.validate(refuse);

@@ -190,10 +190,13 @@ async fn healthy(State(service): State<Service>) -> Response {
     health(service.observer.hangs())
 }
 
+/// What `/-/healthy` answers where crisweep itself hangs. Other refusals have the same status.
+pub const HANGS: &str = "no look at the node has ended for minutes, although each call to the runtime has a deadline: \
+                         crisweep hangs";
+
 fn health(hangs: bool) -> Response {
     if hangs {
-        let why = "no look at the node has ended for minutes, although each call to the runtime has a deadline: crisweep hangs";
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, HANGS).into_response();
     }
     "crisweep is healthy\n".into_response()
 }

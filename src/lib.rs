@@ -10,14 +10,15 @@
 //! |---|---|---|
 //! | [`model`] | - | pure: the nouns, from `Container` to `Pass`, and what of them is written |
 //! | [`gc`] | model | pure: policy, pod knowledge, verdicts, plan, check |
-//! | [`system`] | - | threads for disk reads that may hang; small files; memory given back |
+//! | [`system`] | - | threads for disk reads that may hang; small files; memory given back; systemd |
 //! | [`telemetry`] | model | logging set-up, and its bounds |
 //! | [`runtime`] | model, system | the CRI client: lists and their fallbacks, removals, discovery |
 //! | [`outgoing`] | model, system | requests to other servers: credentials, TLS, bounds |
-//! | [`pods`] | model, outgoing, system | the pod sources |
+//! | [`kubernetes`] | outgoing, system, telemetry | the API server: its credentials, kubeconfig files, plugins, requests |
+//! | [`pods`] | kubernetes, model, outgoing, system | the pod sources |
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
-//! | [`access`] | model, outgoing, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
+//! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
 //! | [`config`] | access, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, state, system | one look at the node, shared by all who need one |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
@@ -38,6 +39,7 @@ pub mod cli;
 pub mod config;
 pub mod gc;
 pub mod http;
+pub mod kubernetes;
 pub mod logs;
 pub mod metrics;
 pub mod model;

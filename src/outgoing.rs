@@ -1,10 +1,10 @@
-//! Asks other servers over HTTP: the kubelet, the API server, Alertmanagers. Never follows a redirect, never uses
+//! Asks other servers over HTTP: the kubelet, Alertmanagers; [`tls`] and the bounds serve the API server too. Never follows a redirect, never uses
 //! a proxy, never takes an answer above its bound, never shows a secret.
 //!
 //! Tokens, passwords and certificates are in files, which are read at each request: a rotation needs no reload.
 
 mod config;
-mod tls;
+pub(crate) mod tls;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,13 @@ use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use crate::system::blocking::BlockingPool;
 use crate::system::file;
 pub use config::{
-    Authorization, BasicAuth, HttpClientConfig, TlsConfig, TlsVersion, dns_name, refused,
+    Authorization, BasicAuth, HttpClientConfig, TlsConfig, TlsVersion, dns_name, is_secure_url,
+    refused,
 };
 use tls::{Identity, Trust};
 
 /// The largest token, certificate, key or CA file.
-const FILE_MAX_BYTES: u64 = 1 << 20;
+pub(crate) const FILE_MAX_BYTES: u64 = 1 << 20;
 /// Timeout of a new connection; callers bound the whole request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -76,7 +77,7 @@ pub enum Error {
 }
 
 impl Error {
-    fn lacks(path: &Path, what: &'static str) -> Self {
+    pub(crate) fn lacks(path: &Path, what: &'static str) -> Self {
         Self::Lacks {
             path: path.to_owned(),
             what,
@@ -350,7 +351,8 @@ impl Resolve for Elsewhere {
     }
 }
 
-async fn read(disk: &BlockingPool, path: &Path) -> Result<Vec<u8>, Error> {
+/// Reads a token, certificate, key or CA file.
+pub(crate) async fn read(disk: &BlockingPool, path: &Path) -> Result<Vec<u8>, Error> {
     let read = file::read(disk, path, FILE_MAX_BYTES).await;
     read.map_err(|source| Error::Read {
         path: path.to_owned(),

@@ -22,6 +22,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::{PodList, PodOrigin, PodSourceKind, Pods, PodsUnknown};
 use crate::system::blocking::BlockingPool;
 
@@ -95,14 +96,14 @@ pub enum Source {
         /// Possible paths; the first existing one is used.
         paths: Vec<PathBuf>,
         /// The API server that confirms that a pod finished, and the node's name there.
-        api_server: Option<(Server, String)>,
+        api_server: Option<(ApiServer, String)>,
     },
     /// The kubelet's `/pods` over HTTP.
     Kubelet(Server),
     /// The API server's list of the pods of one node.
     ApiServer {
         /// The API server.
-        server: Server,
+        server: ApiServer,
         /// The node's name.
         node: String,
     },
@@ -382,7 +383,7 @@ enum Peer {
     },
     Kubelet(Http),
     ApiServer {
-        http: Http,
+        client: ApiClient,
         node: String,
     },
 }
@@ -402,7 +403,7 @@ impl Peer {
             },
             Source::Kubelet(server) => Self::Kubelet(Http::new(server.clone(), disk.clone())),
             Source::ApiServer { server, node } => Self::ApiServer {
-                http: Http::new(server.clone(), disk.clone()),
+                client: api_server::client(server.clone(), disk),
                 node: node.clone(),
             },
         }
@@ -425,7 +426,7 @@ impl Peer {
                 kubelet_socket::list(disk, paths, this_node, confirmed).await
             }
             Self::Kubelet(http) => kubelet::list(http, this_node).await,
-            Self::ApiServer { http, node } => api_server::list(http, node, freshness).await,
+            Self::ApiServer { client, node } => api_server::list(client, node, freshness).await,
         })
     }
 }

@@ -44,6 +44,7 @@ use crate::system::memory;
 use ages::AgeBook;
 use claims::Claims;
 use filesystems::Statvfs;
+pub use filesystems::measure_filesystems;
 use logs::Scanner;
 pub use look::{Filesystems, Look, NoSnapshot};
 use outage::Outages;

@@ -1,6 +1,8 @@
 //! Operating system services for crisweep itself: bounded threads for calls that a disk may block, small files,
-//! and freed memory.
+//! freed memory, the service manager, and whether the service's loops make progress.
 
 pub mod blocking;
 pub mod file;
+pub mod manager;
 pub mod memory;
+pub mod pulse;

@@ -24,6 +24,7 @@ use crate::model::{AlertInfo, AlertResult, Brake, Cause, Outcome, Pass, PassStat
 use crate::pass::record::Record;
 use crate::pass::{JOURNAL_PATIENCE, PassEnd, Runner};
 use crate::state::{self, History};
+use crate::system::pulse::Pulses;
 use crate::telemetry::LineLimit;
 pub use admission::{Admission, Trigger};
 use admission::{Admissions, QueuedPass};
@@ -37,6 +38,8 @@ const QUEUED_LINES_MAX: u32 = 30;
 /// removals.
 const WITHDRAWN_LINES_MAX: u32 = 10;
 const LINES_WITHIN: Duration = Duration::from_secs(60);
+/// A pass that runs for so long after its deadline is stuck: it ends within 2 s of it, whatever hangs.
+const OVERDUE: Duration = Duration::from_secs(60);
 
 /// Queues and runs passes. Cloning shares.
 #[derive(Clone, Debug)]
@@ -51,6 +54,7 @@ struct WorkerInner {
     state: Mutex<WorkerState>,
     wake: Notify,
     shutdown: CancellationToken,
+    pulses: Pulses,
     began: Instant,
     queued_lines: LineLimit,
     withdrawn_lines: LineLimit,
@@ -74,6 +78,7 @@ impl Worker {
         runner: Runner,
         config: watch::Receiver<Arc<Config>>,
         shutdown: CancellationToken,
+        pulses: Pulses,
     ) -> Self {
         let state = WorkerState {
             admissions: Admissions::new(config.borrow().brakes),
@@ -86,6 +91,7 @@ impl Worker {
                 state: Mutex::new(state),
                 wake: Notify::new(),
                 shutdown,
+                pulses,
                 began: Instant::now(),
                 queued_lines: LineLimit::new(QUEUED_LINES_MAX, LINES_WITHIN),
                 withdrawn_lines: LineLimit::new(WITHDRAWN_LINES_MAX, LINES_WITHIN),
@@ -331,10 +337,13 @@ impl Worker {
         // Runs in its own task, so that a panic in a pass does not end the worker.
         let mut pass = tokio::spawn(async move {
             let (inner, config) = (&worker.inner, Config::clone(&worker.config()));
-            inner
+            let deadline = config.gc.deadline.map(|deadline| deadline + OVERDUE);
+            let overdue = deadline.and_then(|after| Instant::now().checked_add(after));
+            let pulse = inner.pulses.start("the running pass");
+            let pass = inner
                 .runner
-                .run(&task_record, &options, config, &inner.shutdown)
-                .await
+                .run(&task_record, &options, config, &inner.shutdown);
+            pulse.carry(overdue, Box::pin(pass)).await
         });
         let result = tokio::select! {
             result = &mut pass => result,

@@ -30,7 +30,8 @@ pub struct Config {
     #[serde(with = "As::<Optional<SocketOwner>>")]
     #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub socket_owner: Option<SocketOwner>,
-    /// Names that requests may use for this service, besides addresses, `localhost` and the node's.
+    /// Names that requests may use for this service, besides addresses, `localhost` and the node's. With a dot before
+    /// it a name stands for all that have one label more, such as those of a headless Service's pods.
     #[serde(with = "As::<List<HostName>>")]
     pub trusted_hosts: Vec<String>,
     /// Exporter web configuration file: TLS, client certificates, users with passwords. Read again when it changes.

@@ -4,24 +4,27 @@
 //!
 //! Never keeps or shows a token: answers are remembered under a keyed hash.
 
+mod jwt;
 mod memory;
+mod turns;
 mod wire;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use reqwest::StatusCode;
+use hyper::{Method, StatusCode};
+use jiff::Timestamp;
 use ring::hmac;
 use ring::rand::SystemRandom;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use crate::outgoing::{HttpClient, HttpClientConfig};
+use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
 use crate::telemetry;
+
 use memory::{Digest, Memory};
+use turns::{CALLS_MAX, Failing, Standing, Turns};
 use wire::{AccessSpec, TokenSpec, User, Wire};
 
 /// How long a good answer holds.
@@ -30,8 +33,6 @@ const ALLOWED_FOR: Duration = Duration::from_secs(120);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Timeout of one call, with the wait for its turn.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Calls at a time.
-const CALLS_MAX: usize = 8;
 /// The longest token. Those of service accounts have about 1 KiB.
 const TOKEN_MAX_BYTES: usize = 8 << 10;
 /// The largest answer: it repeats the token and lists the account's groups.
@@ -85,26 +86,25 @@ enum Grant {
 
 /// Makes the calls.
 struct Reviewer {
-    client: HttpClient,
-    turns: Semaphore,
-    /// The last call failed.
-    is_failing: AtomicBool,
+    client: ApiClient,
+    turns: Turns,
+    failing: Failing,
 }
 
 impl Review {
-    /// Returns reviews by the API server at `url`; asks nothing yet.
+    /// Returns reviews by an API server; asks nothing yet.
     ///
     /// # Errors
     /// If the system has no randomness.
-    pub fn new(url: String, client: HttpClientConfig) -> Result<Self, ring::error::Unspecified> {
+    pub fn new(api_server: ApiServer) -> Result<Self, ring::error::Unspecified> {
         // A call that its asker gave up must not make the others believe that the disk hangs.
-        let disk = BlockingPool::new(CALLS_MAX);
-        let client = HttpClient::new(url, client, ANSWER_MAX_BYTES, disk);
+        let disk = BlockingPool::new(2 * CALLS_MAX);
+        let client = ApiClient::new(api_server, ANSWER_MAX_BYTES, disk);
         Ok(Self {
             reviewer: Arc::new(Reviewer {
                 client,
-                turns: Semaphore::new(CALLS_MAX),
-                is_failing: AtomicBool::new(false),
+                turns: Turns::new(),
+                failing: Failing::default(),
             }),
             users: Arc::default(),
             grants: Arc::default(),
@@ -115,7 +115,7 @@ impl Review {
     /// Says whether the token's account may do `method` on `path`, the request's path without its query.
     pub async fn allowed(&self, token: &str, method: &str, path: &str) -> Reviewed {
         // A guess must not cost the API server anything.
-        if token.len() > TOKEN_MAX_BYTES || !looks_like_jwt(token) {
+        if token.len() > TOKEN_MAX_BYTES || !jwt::may_be_good(token, now()) {
             return Reviewed::Unauthenticated;
         }
         let user = match self.user(token).await {
@@ -133,8 +133,17 @@ impl Review {
 
     async fn user(&self, token: &str) -> Authentication {
         let (reviewer, asked) = (Arc::clone(&self.reviewer), token.to_owned());
+        let digest = self.digest(&[token]);
         let asking = async move {
-            let user = reviewer.user(asked).await;
+            let Some(standing) = reviewer.turns.admit(&digest) else {
+                return (Authentication::Unknown(flooded()), None);
+            };
+            let user = reviewer.user(asked, standing).await;
+            match &user {
+                Authentication::User(_) => reviewer.turns.authenticated(digest),
+                Authentication::Nobody => reviewer.turns.refused(&digest),
+                Authentication::Unknown(_) => {}
+            }
             let keep = match &user {
                 Authentication::User(_) => Some(ALLOWED_FOR),
                 Authentication::Nobody => Some(REFUSED_FOR),
@@ -142,7 +151,7 @@ impl Review {
             };
             (user, keep)
         };
-        let user = self.users.get(self.digest(&[token]), asking).await;
+        let user = self.users.get(digest, asking).await;
         user.unwrap_or_else(|too_many| Authentication::Unknown(too_many.to_string()))
     }
 
@@ -178,8 +187,8 @@ impl Review {
 }
 
 impl Reviewer {
-    async fn user(&self, token: String) -> Authentication {
-        match self.call(&TokenSpec { token }).await {
+    async fn user(&self, token: String, standing: Standing) -> Authentication {
+        match self.call(&TokenSpec { token }, standing).await {
             Ok(status) => match status.user {
                 Some(user) if status.authenticated && !user.username.is_empty() => {
                     Authentication::User(Arc::new(user))
@@ -194,7 +203,10 @@ impl Reviewer {
     }
 
     async fn grant(&self, user: &User, verb: &str, path: &str) -> Grant {
-        match self.call(&AccessSpec::new(user, verb, path)).await {
+        match self
+            .call(&AccessSpec::new(user, verb, path), Standing::Known)
+            .await
+        {
             Ok(status) if status.allowed && !status.denied => Grant::Allowed,
             Ok(_) => Grant::Denied,
             Err(why) => Grant::Unknown(why),
@@ -202,41 +214,30 @@ impl Reviewer {
     }
 
     /// Asks for a review; returns its status, or why there is none.
-    async fn call<S: Wire>(&self, spec: &S) -> Result<S::Status, String> {
+    async fn call<S: Wire>(&self, spec: &S, standing: Standing) -> Result<S::Status, String> {
         let until = Instant::now() + CALL_TIMEOUT;
-        let answer = timeout_at(until, self.ask(spec, until)).await;
+        let answer = timeout_at(until, self.ask(spec, standing, until)).await;
         let answer = answer.unwrap_or_else(|_elapsed| Err(late()));
-        self.say(answer.as_ref().err());
+        self.failing.say(answer.as_ref().err());
         answer
     }
 
-    async fn ask<S: Wire>(&self, spec: &S, until: Instant) -> Result<S::Status, String> {
-        let turn = self.turns.acquire().await;
-        // The turns of calls that ended late come too late for those who waited as long.
-        let _turn = turn
-            .ok()
-            .filter(|_| Instant::now() < until)
-            .ok_or_else(late)?;
+    async fn ask<S: Wire>(
+        &self,
+        spec: &S,
+        standing: Standing,
+        until: Instant,
+    ) -> Result<S::Status, String> {
+        let turn = self.turns.turn(standing, until).await;
+        let _turn = turn.ok_or_else(late)?;
         let failed = |error| format!("the API server: {}", telemetry::chain(&error));
-        let url = self.client.url(S::PATH).map_err(failed)?;
-        let answer = self.client.post(url, wire::request(spec)).await;
+        let sending = self.client.send(Method::POST, S::PATH, wire::request(spec));
+        let answer = sending.await;
         let answer = answer.map_err(failed)?;
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => wire::status::<S>(&answer.bytes)
                 .ok_or_else(|| format!("the API server's answer is no {}", S::KIND)),
-            status => Err(advice(status)),
-        }
-    }
-
-    /// Logs the first failure, and the end of failures.
-    fn say(&self, error: Option<&String>) {
-        let was_failing = self.is_failing.swap(error.is_some(), Ordering::Relaxed);
-        match error {
-            Some(error) if !was_failing => {
-                tracing::warn!(error, "no token can be reviewed, and none is accepted");
-            }
-            None if was_failing => tracing::info!("tokens are reviewed again"),
-            Some(_) | None => {}
+            status => Err(advice(self.client.server(), status)),
         }
     }
 }
@@ -246,23 +247,25 @@ fn late() -> String {
     format!("the API server gave no answer in {after}")
 }
 
-fn advice(status: StatusCode) -> String {
-    let words = match status {
-        StatusCode::UNAUTHORIZED => "it refuses crisweep's own token (pods.api_token_file)",
-        StatusCode::FORBIDDEN => {
-            "bind crisweep's service account to the ClusterRole system:auth-delegator"
-        }
-        StatusCode::NOT_FOUND => "that is no API server (pods.api_url)",
-        status if status.is_redirection() => "redirects are not followed (pods.api_url)",
-        _ => "it cannot answer",
-    };
-    format!("the API server answered {status}: {words}")
+fn flooded() -> String {
+    "more unknown tokens come than are reviewed; try again later".to_owned()
 }
 
-/// Says whether a text has the three parts of a signed JWT.
-fn looks_like_jwt(token: &str) -> bool {
-    let is_base64url = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    let is_part =
-        |part: &str| !part.is_empty() && part.len() % 4 != 1 && part.bytes().all(is_base64url);
-    token.split('.').count() == 3 && token.split('.').all(is_part)
+#[expect(clippy::disallowed_methods, reason = "a token is over by the clock")]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+fn advice(server: &ApiServer, status: StatusCode) -> String {
+    let (keys, url) = (server.credential_keys(), server.url_key());
+    let words = match status {
+        StatusCode::UNAUTHORIZED => format!("it refuses crisweep's own credentials ({keys})"),
+        StatusCode::FORBIDDEN => {
+            "bind crisweep's account to the ClusterRole system:auth-delegator".to_owned()
+        }
+        StatusCode::NOT_FOUND => format!("that is no API server ({url})"),
+        status if status.is_redirection() => format!("redirects are not followed ({url})"),
+        _ => "it cannot answer".to_owned(),
+    };
+    format!("the API server answered {status}: {words}")
 }

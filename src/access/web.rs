@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::passwords::{PasswordVerdict, Passwords};
 use super::peer::Peer;
 use super::rate_limit::TokenBucket;
-use super::tls::{HttpVersions, Tls};
+use super::tls::Tls;
 use super::web_config::{self, ClientAuth, TrustedClients};
 use super::web_config_watch::WebConfigWatch;
 use crate::system::blocking::{BlockingPool, NoAnswer};
@@ -57,7 +57,7 @@ impl Web {
     /// # Errors
     /// If it, or a file that it names, cannot be used.
     pub(super) async fn open(path: PathBuf) -> Result<Self, Error> {
-        let open = move || WebConfigWatch::open(&path, HttpVersions::Http1);
+        let open = move || WebConfigWatch::open(&path);
         let watch = BlockingPool::new(1).run(OPEN_TIMEOUT, open).await??;
         let mut following = JoinSet::new();
         following.spawn(follow(watch.clone()));

@@ -30,7 +30,7 @@ const FILE_MAX: u64 = 1 << 20;
 pub struct WebConfig {
     /// `tls_server_config`; without it the service speaks plain HTTP.
     pub tls: Option<TlsServerConfig>,
-    /// `http_server_config.http2`: whether HTTP/2 may be offered over TLS.
+    /// `http_server_config.http2`: whether HTTP/2 is offered over TLS.
     pub http2: bool,
     /// `http_server_config.headers`: added to every answer.
     pub headers: Vec<(HeaderName, HeaderValue)>,

@@ -32,8 +32,12 @@ pub struct InForce {
 }
 
 impl InForce {
-    fn load(web: WebConfig, http: HttpVersions) -> Result<Self, Refusal> {
-        let http = if web.http2 { http } else { HttpVersions::Http1 };
+    fn load(web: WebConfig) -> Result<Self, Refusal> {
+        let http = if web.http2 {
+            HttpVersions::Http1And2
+        } else {
+            HttpVersions::Http1
+        };
         let tls = web.tls.as_ref().map(|settings| Tls::load(settings, http));
         let tls = tls.transpose()?;
         Ok(Self { web, tls })
@@ -81,7 +85,6 @@ pub struct WebConfigWatch {
 #[derive(Debug)]
 struct Watched {
     path: PathBuf,
-    http: HttpVersions,
     in_force: watch::Sender<Arc<InForce>>,
     looks: Mutex<Looks>,
     is_hanging: AtomicBool,
@@ -95,22 +98,21 @@ struct Looks {
 }
 
 impl WebConfigWatch {
-    /// Reads the file and what it names. `http` is what the server can speak; the file may ask for less.
+    /// Reads the file and what it names.
     ///
     /// # Errors
     /// If anything cannot be used.
-    pub fn open(path: &Path, http: HttpVersions) -> Result<Self, Error> {
+    pub fn open(path: &Path) -> Result<Self, Error> {
         // Each file is looked at before it is read: a later change differs from what was seen.
         let mut seen = vec![SeenFile::look(path)];
         let web = WebConfig::load(path)?;
         seen.extend(web.files().map(SeenFile::look));
-        let in_force = InForce::load(web, http).map_err(|refusal| Error::Key {
+        let in_force = InForce::load(web).map_err(|refusal| Error::Key {
             path: path.to_owned(),
             refusal,
         })?;
         let shared = Arc::new(Watched {
             path: path.to_owned(),
-            http,
             in_force: watch::Sender::new(Arc::new(in_force)),
             looks: Mutex::new(Looks {
                 seen,
@@ -233,7 +235,7 @@ impl Watched {
             seen,
             is_doubtful: false,
         };
-        let in_force = InForce::load(web, self.http).map_err(|refusal| Error::Key {
+        let in_force = InForce::load(web).map_err(|refusal| Error::Key {
             path: self.path.clone(),
             refusal,
         });

@@ -25,6 +25,7 @@ use crate::pods::Freshness;
 use crate::snapshot::Look;
 use crate::state::{self, Journal};
 use crate::system::blocking::BlockingPool;
+use crate::system::pulse::Pulses;
 use crate::trigger::{Trigger, Worker};
 use crate::{app, gc};
 use text::{pass_text, plan_text};
@@ -97,7 +98,7 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
     let look = settled_look(&runner).await?;
     runner.restore(failures, config.quarantine, look.taken_at);
     let shutdown = CancellationToken::new();
-    let worker = Worker::new(runner, settings, shutdown.clone());
+    let worker = Worker::new(runner, settings, shutdown.clone(), Pulses::default());
     let trigger = Trigger {
         cause: Cause::Command,
         targets: args.pass.targets(),
@@ -288,7 +289,7 @@ fn print_plan(plan: &gc::Plan) -> anyhow::Result<()> {
     }
 }
 
-fn print(text: &str) {
+pub(super) fn print(text: &str) {
     let mut out = io::stdout().lock();
     // A closed pipe (`| head`) is no error.
     let text = escape::lines(text.trim_end());

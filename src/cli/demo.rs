@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::access::web_config::WebConfig;
 use crate::app;
 use crate::config::Config;
 use crate::http::serve::Listener;
@@ -65,7 +66,7 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
     config.runtime.simulated_disk_bytes = Some(DISK_BYTES);
     config.runtime.endpoint = Some(socket.display().to_string());
     set_policy(config, log_roots);
-    greet(address);
+    greet(scheme(config), address);
     let reload: crate::http::Reload = Arc::new(|| {
         let error = "the demo has no configuration to reload".to_owned();
         Box::pin(std::future::ready(Err(error)))
@@ -86,12 +87,23 @@ fn set_policy(config: &mut Config, log_roots: LogRoots) {
     images.max_age.get_or_insert(IMAGES_MAX_AGE);
 }
 
+/// Says what the addresses begin with. A file that cannot be used stops the demo right after.
+fn scheme(config: &Config) -> &'static str {
+    let file = config.web.config_file.as_deref();
+    let web = file.and_then(|path| WebConfig::load(path).ok());
+    if web.is_some_and(|web| web.tls.is_some()) {
+        "https"
+    } else {
+        "http"
+    }
+}
+
 /// Prints on standard output what to try; the log goes to standard error.
-fn greet(mut address: SocketAddr) {
+fn greet(scheme: &str, mut address: SocketAddr) {
     if address.ip().is_unspecified() {
         address.set_ip(Ipv4Addr::LOCALHOST.into());
     }
-    let url = format!("http://{address}");
+    let url = format!("{scheme}://{address}");
     println!(
         "A simulated node with {EXITED} exited containers and {NOT_READY} dead sandboxes, five of \
          which cannot be removed,\nunused images and the logs of pods that are gone.\nIn another terminal:\n\n\

@@ -1,13 +1,15 @@
 //! Runs a command: configuration, logging, run, exit code.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 #[cfg(feature = "demo")]
 use super::demo;
-use super::{Cli, Command, command};
+use super::{Cli, Command, PrepareStateArgs, check, command, rules};
 use crate::config::Config;
 use crate::model::escape;
+use crate::state::Owner;
 use crate::system::blocking::BlockingPool;
 use crate::{app, config, http, state, telemetry};
 
@@ -36,7 +38,7 @@ pub fn run(cli: Cli) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = runtime.block_on(run_command(cli));
+    let code = runtime.block_on(run_command(with_usual_file(cli)));
     telemetry::flush(LAST_LINES);
     // A thread that hangs in the kernel must not keep the process alive.
     runtime.shutdown_background();
@@ -53,6 +55,24 @@ async fn run_command(cli: Cli) -> ExitCode {
             &overrides,
         ));
     }
+    if let Some(Command::PrepareState(args)) = &cli.command {
+        return prepare_state(args);
+    }
+    if let Some(Command::Rules(args)) = &cli.command {
+        command::print(&rules::text(args));
+        return ExitCode::SUCCESS;
+    }
+    if let Some(Command::Check(args)) = cli.command {
+        overrides
+            .log_level
+            .get_or_insert_with(|| "error".to_owned());
+        let origin = check::Origin {
+            file: cli.global.config_file,
+            overrides,
+            endpoint: cli.global.runtime_endpoint,
+        };
+        return check::run(args, origin).await;
+    }
     // Their answer is on standard output, and the pass's warnings are among its errors, so a log would only
     // repeat them.
     let level = match &cli.command {
@@ -60,7 +80,14 @@ async fn run_command(cli: Cli) -> ExitCode {
         Some(Command::Gc(_)) => Some("error"),
         #[cfg(feature = "demo")]
         Some(Command::Demo) => None,
-        Some(Command::Serve | Command::Config(_)) | None => None,
+        Some(
+            Command::Serve
+            | Command::Check(_)
+            | Command::Config(_)
+            | Command::PrepareState(_)
+            | Command::Rules(_),
+        )
+        | None => None,
     };
     overrides.log_level = overrides.log_level.or(level.map(str::to_owned));
     let (config, reload) = match app::set_up(cli.global.config_file, overrides).await {
@@ -77,7 +104,9 @@ async fn run_command(cli: Cli) -> ExitCode {
         Some(Command::Demo) => demo::run(config, flag).await.map(|()| true),
         Some(Command::Plan(args)) => command::plan(config, flag, args).await,
         Some(Command::Gc(args)) => command::gc(config, flag, args).await,
-        Some(Command::Config(_)) => Ok(true),
+        Some(
+            Command::Check(_) | Command::Config(_) | Command::PrepareState(_) | Command::Rules(_),
+        ) => Ok(true),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -118,6 +147,38 @@ fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
         Err(error) => {
             print_error(&telemetry::chain(&error));
             ExitCode::from(EXIT_USAGE)
+        }
+    }
+}
+
+/// Where the package and the unit have the service's configuration.
+const USUAL_FILE: &str = "/etc/crisweep/crisweep.yaml";
+
+/// Takes the service's usual configuration file for what a person runs beside the service: without it a node that only
+/// observes, or protects something, would be cleaned by the defaults. A file that may be there counts.
+fn with_usual_file(mut cli: Cli) -> Cli {
+    let is_for_the_node = matches!(
+        cli.command,
+        Some(Command::Plan(_) | Command::Gc(_) | Command::Check(_))
+    );
+    let file = Path::new(USUAL_FILE);
+    if is_for_the_node && cli.global.config_file.is_none() && file.try_exists().unwrap_or(true) {
+        cli.global.config_file = Some(file.to_owned());
+    }
+    cli
+}
+
+fn prepare_state(args: &PrepareStateArgs) -> ExitCode {
+    let Owner { uid, gid } = args.owner;
+    let dir = args.dir.display();
+    match state::give(&args.dir, args.owner) {
+        Ok(files) => {
+            println!("{dir} and {files} files in it belong to {uid}:{gid}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            print_error(&format!("cannot give {dir} to {uid}:{gid}: {error}"));
+            ExitCode::FAILURE
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::gc::Limit;
+use crate::kubernetes::ApiServer;
 use crate::model::Target;
 use crate::outgoing::TlsConfig;
 use crate::pods::{Auto, KUBELET_SOCKETS, Server, Source};

@@ -140,16 +140,19 @@ async fn node_part(service: &Service, look: &Arc<Look>, young: bool) -> Value {
     })
 }
 
-/// How each list was read, and whether rows may be missing. Omits lists that could not be read.
+/// How each list was read, and whether rows may be missing. A list that failed for its size has no mode. Omits
+/// lists that could not be read for another reason.
 fn lists(look: &Look) -> BTreeMap<&'static str, Value> {
     fn list<T>(part: &Part<Listed<T>>, weight: Weight) -> Option<Value> {
-        let listed = part.as_ref().ok()?;
-        Some(object!({
-            "mode": listed.mode.label(),
-            "complete": listed.coverage == Coverage::Whole,
-            "bytes": weight.bytes,
-            "limit_bytes": weight.limit_bytes,
-        }))
+        let listed = part.as_ref().ok();
+        (listed.is_some() || weight.bytes.is_some()).then(|| {
+            object!({
+                "mode": listed.map(|listed| listed.mode.label()),
+                "complete": listed.is_some_and(|listed| listed.coverage == Coverage::Whole),
+                "bytes": weight.bytes,
+                "limit_bytes": weight.limit_bytes,
+            })
+        })
     }
     let weights = look.weights();
     let lists = [

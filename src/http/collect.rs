@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::connections::Connection;
+use super::connections::Exchange;
 use super::guard::By;
 use super::limits::Class;
 use super::{Problem, Service, body, json, targets};
@@ -38,7 +38,7 @@ struct Ask {
 
 pub(super) async fn post(
     State(service): State<Service>,
-    Extension(connection): Extension<Connection>,
+    Extension(exchange): Extension<Exchange>,
     Extension(By(by)): Extension<By>,
     query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
     request: Request,
@@ -56,7 +56,7 @@ pub(super) async fn post(
     if ask.follow || ask.wait.is_some() {
         // Taken before the pass is queued: a refused request must not have started a pass.
         match service.fixed.limits.take(Class::Wait) {
-            Some(place) => connection.hold(place),
+            Some(place) => exchange.hold(place),
             None => return Class::Wait.full(),
         }
     }

@@ -35,8 +35,8 @@ impl Connections {
         let since = self.idle(close.clone());
         let state = Mutex::new(State {
             since: Some(since),
-            place: None,
-            is_ended: false,
+            held: 0,
+            unsent: None,
             is_unread: false,
         });
         let connections = self.clone();
@@ -92,30 +92,42 @@ struct ConnectionInner {
 struct State {
     /// Its number among the idle connections, while it is idle.
     since: Option<u64>,
-    /// The place that its request holds.
-    place: Option<OwnedSemaphorePermit>,
-    /// The answer was handed over; its last bytes may not be sent yet.
-    is_ended: bool,
+    /// The exchanges that hold a place; while there is one, the connection is not idle.
+    held: usize,
+    /// The place of an answer that was handed over; its last bytes may not be sent yet.
+    unsent: Option<OwnedSemaphorePermit>,
     /// A request was answered before its whole body arrived.
     is_unread: bool,
 }
 
 impl Connection {
-    /// Holds a place until the answer is sent, instead of the place held so far. The connection is not idle
-    /// until then.
-    pub(super) fn hold(&self, place: OwnedSemaphorePermit) {
-        let mut state = self.state();
-        state.place = Some(place);
-        state.is_ended = false;
-        if let Some(since) = state.since.take() {
-            self.0.connections.lock().since.remove(&since);
-        }
+    /// Begins a request with its answer.
+    pub(super) fn exchange(&self) -> Exchange {
+        Exchange(Arc::new(ExchangeInner {
+            connection: self.clone(),
+            place: Mutex::default(),
+        }))
     }
 
     /// Notes that everything handed over is sent.
     pub(super) fn sent(&self) {
         let mut state = self.state();
-        if state.is_ended && state.place.take().is_some() {
+        if state.unsent.take().is_some() {
+            self.let_go(&mut state);
+        }
+    }
+
+    fn hold(&self) {
+        let mut state = self.state();
+        state.held += 1;
+        if let Some(since) = state.since.take() {
+            self.0.connections.lock().since.remove(&since);
+        }
+    }
+
+    fn let_go(&self, state: &mut State) {
+        state.held = state.held.saturating_sub(1);
+        if state.held == 0 && state.since.is_none() {
             state.since = Some(self.0.connections.idle(self.0.close.clone()));
         }
     }
@@ -130,23 +142,11 @@ impl Connection {
         self.state().is_unread
     }
 
-    /// Wraps an answer's body to report when it is handed over completely.
-    pub(super) fn answer(&self, body: Body) -> Body {
-        self.watched(body, |state, _is_whole| state.is_ended = true)
-    }
-
     /// Wraps a request's body to report whether it was read to its end.
     pub(super) fn request(&self, body: Body) -> Body {
-        self.watched(body, |state, is_whole| state.is_unread |= !is_whole)
-    }
-
-    fn watched(&self, body: Body, end: fn(&mut State, bool)) -> Body {
         let connection = self.clone();
-        Body::new(WatchedBody {
-            body,
-            connection,
-            end,
-            is_over: false,
+        WatchedBody::wrap(body, move |is_whole| {
+            connection.state().is_unread |= !is_whole;
         })
     }
 
@@ -164,16 +164,69 @@ impl Drop for ConnectionInner {
     }
 }
 
-/// A body that reports when it is dropped, and whether it had ended.
-struct WatchedBody {
-    body: Body,
+/// A request and its answer. Cloning shares.
+#[derive(Clone, Debug)]
+pub(super) struct Exchange(Arc<ExchangeInner>);
+
+#[derive(Debug)]
+struct ExchangeInner {
     connection: Connection,
-    end: fn(&mut State, bool),
+    place: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl Exchange {
+    /// Holds a place until the answer is sent, instead of the place held so far. The connection is not idle
+    /// until then.
+    pub(super) fn hold(&self, place: OwnedSemaphorePermit) {
+        let before = self.0.place.lock().replace(place);
+        if before.is_none() {
+            self.0.connection.hold();
+        }
+    }
+
+    /// Wraps the answer's body of an HTTP/1 connection: once it is handed over, the place is free when the connection
+    /// has sent everything.
+    pub(super) fn answer(self, body: Body) -> Body {
+        WatchedBody::wrap(body, move |_is_whole| {
+            let Some(place) = self.0.place.lock().take() else {
+                return;
+            };
+            let connection = &self.0.connection;
+            let mut state = connection.state();
+            if state.unsent.replace(place).is_some() {
+                connection.let_go(&mut state);
+            }
+        })
+    }
+}
+
+impl Drop for ExchangeInner {
+    fn drop(&mut self) {
+        if self.place.get_mut().take().is_some() {
+            self.connection.let_go(&mut self.connection.state());
+        }
+    }
+}
+
+/// A body that reports when it is dropped, and whether it had ended.
+struct WatchedBody<F: FnMut(bool)> {
+    body: Body,
+    end: F,
     /// The last frame arrived. [`HttpBody::is_end_stream`] does not report that for a chunked body.
     is_over: bool,
 }
 
-impl HttpBody for WatchedBody {
+impl<F: FnMut(bool) + Send + Unpin + 'static> WatchedBody<F> {
+    fn wrap(body: Body, end: F) -> Body {
+        Body::new(Self {
+            body,
+            end,
+            is_over: false,
+        })
+    }
+}
+
+impl<F: FnMut(bool) + Unpin> HttpBody for WatchedBody<F> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -195,10 +248,10 @@ impl HttpBody for WatchedBody {
     }
 }
 
-impl Drop for WatchedBody {
+impl<F: FnMut(bool)> Drop for WatchedBody<F> {
     fn drop(&mut self) {
         let is_whole = self.is_over || self.body.is_end_stream();
-        (self.end)(&mut self.connection.state(), is_whole);
+        (self.end)(is_whole);
     }
 }
 
@@ -219,8 +272,9 @@ mod tests {
         let taken: Vec<Connection> = (0..IDLE_MAX).map(|_| connections.take()).collect();
         let is_closed = |connection: &Connection| connection.0.close.is_cancelled();
         // Busy, then idle again: now the youngest.
-        taken[0].hold(place(&places));
-        drop(taken[0].answer(Body::empty()));
+        let exchange = taken[0].exchange();
+        exchange.hold(place(&places));
+        drop(exchange.answer(Body::empty()));
         taken[0].sent();
         assert_eq!(places.available_permits(), 1);
         let one_more = connections.take();
@@ -233,8 +287,9 @@ mod tests {
         let connections = Connections::default();
         let places = Arc::new(Semaphore::new(1));
         let busy = connections.take();
-        busy.hold(place(&places));
-        let body = busy.answer(Body::from("answer"));
+        let exchange = busy.exchange();
+        exchange.hold(place(&places));
+        let body = exchange.answer(Body::from("answer"));
         let _others: Vec<Connection> = (0..2 * IDLE_MAX).map(|_| connections.take()).collect();
         connections.make_room();
         busy.sent();
@@ -247,11 +302,32 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_is_idle_when_none_of_its_exchanges_holds_a_place() {
+        let connections = Connections::default();
+        let places = Arc::new(Semaphore::new(3));
+        let busy = connections.take();
+        let (first, second) = (busy.exchange(), busy.exchange());
+        first.hold(place(&places));
+        second.hold(place(&places));
+        // It moves to another class.
+        second.hold(place(&places));
+        assert_eq!(places.available_permits(), 1);
+        drop(first);
+        assert_eq!(places.available_permits(), 2);
+        assert!(connections.lock().since.is_empty());
+        drop(second);
+        assert_eq!(places.available_permits(), 3);
+        assert_eq!(connections.lock().since.len(), 1);
+    }
+
+    #[test]
     fn a_closed_connection_gives_its_place_back() {
         let connections = Connections::default();
         let places = Arc::new(Semaphore::new(1));
         let (idle, busy) = (connections.take(), connections.take());
-        busy.hold(place(&places));
+        let exchange = busy.exchange();
+        exchange.hold(place(&places));
+        drop(exchange.answer(Body::empty()));
         drop((idle, busy));
         assert_eq!(places.available_permits(), 1);
         assert!(connections.lock().since.is_empty());

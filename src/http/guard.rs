@@ -217,7 +217,16 @@ fn is_ours(host: &str, names: &Names<'_>) -> bool {
         || names
             .trusted
             .iter()
-            .any(|trusted| name.eq_ignore_ascii_case(trusted) || host.eq_ignore_ascii_case(trusted))
+            .any(|trusted| is_trusted(name, trusted) || host.eq_ignore_ascii_case(trusted))
+}
+
+/// Says whether a name is the trusted one or, if that begins with a dot, has one label more.
+fn is_trusted(name: &str, trusted: &str) -> bool {
+    let Some(domain) = trusted.strip_prefix('.') else {
+        return name.eq_ignore_ascii_case(trusted);
+    };
+    let parent = name.split_once('.').map(|(_, parent)| parent);
+    !domain.is_empty() && parent.is_some_and(|parent| parent.eq_ignore_ascii_case(domain))
 }
 
 fn without_port(host: &str) -> &str {
@@ -242,7 +251,7 @@ mod tests {
         peer: &str,
         headers: &[(&'static str, &str)],
     ) -> Result<(), &'static str> {
-        let trusted = ["gc.example".to_owned()];
+        let trusted = ["gc.example", ".gc.svc.cluster.local", "."].map(str::to_owned);
         let names = Names {
             node: "node-1",
             trusted: &trusted,
@@ -286,6 +295,25 @@ mod tests {
         assert!(reads("::ffff:127.0.0.1", &foreign).is_err());
         assert!(verdict("10.0.0.1", &foreign).is_err());
         assert_eq!(reads("127.0.0.1", &[("host", "localhost:1")]), Ok(()));
+    }
+
+    #[test]
+    fn a_trusted_name_with_a_dot_before_it_stands_for_one_label_more() {
+        for host in ["10-0-0-1.gc.svc.cluster.local:1", "A.GC.svc.cluster.local"] {
+            assert_eq!(verdict("10.0.0.1", &[("host", host)]), Ok(()), "{host}");
+        }
+        for host in [
+            "gc.svc.cluster.local",
+            "a.b.gc.svc.cluster.local",
+            "evilgc.svc.cluster.local",
+            "a.gc.svc.cluster.local.evil.example",
+            "a.gc.svc.cluster.local.",
+            "evil.",
+            "evil",
+            "a.gc.example",
+        ] {
+            assert!(verdict("10.0.0.1", &[("host", host)]).is_err(), "{host}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::connections::Connection;
+use super::connections::Exchange;
 use super::{BODY_MAX_BYTES, Problem};
 
 /// The value of `Retry-After` on a 503.
@@ -154,7 +154,7 @@ impl RequestLimits {
 /// Answers requests within the limits, and refuses all others at once.
 pub(super) async fn within(
     State(limits): State<RequestLimits>,
-    Extension(connection): Extension<Connection>,
+    Extension(exchange): Extension<Exchange>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -164,7 +164,7 @@ pub(super) async fn within(
         // take all places of the kubelet's probes. Such a connection counts as idle.
         Some(_place) if class == Class::Probe => next.run(request).await,
         Some(place) => {
-            connection.hold(place);
+            exchange.hold(place);
             next.run(request).await
         }
         None => class.full(),

@@ -18,7 +18,23 @@ impl Service {
     /// # Errors
     /// What the configuration refuses; the old one stays.
     pub async fn reload(&self) -> Result<Vec<&'static str>, String> {
+        let service = self.clone();
+        // In its own task: a client that hangs up leaves no half a reload.
+        let reload = tokio::spawn(async move { service.reload_in_turn().await });
+        reload
+            .await
+            .unwrap_or_else(|error| Err(format!("the reload did not end: {error}")))
+    }
+
+    async fn reload_in_turn(&self) -> Result<Vec<&'static str>, String> {
         let _one_at_a_time = self.fixed.reloading.lock().await;
+        self.fixed.manager.reloading().await;
+        let result = self.reload_now().await;
+        self.fixed.manager.ready().await;
+        result
+    }
+
+    async fn reload_now(&self) -> Result<Vec<&'static str>, String> {
         let result = self.read_again().await;
         self.last_reload().refused = result.as_ref().err().cloned();
         match &result {
@@ -45,9 +61,7 @@ impl Service {
         let config = config.keep_fixed(&self.config());
         let config = config.map_err(|error| telemetry::chain(&error))?;
         let access = self.access.get();
-        let access = access
-            .renew(&config.web, config.reviewing_api_server())
-            .await;
+        let access = access.renew(&config.web, config.pods.api_server()).await;
         let access = access.map_err(|error| telemetry::chain(&error))?;
         telemetry::set(&config.log)?;
         self.access.replace(access);

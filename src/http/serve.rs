@@ -1,29 +1,26 @@
 //! Accepts connections, within limits, until the service shuts down.
 
-use std::convert::Infallible;
+mod guarded_stream;
+mod http1;
+mod http2;
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderValue};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use hyper::{Request, Response};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
 use tokio::task::JoinSet;
-use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::connections::Connection;
 pub use super::connections::Connections;
+use super::connections::{Connection, Exchange};
 pub use super::unix_socket::UnixSocket;
 use crate::access::tls::{PeerIdentity, Tls};
 use crate::access::{self, Listen, Peer};
@@ -31,7 +28,8 @@ use crate::access::{self, Listen, Peer};
 /// Connections of one listener; more wait in the kernel's backlog. Larger than the sum of idle connections and
 /// request limits, so it is seldom reached.
 const CONNECTIONS_MAX: usize = 850;
-/// Time in which a request's head must arrive, also on a kept-alive connection.
+/// Time in which a request's head must arrive, also on a kept-alive connection. With HTTP/2: how long a connection
+/// may be without a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// The largest request head.
 const HEAD_MAX_BYTES: usize = 32 << 10;
@@ -41,7 +39,7 @@ const STALL_MAX: Duration = Duration::from_secs(30);
 /// How long the rest of a body is read after an early answer (413). Without this the kernel would send a reset
 /// and the client could lose the answer.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long open connections may go on after the last pass has ended.
+/// How long open connections may go on after the last pass has ended, and one that was told to go without a request.
 const DRAIN: Duration = Duration::from_secs(2);
 /// Pause after a failed accept (no descriptors left), so that the loop does not spin.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -138,6 +136,7 @@ enum Stream {
 }
 
 /// A connection and what serves it.
+#[derive(Clone)]
 struct Serving {
     router: Router,
     connection: Connection,
@@ -207,8 +206,8 @@ impl Serving {
     /// Shakes hands where TLS is configured, then serves. A unix socket never speaks TLS.
     async fn begin(self, (stream, peer): (Stream, Peer)) {
         match (stream, self.access.get().tls()) {
-            (Stream::Unix(stream), _) => self.serve(stream, peer, None).await,
-            (Stream::Tcp(stream), None) => self.serve(stream, peer, None).await,
+            (Stream::Unix(stream), _) => http1::serve(self, stream, peer, None).await,
+            (Stream::Tcp(stream), None) => http1::serve(self, stream, peer, None).await,
             (Stream::Tcp(stream), Some(tls)) => {
                 let shaken = tokio::select! {
                     shaken = tokio::time::timeout(HEAD_TIMEOUT, shake_hands(stream, &tls)) => shaken,
@@ -218,7 +217,7 @@ impl Serving {
                 match shaken {
                     Ok(Ok((stream, certificate))) => {
                         let peer = peer.with_certificate(certificate);
-                        self.serve(stream, peer, Some(tls)).await;
+                        self.serve_tls(stream, peer, tls).await;
                     }
                     Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
                     Err(_elapsed) => tracing::debug!(%peer, "the TLS handshake took too long"),
@@ -227,66 +226,37 @@ impl Serving {
         }
     }
 
-    async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-        self,
-        stream: S,
-        peer: Peer,
-        tls: Option<Tls>,
-    ) {
-        let Self {
-            router,
-            connection,
-            shutdown,
-            access,
-        } = self;
-        let is_unix = peer.is_unix();
-        let (of_requests, of_peer) = (connection.clone(), peer.clone());
-        let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let (router, connection, peer) = (router.clone(), of_requests.clone(), of_peer.clone());
-            let is_old = !is_unix && !is_in_force(tls.as_ref(), access.get().tls().as_ref());
-            async move {
-                let mut request = request.map(|body| connection.request(Body::new(body)));
-                request.extensions_mut().insert(peer);
-                request.extensions_mut().insert(connection.clone());
-                let answer = router.oneshot(request).await;
-                let mut answer = answer.unwrap_or_else(|never| match never {});
-                if connection.is_unread() || is_old {
-                    // Hyper closes this connection after the answer: without the header the client would send its
-                    // next request on it and lose it.
-                    let close = HeaderValue::from_static("close");
-                    answer.headers_mut().insert(CONNECTION, close);
-                }
-                Ok::<_, Infallible>(answer.map(|body| connection.answer(body)))
-            }
-        });
-        let mut builder = hyper::server::conn::http1::Builder::new();
-        builder
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .max_buf_size(HEAD_MAX_BYTES);
-        let stream = GuardedStream::new(stream, connection.clone());
-        let serving = builder.serve_connection(TokioIo::new(stream), service);
-        let mut serving = std::pin::pin!(serving);
-        let result = tokio::select! {
-            result = serving.as_mut() => result,
-            () = connection.closed() => {
-                tracing::debug!(%peer, "an idle connection was closed to make room");
-                return;
-            }
-            () = shutdown.cancelled() => {
-                serving.as_mut().graceful_shutdown();
-                serving.await
-            }
-        };
-        if let Err(error) = result {
-            tracing::debug!(%peer, %error, "a connection ended with an error");
+    /// Serves the version of HTTP that the handshake chose.
+    async fn serve_tls(self, stream: TlsStream<TcpStream>, peer: Peer, tls: Tls) {
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            tracing::debug!(%peer, "a client speaks HTTP/2");
+            http2::serve(self, stream, peer, Some(tls)).await;
+        } else {
+            http1::serve(self, stream, peer, Some(tls)).await;
         }
+    }
+
+    /// Says whether new connections are secured as this one is. If not, the client has to connect anew, so that an
+    /// old certificate or plain HTTP ends soon.
+    fn is_in_force(&self, peer: &Peer, tls: Option<&Tls>) -> bool {
+        peer.is_unix() || is_same(tls, self.access.get().tls().as_ref())
+    }
+
+    /// Lets the router answer a request.
+    async fn answer(
+        &self,
+        mut request: Request<Body>,
+        peer: Peer,
+        exchange: Exchange,
+    ) -> Response<Body> {
+        request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(exchange);
+        let answer = self.router.clone().oneshot(request).await;
+        answer.unwrap_or_else(|never| match never {})
     }
 }
 
-/// Says whether new connections are secured as this one is. If not, the client has to connect anew, so that an old
-/// certificate or plain HTTP ends soon.
-fn is_in_force(of_connection: Option<&Tls>, now: Option<&Tls>) -> bool {
+fn is_same(of_connection: Option<&Tls>, now: Option<&Tls>) -> bool {
     match (of_connection, now) {
         (None, None) => true,
         (Some(mine), Some(now)) => mine.is_same(now),
@@ -313,166 +283,4 @@ async fn shake_hands(
         return Err(io::ErrorKind::InvalidData.into());
     }
     tls.accept(stream).await
-}
-
-/// A stream that fails if its peer reads nothing for [`STALL_MAX`], reports when everything is sent, and
-/// lingers at its end.
-struct GuardedStream<S> {
-    stream: S,
-    connection: Connection,
-    stalled: Option<Pin<Box<Sleep>>>,
-    lingering: Option<Pin<Box<Sleep>>>,
-}
-
-impl<S: Unpin> GuardedStream<S> {
-    fn new(stream: S, connection: Connection) -> Self {
-        Self {
-            stream,
-            connection,
-            stalled: None,
-            lingering: None,
-        }
-    }
-
-    fn or_stalled<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if let Poll::Ready(written) = write(Pin::new(&mut self.stream), cx) {
-            self.stalled = None;
-            return Poll::Ready(written);
-        }
-        let stalled = self
-            .stalled
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL_MAX)));
-        ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl<S: AsyncRead + Unpin> GuardedStream<S> {
-    /// Reads and drops incoming bytes until the peer closes or the time is over.
-    fn linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut scratch = [0; 4 << 10];
-        loop {
-            let mut buffer = ReadBuf::new(&mut scratch);
-            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => break,
-            }
-        }
-        match &mut self.lingering {
-            Some(until) => until.as_mut().poll(cx),
-            None => Poll::Ready(()),
-        }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.or_stalled(cx, |stream, cx| stream.poll_write(cx, bytes))
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.or_stalled(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Hyper flushes when it has nothing left to write.
-        ready!(self.or_stalled(cx, AsyncWrite::poll_flush))?;
-        self.connection.sent();
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.lingering.is_none() {
-            ready!(self.or_stalled(cx, AsyncWrite::poll_shutdown))?;
-            if !self.connection.is_unread() {
-                return Poll::Ready(Ok(()));
-            }
-            self.lingering = Some(Box::pin(tokio::time::sleep(LINGER)));
-        }
-        self.linger(cx).map(Ok)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::time::Instant;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn closes_a_connection_whose_peer_reads_nothing() {
-        let (server, _client) = tokio::io::duplex(8);
-        let began = Instant::now();
-        let error = GuardedStream::new(server, Connections::default().take())
-            .write_all(&[0; 64])
-            .await
-            .unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(began.elapsed() >= STALL_MAX);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_slow_reader_gets_the_whole_answer() {
-        let (server, mut client) = tokio::io::duplex(8);
-        let reading = tokio::spawn(async move {
-            let mut taken = 0;
-            for _ in 0..8 {
-                tokio::time::sleep(STALL_MAX * 9 / 10).await;
-                taken += client.read(&mut [0; 8]).await.unwrap();
-            }
-            taken
-        });
-        GuardedStream::new(server, Connections::default().take())
-            .write_all(&[0; 64])
-            .await
-            .unwrap();
-        assert_eq!(reading.await.unwrap(), 64);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_rest_of_a_request_is_read_for_a_while() {
-        let (server, mut client) = tokio::io::duplex(8);
-        let began = Instant::now();
-        let sending =
-            tokio::spawn(async move { client.write_all(&[0; 1_000]).await.map(|()| client) });
-        let connection = Connections::default().take();
-        // An unread request body.
-        drop(connection.request(Body::from("longer")));
-        let mut server = GuardedStream::new(server, connection);
-        server.shutdown().await.unwrap();
-        let client = sending.await.unwrap().unwrap();
-        assert!(
-            began.elapsed() <= LINGER + Duration::from_millis(1),
-            "{began:?}"
-        );
-        drop(client);
-    }
 }

@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::model::{PodSandboxId, Snapshot, Target, Targets};
 use crate::pass::quarantine::Quarantine;
 use crate::snapshot::{Look, NoSnapshot, Observer};
+use crate::system::manager::Manager;
 use crate::system::memory;
 use crate::telemetry::LineLimit;
 use crate::trigger::Worker;
@@ -65,6 +66,8 @@ pub struct Fixed {
     pub reload: Reload,
     /// Held during a reload, so that two reloads cannot interleave.
     pub reloading: tokio::sync::Mutex<()>,
+    /// Hears of reloads.
+    pub manager: Manager,
     /// When the service started.
     pub started: Instant,
     /// Limits log lines about refused clients.

@@ -1,6 +1,7 @@
 //! `http_client_config` in Prometheus' words. Secrets are in files, never in the configuration, which
 //! `crisweep config` prints.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use reqwest::Url;
@@ -235,4 +236,27 @@ pub fn dns_name(text: &str) -> Option<String> {
     let url = Url::parse(&format!("https://{text}")).ok()?;
     let name = url.domain()?;
     name.eq_ignore_ascii_case(text).then(|| name.to_owned())
+}
+
+/// Says whether a URL is of a server that may get a credential: `https`, or `http` to this machine only. A path may
+/// follow, nothing else.
+pub fn is_secure_url(text: &str) -> bool {
+    let Ok(url) = Url::parse(text) else {
+        return false;
+    };
+    let is_local = match url.host_str() {
+        Some("localhost") => true,
+        Some(host) => host
+            .trim_matches(['[', ']'])
+            .parse()
+            .is_ok_and(|ip: IpAddr| ip.is_loopback()),
+        None => false,
+    };
+    let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_local);
+    let is_bare = url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    // TLS depends on the scheme as written.
+    is_safe && is_bare && text.starts_with(url.scheme())
 }

@@ -14,14 +14,19 @@ use crate::system::file;
 
 /// The client certificate and its key, as in their files. Has no `Debug`: the key is secret.
 #[derive(PartialEq, Eq)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
 impl Identity {
+    /// A certificate and its key, in PEM.
+    pub(crate) fn new(certificate: Vec<u8>, key: Vec<u8>) -> Self {
+        Self { certificate, key }
+    }
+
     /// Reads the files of the client certificate, if there is one.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         config: &TlsConfig,
         disk: &BlockingPool,
     ) -> Result<Option<Self>, Error> {
@@ -40,7 +45,7 @@ impl Identity {
 }
 
 /// The CAs of a file, or of the system.
-pub(super) enum Trust<'a> {
+pub(crate) enum Trust<'a> {
     /// Nothing: no TLS is spoken.
     None,
     /// The file and its content.
@@ -50,7 +55,7 @@ pub(super) enum Trust<'a> {
 }
 
 /// Builds the TLS configuration of a client.
-pub(super) async fn client_config(
+pub(crate) async fn client_config(
     config: &TlsConfig,
     trust: Trust<'_>,
     identity: Option<&Identity>,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::limiter::{Limiter, OneByOne, SLOW};
 use super::pressure::{Gauge, PRESSURE_EVERY};
-use super::remove::{Remover, remove};
+use super::remove::{Basis, Remover, remove};
 use super::stops::Stops;
 use crate::gc::Removal;
 use crate::model::{RemovalOutcome, Target, Text};
@@ -302,14 +302,10 @@ impl Executor {
             waits: Waits::No,
         };
         self.started.insert(number, started);
-        // A hung removal must not keep a look of megabytes in memory.
-        let look = match removal.subject.target {
-            Target::Images => Some(Arc::clone(look)),
-            Target::Containers | Target::Sandboxes | Target::Logs => None,
-        };
+        let basis = Basis::of(look, removal.subject.target);
         let remover = Arc::clone(&self.remover);
         self.running.spawn(async move {
-            let outcome = remove(&remover, look.as_ref(), &removal, batch).await;
+            let outcome = remove(&remover, &basis, &removal, batch).await;
             (number, removal, outcome, at.elapsed())
         });
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
@@ -118,11 +119,49 @@ impl Remover {
     }
 }
 
-/// Asks once more, and removes the object if it is still as planned. `look` is the plan's; `batch` is the
-/// batch's number.
+/// What a removal needs of the look that its plan rests on. A hung removal must not keep a look of megabytes in
+/// memory.
+#[derive(Clone, Debug)]
+pub(super) enum Basis {
+    /// An image's: the containers that the look knew.
+    Look(Arc<Look>),
+    /// A sandbox's: who frees its network.
+    Frees(FreesNetwork),
+    /// Nothing.
+    Nothing,
+}
+
+/// Which call frees a sandbox's network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FreesNetwork {
+    /// `RemovePodSandbox` frees it too, so that a stop before it would only run the network plugin once more.
+    Remove,
+    /// `StopPodSandbox` alone.
+    Stop,
+}
+
+impl Basis {
+    pub(super) fn of(look: &Arc<Look>, target: Target) -> Self {
+        match target {
+            Target::Images => Self::Look(Arc::clone(look)),
+            Target::Sandboxes => Self::Frees(frees_network(look)),
+            Target::Containers | Target::Logs => Self::Nothing,
+        }
+    }
+}
+
+/// The interface promises it only of `StopPodSandbox`, and cri-dockerd's removal loses the pod's address without it.
+fn frees_network(look: &Look) -> FreesNetwork {
+    match look.runtime.as_ref().map(|it| it.runtime.as_str()) {
+        Ok("containerd" | "cri-o") => FreesNetwork::Remove,
+        Ok(_) | Err(_) => FreesNetwork::Stop,
+    }
+}
+
+/// Asks once more, and removes the object if it is still as planned. `batch` is the batch's number.
 pub(super) async fn remove(
     remover: &Remover,
-    look: Option<&Arc<Look>>,
+    basis: &Basis,
     removal: &Removal,
     batch: u64,
 ) -> RemovalOutcome {
@@ -141,13 +180,13 @@ pub(super) async fn remove(
             None => return RemovalOutcome::skipped("it has no id"),
         },
         Target::Sandboxes => match PodSandboxId::new(id) {
-            Some(id) => sandbox(remover, removal, &id).await,
+            Some(id) => sandbox(remover, basis, removal, &id).await,
             None => return RemovalOutcome::skipped("it has no id"),
         },
         Target::Logs => remover.logs.remove(client, removal).await,
-        Target::Images => match look {
-            Some(look) => image::image(remover, look, removal).await,
-            None => {
+        Target::Images => match basis {
+            Basis::Look(look) => image::image(remover, look, removal).await,
+            Basis::Frees(_) | Basis::Nothing => {
                 return RemovalOutcome::skipped("the record that the plan rests on is not known");
             }
         },
@@ -173,7 +212,7 @@ async fn container(
     let Some(status) = client.container_status(id).await? else {
         return Ok(RemovalOutcome::AlreadyGone);
     };
-    if status.created_at != removal.subject.created_at {
+    if !is_same_creation(status.created_at, removal.subject.created_at) {
         return Ok(RemovalOutcome::skipped(
             "it was created at another time than planned",
         ));
@@ -252,6 +291,7 @@ where
 
 async fn sandbox(
     remover: &Remover,
+    basis: &Basis,
     removal: &Removal,
     id: &PodSandboxId,
 ) -> Result<RemovalOutcome, runtime::Error> {
@@ -259,9 +299,16 @@ async fn sandbox(
     if let Some(stays) = not_due(remover, removal, id).await? {
         return Ok(stays);
     }
+    if !matches!(basis, Basis::Frees(FreesNetwork::Remove)) {
+        if let Err(error) = client.stop_pod_sandbox(id).await {
+            return ended(remover, Err(error), || client.sandbox_status(id)).await;
+        }
+        // The network plugin took time.
+        if let Some(stays) = not_due(remover, removal, id).await? {
+            return Ok(stays);
+        }
+    }
     let mut result = client.remove_pod_sandbox(id).await;
-    // `RemovePodSandbox` also stops what a dead sandbox still has. Each `StopPodSandbox` would run the CNI
-    // teardown once more, so it is called only if the runtime asks for it.
     if result
         .as_ref()
         .is_err_and(|error| wants_stop(&error.to_string()))
@@ -276,6 +323,11 @@ async fn sandbox(
     ended(remover, result, || client.sandbox_status(id)).await
 }
 
+/// Says whether both times are of one creation. cri-dockerd lists whole seconds, and its statuses are exact.
+fn is_same_creation(exact: Timestamp, listed: Timestamp) -> bool {
+    exact == listed || (listed.subsec_nanosecond() == 0 && exact.as_second() == listed.as_second())
+}
+
 /// Asks the runtime whether the sandbox is still as planned; returns the outcome if not.
 async fn not_due(
     remover: &Remover,
@@ -286,7 +338,7 @@ async fn not_due(
     let Some(status) = client.sandbox_status(id).await? else {
         return Ok(Some(RemovalOutcome::AlreadyGone));
     };
-    if status.created_at != removal.subject.created_at {
+    if !is_same_creation(status.created_at, removal.subject.created_at) {
         return Ok(Some(RemovalOutcome::skipped(
             "it was created at another time than planned",
         )));

@@ -4,17 +4,41 @@
 
 use reqwest::StatusCode;
 
-use super::http::{Http, Server};
 use super::parse::Author;
-use super::{Error, Freshness, parse};
+use super::{ANSWER_MAX_BYTES, Error, Freshness, parse};
+use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::{PodList, ReadFrom};
+use crate::system::blocking::BlockingPool;
+
+/// Returns a client for pod lists.
+pub(super) fn client(server: ApiServer, disk: &BlockingPool) -> ApiClient {
+    ApiClient::new(server, ANSWER_MAX_BYTES, disk.clone())
+}
 
 /// Reads the pods that the API server has on the node.
-pub(super) async fn list(http: &Http, node: &str, freshness: Freshness) -> Result<PodList, Error> {
-    let body = http.get(&path(node, freshness), advice).await?;
-    let list = parse::parse_answer(&body.bytes, Author::ApiServer, node);
+pub(super) async fn list(
+    client: &ApiClient,
+    node: &str,
+    freshness: Freshness,
+) -> Result<PodList, Error> {
+    let (path, server) = (path(node, freshness), client.server());
+    let what = server.line("GET", &path);
+    let answer = client.get(&path).await;
+    let answer = answer.map_err(|source| Error::ApiServer {
+        what: what.clone(),
+        source,
+    })?;
+    if answer.status != StatusCode::OK {
+        return Err(Error::Refused {
+            what,
+            advice: advice(server, answer.status),
+            status: answer.status,
+        });
+    }
+    let list = parse::parse_answer(&answer.bytes, Author::ApiServer, node);
+    let content_type = answer.content_type.as_deref();
     let list = list.map_err(|source| Error::NotPods {
-        what: body.what,
+        what: format!("{what} ({})", content_type.unwrap_or("no content type")),
         source,
     })?;
     let read_from = match freshness {
@@ -34,18 +58,20 @@ fn path(node: &str, freshness: Freshness) -> String {
     format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}{version}")
 }
 
-fn advice(server: &Server, status: StatusCode) -> String {
-    let shown = server.shown();
+fn advice(server: &ApiServer, status: StatusCode) -> String {
+    let (shown, url) = (server.shown(), server.url_key());
     match status {
         StatusCode::UNAUTHORIZED => {
-            format!("the API server rejects {shown} (pods.api_token_file, pods.api_cert_file)")
+            let keys = server.credential_keys();
+            format!("the API server rejects {shown} ({keys})")
         }
-        StatusCode::FORBIDDEN => {
-            format!("{shown} lacks a right: grant its account list on pods, in all namespaces")
-        }
-        StatusCode::NOT_FOUND => "that is no API server (pods.api_url)".to_owned(),
+        StatusCode::FORBIDDEN => format!(
+            "{shown} lacks a right: grant its account list on pods, in all namespaces (a kubelet's own \
+             certificate may list the pods of its node: is node.name the node's name?)"
+        ),
+        StatusCode::NOT_FOUND => format!("that is no API server ({url})"),
         status if status.is_redirection() => {
-            "redirects are not followed; that is no API server (pods.api_url)".to_owned()
+            format!("redirects are not followed; that is no API server ({url})")
         }
         _ => "the API server cannot answer".to_owned(),
     }

@@ -5,7 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use super::kubelet_socket::is_socket;
-use super::{Error, Server, Source, file};
+use super::{Error, Source, file};
+use crate::kubernetes::ApiServer;
 use crate::system::blocking::BlockingPool;
 
 /// The choices of `auto`, in this order.
@@ -14,7 +15,7 @@ pub struct Auto {
     /// Possible paths of the kubelet's pods socket.
     pub kubelet_sockets: Vec<PathBuf>,
     /// The API server, if this process runs in a pod or the configuration names it, and the node's name.
-    pub api_server: Option<(Server, String)>,
+    pub api_server: Option<(ApiServer, String)>,
 }
 
 impl Auto {
@@ -45,7 +46,7 @@ impl Auto {
             }
         }
         let (server, node) = (server.clone(), node.clone());
-        let why = format!("{no_socket}; the API server is at {}", server.url);
+        let why = format!("{no_socket}; the API server is at {}", server.place_text());
         Ok((Source::ApiServer { server, node }, why))
     }
 }

@@ -1,14 +1,15 @@
 //! `pods:` - the source of pod knowledge, and which keys each source uses.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Auto, KUBELET_SOCKETS, Server, Source};
+use crate::kubernetes::ApiServer;
 use crate::model::setting::{AbsolutePath, As, Kind, Off, Optional, SocketPath, Time};
-use crate::outgoing::{TlsConfig, dns_name};
+use crate::outgoing::{TlsConfig, dns_name, is_secure_url};
 
 /// Where Kubernetes mounts a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -66,6 +67,14 @@ pub struct Config {
     /// The private key of `api_cert_file`, in PEM; may be the same file.
     #[serde(with = "As::<Optional<AbsolutePath>>")]
     pub api_key_file: Option<PathBuf>,
+    /// A kubeconfig file with the API server and its credentials, read at each request; with `auto` and `api-server`, and
+    /// without the other `api_` keys. The kubelet's is `/etc/kubernetes/kubelet.conf`.
+    #[serde(with = "As::<Optional<AbsolutePath>>")]
+    pub api_kubeconfig: Option<PathBuf>,
+    /// The context of `api_kubeconfig`. `null`: the file's `current-context`.
+    #[serde(with = "As::<Optional<ContextName>>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+    pub api_context: Option<String>,
     /// JSON of the shape that the kubelet's `/pods` has; exactly with `source: file`. Replace it often, by rename: a
     /// pod with anything younger than the file is not taken for deleted.
     #[serde(with = "As::<Optional<AbsolutePath>>")]
@@ -102,6 +111,8 @@ impl Default for Config {
             api_ca_file: None,
             api_cert_file: None,
             api_key_file: None,
+            api_kubeconfig: None,
+            api_context: None,
             file: None,
             settle: Duration::from_secs(10),
             quiet: Duration::from_secs(60),
@@ -175,6 +186,8 @@ impl Config {
             ("api_ca_file", has(&self.api_ca_file), api),
             ("api_cert_file", has(&self.api_cert_file), api),
             ("api_key_file", has(&self.api_key_file), api),
+            ("api_kubeconfig", has(&self.api_kubeconfig), api),
+            ("api_context", self.api_context.is_some(), api),
             ("file", has(&self.file), &[File][..]),
         ] {
             if is_set && !sources.contains(&self.source) {
@@ -192,6 +205,7 @@ impl Config {
                         (KUBERNETES_SERVICE_HOST is not set)";
             refuse("pods.api_url", text.to_owned());
         }
+        self.validate_kubeconfig(refuse);
         if self.source == File && self.file.is_none() {
             refuse(
                 "pods.file",
@@ -209,6 +223,29 @@ impl Config {
             if tls.cert_file.is_some() && url.as_deref().is_some_and(is_plain) {
                 let text = format!("is set, but pods.{name}_url is http");
                 refuse(&format!("pods.{name}_cert_file"), text);
+            }
+        }
+    }
+
+    /// A kubeconfig file says all: a second place for one of its parts would silently win or lose.
+    fn validate_kubeconfig(&self, refuse: &mut dyn FnMut(&str, String)) {
+        if self.api_kubeconfig.is_none() {
+            if self.api_context.is_some() {
+                let text = "is set, but pods.api_kubeconfig is not";
+                refuse("pods.api_context", text.to_owned());
+            }
+            return;
+        }
+        for (key, is_set) in [
+            ("api_url", self.api_url.is_some()),
+            ("api_token_file", self.api_token_file.is_some()),
+            ("api_ca_file", self.api_ca_file.is_some()),
+            ("api_cert_file", self.api_cert_file.is_some()),
+            ("api_key_file", self.api_key_file.is_some()),
+        ] {
+            if is_set {
+                let text = "is set, and so is pods.api_kubeconfig, which says the same";
+                refuse(&format!("pods.{key}"), text.to_owned());
             }
         }
     }
@@ -299,11 +336,17 @@ impl Config {
     }
 
     /// Returns the API server to ask: the configured one, else that of the pod's environment.
-    pub fn api_server(&self) -> Option<Server> {
+    pub fn api_server(&self) -> Option<ApiServer> {
+        if let Some(path) = &self.api_kubeconfig {
+            return Some(ApiServer::Kubeconfig {
+                path: path.clone(),
+                context: self.api_context.clone(),
+            });
+        }
         let url = self.api_url.clone().or_else(|| self.in_cluster.clone())?;
         if is_plain(&url) {
             // The pod's own token is not sent over plain HTTP, which any process could read.
-            return Some(Server::new(
+            return Some(ApiServer::new(
                 url,
                 self.api_token_file.clone(),
                 TlsConfig::default(),
@@ -316,7 +359,7 @@ impl Config {
         if tls.cert_file.is_none() {
             token.get_or_insert_with(|| of_account("token"));
         }
-        Some(Server::new(url, token, tls))
+        Some(ApiServer::new(url, token, tls))
     }
 
     fn api_tls(&self) -> TlsConfig {
@@ -346,6 +389,18 @@ pub fn in_cluster(host: Option<String>, port: Option<String>) -> Option<String> 
     Some(format!("https://{host}:{port}"))
 }
 
+/// The name of a context.
+struct ContextName;
+
+impl Kind for ContextName {
+    type Value = String;
+    const MUST_BE: &str = "the name of a context";
+
+    fn read(text: &str) -> Option<String> {
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+}
+
 /// The URL of a server that gets a token: `https`, or `http` to this machine only. A path may follow, nothing
 /// else.
 struct SecureUrl;
@@ -356,23 +411,7 @@ impl Kind for SecureUrl {
         "an https:// URL, or http:// to this machine alone, without user, query and fragment";
 
     fn read(text: &str) -> Option<String> {
-        let url = reqwest::Url::parse(text).ok()?;
-        let is_local = match url.host_str() {
-            Some("localhost") => true,
-            Some(host) => host
-                .trim_matches(['[', ']'])
-                .parse()
-                .is_ok_and(|ip: IpAddr| ip.is_loopback()),
-            None => false,
-        };
-        let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_local);
-        let is_bare = url.username().is_empty()
-            && url.password().is_none()
-            && url.query().is_none()
-            && url.fragment().is_none();
-        // TLS depends on the scheme as written.
-        let is_lower = text.starts_with(url.scheme());
-        (is_safe && is_bare && is_lower).then(|| text.to_owned())
+        is_secure_url(text).then(|| text.to_owned())
     }
 }
 
@@ -414,9 +453,14 @@ mod tests {
             in_cluster: Some("https://10.0.0.1:443".to_owned()),
             ..Config::default()
         };
-        let client = config.api_server().unwrap().client;
-        assert_eq!(client.authorization.credentials_file, None);
+        let ApiServer::Keys {
+            token_file, tls, ..
+        } = config.api_server().unwrap()
+        else {
+            panic!("no keys");
+        };
+        assert_eq!(token_file, None);
         let ca = PathBuf::from(SERVICE_ACCOUNT).join("ca.crt");
-        assert_eq!(client.tls_config.ca_file, Some(ca));
+        assert_eq!(tls.ca_file, Some(ca));
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ParseError;
-use crate::outgoing;
+use crate::{kubernetes, outgoing};
 
 /// Why a source returned no pod list.
 #[derive(Debug, thiserror::Error)]
@@ -42,11 +42,20 @@ pub enum Error {
         #[source]
         source: outgoing::Error,
     },
+    /// The API server gave no answer.
+    #[error("{what}")]
+    ApiServer {
+        /// The request.
+        what: String,
+        /// The cause.
+        #[source]
+        source: kubernetes::Error,
+    },
     /// A status other than 200.
-    #[error("GET {url}: {status}: {advice}")]
+    #[error("{what}: {status}: {advice}")]
     Refused {
-        /// The URL.
-        url: String,
+        /// The request.
+        what: String,
         /// The status.
         status: reqwest::StatusCode,
         /// What to do about it.

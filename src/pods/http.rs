@@ -55,7 +55,7 @@ impl Http {
         if answer.status != StatusCode::OK {
             return Err(Error::Refused {
                 advice: advice(&self.server, answer.status),
-                url,
+                what: format!("GET {url}"),
                 status: answer.status,
             });
         }

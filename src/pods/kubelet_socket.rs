@@ -14,9 +14,9 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
 use super::file;
-use super::http::Http;
 use super::parse::{Author, PodFields, Reading};
-use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, Server, api_server};
+use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, api_server};
+use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::{PodList, PodUid, SourcePod};
 use crate::system::blocking::BlockingPool;
 use crate::system::file::TIMEOUT;
@@ -37,15 +37,15 @@ const CONFIRM_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// restarts before the API server has that state would run the pod again.
 #[derive(Debug)]
 pub(super) struct Confirmed {
-    api_server: Option<(Http, String)>,
+    api_server: Option<(ApiClient, String)>,
     finished: BTreeSet<PodUid>,
     failed_at: Option<Instant>,
 }
 
 impl Confirmed {
-    pub(super) fn by(api_server: Option<(Server, String)>, disk: &BlockingPool) -> Self {
+    pub(super) fn by(api_server: Option<(ApiServer, String)>, disk: &BlockingPool) -> Self {
         Self {
-            api_server: api_server.map(|(server, node)| (Http::new(server, disk.clone()), node)),
+            api_server: api_server.map(|(server, node)| (api_server::client(server, disk), node)),
             finished: BTreeSet::new(),
             failed_at: None,
         }
@@ -68,7 +68,7 @@ impl Confirmed {
     }
 
     async fn ask(&mut self, list: &PodList) {
-        let Some((http, node)) = &mut self.api_server else {
+        let Some((client, node)) = &mut self.api_server else {
             return;
         };
         let failed_at = self.failed_at.take();
@@ -77,7 +77,7 @@ impl Confirmed {
             return;
         }
         // Finished is final, so the cache is enough.
-        let asking = api_server::list(http, node, Freshness::Cached);
+        let asking = api_server::list(client, node, Freshness::Cached);
         let answer = tokio::time::timeout(CONFIRM_TIMEOUT, asking).await;
         let error = match answer {
             Ok(Ok(answer)) => {

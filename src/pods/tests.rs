@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 
 use super::*;
+use crate::kubernetes::ApiServer;
 use crate::outgoing::TlsConfig;
 
 #[expect(clippy::disallowed_methods, reason = "files are dated by the clock")]
@@ -74,7 +75,7 @@ async fn each_source_settles_for_itself() {
 fn auto(socket: &std::path::Path, token: Option<&std::path::Path>) -> Auto {
     let server = |token: &std::path::Path| {
         let url = "https://10.96.0.1:443".to_owned();
-        Server::new(url, Some(token.to_owned()), TlsConfig::default())
+        ApiServer::new(url, Some(token.to_owned()), TlsConfig::default())
     };
     Auto {
         kubelet_sockets: vec!["/nowhere/kubelet.sock".into(), socket.to_owned()],

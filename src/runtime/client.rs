@@ -13,10 +13,9 @@ mod settings;
 mod streams;
 
 use crisweep_proto::cri;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::connection::{Connection, request};
 use self::framing::{Awaits, Checked};
@@ -25,7 +24,7 @@ pub use self::settings::{LogRoots, Settings, below};
 use super::{
     ContainerStatus, Defect, Error, FsInfo, Listed, SandboxStatus, Status, Version, convert,
 };
-use crate::model::{Container, ContainerId, Coverage, Image, PodSandbox, PodSandboxId, PodUid};
+use crate::model::{Container, ContainerId, Image, PodSandbox, PodSandboxId, PodUid};
 use crate::system::blocking::BlockingPool;
 use crisweep_proto::cri::image_service_client::ImageServiceClient;
 use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
@@ -124,23 +123,8 @@ impl Client {
 
     /// Lists every image. The interface has no filter by parts.
     pub async fn list_images(&self) -> Result<Listed<Image>, Error> {
-        let started = Instant::now();
-        let list = self
-            .image()
-            .list::<cri::ImageRow>(&lists::IMAGES, self.timeout());
-        let (mode, page) = list.await?;
-        Ok(Listed {
-            rows: page.rows.into(),
-            malformed: page.malformed,
-            mounted: BTreeMap::new(),
-            odd: 0,
-            coverage: Coverage::Whole,
-            cut_short: false,
-            response_bytes: page.bytes,
-            limit_bytes: None,
-            mode,
-            duration: started.elapsed(),
-        })
+        self.at_once::<cri::ImageRow>(self.image(), &lists::IMAGES)
+            .await
     }
 
     /// Asks which file systems hold images and writable layers, and for their usage.

@@ -21,17 +21,20 @@ pub const ENVIRONMENT_VARIABLE: &str = "CONTAINER_RUNTIME_ENDPOINT";
 /// crictl's configuration.
 pub const CRICTL_CONFIG: &str = "/etc/crictl.yaml";
 
-/// Known sockets of runtimes, most common first. The place of k3s is also used by RKE2.
-pub const WELL_KNOWN: [&str; 10] = [
+/// Known sockets of runtimes, most common first: those of `docs/distributions.md`.
+pub const WELL_KNOWN: [&str; 13] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
     "/run/cri-dockerd.sock",
     "/run/k3s/containerd/containerd.sock",
+    "/run/k3s/cri-dockerd/cri-dockerd.sock",
     "/run/k0s/containerd.sock",
     "/var/run/containerd/containerd.sock",
     "/var/run/crio/crio.sock",
     "/var/run/cri-dockerd.sock",
     "/var/run/k3s/containerd/containerd.sock",
+    "/var/run/k3s/cri-dockerd/cri-dockerd.sock",
+    "/var/run/k0s/containerd.sock",
     "/var/snap/microk8s/common/run/containerd.sock",
 ];
 

@@ -29,15 +29,31 @@ const ABOUT_ONE_OBJECT: [&str; 7] = [
     "RemoveImage",
 ];
 
-/// Texts of a failed network teardown of a sandbox.
-const NETWORK_TEXTS: [&str; 2] = ["failed to destroy network", "failed to teardown network"];
+/// RPCs that ask about one container or sandbox.
+const QUESTIONS: [&str; 2] = ["ContainerStatus", "PodSandboxStatus"];
 
-/// Texts of a missing CNI plugin: the CNI library's for a missing program, and those of containerd and CRI-O
-/// for a missing configuration.
-const PLUGIN_TEXTS: [&str; 3] = [
+/// Docker's text for a missing container; cri-dockerd, whose sandboxes are containers too, hands it on as UNKNOWN.
+const DOCKER_MISSING_TEXT: &str = "No such container: ";
+
+/// cri-dockerd's text where Docker did not answer in time; it comes as UNKNOWN too.
+const DOCKER_TIMEOUT_TEXT: &str = "operation timeout: context deadline exceeded";
+
+/// Texts of a failed network teardown of a sandbox: of containerd and CRI-O up to 1.33, of CRI-O from 1.34 on, and
+/// of cri-dockerd.
+const NETWORK_TEXTS: [&str; 4] = [
+    "failed to destroy network",
+    "failed to teardown network",
+    "network teardown failed",
+    "failed to teardown pod",
+];
+
+/// Texts of a missing CNI plugin: the CNI library's for a missing program, and those of containerd, CRI-O and
+/// cri-dockerd for a missing configuration.
+const PLUGIN_TEXTS: [&str; 4] = [
     "failed to find plugin",
     "cni plugin not initialized",
     "CNI configuration file in",
+    "cni config uninitialized",
 ];
 
 /// Texts of a runtime that already removes the object for another client.
@@ -48,8 +64,14 @@ const REMOVING_TEXTS: [&str; 4] = [
     "is already in progress",
 ];
 
-/// Texts of a runtime while another client holds the object.
-const BUSY_TEXTS: [&str; 3] = ["in starting state", "is in use", "device or resource busy"];
+/// Texts of a runtime while another client holds the object. The last two are Docker's, for an image in use.
+const BUSY_TEXTS: [&str; 5] = [
+    "in starting state",
+    "is in use",
+    "device or resource busy",
+    "is using its referenced image",
+    "image is being used by",
+];
 
 /// Why the runtime could not be asked, or what it refused.
 ///
@@ -184,7 +206,11 @@ impl Error {
     pub fn is_timeout(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
-            Self::Status { status, .. } => status.code() == Code::DeadlineExceeded,
+            Self::Status { status, .. } => {
+                status.code() == Code::DeadlineExceeded
+                    || (status.code() == Code::Unknown
+                        && status.message().contains(DOCKER_TIMEOUT_TEXT))
+            }
             Self::Unreachable { .. }
             | Self::NotReady { .. }
             | Self::TooLarge { .. }
@@ -241,7 +267,15 @@ impl Error {
 
     /// Says whether the runtime answered that the object does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
-        self.has_code(Code::NotFound)
+        self.has_code(Code::NotFound) || self.is_missing_in_docker()
+    }
+
+    /// Says whether a question found no container in Docker. A removal's error may name another object, so after it
+    /// the caller asks.
+    fn is_missing_in_docker(&self) -> bool {
+        matches!(self, Self::Status { method, .. } if QUESTIONS.contains(method))
+            && self.has_code(Code::Unknown)
+            && self.says(&[DOCKER_MISSING_TEXT])
     }
 
     /// Says whether the runtime lacks the RPC.

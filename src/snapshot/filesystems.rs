@@ -73,6 +73,17 @@ impl Statvfs {
     }
 }
 
+/// Measures the file systems that the runtime names, without a look.
+///
+/// # Errors
+/// If the runtime does not name them.
+pub async fn measure_filesystems(
+    client: &runtime::Client,
+    host_root: PathBuf,
+) -> Result<Filesystems, runtime::Error> {
+    Statvfs::new(host_root).ask(client).await
+}
+
 fn simulated(capacity_bytes: u64, used_bytes: u64) -> FilesystemUsage {
     FilesystemUsage {
         capacity_bytes,

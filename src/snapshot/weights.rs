@@ -93,7 +93,8 @@ impl Weights {
         }
     }
 
-    pub(super) fn of(
+    /// Weighs lists, also those that failed for their size.
+    pub fn of(
         runtime: &Part<runtime::Version>,
         containers: &Part<Listed<Container>>,
         sandboxes: &Part<Listed<PodSandbox>>,

@@ -1,5 +1,6 @@
 //! Asks Alertmanagers for the alerts about this node (`alertmanager.poll`), for clusters in which no webhook
-//! reaches the node. Needs no inbound port, and respects silences and inhibitions.
+//! reaches the node. Needs no inbound port, and respects silences and inhibitions; the API's list of alerts does not
+//! tell of a route's time intervals.
 //!
 //! Polled alerts are handled like the webhook's: same routes, duplicate check and brakes. Never
 //! waits longer than its bounds.

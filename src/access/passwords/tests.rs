@@ -249,9 +249,13 @@ async fn a_flood_of_wrong_passwords_is_bounded_and_starves_no_remembered_one() {
         Right
     );
     drop(turn);
-    while passwords.waiting() > 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let drained = async {
+        while passwords.waiting() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let drained = tokio::time::timeout(Duration::from_secs(60), drained).await;
+    assert!(drained.is_ok(), "those who wait get no turn");
     assert_eq!(
         passwords.check(&users, peer(9), "alice", b"more").await,
         Wrong

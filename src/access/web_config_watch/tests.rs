@@ -9,7 +9,7 @@ const TLS: &str = "tls_server_config: {cert_file: server.crt, key_file: server.k
 const LONG: Duration = Duration::from_secs(30);
 
 fn open(dir: &TestDir) -> WebConfigWatch {
-    WebConfigWatch::open(&dir.web(), HttpVersions::Http1).unwrap()
+    WebConfigWatch::open(&dir.web()).unwrap()
 }
 
 /// The certificate that a client sees; each handshake must succeed.
@@ -144,7 +144,7 @@ async fn reload_reads_at_once_and_says_what_is_wrong() {
     assert!(error.contains("server.crt holds no certificate"), "{error}");
     assert!(watch.in_force().tls.is_some());
     assert!(!watch.shared.look().unwrap(), "the change was reported");
-    assert!(WebConfigWatch::open(&dir.web(), HttpVersions::Http1).is_err());
+    assert!(WebConfigWatch::open(&dir.web()).is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

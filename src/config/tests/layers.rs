@@ -161,10 +161,10 @@ fn a_pod_knows_its_api_server_from_kubernetes() {
             ca_file,
             ..TlsConfig::default()
         };
-        Server::new(url.to_owned(), token, tls)
+        ApiServer::new(url.to_owned(), token, tls)
     };
     let own = |url| server(url, account("token"), account("ca.crt"));
-    let auto = |api_server: Option<Server>| {
+    let auto = |api_server: Option<ApiServer>| {
         Source::Auto(Auto {
             kubelet_sockets: KUBELET_SOCKETS.map(PathBuf::from).to_vec(),
             api_server: api_server.map(|server| (server, "n1".to_owned())),
@@ -201,5 +201,59 @@ fn a_pod_knows_its_api_server_from_kubernetes() {
             "10.96.0.1"
         ),
         api(server("http://127.0.0.1:8001", None, None))
+    );
+}
+
+#[test]
+fn a_kubeconfig_file_goes_before_the_pods_own_api_server() {
+    let source = |keys: &str| {
+        let yaml = format!("pods: {{{keys}}}");
+        let variables = [("KUBERNETES_SERVICE_HOST", "10.96.0.1")];
+        let config = load_all(&yaml, &variables, &Overrides::default());
+        config.unwrap().pods.source("n1")
+    };
+    let kubeconfig = |context: Option<&str>| ApiServer::Kubeconfig {
+        path: "/k".into(),
+        context: context.map(str::to_owned),
+    };
+    let auto = Auto {
+        kubelet_sockets: KUBELET_SOCKETS.map(PathBuf::from).to_vec(),
+        api_server: Some((kubeconfig(None), "n1".to_owned())),
+    };
+    assert_eq!(source("api_kubeconfig: /k"), Source::Auto(auto));
+    let named = Source::ApiServer {
+        server: kubeconfig(Some("c")),
+        node: "n1".to_owned(),
+    };
+    assert_eq!(
+        source("source: api-server, api_kubeconfig: /k, api_context: c"),
+        named
+    );
+}
+
+#[test]
+fn a_kubeconfig_file_stands_alone() {
+    let refused = |keys: &str| {
+        let yaml = format!("pods: {{{keys}}}");
+        load_all(&yaml, &[], &Overrides::default()).unwrap_err()
+    };
+    let error = refused("api_context: c");
+    assert!(
+        error.contains("pods.api_context: is set, but pods.api_kubeconfig is not"),
+        "{error}"
+    );
+    for key in ["api_token_file", "api_ca_file"] {
+        let error = refused(&format!("api_kubeconfig: /k, {key}: /x"));
+        assert!(
+            error.contains(&format!("pods.{key}: is set, and so is")),
+            "{error}"
+        );
+    }
+    let error = refused("api_kubeconfig: /k, api_url: 'https://a'");
+    assert!(error.contains("pods.api_url: is set, and so is"), "{error}");
+    let error = refused("source: kubelet, kubelet_ca_file: /c, api_kubeconfig: /k");
+    assert!(
+        error.contains("pods.api_kubeconfig: is set, but pods.source is kubelet"),
+        "{error}"
     );
 }

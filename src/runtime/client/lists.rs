@@ -1,8 +1,10 @@
 //! The two RPCs of each list: streaming if the runtime supports it, else unary.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crisweep_proto::cri;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use tonic::client::Grpc;
@@ -10,13 +12,15 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Response, Status};
 use tower::ServiceExt;
 
+use super::Client;
 use super::connection::{Connection, request};
 use super::framing::Awaits;
 use super::pieces::Pieces;
 use super::streams::{LISTS_WITHOUT, Stream, Streams};
+use crate::model::{Container, Coverage, PodSandbox};
 use crate::runtime::codec::{ListCodec, Page};
 use crate::runtime::convert::Row;
-use crate::runtime::{Defect, Error, ListMode};
+use crate::runtime::{Defect, Error, ListMode, Listed};
 
 /// An RPC's name, and its path on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +72,41 @@ pub(super) const IMAGES: ListRpc = ListRpc {
     },
     stream: |streams| &streams.images,
 };
+
+impl Client {
+    /// Lists every container without the fallbacks: costs one call, and fails for a list over its limit.
+    pub async fn containers_at_once(&self) -> Result<Listed<Container>, Error> {
+        let read = self.at_once::<cri::ContainerRow>(self.runtime(), &CONTAINERS);
+        read.await
+    }
+
+    /// Lists every pod sandbox in the same way.
+    pub async fn sandboxes_at_once(&self) -> Result<Listed<PodSandbox>, Error> {
+        let read = self.at_once::<cri::PodSandboxRow>(self.runtime(), &SANDBOXES);
+        read.await
+    }
+
+    pub(super) async fn at_once<R: Row>(
+        &self,
+        connection: &Connection,
+        rpc: &ListRpc,
+    ) -> Result<Listed<R::Model>, Error> {
+        let started = Instant::now();
+        let (mode, page) = connection.list::<R>(rpc, self.timeout()).await?;
+        Ok(Listed {
+            rows: page.rows.into(),
+            malformed: page.malformed,
+            mounted: BTreeMap::new(),
+            odd: 0,
+            coverage: Coverage::Whole,
+            cut_short: false,
+            response_bytes: page.bytes,
+            limit_bytes: None,
+            mode,
+            duration: started.elapsed(),
+        })
+    }
+}
 
 impl Connection {
     /// Reads a whole list over its streaming RPC, or unary. If a message of the stream is over the limit, the

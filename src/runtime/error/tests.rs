@@ -204,6 +204,8 @@ fn removal_failures_fall_into_classes() {
     for text in [
         "failed to forcibly stop sandbox \"a\": failed to destroy network for sandbox \"a\": plugin",
         "failed to teardown network for sandbox \"a\"",
+        "stop pod network: network teardown failed for pod sandbox k8s_a_b_c_0(d): plugin",
+        "networkPlugin cni failed to teardown pod \"web_shop\" network: plugin",
     ] {
         assert_eq!(class(Code::Unknown, text), network, "{text}");
     }
@@ -211,6 +213,7 @@ fn removal_failures_fall_into_classes() {
         "failed to destroy network for sandbox \"a\": cni plugin not initialized",
         "failed to destroy network for sandbox \"a\": failed to find plugin \"bridge\" in path [/opt/cni/bin]",
         "No CNI configuration file in /etc/cni/net.d/. Has your network provider started?",
+        "networkPlugin cni failed to teardown pod \"web_shop\" network: cni config uninitialized",
     ] {
         assert_eq!(
             class(Code::Unknown, text),
@@ -223,14 +226,37 @@ fn removal_failures_fall_into_classes() {
     for text in [
         "failed to set removing state: container is already in removing state",
         "container is in starting state, can't be removed",
+        "failed to remove container \"a\": Error response from daemon: removal of container a is already in progress",
+        "delete image: image used by a: image is in use by a container",
+        "Error response from daemon: conflict: unable to remove repository reference \"a:1\" (must force) - \
+         container b is using its referenced image c",
+        "Error response from daemon: conflict: unable to delete a (cannot be forced) - \
+         image is being used by running container b",
     ] {
         assert_eq!(class(Code::Unknown, text), FailureClass::Busy, "{text}");
     }
+    let docker = "failed to remove container \"a\": operation timeout: context deadline exceeded";
+    assert_eq!(class(Code::Unknown, docker), FailureClass::Timeout);
     assert_eq!(class(Code::Unknown, "shim is on fire"), FailureClass::Other);
     assert_eq!(
         class(Code::NotFound, "no such sandbox"),
         FailureClass::Other
     );
+}
+
+#[test]
+fn dockers_missing_container_is_missing_only_in_the_answer_to_a_question() {
+    let missing = |method, code| {
+        let text = "Error response from daemon: No such container: a";
+        sorted(method, code, text).is_not_found()
+    };
+    assert!(missing("ContainerStatus", Code::Unknown));
+    assert!(missing("PodSandboxStatus", Code::Unknown));
+    assert!(!missing("PodSandboxStatus", Code::Internal));
+    // A sandbox's removal also fails for one of its containers.
+    assert!(!missing("RemovePodSandbox", Code::Unknown));
+    let other = sorted("ContainerStatus", Code::Unknown, "No such image: a");
+    assert!(!other.is_not_found());
 }
 
 #[test]

@@ -1,0 +1,208 @@
+//! `crisweep check`: one line and an exit code for node-problem-detector and other checkers. Only reads; always ends
+//! within its time limit; prints no text from outside.
+
+mod findings;
+mod node;
+mod own_service;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tokio::time::{Instant, timeout_at};
+
+use crate::app;
+use crate::config::{Config, Overrides, Thresholds};
+use crate::model::setting::parse_duration;
+use crate::system::blocking::BlockingPool;
+use findings::{Facts, Verdict};
+use own_service::Question;
+
+/// node-problem-detector kills a plugin after 5 s by default.
+const TIMEOUT: &str = "4s";
+/// How long the line may take to be written.
+const WRITING: Duration = Duration::from_millis(500);
+
+/// Arguments of `check`.
+#[derive(Args, Clone, Debug, PartialEq)]
+#[command(after_help = AFTER_HELP)]
+pub struct CheckArgs {
+    /// Ask only the own service's /-/healthy and /-/ready; exits 0 or 1
+    #[arg(long = "self")]
+    pub own: bool,
+    /// Time limit, from 100ms to 1m
+    #[arg(long, value_name = "DURATION", value_parser = time_limit, default_value = TIMEOUT)]
+    pub timeout: Duration,
+    /// line: one line of at most 80 characters; json: one object with every finding
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Line, hide_possible_values = true)]
+    pub output: Form,
+    /// Thresholds, instead of those of the configuration.
+    #[command(flatten)]
+    pub marks: Marks,
+}
+
+/// Flags that replace a threshold of the configuration; 0 switches it off.
+#[derive(Args, Clone, Copy, Debug, PartialEq)]
+pub struct Marks {
+    /// Exited containers that are a problem; 0 is off [default: `thresholds.exited_containers`]
+    #[arg(long, value_name = "N")]
+    exited_containers: Option<u32>,
+    /// Not-ready sandboxes that are a problem; 0 is off [default: `thresholds.not_ready_sandboxes`]
+    #[arg(long, value_name = "N")]
+    not_ready_sandboxes: Option<u32>,
+    /// Share of its limit at which a list is a problem; 0 is off [default: `thresholds.list_limit_ratio`]
+    #[arg(long, value_name = "RATIO", value_parser = |text: &str| number(text, 1.0))]
+    list_limit_ratio: Option<f64>,
+    /// Use of the image file system that is a problem; 0 is off [default: `thresholds.image_fs_used_percent`]
+    #[arg(long, value_name = "PERCENT", value_parser = |text: &str| number(text, 100.0))]
+    image_fs_used_percent: Option<f64>,
+}
+
+impl Marks {
+    /// Returns the thresholds of the configuration with these in their place. Whether `thresholds.enabled` is set does
+    /// not matter.
+    fn over(self, config: &Thresholds) -> Thresholds {
+        let count =
+            |flag: Option<u32>, config| flag.map_or(config, |mark| (mark > 0).then_some(mark));
+        let share =
+            |flag: Option<f64>, config| flag.map_or(config, |mark| (mark > 0.0).then_some(mark));
+        Thresholds {
+            exited_containers: count(self.exited_containers, config.exited_containers),
+            not_ready_sandboxes: count(self.not_ready_sandboxes, config.not_ready_sandboxes),
+            list_limit_ratio: share(self.list_limit_ratio, config.list_limit_ratio),
+            image_fs_used_percent: share(self.image_fs_used_percent, config.image_fs_used_percent),
+            ..config.clone()
+        }
+    }
+}
+
+/// How the result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// One line of plain ASCII.
+    Line,
+    /// One JSON object.
+    Json,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  no problem
+  1  a problem: a threshold is reached, a list is over its limit, or the service hangs
+  2  unknown: the runtime gives no answer, a list or the image file system cannot be read, the pod source
+     fails, no runtime is found, the configuration is refused, or the time limit is reached
+A problem outranks what is unknown. The worst finding comes first, and [service] or [runtime] says who was
+asked: the service where it runs (a unix socket of web.listen first), else the runtime itself.
+
+Examples:
+  crisweep check                                  thresholds of the configuration
+  crisweep check --exited-containers 1000         another threshold
+  crisweep check --list-limit-ratio 0.5 --exited-containers 0 --not-ready-sandboxes 0 \\
+                 --image-fs-used-percent 0        the lists alone
+  crisweep check --self                           is the service itself healthy and ready?
+";
+
+fn time_limit(text: &str) -> Result<Duration, String> {
+    let limit = parse_duration(text).map_err(|be| format!("must be {be}"))?;
+    let allowed = Duration::from_millis(100)..=Duration::from_secs(60);
+    let refused = || "must be a duration from 100ms to 1m".to_owned();
+    allowed
+        .contains(&limit)
+        .then_some(limit)
+        .ok_or_else(refused)
+}
+
+fn number(text: &str, most: f64) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|it| (0.0..=most).contains(it));
+    number.ok_or_else(|| format!("must be a number from 0 to {most}"))
+}
+
+/// Where the configuration comes from.
+#[derive(Debug)]
+pub struct Origin {
+    /// `--config.file`.
+    pub file: Option<PathBuf>,
+    /// Values that flags set.
+    pub overrides: Overrides,
+    /// `--runtime-endpoint`.
+    pub endpoint: Option<String>,
+}
+
+/// Runs the check and prints its result.
+pub async fn run(args: CheckArgs, origin: Origin) -> ExitCode {
+    let deadline = Instant::now() + args.timeout;
+    // What is asked gives up a little earlier, so that what is known by then is reported.
+    let answers_by = Instant::now() + args.timeout.mul_f64(0.9);
+    let verdict = match timeout_at(deadline, Box::pin(inspect(&args, origin, answers_by))).await {
+        Ok(verdict) => verdict,
+        Err(_elapsed) => {
+            let limit = humantime::format_duration(args.timeout);
+            Verdict::unknown(format!("no answer within {limit}"))
+        }
+    };
+    let mut text = match args.output {
+        Form::Line => verdict.line(),
+        Form::Json => verdict.json(),
+    };
+    text.push('\n');
+    let print = move || {
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush())
+    };
+    // A reader that reads nothing must not hold the check. Its exit code tells the result all the same.
+    drop(BlockingPool::new(1).run(WRITING, print).await);
+    ExitCode::from(verdict.exit_code())
+}
+
+async fn inspect(args: &CheckArgs, origin: Origin, by: Instant) -> Verdict {
+    let config = match app::set_up(origin.file, origin.overrides).await {
+        Ok((config, _reload)) => config,
+        Err(error) => {
+            tracing::error!(%error, "the configuration is refused");
+            return Verdict::unknown("configuration refused; crisweep config FILE says why");
+        }
+    };
+    let question = Question::new(&config, args.timeout, by).await;
+    if args.own {
+        return question.probes().await;
+    }
+    let marks = args.marks.over(&config.thresholds);
+    match question.facts().await {
+        Ok(facts) => facts.judge(&marks, "service"),
+        Err(silence) => {
+            Box::pin(without_service(
+                config,
+                origin.endpoint,
+                &marks,
+                by,
+                silence,
+            ))
+            .await
+        }
+    }
+}
+
+/// Asks the runtime, because the service does not answer.
+async fn without_service(
+    config: Config,
+    endpoint: Option<String>,
+    marks: &Thresholds,
+    by: Instant,
+    silence: own_service::Silence,
+) -> Verdict {
+    let asked = silence.runtime_asked();
+    let mut facts = match Box::pin(node::facts(config, endpoint, by)).await {
+        Ok(facts) => facts,
+        Err(error) => {
+            tracing::error!(%error, "the runtime cannot be asked");
+            Facts::default()
+        }
+    };
+    facts.service = silence.finding();
+    facts.judge(marks, asked)
+}
+
+#[cfg(test)]
+mod tests;

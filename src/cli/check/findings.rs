@@ -1,0 +1,287 @@
+//! What is known of the node, held against the thresholds. Pure.
+
+use serde::Serialize;
+
+use crate::config::Thresholds;
+
+/// node-problem-detector cuts the line here (`max_output_length`).
+pub(super) const LINE_MAX: usize = 80;
+
+/// What is known of the node; `None` where it could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Facts {
+    /// Whether the runtime answers.
+    pub(super) runtime: Runtime,
+    /// Exited containers.
+    pub(super) exited_containers: Option<u64>,
+    /// Not-ready sandboxes.
+    pub(super) not_ready_sandboxes: Option<u64>,
+    /// The share of its limit that each list takes, also of a list that failed for its size.
+    pub(super) lists: Vec<(&'static str, Option<f64>)>,
+    /// Use of the image file system.
+    pub(super) image_fs_used_percent: Option<f64>,
+    /// How the pod source fails, if it does.
+    pub(super) pod_source: Option<&'static str>,
+    /// What is wrong with the service.
+    #[serde(skip)]
+    pub(super) service: Option<Finding>,
+}
+
+/// Whether the runtime answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Runtime {
+    /// In time.
+    Answers,
+    /// Not in time; it did a moment ago.
+    Slow,
+    /// Not at all.
+    #[default]
+    Silent,
+}
+
+/// How bad a finding is; the worse is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Severity {
+    /// Nothing is wrong.
+    Ok,
+    /// It is not known whether something is wrong.
+    Unknown,
+    /// Something is wrong.
+    Problem,
+}
+
+/// One thing that is wrong or not known. Its text is crisweep's own, in ASCII.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    /// How bad it is.
+    pub(super) severity: Severity,
+    /// What it is.
+    pub(super) text: String,
+}
+
+impl Finding {
+    pub(super) fn problem(text: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Problem,
+            text: text.into(),
+        }
+    }
+
+    pub(super) fn unknown(text: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Unknown,
+            text: text.into(),
+        }
+    }
+}
+
+impl Facts {
+    /// Holds the facts against the thresholds; `asked` says who told them.
+    pub(super) fn judge(self, marks: &Thresholds, asked: &'static str) -> Verdict {
+        let mut findings = self.findings(marks);
+        // Stable: within a severity the order of `findings` stays, which is from bad to less bad.
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        Verdict {
+            findings,
+            asked: Some(asked),
+            well: self.summary(),
+            facts: Some(self),
+        }
+    }
+
+    fn findings(&self, marks: &Thresholds) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        findings.extend(match self.runtime {
+            Runtime::Answers => None,
+            Runtime::Slow => Some(Finding::unknown("runtime slow or hung")),
+            Runtime::Silent => Some(Finding::unknown("runtime gives no answer")),
+        });
+        findings.extend(self.heavy_lists(marks));
+        findings.extend(self.image_filesystem(marks));
+        let containers = (self.exited_containers, marks.exited_containers);
+        let counted = count(containers, "exited containers", "containers not counted");
+        findings.extend(counted.filter(|it| is_news(it, "containers", &findings)));
+        let sandboxes = (self.not_ready_sandboxes, marks.not_ready_sandboxes);
+        let counted = count(sandboxes, "dead sandboxes", "sandboxes not counted");
+        findings.extend(counted.filter(|it| is_news(it, "sandboxes", &findings)));
+        findings.extend(self.service.clone());
+        let source = self.pod_source;
+        findings.extend(source.map(|state| Finding::unknown(format!("pod source {state}"))));
+        if self.runtime != Runtime::Answers {
+            // One cause is enough: nothing else of the node can be read either.
+            findings.retain(|it| it.severity > Severity::Unknown || it.text.contains("runtime"));
+        }
+        findings
+    }
+
+    /// A list at its limit blinds the kubelet, so it comes first.
+    fn heavy_lists(&self, marks: &Thresholds) -> Vec<Finding> {
+        let Some(mark) = marks.list_limit_ratio else {
+            return Vec::new();
+        };
+        let finding = |&(list, ratio): &(&str, Option<f64>)| match ratio {
+            None => Some(Finding::unknown(format!("list of {list} not read"))),
+            Some(ratio) if ratio > 1.0 => {
+                Some(Finding::problem(format!("list of {list} over its limit")))
+            }
+            Some(ratio) if ratio >= mark => Some(Finding::problem(format!(
+                "list of {list} at {} of its limit",
+                percent(100.0 * ratio)
+            ))),
+            Some(_) => None,
+        };
+        self.lists.iter().filter_map(finding).collect()
+    }
+
+    fn image_filesystem(&self, marks: &Thresholds) -> Option<Finding> {
+        let mark = marks.image_fs_used_percent?;
+        match self.image_fs_used_percent {
+            None => Some(Finding::unknown("image file system not measured")),
+            Some(used) if used >= mark => Some(Finding::problem(format!(
+                "image file system {} full",
+                percent(used)
+            ))),
+            Some(_) => None,
+        }
+    }
+
+    fn summary(&self) -> String {
+        let number = |it: Option<u64>| it.map_or_else(|| "?".to_owned(), |it| it.to_string());
+        let share = |it: Option<f64>| it.map_or_else(|| "?".to_owned(), percent);
+        let heaviest = self
+            .lists
+            .iter()
+            .filter_map(|(_, ratio)| *ratio)
+            .reduce(f64::max);
+        format!(
+            "{} exited, {} dead sandboxes, lists {}, image fs {}",
+            number(self.exited_containers),
+            number(self.not_ready_sandboxes),
+            share(heaviest.map(|ratio| 100.0 * ratio)),
+            share(self.image_fs_used_percent),
+        )
+    }
+}
+
+/// A list that could not be read was not counted either: one of the two is enough.
+fn is_news(counted: &Finding, list: &str, findings: &[Finding]) -> bool {
+    let of_list = format!("list of {list} ");
+    let is_told = findings.iter().any(|it| it.text.starts_with(&of_list));
+    counted.severity == Severity::Problem || !is_told
+}
+
+fn count((is, mark): (Option<u64>, Option<u32>), what: &str, unread: &str) -> Option<Finding> {
+    let mark = u64::from(mark?);
+    match is {
+        None => Some(Finding::unknown(unread)),
+        Some(is) if is >= mark => Some(Finding::problem(format!("{is} {what}"))),
+        Some(_) => None,
+    }
+}
+
+/// Rounds down, so that nothing below a threshold looks like the threshold.
+fn percent(value: f64) -> String {
+    format!("{:.0}%", value.floor())
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Verdict {
+    /// The findings, the worst first.
+    findings: Vec<Finding>,
+    /// Who told the facts.
+    asked: Option<&'static str>,
+    /// What to say where nothing is wrong.
+    well: String,
+    facts: Option<Facts>,
+}
+
+impl Verdict {
+    /// Nothing could be found out.
+    pub(super) fn unknown(text: impl Into<String>) -> Self {
+        Self::of(Some(Finding::unknown(text)), "", None)
+    }
+
+    /// One finding, or none and what is well.
+    pub(super) fn of(
+        finding: Option<Finding>,
+        well: impl Into<String>,
+        asked: Option<&'static str>,
+    ) -> Self {
+        Self {
+            findings: finding.into_iter().collect(),
+            asked,
+            well: well.into(),
+            facts: None,
+        }
+    }
+
+    fn severity(&self) -> Severity {
+        let worst = self.findings.iter().map(|finding| finding.severity).max();
+        worst.unwrap_or(Severity::Ok)
+    }
+
+    /// Returns node-problem-detector's exit code.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self.severity() {
+            Severity::Ok => 0,
+            Severity::Problem => 1,
+            Severity::Unknown => 2,
+        }
+    }
+
+    /// Returns one line of at most [`LINE_MAX`] printable ASCII characters.
+    pub(super) fn line(&self) -> String {
+        let head = match self.severity() {
+            Severity::Ok => "OK: ",
+            Severity::Problem => "PROBLEM: ",
+            Severity::Unknown => "UNKNOWN: ",
+        };
+        let tail = self
+            .asked
+            .map_or_else(String::new, |asked| format!(" [{asked}]"));
+        let room = LINE_MAX.saturating_sub(head.len() + tail.len());
+        let body = match self.findings.split_first() {
+            None => self.well.clone(),
+            Some((worst, rest)) => joined(&worst.text, rest, room),
+        };
+        let body: String = ascii(&body).take(room).collect();
+        let line = format!("{head}{body}{tail}");
+        ascii(&line).take(LINE_MAX).collect()
+    }
+
+    /// Returns all of it as one JSON object.
+    pub(super) fn json(&self) -> String {
+        let object = serde_json::json!({
+            "status": self.severity(),
+            "asked": self.asked,
+            "findings": self.findings,
+            "facts": self.facts,
+        });
+        object.to_string()
+    }
+}
+
+/// Joins as many findings as there is room for, and says how many are left out.
+fn joined(worst: &str, rest: &[Finding], room: usize) -> String {
+    /// " +N".
+    const MORE: usize = 3;
+    let mut text = worst.to_owned();
+    for (index, finding) in rest.iter().enumerate() {
+        let is_last = index + 1 == rest.len();
+        let needed = text.len() + 2 + finding.text.len() + if is_last { 0 } else { MORE };
+        if needed > room {
+            return format!("{text} +{}", rest.len() - index);
+        }
+        text = format!("{text}; {}", finding.text);
+    }
+    text
+}
+
+fn ascii(text: &str) -> impl Iterator<Item = char> + '_ {
+    let printable = |c: char| c == ' ' || c.is_ascii_graphic();
+    text.chars()
+        .map(move |c| if printable(c) { c } else { '?' })
+}

@@ -1,0 +1,74 @@
+//! Asks the runtime itself: five calls, each once, without statuses, pods and logs. Changes nothing.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::findings::{Facts, Runtime};
+use crate::app;
+use crate::config::Config;
+use crate::model::{ContainerState, PodSandboxState};
+use crate::runtime::{Error, Listed};
+use crate::snapshot::{Part, Weights, measure_filesystems};
+
+/// Returns what the runtime says within the time.
+///
+/// # Errors
+/// If no runtime is found.
+pub(super) async fn facts(
+    mut config: Config,
+    endpoint: Option<String>,
+    by: Instant,
+) -> anyhow::Result<Facts> {
+    let left = by.saturating_duration_since(Instant::now());
+    config.runtime.timeout = config
+        .runtime
+        .timeout
+        .min(left)
+        .max(Duration::from_millis(1));
+    let client = app::client(&config, endpoint).await?;
+    let version = within(by, "Version", client.version()).await;
+    if version.is_err() {
+        return Ok(Facts::default());
+    }
+    let host_root = config.runtime.host_root;
+    let (containers, sandboxes, images, filesystems) = tokio::join!(
+        within(by, "ListContainers", client.containers_at_once()),
+        within(by, "ListPodSandbox", client.sandboxes_at_once()),
+        within(by, "ListImages", client.list_images()),
+        within(by, "ImageFsInfo", measure_filesystems(&client, host_root)),
+    );
+    let weights = Weights::of(&version, &containers, &sandboxes, &images);
+    let usage = filesystems.ok().and_then(|them| them.image.first()?.usage);
+    Ok(Facts {
+        runtime: Runtime::Answers,
+        exited_containers: count(&containers, |it| it.state == ContainerState::Exited),
+        not_ready_sandboxes: count(&sandboxes, |it| it.state == PodSandboxState::NotReady),
+        lists: vec![
+            ("containers", weights.containers.ratio()),
+            ("sandboxes", weights.sandboxes.ratio()),
+            ("images", weights.images.ratio()),
+        ],
+        image_fs_used_percent: usage.map(|usage| 100.0 * usage.used_ratio()),
+        pod_source: None,
+        service: None,
+    })
+}
+
+async fn within<T>(
+    by: Instant,
+    method: &'static str,
+    call: impl Future<Output = Part<T>>,
+) -> Part<T> {
+    let began = Instant::now();
+    let late = |_elapsed| Error::Timeout {
+        method,
+        after: began.elapsed(),
+    };
+    timeout_at(by, call).await.map_err(late)?
+}
+
+fn count<T>(list: &Part<Listed<T>>, is_dead: impl Fn(&T) -> bool) -> Option<u64> {
+    let rows = &list.as_ref().ok()?.rows;
+    u64::try_from(rows.iter().filter(|row| is_dead(row)).count()).ok()
+}

@@ -1,0 +1,320 @@
+//! Asks the service of this configuration, over a unix socket or an address of this machine. Sends no credential.
+//!
+//! Where it speaks TLS its certificate is not verified: only addresses of this machine are asked, nothing secret is
+//! sent, and a probe must not fail because a certificate has run out.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reqwest::{Client, StatusCode};
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+
+use super::findings::{self, Facts, Finding, Verdict};
+use crate::access::Listen;
+use crate::access::web_config::WebConfig;
+use crate::config::Config;
+use crate::http::HANGS;
+use crate::model::NodeFigures;
+use crate::system::blocking::BlockingPool;
+
+/// The largest answer that is read.
+const ANSWER_MAX_BYTES: usize = 4 << 20;
+/// Addresses that are tried.
+const WAYS_MAX: usize = 4;
+/// While the runtime gives no answer in time the service tells its last look. Older figures do not count.
+const LOOK_AGE_MAX_SECONDS: f64 = 60.0;
+
+/// How a listening service can be reached.
+enum Way {
+    Unix(PathBuf),
+    Tcp { address: SocketAddr, tls: bool },
+}
+
+impl Way {
+    fn url(&self, path: &str) -> String {
+        match self {
+            // The host name is not looked up; the service knows it as its own.
+            Self::Unix(_) => format!("http://localhost{path}"),
+            Self::Tcp {
+                address,
+                tls: false,
+            } => format!("http://{address}{path}"),
+            Self::Tcp { address, tls: true } => format!("https://{address}{path}"),
+        }
+    }
+
+    fn client(&self) -> reqwest::Result<Client> {
+        // Fails only if a provider is already installed, which is fine.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let builder = Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .tls_danger_accept_invalid_certs(true)
+            .user_agent(concat!("crisweep-check/", env!("CARGO_PKG_VERSION")));
+        match self {
+            Self::Unix(path) => builder.unix_socket(path.as_path()),
+            Self::Tcp { .. } => builder,
+        }
+        .build()
+    }
+}
+
+/// Why the service told nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// Nothing listens there, or the service has no address that can be known.
+    Down,
+    /// It did not answer in time.
+    NoAnswer,
+    /// It says itself that it hangs.
+    Hangs,
+    /// It wants a credential for reading.
+    Refuses,
+    /// Something else answered.
+    Foreign,
+}
+
+impl Silence {
+    /// Says in the result that the runtime was asked, and why.
+    pub(super) fn runtime_asked(self) -> &'static str {
+        match self {
+            Self::Down => "runtime; service down",
+            Self::NoAnswer => "runtime; service silent",
+            Self::Hangs => "runtime; service hangs",
+            Self::Refuses => "runtime; service refuses",
+            Self::Foreign => "runtime; no service",
+        }
+    }
+
+    /// A service that is down is no finding: a node may do without one, and `--self` asks for it.
+    pub(super) fn finding(self) -> Option<Finding> {
+        match self {
+            Self::Hangs => Some(Finding::problem("service hangs, restart it")),
+            Self::NoAnswer => Some(Finding::unknown("service gives no answer")),
+            Self::Down | Self::Refuses | Self::Foreign => None,
+        }
+    }
+}
+
+/// Questions to the service, within a time.
+pub(super) struct Question {
+    ways: Vec<Way>,
+    /// When a probe that was sent now must be answered: a service that works answers at once.
+    patience: Duration,
+    by: Instant,
+}
+
+impl Question {
+    pub(super) async fn new(config: &Config, limit: Duration, by: Instant) -> Self {
+        Self {
+            ways: ways(config, limit).await,
+            patience: limit / 4,
+            by,
+        }
+    }
+
+    /// Asks both probes, for a container's health check: exits 0 or 1.
+    pub(super) async fn probes(&self) -> Verdict {
+        let (way, client) = match self.reach().await {
+            Ok(found) => found,
+            Err(Silence::Hangs) => return failed("service is not healthy: it hangs, restart it"),
+            Err(Silence::NoAnswer) => return failed("service gives no answer"),
+            Err(Silence::Down | Silence::Refuses | Silence::Foreign) => {
+                return failed("no service answers at the addresses of web.listen");
+            }
+        };
+        match get(&client, &way.url("/-/ready"), self.by).await {
+            Ok((StatusCode::OK, _)) => {
+                Verdict::of(None, "service is healthy and ready", Some("service"))
+            }
+            Ok(_) => failed("service is not ready: runtime not reached or not listed yet"),
+            Err(_silence) => failed("service gives no answer"),
+        }
+    }
+
+    /// Returns what the service knows of the node.
+    pub(super) async fn facts(&self) -> Result<Facts, Silence> {
+        let (way, client) = self.reach().await?;
+        match get(&client, &way.url("/api/v1/status"), self.by).await? {
+            (StatusCode::OK, body) => {
+                let status = serde_json::from_slice::<Status>(&body);
+                status.map(Status::facts).map_err(|_error| Silence::Foreign)
+            }
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => Err(Silence::Refuses),
+            (status, _) if status.is_server_error() => Err(Silence::NoAnswer),
+            _ => Err(Silence::Foreign),
+        }
+    }
+
+    /// Finds the first address where a healthy service answers.
+    async fn reach(&self) -> Result<(&Way, Client), Silence> {
+        let mut silence = Silence::Down;
+        for way in self.ways.iter().take(WAYS_MAX) {
+            let Ok(client) = way.client() else { continue };
+            let by = self.by.min(Instant::now() + self.patience);
+            match get(&client, &way.url("/-/healthy"), by).await {
+                Ok((StatusCode::OK, body)) if body.starts_with(b"crisweep") => {
+                    return Ok((way, client));
+                }
+                Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => {
+                    let says_so = body.windows(HANGS.len()).any(|it| it == HANGS.as_bytes());
+                    return Err(if says_so {
+                        Silence::Hangs
+                    } else {
+                        Silence::NoAnswer
+                    });
+                }
+                Ok(_) => silence = Silence::Foreign,
+                Err(Silence::Down) => {}
+                Err(other) => silence = other,
+            }
+        }
+        Err(silence)
+    }
+}
+
+fn failed(text: &str) -> Verdict {
+    Verdict::of(Some(Finding::problem(text)), "", Some("service"))
+}
+
+/// Returns where the service may be reached, unix sockets first: there root needs no credential.
+async fn ways(config: &Config, limit: Duration) -> Vec<Way> {
+    let tls = speaks_tls(config, limit).await;
+    let way = |listen: &Listen| match listen {
+        Listen::Unix(path) => Some(Way::Unix(path.clone())),
+        Listen::Tcp(address) => own(*address).map(|address| Way::Tcp { address, tls }),
+    };
+    let mut ways: Vec<Way> = config.web.listen.iter().filter_map(way).collect();
+    ways.sort_by_key(|way| !matches!(way, Way::Unix(_)));
+    ways
+}
+
+/// Says whether the web configuration file asks for TLS. One that cannot be read most likely does.
+async fn speaks_tls(config: &Config, limit: Duration) -> bool {
+    let Some(path) = config.web.config_file.clone() else {
+        return false;
+    };
+    let load = move || WebConfig::load(&path).map_or(true, |file| file.tls.is_some());
+    BlockingPool::new(1)
+        .run(limit / 4, load)
+        .await
+        .unwrap_or(true)
+}
+
+/// Returns an address to ask, if it is certainly this machine's own.
+fn own(mut address: SocketAddr) -> Option<SocketAddr> {
+    if address.port() == 0 {
+        return None;
+    }
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    let ip = address.ip();
+    // Only an own address can be bound to.
+    (ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()).then_some(address)
+}
+
+async fn get(client: &Client, url: &str, by: Instant) -> Result<(StatusCode, Vec<u8>), Silence> {
+    let answer = async {
+        let mut response = client.get(url).send().await?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            body.extend_from_slice(&chunk);
+            if body.len() > ANSWER_MAX_BYTES {
+                break;
+            }
+        }
+        Ok((response.status(), body))
+    };
+    match timeout_at(by, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            let error: reqwest::Error = error;
+            Err(if error.is_connect() {
+                Silence::Down
+            } else {
+                Silence::Foreign
+            })
+        }
+        Err(_elapsed) => Err(Silence::NoAnswer),
+    }
+}
+
+/// What is read of `GET /api/v1/status`.
+#[derive(Deserialize)]
+struct Status {
+    runtime: Runtime,
+    look: Option<LookPart>,
+    figures: Option<NodeFigures>,
+    #[serde(default)]
+    lists: BTreeMap<String, List>,
+    pods: Option<PodsPart>,
+}
+
+#[derive(Deserialize)]
+struct Runtime {
+    up: bool,
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct LookPart {
+    age_seconds: f64,
+}
+
+#[derive(Deserialize)]
+struct List {
+    bytes: Option<u64>,
+    limit_bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct PodsPart {
+    state: String,
+}
+
+impl Status {
+    fn facts(self) -> Facts {
+        let age = self.look.map_or(f64::INFINITY, |look| look.age_seconds);
+        let is_young = self.runtime.up || age <= LOOK_AGE_MAX_SECONDS;
+        let runtime = match &self.runtime {
+            Runtime { up: true, .. } => findings::Runtime::Answers,
+            Runtime { error: None, .. } if is_young => findings::Runtime::Slow,
+            Runtime { .. } => findings::Runtime::Silent,
+        };
+        let figures = self.figures.filter(|_| is_young).unwrap_or_default();
+        let ratio = |list: &str| {
+            let list = self.lists.get(list).filter(|_| is_young)?;
+            list.ratio()
+        };
+        let pods = self.pods.filter(|_| self.runtime.up);
+        Facts {
+            runtime,
+            exited_containers: figures.exited_containers,
+            not_ready_sandboxes: figures.not_ready_sandboxes,
+            lists: ["containers", "sandboxes", "images"]
+                .map(|list| (list, ratio(list)))
+                .into(),
+            image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
+            pod_source: pods.and_then(|pods| match &*pods.state {
+                "failed" => Some("failed"),
+                "incomplete" => Some("incomplete"),
+                _ => None,
+            }),
+            service: None,
+        }
+    }
+}
+
+impl List {
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for a threshold")]
+    fn ratio(&self) -> Option<f64> {
+        Some(self.bytes? as f64 / self.limit_bytes.max(1) as f64)
+    }
+}

@@ -1,0 +1,184 @@
+use proptest::prelude::*;
+
+use super::findings::{Finding, LINE_MAX, Runtime, Severity};
+use super::*;
+
+fn healthy() -> Facts {
+    Facts {
+        runtime: Runtime::Answers,
+        exited_containers: Some(12),
+        not_ready_sandboxes: Some(3),
+        lists: vec![
+            ("containers", Some(0.04)),
+            ("sandboxes", Some(0.01)),
+            ("images", Some(0.02)),
+        ],
+        image_fs_used_percent: Some(41.3),
+        pod_source: None,
+        service: None,
+    }
+}
+
+fn told(facts: Facts) -> (u8, String) {
+    let verdict = facts.judge(&Thresholds::default(), "service");
+    (verdict.exit_code(), verdict.line())
+}
+
+#[test]
+fn a_healthy_node_is_ok_and_says_how_it_is() {
+    let line = "OK: 12 exited, 3 dead sandboxes, lists 4%, image fs 41% [service]";
+    assert_eq!(told(healthy()), (0, line.to_owned()));
+}
+
+#[test]
+fn each_threshold_is_a_problem_when_reached_and_none_below() {
+    type Change = fn(&mut Facts);
+    let cases: [(Change, Change, &str); 4] = [
+        (
+            |it| it.exited_containers = Some(499),
+            |it| it.exited_containers = Some(500),
+            "PROBLEM: 500 exited containers [service]",
+        ),
+        (
+            |it| it.not_ready_sandboxes = Some(49),
+            |it| it.not_ready_sandboxes = Some(50),
+            "PROBLEM: 50 dead sandboxes [service]",
+        ),
+        (
+            |it| it.lists = vec![("sandboxes", Some(0.749))],
+            |it| it.lists = vec![("sandboxes", Some(0.75))],
+            "PROBLEM: list of sandboxes at 75% of its limit [service]",
+        ),
+        (
+            |it| it.image_fs_used_percent = Some(84.9),
+            |it| it.image_fs_used_percent = Some(85.0),
+            "PROBLEM: image file system 85% full [service]",
+        ),
+    ];
+    for (below, reached, line) in cases {
+        let (mut good, mut bad) = (healthy(), healthy());
+        below(&mut good);
+        reached(&mut bad);
+        assert_eq!(told(good).0, 0, "{line}");
+        assert_eq!(told(bad), (1, line.to_owned()));
+    }
+}
+
+#[test]
+fn what_is_not_known_is_unknown_and_ranks_below_a_problem() {
+    let unread = Facts {
+        exited_containers: None,
+        pod_source: Some("failed"),
+        ..healthy()
+    };
+    let line = "UNKNOWN: containers not counted; pod source failed [service]";
+    assert_eq!(told(unread.clone()), (2, line.to_owned()));
+    let both = Facts {
+        lists: vec![("containers", Some(1.2))],
+        ..unread
+    };
+    let line = "PROBLEM: list of containers over its limit; pod source failed [service]";
+    assert_eq!(told(both), (1, line.to_owned()));
+    let down = (2, "UNKNOWN: runtime gives no answer [service]".to_owned());
+    assert_eq!(told(Facts::default()), down);
+}
+
+#[test]
+fn a_threshold_that_is_off_asks_for_nothing() {
+    let marks = Marks {
+        exited_containers: Some(0),
+        not_ready_sandboxes: Some(0),
+        list_limit_ratio: Some(0.0),
+        image_fs_used_percent: Some(0.0),
+    };
+    let marks = marks.over(&Thresholds::default());
+    let facts = Facts {
+        runtime: Runtime::Answers,
+        ..Facts::default()
+    };
+    let verdict = facts.judge(&marks, "runtime");
+    assert_eq!(verdict.exit_code(), 0, "{}", verdict.line());
+    let kept = Marks {
+        exited_containers: Some(7),
+        not_ready_sandboxes: None,
+        list_limit_ratio: None,
+        image_fs_used_percent: None,
+    };
+    let kept = kept.over(&Thresholds::default());
+    assert_eq!(
+        (kept.exited_containers, kept.not_ready_sandboxes),
+        (Some(7), Some(50))
+    );
+}
+
+fn number() -> impl Strategy<Value = Option<u64>> {
+    proptest::option::of(prop_oneof![Just(0), Just(500), any::<u64>()])
+}
+
+fn share() -> impl Strategy<Value = Option<f64>> {
+    proptest::option::of(prop_oneof![Just(0.0), Just(1.0), any::<f64>()])
+}
+
+prop_compose! {
+    fn facts()(
+        runtime in prop_oneof![Just(Runtime::Answers), Just(Runtime::Slow), Just(Runtime::Silent)],
+        exited_containers in number(),
+        not_ready_sandboxes in number(),
+        ratios in [share(), share(), share()],
+        image_fs_used_percent in share(),
+        pod_source in proptest::option::of(prop_oneof![Just("failed"), Just("incomplete")]),
+        // Longer than any text of ours, with what must never reach a terminal.
+        service in proptest::option::of("\\PC{0,200}|[\\x00-\\x1f\u{202e}é]{0,90}"),
+    ) -> Facts {
+        let [containers, sandboxes, images] = ratios;
+        Facts {
+            runtime,
+            exited_containers,
+            not_ready_sandboxes,
+            lists: vec![("containers", containers), ("sandboxes", sandboxes), ("images", images)],
+            image_fs_used_percent,
+            pod_source,
+            service: service.map(Finding::problem),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_line_is_short_plain_and_agrees_with_the_exit_code(facts in facts(), own in any::<bool>()) {
+        let asked = if own { "service" } else { "runtime; service refuses" };
+        let verdict = facts.judge(&Thresholds::default(), asked);
+        let line = verdict.line();
+        prop_assert!(line.len() <= LINE_MAX, "{line}");
+        prop_assert!(line.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()), "{line:?}");
+        let head = match verdict.exit_code() {
+            0 => "OK: ",
+            1 => "PROBLEM: ",
+            _ => "UNKNOWN: ",
+        };
+        prop_assert!(line.starts_with(head), "{line}");
+        let end = format!(" [{asked}]");
+        prop_assert!(line.ends_with(&end), "{line}");
+        prop_assert!(serde_json::from_str::<serde_json::Value>(&verdict.json()).is_ok());
+    }
+}
+
+#[test]
+fn the_worst_severity_decides() {
+    assert!(Severity::Problem > Severity::Unknown && Severity::Unknown > Severity::Ok);
+}
+
+#[test]
+fn arguments_are_bounded() {
+    assert_eq!(time_limit("4s"), Ok(Duration::from_secs(4)));
+    for wrong in ["0s", "99ms", "61s", "soon"] {
+        assert!(time_limit(wrong).is_err(), "{wrong}");
+    }
+    for wrong in ["nan", "inf", "-1", "1.1", "x"] {
+        assert!(number_is_refused(wrong), "{wrong}");
+    }
+}
+
+fn number_is_refused(text: &str) -> bool {
+    super::number(text, 1.0).is_err()
+}

@@ -1,0 +1,157 @@
+//! Which API server is asked, and where its credentials are.
+
+use std::path::{Path, PathBuf};
+
+use super::held::Held;
+use super::kubeconfig::{self, Place};
+use super::{Error, Named};
+use crate::outgoing::{FILE_MAX_BYTES, TlsConfig};
+use crate::system::blocking::BlockingPool;
+use crate::system::file;
+
+/// Which API server, and what to show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiServer {
+    /// Its URL and files.
+    Keys {
+        /// Its URL, without the path of a request.
+        url: String,
+        /// The file of the token.
+        token_file: Option<PathBuf>,
+        /// Whom to trust, and the client certificate.
+        tls: TlsConfig,
+    },
+    /// A context of a kubeconfig file.
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// The context; `None`: the file's current one.
+        context: Option<String>,
+    },
+}
+
+impl ApiServer {
+    /// Returns the API server at `url`, which gets the token of a file.
+    pub fn new(url: String, token_file: Option<PathBuf>, tls: TlsConfig) -> Self {
+        Self::Keys {
+            url,
+            token_file,
+            tls,
+        }
+    }
+
+    /// Returns the files with which crisweep proves who it is.
+    pub fn credentials(&self) -> Vec<Named<'_>> {
+        match self {
+            Self::Keys {
+                token_file, tls, ..
+            } => {
+                let token = token_file.iter().map(|path| ("token", path));
+                let certificate = tls.cert_file.iter();
+                token
+                    .chain(certificate.map(|path| ("client certificate", path)))
+                    .collect()
+            }
+            Self::Kubeconfig { path, .. } => vec![("kubeconfig", path)],
+        }
+    }
+
+    /// Returns the credentials' description for error messages.
+    pub fn shown(&self) -> String {
+        let (credentials, words) = (self.credentials(), |(what, path): &Named<'_>| {
+            format!("the {what} in {}", path.display())
+        });
+        match self {
+            Self::Kubeconfig { path, .. } => format!("the user of {}", path.display()),
+            Self::Keys { .. } if credentials.is_empty() => "a request without a token".to_owned(),
+            Self::Keys { .. } => {
+                let shown: Vec<_> = credentials.iter().map(words).collect();
+                shown.join(" and ")
+            }
+        }
+    }
+
+    /// Returns the settings that hold the credentials.
+    pub fn credential_keys(&self) -> &'static str {
+        match self {
+            Self::Keys { .. } => "pods.api_token_file, pods.api_cert_file",
+            Self::Kubeconfig { .. } => "pods.api_kubeconfig",
+        }
+    }
+
+    /// Returns the setting that holds the address.
+    pub fn url_key(&self) -> &'static str {
+        match self {
+            Self::Keys { .. } => "pods.api_url",
+            Self::Kubeconfig { .. } => "pods.api_kubeconfig",
+        }
+    }
+
+    /// Returns where a setting is: in a key of `pods`, or in a field of the kubeconfig file.
+    pub(super) fn look_at(&self, key: &str, field: &str) -> String {
+        match self {
+            Self::Keys { .. } => key.to_owned(),
+            Self::Kubeconfig { path, .. } => format!("{field} in {}", path.display()),
+        }
+    }
+
+    /// Returns the API server's description.
+    pub fn place_text(&self) -> String {
+        match self {
+            Self::Keys { url, .. } => url.clone(),
+            Self::Kubeconfig { path, .. } => format!("the server of {}", path.display()),
+        }
+    }
+
+    /// Returns a request's description for error messages.
+    pub fn line(&self, method: &str, path: &str) -> String {
+        match self {
+            Self::Keys { url, .. } => format!("{method} {}{path}", url.trim_end_matches('/')),
+            Self::Kubeconfig { path: file, .. } => {
+                format!("{method} {path} from the server of {}", file.display())
+            }
+        }
+    }
+
+    /// Returns the address and where the credentials are.
+    pub(super) async fn place(&self, disk: &BlockingPool) -> Result<Place, Error> {
+        match self {
+            Self::Keys {
+                url,
+                token_file,
+                tls,
+            } => {
+                let file = |path: &Option<PathBuf>| path.clone().map(Held::File);
+                Ok(Place {
+                    url: url.clone(),
+                    ca: file(&tls.ca_file),
+                    identity: file(&tls.cert_file).zip(file(&tls.key_file)),
+                    token: file(token_file),
+                    plugin: None,
+                    tls: TlsConfig {
+                        ca_file: None,
+                        cert_file: None,
+                        key_file: None,
+                        ..tls.clone()
+                    },
+                })
+            }
+            Self::Kubeconfig { path, context } => {
+                let bytes = read(disk, path).await?;
+                let place = kubeconfig::place(path, &bytes, context.as_deref());
+                place.map_err(|problem| Error::Kubeconfig {
+                    path: path.clone(),
+                    problem,
+                })
+            }
+        }
+    }
+}
+
+async fn read(disk: &BlockingPool, path: &Path) -> Result<Vec<u8>, Error> {
+    let read = file::read(disk, path, FILE_MAX_BYTES).await;
+    read.map_err(|error| Error::Kubeconfig {
+        path: path.to_owned(),
+        problem: error.to_string(),
+    })
+}
