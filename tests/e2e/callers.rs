@@ -129,6 +129,7 @@ impl Guarded {
         fs::write(file("web.yml"), web.to_string()).unwrap();
         let port = free_port();
         let config = json!({
+            "log": { "level": "info,crisweep::http=debug" },
             "node": { "name": "e2e-node" }, "brakes": { "cooldown": "0s", "max_passes_per_hour": 0 },
             "web": {
                 "listen": [format!("{}:{port}", namespace.address)], "config_file": file("web.yml"),
@@ -257,6 +258,9 @@ async fn prometheus_on_another_machine_scrapes_with_a_token_over_tls() {
         }
     })
     .await;
+    let log = guarded.daemon.log();
+    assert!(log.contains("a client speaks HTTP/2"), "{log}");
+    assert!(log.contains("https://"), "the demo's greeting: {log}");
 }
 
 /// Writes a configuration with a receiver for each kind of credential; returns Alertmanager's arguments.

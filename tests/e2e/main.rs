@@ -10,10 +10,12 @@
     reason = "a test says what is wrong by panicking"
 )]
 
+mod alertmanagers;
 mod big_lists;
 mod callers;
 mod credentials;
 mod demo;
+mod image;
 mod images;
 mod logs;
 mod measure;

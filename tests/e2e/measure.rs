@@ -3,3 +3,4 @@
 
 mod network;
 mod pacing;
+mod polls;

@@ -13,4 +13,6 @@ pub(crate) mod node;
 pub(crate) mod plan;
 pub(crate) mod population;
 pub(crate) mod prometheus;
+pub(crate) mod release;
+pub(crate) mod sim_node;
 pub(crate) mod wait;

@@ -25,7 +25,7 @@ const REST: SignedDuration = SignedDuration::from_millis(1500);
 
 /// Says whether no policy may remove a container: it is alive, the kubelet would run it again, or it is not
 /// the kubelet's.
-fn must_stay(pod: &MadePod, container: &MadeContainer) -> bool {
+pub(crate) fn must_stay(pod: &MadePod, container: &MadeContainer) -> bool {
     match (container.plan.end, pod.plan.known) {
         (End::Created | End::Runs, _) | (End::Exits(_), Known::Unmanaged) => true,
         (End::Exits(_), Known::Active | Known::StaticSucceeded) => pod.is_newest(container),
@@ -34,7 +34,7 @@ fn must_stay(pod: &MadePod, container: &MadeContainer) -> bool {
 }
 
 /// Says whether a sandbox stays after all removable containers are gone.
-fn sandbox_must_stay(pod: &MadePod, sandbox: &MadeSandbox) -> bool {
+pub(crate) fn sandbox_must_stay(pod: &MadePod, sandbox: &MadeSandbox) -> bool {
     let is_newest = pod
         .sandboxes
         .iter()

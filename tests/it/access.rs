@@ -1,5 +1,6 @@
 //! Who may read and who may act: every path with every credential from every kind of peer, over real sockets.
 
+mod http2;
 mod table;
 mod token_review;
 mod unix_socket;

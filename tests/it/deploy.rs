@@ -1,6 +1,9 @@
 //! The shipped unit and Dockerfile: their restrictions are those that SECURITY.md names, and the service works
 //! without root, without capabilities and on a read-only root file system.
 
+mod manifests;
+mod prepare_state;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -31,18 +34,21 @@ fn section(unit: &str, name: &str) -> Vec<(String, String)> {
 }
 
 /// Directives that restrict nothing.
-const OTHER: [&str; 11] = [
+const OTHER: [&str; 14] = [
     "Environment",
+    "ExecReload",
     "ExecStart",
     "KillSignal",
     "MemoryMax",
     "Nice",
+    "NotifyAccess",
     "OOMScoreAdjust",
     "Restart",
     "RestartSec",
     "TasksMax",
     "TimeoutStopSec",
     "Type",
+    "WatchdogSec",
 ];
 
 #[test]
@@ -125,9 +131,13 @@ fn the_image_runs_one_binary_as_an_unprivileged_user_with_group_0() {
         "FROM",
         "COPY",
         "COPY",
+        "ARG",
+        "LABEL",
+        "ENV",
         "VOLUME",
         "USER",
         "EXPOSE",
+        "HEALTHCHECK",
         "ENTRYPOINT",
     ];
     assert_eq!(words, wanted, "nothing runs in the last stage");
@@ -135,15 +145,37 @@ fn the_image_runs_one_binary_as_an_unprivileged_user_with_group_0() {
         let found = last.iter().rfind(|(word, _)| word == wanted);
         found.map(|(_, rest)| rest.as_str()).unwrap()
     };
-    assert!(of("FROM").contains("distroless"), "no shell");
+    assert_eq!(of("FROM"), "scratch");
     assert_eq!(of("USER"), "65532:0");
     assert_eq!(of("ENTRYPOINT"), r#"["/usr/local/bin/crisweep"]"#);
+    let check = of("HEALTHCHECK");
+    assert!(
+        check.ends_with(r#"CMD ["/usr/local/bin/crisweep", "check", "--self"]"#),
+        "{check}"
+    );
     assert_eq!(of("VOLUME"), "/var/lib/crisweep");
+    assert!(of("LABEL").contains(env!("CARGO_PKG_VERSION")));
     let state = of("COPY");
     assert!(
         state.contains("--chown=65532:0") && state.contains("--chmod=0700"),
         "{state}"
     );
+    // The same image without Docker.
+    let script = read("deploy/image/build.sh");
+    for setting in [of("USER"), of("ENTRYPOINT"), of("VOLUME"), of("EXPOSE")] {
+        assert!(script.contains(setting), "build.sh lacks {setting}");
+    }
+    for variable in of("ENV").split(' ') {
+        assert!(script.contains(variable), "build.sh lacks {variable}");
+    }
+    let labels = of("LABEL").split_whitespace();
+    let labels = labels.filter_map(|word| word.strip_prefix("org.opencontainers.image."));
+    for label in labels.filter_map(|it| it.split_once('=')) {
+        assert!(
+            script.contains(&format!("$(label {} ", label.0)),
+            "{label:?}"
+        );
+    }
 }
 
 /// Runs `$0` as the image's user without any right, in a directory `$1` that is read-only but for its state, with

@@ -103,3 +103,39 @@ fn every_metric_is_documented_and_every_documented_one_exists() {
         );
     }
 }
+
+/// What Grafana's own linter asks of a dashboard that is shipped.
+#[test]
+fn every_panel_of_a_dashboard_is_described_and_follows_its_data_source() {
+    let dashboards = files("dashboards", "json");
+    assert_eq!(dashboards.len(), 2, "{dashboards:?}");
+    for path in dashboards {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(dashboard["editable"], false);
+        let variables = dashboard["templating"]["list"].as_array().unwrap();
+        assert!(variables.iter().any(|it| it["type"] == "datasource"));
+        let panels = dashboard["panels"].as_array().unwrap().iter();
+        let panels: Vec<_> = panels.filter(|panel| panel["type"] != "row").collect();
+        assert!(panels.len() > 10, "{}", path.display());
+        for panel in panels {
+            panel_is_sound(panel);
+        }
+    }
+}
+
+#[track_caller]
+fn panel_is_sound(panel: &serde_json::Value) {
+    let title = panel["title"].as_str().unwrap();
+    let described = panel["description"].as_str();
+    assert!(described.is_some_and(|text| text.len() > 20), "{title}");
+    let unit = &panel["fieldConfig"]["defaults"]["unit"];
+    assert!(unit.is_string(), "{title}");
+    assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+    for target in panel["targets"].as_array().unwrap() {
+        let query = target["expr"].as_str().unwrap();
+        let has_rate = query.contains("rate(") || query.contains("increase(");
+        assert!(!has_rate || query.contains("[$__rate_interval]"), "{title}");
+        assert!(query.contains("$cluster"), "{title}");
+    }
+}

@@ -4,6 +4,7 @@
 pub(crate) mod api_server;
 mod auto;
 mod certificates;
+mod kubeconfig;
 mod kubelet;
 mod kubelet_socket;
 

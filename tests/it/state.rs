@@ -2,6 +2,7 @@
 
 mod crash;
 mod disk;
+mod first_version;
 mod lock;
 mod quarantine;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod ca;
+pub(crate) mod h2_client;
 pub(crate) mod hung;
 pub(crate) mod kubelet;
 pub(crate) mod metrics;

@@ -62,9 +62,22 @@ impl Alertmanager {
         .await;
     }
 
+    /// Starts the program of a release with a configuration and its files in `dir`, under `wrapper` if it has
+    /// words; waits until it is ready.
+    pub(crate) async fn start_release(
+        dir: &Path,
+        program: &Path,
+        config: &Value,
+        wrapper: &[String],
+    ) -> Self {
+        let command = [wrapper, &[program.display().to_string()]].concat();
+        let mut started = Self::run(dir, &command, config, &[]);
+        let url = started.url("/-/ready");
+        started.ready(|| http::ready(&url)).await;
+        started
+    }
+
     fn launch(dir: &Path, webhook: &str, flags: &[String]) -> Self {
-        let dir = dir.join("alertmanager");
-        fs::create_dir_all(&dir).unwrap();
         let config = json!({
             "route": {
                 "receiver": "webhook",
@@ -78,27 +91,63 @@ impl Alertmanager {
                 "webhook_configs": [{ "url": webhook, "send_resolved": true }],
             }],
         });
-        let config_file = dir.join("alertmanager.yml");
-        fs::write(&config_file, config.to_string()).unwrap();
+        Self::run(dir, &[program().to_owned()], &config, flags)
+    }
+
+    fn run(dir: &Path, command: &[String], config: &Value, flags: &[String]) -> Self {
+        let dir = dir.join("alertmanager");
+        fs::create_dir_all(&dir).unwrap();
         let address = format!("127.0.0.1:{}", free_port());
-        let mut args = vec![
-            format!("--config.file={}", config_file.display()),
-            format!("--storage.path={}", dir.join("data").display()),
-            format!("--web.listen-address={address}"),
-            // No cluster: no port for it either.
-            "--cluster.listen-address=".to_owned(),
-        ];
-        args.extend_from_slice(flags);
-        let daemon = Daemon::start("alertmanager", &dir, program(), &args);
+        let args = [&command[1..], &arguments(&dir, &address, config), flags].concat();
+        let daemon = Daemon::start("alertmanager", &dir, &command[0], &args);
         Self { daemon, address }
+    }
+
+    /// Returns the URL of a path.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Posts JSON to its API; returns the answer's text.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> String {
+        let url = self.url(path);
+        let answer = http::client().post(&url).json(body).send().await.unwrap();
+        let (status, text) = (answer.status(), answer.text().await.unwrap());
+        assert!(status.is_success(), "{url}: {status} {text}");
+        text
+    }
+
+    /// Returns the sum of one of its own series.
+    pub(crate) async fn metric(&self, series: &str) -> f64 {
+        let page = http::text(&self.url("/metrics")).await.unwrap();
+        sum(&page, series)
     }
 
     /// Returns its active alerts, as its API has them.
     pub(crate) async fn alerts(&self) -> Result<Vec<Value>, String> {
-        let url = format!("http://{}/api/v2/alerts?active=true", self.address);
-        let answer = http::json(&url, &[]).await?;
+        let answer = http::json(&self.url("/api/v2/alerts?active=true"), &[]).await?;
         answer.as_array().cloned().ok_or_else(|| answer.to_string())
     }
+}
+
+/// Writes a configuration into `dir`; returns the arguments to run with it.
+pub(crate) fn arguments(dir: &Path, address: &str, config: &Value) -> Vec<String> {
+    let config_file = dir.join("alertmanager.yml");
+    fs::write(&config_file, config.to_string()).unwrap();
+    vec![
+        format!("--config.file={}", config_file.display()),
+        format!("--storage.path={}", dir.join("data").display()),
+        format!("--web.listen-address={address}"),
+        // No cluster: no port for it either.
+        "--cluster.listen-address=".to_owned(),
+    ]
+}
+
+/// Returns the sum of the samples on a metrics page whose names and labels begin so.
+pub(crate) fn sum(page: &str, series: &str) -> f64 {
+    let samples = page.lines().filter(|line| line.starts_with(series));
+    let values = samples.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+    values.sum()
 }
 
 /// Debian uses a longer name.

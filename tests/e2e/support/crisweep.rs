@@ -51,29 +51,26 @@ impl Crisweep {
         for (name, section) in sections.as_object().into_iter().flatten() {
             config[name] = section.clone();
         }
-        // JSON is YAML.
-        let config_file = node.dir().join("crisweep.yaml");
-        fs::write(&config_file, config.to_string()).unwrap();
-        let args = [format!("--config.file={}", config_file.display())];
-        let program = env!("CARGO_BIN_EXE_crisweep");
-        let mut crisweep = Self {
-            daemon: Daemon::start("crisweep", node.dir(), program, &args),
-            address,
-        };
-        crisweep.ready().await;
-        crisweep
+        Self::run(node.dir(), address, &config, &[]).await
     }
 
     /// Starts it on the demo's node, with sections of a configuration; waits until it is ready.
     pub(crate) async fn demo(dir: &Path, mut config: Value) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
         config["web"] = json!({ "listen": [address] });
+        Self::run(dir, address, &config, &["demo"]).await
+    }
+
+    /// Starts it with a whole configuration, in which it listens on `address`; waits until it is ready.
+    pub(crate) async fn run(dir: &Path, address: String, config: &Value, words: &[&str]) -> Self {
+        // JSON is YAML.
         let config_file = dir.join("crisweep.yaml");
         fs::write(&config_file, config.to_string()).unwrap();
-        let config = format!("--config.file={}", config_file.display());
+        let mut args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        args.push(format!("--config.file={}", config_file.display()));
         let program = env!("CARGO_BIN_EXE_crisweep");
         let mut crisweep = Self {
-            daemon: Daemon::start("crisweep", dir, program, &["demo".to_owned(), config]),
+            daemon: Daemon::start("crisweep", dir, program, &args),
             address,
         };
         crisweep.ready().await;

@@ -225,7 +225,7 @@ impl Node {
     }
 
     /// Imports an archive, and waits until there are `count` images.
-    async fn import(&self, archive: &Path, count: usize) {
+    pub(crate) async fn import(&self, archive: &Path, count: usize) {
         self.ctr(&["images", "import", &archive.to_string_lossy()]);
         let cri = self.cri().await;
         // CRI learns of an import by an event, a moment later.

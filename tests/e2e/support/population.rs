@@ -318,6 +318,7 @@ fn container_config(pod: &PodPlan, plan: &ContainerPlan) -> ContainerConfig {
         linux: Some(LinuxContainerConfig {
             security_context: Some(LinuxContainerSecurityContext {
                 namespace_options: Some(namespaces(NamespaceMode::Pod)),
+                ..LinuxContainerSecurityContext::default()
             }),
         }),
         ..ContainerConfig::default()

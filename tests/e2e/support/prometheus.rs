@@ -251,6 +251,12 @@ pub(crate) mod http {
             .map_err(|error| format!("{error:?}"))
     }
 
+    /// Reads a page.
+    pub(crate) async fn text(url: &str) -> Result<String, String> {
+        let answer = get(url, &[]).await?;
+        answer.text().await.map_err(|error| format!("{error:?}"))
+    }
+
     async fn get(url: &str, query: &[(&str, &str)]) -> Result<Response, String> {
         let answer = client().get(url).query(query).send().await;
         let answer = answer.map_err(|error| format!("{error:?}"))?;

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use axum::http::Method;
+use axum::http::{Method, Request};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use crisweep::access::Scope;
 use crisweep::http::{routes, scope};
 use serde_json::{Value, json};
 
-use super::web_config::HASH;
+use super::web_config::{Files, HASH, TLS};
 use super::{ACT_TOKEN, READ_TOKEN, token_files};
-use crate::support::{Answer, Rig, nodes};
+use crate::support::{Answer, Rig, h2_client, nodes};
 
 /// How a request is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,5 +244,40 @@ async fn every_path_asks_every_peer_for_the_credential_that_it_needs() {
     }
     if tables.len() == CONFIGURED.len() {
         insta::assert_snapshot!(tables.join("\n\n"));
+    }
+}
+
+#[tokio::test]
+async fn the_table_holds_over_http_2() {
+    let files = Files::new(&format!("{TLS}basic_auth_users: {{ops: {HASH}}}\n"));
+    let rig = files.start(json!({})).await;
+    let ca = fs::read_to_string(files.path("ca.crt")).unwrap();
+    for (method, path) in requests() {
+        let stream = h2_client::connect(&rig.address, &ca, None, &["h2"]).await;
+        let client = h2_client::client(stream, 65_535).await;
+        for (name, shown) in SHOWN {
+            let full = path.replace("{id}", "none").replace("{*id}", "none");
+            let uri = format!("https://localhost{full}");
+            let request = Request::builder().method(&method).uri(uri);
+            let request = match shown {
+                Shown::Nothing => request,
+                Shown::Token(token) => request.header("authorization", format!("Bearer {token}")),
+                Shown::Password(password) => {
+                    let encoded = STANDARD.encode(format!("ops:{password}"));
+                    request.header("authorization", format!("Basic {encoded}"))
+                }
+            };
+            let (head, text) = h2_client::ask(&client, request).await;
+            let status = head.status.as_u16();
+            let refused = Some(status).filter(|status| [401, 403].contains(status));
+            let wanted = expected(
+                Configured::Users,
+                scope(&method, path),
+                From::Loopback,
+                shown,
+            );
+            assert_eq!(refused, wanted, "{method} {path} {name}: {text}");
+            assert!(method != Method::HEAD || text.is_empty(), "{path}: {text}");
+        }
     }
 }

@@ -13,9 +13,9 @@ use super::{ACT_TOKEN, token_files, with_token};
 use crate::support::{Answer, Rig, nodes};
 
 /// Shaped like a service account's.
-const SCRAPER: &str = "aGVhZA.c2NyYXBlcg.c2lnbg";
-const OPERATOR: &str = "aGVhZA.b3BlcmF0b3I.c2lnbg";
-const STRANGER: &str = "aGVhZA.c3RyYW5nZXI.c2lnbg";
+const SCRAPER: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzY3JhcGVyIn0.c2lnbg";
+const OPERATOR: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJvcGVyYXRvciJ9.c2lnbg";
+const STRANGER: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzdHJhbmdlciJ9.c2lnbg";
 
 fn authenticate(review: &Value) -> Value {
     let user = match review["spec"]["token"].as_str() {

@@ -15,15 +15,16 @@ use crate::support::{Answer, Rig, nodes, until};
 /// Of the password `secret`, with the lowest cost.
 pub(super) const HASH: &str = "$2b$04$McHJsvJ6j7l34FYdKf1RFOC3GwktfB2TdaLDFWTRjRyxNjLG6Rafm";
 
-const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
+pub(super) const TLS: &str =
+    "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
 
-struct Files {
+pub(super) struct Files {
     dir: TempDir,
-    ca: Ca,
+    pub(super) ca: Ca,
 }
 
 impl Files {
-    fn new(web: &str) -> Self {
+    pub(super) fn new(web: &str) -> Self {
         let files = Self {
             dir: TempDir::new().unwrap(),
             ca: Ca::new(),
@@ -34,7 +35,7 @@ impl Files {
         files
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(super) fn path(&self, name: &str) -> std::path::PathBuf {
         self.dir.path().join(name)
     }
 
@@ -48,7 +49,7 @@ impl Files {
         client(&self.ca, self.dir.path(), name)
     }
 
-    async fn start(&self, web: Value) -> Rig {
+    pub(super) async fn start(&self, web: Value) -> Rig {
         let mut web = web;
         web["config_file"] = json!(self.path("web.yml"));
         let rig = Rig::unready(

@@ -128,3 +128,25 @@ async fn a_missing_file_is_reported_as_missing() {
         assert!(said.contains("No such file"), "{name}: {said}");
     }
 }
+
+#[tokio::test]
+async fn rules_prints_the_shipped_file_and_its_variants() {
+    let shipped = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/alerts/crisweep.rules.yaml"
+    ));
+    let output = run(&["rules"]).await;
+    assert_eq!(text(&output.stdout), shipped.unwrap());
+    let output = run(&["rules", "--labels", "cluster,region", "--operator"]).await;
+    let object = text(&output.stdout);
+    assert!(object.contains("\nkind: PrometheusRule\n"), "{object}");
+    assert!(object.contains("by (cluster, region, node)"), "{object}");
+    for wrong in [
+        &["--labels=node"][..],
+        &["--runbook-url=wiki"],
+        &["--nodes=}"],
+    ] {
+        let output = run(&[&["rules"], wrong].concat()).await;
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+}

@@ -1,10 +1,15 @@
 //! The logs of removed containers.
 
-use crisweep_sim::{Fault, Options, PodSpec, Rpc, hours};
+use std::os::unix::fs::symlink;
+
+use crisweep_sim::{Fault, Options, PodSpec, Rpc, Sim, hours};
 use serde_json::json;
+use tokio::process::Command;
 
 use super::tree::{Tree, verdict};
 use crate::support::Rig;
+use crate::support::rig::{config, no_harm, write};
+use crate::support::service::Service;
 use crate::support::wait::until_true;
 
 #[tokio::test]
@@ -51,6 +56,93 @@ async fn a_removed_containers_log_rotations_and_link_are_removed_with_it() {
         let again = rig.gc("").await;
         assert_eq!(again["outcome"], "nothing-to-do", "{again:#}");
     }
+}
+
+/// In a pod of Kubernetes: the log directories belong to root, and so does the state then.
+#[tokio::test]
+async fn root_without_any_capability_removes_logs() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: capabilities need root");
+        return;
+    }
+    let tree = Tree::plain();
+    let node = tree
+        .node()
+        .pod(PodSpec::new("web").running("app", 0))
+        .pod(PodSpec::new("gone").exited("app", 0, hours(3)).deleted());
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        pods_file: Some(dir.path().join("pods.json")),
+        ..Options::default()
+    };
+    let sim = Sim::start(dir.path().join("cri.sock"), node.build(), options).unwrap();
+    let changes = tree.config(&json!({ "grace": "1h" }));
+    let settings = write(dir.path(), &config(dir.path(), &changes));
+    let mut command = Command::new("setpriv");
+    command.kill_on_drop(true);
+    command.args(["--reuid", "0", "--regid", "0", "--clear-groups"]);
+    command.args(["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]);
+    command.arg(env!("CARGO_BIN_EXE_crisweep"));
+    let service = Service::start_as(command, &settings).await;
+    service.ready().await;
+    tree.fill(&sim);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid())).unwrap();
+    assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
+
+    let pass = service.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(pass["targets"]["logs"]["removed"], 1, "{pass:#}");
+    assert_eq!(tree.files().len(), 4, "only those of the running container");
+    let page = service.metrics().await;
+    page.is("crisweep_state_write_failures_total", 0.0);
+    service.stop().await;
+    no_harm(&sim);
+}
+
+/// cri-dockerd makes each log a link to Docker's own file, and removes it with the container.
+#[tokio::test]
+async fn logs_that_are_links_into_dockers_directory_go_with_their_containers_and_docker_keeps_its_files()
+ {
+    let tree = Tree::plain();
+    let node = tree
+        .node()
+        .pod(PodSpec::new("web").running("app", 0).running("side", 0))
+        .pod(PodSpec::new("gone").exited("app", 0, hours(3)).deleted());
+    let options = Options::cri_dockerd();
+    let rig = Rig::with(
+        node.build(),
+        options,
+        tree.config(&json!({ "grace": "1h" })),
+    )
+    .await;
+    let docker = tempfile::tempdir().unwrap();
+    let real = |id: &str| docker.path().join(format!("{id}-json.log"));
+    for container in rig.sim.containers() {
+        let log = tree.real(&container.log_path);
+        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+        std::fs::write(real(&container.row.id), "{}\n").unwrap();
+        symlink(real(&container.row.id), &log).unwrap();
+        symlink(&log, tree.real(&tree.link(&container))).unwrap();
+    }
+    // Docker rotates: the log of a running container may lead nowhere for a moment.
+    let side = rig.sim.container_id("default/web/side#0").unwrap();
+    std::fs::remove_file(real(&side)).unwrap();
+    let gone = rig.sim.container_id("default/gone/app#0").unwrap();
+    let dead = tree.dead_link(&format!("x_default_app-{}.log", "a".repeat(64)));
+
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    let reasons = json!({ "container-removed": 1, "dead-link": 1 });
+    assert_eq!(pass["targets"]["logs"]["reasons"], reasons, "{pass:#}");
+    assert!(!tree.has(&dead));
+    assert!(real(&gone).exists(), "Docker's file");
+    let left = rig.sim.containers();
+    assert_eq!(left.len(), 2);
+    assert!(
+        left.iter()
+            .all(|it| tree.has(&it.log_path) && tree.has(&tree.link(it)))
+    );
+    assert_eq!(tree.files().len(), 2 * 2);
 }
 
 #[tokio::test]

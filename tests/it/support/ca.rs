@@ -36,6 +36,11 @@ impl Signed {
         }
     }
 
+    /// Returns the certificate and its key in PEM.
+    pub(crate) fn pem(&self) -> (&str, &str) {
+        (&self.certificate, &self.key)
+    }
+
     /// Writes the certificate alone.
     pub(crate) fn write_certificate(&self, path: &Path) {
         replace(path, &self.certificate);
@@ -67,6 +72,11 @@ impl Ca {
     /// Writes its certificate to a file.
     pub(crate) fn write(&self, path: &Path) {
         replace(path, &self.certificate.pem());
+    }
+
+    /// Returns its certificate in PEM.
+    pub(crate) fn pem(&self) -> String {
+        self.certificate.pem()
     }
 
     /// Returns a certificate for a name.

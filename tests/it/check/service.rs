@@ -1,0 +1,173 @@
+//! The service is asked first, where it runs.
+
+use std::fs;
+use std::time::Duration;
+
+use crisweep_sim::{Fault, Rpc};
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::{Told, check};
+use crate::support::ca::Ca;
+use crate::support::wait::until_true;
+use crate::support::{Rig, nodes};
+
+/// Checks a rig over its address, which the kernel chose.
+async fn over_tcp(rig: &Rig, args: &[&str]) -> Told {
+    let address = format!("--web.listen-address={}", rig.address);
+    check(&rig.config_file(), &[&[&*address], args].concat()).await
+}
+
+#[tokio::test]
+async fn the_service_is_asked_over_its_unix_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = format!("unix:{}", dir.path().join("crisweep.sock").display());
+    let changes = json!({ "web": { "listen": ["127.0.0.1:0", socket] } });
+    let rig = Rig::start(nodes::litter(5), changes).await;
+    let config = rig.config_file();
+    let asked = rig.sim.call_count(Rpc::ListImages);
+    let told = check(
+        &config,
+        &["--exited-containers=5", "--not-ready-sandboxes=6"],
+    )
+    .await;
+    told.is(1, "PROBLEM: 5 exited containers [service]");
+    let more = rig.sim.call_count(Rpc::ListImages) - asked;
+    assert!(
+        more <= 1,
+        "the service's look is shared, not doubled: {more}"
+    );
+    check(&config, &["--self"])
+        .await
+        .is(0, "OK: service is healthy and ready [service]");
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn over_loopback_a_healthy_node_is_ok_and_a_failing_pod_source_unknown() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    let told = over_tcp(&rig, &[]).await;
+    assert_eq!(told.code, 0, "{}", told.line);
+    assert!(
+        told.line.starts_with("OK: 2 exited, 2 dead sandboxes, "),
+        "{}",
+        told.line
+    );
+    assert!(told.line.ends_with(" [service]"), "{}", told.line);
+    fs::write(rig.pods_file(), "no list").unwrap();
+    over_tcp(&rig, &[])
+        .await
+        .is(2, "UNKNOWN: pod source failed [service]");
+    let told = over_tcp(&rig, &["--exited-containers=1"]).await;
+    told.is(
+        1,
+        "PROBLEM: 2 exited containers; pod source failed [service]",
+    );
+}
+
+#[tokio::test]
+async fn the_service_tells_that_the_runtime_hangs() {
+    let changes = json!({ "runtime": { "timeout": "20s" } });
+    let rig = Rig::start(nodes::litter(2), changes).await;
+    rig.sim.set_fault(Rpc::Version, Fault::hang());
+    // Longer than the service itself waits for a look; it then tells its last one.
+    let told = over_tcp(&rig, &["--timeout=20s"]).await;
+    told.is(2, "UNKNOWN: runtime slow or hung [service]");
+    let told = over_tcp(&rig, &["--timeout=20s", "--exited-containers=2"]).await;
+    told.is(
+        1,
+        "PROBLEM: 2 exited containers; runtime slow or hung [service]",
+    );
+    let told = over_tcp(&rig, &[]).await;
+    assert_eq!(told.code, 2, "{}", told.line);
+    assert!(told.took < Duration::from_secs(6), "{:?}", told.took);
+    rig.sim.clear_faults();
+}
+
+#[tokio::test]
+async fn the_service_tells_of_a_list_over_its_limit() {
+    let rig = Rig::start(nodes::litter(30), json!({})).await;
+    rig.sim.set_send_limit(2_000);
+    let told = over_tcp(&rig, &["--timeout=20s"]).await;
+    assert_eq!(told.code, 1, "{}", told.line);
+    let start = "PROBLEM: list of containers over its limit";
+    assert!(told.line.starts_with(start), "{}", told.line);
+    assert!(told.line.ends_with("[service]"), "{}", told.line);
+}
+
+#[tokio::test]
+async fn a_stopped_service_is_silent_and_the_runtime_is_asked() {
+    let mut rig = Rig::start(nodes::litter(2), json!({})).await;
+    rig.signal(Signal::STOP);
+    let told = over_tcp(&rig, &[]).await;
+    told.is(
+        2,
+        "UNKNOWN: service gives no answer [runtime; service silent]",
+    );
+    let told = over_tcp(&rig, &["--exited-containers=2"]).await;
+    assert_eq!(told.code, 1, "{}", told.line);
+    over_tcp(&rig, &["--self"])
+        .await
+        .is(1, "PROBLEM: service gives no answer [service]");
+    rig.signal(Signal::CONT);
+    rig.kill().await;
+    let line = "PROBLEM: no service answers at the addresses of web.listen [service]";
+    over_tcp(&rig, &["--self"]).await.is(1, line);
+    let told = over_tcp(&rig, &[]).await;
+    assert_eq!(told.code, 0, "{}", told.line);
+    assert!(
+        told.line.ends_with("[runtime; service down]"),
+        "{}",
+        told.line
+    );
+}
+
+#[tokio::test]
+async fn a_service_without_its_runtime_is_not_ready() {
+    let rig = Rig::without_runtime(nodes::healthy(), json!({})).await;
+    let line = "PROBLEM: service is not ready: runtime not reached or not listed yet [service]";
+    over_tcp(&rig, &["--self"]).await.is(1, line);
+    over_tcp(&rig, &[])
+        .await
+        .is(2, "UNKNOWN: runtime gives no answer [service]");
+}
+
+#[tokio::test]
+async fn tls_is_spoken_without_trust_in_the_certificate_and_without_a_credential() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    // Run out, for another name, of an unknown CA.
+    Ca::new()
+        .expired("elsewhere.example")
+        .write(&path("server.crt"), &path("server.key"));
+    fs::write(path("act.token"), "token-that-may-act\n").unwrap();
+    fs::write(path("read.token"), "token-that-may-read\n").unwrap();
+    let web = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
+    fs::write(path("web.yml"), web).unwrap();
+    let changes = json!({ "web": {
+        "config_file": path("web.yml"),
+        "bearer_token_files": { "read": [path("read.token")], "act": [path("act.token")] },
+    } });
+    let rig = Rig::unready(
+        nodes::litter(2).build(),
+        crisweep_sim::Options::default(),
+        changes,
+    );
+    let rig = rig.await;
+    until_true("the service is ready", || {
+        rig.sim.call_count(Rpc::ListImages) > 0
+    })
+    .await;
+    crate::support::until("the probes answer", || async {
+        let told = over_tcp(&rig, &["--self"]).await;
+        (told.code == 0).then_some(())
+    })
+    .await;
+    let told = over_tcp(&rig, &[]).await;
+    assert_eq!(told.code, 0, "{}", told.line);
+    assert!(
+        told.line.ends_with("[runtime; service refuses]"),
+        "{}",
+        told.line
+    );
+}

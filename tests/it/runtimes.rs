@@ -1,0 +1,242 @@
+//! CRI-O and cri-dockerd: the program beside simulated runtimes that answer as these do.
+
+use crisweep_proto::cri::PodSandboxState;
+use crisweep_sim::{
+    Cni, ContainerSpec, DEFAULT_IMAGE, Fault, Harm, NodeBuilder, Options, PodSpec, Rpc,
+    SANDBOX_IMAGE, hours,
+};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::support::wait::until_true;
+use crate::support::{Rig, nodes, until};
+
+const IDLE: &str = "registry.example/idle:1";
+
+fn both() -> [Options; 2] {
+    [Options::cri_o(), Options::cri_dockerd()]
+}
+
+/// Removes every unused image, however full this machine's disk is.
+fn prune() -> Value {
+    json!({ "policy": { "images": {
+        "min_age": "0s",
+        "max_age": "1ms",
+        "high_threshold_percent": 100,
+        "low_threshold_percent": 99,
+    } } })
+}
+
+#[tokio::test]
+async fn a_pass_removes_what_deleted_pods_left_and_nothing_else() {
+    for options in both() {
+        let runtime = options.runtime_name.clone();
+        let node = NodeBuilder::new()
+            .pod(
+                PodSpec::new("web")
+                    .exited("app", 0, hours(4))
+                    .exited("app", 1, hours(3))
+                    .running("app", 2),
+            )
+            .pod(PodSpec::new("crash").exited("app", 7, hours(3)))
+            .pod(PodSpec::new("host").host_network().running("app", 0))
+            .pod(nodes::deleted(0, 1))
+            .pod(nodes::leaked(0, 1));
+        let rig = Rig::with(node.build(), options, json!({})).await;
+        let pass = rig.gc("").await;
+        assert_eq!(pass["outcome"], "completed", "{runtime}: {pass:#}");
+        let mut left: Vec<String> = rig
+            .sim
+            .containers()
+            .into_iter()
+            .map(|it| it.subject)
+            .collect();
+        left.sort();
+        let stay = ["crash/app#7", "host/app#0", "web/app#1", "web/app#2"];
+        assert_eq!(left, stay.map(|it| format!("default/{it}")), "{runtime}");
+        assert_eq!(rig.dead_sandboxes(), 0, "{runtime}");
+        assert_eq!(rig.sim.count_sandboxes(PodSandboxState::SandboxReady), 3);
+        // cri-dockerd's removal alone would lose the pod's address.
+        let stops = if runtime == "docker" { 2 } else { 0 };
+        assert_eq!(rig.subjects(Rpc::StopPodSandbox).len(), stops, "{runtime}");
+        assert_eq!(rig.subjects(Rpc::RemovePodSandbox).len(), 2, "{runtime}");
+        let calls = rig.sim.calls();
+        assert!(
+            calls.iter().all(|it| it.ended.unwrap().code == Code::Ok),
+            "{calls:#?}"
+        );
+        assert_eq!(rig.gc("").await["outcome"], "nothing-to-do", "{runtime}");
+    }
+}
+
+#[tokio::test]
+async fn only_images_that_nothing_names_are_removed() {
+    for options in both() {
+        let runtime = options.runtime_name.clone();
+        let users = PodSpec::new("users")
+            .container(ContainerSpec::exited("dead", 0, hours(1)).image("registry.example/dead:1"))
+            .container(
+                ContainerSpec::running("live", 0, hours(1)).image("registry.example/live:1"),
+            );
+        let node = NodeBuilder::new()
+            .pod(PodSpec::new("web").running("app", 0))
+            .pod(users)
+            // The configuration names it, too.
+            .sandbox_image_not_pinned()
+            .image(IDLE, 4 << 20);
+        let rig = Rig::with(node.build(), options, prune()).await;
+        let plan = rig.get("/api/v1/plan?target=images").await.json();
+        let reason = |tag: &str| {
+            let rows = plan["kept"].as_array().unwrap();
+            let row = rows.iter().find(|row| row["name"] == tag);
+            row.map(|row| row["reason"].clone())
+        };
+        assert_eq!(
+            reason(SANDBOX_IMAGE),
+            Some(json!("sandbox-image")),
+            "{plan}"
+        );
+        for tag in [
+            "registry.example/dead:1",
+            "registry.example/live:1",
+            DEFAULT_IMAGE,
+        ] {
+            assert_eq!(reason(tag), Some(json!("in-use")), "{runtime} {tag}");
+        }
+        let pass = rig.gc("target=images").await;
+        assert_eq!(pass["outcome"], "completed", "{runtime}: {pass:#}");
+        assert_eq!(rig.subjects(Rpc::RemoveImage), [IDLE], "{runtime}");
+        assert_eq!(rig.sim.image_id(IDLE), None, "{runtime}");
+    }
+}
+
+#[tokio::test]
+async fn an_image_that_a_container_begins_to_use_is_refused_and_counts_as_busy() {
+    for options in both() {
+        let runtime = options.runtime_name.clone();
+        let node = nodes::healthy().image(IDLE, 4 << 20);
+        let rig = Rig::with(node.build(), options, prune()).await;
+        rig.sim.set_fault(Rpc::RemoveImage, Fault::hang());
+        let id = rig.begin_gc("target=images").await;
+        rig.removing().await;
+        let user = ContainerSpec::created("app", 0, hours(0)).image(IDLE);
+        rig.sim.add_pod(&PodSpec::new("late").container(user));
+        rig.sim.clear_faults();
+        let pass = rig.finished(&id).await;
+        assert_eq!(
+            pass["targets"]["images"]["failed"], 1,
+            "{runtime}: {pass:#}"
+        );
+        assert!(rig.sim.image_id(IDLE).is_some(), "{runtime}");
+        let failures = "crisweep_removal_failures_total{target=\"images\",class=\"busy\"}";
+        rig.metrics().await.is(failures, 1.0);
+    }
+}
+
+/// Both runtimes leave a sandbox whose teardown failed. CRI-O does not try the teardown again.
+#[tokio::test]
+async fn a_failed_teardown_is_a_network_failure_and_the_sandbox_goes_later() {
+    for options in both() {
+        let runtime = options.runtime_name.clone();
+        let changes = json!({ "quarantine": { "base": "1s", "max": "2s" } });
+        let rig = Rig::with(nodes::leaks(1).build(), options, changes).await;
+        rig.sim.set_cni_default(Cni::failing());
+        let pass = rig.gc("").await;
+        assert_eq!(pass["outcome"], "partial", "{runtime}: {pass:#}");
+        let status = rig.get("/api/v1/status").await.json();
+        let classes = json!({ "network-teardown": 1 });
+        assert_eq!(status["quarantined_sandboxes"], classes, "{runtime}");
+        assert_eq!(rig.dead_sandboxes(), 1, "{runtime}");
+        if runtime == "docker" {
+            rig.sim.heal_cni();
+        }
+        until("the back-off is over", || async {
+            rig.gc("").await;
+            (rig.dead_sandboxes() == 0).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn containers_that_others_remove_are_already_gone() {
+    for options in both() {
+        let runtime = options.runtime_name.clone();
+        for question in [Rpc::ContainerStatus, Rpc::RemoveContainer] {
+            let rig = Rig::with(nodes::litter(1).build(), options.clone(), json!({})).await;
+            let asked = rig.sim.call_count(question);
+            rig.sim.set_fault(question, Fault::hang());
+            let id = rig.begin_gc("target=containers").await;
+            until_true("the pass asks or removes", || {
+                rig.sim.call_count(question) > asked
+            })
+            .await;
+            let dead = rig.sim.container_id("default/old-0/app#0").unwrap();
+            assert!(rig.sim.change(|node| node.vanish_container(&dead)));
+            rig.sim.clear_faults();
+            let pass = rig.finished(&id).await;
+            assert_eq!(
+                pass["outcome"], "completed",
+                "{runtime} {question:?}: {pass:#}"
+            );
+            let report = &pass["targets"]["containers"];
+            // CRI-O calls the removal of a missing container a success.
+            let removed = runtime == "cri-o" && question == Rpc::RemoveContainer;
+            assert_eq!(report["removed"], u64::from(removed), "{runtime}: {report}");
+            assert_eq!(
+                report["already_gone"],
+                u64::from(!removed),
+                "{runtime}: {report}"
+            );
+        }
+    }
+}
+
+/// cri-dockerd lists a sandbox whose container is gone by its own note, which has no UID.
+#[tokio::test]
+async fn a_sandbox_of_which_only_a_note_is_left_stays() {
+    let rig = Rig::with(nodes::leaks(2).build(), Options::cri_dockerd(), json!({})).await;
+    let note = rig.sim.sandbox_id("default/leak-0#0").unwrap();
+    assert!(rig.sim.change(|node| node.leave_note_only(&note)));
+    let plan = rig.get("/api/v1/plan?target=sandboxes").await.json();
+    let kept = plan["kept"].as_array().unwrap();
+    let row = kept.iter().find(|row| row["id"] == note.as_str()).unwrap();
+    assert_eq!(row["reason"], "unmanaged", "{row}");
+    let pass = rig.gc("").await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(rig.subjects(Rpc::RemovePodSandbox), ["default/leak-1#0"]);
+    assert!(rig.sim.sandbox(&note).is_some());
+}
+
+#[tokio::test]
+async fn cri_o_streams_more_rows_than_one_message_takes() {
+    let many = (0..3_001).fold(PodSpec::new("crash"), |pod, attempt| {
+        pod.exited("app", attempt, hours(3))
+    });
+    let node = NodeBuilder::new().pod(many).build();
+    let rig = Rig::with(node, Options::cri_o(), json!({})).await;
+    let page = rig.metrics().await;
+    page.is("cri_containers{state=\"exited\"}", 3_001.0);
+    page.is("cri_list_mode{list=\"containers\",mode=\"streaming\"}", 1.0);
+    page.is("cri_list_complete{list=\"containers\"}", 1.0);
+}
+
+/// The simulated runtimes do the harm that the real ones would.
+#[tokio::test]
+async fn a_removal_without_a_stop_loses_the_address_on_cri_dockerd_alone() {
+    use crisweep_proto::cri::RemovePodSandboxRequest;
+    use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
+    for options in both() {
+        let loses = options.runtime_name == "docker";
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("cri.sock");
+        let sim = crisweep_sim::Sim::start(&socket, nodes::leaks(1).build(), options).unwrap();
+        let channel = tonic::transport::Endpoint::try_from(sim.endpoint()).unwrap();
+        let mut runtime = RuntimeServiceClient::new(channel.connect().await.unwrap());
+        let pod_sandbox_id = sim.sandbox_id("default/leak-0#0").unwrap();
+        let request = RemovePodSandboxRequest { pod_sandbox_id };
+        runtime.remove_pod_sandbox(request).await.unwrap();
+        let leaks = sim.calls_that(Harm::LeakedNetwork).len();
+        assert_eq!(leaks, usize::from(loses));
+    }
+}
