@@ -8,7 +8,7 @@
 # are root's own, it must see more of the host:
 #   --user 0 -v /var/log/pods:/var/log/pods -v /var/log/containers:/var/log/containers
 #   -v /var/lib/containerd:/var/lib/containerd:ro
-# deploy/image/build.sh makes the same file system and settings without Docker; a test compares the settings.
+# deploy/image/build.sh makes the same image with buildah, of the last stage and a program that is built.
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 ARG REVISION=unknown

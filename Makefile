@@ -13,7 +13,7 @@ test:
 	  times+="$$part: $$((SECONDS - began)) s\n"; \
 	done; printf "$$times"
 
-# What the tests need beside Rust: cargo-nextest, from Debian containerd, runc, the CNI plugins, busybox,
+# What the tests need beside Rust: cargo-nextest, from Debian containerd, runc, the CNI plugins, busybox, buildah,
 # Prometheus and Alertmanager, and into target/tools helm, kubectl, the schemas of Kubernetes and two newer Alertmanagers.
 setup:
 	tests/setup.sh

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes the image's root file system: the program, and of Debian only what it needs to run. No shell, no package manager.
 #   deploy/image/rootfs.sh PROGRAM DIRECTORY [PACKAGES]
-# PACKAGES: where the Debian packages are kept between two runs. Needs Debian (apt-get, dpkg, binutils), no root; the
-# program must be built for this machine's architecture and no newer glibc.
+# PACKAGES: where the Debian packages are kept between two runs, a directory for each architecture. Needs Debian (apt-get,
+# dpkg, binutils), no root; the program must be built for no newer glibc. For another architecture than this machine's,
+# apt must know it and STRIP name a program that does: see arm64.sh.
 set -euo pipefail
 
 program=$(realpath -- "$1")
@@ -15,9 +16,15 @@ here=$(dirname -- "$(realpath -- "${BASH_SOURCE[0]}")")
 unpacked=$(mktemp -d)
 trap 'rm -rf -- "$unpacked"' EXIT
 
+case $(readelf -h "$program" | sed -n 's/ *Machine: *//p') in
+  *X86-64) architecture=amd64 ;;
+  AArch64) architecture=arm64 ;;
+  *) echo "rootfs.sh: the program's architecture is not supported" >&2 && exit 1 ;;
+esac
+
 cd -- "$packages"
 for package in libc6 libgcc-s1 ca-certificates; do
-  compgen -G "${package}_*.deb" >/dev/null || apt-get -qq download "$package"
+  compgen -G "${package}_*.deb" >/dev/null || apt-get -qq download "$package:$architecture"
   dpkg -x "${package}"_*.deb "$unpacked"
 done
 
@@ -47,7 +54,7 @@ for package in libc6 libgcc-s1 ca-certificates; do
 done
 install -D -m 644 -- "$here/../../LICENSE" "$directory/usr/share/doc/crisweep/copyright"
 mkdir -p "$directory/usr/local/bin" "$directory/var/lib/crisweep"
-strip -o "$directory/usr/local/bin/crisweep" "$program"
+"${STRIP:-strip}" -o "$directory/usr/local/bin/crisweep" "$program"
 chmod 755 "$directory/usr/local/bin/crisweep"
 find "$directory" -type d -exec chmod 755 {} +
 chmod 644 "$directory"/etc/{passwd,group,nsswitch.conf} "$directory/etc/ssl/certs/ca-certificates.crt"

@@ -222,17 +222,71 @@ fn container_config(mounts: Vec<Mount>) -> ContainerConfig {
     }
 }
 
-/// Makes the image of this program, and imports it.
-async fn import(node: &Node) {
-    let archive = node.dir().join("crisweep.tar");
+/// Makes the image of this program as an archive `docker-archive:FILE` or `oci-archive:FILE`, and returns its id.
+fn build(archive: &str) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/image/build.sh");
     let built = Command::new(script)
-        .args([Path::new(env!("CARGO_BIN_EXE_crisweep")), &archive])
-        .arg(IMAGE)
+        .args([env!("CARGO_BIN_EXE_crisweep"), archive, IMAGE])
         .output()
         .unwrap();
     assert!(built.status.success(), "{built:?}");
+    let output = String::from_utf8(built.stdout).unwrap();
+    output.trim_end().to_owned()
+}
+
+/// Makes the image, imports it, and returns its health check.
+async fn import(node: &Node) -> Vec<String> {
+    let archive = node.dir().join("crisweep.tar");
+    build(&format!("docker-archive:{}", archive.display()));
     node.import(&archive, 3).await;
+    assert_settings(&archive)
+}
+
+fn member(archive: &Path, name: &str) -> Value {
+    let output = Command::new("tar")
+        .arg("-xOf")
+        .args([archive, Path::new(name)])
+        .output()
+        .unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Reads what buildah has made of the Dockerfile.
+fn assert_settings(archive: &Path) -> Vec<String> {
+    let manifest = member(archive, "manifest.json");
+    assert_eq!(manifest[0]["RepoTags"], json!([IMAGE]));
+    let image = member(archive, manifest[0]["Config"].as_str().unwrap());
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        _ => "arm64",
+    };
+    assert_eq!(image["architecture"], architecture);
+    let config = &image["config"];
+    assert_eq!(config["User"], format!("{USER}:0"));
+    assert_eq!(config["Entrypoint"], json!(["/usr/local/bin/crisweep"]));
+    assert_eq!(config["ExposedPorts"], json!({ "20950/tcp": {} }));
+    assert_eq!(config["Volumes"], json!({ "/var/lib/crisweep": {} }));
+    let environment = json!(["PATH=/usr/local/bin", "MALLOC_ARENA_MAX=1"]);
+    assert_eq!(config["Env"], environment);
+    let labels = config["Labels"].as_object().unwrap();
+    let label = |name: &str| &labels[&format!("org.opencontainers.image.{name}")];
+    assert_eq!(label("title"), "crisweep");
+    assert_eq!(label("version"), env!("CARGO_PKG_VERSION"));
+    assert_eq!(labels.len(), 6, "{labels:?}");
+    let check: Vec<String> = serde_json::from_value(config["Healthcheck"]["Test"].clone()).unwrap();
+    let (kind, check) = check.split_first().unwrap();
+    assert_eq!(kind, "CMD", "there is no shell");
+    check.to_vec()
+}
+
+/// Runs the image's health check in the pod, as Docker would. Fails where it exits with anything but 0.
+fn assert_healthy(node: &Node, pod: &Pod, check: &[String]) {
+    let fifos = node.dir().join("fifos");
+    let fifos = fifos.to_string_lossy();
+    let mut arguments = vec!["tasks", "exec", "--exec-id", "check", "--fifo-dir", &fifos];
+    arguments.push(&pod.container);
+    arguments.extend(check.iter().map(String::as_str));
+    node.ctr(&arguments);
 }
 
 /// Reads what the kernel says of the process.
@@ -269,7 +323,7 @@ fn assert_confined(node: &Node, pod: &Pod) {
 async fn the_image_sweeps_the_containerd_that_runs_it_and_never_itself() {
     let node = Node::start().await;
     let population = Population::make(&node, plan::handful()).await;
-    import(&node).await;
+    let check = import(&node).await;
     let pod = Pod::start(&node, &population).await;
     let log = node
         .log_root()
@@ -281,6 +335,7 @@ async fn the_image_sweeps_the_containerd_that_runs_it_and_never_itself() {
     })
     .await;
     assert_confined(&node, &pod);
+    assert_healthy(&node, &pod, &check);
 
     let page = pod.ask("GET", "/metrics").unwrap();
     let dead = population.count(ContainerState::ContainerExited);
@@ -326,4 +381,15 @@ async fn lives(cri: &Cri, pod: &Pod) {
     let sandboxes = cri.sandboxes().await;
     let own = sandboxes.iter().find(|row| row.id == pod.sandbox).unwrap();
     assert_eq!(own.state(), PodSandboxState::SandboxReady);
+}
+
+#[test]
+fn two_runs_make_the_same_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, two] = ["one", "two"].map(|name| {
+        let file = dir.path().join(name);
+        build(&format!("oci-archive:{}", file.display()))
+    });
+    assert_eq!(one.len(), 64, "{one}");
+    assert_eq!(one, two);
 }

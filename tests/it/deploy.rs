@@ -160,22 +160,6 @@ fn the_image_runs_one_binary_as_an_unprivileged_user_with_group_0() {
         state.contains("--chown=65532:0") && state.contains("--chmod=0700"),
         "{state}"
     );
-    // The same image without Docker.
-    let script = read("deploy/image/build.sh");
-    for setting in [of("USER"), of("ENTRYPOINT"), of("VOLUME"), of("EXPOSE")] {
-        assert!(script.contains(setting), "build.sh lacks {setting}");
-    }
-    for variable in of("ENV").split(' ') {
-        assert!(script.contains(variable), "build.sh lacks {variable}");
-    }
-    let labels = of("LABEL").split_whitespace();
-    let labels = labels.filter_map(|word| word.strip_prefix("org.opencontainers.image."));
-    for label in labels.filter_map(|it| it.split_once('=')) {
-        assert!(
-            script.contains(&format!("$(label {} ", label.0)),
-            "{label:?}"
-        );
-    }
 }
 
 /// Runs `$0` as the image's user without any right, in a directory `$1` that is read-only but for its state, with

@@ -240,7 +240,8 @@ impl Node {
         .await;
     }
 
-    fn ctr(&self, args: &[&str]) {
+    /// Runs containerd's own client.
+    pub(crate) fn ctr(&self, args: &[&str]) {
         let output = Command::new("ctr")
             .arg("-a")
             .arg(self.socket())
