@@ -108,6 +108,18 @@ def rights(rules):
             raise ValueError(f"a right to {rule['resources']}")
 
 
+# Rights within the namespace: to objects of known names alone.
+NAMED = [("", "configmaps", ["get"])]
+
+
+def named_rights(rules):
+    for rule in rules:
+        is_known = any(rule["apiGroups"] == [group] and rule["resources"] == [resource] and rule["verbs"] == verbs
+                       for group, resource, verbs in NAMED)
+        if not is_known or not rule.get("resourceNames") or "*" in rule["resourceNames"]:
+            raise ValueError(f"a right that is not to objects of known names: {rule}")
+
+
 def pod(spec):
     """Whatever the values are: no privilege, and of the host only the state and, for root, the logs are writable."""
     if spec.get("hostPID") or spec.get("hostIPC"):
@@ -149,6 +161,8 @@ def check(crisweep, versions, document):
         configuration(crisweep, document)
     elif kind == "ClusterRole":
         rights(document["rules"])
+    elif kind == "Role":
+        named_rights(document["rules"])
     elif kind == "DaemonSet":
         pod(document["spec"]["template"]["spec"])
 

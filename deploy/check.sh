@@ -52,6 +52,8 @@ done <<'VALUES'
 --set config.web.config_file=/etc/crisweep-secrets/web/web-config.yml,web.tls=false,secrets={web}
 --set secrets={web},web.tls=true,probes.tcpSocket=true,config.web.config_file=/etc/crisweep-secrets/web/web-config.yml
 --set state.hostPath=/data/crisweep-state,minReadySeconds=5
+--set config.fleet.hold_config_map=null,config.pods.source=none
+--set canary.enabled=true,canary.config.fleet.hold_config_map=other,config.pods.source=kubelet-socket
 VALUES
 
 # The canary's nodes are left alone, whatever the node affinity is.
@@ -95,6 +97,8 @@ refused "name a version" --set image.tag=latest
 refused "enable one" --set podMonitor.enabled=true,serviceMonitor.enabled=true
 refused "use runtime.socketDirectory and runtime.socket" --set config.runtime.endpoint=/x.sock
 refused "use web.port" --set config.web.listen={:1}
+refused "the release's namespace" --set config.fleet.namespace=other
+refused "at '/config/fleet/hold_config_map': got number" --set config.fleet.hold_config_map=1
 refused "at '/state/hostPath'" --set state.hostPath=/etc
 refused "at '/state/hostPath'" --set state.hostPath=/var/crisweep/lib
 refused "say with web.tls" --set config.web.config_file=/etc/crisweep-secrets/web/web-config.yml

@@ -1,5 +1,6 @@
 //! Builds each part once, binds, spawns, drains. Contains no logic of its own.
 
+mod fleet;
 mod loops;
 mod manager;
 mod signals;
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::access::{self, Access};
 use crate::config::Config;
+use crate::fleet::Fleet;
 use crate::http::serve::{Listener, Stop};
 use crate::http::{self, Fixed, LastReload, Reload, Service};
 use crate::metrics::Metrics;
@@ -77,7 +79,14 @@ pub async fn serve(
     };
     let (manager, pulses) = (reporting.manager.clone(), reporting.pulses.clone());
     let mut loops = Loops::new(pulses.clone());
-    let worker = Worker::new(runner.clone(), changes.clone(), shutdown.clone(), pulses);
+    let brakes = Fleet::new(&config.fleet);
+    let worker = Worker::new(
+        runner.clone(),
+        changes.clone(),
+        brakes.clone(),
+        shutdown.clone(),
+        pulses,
+    );
     worker.restore(history);
     let service = service(&runner, worker.clone(), reload, settings, access, &manager);
     accept(&mut loops, listeners, &service, &stop);
@@ -85,6 +94,8 @@ pub async fn serve(
     loops.spawn_unwatched(async move {
         until.run_until_cancelled(looking).await;
     });
+    let brakes = fleet::run(changes.clone(), brakes, shutdown.clone());
+    loops.spawn("the fleet's brakes", brakes);
     let triggers = triggers::run(changes, service.clone(), shutdown.clone());
     loops.spawn("the watch over thresholds and Alertmanagers", triggers);
     let working = loops.spawn_apart("the worker", async move { worker.run().await });

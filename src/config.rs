@@ -28,7 +28,7 @@ use crate::pods::SourceName;
 use crate::telemetry::Log;
 use strum::VariantArray;
 
-use crate::{access, pods, runtime, state};
+use crate::{access, fleet, pods, runtime, state};
 use file::FILE_MAX;
 use layers::{Layers, UNSERVED};
 #[cfg(test)]
@@ -71,6 +71,8 @@ pub struct Config {
     pub alertmanager: Alertmanager,
     /// What holds triggers back.
     pub brakes: Brakes,
+    /// Brakes that hold for all nodes at once.
+    pub fleet: fleet::Config,
     /// What outlives the process.
     pub state: state::Config,
     /// What is kept of a container before it goes.
@@ -260,7 +262,7 @@ impl Config {
     fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         self.policy.validate(refuse);
         self.quarantine.validate(refuse);
-        let other_users = if self.web.token_review.enabled {
+        let other_users = if self.web.token_review.enabled || self.fleet.asks() {
             SourceName::VARIANTS
         } else {
             &[]
@@ -268,6 +270,8 @@ impl Config {
         self.pods.validate(other_users, refuse);
         self.web.validate(refuse);
         self.alertmanager.validate(refuse);
+        let knows_api_server = self.pods.api_server().is_some();
+        self.fleet.validate(knows_api_server, refuse);
     }
 
     /// Returns every key with its default.

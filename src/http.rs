@@ -265,6 +265,8 @@ async fn render(
         let plan = look.as_deref().and_then(|look| service.summary(look).ok());
         let quarantined = service.quarantined_by_class(look.as_deref());
         service.metrics.braked(&service.worker.holding());
+        let fleet = service.worker.fleet();
+        service.metrics.fleet_read(fleet.hold_read_at());
         let version = service.observer.version_so_far();
         let config = service.config();
         let input = scrape::Input {

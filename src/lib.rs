@@ -16,14 +16,15 @@
 //! | [`outgoing`] | model, system | requests to other servers: credentials, TLS, bounds |
 //! | [`kubernetes`] | outgoing, system, telemetry | the API server: its credentials, kubeconfig files, plugins, requests |
 //! | [`pods`] | kubernetes, model, outgoing, system | the pod sources |
+//! | [`fleet`] | kubernetes, model, outgoing, system, telemetry | the brakes that hold for all nodes at once |
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
 //! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
-//! | [`config`] | access, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
+//! | [`config`] | access, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, state, system | one look at the node, shared by all who need one |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
 //! | [`pass`] | config, gc, logs, metrics, model, pods, runtime, snapshot, state, system | one pass |
-//! | [`trigger`] | config, gc, metrics, model, outgoing, pass, snapshot, state, system, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
+//! | [`trigger`] | config, fleet, gc, metrics, model, outgoing, pass, snapshot, state, system, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
 //! | [`http`] | access, config, gc, metrics, model, pass, runtime, snapshot, system, telemetry, trigger | the HTTP side |
 //! | [`app`] | all | builds each part once and joins them |
 //! | [`cli`] | all | the command line: arguments, `plan`, `gc`, the demo |
@@ -37,6 +38,7 @@ pub mod access;
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod fleet;
 pub mod gc;
 pub mod http;
 pub mod kubernetes;

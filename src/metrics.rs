@@ -138,6 +138,7 @@ struct Series {
     http_requests: Table<(Endpoint, StatusClass), Counter>,
     state_write_failures: Counter,
     brakes: Table<Brake, Gauge>,
+    fleet_read: TimestampGauge,
     breaker_trips: Counter,
     similar_nodes: Counter,
     mode: StateSet,
@@ -167,6 +168,7 @@ impl Metrics {
             http_requests: Table::new(Counter::default),
             state_write_failures: Counter::default(),
             brakes: Table::showing(|_| true, Gauge::default),
+            fleet_read: TimestampGauge::default(),
             breaker_trips: Counter::default(),
             similar_nodes: Counter::default(),
             mode: StateSet::new("mode"),
@@ -283,6 +285,13 @@ impl Metrics {
                 .brakes
                 .get(brake)
                 .map(|gauge| gauge.set(engaged));
+        }
+    }
+
+    /// Shows when the fleet's switch was last read.
+    pub fn fleet_read(&self, at: Option<Timestamp>) {
+        if let Some(at) = at {
+            self.inner.series.fleet_read.set(at);
         }
     }
 
@@ -409,6 +418,9 @@ impl Series {
         registry.register("state_write_failures", failures, self.state_write_failures);
         let brakes = "Whether this brake would hold an alert now";
         registry.register("brake_engaged", brakes, self.brakes);
+        let read = "When the fleet's switch (fleet.hold_config_map) was last read";
+        let name = "fleet_hold_read_timestamp";
+        registry.register_with_unit(name, read, Unit::Seconds, self.fleet_read);
         let trips = "Targets that the circuit breaker (gc.failure_ratio) ended in mid-pass";
         registry.register("circuit_breaker_trips", trips, self.breaker_trips);
         let similar = "Alerts about this node's name with another domain; they are not obeyed";

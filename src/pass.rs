@@ -185,7 +185,8 @@ impl<'a> Run<'a> {
             runner.disk.pressure.clone(),
         );
         let deadline = config.gc.deadline.map(|deadline| Instant::now() + deadline);
-        let stops = Stops::new(record.cancelled().clone(), shutdown.clone(), deadline);
+        let (cancelled, held) = (record.cancelled().clone(), record.held().clone());
+        let stops = Stops::new(cancelled, held, shutdown.clone(), deadline);
         let gone = Gone::default();
         let remover = Remover::new(runner, config, gone.clone(), stops.clone());
         let executor = Executor::new(remover, config.gc.max_concurrency, pressure, stops.clone());

@@ -9,6 +9,7 @@ pub mod thresholds;
 mod waiting;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Brakes, Config};
+use crate::fleet::{Fleet, Standing};
 use crate::model::{AlertInfo, AlertResult, Brake, Cause, Outcome, Pass, PassState, TriggerInfo};
 use crate::pass::record::Record;
 use crate::pass::{JOURNAL_PATIENCE, PassEnd, Runner};
@@ -51,6 +53,7 @@ pub struct Worker {
 struct WorkerInner {
     runner: Runner,
     config: watch::Receiver<Arc<Config>>,
+    fleet: Fleet,
     state: Mutex<WorkerState>,
     wake: Notify,
     shutdown: CancellationToken,
@@ -77,6 +80,7 @@ impl Worker {
     pub fn new(
         runner: Runner,
         config: watch::Receiver<Arc<Config>>,
+        fleet: Fleet,
         shutdown: CancellationToken,
         pulses: Pulses,
     ) -> Self {
@@ -88,6 +92,7 @@ impl Worker {
             inner: Arc::new(WorkerInner {
                 runner,
                 config,
+                fleet,
                 state: Mutex::new(state),
                 wake: Notify::new(),
                 shutdown,
@@ -148,6 +153,11 @@ impl Worker {
         self.config().brakes
     }
 
+    /// Returns the brakes of the fleet.
+    pub fn fleet(&self) -> &Fleet {
+        &self.inner.fleet
+    }
+
     /// Returns the brakes that would hold an alert now.
     pub fn holding(&self) -> Vec<Brake> {
         let now = self.inner.began.elapsed();
@@ -167,12 +177,9 @@ impl Worker {
         let mut admissions: Vec<Admission> = triggers.into_iter().map(admit).collect();
         self.show_waiting(&state);
         for admission in &mut admissions {
-            let record = admission
-                .pass
-                .as_deref()
-                .and_then(|id| state.history.find(id));
-            if let Some(at) = record.and_then(|record| record.read(|pass| pass.not_before)) {
-                admission.why = Some(format!("it waits until {at} (brakes.cooldown)"));
+            let waits = |id: &str| Self::why_waiting(&state, id, now);
+            if let Some(why) = admission.pass.as_deref().and_then(waits) {
+                admission.why = Some(why);
             }
         }
         drop(state);
@@ -255,6 +262,7 @@ impl Worker {
 
     /// Runs passes until the service shuts down; then ends the running pass and drops the rest.
     pub async fn run(&self) {
+        let mut fleet = self.inner.fleet.changes();
         while !self.inner.shutdown.is_cancelled() {
             if let Some((queued, record)) = self.next() {
                 self.run_one(&queued, &record).await;
@@ -262,6 +270,7 @@ impl Worker {
             }
             tokio::select! {
                 () = self.inner.wake.notified() => {}
+                _ = fleet.changed() => self.show_waiting(&self.state()),
                 () = self.due() => {}
                 () = self.inner.shutdown.cancelled() => {}
             }
@@ -351,6 +360,7 @@ impl Worker {
                 record.cancel();
                 pass.await
             }
+            never = self.hold_back(queued, record) => match never {},
         };
         let end = result.unwrap_or_else(|error| {
             tracing::error!(pass.id = %queued.id, %error, "the pass panicked; this is a bug in crisweep");
@@ -358,6 +368,20 @@ impl Worker {
             PassEnd::of(record, Outcome::Aborted, BTreeMap::new())
         });
         self.finished(record, end).await;
+    }
+
+    /// Ends a running pass that no person asked for, as soon as a brake of the fleet holds it.
+    async fn hold_back(&self, queued: &QueuedPass, record: &Record) -> Infallible {
+        let mut fleet = self.inner.fleet.changes();
+        let holds = |standing: &Standing| queued.is_bound() && standing.stops_automatic().is_some();
+        if let Ok(standing) = fleet.wait_for(holds).await
+            && let Some(why) = standing.stops_automatic()
+        {
+            tracing::warn!(pass.id = %record.id(), why, "a brake of the fleet ends the pass");
+            record.line(why.clone());
+            record.hold(why.clone());
+        }
+        std::future::pending().await
     }
 
     async fn finished(&self, record: &Record, end: PassEnd) {
@@ -414,6 +438,7 @@ impl Worker {
     fn state(&self) -> MutexGuard<'_, WorkerState> {
         let mut state = self.inner.state.lock();
         state.admissions.set_brakes(self.config().brakes);
+        state.admissions.set_fleet(self.inner.fleet.standing());
         state
     }
 }

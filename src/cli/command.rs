@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Listen;
 use crate::cli::{GcArgs, Output, PlanArgs};
 use crate::config::{Brakes, Config, Mode};
+use crate::fleet::Fleet;
 use crate::gc::PassOptions;
 use crate::model::escape::{self, JsonWriter};
 use crate::model::{Cause, Outcome, Pass, PastFailure, Pods};
@@ -98,7 +99,9 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
     let look = settled_look(&runner).await?;
     runner.restore(failures, config.quarantine, look.taken_at);
     let shutdown = CancellationToken::new();
-    let worker = Worker::new(runner, settings, shutdown.clone(), Pulses::default());
+    // Nor do the fleet's brakes hold a person who types the command.
+    let fleet = Fleet::default();
+    let worker = Worker::new(runner, settings, fleet, shutdown.clone(), Pulses::default());
     let trigger = Trigger {
         cause: Cause::Command,
         targets: args.pass.targets(),

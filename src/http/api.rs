@@ -64,6 +64,7 @@ pub(super) async fn status(State(service): State<Service>) -> Response {
             "failure_ratio": config.gc.failure_ratio,
             "holding": holding.collect::<Vec<_>>(),
         },
+        "fleet": service.worker.fleet().status(),
         "assume_finished_after_seconds":
             config.policy.assume_finished_after.map(|after| after.as_secs()),
         "running": service.worker.running(),

@@ -10,6 +10,12 @@ use super::every;
 pub enum Brake {
     /// `brakes.pause` is set.
     Pause,
+    /// The fleet's switch (`fleet.hold_config_map`) holds.
+    #[strum(serialize = "fleet-hold")]
+    FleetHold,
+    /// Whether the fleet's switch holds is not known.
+    #[strum(serialize = "fleet-unknown")]
+    FleetUnknown,
     /// A target's last pass ended less than `brakes.cooldown` ago.
     CoolDown,
     /// `brakes.max_passes_per_hour` is reached for a target.
@@ -19,7 +25,7 @@ pub enum Brake {
 
 impl Brake {
     /// Every brake.
-    pub const ALL: [Self; 3] = every();
+    pub const ALL: [Self; 5] = every();
 
     /// Returns its name as metrics and the status write it.
     pub fn label(self) -> &'static str {

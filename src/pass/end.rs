@@ -56,9 +56,9 @@ impl End {
             | Self::NoLook(_)
             | Self::BadPlan(_)
             | Self::NotAlone(_) => Outcome::Aborted,
-            Self::Stopped(StopCause::Deadline) | Self::MaxRemovals | Self::RuntimeGone => {
-                Outcome::Partial
-            }
+            Self::Stopped(StopCause::Held | StopCause::Deadline)
+            | Self::MaxRemovals
+            | Self::RuntimeGone => Outcome::Partial,
         }
     }
 
@@ -66,6 +66,7 @@ impl End {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Stopped(StopCause::Cancelled) => "cancelled".to_owned(),
+            Self::Stopped(StopCause::Held) => "a brake of the fleet holds".to_owned(),
             Self::Stopped(StopCause::Shutdown) => "the service is going down".to_owned(),
             Self::Stopped(StopCause::Deadline) => {
                 "the deadline (gc.deadline) is reached".to_owned()
@@ -109,7 +110,9 @@ impl Run<'_> {
         let late = self.stops.reached().filter(|_| given_up).map(End::Stopped);
         let end = end.or(late);
         if let Some(end) = &end {
-            self.record.error(end.text());
+            let held = matches!(end, End::Stopped(StopCause::Held));
+            let why = self.record.held_why().filter(|_| held).cloned();
+            self.record.error(why.unwrap_or_else(|| end.text()));
         }
         let mut retry_after = BTreeMap::new();
         if dry_run {

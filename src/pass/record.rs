@@ -1,5 +1,6 @@
 //! One pass as others see it, from the queue to its end: state, progress lines, and cancellation.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
@@ -20,6 +21,8 @@ pub struct Record {
     pass: watch::Sender<Pass>,
     lines: Mutex<Vec<String>>,
     cancel: CancellationToken,
+    held: CancellationToken,
+    held_why: OnceLock<String>,
     could_not_look: AtomicBool,
 }
 
@@ -31,6 +34,8 @@ impl Record {
             pass: watch::Sender::new(pass),
             lines: Mutex::default(),
             cancel: CancellationToken::new(),
+            held: CancellationToken::new(),
+            held_why: OnceLock::new(),
             could_not_look: AtomicBool::new(false),
         }
     }
@@ -93,6 +98,23 @@ impl Record {
     /// Asks the pass to stop: it starts nothing more; removals in flight end.
     pub fn cancel(&self) {
         self.cancel.cancel();
+    }
+
+    /// Ends the pass because a brake holds it now: it starts nothing more; removals in flight end.
+    pub fn hold(&self, why: String) {
+        // The first reason ended it.
+        let _later = self.held_why.set(why);
+        self.held.cancel();
+    }
+
+    /// Returns the token that [`Self::hold`] cancels.
+    pub fn held(&self) -> &CancellationToken {
+        &self.held
+    }
+
+    /// Returns the reason of [`Self::hold`].
+    pub fn held_why(&self) -> Option<&String> {
+        self.held_why.get()
     }
 
     /// Notes that the pass ended because the node could not be observed.

@@ -1,4 +1,4 @@
-//! What ends a pass early: a cancel, the end of the service, the deadline. Removals in flight then get a grace
+//! What ends a pass early: a cancel, a brake, the end of the service, the deadline. Removals in flight then get a grace
 //! period.
 
 use std::time::Duration;
@@ -21,6 +21,8 @@ const DEADLINE_LOOK: Duration = Duration::from_millis(1_600);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopCause {
     Cancelled,
+    /// A brake of the fleet holds.
+    Held,
     Shutdown,
     Deadline,
 }
@@ -29,6 +31,7 @@ pub(super) enum StopCause {
 #[derive(Clone, Debug)]
 pub(super) struct Stops {
     cancelled: CancellationToken,
+    held: CancellationToken,
     shutdown: CancellationToken,
     deadline: Option<Instant>,
 }
@@ -36,11 +39,13 @@ pub(super) struct Stops {
 impl Stops {
     pub(super) fn new(
         cancelled: CancellationToken,
+        held: CancellationToken,
         shutdown: CancellationToken,
         deadline: Option<Instant>,
     ) -> Self {
         Self {
             cancelled,
+            held,
             shutdown,
             deadline,
         }
@@ -53,6 +58,8 @@ impl Stops {
             Some(StopCause::Shutdown)
         } else if self.cancelled.is_cancelled() {
             Some(StopCause::Cancelled)
+        } else if self.held.is_cancelled() {
+            Some(StopCause::Held)
         } else if self.deadline.is_some_and(|at| Instant::now() >= at) {
             Some(StopCause::Deadline)
         } else {
@@ -71,6 +78,7 @@ impl Stops {
         tokio::select! {
             () = self.shutdown.cancelled() => {}
             () = self.cancelled.cancelled() => {}
+            () = self.held.cancelled() => {}
             () = deadline => {}
         }
         self.reached().unwrap_or(StopCause::Deadline)
@@ -79,7 +87,7 @@ impl Stops {
     /// Waits until something ends the pass and the grace of removals in flight is over.
     pub(super) async fn grace_over(&self) {
         match self.wait().await {
-            StopCause::Cancelled | StopCause::Shutdown => sleep(STOP_GRACE).await,
+            StopCause::Cancelled | StopCause::Held | StopCause::Shutdown => sleep(STOP_GRACE).await,
             StopCause::Deadline => self.after_deadline(DEADLINE_GRACE).await,
         }
     }
@@ -88,7 +96,7 @@ impl Stops {
     pub(super) async fn last_look_over(&self) {
         match self.wait().await {
             StopCause::Shutdown => {}
-            StopCause::Cancelled => sleep(CANCELLED_LOOK).await,
+            StopCause::Cancelled | StopCause::Held => sleep(CANCELLED_LOOK).await,
             StopCause::Deadline => self.after_deadline(DEADLINE_LOOK).await,
         }
     }
@@ -108,7 +116,12 @@ mod tests {
     fn stops() -> (Stops, CancellationToken, CancellationToken) {
         let (cancelled, shutdown) = (CancellationToken::new(), CancellationToken::new());
         let deadline = Some(Instant::now() + DEADLINE);
-        let stops = Stops::new(cancelled.clone(), shutdown.clone(), deadline);
+        let stops = Stops::new(
+            cancelled.clone(),
+            CancellationToken::new(),
+            shutdown.clone(),
+            deadline,
+        );
         (stops, cancelled, shutdown)
     }
 

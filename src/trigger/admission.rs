@@ -3,7 +3,7 @@
 //!
 //! One pass runs at a time. A trigger joins a waiting pass with the same options. Brakes bind automatic
 //! triggers (alerts, polls, thresholds): in the cool-down they wait, target by target. Manual triggers pass
-//! cool-down and passes per hour, and pause only with `force`. (`force` also switches off the circuit breaker;
+//! cool-down and passes per hour, and pause only with `force`; the fleet's brakes likewise. (`force` also switches off the circuit breaker;
 //! see `pass`.)
 
 mod queued;
@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::config::Brakes;
+use crate::fleet::Standing;
 use crate::gc::PassOptions;
 use crate::model::{AlertInfo, AlertResult, Caller, Cause, Outcome, Target};
 use crate::pass::PassEnd;
@@ -92,6 +93,8 @@ impl Admission {
 #[derive(Debug)]
 pub struct Admissions {
     brakes: Brakes,
+    /// What the brakes of the fleet ask for.
+    fleet: Standing,
     queue: VecDeque<QueuedPass>,
     running: Option<Running>,
     /// When the last passes began that tried to remove something of a target.
@@ -115,6 +118,7 @@ impl Admissions {
     pub fn new(brakes: Brakes) -> Self {
         Self {
             brakes,
+            fleet: Standing::default(),
             queue: VecDeque::new(),
             running: None,
             tried: BTreeMap::new(),
@@ -128,6 +132,11 @@ impl Admissions {
         self.brakes = brakes;
     }
 
+    /// Replaces what the brakes of the fleet ask for; waiting passes keep waiting.
+    pub fn set_fleet(&mut self, fleet: Standing) {
+        self.fleet = fleet;
+    }
+
     /// Returns the brakes.
     pub fn brakes(&self) -> Brakes {
         self.brakes
@@ -135,8 +144,8 @@ impl Admissions {
 
     /// Decides on a trigger. A queued pass gets the id `id`.
     pub fn admit(&mut self, mut trigger: Trigger, id: &str, now: Duration) -> Admission {
-        if self.brakes.pause && !trigger.options.force && !trigger.options.dry_run {
-            return Admission::without_pass(AlertResult::Braked, PAUSED);
+        if let Some(why) = self.paused(&trigger.options) {
+            return Admission::without_pass(AlertResult::Braked, why);
         }
         let key = trigger.alert.as_ref().map(alert_key);
         if let Some(answer) = key.as_ref().and_then(|key| self.known_alert(key, now)) {

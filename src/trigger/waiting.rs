@@ -34,7 +34,7 @@ impl Worker {
             runtime: self.runtime(),
             merged_triggers: 0,
             queued_at: clock(),
-            not_before: not_before.map(|at| wall(at, now)),
+            not_before: not_before.and_then(|at| wall(at, now)),
             started_at: None,
             finished_at: None,
             pods: None,
@@ -62,12 +62,25 @@ impl Worker {
                 by,
                 targets = targets.join(", "),
                 dry_run = queued.options.dry_run,
-                wait_seconds = not_before.map(|at| at.saturating_sub(now).as_secs()),
+                wait_seconds = not_before
+                    .filter(|at| *at < Duration::MAX)
+                    .map(|at| at.saturating_sub(now).as_secs()),
                 left_out = NonZeroU64::new(left_out),
                 "pass queued"
             );
         }
         record
+    }
+
+    /// Returns why a pass waits; `None` if it does not.
+    pub(super) fn why_waiting(state: &WorkerState, id: &str, now: Duration) -> Option<String> {
+        let mut waiting = state.admissions.waiting();
+        let queued = waiting.find(|queued| queued.id == id)?;
+        let at = state.admissions.not_before(queued, now)?;
+        match wall(at, now) {
+            Some(at) => Some(format!("it waits until {at} (brakes.cooldown)")),
+            None => state.admissions.waits_for().cloned(),
+        }
     }
 
     /// Updates the records of the waiting passes.
@@ -80,7 +93,7 @@ impl Worker {
             let not_before = state
                 .admissions
                 .not_before(queued, now)
-                .map(|at| wall(at, now));
+                .and_then(|at| wall(at, now));
             let is_shown = record.read(|pass| {
                 pass.targets.keys().eq(&queued.targets) && is_same(pass.not_before, not_before)
             });
@@ -100,10 +113,10 @@ fn show(pass: &mut Pass, queued: &QueuedPass, not_before: Option<Timestamp>) {
     }
 }
 
-/// Converts a time since the service started to wall-clock time.
-fn wall(at: Duration, now: Duration) -> Timestamp {
-    let wait = at.saturating_sub(now);
-    clock().saturating_add(wait).unwrap_or(Timestamp::MAX)
+/// Converts a time since the service started to wall-clock time; `None` if the wait has no known end.
+fn wall(at: Duration, now: Duration) -> Option<Timestamp> {
+    let wait = Some(at.saturating_sub(now)).filter(|_| at < Duration::MAX)?;
+    Some(clock().saturating_add(wait).unwrap_or(Timestamp::MAX))
 }
 
 fn is_same(one: Option<Timestamp>, other: Option<Timestamp>) -> bool {

@@ -15,6 +15,7 @@ mod command;
 mod deploy;
 mod distributions;
 mod faults;
+mod fleet;
 mod fuzz;
 mod gc_pass;
 mod http;

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Admissions, HOUR, QueuedPass};
+use super::{Admissions, HOUR, PAUSED, QueuedPass};
+use crate::gc::PassOptions;
 use crate::model::{Brake, Target};
 use crate::pass::PassEnd;
 
 impl Admissions {
     /// Returns which targets of a waiting pass may begin now.
     pub(super) fn ready(&self, queued: &QueuedPass, now: Duration) -> BTreeSet<Target> {
-        if self.is_paused(queued) {
+        if self.paused(&queued.options).is_some() {
             return BTreeSet::new();
         }
         let targets = queued.targets.iter().copied();
@@ -28,19 +29,30 @@ impl Admissions {
 
     /// Returns when the next waiting pass may begin; `None` if that needs another event first.
     pub fn due(&self, now: Duration) -> Option<Duration> {
-        let waiting = self.queue.iter().filter(|queued| !self.is_paused(queued));
+        let waiting = self
+            .queue
+            .iter()
+            .filter(|queued| self.paused(&queued.options).is_none());
         let due = waiting.map(|queued| self.not_before(queued, now).unwrap_or(now));
         due.min()
     }
 
-    fn is_paused(&self, queued: &QueuedPass) -> bool {
-        self.brakes.pause && !queued.options.force && !queued.options.dry_run
+    /// Returns why passes with these options may not start, whoever asks.
+    pub(super) fn paused(&self, options: &PassOptions) -> Option<String> {
+        if options.force || options.dry_run {
+            return None;
+        }
+        let paused = self.brakes.pause.then(|| PAUSED.to_owned());
+        paused.or_else(|| self.fleet.held.clone())
     }
 
     /// Returns when a target may begin; manual targets are never held.
     fn ready_at(&self, queued: &QueuedPass, target: Target) -> Duration {
         if queued.by_hand.contains(&target) {
             return Duration::ZERO;
+        }
+        if self.fleet.unknown.is_some() {
+            return Duration::MAX;
         }
         let not_before = queued.not_before.get(&target).copied();
         not_before
@@ -49,11 +61,18 @@ impl Admissions {
             .max(self.allowed_from(target))
     }
 
+    /// Returns why automatic passes wait without a known end.
+    pub fn waits_for(&self) -> Option<&String> {
+        self.fleet.unknown.as_ref()
+    }
+
     /// Says whether a brake would hold an alert now; a brake per target counts if it holds at least one target.
     pub fn holds(&self, brake: Brake, now: Duration) -> bool {
         let mut targets = Target::ALL.into_iter();
         match brake {
             Brake::Pause => self.brakes.pause,
+            Brake::FleetHold => self.fleet.held.is_some(),
+            Brake::FleetUnknown => self.fleet.unknown.is_some(),
             Brake::CoolDown => targets.any(|target| self.cool_from(target) > now),
             Brake::PassesPerHour => targets.any(|target| self.is_spent(target, now)),
         }

@@ -173,7 +173,7 @@ fn the_image_has_the_version_of_the_program() {
 }
 
 #[test]
-fn the_account_may_list_pods_and_nothing_else() {
+fn the_account_may_list_pods_read_one_config_map_and_nothing_else() {
     let cluster_roles = of_kind("common", "ClusterRole");
     assert_eq!(cluster_roles.len(), 1);
     let rules = list(&cluster_roles[0]["rules"]);
@@ -181,6 +181,19 @@ fn the_account_may_list_pods_and_nothing_else() {
     assert_eq!(words(&rules[0]["apiGroups"]), [""]);
     assert_eq!(words(&rules[0]["resources"]), ["pods"]);
     assert_eq!(words(&rules[0]["verbs"]), ["list"]);
+    let in_namespace = of_kind("common", "Role");
+    assert_eq!(in_namespace.len(), 1);
+    assert_eq!(
+        in_namespace[0]["metadata"]["namespace"].as_str(),
+        Some("crisweep")
+    );
+    let [rule] = list(&in_namespace[0]["rules"]) else {
+        panic!("one rule: {in_namespace:?}")
+    };
+    assert_eq!(words(&rule["apiGroups"]), [""]);
+    assert_eq!(words(&rule["resources"]), ["configmaps"]);
+    assert_eq!(words(&rule["verbs"]), ["get"]);
+    assert_eq!(words(&rule["resourceNames"]), ["crisweep-brakes"]);
     let accounts = of_kind("common", "ServiceAccount");
     assert_eq!(
         accounts[0]["automountServiceAccountToken"].as_bool(),
@@ -195,6 +208,8 @@ fn the_account_may_list_pods_and_nothing_else() {
         "ClusterRoleBinding",
         "Namespace",
         "NetworkPolicy",
+        "Role",
+        "RoleBinding",
         "Service",
         "ServiceAccount",
     ];
@@ -212,6 +227,7 @@ fn no_value_of_the_chart_grants_more() {
     let wanted = [
         "[\"\"], resources: [pods], verbs: [list] }",
         "[\"\"], resources: [nodes/pods], verbs: [get] }",
+        "[\"\"], resources: [configmaps], verbs: [get], resourceNames: {{ $switches | toJson }} }",
         "[authentication.k8s.io], resources: [tokenreviews], verbs: [create] }",
         "[authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create] }",
     ];

@@ -75,6 +75,7 @@ filesystems: {{ .Values.runtime.filesystems | default (index $it 2) | toJson }}
   "runtime.endpoint" "runtime.socketDirectory and runtime.socket"
   "runtime.image_endpoint" "nothing: the chart mounts one socket directory"
   "runtime.host_root" "runtime.filesystems: the host's paths are mounted at their own places"
+  "fleet.namespace" "nothing: it is the release's namespace"
   "state.dir" "state.enabled and state.hostPath"
   "web.listen" "web.port"
   "policy.logs.pods_root" "nothing: the chart mounts /var/log/pods"
@@ -108,6 +109,9 @@ filesystems: {{ .Values.runtime.filesystems | default (index $it 2) | toJson }}
 {{- $kubelet := dict "kubelet_token_file" (printf "%s/token" $account) "kubelet_ca_file" (printf "%s/ca.crt" $account) -}}
 {{- $_ := set $config "pods" (merge $config.pods $kubelet) -}}
 {{- end -}}
+{{- if include "crisweep.usesFleet" $config -}}
+{{- $_ := set $own "fleet" (dict "namespace" $root.Release.Namespace) -}}
+{{- end -}}
 {{- range $section, $keys := $own -}}
 {{- $_ := set $config $section (merge (deepCopy $keys) (get $config $section | default dict)) -}}
 {{- end -}}
@@ -118,7 +122,13 @@ filesystems: {{ .Values.runtime.filesystems | default (index $it 2) | toJson }}
 {{- define "crisweep.usesToken" -}}
 {{- $asks := has .pods.source (list "api-server" "kubelet" "auto") -}}
 {{- $review := dig "token_review" "enabled" false (.web | default dict) -}}
-{{- if or $asks $review }}true{{ end -}}
+{{- $fleet := include "crisweep.usesFleet" . -}}
+{{- if or $asks $review $fleet }}true{{ end -}}
+{{- end -}}
+
+{{/* "true" or "": whether brakes for all nodes are read at the API server. */}}
+{{- define "crisweep.usesFleet" -}}
+{{- if (.fleet | default dict).hold_config_map }}true{{ end -}}
 {{- end -}}
 
 {{- define "crisweep.usesSocket" -}}

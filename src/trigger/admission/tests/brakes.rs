@@ -1,6 +1,7 @@
 //! Pause, and passes per hour.
 
 use super::*;
+use crate::fleet::Standing;
 
 #[test]
 fn a_dry_run_cools_nothing_down() {
@@ -129,4 +130,53 @@ fn a_trigger_waits_while_the_hourly_limit_is_used_up() {
     assert_eq!(admissions.admit(alert(2, BOTH), "x", at(11)), braked(SPENT));
     assert_eq!(next(&mut admissions, at(3599)), None);
     assert_eq!(next(&mut admissions, at(3600)).unwrap().id, "b");
+}
+
+fn fleet(held: bool, unknown: bool) -> Standing {
+    let why = |is: bool| is.then(|| "why".to_owned());
+    Standing {
+        held: why(held),
+        unknown: why(unknown),
+    }
+}
+
+#[test]
+fn a_hold_of_the_fleet_holds_what_a_pause_holds() {
+    let mut admissions = admissions();
+    admissions.admit(alert(1, BOTH), "before", at(0));
+    admissions.set_fleet(fleet(true, false));
+    assert_eq!(admissions.admit(alert(2, BOTH), "a", at(0)), braked("why"));
+    let person = || by_hand(BOTH, PassOptions::default());
+    assert_eq!(admissions.admit(person(), "b", at(0)), braked("why"));
+    assert_eq!(
+        (next(&mut admissions, at(0)), admissions.due(at(0))),
+        (None, None)
+    );
+    assert_eq!(
+        admissions.admit(by_hand(BOTH, dry()), "dry", at(0)),
+        queued("dry")
+    );
+    assert_eq!(next(&mut admissions, at(0)).unwrap().id, "dry");
+    finish(&mut admissions, Outcome::Planned, at(1));
+    admissions.set_fleet(Standing::default());
+    assert_eq!(next(&mut admissions, at(1)).unwrap().id, "before");
+}
+
+#[test]
+fn while_the_fleets_switch_is_unknown_only_a_persons_targets_begin() {
+    let mut admissions = admissions();
+    admissions.set_fleet(fleet(false, true));
+    assert_eq!(admissions.admit(alert(1, BOTH), "a", at(0)), queued("a"));
+    assert_eq!(next(&mut admissions, at(1_000_000)), None);
+    assert!(admissions.due(at(0)) > Some(at(1_000_000)));
+    admissions.admit(by_hand(SANDBOXES, PassOptions::default()), "x", at(1));
+    let begun = next(&mut admissions, at(1)).unwrap();
+    assert_eq!(begun.targets, set(SANDBOXES));
+    assert!(!begun.is_bound());
+    finish(&mut admissions, Outcome::Completed, at(2));
+    assert_eq!(next(&mut admissions, at(200)), None);
+    admissions.set_fleet(Standing::default());
+    let rest = next(&mut admissions, at(200)).unwrap();
+    assert_eq!(rest.targets, set(CONTAINERS));
+    assert!(rest.is_bound());
 }

@@ -1,0 +1,343 @@
+//! The switch that holds the passes of all nodes: one `ConfigMap`, read by its name.
+//!
+//! Never lists, watches or writes. What was read stays in force while the API server is away.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{Fleet, Standing};
+use crate::kubernetes::{self, ApiClient, ApiServer};
+use crate::model::escape;
+use crate::outgoing;
+use crate::system::blocking::BlockingPool;
+use crate::telemetry;
+
+/// Mean time between two questions. 5,000 nodes then ask 250 times a second, half as often as their kubelets
+/// renew their leases.
+const READ_EVERY: Duration = Duration::from_secs(20);
+/// Timeout of one question.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The largest answer. The switch has two short keys.
+const ANSWER_MAX_BYTES: u64 = 64 << 10;
+/// The longest reason that is shown, in characters.
+const REASON_MAX_CHARS: usize = 300;
+/// Threads for reading credentials.
+const DISK_CALLS_MAX: usize = 2;
+
+/// What one question found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reading {
+    /// Nothing is held.
+    Free,
+    /// Passes are held, for this reason.
+    Held(String),
+    /// There is an answer, but it does not say whether passes are held.
+    Unclear(String),
+    /// There is no answer.
+    Away(String),
+}
+
+/// What is known of the switch.
+#[derive(Debug, Default)]
+pub(super) struct Switch {
+    /// The path of the `ConfigMap`; `None`: there is no switch.
+    path: Option<String>,
+    known: Option<Known>,
+    /// Why the latest answer says nothing.
+    unclear: Option<String>,
+    /// Why there was no answer to the latest question.
+    away: Option<String>,
+}
+
+/// The latest good answer.
+#[derive(Clone, Debug)]
+struct Known {
+    held: Option<String>,
+    read_at: Timestamp,
+    at: Instant,
+}
+
+impl Switch {
+    pub(super) fn configure(&mut self, path: Option<String>) {
+        if self.path != path {
+            *self = Self {
+                path,
+                ..Self::default()
+            };
+        }
+    }
+
+    pub(super) fn read_at(&self) -> Option<Timestamp> {
+        self.known.as_ref().map(|known| known.read_at)
+    }
+
+    /// Adds what passes must heed.
+    pub(super) fn put_on(&self, standing: &mut Standing) {
+        if self.path.is_none() {
+            return;
+        }
+        match (&self.known, &self.unclear) {
+            // An answer that says nothing does not lift a hold.
+            (
+                Some(Known {
+                    held: Some(why), ..
+                }),
+                _,
+            ) => {
+                standing.held = Some(format!(
+                    "passes are held on all nodes: {why} (fleet.hold_config_map)"
+                ));
+            }
+            (None | Some(_), Some(why)) => standing.unknown = Some(unknown(why)),
+            (None, None) => {
+                let why = self.away.as_deref().unwrap_or("it was not read yet");
+                standing.unknown = Some(unknown(why));
+            }
+            (Some(_), None) => {}
+        }
+    }
+
+    /// Notes a reading; says whether the log has to hear of it.
+    fn note(&mut self, reading: &Reading, read_at: Timestamp, at: Instant) -> bool {
+        let before = (self.unclear.clone(), self.away.is_some());
+        let was_held = self.known.as_ref().map(|known| known.held.clone());
+        let good = |held| Some(Known { held, read_at, at });
+        match reading {
+            Reading::Free => self.known = good(None),
+            Reading::Held(why) => self.known = good(Some(why.clone())),
+            Reading::Unclear(why) => self.unclear = Some(why.clone()),
+            Reading::Away(why) => self.away = Some(why.clone()),
+        }
+        match reading {
+            Reading::Free | Reading::Held(_) => (self.unclear, self.away) = (None, None),
+            Reading::Unclear(_) => self.away = None,
+            Reading::Away(_) => {}
+        }
+        before != (self.unclear.clone(), self.away.is_some())
+            || was_held != self.known.as_ref().map(|known| known.held.clone())
+    }
+
+    pub(super) fn status(&self, now: Instant) -> Value {
+        let Some(path) = &self.path else {
+            return Value::Null;
+        };
+        let mut standing = Standing::default();
+        self.put_on(&mut standing);
+        let state = match (&standing.held, &standing.unknown) {
+            (Some(_), _) => "held",
+            (None, Some(_)) => "unknown",
+            (None, None) => "free",
+        };
+        let known = self.known.as_ref();
+        json!({
+            "path": path,
+            "state": state,
+            "reason": known.and_then(|known| known.held.clone()),
+            "read_at": known.map(|known| known.read_at),
+            "age_seconds": known.map(|known| now.saturating_duration_since(known.at).as_secs()),
+            "error": self.unclear.as_ref().or(self.away.as_ref()),
+        })
+    }
+}
+
+fn unknown(why: &str) -> String {
+    format!("it is not known whether passes are held on all nodes: {why} (fleet.hold_config_map)")
+}
+
+/// Reads the switch again and again, until `stop`.
+pub async fn watch(fleet: Fleet, server: ApiServer, path: String, stop: CancellationToken) {
+    let client = ApiClient::new(server, ANSWER_MAX_BYTES, BlockingPool::new(DISK_CALLS_MAX));
+    let reading = async {
+        loop {
+            let reading = read(&client, &path).await;
+            fleet.note_hold(&reading);
+            // Nodes that started together must not ask together.
+            sleep(READ_EVERY.mul_f64(0.5 + fastrand::f64())).await;
+        }
+    };
+    stop.run_until_cancelled(reading).await;
+}
+
+impl Fleet {
+    fn note_hold(&self, reading: &Reading) {
+        let is_news = self
+            .inner
+            .switch
+            .lock()
+            .note(reading, clock(), Instant::now());
+        self.publish();
+        match reading {
+            _ if !is_news => {}
+            Reading::Free => tracing::info!("no passes are held by the fleet's switch"),
+            Reading::Held(why) => tracing::warn!(why, "passes are held on all nodes"),
+            Reading::Unclear(why) | Reading::Away(why) => {
+                tracing::warn!(why, "the fleet's switch cannot be read");
+            }
+        }
+    }
+}
+
+async fn read(client: &ApiClient, path: &str) -> Reading {
+    let line = client.server().line("GET", path);
+    let answer = match timeout(TIMEOUT, client.get(path)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(kubernetes::Error::Client(error @ outgoing::Error::TooLarge(_)))) => {
+            return Reading::Unclear(format!("{line}: {error}"));
+        }
+        Ok(Err(error)) => return Reading::Away(format!("{line}: {}", telemetry::chain(&error))),
+        Err(_elapsed) => {
+            let after = humantime::format_duration(TIMEOUT);
+            return Reading::Away(format!("{line}: no answer within {after}"));
+        }
+    };
+    match answer.status {
+        StatusCode::OK => parse(&answer.bytes)
+            .unwrap_or_else(|problem| Reading::Unclear(format!("{line}: {problem}"))),
+        StatusCode::NOT_FOUND => Reading::Free,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
+            Reading::Away(format!("{line}: {}", answer.status))
+        }
+        status if status.is_server_error() => Reading::Away(format!("{line}: {status}")),
+        StatusCode::FORBIDDEN => Reading::Unclear(format!(
+            "{line}: {}: grant crisweep's account the right to get this ConfigMap",
+            answer.status
+        )),
+        status => Reading::Unclear(format!("{line}: {status}")),
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Reading, String> {
+    #[derive(Deserialize)]
+    struct ConfigMap {
+        kind: String,
+        #[serde(default)]
+        data: Option<Data>,
+    }
+    #[derive(Default, Deserialize)]
+    struct Data {
+        hold: Option<String>,
+        reason: Option<String>,
+    }
+    let map: ConfigMap = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if map.kind != "ConfigMap" {
+        return Err("the answer is no ConfigMap".to_owned());
+    }
+    let data = map.data.unwrap_or_default();
+    match data.hold.as_deref() {
+        None | Some("false") => Ok(Reading::Free),
+        Some("true") => {
+            let reason = data.reason.filter(|reason| !reason.trim().is_empty());
+            let reason = reason.as_deref().unwrap_or("no reason is given");
+            let reason: String = reason.trim().chars().take(REASON_MAX_CHARS).collect();
+            Ok(Reading::Held(escape::owned_line(reason)))
+        }
+        Some(_) => Err("its key hold is neither \"true\" nor \"false\"".to_owned()),
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the status tells when the switch was read"
+)]
+fn clock() -> Timestamp {
+    Timestamp::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fleet() -> Fleet {
+        let config = super::super::Config {
+            namespace: Some("n".to_owned()),
+            hold_config_map: Some("m".to_owned()),
+        };
+        Fleet::new(&config)
+    }
+
+    fn state(fleet: &Fleet) -> String {
+        fleet.status()["hold"]["state"].as_str().unwrap().to_owned()
+    }
+
+    #[tokio::test]
+    async fn what_was_read_stays_in_force_and_what_was_not_read_is_unknown() {
+        let (free, held) = (Reading::Free, Reading::Held("why".to_owned()));
+        let away = Reading::Away("gone".to_owned());
+        let unclear = Reading::Unclear("403".to_owned());
+        for (readings, wanted) in [
+            (&[][..], "unknown"),
+            (&[&away], "unknown"),
+            (&[&unclear], "unknown"),
+            (&[&free], "free"),
+            (&[&held], "held"),
+            (&[&free, &away], "free"),
+            (&[&held, &away], "held"),
+            (&[&free, &unclear], "unknown"),
+            (&[&free, &unclear, &away], "unknown"),
+            (&[&held, &unclear], "held"),
+            (&[&held, &unclear, &free], "free"),
+            (&[&held, &free], "free"),
+        ] {
+            let fleet = fleet();
+            for reading in readings {
+                fleet.note_hold(reading);
+            }
+            assert_eq!(state(&fleet), wanted, "{readings:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reload_forgets_the_switch_only_for_another_one() {
+        let fleet = fleet();
+        fleet.note_hold(&Reading::Held("why".to_owned()));
+        let named = |name: Option<&str>| super::super::Config {
+            namespace: Some("n".to_owned()),
+            hold_config_map: name.map(str::to_owned),
+        };
+        fleet.configure(&named(Some("m")));
+        assert_eq!(state(&fleet), "held");
+        fleet.configure(&named(Some("other")));
+        assert_eq!(state(&fleet), "unknown");
+        fleet.configure(&named(None));
+        assert_eq!(fleet.standing(), Standing::default());
+    }
+
+    #[test]
+    fn only_true_holds_and_only_false_or_no_key_frees() {
+        let of = |data: &str| {
+            parse(format!(r#"{{"kind": "ConfigMap", "metadata": {{}}{data}}}"#).as_bytes())
+        };
+        for data in [
+            "",
+            r#", "data": null"#,
+            r#", "data": {}"#,
+            r#", "data": {"hold": "false"}"#,
+        ] {
+            assert_eq!(of(data), Ok(Reading::Free), "{data}");
+        }
+        let held = of(r#", "data": {"hold": "true", "reason": " a\nb "}"#);
+        assert_eq!(held, Ok(Reading::Held("a\\nb".to_owned())));
+        let none = of(r#", "data": {"hold": "true", "reason": ""}"#);
+        assert_eq!(none, Ok(Reading::Held("no reason is given".to_owned())));
+        for value in ["\"\"", "\"True\"", "\"yes\"", "\"1\"", "true", "[]"] {
+            assert!(
+                of(&format!(r#", "data": {{"hold": {value}}}"#)).is_err(),
+                "{value}"
+            );
+        }
+        for other in ["", "[]", "{}", r#"{"kind": "Status"}"#] {
+            assert!(parse(other.as_bytes()).is_err(), "{other}");
+        }
+        let long = format!(
+            r#", "data": {{"hold": "true", "reason": "{}"}}"#,
+            "x".repeat(9_000)
+        );
+        assert_eq!(of(&long), Ok(Reading::Held("x".repeat(REASON_MAX_CHARS))));
+    }
+}

@@ -1,0 +1,164 @@
+//! The one switch.
+
+use crisweep_sim::{Fault, Rpc};
+use serde_json::json;
+
+use super::{api_server, config, held, reload, state, switch};
+use crate::alerts::hook::{asks, sent};
+use crate::support::kubelet::Reply;
+use crate::support::{Rig, nodes, until};
+
+#[tokio::test]
+async fn a_hold_refuses_everyone_without_force_and_shows_its_reason() {
+    let server = api_server().await;
+    server.reply(held());
+    let rig = Rig::start(nodes::litter(4), config(&server)).await;
+    let status = state(&rig, "held").await;
+    assert_eq!(status["fleet"]["hold"]["reason"], "a bad rollout");
+    assert!(status["fleet"]["hold"]["read_at"].is_string(), "{status:#}");
+    assert_eq!(status["brakes"]["holding"], json!(["fleet-hold"]));
+    let page = rig.metrics().await;
+    page.is("crisweep_brake_engaged{brake=\"fleet-hold\"}", 1.0);
+    assert!(page.get("crisweep_fleet_hold_read_timestamp_seconds") > Some(1e9));
+    rig.post("/gc").await.refused(409, "a bad rollout");
+    let body = sent(&rig, asks("containers"), 200, "braked").await;
+    let why = body["alerts"][0]["why"].as_str().unwrap();
+    assert!(why.contains("a bad rollout"), "{why}");
+    rig.nothing_was_touched();
+    assert_eq!(rig.gc("dry_run=true").await["outcome"], "planned");
+    assert_eq!(
+        rig.gc("force=true&max_removals=1").await["outcome"],
+        "partial"
+    );
+    // The ConfigMap is deleted.
+    server.reply(Reply::status("404 Not Found"));
+    reload(&rig, &server, "free").await;
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    let asked = server.asked().remove(0).line;
+    assert_eq!(asked, "GET /api/v1/namespaces/gc/configmaps/brakes");
+}
+
+#[tokio::test]
+async fn while_it_was_never_read_alerts_wait_and_people_go_on() {
+    let server = api_server().await;
+    server.reply(Reply::status("503 Service Unavailable"));
+    let rig = Rig::start(nodes::litter(4), config(&server)).await;
+    let status = state(&rig, "unknown").await;
+    assert_eq!(status["brakes"]["holding"], json!(["fleet-unknown"]));
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let why = body["alerts"][0]["why"].as_str().unwrap();
+    assert!(why.contains("not known"), "{why}");
+    let waiting = body["passes"][0].as_str().unwrap().to_owned();
+    assert_eq!(
+        rig.gc("target=containers&max_removals=1").await["outcome"],
+        "partial"
+    );
+    assert_eq!(rig.removals().len(), 1);
+    let pass = rig.pass(&waiting).await;
+    assert_eq!(
+        (&pass["state"], &pass["not_before"]),
+        (&json!("queued"), &json!(null))
+    );
+    server.reply(switch(&json!({ "hold": "false" })));
+    reload(&rig, &server, "free").await;
+    assert_eq!(rig.finished(&waiting).await["outcome"], "completed");
+}
+
+#[tokio::test]
+async fn what_was_read_stays_in_force_while_the_api_server_is_away() {
+    let server = api_server().await;
+    let rig = Rig::start(nodes::litter(2), config(&server)).await;
+    state(&rig, "free").await;
+    for (is_held, wanted) in [(false, "free"), (true, "held")] {
+        if is_held {
+            server.reply(held());
+            reload(&rig, &server, wanted).await;
+        }
+        for away in ["503 Service Unavailable", "429 Too Many Requests"] {
+            server.reply(Reply::status(away));
+            reload(&rig, &server, wanted).await;
+            until("the failure shows", || async {
+                let status = rig.get("/api/v1/status").await.json();
+                let hold = &status["fleet"]["hold"];
+                assert_eq!(hold["state"], wanted, "{away}: {status:#}");
+                hold["error"].is_string().then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_says_nothing_makes_alerts_wait_and_is_logged_once() {
+    let server = api_server().await;
+    let rig = Rig::start(nodes::litter(2), config(&server)).await;
+    for unclear in [
+        Reply::status("403 Forbidden"),
+        switch(&json!({ "hold": "perhaps" })),
+        Reply::json("{}"),
+        Reply::json(&" ".repeat(70_000)),
+        Reply::redirect("http://127.0.0.1:1/"),
+    ] {
+        server.reply(Reply::status("404 Not Found"));
+        reload(&rig, &server, "free").await;
+        let logged = || rig.logged("the fleet's switch cannot be read").len();
+        let before = logged();
+        server.reply(unclear);
+        for _ in 0..3 {
+            reload(&rig, &server, "unknown").await;
+        }
+        assert_eq!(logged(), before + 1, "{}", rig.log_text());
+    }
+    let page = rig.metrics().await;
+    page.is("crisweep_brake_engaged{brake=\"fleet-unknown\"}", 1.0);
+    sent(&rig, asks("containers"), 202, "accepted").await;
+    assert_eq!(rig.passes().await[0]["state"], "queued");
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn a_hold_ends_a_pass_by_alert_and_leaves_a_persons() {
+    let server = api_server().await;
+    let mut changes = config(&server);
+    changes["gc"] = json!({ "batch_size": 2, "max_concurrency": 1 });
+    for is_persons in [false, true] {
+        server.reply(Reply::status("404 Not Found"));
+        let rig = Rig::start(nodes::litter(6), changes.clone()).await;
+        state(&rig, "free").await;
+        rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+        let id = if is_persons {
+            rig.begin_gc("target=containers").await
+        } else {
+            let body = sent(&rig, asks("containers"), 202, "accepted").await;
+            body["passes"][0].as_str().unwrap().to_owned()
+        };
+        rig.removing().await;
+        server.reply(held());
+        reload(&rig, &server, "held").await;
+        if !is_persons {
+            until("the pass is told", || async {
+                let told = rig.logged("a brake of the fleet ends the pass");
+                (!told.is_empty()).then_some(())
+            })
+            .await;
+        }
+        rig.sim.clear_faults();
+        let pass = rig.finished(&id).await;
+        if is_persons {
+            assert_eq!(
+                (rig.exited_containers(), &pass["outcome"]),
+                (0, &json!("completed"))
+            );
+            continue;
+        }
+        assert_eq!(pass["outcome"], "partial", "{pass:#}");
+        assert!(
+            pass["errors"].to_string().contains("a bad rollout"),
+            "{pass:#}"
+        );
+        assert!(rig.exited_containers() >= 3, "{pass:#}");
+        let tried = rig.removals().len();
+        sent(&rig, asks("containers"), 200, "braked").await;
+        assert_eq!(rig.removals().len(), tried);
+    }
+}
