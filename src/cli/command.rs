@@ -81,6 +81,7 @@ pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyho
     config.brakes = Brakes {
         cooldown: Duration::ZERO,
         max_passes_per_hour: None,
+        jitter: None,
         // A person who types the command wants the pass despite a pause.
         pause: false,
     };

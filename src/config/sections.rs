@@ -321,6 +321,10 @@ pub struct Brakes {
     #[serde(with = "As::<Off<Whole<u32, 0, 1_000_000>>>")]
     #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub max_passes_per_hour: Option<u32>,
+    /// An automatic pass (alert, poll, threshold) waits a random part of this time before it may begin, so that a fleet
+    /// does not move at once; a resolved alert takes it back meanwhile.
+    #[serde(with = "As::<Off<Time>>")]
+    pub jitter: Option<Duration>,
     /// Holds all triggers: nothing is removed but by force, and a dry run still plans.
     pub pause: bool,
 }
@@ -330,6 +334,7 @@ impl Default for Brakes {
         Self {
             cooldown: Duration::from_secs(60),
             max_passes_per_hour: Some(30),
+            jitter: None,
             pause: false,
         }
     }

@@ -101,6 +101,7 @@ fn defaults_are_the_contracts() {
     let brakes = Brakes {
         cooldown: seconds(60),
         max_passes_per_hour: Some(30),
+        jitter: None,
         pause: false,
     };
     assert_eq!(config.brakes, brakes);

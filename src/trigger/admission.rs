@@ -95,6 +95,8 @@ pub struct Admissions {
     brakes: Brakes,
     /// What the brakes of the fleet ask for.
     fleet: Standing,
+    /// The random part of the next jitter.
+    draw: u32,
     queue: VecDeque<QueuedPass>,
     running: Option<Running>,
     /// When the last passes began that tried to remove something of a target.
@@ -119,6 +121,7 @@ impl Admissions {
         Self {
             brakes,
             fleet: Standing::default(),
+            draw: 0,
             queue: VecDeque::new(),
             running: None,
             tried: BTreeMap::new(),
@@ -132,9 +135,21 @@ impl Admissions {
         self.brakes = brakes;
     }
 
-    /// Replaces what the brakes of the fleet ask for; waiting passes keep waiting.
-    pub fn set_fleet(&mut self, fleet: Standing) {
-        self.fleet = fleet;
+    /// Replaces what the brakes of the fleet ask for; waiting passes keep waiting. Nodes that go on together do not
+    /// begin together: automatic passes wait their jitter anew.
+    pub fn set_fleet(&mut self, fleet: Standing, now: Duration) {
+        let before = std::mem::replace(&mut self.fleet, fleet);
+        if before.stops_automatic().is_some() && self.fleet.stops_automatic().is_none() {
+            let since = (now, self.draw);
+            let automatic = |queued: &&mut QueuedPass| queued.automatic.is_some();
+            let waiting = self.queue.iter_mut().filter(automatic);
+            waiting.for_each(|queued| queued.asked = Some(since));
+        }
+    }
+
+    /// Sets the random part of the next jitter.
+    pub fn set_draw(&mut self, draw: u32) {
+        self.draw = draw;
     }
 
     /// Returns the brakes.
@@ -172,10 +187,12 @@ impl Admissions {
         id: &str,
         now: Duration,
     ) -> Admission {
+        let asked = trigger.cause.is_automatic().then_some((now, self.draw));
         let full = self.queue.len() >= QUEUE_MAX;
         let (pass, result) = match self.waiting_with(&trigger.options) {
             Some(queued) => {
                 queued.join(trigger, key.as_ref());
+                queued.asked = queued.asked.or(asked);
                 (queued.id.clone(), AlertResult::Merged)
             }
             None if full => {
@@ -185,6 +202,7 @@ impl Admissions {
             None => {
                 let mut queued = QueuedPass::empty(id, trigger.options.clone());
                 queued.join(trigger, key.as_ref());
+                queued.asked = asked;
                 self.queue.push_back(queued);
                 (id.to_owned(), AlertResult::Accepted)
             }

@@ -49,6 +49,9 @@ impl Worker {
         };
         let record = Arc::new(Record::new(pass));
         state.history.remember(Arc::clone(&record));
+        if let Some(why) = Self::why_waiting(state, &queued.id, now) {
+            record.line(why);
+        }
         let line = if cause.is_automatic() {
             self.inner.queued_lines.admit(now)
         } else {
@@ -78,7 +81,10 @@ impl Worker {
         let queued = waiting.find(|queued| queued.id == id)?;
         let at = state.admissions.not_before(queued, now)?;
         match wall(at, now) {
-            Some(at) => Some(format!("it waits until {at} (brakes.cooldown)")),
+            Some(wall) if at == state.admissions.jittered_until(queued) => {
+                Some(format!("it waits until {wall} (brakes.jitter)"))
+            }
+            Some(wall) => Some(format!("it waits until {wall} (brakes.cooldown)")),
             None => state.admissions.waits_for().cloned(),
         }
     }

@@ -21,6 +21,8 @@ pub struct QueuedPass {
     pub automatic: Option<Cause>,
     /// Targets that another pass postponed, and the earliest start of each.
     pub(super) not_before: BTreeMap<Target, Duration>,
+    /// When the first automatic trigger asked, and the random part of its jitter.
+    pub(super) asked: Option<(Duration, u32)>,
     /// It exists only as a follow-up of another pass, so it gets no follow-up itself.
     pub is_follow_up: bool,
     pub(super) alerts: BTreeSet<AlertKey>,
@@ -38,6 +40,7 @@ impl QueuedPass {
             options,
             automatic: None,
             not_before: BTreeMap::new(),
+            asked: None,
             is_follow_up: false,
             alerts: BTreeSet::new(),
             by_hand: BTreeSet::new(),

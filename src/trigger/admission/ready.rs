@@ -59,6 +59,7 @@ impl Admissions {
             .unwrap_or_default()
             .max(self.cool_from(target))
             .max(self.allowed_from(target))
+            .max(self.jittered_until(queued))
     }
 
     /// Returns why automatic passes wait without a known end.
@@ -81,6 +82,16 @@ impl Admissions {
     /// Says whether `brakes.max_passes_per_hour` is reached for a target.
     pub(super) fn is_spent(&self, target: Target, now: Duration) -> bool {
         self.allowed_from(target) > now
+    }
+
+    /// Returns when the jitter of an automatic pass is over.
+    pub fn jittered_until(&self, queued: &QueuedPass) -> Duration {
+        let (Some(jitter), Some((asked, draw))) = (self.brakes.jitter, queued.asked) else {
+            return Duration::ZERO;
+        };
+        let part = jitter.as_millis().saturating_mul(draw.into()) >> u32::BITS;
+        let part = u64::try_from(part).unwrap_or(u64::MAX);
+        asked.saturating_add(Duration::from_millis(part))
     }
 
     fn cool_from(&self, target: Target) -> Duration {

@@ -8,6 +8,7 @@ fn admissions() -> Admissions {
     Admissions::new(Brakes {
         cooldown: MINUTE,
         max_passes_per_hour: None,
+        jitter: None,
         pause: false,
     })
 }
@@ -324,6 +325,7 @@ fn extreme_times_do_not_overflow() {
     let mut admissions = Admissions::new(Brakes {
         cooldown: Duration::MAX,
         max_passes_per_hour: Some(1),
+        jitter: None,
         pause: false,
     });
     admissions.admit(alert(1, BOTH), "a", at(5));

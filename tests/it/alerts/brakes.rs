@@ -169,3 +169,29 @@ async fn in_mode_observe_an_alert_leads_to_a_report_only() {
     rig.finished(&pass_of(&body)).await;
     assert_eq!(rig.exited_containers(), 0);
 }
+
+#[tokio::test]
+async fn an_alert_waits_its_jitter_and_a_person_does_not() {
+    // Nobody draws the first minute of so long a time.
+    let mut rig = Rig::start(
+        nodes::litter(2),
+        json!({ "brakes": { "jitter": "36500d" } }),
+    )
+    .await;
+    let body = sent(&rig, asks("containers"), 202, "accepted").await;
+    let why = body["alerts"][0]["why"].as_str().unwrap();
+    assert!(why.contains("brakes.jitter"), "{why}");
+    let pass = rig.pass(&pass_of(&body)).await;
+    assert_eq!(pass["state"], "queued");
+    assert!(pass["not_before"].is_string(), "{pass}");
+    sent(&rig, resolved(asks("containers")), 200, "withdrawn").await;
+    assert_eq!(
+        rig.gc("target=sandboxes").await["trigger"]["cause"],
+        "manual"
+    );
+    let body = sent(&rig, anew(asks("containers"), 1), 202, "accepted").await;
+    rig.configure(&json!({ "brakes": { "jitter": "0s" } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    let pass = rig.finished(&pass_of(&body)).await;
+    assert_eq!(pass["outcome"], "completed");
+}

@@ -47,6 +47,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             1 => brakes.prop_map(|(cooldown, max_passes_per_hour, pause)| Step::Brakes(Brakes {
                 cooldown: at(cooldown),
                 max_passes_per_hour,
+                jitter: None,
                 pause: pause == 0,
             })),
             3 => select(vec![0, 1, 59, 60, 61, 299, 300, 600, 3600]).prop_map(Step::Clock),

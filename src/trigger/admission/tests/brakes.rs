@@ -62,6 +62,7 @@ fn two_per_hour() -> Admissions {
     Admissions::new(Brakes {
         cooldown: Duration::ZERO,
         max_passes_per_hour: Some(2),
+        jitter: None,
         pause: false,
     })
 }
@@ -144,7 +145,7 @@ fn fleet(held: bool, unknown: bool) -> Standing {
 fn a_hold_of_the_fleet_holds_what_a_pause_holds() {
     let mut admissions = admissions();
     admissions.admit(alert(1, BOTH), "before", at(0));
-    admissions.set_fleet(fleet(true, false));
+    admissions.set_fleet(fleet(true, false), at(0));
     assert_eq!(admissions.admit(alert(2, BOTH), "a", at(0)), braked("why"));
     let person = || by_hand(BOTH, PassOptions::default());
     assert_eq!(admissions.admit(person(), "b", at(0)), braked("why"));
@@ -158,14 +159,14 @@ fn a_hold_of_the_fleet_holds_what_a_pause_holds() {
     );
     assert_eq!(next(&mut admissions, at(0)).unwrap().id, "dry");
     finish(&mut admissions, Outcome::Planned, at(1));
-    admissions.set_fleet(Standing::default());
+    admissions.set_fleet(Standing::default(), at(1));
     assert_eq!(next(&mut admissions, at(1)).unwrap().id, "before");
 }
 
 #[test]
 fn while_the_fleets_switch_is_unknown_only_a_persons_targets_begin() {
     let mut admissions = admissions();
-    admissions.set_fleet(fleet(false, true));
+    admissions.set_fleet(fleet(false, true), at(0));
     assert_eq!(admissions.admit(alert(1, BOTH), "a", at(0)), queued("a"));
     assert_eq!(next(&mut admissions, at(1_000_000)), None);
     assert!(admissions.due(at(0)) > Some(at(1_000_000)));
@@ -175,8 +176,74 @@ fn while_the_fleets_switch_is_unknown_only_a_persons_targets_begin() {
     assert!(!begun.is_bound());
     finish(&mut admissions, Outcome::Completed, at(2));
     assert_eq!(next(&mut admissions, at(200)), None);
-    admissions.set_fleet(Standing::default());
+    admissions.set_fleet(Standing::default(), at(1));
     let rest = next(&mut admissions, at(200)).unwrap();
     assert_eq!(rest.targets, set(CONTAINERS));
     assert!(rest.is_bound());
+}
+
+/// No cool-down, and a jitter of 100 s of which half is drawn.
+fn jittered() -> Admissions {
+    let mut admissions = Admissions::new(Brakes {
+        jitter: Some(at(100)),
+        max_passes_per_hour: None,
+        ..two_per_hour().brakes()
+    });
+    admissions.set_draw(u32::MAX / 2 + 1);
+    admissions
+}
+
+#[test]
+fn an_automatic_pass_waits_its_jitter_and_a_person_does_not() {
+    let mut admissions = jittered();
+    admissions.admit(alert(1, BOTH), "a", at(10));
+    admissions.set_draw(u32::MAX);
+    assert_eq!(admissions.admit(alert(2, BOTH), "x", at(20)), merged("a"));
+    assert_eq!(next(&mut admissions, at(59)), None);
+    assert_eq!(admissions.due(at(59)), Some(at(60)));
+    admissions.admit(by_hand(SANDBOXES, PassOptions::default()), "x", at(59));
+    assert_eq!(
+        next(&mut admissions, at(59)).unwrap().targets,
+        set(SANDBOXES)
+    );
+    finish(&mut admissions, Outcome::Completed, at(59));
+    assert_eq!(next(&mut admissions, at(59)), None);
+    assert_eq!(
+        next(&mut admissions, at(60)).unwrap().targets,
+        set(CONTAINERS)
+    );
+}
+
+#[test]
+fn a_resolved_alert_a_cancel_and_a_reload_end_the_jitter() {
+    let mut admissions = jittered();
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    assert_eq!(admissions.withdraw(&key(1)).unwrap().id, "a");
+    admissions.admit(alert(2, BOTH), "b", at(0));
+    assert_eq!(admissions.cancel("b").unwrap().id, "b");
+    admissions.admit(alert(3, BOTH), "c", at(0));
+    assert_eq!(next(&mut admissions, at(49)), None);
+    admissions.set_brakes(Brakes {
+        jitter: Some(at(20)),
+        ..admissions.brakes()
+    });
+    assert_eq!(
+        (next(&mut admissions, at(9)), admissions.due(at(9))),
+        (None, Some(at(10)))
+    );
+    admissions.set_brakes(Brakes {
+        jitter: None,
+        ..admissions.brakes()
+    });
+    assert_eq!(next(&mut admissions, at(9)).unwrap().id, "c");
+}
+
+#[test]
+fn what_waited_for_the_fleet_waits_its_jitter_anew() {
+    let mut admissions = jittered();
+    admissions.set_fleet(fleet(false, true), at(0));
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    admissions.set_fleet(Standing::default(), at(1000));
+    assert_eq!(next(&mut admissions, at(1049)), None);
+    assert_eq!(next(&mut admissions, at(1050)).unwrap().id, "a");
 }
