@@ -49,16 +49,16 @@ pub struct ApiClient {
     /// Threads for reading the files.
     disk: BlockingPool,
     plugin: Plugin,
-    made: Mutex<Option<Made>>,
+    made: Mutex<Option<MadeClient>>,
     /// The server that was asked last.
-    asked: Mutex<Option<Server>>,
+    asked: Mutex<Option<ServerIdentity>>,
 }
 
 /// What makes a server another one: its URL, its name in TLS, and the CA that vouches for it.
-type Server = (String, TlsConfig, Option<Vec<u8>>);
+type ServerIdentity = (String, TlsConfig, Option<Vec<u8>>);
 
 /// A client, and what it was made with.
-struct Made {
+struct MadeClient {
     client: kube::Client,
     url: String,
     tls: TlsConfig,
@@ -193,7 +193,7 @@ impl ApiClient {
         };
         match made {
             Ok((client, identity)) => {
-                *self.made.lock() = Some(Made {
+                *self.made.lock() = Some(MadeClient {
                     client: client.clone(),
                     url: place.url.clone(),
                     tls: place.tls.clone(),
@@ -353,7 +353,7 @@ impl ApiClient {
     }
 }
 
-impl Made {
+impl MadeClient {
     fn is_of(&self, place: &Place, ca: Option<&[u8]>) -> bool {
         self.url == place.url && self.tls == place.tls && self.ca.as_deref() == ca
     }

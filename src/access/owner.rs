@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_socket_has_its_owner() {
+    fn an_open_sockets_owner_is_its_user() {
         let own = rustix::process::geteuid().as_raw();
         let (v4, v6) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
         for (listen, connect) in [(v4, v4), (v6, v6), (Ipv6Addr::UNSPECIFIED.into(), v4)] {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_ipv6_that_speaks_ipv4_has_its_owner() {
+    fn the_owner_of_an_ipv6_socket_that_speaks_ipv4_is_found() {
         let own = rustix::process::geteuid().as_raw();
         let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped().into();
         let (_client, server) = connected(Ipv4Addr::LOCALHOST.into(), mapped);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_or_closing_socket_has_none() {
+    fn a_closed_or_closing_socket_has_no_owner() {
         let local = Ipv4Addr::LOCALHOST.into();
         let (client, server) = connected(local, local);
         client.shutdown(Shutdown::Write).unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_an_inode_or_about_another_socket_has_none() {
+    fn an_answer_without_an_inode_or_about_another_socket_names_no_owner() {
         let (peer, local) = (
             "127.0.0.1:1".parse().unwrap(),
             "127.0.0.1:2".parse().unwrap(),

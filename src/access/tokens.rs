@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_token_works_soon_and_an_old_one_ends_within_a_second() {
+    async fn an_added_token_works_soon_and_a_removed_one_ends_within_a_second() {
         let files = Files::with(&[("ops", "old")]);
         let tokens = files.tokens(&[], &["ops"]).await.unwrap();
         files.write("ops", "new");

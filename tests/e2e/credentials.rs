@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use crisweep::outgoing::HttpClientConfig;
 use serde_json::{Value, json};
 
-use crate::support::alertmanager::Alertmanager;
+use crate::support::alertmanager::{Alertmanager, curl};
 use crate::support::ca::{Ca, replace};
 use crate::support::crisweep::Crisweep;
 use crate::support::wait::{PATIENCE, wait_for};
@@ -16,16 +15,14 @@ const HASH: &str = "$2b$10$abcdefghijklmnopqrstuuxzmkStS3uSmMugJ5ch2hL3I9ZSalY7y
 /// Starts an Alertmanager with `web` and the demo with `client`, and asserts that an alert at the former brings a
 /// pass of the latter.
 async fn is_polled(dir: &Path, web: Value, client: Value) {
-    let config: HttpClientConfig = serde_json::from_value(client.clone()).unwrap();
-    let (alertmanager, sender) = Alertmanager::start_behind(dir, &web, &config).await;
+    let alertmanager = Alertmanager::start_behind(dir, &web, &client).await;
     let labels = json!({ "alertname": "EndToEnd", "node": "e2e-node", "crisweep": "images" });
     let alerts = json!([{ "labels": labels }]).to_string();
-    let url = sender.url("/api/v2/alerts").unwrap();
-    let answer = sender.post(url, alerts.into()).await.unwrap();
-    assert!(answer.status.is_success(), "{answer:?}");
-    let url = alertmanager
-        .address
-        .replace("127.0.0.1", "https://localhost");
+    let url = alertmanager.secure_url("/api/v2/alerts");
+    let is_json = "content-type: application/json";
+    let post = ["--header", is_json, "--data", &alerts, &url];
+    curl(&client, &post).await.unwrap();
+    let url = alertmanager.secure_url("");
     let sections = json!({
         "node": { "name": "e2e-node" },
         "alertmanager": { "poll": [url], "interval": "1s", "http_client_config": client },

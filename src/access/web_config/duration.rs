@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn a_text_that_go_does_not_take_for_a_duration_is_refused() {
         let bad = [
             "",
             "1",

@@ -87,7 +87,7 @@ fn paths_are_relative_to_the_files_directory() {
 }
 
 #[test]
-fn every_key_is_read() {
+fn every_key_of_a_web_configuration_file_is_read() {
     let read = load(&format!(
         "tls_server_config:\n  cert: CERT\n  key: KEY\n  client_ca: CA\n  client_auth_type: VerifyClientCertIfGiven\n  \
          client_allowed_sans: [a.example, 10.0.0.1]\n  min_version: TLS12\n  max_version: TLS12\n  cipher_suites: \
@@ -184,7 +184,7 @@ fn bad_files_are_refused_with_the_key() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
+fn a_web_configuration_file_that_cannot_be_read_is_refused() {
     let path = Path::new("/nonexistent/web.yml");
     let error = WebConfig::load(path).unwrap_err().to_string();
     assert!(

@@ -25,7 +25,7 @@ async fn shown(watch: &WebConfigWatch, ca: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_new_certificate_comes_into_force() {
+async fn a_replaced_certificate_is_shown_to_the_next_client() {
     let dir = TestDir::new(TLS);
     let watch = open(&dir);
     let before = shown(&watch, &dir.ca.cert).await;
@@ -50,7 +50,7 @@ async fn a_certificate_without_its_key_changes_nothing_until_the_key_comes() {
 }
 
 #[tokio::test]
-async fn what_stays_unusable_is_an_error_once_for_each_change() {
+async fn an_unusable_file_is_reported_once_for_each_change() {
     let dir = TestDir::new(TLS);
     let watch = open(&dir);
     let before = shown(&watch, &dir.ca.cert).await;

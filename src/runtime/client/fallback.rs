@@ -24,12 +24,12 @@ mod row_cache;
 mod tests;
 
 use crisweep_proto::cri;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::Client;
+use super::{Client, lists};
 use crate::model::{Container, ContainerId, Coverage, PodSandbox, PodSandboxId};
 use crate::runtime::codec::Page;
 use crate::runtime::{Error, ListMode, Listed};
@@ -238,7 +238,7 @@ async fn descend<K: FallbackList>(
                 let limit_bytes = memory.refused_size.map(|refused_size| refused_size.limit);
                 state.end(K::NAME, memory);
                 *state.row_cache(client) = RowCache::default();
-                return Ok(at_once(mode, page, limit_bytes, clock));
+                return Ok(lists::whole(mode, page, limit_bytes, clock.began));
             }
             Err(error) => memory.refused(error)?,
         }
@@ -284,21 +284,6 @@ async fn descend<K: FallbackList>(
         mode,
         duration: clock.began.elapsed(),
     })
-}
-
-fn at_once<M>(mode: ListMode, page: Page<M>, limit_bytes: Option<u64>, clock: Clock) -> Listed<M> {
-    Listed {
-        rows: page.rows.into(),
-        malformed: page.malformed,
-        mounted: BTreeMap::new(),
-        odd: 0,
-        coverage: Coverage::Whole,
-        cut_short: false,
-        response_bytes: page.bytes,
-        limit_bytes,
-        mode,
-        duration: clock.began.elapsed(),
-    }
 }
 
 /// Asks state by state; returns also the states that are over the limit by themselves.

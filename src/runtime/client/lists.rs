@@ -93,18 +93,28 @@ impl Client {
     ) -> Result<Listed<R::Model>, Error> {
         let started = Instant::now();
         let (mode, page) = connection.list::<R>(rpc, self.timeout()).await?;
-        Ok(Listed {
-            rows: page.rows.into(),
-            malformed: page.malformed,
-            mounted: BTreeMap::new(),
-            odd: 0,
-            coverage: Coverage::Whole,
-            cut_short: false,
-            response_bytes: page.bytes,
-            limit_bytes: None,
-            mode,
-            duration: started.elapsed(),
-        })
+        Ok(whole(mode, page, None, started))
+    }
+}
+
+/// Returns a list that was read at once, by a call that started then.
+pub(super) fn whole<M>(
+    mode: ListMode,
+    page: Page<M>,
+    limit_bytes: Option<u64>,
+    started: Instant,
+) -> Listed<M> {
+    Listed {
+        rows: page.rows.into(),
+        malformed: page.malformed,
+        mounted: BTreeMap::new(),
+        odd: 0,
+        coverage: Coverage::Whole,
+        cut_short: false,
+        response_bytes: page.bytes,
+        limit_bytes,
+        mode,
+        duration: started.elapsed(),
     }
 }
 

@@ -3,9 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use crisweep::outgoing::{HttpClient, HttpClientConfig};
-use crisweep::system::blocking::BlockingPool;
-use crisweep::telemetry;
 use serde_json::{Value, json};
 
 use super::daemon::{Daemon, free_port};
@@ -28,28 +25,23 @@ impl Alertmanager {
         started
     }
 
-    /// Starts it behind TLS and credentials, as its web configuration file `web` says; returns a client of it.
-    pub(crate) async fn start_behind(
-        dir: &Path,
-        web: &Value,
-        config: &HttpClientConfig,
-    ) -> (Self, HttpClient) {
+    /// Starts it behind TLS and credentials, as its web configuration file `web` says; `client` is the
+    /// `http_client_config` of its clients.
+    pub(crate) async fn start_behind(dir: &Path, web: &Value, client: &Value) -> Self {
         let web_file = dir.join("web.yml");
         fs::write(&web_file, web.to_string()).unwrap();
         let flag = format!("--web.config.file={}", web_file.display());
         let mut started = Self::launch(dir, "http://127.0.0.1:9/", &[flag]);
-        let url = started.address.replace("127.0.0.1", "https://localhost");
-        let client = HttpClient::new(url, config.clone(), 1 << 20, BlockingPool::new(1));
+        let url = started.secure_url("/-/ready");
+        let ask = async || curl(client, &[&url]).await.map(drop);
+        started.ready(ask).await;
         started
-            .ready(
-                async || match client.get(client.url("/-/ready").unwrap()).await {
-                    Ok(answer) if answer.status.is_success() => Ok(()),
-                    Ok(answer) => Err(answer.status.to_string()),
-                    Err(error) => Err(telemetry::chain(&error)),
-                },
-            )
-            .await;
-        (started, client)
+    }
+
+    /// Returns the URL of a path, where it is behind TLS.
+    pub(crate) fn secure_url(&self, path: &str) -> String {
+        let host = self.address.replace("127.0.0.1", "localhost");
+        format!("https://{host}{path}")
     }
 
     async fn ready(&mut self, ask: impl AsyncFn() -> Result<(), String>) {
@@ -127,6 +119,33 @@ impl Alertmanager {
     pub(crate) async fn alerts(&self) -> Result<Vec<Value>, String> {
         let answer = http::json(&self.url("/api/v2/alerts?active=true"), &[]).await?;
         answer.as_array().cloned().ok_or_else(|| answer.to_string())
+    }
+}
+
+/// Runs curl with the credentials of an `http_client_config`; returns the answer's text, or why there is none.
+pub(crate) async fn curl(client: &Value, args: &[&str]) -> Result<String, String> {
+    let mut command = tokio::process::Command::new("curl");
+    command.args(["--silent", "--show-error", "--fail", "--max-time", "20"]);
+    let tls = &client["tls_config"];
+    for (option, file) in [
+        ("--cacert", &tls["ca_file"]),
+        ("--cert", &tls["cert_file"]),
+        ("--key", &tls["key_file"]),
+    ] {
+        command.args(file.as_str().iter().flat_map(|file| [option, file]));
+    }
+    let basic = &client["basic_auth"];
+    if let (Some(user), Some(file)) = (basic["username"].as_str(), basic["password_file"].as_str())
+    {
+        let password = fs::read_to_string(file).map_err(|error| error.to_string())?;
+        command.args(["--user", &format!("{user}:{}", password.trim())]);
+    }
+    let output = command.args(args).output().await;
+    let output = output.map_err(|error| error.to_string())?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 }
 

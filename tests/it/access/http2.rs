@@ -52,7 +52,7 @@ async fn is_well(files: &Files, rig: &Rig) {
 }
 
 #[tokio::test]
-async fn curl_speaks_it_unless_the_file_says_otherwise() {
+async fn curl_speaks_http_2_unless_the_web_configuration_file_forbids_it() {
     for (line, version) in [("", "2"), ("http_server_config: {http2: false}\n", "1.1")] {
         let files = Files::new(&format!("{TLS}{line}"));
         let rig = files.start(json!({})).await;

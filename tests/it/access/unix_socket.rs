@@ -76,7 +76,7 @@ async fn another_user_of_this_machine_may_read_and_not_act() {
 }
 
 #[tokio::test]
-async fn a_socket_that_closes_at_once_has_no_owner() {
+async fn a_client_that_closes_its_socket_at_once_may_not_act() {
     let rig = Rig::start(nodes::litter(1), json!({})).await;
     let address = rig.address.clone();
     let request = "POST /gc?dry_run=true HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";

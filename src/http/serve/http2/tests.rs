@@ -186,7 +186,7 @@ async fn a_client_that_vanished_loses_its_place() {
     let _waiting = ask(&client, Method::GET, "/wait").await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(server.places.available_permits(), 9);
-    // The connection stays open, and nobody answers pings.
+    // The connection stays open, and the client answers no pings.
     let frozen = {
         driver.abort();
         client
