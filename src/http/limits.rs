@@ -1,7 +1,7 @@
 //! Limits how many requests of each class are answered at a time, and how many of the answers that show the
 //! whole node are built at a time. A request holds its place until its answer is sent, so slow readers and
-//! waiting clients block only their own class. Requests above the limit get 503. Probes and scrapes have places
-//! of their own.
+//! waiting clients block only their own class. Requests above the limit get 503. Each probe and scrapes have
+//! places of their own.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connections::Exchange;
-use super::{BODY_MAX_BYTES, Problem};
+use super::{BODY_MAX_BYTES, HEALTHY, Problem, READY};
 
 /// The value of `Retry-After` on a 503.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
@@ -28,8 +28,11 @@ const PAGES_MADE_MAX: usize = 1;
 /// A class of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// Health and readiness.
-    Probe,
+    /// Whether a restart would help. Apart from readiness, which waits for a look: clients that ask for that must
+    /// not make the kubelet end the service.
+    Health,
+    /// Whether the runtime is reached.
+    Readiness,
     /// The metrics page.
     Scrape,
     /// A plan: the whole node as text.
@@ -43,8 +46,9 @@ pub(super) enum Class {
 }
 
 impl Class {
-    const ALL: [Self; 6] = [
-        Self::Probe,
+    const ALL: [Self; 7] = [
+        Self::Health,
+        Self::Readiness,
         Self::Scrape,
         Self::Plan,
         Self::Read,
@@ -57,7 +61,8 @@ impl Class {
             return Self::Act;
         }
         match path {
-            "/-/healthy" | "/-/ready" => Self::Probe,
+            HEALTHY => Self::Health,
+            READY => Self::Readiness,
             "/metrics" => Self::Scrape,
             "/api/v1/plan" => Self::Plan,
             _ => Self::Read,
@@ -70,7 +75,7 @@ impl Class {
         match self {
             Self::Plan => 4,
             Self::Scrape => 16,
-            Self::Probe | Self::Read => 32,
+            Self::Health | Self::Readiness | Self::Read => 32,
             Self::Wait => 64,
             Self::Act => 128,
         }
@@ -78,7 +83,8 @@ impl Class {
 
     fn words(self) -> &'static str {
         match self {
-            Self::Probe => "probes",
+            Self::Health => "health probes",
+            Self::Readiness => "readiness probes",
             Self::Scrape => "scrapes",
             Self::Plan => "plans",
             Self::Read => "requests that read",
@@ -105,7 +111,7 @@ fn busy(error: String) -> Response {
 /// The limits of each class. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct RequestLimits {
-    classes: Arc<[Arc<Semaphore>; 6]>,
+    classes: Arc<[Arc<Semaphore>; 7]>,
     bodies: Arc<Semaphore>,
     plans: Arc<Semaphore>,
     pages: Arc<Semaphore>,
@@ -162,7 +168,9 @@ pub(super) async fn within(
     match limits.take(class) {
         // A probe's answer is a line: its place is free once it is made, so that clients that do not read cannot
         // take all places of the kubelet's probes. Such a connection counts as idle.
-        Some(_place) if class == Class::Probe => next.run(request).await,
+        Some(_place) if matches!(class, Class::Health | Class::Readiness) => {
+            next.run(request).await
+        }
         Some(place) => {
             exchange.hold(place);
             next.run(request).await
@@ -192,8 +200,8 @@ mod tests {
     #[test]
     fn the_path_decides_the_class() {
         for (method, path, class) in [
-            (Method::GET, "/-/ready", Class::Probe),
-            (Method::HEAD, "/-/healthy", Class::Probe),
+            (Method::GET, "/-/ready", Class::Readiness),
+            (Method::HEAD, "/-/healthy", Class::Health),
             (Method::POST, "/-/reload", Class::Act),
             (Method::GET, "/metrics", Class::Scrape),
             (Method::POST, "/metrics", Class::Act),

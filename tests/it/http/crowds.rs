@@ -104,6 +104,36 @@ async fn slow_readers_of_plans_share_one_and_block_no_others() {
 }
 
 #[tokio::test]
+async fn callers_that_take_all_places_of_ready_leave_healthy_its_own() {
+    let changes = json!({ "collect": { "max_age": "0s" }, "runtime": { "timeout": "60s" } });
+    let rig = Rig::start(nodes::litter(1), changes).await;
+    // Readiness now waits for a look, as long as a probe may.
+    rig.sim.set_fault(Rpc::ListContainers, Fault::hang());
+    let mut crowd = JoinSet::new();
+    for _ in 0..64 {
+        let request = || rig.request("GET", "/-/ready").timeout(PATIENCE);
+        let (mut next, again) = (request(), request());
+        crowd.spawn(async move {
+            while let Ok(answer) = next.send().await {
+                drop(answer.bytes().await);
+                next = again.try_clone().unwrap();
+            }
+        });
+    }
+    until("readiness has no place left", || async {
+        let answer = rig.get("/-/ready").await;
+        let is_full = answer.text.contains("probes are already being answered");
+        is_full.then_some(())
+    })
+    .await;
+    for _ in 0..100 {
+        let answer = rig.get("/-/healthy").await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+    crowd.abort_all();
+}
+
+#[tokio::test]
 async fn callers_that_wait_are_bounded_and_block_no_others() {
     let changes = json!({ "runtime": { "timeout": "60s", "removal_timeout": "60s" } });
     let rig = Rig::start(nodes::litter(1), changes).await;
