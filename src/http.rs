@@ -35,6 +35,7 @@ use tokio::time::Instant;
 use crate::metrics::{Endpoint, scrape};
 use crate::model::{Target, Targets, UnknownTarget, escape};
 use crate::snapshot::Look;
+use crate::system::blocking::alone;
 use crate::system::memory;
 pub use guard::scope;
 pub use limits::RequestLimits;
@@ -244,13 +245,32 @@ async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response
         .await
         .ok()
         .and_then(Result::ok);
-    let permit = Arc::clone(service.fixed.limits.pages()).acquire_owned();
-    let page = match tokio::time::timeout_at(deadline, permit).await {
-        Ok(Ok(permit)) => render(&service, look, format, Some(permit)).await,
-        // Too many scrapes at once: the page omits the node's part, as it does without a look.
-        Ok(Err(_)) | Err(_) => render(&service, None, format, None).await,
+    let whole = async {
+        let permit = Arc::clone(service.fixed.limits.pages()).acquire_owned();
+        let permit = permit.await.ok()?;
+        Some(render(&service, look, format, Some(permit)).await)
+    };
+    let own = render(&service, None, format, None);
+    let Some(page) = rendered(deadline, whole, own).await else {
+        let error = "the metrics page was not rendered within the scrape's timeout";
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, error).into_response();
     };
     ([(header::CONTENT_TYPE, format.content_type())], page).into_response()
+}
+
+/// Returns the whole page if it is rendered until then. If not, or if there are too many scrapes at once, the own
+/// page, which omits the node's part, as it does without a look; it has [`OWN_PAGE_TIMEOUT`].
+async fn rendered(
+    deadline: Instant,
+    whole: impl Future<Output = Option<String>>,
+    own: impl Future<Output = String>,
+) -> Option<String> {
+    /// Less than what `scrape::timeout_from_header` reserves for sending, with the usual timeouts.
+    const OWN_PAGE_TIMEOUT: Duration = Duration::from_millis(250);
+    if let Ok(Some(page)) = tokio::time::timeout_at(deadline, whole).await {
+        return Some(page);
+    }
+    tokio::time::timeout(OWN_PAGE_TIMEOUT, own).await.ok()
 }
 
 async fn render(
@@ -282,7 +302,7 @@ async fn render(
         memory::give_back();
         page
     };
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+    alone("page", work).await.unwrap_or_else(|error| {
         tracing::error!(%error, "the metrics page could not be rendered; this is a bug in crisweep");
         String::new()
     })
@@ -334,7 +354,26 @@ fn targets<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_that_is_rendered_late_gives_way_to_the_own_one_within_the_scrapes_time() {
+        let soon = || Instant::now() + Duration::from_secs(9);
+        let (whole, own) = (|| "whole".to_owned(), || "own".to_owned());
+        let page = rendered(soon(), ready(Some(whole())), ready(own()));
+        assert_eq!(page.await, Some(whole()));
+        let page = rendered(soon(), ready(None), ready(own()));
+        assert_eq!(page.await, Some(own()), "too many scrapes");
+        let began = Instant::now();
+        let page = rendered(soon(), std::future::pending(), ready(own()));
+        assert_eq!(page.await, Some(own()));
+        let page = rendered(soon(), std::future::pending(), std::future::pending());
+        assert_eq!(page.await, None);
+        // Two scrapes of 9.5 s, with the time in which an answer is sent.
+        assert!(began.elapsed() < Duration::from_secs(19));
+    }
 
     #[test]
     fn a_service_that_hangs_is_not_healthy() {

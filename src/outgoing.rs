@@ -1,9 +1,10 @@
-//! Asks other servers over HTTP: the kubelet, Alertmanagers; [`tls`] and the bounds serve the API server too. Never follows a redirect, never uses
-//! a proxy, never takes an answer above its bound, never shows a secret.
+//! Asks other servers over HTTP: the kubelet, Alertmanagers; [`tls`] and the bounds serve the API server too. Never
+//! follows a redirect, never uses a proxy, never takes an answer above its bound, never shows a secret.
 //!
 //! Tokens, passwords and certificates are in files, which are read at each request: a rotation needs no reload.
 
 mod config;
+mod names;
 pub(crate) mod tls;
 
 use std::fmt;
@@ -12,10 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 
 use crate::system::blocking::BlockingPool;
 use crate::system::file;
@@ -23,6 +23,7 @@ pub use config::{
     Authorization, BasicAuth, HttpClientConfig, TlsConfig, TlsVersion, dns_name, is_secure_url,
     refused,
 };
+use names::{Lookups, Resolver};
 use tls::{Identity, Trust};
 
 /// The largest token, certificate, key or CA file.
@@ -103,6 +104,7 @@ pub struct HttpClient {
     answer_max_bytes: u64,
     /// Threads for reading the files.
     disk: BlockingPool,
+    lookups: Lookups,
     made: Mutex<Option<Made>>,
 }
 
@@ -137,6 +139,7 @@ impl HttpClient {
             config,
             answer_max_bytes,
             disk,
+            lookups: Lookups::default(),
             made: Mutex::default(),
         }
     }
@@ -160,35 +163,15 @@ impl HttpClient {
     ///
     /// # Errors
     /// If there is no answer, or it is too large.
-    pub async fn get(&self, url: Url) -> Result<Answer, Error> {
-        self.send(Method::GET, url, None).await
-    }
-
-    /// Posts JSON to a URL of the server. The caller bounds the time.
-    ///
-    /// # Errors
-    /// If there is no answer, or it is too large.
-    pub async fn post(&self, url: Url, json: Vec<u8>) -> Result<Answer, Error> {
-        self.send(Method::POST, url, Some(json)).await
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        mut url: Url,
-        json: Option<Vec<u8>>,
-    ) -> Result<Answer, Error> {
+    pub async fn get(&self, mut url: Url) -> Result<Answer, Error> {
         let client = self.client(&url).await?;
         let host = self.rename(&mut url)?;
-        let mut request = client.request(method, url);
+        let mut request = client.get(url);
         if let Some(host) = host {
             request = request.header(HOST, host);
         }
         request = request.header(ACCEPT, "application/json");
         request = self.authorize(request).await?;
-        if let Some(json) = json {
-            request = request.header(CONTENT_TYPE, "application/json").body(json);
-        }
         let response = request.send().await.map_err(failed)?;
         self.answer(response).await
     }
@@ -296,16 +279,18 @@ impl HttpClient {
             (None, _) | (_, None) => Trust::System,
         };
         let config = tls::client_config(tls, trust, identity.as_ref(), &self.disk).await?;
-        let mut builder = Client::builder()
+        let host = url.host_str().filter(|_| tls.server_name.is_some());
+        let resolver = Resolver {
+            lookups: self.lookups.clone(),
+            host: host.map(|host| host.trim_matches(['[', ']']).to_owned()),
+        };
+        let builder = Client::builder()
             .tls_backend_preconfigured(config)
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(Policy::none())
             .no_proxy()
+            .dns_resolver(Arc::new(resolver))
             .user_agent(concat!("crisweep/", env!("CARGO_PKG_VERSION")));
-        if let (Some(_), Some(host)) = (&tls.server_name, url.host_str()) {
-            let host = host.trim_matches(['[', ']']).to_owned();
-            builder = builder.dns_resolver(Arc::new(Elsewhere(host)));
-        }
         let client = builder.build().map_err(|error| Error::Tls(error.into()))?;
         Ok((client, identity))
     }
@@ -333,21 +318,6 @@ impl HttpClient {
             }
         }
         Ok(answer)
-    }
-}
-
-/// Resolves every name to the addresses of one host: the URL has the certificate's name in its place.
-struct Elsewhere(String);
-
-impl Resolve for Elsewhere {
-    fn resolve(&self, _name: Name) -> Resolving {
-        let host = self.0.clone();
-        Box::pin(async move {
-            // Port 0 stands for the URL's.
-            let found = tokio::net::lookup_host((host, 0)).await?;
-            let found: Vec<_> = found.collect();
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
     }
 }
 

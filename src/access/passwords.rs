@@ -10,7 +10,7 @@ mod recent;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use ring::{hmac, rand};
 use tokio::sync::Semaphore;
 
+use crate::system::blocking::alone;
 pub use hash::{BcryptHash, COST_MAX};
 use recent::{Digest, RecentDigests};
 
@@ -123,7 +124,8 @@ impl Passwords {
         })))
     }
 
-    /// Checks a password. `peer` is the client's address, which bounds how many of its passwords wait.
+    /// Checks a password. `peer` stands for the client ([`Peer::client`](super::Peer::client)), and bounds how many of
+    /// its passwords wait.
     pub async fn check(
         &self,
         users: &BasicAuthUsers,
@@ -146,7 +148,7 @@ impl Passwords {
             return verdict;
         }
         let (shared, password) = (Arc::clone(&self.0), password.to_vec());
-        let computing = tokio::task::spawn_blocking(move || {
+        let computing = alone("password", move || {
             let verdict = shared.compute(&question, &password);
             // Held to here even if the client has left.
             drop(turn);
@@ -232,7 +234,6 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn take(shared: &'a Shared, peer: IpAddr) -> Option<Self> {
-        let peer = client(peer);
         let mut waiting = shared.waiting.lock();
         let own = waiting.get(&peer).copied().unwrap_or(0);
         if own >= WAITING_MAX_PER_PEER || waiting.values().sum::<u32>() >= WAITING_MAX {
@@ -252,13 +253,5 @@ impl Drop for Place<'_> {
                 waiting.remove(&self.peer);
             }
         }
-    }
-}
-
-/// Returns the address that stands for a client: one machine has a whole /64 of IPv6 addresses.
-fn client(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V4(peer) => peer.into(),
-        IpAddr::V6(peer) => Ipv6Addr::from_bits(peer.to_bits() & (u128::MAX << 64)).into(),
     }
 }

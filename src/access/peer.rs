@@ -1,7 +1,7 @@
 //! The other end of a connection.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -69,11 +69,18 @@ impl Peer {
         }
     }
 
-    /// Returns its address and port; a unix socket has none.
-    pub fn socket_address(&self) -> Option<SocketAddr> {
+    /// Returns the address that stands for the client where each client has a share: one machine has a whole /64 of
+    /// IPv6 addresses, and all processes of this machine are one client.
+    pub fn client(&self) -> IpAddr {
         match self.0.transport {
-            Transport::Tcp { peer, .. } => Some(peer),
-            Transport::Unix { .. } => None,
+            Transport::Unix { .. } => Ipv4Addr::LOCALHOST.into(),
+            Transport::Tcp { peer, .. } => match peer.ip().to_canonical() {
+                address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V4(address) => address.into(),
+                IpAddr::V6(address) => {
+                    Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()
+                }
+            },
         }
     }
 
@@ -150,6 +157,22 @@ mod tests {
         for uid in [own + 1, OVERFLOW_UID] {
             let why = Peer::unix(uid).trusted_owner().unwrap_err();
             assert!(why.contains(&format!("uid {uid} may not")), "{why}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_one_64_bit_prefix_and_all_of_this_machine_are_one_client() {
+        let client = |address: &str| {
+            let (peer, local) = (address.parse().unwrap(), "[::1]:2".parse().unwrap());
+            Peer::tcp(peer, local).client()
+        };
+        let same = |a: &str, b: &str| client(a) == client(b);
+        assert!(same("10.0.0.1:1", "[::ffff:10.0.0.1]:2"));
+        assert!(same("[2001:db8::1]:1", "[2001:db8::ffff:1]:1"));
+        assert!(!same("[2001:db8::1]:1", "[2001:db8:0:1::1]:1"));
+        assert!(!same("10.0.0.1:1", "10.0.0.2:1"));
+        for own in ["127.0.0.1:1", "127.0.0.9:1", "[::1]:1"] {
+            assert_eq!(client(own), Peer::unix(7).client(), "{own}");
         }
     }
 

@@ -1,6 +1,5 @@
 //! The web configuration file at work: its users, its rate limit, its TLS, and the task that follows its changes.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -130,9 +129,9 @@ impl Web {
         };
         let in_force = self.watch.in_force();
         let users = &in_force.web.users;
-        let address = peer.socket_address().map(|it| it.ip());
-        let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let verdict = passwords.check(users, address, &user, &password).await;
+        let verdict = passwords
+            .check(users, peer.client(), &user, &password)
+            .await;
         match verdict {
             PasswordVerdict::Right => BasicAuth::User(user),
             PasswordVerdict::Wrong => BasicAuth::Wrong,

@@ -26,8 +26,8 @@ const EXIT_USAGE: u8 = 2;
 pub fn run(cli: Cli) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        // For plans and pages, a few at a time, and name look-ups of the pod source and of Alertmanagers: a
-        // hung name server holds a thread for up to half a minute.
+        // For libraries that look names up there alone: a hung name server holds a thread for up to half a
+        // minute. All other work has threads of its own (`system/blocking`).
         .max_blocking_threads(16)
         .enable_all()
         .build()

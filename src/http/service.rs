@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::model::{PodSandboxId, Snapshot, Target, Targets};
 use crate::pass::quarantine::Quarantine;
 use crate::snapshot::{Look, NoSnapshot, Observer};
+use crate::system::blocking::alone;
 use crate::system::manager::Manager;
 use crate::system::memory;
 use crate::telemetry::LineLimit;
@@ -136,7 +137,7 @@ impl Service {
         }
     }
 
-    /// Runs work over the whole node (planning, rendering) on a blocking thread, a few at a time.
+    /// Runs work over the whole node (planning, rendering) on a thread of its own, a few at a time.
     pub(super) async fn heavy<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
@@ -152,7 +153,7 @@ impl Service {
     }
 }
 
-/// Runs work on a blocking thread within a limit. The permit moves with the work, which goes on after the
+/// Runs work on a thread of its own within a limit. The permit moves with the work, which goes on after the
 /// client hangs up.
 async fn bounded<T: Send + 'static>(
     bound: &Arc<Semaphore>,
@@ -164,7 +165,7 @@ async fn bounded<T: Send + 'static>(
         let _until_done = permit;
         work()
     };
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = alone("plan", work).await;
     done.map_err(|error| error.to_string())
 }
 

@@ -1,8 +1,9 @@
 //! Runs calls that a disk may block for ever on threads of its own: a hung file system costs a bounded number
 //! of threads and a bounded wait, and no other work waits for it.
 //!
-//! Does not use `spawn_blocking`, whose threads plan and render pages: a few hung calls would take all of
-//! them. All reads of the running service go through here; writes have one thread (`state/writer`).
+//! Does not use `spawn_blocking`: a few hung calls would take all of its threads, and those of libraries that look
+//! names up there do. All reads of the running service go through here; writes have one thread (`state/writer`).
+//! Work that only computes gets a thread for itself ([`alone`]), so that it waits for no hung call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +15,8 @@ use tokio::time::{Instant, timeout_at};
 /// Threads for one kind of call. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct BlockingPool {
+    /// The threads' name.
+    name: &'static str,
     calls_max: usize,
     /// A hung call keeps its permit, so at most this many threads are lost.
     permits: Arc<Semaphore>,
@@ -38,7 +41,13 @@ pub enum NoAnswer {
 impl BlockingPool {
     /// Allows `calls_max` calls at a time, which is also the number of threads that may be lost.
     pub fn new(calls_max: usize) -> Self {
+        Self::named("disk", calls_max)
+    }
+
+    /// The same for another kind of call than one to a file system; `name` is the threads'.
+    pub fn named(name: &'static str, calls_max: usize) -> Self {
         Self {
+            name,
             calls_max,
             permits: Arc::new(Semaphore::new(calls_max)),
             waiting: Arc::default(),
@@ -64,7 +73,7 @@ impl BlockingPool {
         let permit = Arc::clone(&self.permits).acquire_owned();
         let permit = timeout_at(until, permit).await.map_err(late)?;
         let (answer, arrival) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("disk".to_owned());
+        let thread = std::thread::Builder::new().name(self.name.to_owned());
         let thread = thread.spawn(move || {
             let result = work();
             drop(permit);
@@ -81,6 +90,28 @@ impl BlockingPool {
         let under_way = self.calls_max - self.permits.available_permits();
         under_way.saturating_sub(self.waiting.load(Ordering::Acquire))
     }
+}
+
+/// The work panicked, or no thread could be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a thread panicked or could not be started")]
+pub struct ThreadFailed;
+
+/// Runs work that ends by itself on a thread of its own, and waits for its end. The caller bounds how many run at a
+/// time; the work goes on when the caller leaves.
+///
+/// # Errors
+/// If the work panicked, or no thread could be started.
+pub async fn alone<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ThreadFailed> {
+    let (answer, arrival) = oneshot::channel();
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    // The caller may have given up.
+    let thread = thread.spawn(move || drop(answer.send(work())));
+    thread.map_err(|_error| ThreadFailed)?;
+    arrival.await.map_err(|_panicked| ThreadFailed)
 }
 
 /// Counts a waiting caller while it lives.
@@ -156,6 +187,24 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(pool.run(LONG, || 7).await, Ok(7));
+    }
+
+    #[test]
+    fn work_goes_on_while_all_threads_of_tokio_hang() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (end, may_end) = channel::<()>();
+            let hangs = tokio::task::spawn_blocking(move || may_end.recv().is_ok());
+            assert_eq!(alone("page", || 7).await, Ok(7));
+            let panics = alone("page", || assert!(std::hint::black_box(false)));
+            assert_eq!(panics.await, Err(ThreadFailed));
+            assert!(!hangs.is_finished());
+            drop(end);
+            assert!(!hangs.await.unwrap());
+        });
     }
 
     #[tokio::test]

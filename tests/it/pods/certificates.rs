@@ -136,6 +136,38 @@ async fn files_without_a_usable_certificate_fail_the_source_by_name() {
 }
 
 #[tokio::test]
+async fn after_a_reload_with_another_certificate_file_the_former_certificate_is_not_shown() {
+    for source in ["kubelet", "api-server"] {
+        let peer = Peer::start().await;
+        let first = peer.clients.sign("first");
+        first.write(&peer.file("crt"), &peer.file("key"));
+        let config = peer.config(source, ("crt", "key"));
+        let mut rig = Rig::start(nodes::litter(LITTER), config).await;
+        let pods = match source {
+            "kubelet" => rig.sim.pods_json(),
+            _ => answer(&rig.sim).to_string(),
+        };
+        peer.server.reply(Reply::json(&pods));
+        assert_eq!(super::status(&rig).await["known"], true);
+        let asked = peer.server.asked().len();
+        replace(&peer.file("text"), "text");
+        for (name, words) in [
+            ("absent", "absent: No such file"),
+            ("text", "text holds no certificate in PEM"),
+        ] {
+            rig.configure(&peer.config(source, (name, name)));
+            assert_eq!(rig.post("/-/reload").await.status, 200);
+            fails(&rig, words).await;
+        }
+        assert_eq!(peer.server.asked().len(), asked, "{source}");
+        let second = peer.clients.sign("second");
+        second.write(&peer.file("text"), &peer.file("text"));
+        cleans(&rig, source).await;
+        assert_eq!(peer.last_shown(), Some(second.der));
+    }
+}
+
+#[tokio::test]
 async fn while_certificate_and_key_are_replaced_one_after_the_other_the_earlier_ones_are_shown() {
     let kubelet = Peer::start().await;
     let (certificate, key) = (kubelet.file("crt"), kubelet.file("key"));
