@@ -16,7 +16,6 @@ pub mod web_config;
 pub mod web_config_watch;
 mod yaml;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,8 +60,8 @@ pub struct Asking<'a> {
     pub authorization: Option<&'a str>,
     /// Its method.
     pub method: &'a Method,
-    /// Its path, without the query.
-    pub path: &'a str,
+    /// The path of its route, with parameters in braces; `None`: it has no route.
+    pub route: Option<&'a str>,
 }
 
 /// The answer to a request.
@@ -232,14 +231,14 @@ impl Access {
         let Some(review) = &self.review else {
             return unknown();
         };
-        let path = reviewed_path(asking.path);
-        match review.allowed(token, asking.method.as_str(), &path).await {
+        let (verb, path) = (reviewed_verb(asking.method), reviewed_path(asking.route));
+        let client = asking.peer.client();
+        match review.allowed(token, client, &verb, &path).await {
             Reviewed::Allowed(name) => {
                 Decision::Allowed(Some(Caller::new(CallerKind::Account, name)))
             }
             Reviewed::Unauthenticated => unknown(),
             Reviewed::Denied(name) => {
-                let verb = asking.method.as_str().to_lowercase();
                 Decision::Forbidden(format!("account {name} has no right to {verb} {path}"))
             }
             // The log has the cause, which a stranger need not know.
@@ -340,13 +339,43 @@ fn refuse_names_without_effect(config: &Config, web: Option<&Web>) -> Result<(),
     Ok(())
 }
 
-/// Returns the path that an account needs a right to. Kubernetes lets every account `get` below `/api`
-/// (`system:discovery`), so those paths are asked for below `/crisweep`.
-fn reviewed_path(path: &str) -> Cow<'_, str> {
-    if path == "/api" || path.starts_with("/api/") {
-        return format!("/crisweep{path}").into();
+/// Returns the path that an account needs a right to: one for each route, whatever its parameters, and one for all
+/// paths without a route, so that the reviews of an account have an end. Kubernetes lets every account `get` below
+/// `/api` (`system:discovery`), so those paths are asked for below `/crisweep`.
+fn reviewed_path(route: Option<&str>) -> String {
+    let Some(route) = route else {
+        return "/crisweep/unknown".to_owned();
+    };
+    let part = |part: &str| {
+        part.trim_start_matches("{*")
+            .trim_matches(['{', '}'])
+            .to_owned()
+    };
+    let path = route.split('/').map(part).collect::<Vec<_>>().join("/");
+    if path.starts_with("/api/") {
+        return format!("/crisweep{path}");
     }
-    path.into()
+    path
+}
+
+/// Returns the verb that an account needs: the method in lower case, if it is one of HTTP's own.
+fn reviewed_verb(method: &Method) -> String {
+    const METHODS: [Method; 9] = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::DELETE,
+        Method::CONNECT,
+        Method::OPTIONS,
+        Method::TRACE,
+        Method::PATCH,
+    ];
+    if METHODS.contains(method) {
+        method.as_str().to_ascii_lowercase()
+    } else {
+        "unknown".to_owned()
+    }
 }
 
 fn scope_of(may_act: bool) -> Scope {

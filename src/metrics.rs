@@ -22,7 +22,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::model::{
-    AlertResult, Brake, Cause, FailureClass, Outcome, Pass, PollResult, RemoveReason, Target,
+    AlertResult, Brake, CallerKind, Cause, FailureClass, Outcome, Pass, PollResult, RemoveReason,
+    Target,
 };
 use labels::Removed;
 use state_set::StateSet;
@@ -136,6 +137,7 @@ struct Series {
     alerts: Table<AlertResult, Counter>,
     polls: Table<PollResult, Counter>,
     http_requests: Table<(Endpoint, StatusClass), Counter>,
+    acts: Table<CallerKind, Counter>,
     state_write_failures: Counter,
     brakes: Table<Brake, Gauge>,
     fleet_read: TimestampGauge,
@@ -166,6 +168,7 @@ impl Metrics {
             alerts: Table::showing(|_| true, Counter::default),
             polls: Table::new(Counter::default),
             http_requests: Table::new(Counter::default),
+            acts: Table::showing(|_| true, Counter::default),
             state_write_failures: Counter::default(),
             brakes: Table::showing(|_| true, Gauge::default),
             fleet_read: TimestampGauge::default(),
@@ -269,6 +272,11 @@ impl Metrics {
             .http_requests
             .get((endpoint, StatusClass::of(status)))
             .map(Counter::inc);
+    }
+
+    /// Counts a request that acts and was let in.
+    pub fn act(&self, caller: CallerKind) {
+        self.inner.series.acts.get(caller).map(Counter::inc);
     }
 
     /// Returns the counter of failed and dropped state writes.
@@ -414,6 +422,8 @@ impl Series {
         registry.register("alertmanager_polls", polls, self.polls);
         let requests = "HTTP requests answered";
         registry.register("http_requests", requests, self.http_requests);
+        let acts = "Requests to change something that were let in, by what proved who asked";
+        registry.register("acts", acts, self.acts);
         let failures = "Writes of state to the disk that failed or were left out";
         registry.register("state_write_failures", failures, self.state_write_failures);
         let brakes = "Whether this brake would hold an alert now";

@@ -11,8 +11,8 @@ pub struct RateLimit {
     pub burst: u32,
 }
 
-/// A bucket of tokens, full at first. Each admitted request takes one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A bucket of tokens, full at first. Each admitted request takes one. Of two, the one that is full earlier is less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenBucket {
     /// When the bucket is full again. An empty bucket is full `burst * interval` later.
     full_at: Duration,

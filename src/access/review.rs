@@ -10,6 +10,7 @@ mod turns;
 mod wire;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
 use crate::telemetry;
 
-use memory::{Digest, Memory};
-use turns::{CALLS_MAX, Failing, Standing, Turns};
+use memory::{Asker, Digest, Memory};
+use turns::{CALLS_MAX, Failing, Turns};
 use wire::{AccessSpec, TokenSpec, User, Wire};
 
 /// How long a good answer holds.
@@ -112,35 +113,40 @@ impl Review {
         })
     }
 
-    /// Says whether the token's account may do `method` on `path`, the request's path without its query.
-    pub async fn allowed(&self, token: &str, method: &str, path: &str) -> Reviewed {
+    /// Says whether the token's account may do `verb` on `path`. Each pair of them is one more question, so their
+    /// number must be bounded. `client` stands for the client ([`Peer::client`](super::Peer::client)).
+    pub async fn allowed(&self, token: &str, client: IpAddr, verb: &str, path: &str) -> Reviewed {
         // A guess must not cost the API server anything.
         if token.len() > TOKEN_MAX_BYTES || !jwt::may_be_good(token, now()) {
             return Reviewed::Unauthenticated;
         }
-        let user = match self.user(token).await {
+        let user = match self.user(token, client).await {
             Authentication::User(user) => user,
             Authentication::Nobody => return Reviewed::Unauthenticated,
             Authentication::Unknown(why) => return Reviewed::Unavailable(why),
         };
         let name = user.username.clone();
-        match self.grant(token, user, method, path).await {
+        match self.grant(token, user, verb, path).await {
             Grant::Allowed => Reviewed::Allowed(name),
             Grant::Denied => Reviewed::Denied(name),
             Grant::Unknown(why) => Reviewed::Unavailable(why),
         }
     }
 
-    async fn user(&self, token: &str) -> Authentication {
-        let (reviewer, asked) = (Arc::clone(&self.reviewer), token.to_owned());
+    async fn user(&self, token: &str, client: IpAddr) -> Authentication {
+        let (reviewer, text) = (Arc::clone(&self.reviewer), token.to_owned());
         let digest = self.digest(&[token]);
+        let asker = reviewer.turns.asker(&digest, client);
+        let of = asker.clone();
         let asking = async move {
-            let Some(standing) = reviewer.turns.admit(&digest) else {
+            if !reviewer.turns.admits(&of) {
                 return (Authentication::Unknown(flooded()), None);
-            };
-            let user = reviewer.user(asked, standing).await;
+            }
+            let user = reviewer.user(text, &of).await;
             match &user {
-                Authentication::User(_) => reviewer.turns.authenticated(digest),
+                Authentication::User(user) => {
+                    reviewer.turns.authenticated(digest, &user.account());
+                }
                 Authentication::Nobody => reviewer.turns.refused(&digest),
                 Authentication::Unknown(_) => {}
             }
@@ -151,14 +157,15 @@ impl Review {
             };
             (user, keep)
         };
-        let user = self.users.get(digest, asking).await;
+        let user = self.users.get(digest, asker, asking).await;
         user.unwrap_or_else(|too_many| Authentication::Unknown(too_many.to_string()))
     }
 
-    async fn grant(&self, token: &str, user: Arc<User>, method: &str, path: &str) -> Grant {
-        let verb = method.to_ascii_lowercase();
-        let key = self.digest(&[token, &verb, path]);
-        let (reviewer, path) = (Arc::clone(&self.reviewer), path.to_owned());
+    async fn grant(&self, token: &str, user: Arc<User>, verb: &str, path: &str) -> Grant {
+        let key = self.digest(&[token, verb, path]);
+        let asker = Asker::Account(user.account());
+        let reviewer = Arc::clone(&self.reviewer);
+        let (verb, path) = (verb.to_owned(), path.to_owned());
         let asking = async move {
             let grant = reviewer.grant(&user, &verb, &path).await;
             let keep = match &grant {
@@ -168,7 +175,7 @@ impl Review {
             };
             (grant, keep)
         };
-        let grant = self.grants.get(key, asking).await;
+        let grant = self.grants.get(key, asker, asking).await;
         grant.unwrap_or_else(|too_many| Grant::Unknown(too_many.to_string()))
     }
 
@@ -187,8 +194,8 @@ impl Review {
 }
 
 impl Reviewer {
-    async fn user(&self, token: String, standing: Standing) -> Authentication {
-        match self.call(&TokenSpec { token }, standing).await {
+    async fn user(&self, token: String, asker: &Asker) -> Authentication {
+        match self.call(&TokenSpec { token }, asker).await {
             Ok(status) => match status.user {
                 Some(user) if status.authenticated && !user.username.is_empty() => {
                     Authentication::User(Arc::new(user))
@@ -203,10 +210,8 @@ impl Reviewer {
     }
 
     async fn grant(&self, user: &User, verb: &str, path: &str) -> Grant {
-        match self
-            .call(&AccessSpec::new(user, verb, path), Standing::Known)
-            .await
-        {
+        let spec = AccessSpec::new(user, verb, path);
+        match self.call(&spec, &Asker::Account(user.account())).await {
             Ok(status) if status.allowed && !status.denied => Grant::Allowed,
             Ok(_) => Grant::Denied,
             Err(why) => Grant::Unknown(why),
@@ -214,9 +219,9 @@ impl Reviewer {
     }
 
     /// Asks for a review; returns its status, or why there is none.
-    async fn call<S: Wire>(&self, spec: &S, standing: Standing) -> Result<S::Status, String> {
+    async fn call<S: Wire>(&self, spec: &S, asker: &Asker) -> Result<S::Status, String> {
         let until = Instant::now() + CALL_TIMEOUT;
-        let answer = timeout_at(until, self.ask(spec, standing, until)).await;
+        let answer = timeout_at(until, self.ask(spec, asker, until)).await;
         let answer = answer.unwrap_or_else(|_elapsed| Err(late()));
         self.failing.say(answer.as_ref().err());
         answer
@@ -225,10 +230,10 @@ impl Reviewer {
     async fn ask<S: Wire>(
         &self,
         spec: &S,
-        standing: Standing,
+        asker: &Asker,
         until: Instant,
     ) -> Result<S::Status, String> {
-        let turn = self.turns.turn(standing, until).await;
+        let turn = self.turns.turn(asker, until).await;
         let _turn = turn.ok_or_else(late)?;
         let failed = |error| format!("the API server: {}", telemetry::chain(&error));
         let sending = self.client.send(Method::POST, S::PATH, wire::request(spec));

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -64,15 +64,19 @@ pub(super) async fn guard(
         Ok(value) => value,
         Err(why) => return refuse(&service, &peer, request.uri(), StatusCode::BAD_REQUEST, why),
     };
+    let route = request.extensions().get::<MatchedPath>();
     let asking = Asking {
         scope,
         peer: &peer,
         authorization,
         method: request.method(),
-        path: request.uri().path(),
+        route: route.map(MatchedPath::as_str),
     };
     let (status, why) = match access.decide(asking).await {
         Decision::Allowed(caller) => {
+            if let (Scope::Act, Some(caller)) = (scope, &caller) {
+                service.metrics.act(caller.kind);
+            }
             request.extensions_mut().insert(By(caller));
             return next.run(request).await;
         }

@@ -3,7 +3,7 @@
 use super::table::{Label, Labels};
 use super::{Endpoint, StatusClass};
 use crate::model::{
-    AlertResult, Brake, Cause, FailureClass, Outcome, PollResult, RemoveReason, Target,
+    AlertResult, Brake, CallerKind, Cause, FailureClass, Outcome, PollResult, RemoveReason, Target,
 };
 
 macro_rules! labels {
@@ -21,6 +21,7 @@ macro_rules! labels {
 
 labels! {
     AlertResult = "result",
+    CallerKind = "caller",
     Cause = "cause",
     Endpoint = "endpoint",
     FailureClass = "class",

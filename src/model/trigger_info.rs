@@ -187,7 +187,19 @@ impl fmt::Display for Caller {
 }
 
 /// What proves who a caller is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum CallerKind {
@@ -204,6 +216,9 @@ pub enum CallerKind {
 }
 
 impl CallerKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = every();
+
     /// Returns the kind as the API writes it.
     pub fn label(self) -> &'static str {
         self.into()

@@ -1,7 +1,9 @@
 //! Tokens that the API server reviews: who is allowed, what is asked, what is remembered, and that nothing but a
 //! clear answer allows anything.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crisweep::access::review::{Review, Reviewed};
@@ -13,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::support::ca::{Ca, replace};
 use crate::support::kubelet::{Asked, PodServer, Reply};
+use crate::support::until;
 
 const TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwcm9tZXRoZXVzIn0.c2lnbmF0dXJl";
 const HEADER: &str = "eyJhbGciOiJSUzI1NiJ9";
@@ -24,6 +27,7 @@ const ACCESS: &str = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews";
 struct ApiServer {
     server: PodServer,
     review: Review,
+    clients: AtomicUsize,
     _files: TempDir,
 }
 
@@ -43,6 +47,7 @@ impl ApiServer {
         let started = Self {
             server,
             review: Review::new(kubernetes::ApiServer::new(url, Some(file("token")), tls)).unwrap(),
+            clients: AtomicUsize::new(1),
             _files: files,
         };
         started.tokens(&known());
@@ -63,7 +68,15 @@ impl ApiServer {
     }
 
     async fn metrics(&self, token: &str) -> Reviewed {
-        self.review.allowed(token, "GET", "/metrics").await
+        self.metrics_for(0, token).await
+    }
+
+    /// The same for another client.
+    async fn metrics_for(&self, client: usize, token: &str) -> Reviewed {
+        let review = &self.review;
+        review
+            .allowed(token, address(client), "get", "/metrics")
+            .await
     }
 
     fn asked(&self, line: &str) -> Vec<Asked> {
@@ -77,9 +90,11 @@ impl ApiServer {
         (self.asked(TOKENS).len(), self.asked(ACCESS).len())
     }
 
-    /// Asserts that a token has no clear answer, for this reason.
+    /// Asserts that a token has no clear answer, for this reason. Each time another client asks: one alone would soon
+    /// not be reviewed.
     async fn is_unclear(&self, words: &str) {
-        let reviewed = self.metrics(TOKEN).await;
+        let client = self.clients.fetch_add(1, Ordering::Relaxed);
+        let reviewed = self.metrics_for(client, TOKEN).await;
         let Reviewed::Unavailable(why) = reviewed else {
             panic!("{words}: {reviewed:?}");
         };
@@ -118,6 +133,10 @@ fn denied() -> Reviewed {
     Reviewed::Denied(NAME.to_owned())
 }
 
+fn address(client: usize) -> IpAddr {
+    IpAddr::V4(u32::try_from(client).unwrap().into())
+}
+
 /// Returns a token of its own, without a key that would fit.
 fn guess(number: usize) -> String {
     format!("{TOKEN}{number:04}")
@@ -133,7 +152,10 @@ async fn later(time: Duration) {
 #[tokio::test]
 async fn the_api_server_is_asked_as_kube_rbac_proxy_asks() {
     let api_server = ApiServer::start().await;
-    let reviewed = api_server.review.allowed(TOKEN, "POST", "/gc").await;
+    let reviewed = api_server
+        .review
+        .allowed(TOKEN, address(0), "post", "/gc")
+        .await;
     assert_eq!(reviewed, allowed());
     let body = |line: &str| -> Value {
         let asked = api_server.asked(line).remove(0);
@@ -287,7 +309,9 @@ async fn a_silent_api_server_is_waited_for_a_few_seconds_and_asked_few_questions
     api_server.server.reply_to(TOKENS, Reply::silence());
     let began = Instant::now();
     let tokens: Vec<String> = (0..40).map(guess).collect();
-    let reviewed = join_all(tokens.iter().map(|token| api_server.metrics(token))).await;
+    let of_each = tokens.iter().enumerate();
+    let asking = of_each.map(|(client, token)| api_server.metrics_for(client, token));
+    let reviewed = join_all(asking).await;
     let took = began.elapsed();
     assert!(took < Duration::from_secs(8), "{took:?}");
     let is_unclear = |it: &&Reviewed| matches!(it, Reviewed::Unavailable(_));
@@ -305,14 +329,16 @@ async fn a_flood_of_forgeries_starves_nobody_whose_token_is_known() {
     assert_eq!(api_server.metrics(TOKEN).await, allowed());
     api_server.server.reply_to(TOKENS, Reply::silence());
     let forged: Vec<String> = (0..500).map(guess).collect();
-    let flood = join_all(forged.iter().map(|token| api_server.metrics(token)));
+    let of_each = forged.iter().enumerate();
+    let flood = of_each.map(|(client, token)| api_server.metrics_for(client, token));
+    let flood = join_all(flood);
     // Another path needs a question of its own, while the forgeries hold their places.
     let caller = async {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let began = Instant::now();
         let reviewed = api_server
             .review
-            .allowed(TOKEN, "GET", "/api/v1/plan")
+            .allowed(TOKEN, address(0), "get", "/api/v1/plan")
             .await;
         assert_eq!(reviewed, allowed());
         assert!(began.elapsed() < Duration::from_secs(2));
@@ -327,13 +353,33 @@ async fn a_flood_of_forgeries_starves_nobody_whose_token_is_known() {
 }
 
 #[tokio::test]
+async fn a_client_that_guesses_tokens_delays_no_other_clients_first_one() {
+    let api_server = ApiServer::start().await;
+    api_server.server.reply_to(TOKENS, Reply::silence());
+    let forged: Vec<String> = (0..500).map(guess).collect();
+    let flood = join_all(forged.iter().map(|token| api_server.metrics(token)));
+    let caller = async {
+        // The guesses that may be reviewed hang.
+        until("the guesses hang", || async {
+            (api_server.counts().0 >= 4).then_some(())
+        })
+        .await;
+        api_server.tokens(&known());
+        assert_eq!(api_server.metrics_for(1, TOKEN).await, allowed());
+        assert_eq!(api_server.counts().0, 4 + 1);
+    };
+    tokio::join!(flood, caller);
+}
+
+#[tokio::test]
 async fn a_known_token_whose_review_is_over_is_asked_about_in_spite_of_a_flood() {
     let api_server = ApiServer::start().await;
     assert_eq!(api_server.metrics(TOKEN).await, allowed());
     later(Duration::from_secs(121)).await;
     api_server.tokens(&json!({ "authenticated": false }));
     let forged: Vec<String> = (0..100).map(guess).collect();
-    join_all(forged.iter().map(|token| api_server.metrics(token))).await;
+    let of_each = forged.iter().enumerate();
+    join_all(of_each.map(|(client, token)| api_server.metrics_for(client, token))).await;
     api_server.tokens(&known());
     assert_eq!(api_server.metrics(TOKEN).await, allowed());
     api_server.tokens(&json!({ "authenticated": false }));
@@ -385,9 +431,10 @@ async fn an_allowed_token_is_remembered_for_two_minutes_for_that_path_and_verb()
     api_server.tokens(&json!({ "authenticated": false }));
     api_server.access(&json!({ "allowed": false }));
     assert_eq!(api_server.metrics(TOKEN).await, allowed());
-    for (method, path) in [("POST", "/metrics"), ("GET", "/gc"), ("GET", "/metrics/")] {
-        let reviewed = api_server.review.allowed(TOKEN, method, path).await;
-        assert_eq!(reviewed, denied(), "{method} {path}");
+    for (verb, path) in [("post", "/metrics"), ("get", "/gc"), ("get", "/metrics/")] {
+        let review = &api_server.review;
+        let reviewed = review.allowed(TOKEN, address(0), verb, path).await;
+        assert_eq!(reviewed, denied(), "{verb} {path}");
     }
     assert_eq!(api_server.counts(), (1, 4));
     later(Duration::from_secs(2)).await;
@@ -439,7 +486,8 @@ async fn requests_with_one_token_at_a_time_share_its_review() {
         let api_server = Arc::clone(&api_server);
         async move {
             let path = paths[number % paths.len()];
-            api_server.review.allowed(TOKEN, "GET", path).await
+            let review = &api_server.review;
+            review.allowed(TOKEN, address(0), "get", path).await
         }
     });
     assert_eq!(join_all(all).await, vec![allowed(); 40]);

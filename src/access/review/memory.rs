@@ -1,7 +1,9 @@
-//! Remembers answers for a time, and asks for each only once at a time. Both are bounded.
+//! Remembers answers for a time, and asks for each only once at a time. Both are bounded, and no asker takes more
+//! than its part.
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,25 +14,44 @@ use tokio::time::Instant;
 
 /// Answers that are remembered.
 const KEPT_MAX: usize = 256;
+/// Those of one asker.
+const KEPT_EACH_MAX: usize = 64;
 /// Questions under way.
 const FLIGHTS_MAX: usize = 64;
+/// Those of one asker. All who show the same token for the same path share one.
+const FLIGHTS_EACH_MAX: usize = 4;
 
 /// The keyed hash of a question.
 pub(super) type Digest = [u8; 32];
 
+/// For whom a question is asked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Asker {
+    /// The account of a token that was authenticated before.
+    Account(Arc<str>),
+    /// The client that shows an unknown token.
+    Client(IpAddr),
+}
+
 /// Too many questions are under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{FLIGHTS_MAX} reviews are under way")]
+#[error("too many reviews are under way")]
 pub(super) struct TooMany;
 
 /// Answers of one kind.
 pub(super) struct Memory<T>(Mutex<State<T>>);
 
 struct State<T> {
-    /// Each answer, and until when it holds.
-    kept: BTreeMap<Digest, (Instant, T)>,
+    kept: BTreeMap<Digest, Kept<T>>,
     /// Weak: a question that nobody waits for any more is dropped.
-    flights: BTreeMap<Digest, WeakShared<BoxFuture<'static, T>>>,
+    flights: BTreeMap<Digest, (Asker, WeakShared<BoxFuture<'static, T>>)>,
+}
+
+/// An answer.
+struct Kept<T> {
+    answer: T,
+    until: Instant,
+    asker: Asker,
 }
 
 impl<T> Default for Memory<T> {
@@ -48,6 +69,7 @@ impl<T: Clone + Send + Sync + 'static> Memory<T> {
     pub(super) async fn get(
         self: &Arc<Self>,
         key: Digest,
+        asker: Asker,
         asking: impl Future<Output = (T, Option<Duration>)> + Send + 'static,
     ) -> Result<T, TooMany> {
         let flight = {
@@ -55,23 +77,23 @@ impl<T: Clone + Send + Sync + 'static> Memory<T> {
             if let Some(answer) = state.kept(&key) {
                 return Ok(answer);
             }
-            let under_way = state.flights.get(&key).and_then(WeakShared::upgrade);
+            let under_way = state.flights.get(&key);
+            let under_way = under_way.and_then(|(_, flight)| flight.upgrade());
             if let Some(flight) = under_way {
                 flight
             } else {
-                state.flights.retain(|_, flight| flight.upgrade().is_some());
-                if state.flights.len() >= FLIGHTS_MAX {
+                if state.is_full(&asker) {
                     return Err(TooMany);
                 }
-                let memory = Arc::clone(self);
+                let (memory, of) = (Arc::clone(self), asker.clone());
                 let flight = async move {
                     let (answer, holds_for) = asking.await;
-                    memory.0.lock().end(key, &answer, holds_for);
+                    memory.0.lock().end(key, &asker, &answer, holds_for);
                     answer
                 };
                 let flight = flight.boxed().shared();
                 let weak = flight.downgrade();
-                state.flights.extend(weak.map(|weak| (key, weak)));
+                state.flights.extend(weak.map(|weak| (key, (of, weak))));
                 flight
             }
         };
@@ -81,26 +103,44 @@ impl<T: Clone + Send + Sync + 'static> Memory<T> {
 
 impl<T: Clone> State<T> {
     fn kept(&self, key: &Digest) -> Option<T> {
-        let (until, answer) = self.kept.get(key)?;
-        (Instant::now() < *until).then(|| answer.clone())
+        let kept = self.kept.get(key)?;
+        (Instant::now() < kept.until).then(|| kept.answer.clone())
     }
 
-    fn end(&mut self, key: Digest, answer: &T, holds_for: Option<Duration>) {
+    /// Says whether no further question of this asker may be asked.
+    fn is_full(&mut self, asker: &Asker) -> bool {
+        self.flights
+            .retain(|_, (_, flight)| flight.upgrade().is_some());
+        let own = self.flights.values().filter(|(of, _)| of == asker);
+        own.count() >= FLIGHTS_EACH_MAX || self.flights.len() >= FLIGHTS_MAX
+    }
+
+    fn end(&mut self, key: Digest, asker: &Asker, answer: &T, holds_for: Option<Duration>) {
         self.flights.remove(&key);
         let Some(holds_for) = holds_for else {
             return;
         };
         let now = Instant::now();
-        self.kept.insert(key, (now + holds_for, answer.clone()));
-        if self.kept.len() > KEPT_MAX {
-            self.kept.retain(|_, (until, _)| now < *until);
+        self.kept.retain(|_, kept| now < kept.until);
+        let kept = Kept {
+            answer: answer.clone(),
+            until: now + holds_for,
+            asker: asker.clone(),
+        };
+        self.kept.insert(key, kept);
+        self.make_room(KEPT_EACH_MAX, |kept| kept.asker == *asker);
+        self.make_room(KEPT_MAX, |_any| true);
+    }
+
+    /// Drops an answer if more than `most` are of these. Refusals hold for a shorter time, so guesses displace each
+    /// other first.
+    fn make_room(&mut self, most: usize, is_of_these: impl Fn(&Kept<T>) -> bool) {
+        let these = || self.kept.iter().filter(|(_, kept)| is_of_these(kept));
+        if these().count() <= most {
+            return;
         }
-        while self.kept.len() > KEPT_MAX {
-            // Refusals hold for a shorter time, so guesses displace each other first.
-            let next = self.kept.iter().min_by_key(|(_, (until, _))| *until);
-            let Some(next) = next.map(|(key, _)| *key) else {
-                return;
-            };
+        let next = these().min_by_key(|(_, kept)| kept.until);
+        if let Some(next) = next.map(|(key, _)| *key) {
             self.kept.remove(&next);
         }
     }
@@ -132,12 +172,24 @@ mod tests {
 
     impl Counted {
         async fn get(&self, key: usize, holds_for: Option<Duration>) -> Result<usize, TooMany> {
-            let asked = Arc::clone(&self.asked);
+            // Each asker has its own part: here every question is another's.
+            self.get_for(u32::try_from(key).unwrap(), key, holds_for)
+                .await
+        }
+
+        async fn get_for(
+            &self,
+            client: u32,
+            key: usize,
+            holds_for: Option<Duration>,
+        ) -> Result<usize, TooMany> {
+            let asker = Asker::Client(IpAddr::V4(client.into()));
+            let count = Arc::clone(&self.asked);
             let asking = async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                (asked.fetch_add(1, Ordering::SeqCst) + 1, holds_for)
+                (count.fetch_add(1, Ordering::SeqCst) + 1, holds_for)
             };
-            self.memory.get(digest(key), asking).await
+            self.memory.get(digest(key), asker, asking).await
         }
 
         fn kept(&self) -> usize {
@@ -195,6 +247,33 @@ mod tests {
             join_all(chunk.iter().map(|key| memory.get(*key, Some(LONG)))).await;
         }
         assert_eq!(memory.kept(), KEPT_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_asker_has_a_part_of_the_questions_and_of_the_answers() {
+        let memory = Counted::default();
+        let all = join_all((0..10).map(|key| memory.get_for(1, key, Some(SHORT))));
+        let (all, other) = tokio::join!(all, memory.get_for(2, 1_000, Some(SHORT)));
+        assert!(other.is_ok(), "another asker is not concerned");
+        assert_eq!(all.iter().filter(|it| it.is_ok()).count(), FLIGHTS_EACH_MAX);
+        // A refusal ends earlier than all that follows, and stays nevertheless: it is another's.
+        for chunk in (0..3 * KEPT_EACH_MAX)
+            .collect::<Vec<_>>()
+            .chunks(FLIGHTS_EACH_MAX)
+        {
+            join_all(
+                chunk
+                    .iter()
+                    .map(|key| memory.get_for(1, *key, Some(LONG * 3))),
+            )
+            .await;
+        }
+        let kept = KEPT_EACH_MAX;
+        assert!(
+            (kept..=kept + 1).contains(&memory.kept()),
+            "{}",
+            memory.kept()
+        );
     }
 
     #[tokio::test(start_paused = true)]

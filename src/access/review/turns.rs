@@ -1,7 +1,10 @@
-//! Keeps forged tokens from using up the reviews: tokens that the API server never authenticated share a bucket and
-//! places of their own. Nobody who holds a known token waits for them.
+//! Keeps forged tokens from using up the reviews: tokens that the API server never authenticated share buckets and
+//! places of their own. Nobody who holds a known token waits for them, and no client or account takes the places of
+//! all others.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -9,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use super::memory::Digest;
+use super::memory::{Asker, Digest};
 use crate::access::rate_limit::{RateLimit, TokenBucket};
 
 /// Calls at a time for unknown tokens, and as many for known ones.
@@ -20,35 +23,50 @@ const UNKNOWN: RateLimit = RateLimit {
     interval: Duration::from_millis(100),
     burst: 32,
 };
+/// Those that one client brings.
+const UNKNOWN_EACH: RateLimit = RateLimit {
+    interval: Duration::from_millis(500),
+    burst: 8,
+};
+/// Clients whose buckets are known. The fullest bucket makes room: the client whose it was gains little.
+const CLIENTS_MAX: usize = 256;
 /// Tokens that are known.
 const KNOWN_MAX: usize = 256;
+/// Those of one account: an account can have any number of tokens.
+const KNOWN_EACH_MAX: usize = 16;
 /// The shortest time between two lines of the log.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// Whether the API server has authenticated a token before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    Known,
-    Unknown,
-}
-
-/// The bucket, the places, and the tokens that need neither bucket nor luck.
+/// The buckets, the places, and the tokens that need neither bucket nor luck.
 pub(super) struct Turns {
     began: Instant,
-    bucket: Mutex<TokenBucket>,
+    buckets: Mutex<Buckets>,
     unknown: Semaphore,
     known: Semaphore,
-    /// Tokens that were authenticated, and when last.
-    tokens: Mutex<BTreeMap<Digest, Instant>>,
-    /// When the log said last that the bucket is empty.
+    /// Tokens that were authenticated.
+    tokens: Mutex<BTreeMap<Digest, Known>>,
+    /// When the log said last that a bucket is empty.
     said: Mutex<Option<Instant>>,
+}
+
+#[derive(Default)]
+struct Buckets {
+    all: TokenBucket,
+    each: BTreeMap<IpAddr, TokenBucket>,
+}
+
+/// A token that was authenticated.
+struct Known {
+    account: Arc<str>,
+    /// When last.
+    at: Instant,
 }
 
 impl Turns {
     pub(super) fn new() -> Self {
         Self {
             began: Instant::now(),
-            bucket: Mutex::default(),
+            buckets: Mutex::default(),
             unknown: Semaphore::new(CALLS_MAX),
             known: Semaphore::new(CALLS_MAX),
             tokens: Mutex::default(),
@@ -56,55 +74,94 @@ impl Turns {
         }
     }
 
-    /// Admits a question about a token; `None`: too many unknown ones came.
-    pub(super) fn admit(&self, token: &Digest) -> Option<Standing> {
-        if self.tokens.lock().contains_key(token) {
-            return Some(Standing::Known);
+    /// Returns for whom a token is reviewed that this client shows.
+    pub(super) fn asker(&self, token: &Digest, client: IpAddr) -> Asker {
+        match self.tokens.lock().get(token) {
+            Some(known) => Asker::Account(Arc::clone(&known.account)),
+            None => Asker::Client(client),
         }
-        if self
-            .bucket
-            .lock()
-            .admit(UNKNOWN, self.began.elapsed())
-            .is_ok()
-        {
-            return Some(Standing::Unknown);
+    }
+
+    /// Says whether a token may be reviewed now, or too many unknown ones came.
+    pub(super) fn admits(&self, asker: &Asker) -> bool {
+        let Asker::Client(client) = asker else {
+            return true;
+        };
+        if self.buckets.lock().admit(*client, self.began.elapsed()) {
+            return true;
         }
         if is_due(&mut self.said.lock()) {
-            tracing::warn!("more unknown tokens come than are reviewed: some get 503 unreviewed");
+            tracing::warn!(
+                %client,
+                "more unknown tokens come than are reviewed: some get 503 unreviewed"
+            );
         }
-        None
+        false
     }
 
     /// Waits for a place, at most until then.
-    pub(super) async fn turn(
-        &self,
-        standing: Standing,
-        until: Instant,
-    ) -> Option<SemaphorePermit<'_>> {
-        let places = match standing {
-            Standing::Known => &self.known,
-            Standing::Unknown => &self.unknown,
+    pub(super) async fn turn(&self, asker: &Asker, until: Instant) -> Option<SemaphorePermit<'_>> {
+        let places = match asker {
+            Asker::Account(_) => &self.known,
+            Asker::Client(_) => &self.unknown,
         };
         let turn = timeout_at(until, places.acquire()).await.ok()?.ok()?;
         // The turns of calls that ended late come too late for those who waited as long.
         (Instant::now() < until).then_some(turn)
     }
 
-    /// Remembers that the API server authenticated a token. The one that was so longest ago makes room.
-    pub(super) fn authenticated(&self, token: Digest) {
+    /// Remembers that the API server authenticated a token. Of its account's tokens, then of all, the one that was
+    /// so longest ago makes room.
+    pub(super) fn authenticated(&self, token: Digest, account: &Arc<str>) {
         let mut tokens = self.tokens.lock();
-        tokens.insert(token, Instant::now());
-        if tokens.len() > KNOWN_MAX {
-            let oldest = tokens.iter().min_by_key(|(_, at)| **at);
-            if let Some(oldest) = oldest.map(|(token, _)| *token) {
-                tokens.remove(&oldest);
-            }
-        }
+        let known = Known {
+            account: Arc::clone(account),
+            at: Instant::now(),
+        };
+        tokens.insert(token, known);
+        make_room(&mut tokens, KNOWN_EACH_MAX, |known| {
+            known.account == *account
+        });
+        make_room(&mut tokens, KNOWN_MAX, |_any| true);
     }
 
     /// Forgets a token that belongs to no account any more.
     pub(super) fn refused(&self, token: &Digest) {
         self.tokens.lock().remove(token);
+    }
+}
+
+/// Forgets a token if more than `most` are of these.
+fn make_room(
+    tokens: &mut BTreeMap<Digest, Known>,
+    most: usize,
+    is_of_these: impl Fn(&Known) -> bool,
+) {
+    let these = || tokens.iter().filter(|(_, known)| is_of_these(known));
+    if these().count() <= most {
+        return;
+    }
+    let oldest = these().min_by_key(|(_, known)| known.at);
+    if let Some(oldest) = oldest.map(|(token, _)| *token) {
+        tokens.remove(&oldest);
+    }
+}
+
+impl Buckets {
+    /// `now` is the time since any fixed moment.
+    fn admit(&mut self, client: IpAddr, now: Duration) -> bool {
+        let own = self.each.entry(client).or_default();
+        // Its own first: what it lacks there it must not take from the others.
+        let is_admitted =
+            own.admit(UNKNOWN_EACH, now).is_ok() && self.all.admit(UNKNOWN, now).is_ok();
+        if self.each.len() > CLIENTS_MAX {
+            let others = self.each.iter().filter(|(other, _)| **other != client);
+            let fullest = others.min_by_key(|(_, bucket)| **bucket);
+            if let Some(fullest) = fullest.map(|(other, _)| *other) {
+                self.each.remove(&fullest);
+            }
+        }
+        is_admitted
     }
 }
 
@@ -150,18 +207,59 @@ mod tests {
         digest
     }
 
+    fn client(number: u32) -> Asker {
+        Asker::Client(IpAddr::V4(number.into()))
+    }
+
+    fn account(name: &str) -> Asker {
+        Asker::Account(name.into())
+    }
+
+    /// Returns how many of so many questions are admitted now.
+    fn admitted(turns: &Turns, asker: &Asker, questions: usize) -> usize {
+        (0..questions).filter(|_| turns.admits(asker)).count()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn unknown_tokens_share_a_bucket_and_known_ones_need_none() {
+    async fn a_client_that_guesses_tokens_leaves_the_others_their_first_ones() {
         let turns = Turns::new();
-        turns.authenticated(digest(0));
-        let admitted = (1..1_000).filter(|it| turns.admit(&digest(*it)).is_some());
-        assert_eq!(admitted.count(), 32);
-        assert_eq!(turns.admit(&digest(0)), Some(Standing::Known));
-        tokio::time::advance(Duration::from_millis(100)).await;
-        assert_eq!(turns.admit(&digest(1)), Some(Standing::Unknown));
-        assert_eq!(turns.admit(&digest(1)), None);
+        assert_eq!(admitted(&turns, &client(1), 1_000), 8);
+        assert_eq!(admitted(&turns, &client(2), 1), 1);
+        // Its own bucket gains a token in half a second, that of all five.
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(admitted(&turns, &client(1), 1_000), 1);
+        // All clients together have a bucket too.
+        let guessers = 3..1_003;
+        let of_all: usize = guessers
+            .map(|it| admitted(&turns, &client(it), 1_000))
+            .sum();
+        assert_eq!(of_all, 32 - 8 - 1 + 5 - 1);
+        assert_eq!(admitted(&turns, &account("known"), 1_000), 1_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_buckets_of_clients_are_bounded_and_the_fullest_makes_room() {
+        let turns = Turns::new();
+        let each = |turns: &Turns| turns.buckets.lock().each.len();
+        assert_eq!(admitted(&turns, &client(0), 1_000), 8);
+        for number in 1..3 * u32::try_from(CLIENTS_MAX).unwrap() {
+            admitted(&turns, &client(number), 1);
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(each(&turns), CLIENTS_MAX);
+        // So many others came in three quarters of a second, and its empty bucket is known still.
+        assert!(admitted(&turns, &client(0), 1_000) <= 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_its_accounts_until_it_is_refused() {
+        let turns = Turns::new();
+        let asker = || turns.asker(&digest(0), IpAddr::from([10, 0, 0, 1]));
+        assert!(matches!(asker(), Asker::Client(_)));
+        turns.authenticated(digest(0), &"scraper".into());
+        assert_eq!(asker(), account("scraper"));
         turns.refused(&digest(0));
-        assert_eq!(turns.admit(&digest(0)), None);
+        assert!(matches!(asker(), Asker::Client(_)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -169,23 +267,41 @@ mod tests {
         let turns = Turns::new();
         let soon = || Instant::now() + Duration::from_secs(1);
         let mut taken = Vec::new();
-        for _ in 0..CALLS_MAX {
-            taken.push(turns.turn(Standing::Unknown, soon()).await.unwrap());
+        for number in 0..8 {
+            taken.push(turns.turn(&client(number), soon()).await.unwrap());
         }
-        assert!(turns.turn(Standing::Unknown, soon()).await.is_none());
-        assert!(turns.turn(Standing::Known, soon()).await.is_some());
+        assert!(turns.turn(&client(9), soon()).await.is_none());
+        assert!(turns.turn(&account("known"), soon()).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_many_tokens_of_one_account_displace_each_other_alone() {
+        let turns = Turns::new();
+        let is_known = |number| {
+            let asker = turns.asker(&digest(number), IpAddr::from([10, 0, 0, 1]));
+            matches!(asker, Asker::Account(_))
+        };
+        turns.authenticated(digest(0), &"scraper".into());
+        for number in 1..=2 * KNOWN_MAX {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            turns.authenticated(digest(number), &"stranger".into());
+        }
+        assert!(is_known(0));
+        assert_eq!(turns.tokens.lock().len(), 1 + KNOWN_EACH_MAX);
+        assert!(!is_known(1) && is_known(2 * KNOWN_MAX));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_token_that_was_good_longest_ago_makes_room() {
         let turns = Turns::new();
         for number in 0..=KNOWN_MAX {
-            turns.authenticated(digest(number));
+            let account = format!("account-{number}");
+            turns.authenticated(digest(number), &account.into());
             tokio::time::advance(Duration::from_millis(1)).await;
         }
-        assert_eq!(turns.tokens.lock().len(), KNOWN_MAX);
-        assert_eq!(turns.admit(&digest(0)), Some(Standing::Unknown));
-        assert_eq!(turns.admit(&digest(1)), Some(Standing::Known));
+        let tokens = turns.tokens.lock();
+        assert_eq!(tokens.len(), KNOWN_MAX);
+        assert!(!tokens.contains_key(&digest(0)) && tokens.contains_key(&digest(1)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! The two reviews as the API server reads and writes them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,13 @@ pub(super) struct User {
     groups: Vec<String>,
     #[serde(default)]
     extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// Returns its name, as that of an asker.
+    pub(super) fn account(&self) -> Arc<str> {
+        self.username.as_str().into()
+    }
 }
 
 /// May this account do that?
