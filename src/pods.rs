@@ -348,9 +348,8 @@ impl PodSource {
             }
             Some(Err(error)) => {
                 (self.good_since, self.quorum) = (None, None);
-                let text = error.text();
-                self.say(Err(text.clone()));
-                (Pods::Unknown(PodsUnknown::Failed(text)), None)
+                self.say(Err(error.text()));
+                (Pods::Unknown(PodsUnknown::Failed(error.shown())), None)
             }
         }
     }

@@ -391,7 +391,7 @@ async fn a_plugin_that_fails_or_prints_something_else_fails_the_source() {
     for (script, words) in [
         (
             "echo 'no session: log in' >&2; exit 3".to_owned(),
-            "failed (exit status: 3): no session: log in",
+            "failed (exit status: 3); the log says more",
         ),
         (
             "echo the-secret".to_owned(),
@@ -426,15 +426,45 @@ async fn a_plugin_that_fails_or_prints_something_else_fails_the_source() {
         fails(&rig, "the credential plugin").await;
         never_logged(&rig, "the-secret");
     }
-    let mut user = cluster.plugin("");
-    user["exec"]["command"] = json!("./absent");
-    user["exec"]["installHint"] = json!("install it");
-    cluster.write(&user);
-    fails(
-        &cluster.rig().await,
-        "cannot be started: No such file or directory (os error 2): install it",
-    )
-    .await;
+    assert_eq!(cluster.server.asked().len(), 0);
+}
+
+#[tokio::test]
+async fn what_a_plugin_says_and_its_hint_are_in_the_log_and_no_reader_sees_them() {
+    let cluster = Cluster::start().await;
+    let mut absent = cluster.plugin("echo 'no (session): for ops' >&2; kill -9 $$");
+    let failing = absent.clone();
+    absent["exec"]["command"] = json!("./absent");
+    absent["exec"]["installHint"] = json!("ask ops for it");
+    for (user, shown, said) in [
+        (
+            failing,
+            "failed (signal: 9 (SIGKILL)); the log says more",
+            "no (session): for ops",
+        ),
+        (
+            absent,
+            "cannot be started: No such file or directory (os error 2); the log says more",
+            "ask ops for it",
+        ),
+    ] {
+        cluster.write(&user);
+        let rig = cluster.rig().await;
+        fails(&rig, shown).await;
+        let passes = rig.get("/api/v1/passes").await.text;
+        for path in ["/api/v1/status", "/api/v1/plan", "/metrics", "/"] {
+            let text = rig.get(path).await.text;
+            assert!(
+                !text.contains("for ops") && !text.contains("ops for"),
+                "{path}: {text}"
+            );
+        }
+        assert!(
+            !passes.contains("for ops") && !passes.contains("ops for"),
+            "{passes}"
+        );
+        assert!(rig.log_text().contains(said), "{said}");
+    }
     assert_eq!(cluster.server.asked().len(), 0);
 }
 
@@ -466,6 +496,50 @@ async fn a_plugin_that_hangs_holds_no_look_and_ends_with_what_it_started() {
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+#[tokio::test]
+async fn a_plugin_whose_disk_hangs_at_its_start_holds_no_pass() {
+    let cluster = Cluster::start().await;
+    cluster.write(&cluster.plugin("exit 1"));
+    let _held = hold(&cluster.file("plugin")).await;
+    let pods = json!({ "source": "api-server", "file": null, "api_kubeconfig": cluster.file("kubeconfig") });
+    // Longer than a plugin may take to start.
+    let changes = json!({ "runtime": { "timeout": "30s" }, "pods": pods });
+    let rig = Rig::start(nodes::litter(LITTER), changes).await;
+    let began = Instant::now();
+    let pass = rig.gc("").await;
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let errors = pass["errors"].to_string();
+    assert!(
+        errors.contains("cannot be started: the file system"),
+        "{pass:#}"
+    );
+    rig.nothing_was_touched();
+}
+
+/// Makes every start of a program wait, as a disk that hangs does, while the returned process runs: it has a write
+/// lease on the file and does not give it back.
+async fn hold(program: &std::path::Path) -> tokio::process::Child {
+    const SCRIPT: &str = r#"
+        $SIG{IO} = "IGNORE";
+        open(my $file, "+<", $ARGV[0]) or die "open: $!";
+        fcntl($file, 1024, 1) or die "F_SETLEASE: $!";
+        $| = 1;
+        print "held\n";
+        sleep 120;
+    "#;
+    let mut perl = tokio::process::Command::new("perl");
+    perl.args(["-e", SCRIPT]).arg(program);
+    perl.stdout(std::process::Stdio::piped()).kill_on_drop(true);
+    let mut perl = perl.spawn().unwrap();
+    let mut said = [0; 5];
+    let out = perl.stdout.as_mut().unwrap();
+    tokio::io::AsyncReadExt::read_exact(out, &mut said)
+        .await
+        .expect("the lease is given");
+    perl
 }
 
 /// Says whether a process runs: one that nobody has waited for yet does not.
