@@ -6,6 +6,7 @@
 
 mod config;
 mod http;
+mod kubeconfig;
 mod lists;
 mod names;
 mod web_config;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
 
 use axum::http::{Method, Request};
 use base64::Engine;
@@ -12,8 +12,10 @@ use crisweep::access::Scope;
 use crisweep::http::{routes, scope};
 use serde_json::{Value, json};
 
+use super::token_review::{ApiServer, OPERATOR, OUTSIDER, READER, STRANGER};
 use super::web_config::{Files, HASH, TLS};
 use super::{ACT_TOKEN, READ_TOKEN, token_files};
+use crate::support::ca::Ca;
 use crate::support::{Answer, Rig, h2_client, nodes};
 
 /// How a request is made.
@@ -39,7 +41,12 @@ enum Shown {
     Nothing,
     Token(&'static str),
     Password(&'static str),
+    /// Of the CA that the clients are verified with.
+    Certificate(&'static str),
+    ForeignCertificate,
 }
+
+const ACTOR: &str = "actor.example";
 
 const SHOWN: [(&str, Shown); 6] = [
     ("none", Shown::Nothing),
@@ -50,6 +57,21 @@ const SHOWN: [(&str, Shown); 6] = [
     ("password", Shown::Password("secret")),
 ];
 
+const SHOWN_CERTIFICATES: [(&str, Shown); 4] = [
+    ("none", Shown::Nothing),
+    ("of another CA", Shown::ForeignCertificate),
+    ("another name", Shown::Certificate("other.example")),
+    ("a name that may act", Shown::Certificate(ACTOR)),
+];
+
+const SHOWN_ACCOUNTS: [(&str, Shown); 5] = [
+    ("none", Shown::Nothing),
+    ("of no account", Shown::Token(STRANGER)),
+    ("without rights", Shown::Token(OUTSIDER)),
+    ("may read", Shown::Token(READER)),
+    ("may act", Shown::Token(OPERATOR)),
+];
+
 /// The credentials that are configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Configured {
@@ -57,14 +79,33 @@ enum Configured {
     ActTokens,
     BothTokens,
     Users,
+    Certificates,
+    Accounts,
 }
 
-const CONFIGURED: [Configured; 4] = [
+const CONFIGURED: [Configured; 6] = [
     Configured::Nothing,
     Configured::ActTokens,
     Configured::BothTokens,
     Configured::Users,
+    Configured::Certificates,
+    Configured::Accounts,
 ];
+
+impl Configured {
+    fn shown(self) -> &'static [(&'static str, Shown)] {
+        match self {
+            Self::Certificates => &SHOWN_CERTIFICATES,
+            Self::Accounts => &SHOWN_ACCOUNTS,
+            Self::Nothing | Self::ActTokens | Self::BothTokens | Self::Users => &SHOWN,
+        }
+    }
+
+    /// Says whether its requests can come so: a unix socket speaks no TLS.
+    fn takes(self, from: From) -> bool {
+        self != Self::Certificates || from != From::UnixSocket
+    }
+}
 
 /// What the contract says: the status of a refusal, or `None`.
 fn expected(configured: Configured, needs: Option<Scope>, from: From, shown: Shown) -> Option<u16> {
@@ -73,7 +114,10 @@ fn expected(configured: Configured, needs: Option<Scope>, from: From, shown: Sho
     }
     let needs = needs?;
     let guarded = match needs {
-        Scope::Read => matches!(configured, Configured::BothTokens | Configured::Users),
+        Scope::Read => matches!(
+            configured,
+            Configured::BothTokens | Configured::Users | Configured::Accounts
+        ),
         Scope::Act => true,
     };
     if !guarded || from == From::UnixSocket {
@@ -81,10 +125,17 @@ fn expected(configured: Configured, needs: Option<Scope>, from: From, shown: Sho
     }
     match (configured, shown) {
         (Configured::Nothing, _) => (from == From::Network).then_some(403),
-        (Configured::Users, Shown::Password("secret")) => None,
+        (Configured::Certificates, Shown::Certificate(ACTOR))
+        | (Configured::Accounts, Shown::Token(OPERATOR))
+        | (Configured::Users, Shown::Password("secret")) => None,
+        (Configured::Certificates, Shown::Certificate(_))
+        | (Configured::Accounts, Shown::Token(OUTSIDER)) => Some(403),
         (Configured::Users, _) => Some(401),
         (_, Shown::Token(ACT_TOKEN)) => None,
-        (Configured::BothTokens, Shown::Token(READ_TOKEN)) => (needs == Scope::Act).then_some(403),
+        (Configured::Accounts, Shown::Token(READER))
+        | (Configured::BothTokens, Shown::Token(READ_TOKEN)) => {
+            (needs == Scope::Act).then_some(403)
+        }
         (_, _) => Some(401),
     }
 }
@@ -112,89 +163,128 @@ fn requests() -> Vec<(Method, &'static str)> {
 
 /// Where requests go, and by which client.
 struct Asker {
-    client: reqwest::Client,
-    address: String,
+    /// A client for each thing that is shown: a certificate is its connection's.
+    clients: Vec<(Shown, reqwest::Client)>,
+    /// The URL without a path.
+    url: String,
     from: From,
 }
 
 impl Asker {
     /// `None`: this machine has no such way to the service.
-    fn new(rig: &Rig, from: From, socket: &Path) -> Option<Self> {
+    fn new(rig: &Rig, configured: Configured, from: From, files: &Files) -> Option<Self> {
         let port = rig.address.rsplit_once(':').unwrap().1;
         let address = match from {
-            From::Loopback | From::Page | From::UnixSocket => format!("127.0.0.1:{port}"),
-            From::Network => format!("{}:{port}", crate::http::guard::own_address()?),
+            From::Loopback | From::Page | From::UnixSocket => [127, 0, 0, 1].into(),
+            From::Network => crate::http::guard::own_address()?,
         };
-        let builder = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy();
-        let builder = match from {
-            From::UnixSocket => builder.unix_socket(socket),
-            From::Loopback | From::Network | From::Page => builder,
+        let address = SocketAddr::new(address, port.parse().unwrap());
+        let is_secure = configured == Configured::Certificates;
+        let url = if is_secure {
+            format!("https://localhost:{port}")
+        } else {
+            format!("http://{address}")
         };
-        let client = builder.build().unwrap();
+        let foreign = Ca::new();
+        let client = |shown| {
+            let builder = reqwest::Client::builder()
+                .redirect(reqwest::redirect::Policy::none())
+                .resolve("localhost", address)
+                .no_proxy();
+            let builder = match shown {
+                _ if !is_secure => builder,
+                Shown::Certificate(name) => files.trusting(builder, Some((&files.ca, name))),
+                Shown::ForeignCertificate => files.trusting(builder, Some((&foreign, ACTOR))),
+                Shown::Nothing | Shown::Token(_) | Shown::Password(_) => {
+                    files.trusting(builder, None)
+                }
+            };
+            let builder = match from {
+                From::UnixSocket => builder.unix_socket(files.path("crisweep.sock")),
+                From::Loopback | From::Network | From::Page => builder,
+            };
+            builder.build().unwrap()
+        };
+        let shown = configured.shown().iter();
+        let clients = shown.map(|(_, shown)| (*shown, client(*shown)));
         Some(Self {
-            client,
-            address,
+            clients: clients.collect(),
+            url,
             from,
         })
     }
 
-    async fn ask(&self, method: &Method, path: &str, shown: Shown) -> Answer {
+    /// `None`: the handshake fails.
+    async fn ask(&self, method: &Method, path: &str, shown: Shown) -> Option<Answer> {
         let path = path.replace("{id}", "none").replace("{*id}", "none");
-        let url = format!("http://{}{path}", self.address);
-        let request = self.client.request(method.as_str().parse().unwrap(), url);
+        let (_, client) = self.clients.iter().find(|(it, _)| *it == shown).unwrap();
+        let request = client.request(
+            method.as_str().parse().unwrap(),
+            format!("{}{path}", self.url),
+        );
+        if shown == Shown::ForeignCertificate {
+            assert!(request.send().await.is_err(), "{method} {path}");
+            return None;
+        }
         let request = match shown {
-            Shown::Nothing => request,
+            Shown::Nothing | Shown::Certificate(_) | Shown::ForeignCertificate => request,
             Shown::Token(token) => request.bearer_auth(token),
             Shown::Password(password) => request.basic_auth("ops", Some(password)),
         };
-        Answer::of(match self.from {
+        let answer = Answer::of(match self.from {
             From::Page => request.header("origin", "http://evil.example"),
             From::Loopback | From::Network | From::UnixSocket => request,
-        })
-        .await
+        });
+        Some(answer.await)
     }
 }
 
-fn settings(configured: Configured, dir: &Path) -> Value {
-    let files = token_files(dir);
-    let listen = [
-        "0.0.0.0:0".to_owned(),
-        format!("unix:{}", socket(dir).display()),
-    ];
-    let mut web = json!({ "listen": listen });
+async fn settings(configured: Configured, of_web: &Files) -> Value {
+    let files = token_files(of_web.path("").as_path());
+    let socket = of_web.path("crisweep.sock");
+    let listen = ["0.0.0.0:0".to_owned(), format!("unix:{}", socket.display())];
+    let (mut web, mut pods) = (json!({ "listen": listen }), json!({}));
     match configured {
         Configured::Nothing => {}
         Configured::ActTokens => web["bearer_token_files"] = json!({ "act": files["act"] }),
         Configured::BothTokens => web["bearer_token_files"] = files,
         Configured::Users => {
-            let file = dir.join("web.yml");
-            fs::write(&file, format!("basic_auth_users: {{ops: {HASH}}}")).unwrap();
-            web["config_file"] = json!(file);
+            let text = format!("basic_auth_users: {{ops: {HASH}}}");
+            fs::write(of_web.path("web.yml"), text).unwrap();
+            web["config_file"] = json!(of_web.path("web.yml"));
+        }
+        Configured::Certificates => {
+            let clients = "client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.crt";
+            fs::write(of_web.path("web.yml"), format!("{TLS}  {clients}\n")).unwrap();
+            web["config_file"] = json!(of_web.path("web.yml"));
+            web["act_client_sans"] = json!([ACTOR]);
+        }
+        Configured::Accounts => {
+            web["token_review"] = json!({ "enabled": true });
+            pods["api_url"] = json!(ApiServer::start().await.url);
         }
     }
-    json!({ "web": web })
-}
-
-fn socket(dir: &Path) -> PathBuf {
-    dir.join("crisweep.sock")
+    json!({ "web": web, "pods": pods })
 }
 
 async fn rows(configured: Configured, from: From, table: &mut BTreeMap<String, Vec<String>>) {
-    let dir = tempfile::tempdir().unwrap();
-    let rig = Rig::start(nodes::litter(1), settings(configured, dir.path())).await;
-    let Some(asker) = Asker::new(&rig, from, &socket(dir.path())) else {
+    let files = Files::new("");
+    let (built, options) = (nodes::litter(1).build(), crisweep_sim::Options::default());
+    let rig = Rig::unready(built, options, settings(configured, &files).await).await;
+    let Some(asker) = Asker::new(&rig, configured, from, &files) else {
         println!("skipped: this machine has no address but loopback");
         return;
     };
     for (method, path) in requests() {
         let needs = scope(&method, path);
         let mut cells = Vec::new();
-        for (name, shown) in SHOWN {
-            let answer = asker.ask(&method, path, shown).await;
+        for (name, shown) in configured.shown() {
+            let Some(answer) = asker.ask(&method, path, *shown).await else {
+                cells.push("closed".to_owned());
+                continue;
+            };
             let refused = Some(answer.status).filter(|status| [401, 403].contains(status));
-            let wanted = expected(configured, needs, from, shown);
+            let wanted = expected(configured, needs, from, *shown);
             let what = format!("{configured:?} {from:?} {method} {path} {name}");
             assert_eq!(refused, wanted, "{what}: {}", answer.text);
             assert!(
@@ -202,7 +292,9 @@ async fn rows(configured: Configured, from: From, table: &mut BTreeMap<String, V
                 "{what}"
             );
             let challenged = answer.header("www-authenticate").is_some();
-            assert_eq!(challenged, refused == Some(401), "{what}");
+            // No header asks for a certificate.
+            let may_challenge = configured != Configured::Certificates;
+            assert_eq!(challenged, may_challenge && refused == Some(401), "{what}");
             assert!(!(300..400).contains(&answer.status), "{what}");
             cells.push(refused.map_or("-".to_owned(), |status| status.to_string()));
         }
@@ -223,7 +315,7 @@ async fn rows(configured: Configured, from: From, table: &mut BTreeMap<String, V
 /// The rows of one configuration.
 async fn table(configured: Configured) -> Option<String> {
     let mut table = BTreeMap::new();
-    for (from, _) in FROM {
+    for (from, _) in FROM.into_iter().filter(|(from, _)| configured.takes(*from)) {
         rows(configured, from, &mut table).await;
     }
     let lines = table.iter();
@@ -232,7 +324,8 @@ async fn table(configured: Configured) -> Option<String> {
         .collect();
     // Without it the rows of the network are missing.
     crate::http::guard::own_address()?;
-    let shown: Vec<&str> = SHOWN.iter().map(|(name, _)| *name).collect();
+    let shown = configured.shown().iter();
+    let shown: Vec<&str> = shown.map(|(name, _)| *name).collect();
     Some(format!("shown: {}\n{}", shown.join(", "), lines.join("\n")))
 }
 
@@ -248,7 +341,7 @@ async fn every_path_asks_every_peer_for_the_credential_that_it_needs() {
 }
 
 #[tokio::test]
-async fn the_table_holds_over_http_2() {
+async fn every_path_asks_for_the_same_credential_over_http_2() {
     let files = Files::new(&format!("{TLS}basic_auth_users: {{ops: {HASH}}}\n"));
     let rig = files.start(json!({})).await;
     let ca = fs::read_to_string(files.path("ca.crt")).unwrap();
@@ -260,7 +353,7 @@ async fn the_table_holds_over_http_2() {
             let uri = format!("https://localhost{full}");
             let request = Request::builder().method(&method).uri(uri);
             let request = match shown {
-                Shown::Nothing => request,
+                Shown::Nothing | Shown::Certificate(_) | Shown::ForeignCertificate => request,
                 Shown::Token(token) => request.header("authorization", format!("Bearer {token}")),
                 Shown::Password(password) => {
                     let encoded = STANDARD.encode(format!("ops:{password}"));

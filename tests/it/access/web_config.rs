@@ -39,6 +39,15 @@ impl Files {
         self.dir.path().join(name)
     }
 
+    /// Lets a client trust the CA, and show a certificate of one for a name.
+    pub(super) fn trusting(
+        &self,
+        builder: reqwest::ClientBuilder,
+        shown: Option<(&Ca, &str)>,
+    ) -> reqwest::ClientBuilder {
+        trusting(builder, self.dir.path(), shown)
+    }
+
     fn sign_server(&self) -> Vec<u8> {
         let server = self.ca.sign("localhost");
         server.write(&self.path("server.crt"), &self.path("server.key"));
@@ -63,19 +72,24 @@ impl Files {
 
 /// A client that trusts the CA, with a certificate of it for a name.
 fn client(ca: &Ca, dir: &Path, name: Option<&str>) -> reqwest::Client {
-    let pem = fs::read(dir.join("ca.crt")).unwrap();
-    let builder = reqwest::Client::builder()
-        .tls_certs_only([Certificate::from_pem(&pem).unwrap()])
-        .no_proxy();
-    let builder = match name {
-        None => builder,
-        Some(name) => {
-            let pem = dir.join("client.pem");
-            ca.sign(name).write(&pem, &pem);
-            builder.identity(Identity::from_pem(&fs::read(pem).unwrap()).unwrap())
-        }
-    };
+    let builder = reqwest::Client::builder().no_proxy();
+    let builder = trusting(builder, dir, name.map(|name| (ca, name)));
     builder.build().unwrap()
+}
+
+fn trusting(
+    builder: reqwest::ClientBuilder,
+    dir: &Path,
+    shown: Option<(&Ca, &str)>,
+) -> reqwest::ClientBuilder {
+    let pem = fs::read(dir.join("ca.crt")).unwrap();
+    let builder = builder.tls_certs_only([Certificate::from_pem(&pem).unwrap()]);
+    let Some((ca, name)) = shown else {
+        return builder;
+    };
+    let pem = dir.join("client.pem");
+    ca.sign(name).write(&pem, &pem);
+    builder.identity(Identity::from_pem(&fs::read(pem).unwrap()).unwrap())
 }
 
 fn url(rig: &Rig, path: &str) -> String {
