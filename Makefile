@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 
-.PHONY: test check unit rules manifests package e2e bench fuzz soak demo setup deny sbom deb
+.PHONY: test check unit rules manifests package e2e bench fuzz soak demo setup deny sbom deb arm64
 
 # Everything that must hold before something lands, and how long each part took. As root on Debian 12: installs what
 # is missing.
@@ -66,6 +66,11 @@ sbom:
 	@mkdir -p target
 	deploy/sbom.sh $(TARGET) >target/crisweep.cdx.json
 	@echo target/crisweep.cdx.json
+
+# The program for arm64 and its image, on amd64, and the image's program under qemu. Needs buildah; 5 to 15 minutes, the
+# second time 1.
+arm64:
+	deploy/image/arm64.sh
 
 # The Debian package, for use; into target/package.
 deb:

@@ -24,7 +24,8 @@ esac
 
 cd -- "$packages"
 for package in libc6 libgcc-s1 ca-certificates; do
-  compgen -G "${package}_*.deb" >/dev/null || apt-get -qq download "$package:$architecture"
+  [[ $package == ca-certificates ]] && name=$package || name=$package:$architecture
+  compgen -G "${package}_*.deb" >/dev/null || apt-get -qq download "$name"
   dpkg -x "${package}"_*.deb "$unpacked"
 done
 
