@@ -58,6 +58,44 @@ async fn a_pass_names_the_token_and_the_receiver_that_asked_for_it() {
 }
 
 #[tokio::test]
+async fn each_request_that_acts_is_counted_by_what_proved_its_caller_and_a_refused_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let act = token_files(dir.path())["act"].clone();
+    for (changes, caller) in [
+        (json!({}), "uid"),
+        (
+            json!({ "web": { "bearer_token_files": { "act": act } } }),
+            "token",
+        ),
+    ] {
+        let rig = Rig::start(nodes::litter(1), changes).await;
+        let before = rig.metrics().await;
+        let series = ["uid", "token"].map(|it| format!("crisweep_acts_total{{caller=\"{it}\"}}"));
+        let ask = async |token: &str| {
+            let request = with_token(&rig, "POST", "/gc?dry_run=true", token);
+            let by_page = request
+                .try_clone()
+                .unwrap()
+                .header("origin", "http://evil.example");
+            assert_eq!(Answer::of(by_page).await.status, 403);
+            Answer::of(request).await.status
+        };
+        assert_eq!(ask(ACT_TOKEN).await, 202);
+        assert_eq!(ask("wrong").await, if caller == "uid" { 202 } else { 401 });
+        let page = rig.metrics().await;
+        for of in &series {
+            let more = page.get(of).unwrap() - before.get(of).unwrap();
+            let wanted = match (of.contains(caller), caller) {
+                (false, _) => 0.0,
+                (true, "uid") => 2.0,
+                (true, _) => 1.0,
+            };
+            assert!((more - wanted).abs() < 0.5, "{caller} {of}: {more}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_refused_webhook_is_counted_and_logged_without_its_token() {
     let dir = tempfile::tempdir().unwrap();
     let changes =
