@@ -109,7 +109,7 @@ def rights(rules):
 
 
 # Rights within the namespace: to objects of known names alone.
-NAMED = [("", "configmaps", ["get"])]
+NAMED = [("", "configmaps", ["get"]), ("coordination.k8s.io", "leases", ["get", "update"])]
 
 
 def named_rights(rules):

@@ -53,6 +53,8 @@ done <<'VALUES'
 --set secrets={web},web.tls=true,probes.tcpSocket=true,config.web.config_file=/etc/crisweep-secrets/web/web-config.yml
 --set state.hostPath=/data/crisweep-state,minReadySeconds=5
 --set config.fleet.hold_config_map=null,config.pods.source=none
+--set config.fleet.budget.max_nodes=3
+--set config.fleet.hold_config_map=null,config.fleet.budget.max_nodes=1,config.pods.source=none
 --set canary.enabled=true,canary.config.fleet.hold_config_map=other,config.pods.source=kubelet-socket
 VALUES
 
@@ -98,6 +100,7 @@ refused "enable one" --set podMonitor.enabled=true,serviceMonitor.enabled=true
 refused "use runtime.socketDirectory and runtime.socket" --set config.runtime.endpoint=/x.sock
 refused "use web.port" --set config.web.listen={:1}
 refused "the release's namespace" --set config.fleet.namespace=other
+refused "at '/config/fleet/budget/max_nodes': maximum: got 101, want 100" --set config.fleet.budget.max_nodes=101
 refused "at '/config/fleet/hold_config_map': got number" --set config.fleet.hold_config_map=1
 refused "at '/state/hostPath'" --set state.hostPath=/etc
 refused "at '/state/hostPath'" --set state.hostPath=/var/crisweep/lib

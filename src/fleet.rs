@@ -3,10 +3,13 @@
 //! Says whether passes may run; never starts one, never names an object, and never removes. What was not read is
 //! unknown, and then passes that no person asked for wait.
 
+mod budget;
 mod config;
 mod hold;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -14,6 +17,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::model::Target;
+use budget::Wish;
+pub use budget::keep_slot;
 pub use config::Config;
 use hold::Switch;
 pub use hold::watch as watch_hold;
@@ -25,12 +31,24 @@ pub struct Standing {
     pub held: Option<String>,
     /// Why automatic passes wait: it is not known whether they are held.
     pub unknown: Option<String>,
+    /// The targets whose automatic passes need a slot of the budget.
+    pub budget: BTreeSet<Target>,
+    /// Whether this node holds a slot.
+    pub has_slot: bool,
 }
 
 impl Standing {
     /// Returns why automatic passes may not run.
     pub fn stops_automatic(&self) -> Option<&String> {
         self.held.as_ref().or(self.unknown.as_ref())
+    }
+
+    /// Returns why a running pass must end that nobody asked for by hand over these targets.
+    pub fn ends(&self, targets: &BTreeSet<Target>) -> Option<&str> {
+        let lacks_slot = !self.has_slot && !self.budget.is_disjoint(targets);
+        let lost = lacks_slot.then_some("the slot among all nodes is lost (fleet.budget)");
+        let stopped = self.stops_automatic().map(String::as_str);
+        stopped.or(lost).filter(|_| !targets.is_empty())
     }
 }
 
@@ -43,7 +61,21 @@ pub struct Fleet {
 #[derive(Debug)]
 struct Inner {
     switch: Mutex<Switch>,
+    slot: Mutex<Slot>,
+    /// Whether a pass wants a slot.
+    wish: watch::Sender<Wish>,
+    wishes: AtomicU64,
+    publishing: Mutex<()>,
     standing: watch::Sender<Standing>,
+}
+
+/// What is known of this node's slot.
+#[derive(Debug, Default)]
+struct Slot {
+    targets: BTreeSet<Target>,
+    held: Option<u32>,
+    /// Why no slot could be taken.
+    error: Option<String>,
 }
 
 impl Default for Fleet {
@@ -51,6 +83,10 @@ impl Default for Fleet {
         Self {
             inner: Arc::new(Inner {
                 switch: Mutex::default(),
+                slot: Mutex::default(),
+                wish: watch::Sender::default(),
+                wishes: AtomicU64::new(0),
+                publishing: Mutex::default(),
                 standing: watch::Sender::default(),
             }),
         }
@@ -68,6 +104,7 @@ impl Fleet {
     /// Takes over a configuration. What is known of the same `ConfigMap` stays known.
     pub fn configure(&self, config: &Config) {
         self.inner.switch.lock().configure(config.hold_path());
+        self.inner.slot.lock().targets = config.budgeted();
         self.publish();
     }
 
@@ -89,12 +126,61 @@ impl Fleet {
     /// Returns the status.
     pub fn status(&self) -> Value {
         let switch = self.inner.switch.lock();
-        json!({ "hold": switch.status(Instant::now()) })
+        let slot = self.inner.slot.lock();
+        let budget = (!slot.targets.is_empty()).then(|| {
+            json!({
+                "wanted": self.inner.wish.borrow().is_some(),
+                "slot": slot.held,
+                "error": slot.error,
+            })
+        });
+        json!({ "hold": switch.status(Instant::now()), "budget": budget })
+    }
+
+    /// Says whether an automatic pass waits for a slot or uses it.
+    pub fn want_slot(&self, is_wanted: bool) {
+        let is_new = self.inner.wish.send_if_modified(|wish| {
+            let is_new = wish.is_some() != is_wanted;
+            if is_new {
+                *wish = is_wanted.then(|| self.inner.wishes.fetch_add(1, Ordering::Relaxed));
+            }
+            is_new
+        });
+        if is_new && !is_wanted {
+            self.grant(None);
+        }
+    }
+
+    fn slot_wanted(&self) -> watch::Receiver<Wish> {
+        self.inner.wish.subscribe()
+    }
+
+    fn grant(&self, slot: Option<u32>) {
+        self.inner.slot.lock().held = slot;
+        self.publish();
+    }
+
+    /// Notes whether slots could be looked at; says it once in the log.
+    fn note_budget(&self, error: Option<&String>) {
+        let mut slot = self.inner.slot.lock();
+        if let Some(error) = error
+            && slot.error.is_none()
+        {
+            tracing::warn!(error, "no slot for automatic passes can be taken");
+        }
+        slot.error = error.cloned();
     }
 
     fn publish(&self) {
+        // Two publishers must not overtake each other.
+        let _in_turn = self.inner.publishing.lock();
         let mut standing = Standing::default();
         self.inner.switch.lock().put_on(&mut standing);
+        {
+            let slot = self.inner.slot.lock();
+            standing.budget.clone_from(&slot.targets);
+            standing.has_slot = slot.held.is_some();
+        }
         self.inner.standing.send_if_modified(|known| {
             let is_new = *known != standing;
             *known = standing;

@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod alert;
+mod fleet_brakes;
 mod history;
 pub mod poll;
 mod summary;
@@ -9,7 +10,6 @@ pub mod thresholds;
 mod waiting;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Brakes, Config};
-use crate::fleet::{Fleet, Standing};
+use crate::fleet::Fleet;
 use crate::model::{AlertInfo, AlertResult, Brake, Cause, Outcome, Pass, PassState, TriggerInfo};
 use crate::pass::record::Record;
 use crate::pass::{JOURNAL_PATIENCE, PassEnd, Runner};
@@ -265,9 +265,11 @@ impl Worker {
         let mut fleet = self.inner.fleet.changes();
         while !self.inner.shutdown.is_cancelled() {
             if let Some((queued, record)) = self.next() {
+                self.use_slot(&queued);
                 self.run_one(&queued, &record).await;
                 continue;
             }
+            self.want_slot();
             tokio::select! {
                 () = self.inner.wake.notified() => {}
                 _ = fleet.changed() => self.show_waiting(&self.state()),
@@ -275,6 +277,7 @@ impl Worker {
                 () = self.inner.shutdown.cancelled() => {}
             }
         }
+        self.inner.fleet.want_slot(false);
         let dropped = self.state().admissions.drain();
         for queued in dropped {
             if let Some(record) = self.find(&queued.id) {
@@ -368,20 +371,6 @@ impl Worker {
             PassEnd::of(record, Outcome::Aborted, BTreeMap::new())
         });
         self.finished(record, end).await;
-    }
-
-    /// Ends a running pass that no person asked for, as soon as a brake of the fleet holds it.
-    async fn hold_back(&self, queued: &QueuedPass, record: &Record) -> Infallible {
-        let mut fleet = self.inner.fleet.changes();
-        let holds = |standing: &Standing| queued.is_bound() && standing.stops_automatic().is_some();
-        if let Ok(standing) = fleet.wait_for(holds).await
-            && let Some(why) = standing.stops_automatic()
-        {
-            tracing::warn!(pass.id = %record.id(), why, "a brake of the fleet ends the pass");
-            record.line(why.clone());
-            record.hold(why.clone());
-        }
-        std::future::pending().await
     }
 
     async fn finished(&self, record: &Record, end: PassEnd) {

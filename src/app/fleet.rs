@@ -1,4 +1,4 @@
-//! Spawns what reads the fleet's brakes; starts it anew at each reload, so that a reload reads them at once.
+//! Spawns what asks for the fleet's brakes. The switch is read anew at each reload; a slot is kept over it.
 
 use std::sync::Arc;
 
@@ -7,10 +7,21 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::fleet::{Fleet, watch_hold};
+use crate::fleet::{Fleet, keep_slot, watch_hold};
 
-/// Runs until the service shuts down.
+/// Runs both until the service shuts down.
 pub(super) async fn run(
+    settings: watch::Receiver<Arc<Config>>,
+    fleet: Fleet,
+    shutdown: CancellationToken,
+) {
+    tokio::join!(
+        hold(settings.clone(), fleet.clone(), shutdown.clone()),
+        budget(settings, fleet, shutdown),
+    );
+}
+
+async fn hold(
     mut settings: watch::Receiver<Arc<Config>>,
     fleet: Fleet,
     shutdown: CancellationToken,
@@ -34,5 +45,42 @@ pub(super) async fn run(
         }
         stop.cancel();
         while tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn budget(
+    mut settings: watch::Receiver<Arc<Config>>,
+    fleet: Fleet,
+    shutdown: CancellationToken,
+) {
+    let of = |config: &Config| {
+        let slots = config.fleet.slots(&config.node.name);
+        slots.zip(config.pods.api_server())
+    };
+    while !shutdown.is_cancelled() {
+        let now = of(&settings.borrow_and_update());
+        let stop = shutdown.child_token();
+        let keeping = async {
+            match now.clone() {
+                Some((slots, server)) => {
+                    keep_slot(fleet.clone(), server, slots, stop.clone()).await;
+                }
+                None => stop.cancelled().await,
+            }
+        };
+        let changing = async {
+            let changed = settings
+                .wait_for(|config| of(config) != now)
+                .await
+                .map(drop);
+            // The sender of reloads is gone: the service shuts down.
+            if changed.is_err() {
+                shutdown.cancelled().await;
+            }
+            stop.cancel();
+        };
+        tokio::join!(keeping, async {
+            shutdown.run_until_cancelled(changing).await;
+        });
     }
 }

@@ -1,8 +1,17 @@
 //! `fleet:` - where the brakes for all nodes are. Reads nothing.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use crate::model::setting::{As, Kind, Optional};
+use super::budget::Slots;
+use crate::model::Target;
+use crate::model::setting::{As, Kind, List, Off, Optional, Time, Whole};
+
+/// Bounds of `budget.lease_duration`.
+const LEASE_MIN: Duration = Duration::from_secs(3);
+const LEASE_MAX: Duration = Duration::from_secs(3600);
 
 /// `fleet:` - brakes that hold for all nodes at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,20 +25,61 @@ pub struct Config {
     /// While it was never read, automatic passes wait. `null`: there is no such switch.
     #[serde(with = "As::<Optional<ObjectName>>")]
     pub hold_config_map: Option<String>,
+    /// How many nodes may run automatic passes at a time.
+    pub budget: Budget,
+}
+
+/// `fleet.budget:` - how many nodes may run automatic passes at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Budget {
+    /// At most so many nodes run automatic passes at a time. Each takes one of the Leases `crisweep-budget-0`, `-1`, ...
+    /// for it, which must exist; without one, or without the API server, automatic passes wait.
+    #[serde(with = "As::<Off<Whole<u32, 0, 100>>>")]
+    pub max_nodes: Option<u32>,
+    /// The targets that the budget binds. Empty: all.
+    #[serde(with = "As::<List<TargetName, BTreeSet<Target>>>")]
+    pub targets: BTreeSet<Target>,
+    /// How long a Lease stays taken when its node goes away, from 3s to 1h. Renewed three times in it.
+    #[serde(with = "As::<Time>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+    pub lease_duration: Duration,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            max_nodes: None,
+            targets: BTreeSet::new(),
+            lease_duration: Duration::from_secs(60),
+        }
+    }
 }
 
 impl Config {
     /// Says whether the API server is asked.
     pub fn asks(&self) -> bool {
-        self.hold_config_map.is_some()
+        self.hold_config_map.is_some() || self.budget.max_nodes.is_some()
     }
 
     /// Checks the keys against each other; calls `refuse` with a key and its problem.
     pub fn validate(&self, knows_api_server: bool, refuse: &mut dyn FnMut(&str, String)) {
-        let key = "fleet.hold_config_map";
+        let duration = self.budget.lease_duration;
+        if !(LEASE_MIN..=LEASE_MAX).contains(&duration) {
+            let text = format!(
+                "is {}, but must be from 3s to 1h",
+                humantime::format_duration(duration)
+            );
+            refuse("fleet.budget.lease_duration", text);
+        }
         if !self.asks() {
             return;
         }
+        let key = match self.hold_config_map {
+            Some(_) => "fleet.hold_config_map",
+            None => "fleet.budget.max_nodes",
+        };
         if self.namespace.is_none() {
             refuse(key, "is set, but fleet.namespace is not".to_owned());
         }
@@ -44,6 +94,43 @@ impl Config {
     pub fn hold_path(&self) -> Option<String> {
         let (namespace, name) = (self.namespace.as_ref()?, self.hold_config_map.as_ref()?);
         Some(format!("/api/v1/namespaces/{namespace}/configmaps/{name}"))
+    }
+}
+
+impl Config {
+    /// Returns the slots of the budget, for this node.
+    pub fn slots(&self, node: &str) -> Option<Slots> {
+        let (namespace, count) = (self.namespace.as_ref()?, self.budget.max_nodes?);
+        let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+        Some(Slots {
+            path: format!("{leases}/crisweep-budget-"),
+            count,
+            duration: self.budget.lease_duration,
+            node: node.to_owned(),
+        })
+    }
+
+    /// Returns the targets whose automatic passes need a slot.
+    pub(super) fn budgeted(&self) -> BTreeSet<Target> {
+        match self.budget.max_nodes {
+            None => BTreeSet::new(),
+            Some(_) if self.budget.targets.is_empty() => Target::ALL.into(),
+            Some(_) => self.budget.targets.clone(),
+        }
+    }
+}
+
+/// The name of a target.
+struct TargetName;
+
+impl Kind for TargetName {
+    type Value = Target;
+    const MUST_BE: &str = "`containers`, `sandboxes`, `logs` or `images`";
+
+    fn read(text: &str) -> Option<Target> {
+        Target::ALL
+            .into_iter()
+            .find(|target| target.label() == text)
     }
 }
 

@@ -257,6 +257,7 @@ mod tests {
         let config = super::super::Config {
             namespace: Some("n".to_owned()),
             hold_config_map: Some("m".to_owned()),
+            ..super::super::Config::default()
         };
         Fleet::new(&config)
     }
@@ -299,6 +300,7 @@ mod tests {
         let named = |name: Option<&str>| super::super::Config {
             namespace: Some("n".to_owned()),
             hold_config_map: name.map(str::to_owned),
+            ..super::super::Config::default()
         };
         fleet.configure(&named(Some("m")));
         assert_eq!(state(&fleet), "held");

@@ -16,6 +16,9 @@ pub enum Brake {
     /// Whether the fleet's switch holds is not known.
     #[strum(serialize = "fleet-unknown")]
     FleetUnknown,
+    /// An automatic pass waits for a slot of `fleet.budget`.
+    #[strum(serialize = "fleet-budget")]
+    FleetBudget,
     /// A target's last pass ended less than `brakes.cooldown` ago.
     CoolDown,
     /// `brakes.max_passes_per_hour` is reached for a target.
@@ -25,7 +28,7 @@ pub enum Brake {
 
 impl Brake {
     /// Every brake.
-    pub const ALL: [Self; 5] = every();
+    pub const ALL: [Self; 6] = every();
 
     /// Returns its name as metrics and the status write it.
     pub fn label(self) -> &'static str {

@@ -147,6 +147,11 @@ impl Admissions {
         }
     }
 
+    /// Says whether this node holds a slot among all nodes.
+    pub fn has_slot(&self) -> bool {
+        self.fleet.has_slot
+    }
+
     /// Sets the random part of the next jitter.
     pub fn set_draw(&mut self, draw: u32) {
         self.draw = draw;

@@ -79,7 +79,10 @@ impl Worker {
     pub(super) fn why_waiting(state: &WorkerState, id: &str, now: Duration) -> Option<String> {
         let mut waiting = state.admissions.waiting();
         let queued = waiting.find(|queued| queued.id == id)?;
-        let at = state.admissions.not_before(queued, now)?;
+        let Some(at) = state.admissions.not_before(queued, now) else {
+            let waits = state.admissions.awaits_slot(queued, now) && !state.admissions.has_slot();
+            return waits.then(|| "it waits for a slot among all nodes (fleet.budget)".to_owned());
+        };
         match wall(at, now) {
             Some(wall) if at == state.admissions.jittered_until(queued) => {
                 Some(format!("it waits until {wall} (brakes.jitter)"))

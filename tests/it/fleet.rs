@@ -1,5 +1,6 @@
 //! Brakes for all nodes: what they hold, and what they say while the API server is away.
 
+mod budget;
 mod hold;
 
 use serde_json::{Value, json};

@@ -74,10 +74,12 @@ impl QueuedPass {
         }
     }
 
-    /// Says whether the fleet's brakes end this pass once it runs: a person asked for less than all of it.
-    pub fn is_bound(&self) -> bool {
-        let is_persons = self.targets.is_subset(&self.by_hand);
-        !is_persons && !self.options.force && !self.options.dry_run
+    /// Returns the targets that the brakes bind: those that no person asked for.
+    pub fn bound(&self) -> BTreeSet<Target> {
+        if self.options.force || self.options.dry_run {
+            return BTreeSet::new();
+        }
+        self.targets.difference(&self.by_hand).copied().collect()
     }
 
     /// Keeps the targets that are ready; moves the others to a pass of their own, for the same triggers.

@@ -16,7 +16,9 @@ impl Admissions {
         }
         let targets = queued.targets.iter().copied();
         targets
-            .filter(|target| self.ready_at(queued, *target) <= now)
+            .filter(|target| {
+                self.ready_at(queued, *target) <= now && !self.lacks_slot(queued, *target)
+            })
             .collect()
     }
 
@@ -33,8 +35,34 @@ impl Admissions {
             .queue
             .iter()
             .filter(|queued| self.paused(&queued.options).is_none());
-        let due = waiting.map(|queued| self.not_before(queued, now).unwrap_or(now));
+        let due = waiting.flat_map(|queued| {
+            let targets = queued.targets.iter();
+            targets.filter_map(move |target| match self.ready_at(queued, *target) {
+                at if at > now => Some(at),
+                _ if self.lacks_slot(queued, *target) => None,
+                _ => Some(now),
+            })
+        });
         due.min()
+    }
+
+    fn lacks_slot(&self, queued: &QueuedPass, target: Target) -> bool {
+        let fleet = &self.fleet;
+        !fleet.has_slot && fleet.budget.contains(&target) && queued.bound().contains(&target)
+    }
+
+    /// Says whether a waiting pass could begin now, but for a slot among all nodes.
+    pub fn awaits_slot(&self, queued: &QueuedPass, now: Duration) -> bool {
+        let is_due = |target: &Target| {
+            self.fleet.budget.contains(target) && self.ready_at(queued, *target) <= now
+        };
+        self.paused(&queued.options).is_none() && queued.bound().iter().any(is_due)
+    }
+
+    /// Says whether a pass waits for a slot among all nodes, or could begin with the one that is held.
+    pub fn wants_slot(&self, now: Duration) -> bool {
+        let mut waiting = self.queue.iter();
+        self.running.is_none() && waiting.any(|queued| self.awaits_slot(queued, now))
     }
 
     /// Returns why passes with these options may not start, whoever asks.
@@ -73,6 +101,7 @@ impl Admissions {
         match brake {
             Brake::Pause => self.brakes.pause,
             Brake::FleetHold => self.fleet.held.is_some(),
+            Brake::FleetBudget => !self.fleet.has_slot && self.wants_slot(now),
             Brake::FleetUnknown => self.fleet.unknown.is_some(),
             Brake::CoolDown => targets.any(|target| self.cool_from(target) > now),
             Brake::PassesPerHour => targets.any(|target| self.is_spent(target, now)),

@@ -228,6 +228,7 @@ fn no_value_of_the_chart_grants_more() {
         "[\"\"], resources: [pods], verbs: [list] }",
         "[\"\"], resources: [nodes/pods], verbs: [get] }",
         "[\"\"], resources: [configmaps], verbs: [get], resourceNames: {{ $switches | toJson }} }",
+        "[coordination.k8s.io], resources: [leases], verbs: [get, update], resourceNames: {{ $leases | toJson }} }",
         "[authentication.k8s.io], resources: [tokenreviews], verbs: [create] }",
         "[authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create] }",
     ];

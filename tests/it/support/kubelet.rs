@@ -1,6 +1,7 @@
 //! Pod source peers: an HTTP server that behaves as the kubelet and the API server, or badly; and the
 //! kubelet's pods socket.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -8,6 +9,7 @@ use std::time::Instant;
 use crisweep_proto::pods::pods_server::{Pods, PodsServer};
 use crisweep_proto::pods::{ListPodsRequest, ListPodsResponse};
 use rustls::ServerConfig;
+use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
@@ -120,6 +122,10 @@ struct State {
     cached: Option<Reply>,
     /// Answers for requests whose line begins with a text.
     routed: Vec<(String, Reply)>,
+    /// Objects that are read and written at their paths; each write moves `resourceVersion`.
+    objects: BTreeMap<String, Value>,
+    /// Whether every answer is 503.
+    is_away: bool,
     /// The accepted credentials; `None`: none needed.
     authorization: Option<String>,
     tls: Option<Arc<ServerConfig>>,
@@ -158,6 +164,8 @@ impl PodServer {
             reply: Reply::status("503 Service Unavailable"),
             cached: None,
             routed: Vec::new(),
+            objects: BTreeMap::new(),
+            is_away: false,
             authorization: None,
             tls,
             asked: Vec::new(),
@@ -210,6 +218,23 @@ impl PodServer {
         let mut state = self.state.lock().unwrap();
         state.routed.retain(|(known, _)| known != line);
         state.routed.push((line.to_owned(), reply));
+    }
+
+    /// Keeps an object at a path: `GET` reads it, `PUT` replaces the version that it names.
+    pub(crate) fn keep(&self, path: &str, mut object: Value) {
+        object["metadata"]["resourceVersion"] = json!("1");
+        let mut state = self.state.lock().unwrap();
+        state.objects.insert(path.to_owned(), object);
+    }
+
+    /// Returns a kept object.
+    pub(crate) fn kept(&self, path: &str) -> Value {
+        self.state.lock().unwrap().objects[path].clone()
+    }
+
+    /// Answers nothing but 503 from now on, or no longer.
+    pub(crate) fn set_away(&self, is_away: bool) {
+        self.state.lock().unwrap().is_away = is_away;
     }
 
     /// Accepts only this token from now on.
@@ -279,8 +304,13 @@ where
         let mut routed = state.routed.iter();
         let routed = routed.find(|(line, _)| asked.line.starts_with(line));
         let special = cached.or(routed.map(|(_, reply)| reply.clone()));
+        let object = object(&mut state.objects, &asked);
         state.asked.push(asked);
-        if is_known {
+        if state.is_away {
+            Reply::status("503 Service Unavailable")
+        } else if let Some(object) = object.filter(|_| is_known) {
+            object
+        } else if is_known {
             special.unwrap_or_else(|| state.reply.clone())
         } else {
             Reply::status("401 Unauthorized")
@@ -292,6 +322,23 @@ where
         std::future::pending::<()>().await;
     }
     stream.shutdown().await
+}
+
+/// Reads or replaces a kept object, as the API server does.
+fn object(objects: &mut BTreeMap<String, Value>, asked: &Asked) -> Option<Reply> {
+    let (method, path) = asked.line.split_once(' ')?;
+    let kept = objects.get_mut(path)?;
+    if method == "PUT" {
+        let mut new: Value = serde_json::from_str(&asked.body).unwrap();
+        let version = kept["metadata"]["resourceVersion"].clone();
+        if new["metadata"]["resourceVersion"] != version {
+            return Some(Reply::status("409 Conflict"));
+        }
+        let next = version.as_str().unwrap().parse::<u64>().unwrap() + 1;
+        new["metadata"]["resourceVersion"] = json!(next.to_string());
+        *kept = new;
+    }
+    Some(Reply::json(&kept.to_string()))
 }
 
 type SharedAnswer = Arc<Mutex<Result<ListPodsResponse, tonic::Status>>>;

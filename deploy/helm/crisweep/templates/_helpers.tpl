@@ -128,7 +128,13 @@ filesystems: {{ .Values.runtime.filesystems | default (index $it 2) | toJson }}
 
 {{/* "true" or "": whether brakes for all nodes are read at the API server. */}}
 {{- define "crisweep.usesFleet" -}}
-{{- if (.fleet | default dict).hold_config_map }}true{{ end -}}
+{{- $fleet := .fleet | default dict -}}
+{{- if or $fleet.hold_config_map (include "crisweep.slots" . | int) }}true{{ end -}}
+{{- end -}}
+
+{{/* How many Leases the budget of a configuration has. */}}
+{{- define "crisweep.slots" -}}
+{{- ((.fleet | default dict).budget | default dict).max_nodes | default 0 | int -}}
 {{- end -}}
 
 {{- define "crisweep.usesSocket" -}}

@@ -138,6 +138,7 @@ fn fleet(held: bool, unknown: bool) -> Standing {
     Standing {
         held: why(held),
         unknown: why(unknown),
+        ..Standing::default()
     }
 }
 
@@ -173,13 +174,13 @@ fn while_the_fleets_switch_is_unknown_only_a_persons_targets_begin() {
     admissions.admit(by_hand(SANDBOXES, PassOptions::default()), "x", at(1));
     let begun = next(&mut admissions, at(1)).unwrap();
     assert_eq!(begun.targets, set(SANDBOXES));
-    assert!(!begun.is_bound());
+    assert_eq!(begun.bound(), set(&[]));
     finish(&mut admissions, Outcome::Completed, at(2));
     assert_eq!(next(&mut admissions, at(200)), None);
     admissions.set_fleet(Standing::default(), at(1));
     let rest = next(&mut admissions, at(200)).unwrap();
     assert_eq!(rest.targets, set(CONTAINERS));
-    assert!(rest.is_bound());
+    assert_eq!(rest.bound(), set(CONTAINERS));
 }
 
 /// No cool-down, and a jitter of 100 s of which half is drawn.
@@ -246,4 +247,39 @@ fn what_waited_for_the_fleet_waits_its_jitter_anew() {
     admissions.set_fleet(Standing::default(), at(1000));
     assert_eq!(next(&mut admissions, at(1049)), None);
     assert_eq!(next(&mut admissions, at(1050)).unwrap().id, "a");
+}
+
+#[test]
+fn automatic_targets_of_the_budget_wait_for_a_slot_and_others_begin() {
+    let mut admissions = admissions();
+    let budget = |has_slot| Standing {
+        budget: set(SANDBOXES),
+        has_slot,
+        ..Standing::default()
+    };
+    admissions.set_fleet(budget(false), at(0));
+    assert!(!admissions.wants_slot(at(0)));
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    assert!(admissions.wants_slot(at(0)));
+    assert!(admissions.holds(crate::model::Brake::FleetBudget, at(0)));
+    assert_eq!(
+        next(&mut admissions, at(0)).unwrap().targets,
+        set(CONTAINERS)
+    );
+    assert!(!admissions.wants_slot(at(0)), "one pass at a time");
+    finish(&mut admissions, Outcome::Completed, at(1));
+    // The sandboxes of this pass cool down like the containers: `over` tried both.
+    assert!(admissions.wants_slot(at(1)));
+    assert_eq!(
+        (next(&mut admissions, at(1)), admissions.due(at(1))),
+        (None, None)
+    );
+    admissions.admit(by_hand(SANDBOXES, dry()), "dry", at(1));
+    assert_eq!(next(&mut admissions, at(1)).unwrap().id, "dry");
+    finish(&mut admissions, Outcome::Planned, at(2));
+    admissions.set_fleet(budget(true), at(2));
+    assert_eq!(
+        next(&mut admissions, at(200)).unwrap().targets,
+        set(SANDBOXES)
+    );
 }

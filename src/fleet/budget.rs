@@ -1,0 +1,305 @@
+//! The budget of automatic passes: a slot is a Lease at the API server, and a node takes one for the time of its pass.
+//!
+//! Works as the leader election of Kubernetes' own clients: a Lease changes hands only with the version that was read,
+//! and counts as left when it did not change for its duration by this node's own clock. Never compares clocks, never
+//! makes or deletes a Lease.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::Fleet;
+use crate::kubernetes::{ApiClient, ApiServer};
+use crate::system::blocking::BlockingPool;
+use crate::telemetry;
+
+/// Timeout of one question.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// The largest answer. A Lease has five short fields.
+const ANSWER_MAX_BYTES: u64 = 64 << 10;
+/// Slots that are looked at before a pause.
+const LOOKED_AT_MAX: u32 = 4;
+/// Pause between two failed tries to renew.
+const RETRY: Duration = Duration::from_millis(500);
+/// Threads for reading credentials.
+const DISK_CALLS_MAX: usize = 2;
+
+/// The slots, and who this node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// The path of a Lease, without its number.
+    pub(super) path: String,
+    pub(super) count: u32,
+    pub(super) duration: Duration,
+    /// The holder's name in a Lease.
+    pub(super) node: String,
+}
+
+/// A Lease as it was read.
+#[derive(Clone, Debug)]
+struct Lease {
+    /// The whole object: what others wrote in it stays.
+    object: Value,
+    version: String,
+    holder: String,
+    duration: Duration,
+}
+
+impl Lease {
+    /// Reads an answer. Without a version a write would not be refused after somebody else's.
+    fn read(bytes: &[u8], default: Duration) -> Option<Self> {
+        let object: Value = serde_json::from_slice(bytes).ok()?;
+        let at = |path| object.pointer(path);
+        let version = at("/metadata/resourceVersion")?.as_str()?.to_owned();
+        if at("/kind")? != "Lease" || version.is_empty() {
+            return None;
+        }
+        let holder = at("/spec/holderIdentity").and_then(Value::as_str);
+        let holder = holder.unwrap_or_default();
+        let seconds = at("/spec/leaseDurationSeconds").and_then(Value::as_u64);
+        let duration = seconds.map_or(default, Duration::from_secs);
+        Some(Self {
+            version,
+            holder: holder.to_owned(),
+            duration: duration.max(default),
+            object,
+        })
+    }
+
+    /// Returns the object with this holder; an empty one gives it back.
+    fn held_by(&self, holder: &str, duration: Duration, now: Timestamp) -> Vec<u8> {
+        let mut object = self.object.clone();
+        let now = format!("{now:.6}");
+        let before = |path| self.object.pointer(path);
+        let is_taken = !holder.is_empty() && holder != self.holder;
+        let moves = before("/spec/leaseTransitions").and_then(Value::as_u64);
+        let acquired = before("/spec/acquireTime").filter(|_| !is_taken);
+        let spec = json!({
+            "holderIdentity": holder,
+            "leaseDurationSeconds": if holder.is_empty() { 1 } else { duration.as_secs().max(1) },
+            "acquireTime": acquired.cloned().unwrap_or_else(|| json!(now)),
+            "renewTime": now,
+            "leaseTransitions": moves.unwrap_or_default().saturating_add(u64::from(is_taken)),
+        });
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert("spec".to_owned(), spec);
+        }
+        object.to_string().into_bytes()
+    }
+}
+
+/// How a question to the API server failed.
+enum Failure {
+    /// Somebody else wrote in between.
+    Conflict,
+    /// Anything else, and what.
+    Other(String),
+}
+
+/// A slot that this node holds.
+struct Held {
+    slot: u32,
+    lease: Lease,
+    /// Before the last good write was sent; others count from later.
+    since: Instant,
+}
+
+/// The number of a wish for a slot; `None`: none is wanted.
+pub(super) type Wish = Option<u64>;
+
+/// Takes, renews and gives back a slot.
+struct Keeper {
+    client: ApiClient,
+    slots: Slots,
+    /// The slot to look at next.
+    next: u32,
+    /// Each slot's version, and since when it is unchanged.
+    unchanged: BTreeMap<u32, (String, Instant)>,
+}
+
+/// Keeps a slot while a pass wants one, until `stop` and the end of that pass.
+pub async fn keep_slot(fleet: Fleet, server: ApiServer, slots: Slots, stop: CancellationToken) {
+    let client = ApiClient::new(server, ANSWER_MAX_BYTES, BlockingPool::new(DISK_CALLS_MAX));
+    let mut keeper = Keeper {
+        client,
+        next: fastrand::u32(0..slots.count.max(1)),
+        slots,
+        unchanged: BTreeMap::new(),
+    };
+    let mut wanted = fleet.slot_wanted();
+    loop {
+        let acquiring = async {
+            // Only the fleet itself sends, and it lives as long as this.
+            drop(wanted.wait_for(Option::is_some).await);
+            keeper.acquire(&fleet, wanted.clone()).await
+        };
+        let Some(held) = stop.run_until_cancelled(acquiring).await else {
+            return;
+        };
+        if let Some(held) = held {
+            keeper.hold(&fleet, held, &mut wanted).await;
+        }
+    }
+}
+
+impl Keeper {
+    /// Looks for a slot until it has one; `None` if none is wanted any more.
+    async fn acquire(&mut self, fleet: &Fleet, mut wanted: watch::Receiver<Wish>) -> Option<Held> {
+        let mut pause = self.slots.duration / 6;
+        loop {
+            let found = self.look().await;
+            fleet.note_budget(found.as_ref().err());
+            if let Ok(Some(held)) = found {
+                return Some(held);
+            }
+            tokio::select! {
+                // Nodes that wait must not ask together.
+                () = sleep(pause.mul_f64(0.5 + fastrand::f64())) => {}
+                _ = wanted.wait_for(Option::is_none) => return None,
+            }
+            pause = (pause * 2).min(self.slots.duration);
+        }
+    }
+
+    /// Looks at a few slots, and takes the first that nobody holds.
+    async fn look(&mut self) -> Result<Option<Held>, String> {
+        for _ in 0..self.slots.count.min(LOOKED_AT_MAX) {
+            let slot = self.next % self.slots.count.max(1);
+            self.next = slot.wrapping_add(1);
+            let lease = match self.ask(Method::GET, slot, Vec::new()).await {
+                Ok(lease) => lease,
+                Err(Failure::Conflict) => continue,
+                Err(Failure::Other(why)) => return Err(why),
+            };
+            if !self.is_free(slot, &lease) {
+                continue;
+            }
+            match self.write(slot, &lease, &self.slots.node).await {
+                Ok(held) => return Ok(Some(held)),
+                Err(Failure::Conflict) => {}
+                Err(Failure::Other(why)) => return Err(why),
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_free(&mut self, slot: u32, lease: &Lease) -> bool {
+        let now = Instant::now();
+        let seen = self
+            .unchanged
+            .entry(slot)
+            .or_insert_with(|| (lease.version.clone(), now));
+        if seen.0 != lease.version {
+            *seen = (lease.version.clone(), now);
+        }
+        let is_left = now.saturating_duration_since(seen.1) >= lease.duration;
+        lease.holder.is_empty() || lease.holder == self.slots.node || is_left
+    }
+
+    /// Renews a slot while it is wanted, then gives it back. Ends when it is lost.
+    async fn hold(&mut self, fleet: &Fleet, mut held: Held, wanted: &mut watch::Receiver<Wish>) {
+        let duration = self.slots.duration;
+        let mut granted = None;
+        let mut next = held.since + duration / 3;
+        loop {
+            let wish = *wanted.borrow_and_update();
+            if wish.is_none() {
+                fleet.grant(None);
+                // Where this fails the slot is free after its duration.
+                let _left = self.write(held.slot, &held.lease, "").await;
+                return;
+            }
+            if wish != granted {
+                fleet.grant(Some(held.slot));
+                granted = wish;
+            }
+            // Before anyone else may take it.
+            let lost_at = held.since + duration * 2 / 3;
+            tokio::select! {
+                () = sleep_until(next.min(lost_at)) => {}
+                _ = wanted.changed() => continue,
+            }
+            let renewed = tokio::select! {
+                renewed = self.renew(&held) => renewed,
+                () = sleep_until(lost_at) => Err(Failure::Other("no answer in time".to_owned())),
+            };
+            let why = match renewed {
+                Ok(again) => {
+                    held = again;
+                    next = held.since + duration / 3;
+                    fleet.note_budget(None);
+                    continue;
+                }
+                Err(Failure::Other(_)) if Instant::now() < lost_at => {
+                    next = Instant::now() + RETRY;
+                    continue;
+                }
+                Err(Failure::Other(why)) => why,
+                Err(Failure::Conflict) => "another node took it".to_owned(),
+            };
+            fleet.grant(None);
+            tracing::warn!(
+                slot = held.slot,
+                why,
+                "the slot for automatic passes is lost"
+            );
+            return;
+        }
+    }
+
+    async fn renew(&self, held: &Held) -> Result<Held, Failure> {
+        match self.write(held.slot, &held.lease, &self.slots.node).await {
+            // Somebody may have changed a label; the holder says whether it is still ours.
+            Err(Failure::Conflict) => {
+                let lease = self.ask(Method::GET, held.slot, Vec::new()).await?;
+                if lease.holder != self.slots.node {
+                    return Err(Failure::Conflict);
+                }
+                self.write(held.slot, &lease, &self.slots.node).await
+            }
+            done => done,
+        }
+    }
+
+    async fn write(&self, slot: u32, lease: &Lease, holder: &str) -> Result<Held, Failure> {
+        let since = Instant::now();
+        let object = lease.held_by(holder, self.slots.duration, clock());
+        let lease = self.ask(Method::PUT, slot, object).await?;
+        Ok(Held { slot, lease, since })
+    }
+
+    async fn ask(&self, method: Method, slot: u32, json: Vec<u8>) -> Result<Lease, Failure> {
+        let path = format!("{}{slot}", self.slots.path);
+        let line = self.client.server().line(method.as_str(), &path);
+        let other = |why: String| Failure::Other(format!("{line}: {why}"));
+        let answer = timeout(TIMEOUT, self.client.send(method, &path, json)).await;
+        let answer = answer
+            .map_err(|_elapsed| {
+                other(format!(
+                    "no answer within {}",
+                    humantime::format_duration(TIMEOUT)
+                ))
+            })?
+            .map_err(|error| other(telemetry::chain(&error)))?;
+        match answer.status {
+            StatusCode::OK => Lease::read(&answer.bytes, self.slots.duration)
+                .ok_or_else(|| other("the answer is no Lease".to_owned())),
+            StatusCode::CONFLICT => Err(Failure::Conflict),
+            status => Err(other(status.to_string())),
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "people read these times in a Lease; nothing is decided by them"
+)]
+fn clock() -> Timestamp {
+    Timestamp::now()
+}

@@ -1,0 +1,39 @@
+//! What the fleet's brakes do to the worker: they end running passes, and give slots to waiting ones. Never starts one.
+
+use std::convert::Infallible;
+
+use super::Worker;
+use crate::fleet::Standing;
+use crate::pass::record::Record;
+use crate::trigger::admission::QueuedPass;
+
+impl Worker {
+    /// Ends a running pass that no person asked for, as soon as a brake of the fleet holds it.
+    pub(super) async fn hold_back(&self, queued: &QueuedPass, record: &Record) -> Infallible {
+        let mut fleet = self.inner.fleet.changes();
+        let bound = queued.bound();
+        let ends = |standing: &Standing| standing.ends(&bound).is_some();
+        if let Ok(standing) = fleet.wait_for(ends).await
+            && let Some(why) = standing.ends(&bound)
+        {
+            tracing::warn!(pass.id = %record.id(), why, "a brake of the fleet ends the pass");
+            record.line(why.to_owned());
+            record.hold(why.to_owned());
+        }
+        std::future::pending().await
+    }
+
+    /// Asks for a slot if a waiting pass could begin with it; gives it back if none could.
+    pub(super) fn want_slot(&self) {
+        let now = self.inner.began.elapsed();
+        let is_wanted = self.state().admissions.wants_slot(now);
+        self.inner.fleet.want_slot(is_wanted);
+    }
+
+    /// Keeps the slot while a pass runs that needs it.
+    pub(super) fn use_slot(&self, queued: &QueuedPass) {
+        let budget = self.inner.fleet.standing().budget;
+        let is_needed = !queued.bound().is_disjoint(&budget);
+        self.inner.fleet.want_slot(is_needed);
+    }
+}
