@@ -29,10 +29,10 @@ use rustls::pki_types::ServerName;
 use tower::Layer;
 
 use crate::outgoing::tls::{self, Identity, Trust};
-use crate::outgoing::{self, Answer, TlsConfig};
+use crate::outgoing::{self, Answer, Lookups, TlsConfig};
 use crate::system::blocking::BlockingPool;
 pub use error::Error;
-use exec::{Credential, Plugin};
+use exec::{Credential, Plugin, PluginCommand};
 use held::Held;
 use kubeconfig::Place;
 pub use server::ApiServer;
@@ -48,6 +48,7 @@ pub struct ApiClient {
     answer_max_bytes: u64,
     /// Threads for reading the files.
     disk: BlockingPool,
+    lookups: Lookups,
     plugin: Plugin,
     made: Mutex<Option<MadeClient>>,
     /// The server that was asked last.
@@ -63,6 +64,8 @@ struct MadeClient {
     url: String,
     tls: TlsConfig,
     ca: Option<Vec<u8>>,
+    /// Who the configuration says that crisweep is: where the client certificate and its key are, and the plugin.
+    user: (Option<(Held, Held)>, Option<PluginCommand>),
     identity: Option<Identity>,
     /// Whether the log says that the files of `identity` have become unusable.
     is_warned: bool,
@@ -83,6 +86,7 @@ impl ApiClient {
             server,
             answer_max_bytes,
             disk,
+            lookups: Lookups::default(),
             plugin: Plugin::default(),
             made: Mutex::default(),
             asked: Mutex::default(),
@@ -198,6 +202,7 @@ impl ApiClient {
                     url: place.url.clone(),
                     tls: place.tls.clone(),
                     ca,
+                    user: (place.identity.clone(), place.plugin.clone()),
                     identity,
                     is_warned: false,
                 });
@@ -264,7 +269,8 @@ impl ApiClient {
     }
 
     /// Returns the earlier client: while the certificate and its key are replaced one after the other, they do
-    /// not go together, and the earlier ones are still good. Trust never comes from an earlier file.
+    /// not go together, and the earlier ones are still good. Trust never comes from an earlier file, and no client is
+    /// kept for another user than the present one.
     fn earlier(
         &self,
         place: &Place,
@@ -302,7 +308,7 @@ impl ApiClient {
             (None, _) | (_, None) => Trust::System,
         };
         let config = tls::client_config(tls, trust, identity, &self.disk).await?;
-        let mut tcp = HttpConnector::new();
+        let mut tcp = HttpConnector::new_with_resolver(self.lookups.clone());
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -355,7 +361,12 @@ impl ApiClient {
 
 impl MadeClient {
     fn is_of(&self, place: &Place, ca: Option<&[u8]>) -> bool {
-        self.url == place.url && self.tls == place.tls && self.ca.as_deref() == ca
+        let (identity, plugin) = &self.user;
+        self.url == place.url
+            && self.tls == place.tls
+            && self.ca.as_deref() == ca
+            && *identity == place.identity
+            && *plugin == place.plugin
     }
 }
 

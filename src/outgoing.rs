@@ -23,7 +23,8 @@ pub use config::{
     Authorization, BasicAuth, HttpClientConfig, TlsConfig, TlsVersion, dns_name, is_secure_url,
     refused,
 };
-use names::{Lookups, Resolver};
+pub use names::Lookups;
+use names::Resolver;
 use tls::{Identity, Trust};
 
 /// The largest token, certificate, key or CA file.

@@ -7,7 +7,7 @@ use crate::outgoing;
 use crate::system::blocking::BlockingPool;
 
 /// Where a secret or a certificate is. Has no `Debug`.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) enum Held {
     /// In a file, which is read at each request.
     File(PathBuf),

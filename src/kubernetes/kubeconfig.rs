@@ -4,7 +4,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
 use secrecy::ExposeSecret;
 
 use super::exec::PluginCommand;
@@ -13,6 +13,8 @@ use crate::outgoing::{TlsConfig, is_secure_url};
 
 /// Names in an error.
 const NAMES_MAX: usize = 10;
+/// The most levels of lists and tables; a kubeconfig has six, and its extensions may have more.
+const DEPTH_MAX: usize = 64;
 
 /// The API server and its credentials, before the files that they name are read. Has no `Debug`: tokens and keys
 /// are secret.
@@ -75,21 +77,26 @@ pub(super) fn place(path: &Path, bytes: &[u8], context: Option<&str>) -> Result<
 }
 
 /// The parser's own words may quote the file, secrets among them: only the place is told.
+///
+/// Not `Kubeconfig::from_yaml`: its parser recurses up to 2,000 levels, which a small stack does not hold.
 fn read(bytes: &[u8]) -> Result<Kubeconfig, String> {
     let text = std::str::from_utf8(bytes).map_err(|_not_text| "it is no text in UTF-8")?;
-    Kubeconfig::from_yaml(text).map_err(|error| {
-        let KubeconfigError::Parse(error) = error else {
-            return "it is no kubeconfig".to_owned();
-        };
-        match error.location() {
-            Some(at) => format!(
-                "it is no kubeconfig: line {}, column {}",
-                at.line(),
-                at.column()
-            ),
-            None => "it is no kubeconfig".to_owned(),
-        }
-    })
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
+    };
+    let documents = serde_saphyr::from_multiple_with_options(text, options);
+    let documents: Vec<Kubeconfig> = documents.map_err(|error| match error.location() {
+        Some(at) => format!(
+            "it is no kubeconfig: line {}, column {}",
+            at.line(),
+            at.column()
+        ),
+        None => "it is no kubeconfig".to_owned(),
+    })?;
+    let merged = documents
+        .into_iter()
+        .try_fold(Kubeconfig::default(), Kubeconfig::merge);
+    merged.map_err(|_its_documents_differ| "its documents do not go together".to_owned())
 }
 
 fn chosen(file: &Kubeconfig, wanted: Option<&str>) -> Result<Context, String> {

@@ -202,6 +202,10 @@ fn a_kubeconfig_file_that_would_grow_without_end_is_refused() {
     for deep in ["[", "{a: "] {
         refused_anywhere(&deep.repeat(200_000));
     }
+    // Few enough that only the depth counts.
+    for deep in ["- ", "? ", "[", "{a: "] {
+        refused_anywhere(&deep.repeat(1_000));
+    }
 }
 
 fn refused_anywhere(hostile: &str) {

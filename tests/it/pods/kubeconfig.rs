@@ -150,6 +150,21 @@ async fn a_certificate_beside_the_file_is_shown_and_its_rotation_is_noticed() {
 }
 
 #[tokio::test]
+async fn the_former_users_certificate_is_not_shown_for_another_user() {
+    let cluster = Cluster::with_certificates().await;
+    let first = cluster.clients.sign("first");
+    first.write(&cluster.file("first"), &cluster.file("first"));
+    let user = |file: &str| json!({ "client-certificate": file, "client-key": file });
+    cluster.write(&user("first"));
+    let rig = cluster.rig().await;
+    assert_eq!(status(&rig).await["known"], true);
+    let asked = cluster.server.asked().len();
+    cluster.write(&user("absent"));
+    fails(&rig, "absent: No such file").await;
+    assert_eq!(cluster.server.asked().len(), asked);
+}
+
+#[tokio::test]
 async fn a_token_file_is_read_again_and_goes_before_a_token() {
     let cluster = Cluster::start().await;
     replace(&cluster.file("token"), "first-secret\n");
