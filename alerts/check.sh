@@ -55,6 +55,7 @@ route() {
     }
 }
 route crisweep,people alertname=CrisweepTooManyExitedContainers crisweep=all
+route crisweep,people alertname=CrisweepFleetStorm crisweep=hold
 route people alertname=CrisweepRuntimeDown
 route people alertname=SomebodyElses
 

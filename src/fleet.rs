@@ -6,6 +6,7 @@
 mod budget;
 mod config;
 mod hold;
+mod storm;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::model::Target;
@@ -23,6 +24,8 @@ pub use budget::keep_slot;
 pub use config::Config;
 use hold::Switch;
 pub use hold::watch as watch_hold;
+use storm::Storm;
+pub use storm::watch_storm;
 
 /// What the brakes of the fleet ask of this node's passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub struct Standing {
     pub held: Option<String>,
     /// Why automatic passes wait: it is not known whether they are held.
     pub unknown: Option<String>,
+    /// Why automatic passes wait: an alert says that something is wrong with all nodes.
+    pub storm: Option<String>,
     /// The targets whose automatic passes need a slot of the budget.
     pub budget: BTreeSet<Target>,
     /// Whether this node holds a slot.
@@ -40,7 +45,12 @@ pub struct Standing {
 impl Standing {
     /// Returns why automatic passes may not run.
     pub fn stops_automatic(&self) -> Option<&String> {
-        self.held.as_ref().or(self.unknown.as_ref())
+        self.held.as_ref().or(self.waits())
+    }
+
+    /// Returns why automatic passes wait, while those of people run.
+    pub fn waits(&self) -> Option<&String> {
+        self.unknown.as_ref().or(self.storm.as_ref())
     }
 
     /// Returns why a running pass must end that nobody asked for by hand over these targets.
@@ -61,6 +71,8 @@ pub struct Fleet {
 #[derive(Debug)]
 struct Inner {
     switch: Mutex<Switch>,
+    storm: Mutex<Storm>,
+    stormed: Notify,
     slot: Mutex<Slot>,
     /// Whether a pass wants a slot.
     wish: watch::Sender<Wish>,
@@ -83,6 +95,8 @@ impl Default for Fleet {
         Self {
             inner: Arc::new(Inner {
                 switch: Mutex::default(),
+                storm: Mutex::default(),
+                stormed: Notify::new(),
                 slot: Mutex::default(),
                 wish: watch::Sender::default(),
                 wishes: AtomicU64::new(0),
@@ -105,6 +119,9 @@ impl Fleet {
     pub fn configure(&self, config: &Config) {
         self.inner.switch.lock().configure(config.hold_path());
         self.inner.slot.lock().targets = config.budgeted();
+        if config.storm_hold.is_none() {
+            self.inner.storm.lock().clear();
+        }
         self.publish();
     }
 
@@ -134,7 +151,9 @@ impl Fleet {
                 "error": slot.error,
             })
         });
-        json!({ "hold": switch.status(Instant::now()), "budget": budget })
+        let now = Instant::now();
+        let storm = self.inner.storm.lock().status(now);
+        json!({ "hold": switch.status(now), "storm": storm, "budget": budget })
     }
 
     /// Says whether an automatic pass waits for a slot or uses it.
@@ -176,6 +195,7 @@ impl Fleet {
         let _in_turn = self.inner.publishing.lock();
         let mut standing = Standing::default();
         self.inner.switch.lock().put_on(&mut standing);
+        self.inner.storm.lock().put_on(&mut standing);
         {
             let slot = self.inner.slot.lock();
             standing.budget.clone_from(&slot.targets);

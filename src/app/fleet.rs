@@ -7,9 +7,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::fleet::{Fleet, keep_slot, watch_hold};
+use crate::fleet::{Fleet, keep_slot, watch_hold, watch_storm};
 
-/// Runs both until the service shuts down.
+/// Runs all of it until the service shuts down.
 pub(super) async fn run(
     settings: watch::Receiver<Arc<Config>>,
     fleet: Fleet,
@@ -17,6 +17,7 @@ pub(super) async fn run(
 ) {
     tokio::join!(
         hold(settings.clone(), fleet.clone(), shutdown.clone()),
+        watch_storm(fleet.clone(), shutdown.clone()),
         budget(settings, fleet, shutdown),
     );
 }

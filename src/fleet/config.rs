@@ -14,7 +14,7 @@ const LEASE_MIN: Duration = Duration::from_secs(3);
 const LEASE_MAX: Duration = Duration::from_secs(3600);
 
 /// `fleet:` - brakes that hold for all nodes at once.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -25,8 +25,23 @@ pub struct Config {
     /// While it was never read, automatic passes wait. `null`: there is no such switch.
     #[serde(with = "As::<Optional<ObjectName>>")]
     pub hold_config_map: Option<String>,
+    /// How long an alert with the label `crisweep: hold` holds automatic passes on this node after it was last seen
+    /// firing. Its end ends that at once. 0: such alerts are ignored.
+    #[serde(with = "As::<Off<Time>>")]
+    pub storm_hold: Option<Duration>,
     /// How many nodes may run automatic passes at a time.
     pub budget: Budget,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            hold_config_map: None,
+            storm_hold: Some(Duration::from_secs(3600)),
+            budget: Budget::default(),
+        }
+    }
 }
 
 /// `fleet.budget:` - how many nodes may run automatic passes at a time.

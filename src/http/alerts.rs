@@ -138,6 +138,10 @@ fn ask(service: &Service, alerts: Vec<(Status, Alert)>, by: Option<&Caller>) -> 
     for (status, alert) in resolved.iter().chain(&firing) {
         let alertname = alert.name();
         let admission = match judge(&config.alerts, node, Cause::Alert, alert) {
+            Err(it) if it.result == AlertResult::Holds => match status {
+                Status::Resolved => service.worker.over(&alert.info()),
+                Status::Firing => service.worker.storm(&alert.info()),
+            },
             Err(admission) => {
                 note_similar(&service.metrics, node, alert);
                 admission

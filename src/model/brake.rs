@@ -16,6 +16,9 @@ pub enum Brake {
     /// Whether the fleet's switch holds is not known.
     #[strum(serialize = "fleet-unknown")]
     FleetUnknown,
+    /// An alert holds automatic passes (`fleet.storm_hold`).
+    #[strum(serialize = "fleet-storm")]
+    FleetStorm,
     /// An automatic pass waits for a slot of `fleet.budget`.
     #[strum(serialize = "fleet-budget")]
     FleetBudget,
@@ -28,7 +31,7 @@ pub enum Brake {
 
 impl Brake {
     /// Every brake.
-    pub const ALL: [Self; 6] = every();
+    pub const ALL: [Self; 7] = every();
 
     /// Returns its name as metrics and the status write it.
     pub fn label(self) -> &'static str {

@@ -89,6 +89,8 @@ pub enum AlertResult {
     BadTarget,
     /// A brake holds: cool-down, passes per hour, or pause.
     Braked,
+    /// It is itself a brake: it holds automatic passes while it fires.
+    Holds,
     /// It could not be understood.
     Malformed,
     /// The queue is full or the service is shutting down.
@@ -99,7 +101,7 @@ pub enum AlertResult {
 
 impl AlertResult {
     /// Every result.
-    pub const ALL: [Self; 12] = every();
+    pub const ALL: [Self; 13] = every();
 
     /// Returns the result as metrics and the API write it.
     pub fn label(self) -> &'static str {

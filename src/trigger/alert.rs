@@ -33,6 +33,9 @@ pub struct Alert {
     pub receiver: Option<String>,
 }
 
+/// The value of the label `crisweep` of alerts that hold automatic passes.
+pub const HOLD: &str = "hold";
+
 /// Returns what an alert asks for, if it is about this node.
 ///
 /// # Errors
@@ -55,6 +58,11 @@ pub fn judge(
             }
             return Err(Admission::without_pass(AlertResult::OtherNode, why));
         }
+    }
+    // Before the routes: whatever they say, it asks for no pass.
+    if alert.is_hold() {
+        let why = "it holds automatic passes while it fires";
+        return Err(Admission::without_pass(AlertResult::Holds, why));
     }
     Ok(Trigger {
         cause,
@@ -107,6 +115,11 @@ impl Alert {
     fn has(&self, labels: &BTreeMap<String, String>) -> bool {
         let mut labels = labels.iter();
         labels.all(|(label, value)| self.labels.get(label) == Some(value))
+    }
+
+    /// Says whether it holds automatic passes instead of asking for one.
+    pub fn is_hold(&self) -> bool {
+        self.labels.get("crisweep").is_some_and(|word| word == HOLD)
     }
 
     /// Returns its `alertname`, shortened.
@@ -183,6 +196,10 @@ mod tests {
             routed(&[("crisweep", "images")]),
             Ok([Target::Images].into())
         );
+        let hold = ("crisweep", "hold");
+        assert_eq!(routed(&[hold]), Err(AlertResult::Holds));
+        let elsewhere = routed(&[hold, ("node", "node-2")]);
+        assert_eq!(elsewhere, Err(AlertResult::OtherNode));
         assert_eq!(
             routed(&[("crisweep", "everything")]),
             Err(AlertResult::BadTarget)
@@ -232,6 +249,7 @@ mod tests {
             Some([Target::Containers].into())
         );
         assert_eq!(targets(&[("alertname", "C"), ("crisweep", "all")]), None);
+        assert_eq!(targets(&[("alertname", "A"), ("crisweep", "hold")]), None);
     }
 
     #[test]

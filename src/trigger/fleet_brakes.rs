@@ -2,12 +2,30 @@
 
 use std::convert::Infallible;
 
-use super::Worker;
+use super::{Admission, Worker};
 use crate::fleet::Standing;
+use crate::model::{AlertInfo, AlertResult};
 use crate::pass::record::Record;
 use crate::trigger::admission::QueuedPass;
 
 impl Worker {
+    /// Takes an alert that fires and holds automatic passes.
+    pub fn storm(&self, alert: &AlertInfo) -> Admission {
+        let Some(hold) = self.config().fleet.storm_hold else {
+            let why = "alerts that hold are ignored (fleet.storm_hold)";
+            return Admission::without_pass(AlertResult::NotRouted, why);
+        };
+        self.inner.fleet.storm(alert, hold);
+        let why = "it holds automatic passes while it fires";
+        Admission::without_pass(AlertResult::Holds, why)
+    }
+
+    /// Takes the end of an alert: neither a pass nor a brake is left of it.
+    pub fn over(&self, alert: &AlertInfo) -> Admission {
+        self.inner.fleet.storm_over(alert);
+        self.withdraw(alert)
+    }
+
     /// Ends a running pass that no person asked for, as soon as a brake of the fleet holds it.
     pub(super) async fn hold_back(&self, queued: &QueuedPass, record: &Record) -> Infallible {
         let mut fleet = self.inner.fleet.changes();

@@ -19,7 +19,7 @@ use crate::outgoing::{self, HttpClient};
 use crate::system::blocking::BlockingPool;
 use crate::telemetry;
 use crate::trigger::Worker;
-use crate::trigger::alert::{Alert, judge, note_similar};
+use crate::trigger::alert::{Alert, HOLD, judge, note_similar};
 
 /// Timeout of one answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -112,7 +112,7 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
             };
             let filter = format!("node=\"{}\"", poll.node);
             let answer = tokio::select! {
-                answer = ask(&peer.client, &filter) => answer,
+                answer = ask_both(&peer.client, &filter) => answer,
                 () = shutdown.cancelled() => return,
             };
             if answer.is_ok() && peer.answers.is_multiple_of(SIMILAR_EVERY) {
@@ -128,11 +128,22 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
             for (key, alert) in resolved {
                 // The other half of an HA pair may still report it.
                 if !peers.iter().any(|peer| peer.asking.contains_key(&key)) {
-                    context.worker.withdraw(&alert);
+                    context.worker.over(&alert);
                 }
             }
         }
     }
+}
+
+/// Asks for the alerts of this node, and for those that hold the passes of all. Both or nothing: an alert must not ask
+/// for a pass because the one that holds it was not read.
+async fn ask_both(client: &HttpClient, node: &str) -> Result<Vec<Alert>, Error> {
+    let of_node = ask(client, node).await?;
+    let filter = format!("crisweep=\"{HOLD}\"");
+    let mut alerts = ask(client, &filter).await?;
+    alerts.retain(Alert::is_hold);
+    alerts.extend(of_node.into_iter().filter(|alert| !alert.is_hold()));
+    Ok(alerts)
 }
 
 /// Asks for the alerts of a node whose name is this one's with or without a domain. They are not obeyed, but
@@ -247,6 +258,12 @@ fn submit(alerts: &[Alert], node: &str, context: &PollContext) -> AskingAlerts {
             }
             Ok(_) if is_ours => AlertResult::Malformed,
             Ok(_) => AlertResult::OtherNode,
+            Err(it) if it.result == AlertResult::Holds && !alert.is_too_long() => {
+                let info = alert.info();
+                let result = context.worker.storm(&info).result;
+                asking.insert((info.fingerprint.clone(), info.starts_at.clone()), info);
+                result
+            }
             Err(admission) => admission.result,
         };
         note_similar(&context.metrics, node, alert);

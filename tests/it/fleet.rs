@@ -2,6 +2,7 @@
 
 mod budget;
 mod hold;
+mod storm;
 
 use serde_json::{Value, json};
 

@@ -79,7 +79,7 @@ impl Admissions {
         if queued.by_hand.contains(&target) {
             return Duration::ZERO;
         }
-        if self.fleet.unknown.is_some() {
+        if self.fleet.waits().is_some() {
             return Duration::MAX;
         }
         let not_before = queued.not_before.get(&target).copied();
@@ -92,7 +92,7 @@ impl Admissions {
 
     /// Returns why automatic passes wait without a known end.
     pub fn waits_for(&self) -> Option<&String> {
-        self.fleet.unknown.as_ref()
+        self.fleet.waits()
     }
 
     /// Says whether a brake would hold an alert now; a brake per target counts if it holds at least one target.
@@ -102,6 +102,7 @@ impl Admissions {
             Brake::Pause => self.brakes.pause,
             Brake::FleetHold => self.fleet.held.is_some(),
             Brake::FleetBudget => !self.fleet.has_slot && self.wants_slot(now),
+            Brake::FleetStorm => self.fleet.storm.is_some(),
             Brake::FleetUnknown => self.fleet.unknown.is_some(),
             Brake::CoolDown => targets.any(|target| self.cool_from(target) > now),
             Brake::PassesPerHour => targets.any(|target| self.is_spent(target, now)),

@@ -261,6 +261,7 @@ pub(super) fn metrics() -> Metrics {
     metrics.http_request(Endpoint::of_path("/gc"), 403);
     let modes = [("enforce", true), ("observe", false)];
     metrics.configured(&modes, "0a1b2c3d", &["state.dir"], hours_ago(1));
+    metrics.fleet_read(Some(hours_ago(1)));
     metrics
 }
 

@@ -251,6 +251,7 @@ impl Account {
             | AlertResult::Withdrawn
             | AlertResult::NotRouted
             | AlertResult::BadTarget
+            | AlertResult::Holds
             | AlertResult::Malformed
             | AlertResult::Refused => panic!("no answer to a trigger: {answer:?}"),
         }

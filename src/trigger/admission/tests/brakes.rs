@@ -268,7 +268,6 @@ fn automatic_targets_of_the_budget_wait_for_a_slot_and_others_begin() {
     );
     assert!(!admissions.wants_slot(at(0)), "one pass at a time");
     finish(&mut admissions, Outcome::Completed, at(1));
-    // The sandboxes of this pass cool down like the containers: `over` tried both.
     assert!(admissions.wants_slot(at(1)));
     assert_eq!(
         (next(&mut admissions, at(1)), admissions.due(at(1))),
@@ -282,4 +281,19 @@ fn automatic_targets_of_the_budget_wait_for_a_slot_and_others_begin() {
         next(&mut admissions, at(200)).unwrap().targets,
         set(SANDBOXES)
     );
+}
+
+#[test]
+fn a_storm_makes_automatic_passes_wait_and_no_person() {
+    let mut admissions = admissions();
+    let storm = Standing {
+        storm: Some("why".to_owned()),
+        ..Standing::default()
+    };
+    admissions.set_fleet(storm, at(0));
+    assert_eq!(admissions.admit(alert(1, BOTH), "a", at(0)), queued("a"));
+    assert_eq!(next(&mut admissions, at(1_000_000)), None);
+    assert!(admissions.holds(crate::model::Brake::FleetStorm, at(0)));
+    admissions.admit(by_hand(BOTH, PassOptions::default()), "x", at(1));
+    assert_eq!(next(&mut admissions, at(1)).unwrap().targets, set(BOTH));
 }

@@ -1,0 +1,117 @@
+//! The storm brake: alerts with the label `crisweep: hold`.
+
+use serde_json::{Value, json};
+
+use crate::alerts::hook::{alert, asks, pass_of, resolved, sent};
+use crate::support::kubelet::{PodServer, Reply};
+use crate::support::{Rig, nodes, until};
+
+/// As the rule writes it: about no node.
+fn storm() -> Value {
+    let labels =
+        json!({ "alertname": "CrisweepFleetStorm", "severity": "critical", "crisweep": "hold" });
+    alert(&labels)
+}
+
+#[tokio::test]
+async fn a_storm_makes_alerts_wait_until_it_resolves_and_no_person() {
+    let rig = Rig::start(nodes::litter(4), json!({})).await;
+    sent(&rig, storm(), 200, "holds").await;
+    assert_eq!(
+        rig.passes().await,
+        Vec::<Value>::new(),
+        "it asks for no pass"
+    );
+    let status = rig.get("/api/v1/status").await.json();
+    assert_eq!(status["brakes"]["holding"], json!(["fleet-storm"]));
+    assert_eq!(status["fleet"]["storm"][0]["alert"], "CrisweepFleetStorm");
+    let page = rig.metrics().await;
+    page.is("crisweep_brake_engaged{brake=\"fleet-storm\"}", 1.0);
+    page.is("crisweep_alerts_total{result=\"holds\"}", 1.0);
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let why = body["alerts"][0]["why"].as_str().unwrap();
+    assert!(why.contains("CrisweepFleetStorm"), "{why}");
+    rig.nothing_was_touched();
+    assert_eq!(
+        rig.gc("target=containers&max_removals=1").await["outcome"],
+        "partial"
+    );
+    assert_eq!(rig.pass(&pass_of(&body)).await["state"], "queued");
+    sent(&rig, resolved(storm()), 200, "resolved").await;
+    assert_eq!(rig.finished(&pass_of(&body)).await["outcome"], "completed");
+}
+
+#[tokio::test]
+async fn an_alert_that_holds_is_never_a_request_for_a_pass() {
+    let routes = json!({ "alerts": [
+        { "match": { "alertname": "CrisweepFleetStorm" }, "targets": ["all"] },
+    ] });
+    for (changes, result) in [
+        (routes, "holds"),
+        (json!({ "fleet": { "storm_hold": "0s" } }), "not-routed"),
+    ] {
+        let rig = Rig::start(nodes::litter(2), changes).await;
+        sent(&rig, storm(), 200, result).await;
+        let mut elsewhere = storm();
+        elsewhere["labels"]["node"] = json!("node-2");
+        sent(&rig, elsewhere, 200, "other-node").await;
+        assert_eq!(rig.passes().await, Vec::<Value>::new());
+        rig.nothing_was_touched();
+    }
+}
+
+#[tokio::test]
+async fn a_polled_storm_holds_until_it_is_gone_from_every_alertmanager() {
+    let (one, other) = (PodServer::plain().await, PodServer::plain().await);
+    let active = |mut alert: Value| {
+        alert["status"] = json!({ "state": "active" });
+        alert
+    };
+    let list = |alerts: Value| Reply::json(&alerts.to_string());
+    let node = "GET /api/v2/alerts?filter=node%3D%22node-1%22";
+    let hold = "GET /api/v2/alerts?filter=crisweep%3D%22hold%22";
+    for server in [&one, &other] {
+        server.reply_to(node, list(json!([active(asks("containers"))])));
+        server.reply_to(hold, list(json!([active(storm())])));
+    }
+    let urls = [&one, &other].map(|it| format!("http://{}", it.address));
+    let poll = json!({ "alertmanager": { "poll": urls, "interval": "50ms" } });
+    let rig = Rig::start(nodes::litter(2), poll).await;
+    let waits = || async {
+        let passes = rig.passes().await;
+        assert!(
+            passes.iter().all(|pass| pass["state"] == "queued"),
+            "{passes:#?}"
+        );
+    };
+    let polled = |server: &PodServer| server.asked().len();
+    for silent in [None, Some(&one)] {
+        if let Some(server) = silent {
+            server.reply_to(hold, list(json!([])));
+        }
+        let before = (polled(&one), polled(&other));
+        until("both are polled", || async {
+            (polled(&one) > before.0 + 9 && polled(&other) > before.1 + 9).then_some(())
+        })
+        .await;
+        waits().await;
+    }
+    // An Alertmanager that does not answer says nothing about the end of a storm, and asks for nothing.
+    other.reply_to(hold, Reply::status("503 Service Unavailable"));
+    let before = polled(&other);
+    until("it is polled", || async {
+        (polled(&other) > before + 5).then_some(())
+    })
+    .await;
+    waits().await;
+    rig.nothing_was_touched();
+    other.reply_to(hold, list(json!([])));
+    until("the pass ends", || async {
+        let passes = rig.passes().await;
+        passes
+            .iter()
+            .any(|pass| pass["outcome"] == "completed")
+            .then_some(())
+    })
+    .await;
+}
