@@ -79,7 +79,7 @@ pub async fn serve(
     };
     let (manager, pulses) = (reporting.manager.clone(), reporting.pulses.clone());
     let mut loops = Loops::new(pulses.clone());
-    let brakes = Fleet::new(&config.fleet);
+    let brakes = Fleet::new(&config.fleet, config.pods.api_server());
     let worker = Worker::new(
         runner.clone(),
         changes.clone(),

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::kubernetes::ApiServer;
 use crate::model::Target;
 use budget::Wish;
 pub use budget::keep_slot;
@@ -109,15 +110,16 @@ impl Default for Fleet {
 
 impl Fleet {
     /// Returns brakes that know nothing yet.
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &Config, server: Option<ApiServer>) -> Self {
         let fleet = Self::default();
-        fleet.configure(config);
+        fleet.configure(config, server);
         fleet
     }
 
-    /// Takes over a configuration. What is known of the same `ConfigMap` stays known.
-    pub fn configure(&self, config: &Config) {
-        self.inner.switch.lock().configure(config.hold_path());
+    /// Takes over a configuration. What is known of the same `ConfigMap` of the same API server stays known.
+    pub fn configure(&self, config: &Config, server: Option<ApiServer>) {
+        let place = config.hold_path().map(|path| (server, path));
+        self.inner.switch.lock().configure(place);
         self.inner.slot.lock().targets = config.budgeted();
         if config.storm_hold.is_none() {
             self.inner.storm.lock().clear();

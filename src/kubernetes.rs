@@ -339,7 +339,8 @@ impl ApiClient {
             bytes: Vec::new(),
         };
         let length: Option<u64> = header(CONTENT_LENGTH).and_then(|length| length.parse().ok());
-        if !answer.status.is_success() {
+        // A 404 says what is not there.
+        if !answer.status.is_success() && answer.status != StatusCode::NOT_FOUND {
             return Ok(answer);
         }
         let is_too_large = |length: u64| length > self.answer_max_bytes;

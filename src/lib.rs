@@ -16,7 +16,7 @@
 //! | [`outgoing`] | model, system | requests to other servers: credentials, TLS, bounds |
 //! | [`kubernetes`] | outgoing, system, telemetry | the API server: its credentials, kubeconfig files, plugins, requests |
 //! | [`pods`] | kubernetes, model, outgoing, system | the pod sources |
-//! | [`fleet`] | kubernetes, model, outgoing, system, telemetry | the brakes that hold for all nodes at once |
+//! | [`fleet`] | kubernetes, model, outgoing, system | the brakes that hold for all nodes at once |
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
 //! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |

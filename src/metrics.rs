@@ -298,8 +298,9 @@ impl Metrics {
 
     /// Shows when the fleet's switch was last read.
     pub fn fleet_read(&self, at: Option<Timestamp>) {
-        if let Some(at) = at {
-            self.inner.series.fleet_read.set(at);
+        match at {
+            Some(at) => self.inner.series.fleet_read.set(at),
+            None => self.inner.series.fleet_read.clear(),
         }
     }
 

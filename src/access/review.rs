@@ -99,7 +99,7 @@ impl Review {
     /// If the system has no randomness.
     pub fn new(api_server: ApiServer) -> Result<Self, ring::error::Unspecified> {
         // A call that its asker gave up must not make the others believe that the disk hangs.
-        let disk = BlockingPool::new(2 * CALLS_MAX);
+        let disk = BlockingPool::new(CALLS_MAX);
         let client = ApiClient::new(api_server, ANSWER_MAX_BYTES, disk);
         Ok(Self {
             reviewer: Arc::new(Reviewer {

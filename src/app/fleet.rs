@@ -29,7 +29,7 @@ async fn hold(
 ) {
     while !shutdown.is_cancelled() {
         let config = Arc::clone(&settings.borrow_and_update());
-        fleet.configure(&config.fleet);
+        fleet.configure(&config.fleet, config.pods.api_server());
         let stop = shutdown.child_token();
         let mut tasks = JoinSet::new();
         if let (Some(path), Some(server)) = (config.fleet.hold_path(), config.pods.api_server()) {

@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use super::Fleet;
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::system::blocking::BlockingPool;
-use crate::telemetry;
 
 /// Timeout of one question.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -286,7 +285,7 @@ impl Keeper {
                     humantime::format_duration(TIMEOUT)
                 ))
             })?
-            .map_err(|error| other(telemetry::chain(&error)))?;
+            .map_err(|error| other(error.shown()))?;
         match answer.status {
             StatusCode::OK => Lease::read(&answer.bytes, self.slots.duration)
                 .ok_or_else(|| other("the answer is no Lease".to_owned())),

@@ -16,7 +16,6 @@ use crate::kubernetes::{self, ApiClient, ApiServer};
 use crate::model::escape;
 use crate::outgoing;
 use crate::system::blocking::BlockingPool;
-use crate::telemetry;
 
 /// Mean time between two questions. 5,000 nodes then ask 250 times a second, half as often as their kubelets
 /// renew their leases.
@@ -41,13 +40,15 @@ enum Reading {
     Unclear(String),
     /// There is no answer.
     Away(String),
+    /// Another API server is asked from now on: what the earlier one said does not count for it.
+    Moved(String),
 }
 
 /// What is known of the switch.
 #[derive(Debug, Default)]
 pub(super) struct Switch {
-    /// The path of the `ConfigMap`; `None`: there is no switch.
-    path: Option<String>,
+    /// The API server and the path of the `ConfigMap` there; `None`: there is no switch.
+    place: Option<(Option<ApiServer>, String)>,
     known: Option<Known>,
     /// Why the latest answer says nothing.
     unclear: Option<String>,
@@ -64,10 +65,10 @@ struct Known {
 }
 
 impl Switch {
-    pub(super) fn configure(&mut self, path: Option<String>) {
-        if self.path != path {
+    pub(super) fn configure(&mut self, place: Option<(Option<ApiServer>, String)>) {
+        if self.place != place {
             *self = Self {
-                path,
+                place,
                 ..Self::default()
             };
         }
@@ -79,7 +80,7 @@ impl Switch {
 
     /// Adds what passes must heed.
     pub(super) fn put_on(&self, standing: &mut Standing) {
-        if self.path.is_none() {
+        if self.place.is_none() {
             return;
         }
         match (&self.known, &self.unclear) {
@@ -113,9 +114,11 @@ impl Switch {
             Reading::Held(why) => self.known = good(Some(why.clone())),
             Reading::Unclear(why) => self.unclear = Some(why.clone()),
             Reading::Away(why) => self.away = Some(why.clone()),
+            Reading::Moved(why) => (self.known, self.away) = (None, Some(why.clone())),
         }
         match reading {
             Reading::Free | Reading::Held(_) => (self.unclear, self.away) = (None, None),
+            Reading::Moved(_) => self.unclear = None,
             Reading::Unclear(_) => self.away = None,
             Reading::Away(_) => {}
         }
@@ -124,7 +127,7 @@ impl Switch {
     }
 
     pub(super) fn status(&self, now: Instant) -> Value {
-        let Some(path) = &self.path else {
+        let Some((_, path)) = &self.place else {
             return Value::Null;
         };
         let mut standing = Standing::default();
@@ -176,7 +179,7 @@ impl Fleet {
             _ if !is_news => {}
             Reading::Free => tracing::info!("no passes are held by the fleet's switch"),
             Reading::Held(why) => tracing::warn!(why, "passes are held on all nodes"),
-            Reading::Unclear(why) | Reading::Away(why) => {
+            Reading::Unclear(why) | Reading::Away(why) | Reading::Moved(why) => {
                 tracing::warn!(why, "the fleet's switch cannot be read");
             }
         }
@@ -190,7 +193,10 @@ async fn read(client: &ApiClient, path: &str) -> Reading {
         Ok(Err(kubernetes::Error::Client(error @ outgoing::Error::TooLarge(_)))) => {
             return Reading::Unclear(format!("{line}: {error}"));
         }
-        Ok(Err(error)) => return Reading::Away(format!("{line}: {}", telemetry::chain(&error))),
+        Ok(Err(error @ kubernetes::Error::OtherServer { .. })) => {
+            return Reading::Moved(error.to_string());
+        }
+        Ok(Err(error)) => return Reading::Away(format!("{line}: {}", error.shown())),
         Err(_elapsed) => {
             let after = humantime::format_duration(TIMEOUT);
             return Reading::Away(format!("{line}: no answer within {after}"));
@@ -199,7 +205,7 @@ async fn read(client: &ApiClient, path: &str) -> Reading {
     match answer.status {
         StatusCode::OK => parse(&answer.bytes)
             .unwrap_or_else(|problem| Reading::Unclear(format!("{line}: {problem}"))),
-        StatusCode::NOT_FOUND => Reading::Free,
+        StatusCode::NOT_FOUND if is_missing(&answer.bytes, path) => Reading::Free,
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
             Reading::Away(format!("{line}: {}", answer.status))
         }
@@ -210,6 +216,16 @@ async fn read(client: &ApiClient, path: &str) -> Reading {
         )),
         status => Reading::Unclear(format!("{line}: {status}")),
     }
+}
+
+/// Says whether the API server itself answers that there is no such `ConfigMap`: a 404 may also come from what stands
+/// before it.
+fn is_missing(bytes: &[u8], path: &str) -> bool {
+    let status: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let name = status["details"]["name"].as_str();
+    status["kind"] == "Status"
+        && status["reason"] == "NotFound"
+        && name.is_some_and(|name| path.rsplit('/').next() == Some(name))
 }
 
 fn parse(bytes: &[u8]) -> Result<Reading, String> {
@@ -259,7 +275,7 @@ mod tests {
             hold_config_map: Some("m".to_owned()),
             ..super::super::Config::default()
         };
-        Fleet::new(&config)
+        Fleet::new(&config, None)
     }
 
     fn state(fleet: &Fleet) -> String {
@@ -271,6 +287,7 @@ mod tests {
         let (free, held) = (Reading::Free, Reading::Held("why".to_owned()));
         let away = Reading::Away("gone".to_owned());
         let unclear = Reading::Unclear("403".to_owned());
+        let moved = Reading::Moved("another server".to_owned());
         for (readings, wanted) in [
             (&[][..], "unknown"),
             (&[&away], "unknown"),
@@ -284,6 +301,8 @@ mod tests {
             (&[&held, &unclear], "held"),
             (&[&held, &unclear, &free], "free"),
             (&[&held, &free], "free"),
+            (&[&free, &moved], "unknown"),
+            (&[&held, &moved, &away], "unknown"),
         ] {
             let fleet = fleet();
             for reading in readings {
@@ -302,11 +321,11 @@ mod tests {
             hold_config_map: name.map(str::to_owned),
             ..super::super::Config::default()
         };
-        fleet.configure(&named(Some("m")));
+        fleet.configure(&named(Some("m")), None);
         assert_eq!(state(&fleet), "held");
-        fleet.configure(&named(Some("other")));
+        fleet.configure(&named(Some("other")), None);
         assert_eq!(state(&fleet), "unknown");
-        fleet.configure(&named(None));
+        fleet.configure(&named(None), None);
         assert_eq!(fleet.standing(), Standing::default());
     }
 

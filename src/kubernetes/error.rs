@@ -57,6 +57,24 @@ const ADVICE: [(&str, &str, &str); 5] = [
 ];
 
 impl Error {
+    /// Returns the error with its causes, for readers: without what a plugin said, or what the kubeconfig file says of
+    /// it, which only the log has. Either may hold what a reader must not see.
+    pub fn shown(&self) -> String {
+        self.hide(telemetry::chain(self))
+    }
+
+    /// Takes out of a text about this error what only the log may have.
+    pub fn hide(&self, text: String) -> String {
+        let Self::Plugin { problem, .. } = self else {
+            return text;
+        };
+        // "failed (exit status: 1): <its words>", "cannot be started: ... (os error 2): <installHint>".
+        match problem.split_once("): ") {
+            Some((ours, _said)) => text.replace(problem, &format!("{ours}); the log says more")),
+            None => text,
+        }
+    }
+
     /// `look_at` says where a key of `pods`, or of a kubeconfig's cluster, is.
     pub(super) fn no_answer(error: kube::Error, look_at: impl Fn(&str, &str) -> String) -> Self {
         #[expect(

@@ -165,6 +165,13 @@ impl Plugin {
                 return last.result.clone();
             }
             let result = asked.run(&starts).await.map(Arc::new);
+            let before = last.as_ref().and_then(|last| last.result.as_ref().err());
+            if let Err(problem) = &result
+                && before != Some(problem)
+            {
+                let command = asked.program.display();
+                tracing::warn!(%command, problem, "the credential plugin failed");
+            }
             *last = Some(Run {
                 command: asked,
                 ended: Instant::now(),

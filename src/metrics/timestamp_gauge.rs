@@ -26,6 +26,11 @@ impl Default for TimestampGauge {
 }
 
 impl TimestampGauge {
+    /// Notes that it never happened, as far as is known.
+    pub(super) fn clear(&self) {
+        self.millis.store(NEVER, Ordering::Relaxed);
+    }
+
     /// Notes that it happened at `when`.
     pub(super) fn set(&self, when: Timestamp) {
         self.millis.store(when.as_millisecond(), Ordering::Relaxed);

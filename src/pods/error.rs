@@ -89,21 +89,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the text for readers: without what a credential plugin said, or what the kubeconfig file says of it,
-    /// which only the log has. Either may hold what a reader must not see.
+    /// Returns the text for readers.
     pub(super) fn shown(&self) -> String {
-        let text = self.text();
-        let Self::ApiServer {
-            source: kubernetes::Error::Plugin { problem, .. },
-            ..
-        } = self
-        else {
-            return text;
-        };
-        // "failed (exit status: 1): <its words>", "cannot be started: ... (os error 2): <installHint>".
-        match problem.split_once("): ") {
-            Some((ours, _said)) => text.replace(problem, &format!("{ours}); the log says more")),
-            None => text,
+        match self {
+            Self::ApiServer { source, .. } => source.hide(self.text()),
+            _ => self.text(),
         }
     }
 

@@ -27,6 +27,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_MAX_BYTES: u64 = 4 << 20;
 /// Alerts of one answer that are read; a node has a few.
 const ALERTS_MAX: usize = 1000;
+/// After this many answers without an alert about this node the poller also asks for alerts that hold the passes of
+/// all nodes: thresholds heed them too.
+const HOLD_EVERY: u64 = 4;
 /// After this many answers the poller also asks for this node's name with or without a domain.
 const SIMILAR_EVERY: u64 = 100;
 
@@ -111,8 +114,9 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
                 continue;
             };
             let filter = format!("node=\"{}\"", poll.node);
+            let asks_for_hold = !peer.asking.is_empty() || peer.answers.is_multiple_of(HOLD_EVERY);
             let answer = tokio::select! {
-                answer = ask_both(&peer.client, &filter) => answer,
+                answer = ask_both(&peer.client, &filter, asks_for_hold) => answer,
                 () = shutdown.cancelled() => return,
             };
             if answer.is_ok() && peer.answers.is_multiple_of(SIMILAR_EVERY) {
@@ -137,8 +141,18 @@ pub async fn run(poll: Poll, context: PollContext, shutdown: CancellationToken) 
 
 /// Asks for the alerts of this node, and for those that hold the passes of all. Both or nothing: an alert must not ask
 /// for a pass because the one that holds it was not read.
-async fn ask_both(client: &HttpClient, node: &str) -> Result<Vec<Alert>, Error> {
+///
+/// A fleet at rest asks one question: the second is left out while nothing here asks for a pass, unless
+/// `asks_for_hold`.
+async fn ask_both(
+    client: &HttpClient,
+    node: &str,
+    asks_for_hold: bool,
+) -> Result<Vec<Alert>, Error> {
     let of_node = ask(client, node).await?;
+    if of_node.is_empty() && !asks_for_hold {
+        return Ok(of_node);
+    }
     let filter = format!("crisweep=\"{HOLD}\"");
     let mut alerts = ask(client, &filter).await?;
     alerts.retain(Alert::is_hold);

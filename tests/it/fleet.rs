@@ -12,7 +12,7 @@ use crate::support::{Rig, until};
 /// An API server with a switch that was never set.
 async fn api_server() -> PodServer {
     let server = PodServer::plain().await;
-    server.reply(Reply::status("404 Not Found"));
+    server.reply(absent());
     server
 }
 
@@ -22,6 +22,15 @@ fn config(server: &PodServer) -> Value {
         "pods": { "api_url": format!("http://{}", server.address) },
         "fleet": { "namespace": "gc", "hold_config_map": "brakes" },
     })
+}
+
+/// The API server's answer that there is no switch.
+fn absent() -> Reply {
+    let status = json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
+        "message": "configmaps \"brakes\" not found", "details": { "name": "brakes", "kind": "configmaps" },
+    });
+    Reply::of("404 Not Found", "application/json", &status.to_string())
 }
 
 /// A switch with this data.

@@ -15,8 +15,12 @@ use tokio::time::{Instant, timeout_at};
 use super::memory::{Asker, Digest};
 use crate::access::rate_limit::{RateLimit, TokenBucket};
 
-/// Calls at a time for unknown tokens, and as many for known ones.
-pub(super) const CALLS_MAX: usize = 8;
+/// Calls at a time for unknown tokens.
+const UNKNOWN_CALLS_MAX: usize = 8;
+/// Calls at a time for known tokens: one account has at most half of them, 4 for its tokens and 4 for its rights.
+const KNOWN_CALLS_MAX: usize = 16;
+/// Calls at a time.
+pub(super) const CALLS_MAX: usize = UNKNOWN_CALLS_MAX + KNOWN_CALLS_MAX;
 /// Questions about unknown tokens. With what `CALL_TIMEOUT` lets pile up they stay below the number of questions
 /// that may be under way.
 const UNKNOWN: RateLimit = RateLimit {
@@ -67,8 +71,8 @@ impl Turns {
         Self {
             began: Instant::now(),
             buckets: Mutex::default(),
-            unknown: Semaphore::new(CALLS_MAX),
-            known: Semaphore::new(CALLS_MAX),
+            unknown: Semaphore::new(UNKNOWN_CALLS_MAX),
+            known: Semaphore::new(KNOWN_CALLS_MAX),
             tokens: Mutex::default(),
             said: Mutex::default(),
         }

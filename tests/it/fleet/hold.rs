@@ -3,7 +3,7 @@
 use crisweep_sim::{Fault, Rpc};
 use serde_json::json;
 
-use super::{api_server, config, held, reload, state, switch};
+use super::{absent, api_server, config, held, reload, state, switch};
 use crate::alerts::hook::{asks, sent};
 use crate::support::kubelet::Reply;
 use crate::support::{Rig, nodes, until};
@@ -31,7 +31,7 @@ async fn a_hold_refuses_everyone_without_force_and_shows_its_reason() {
         "partial"
     );
     // The ConfigMap is deleted.
-    server.reply(Reply::status("404 Not Found"));
+    server.reply(absent());
     reload(&rig, &server, "free").await;
     assert_eq!(rig.gc("").await["outcome"], "completed");
     let asked = server.asked().remove(0).line;
@@ -99,7 +99,7 @@ async fn an_answer_that_says_nothing_makes_alerts_wait_and_is_logged_once() {
         Reply::json(&" ".repeat(70_000)),
         Reply::redirect("http://127.0.0.1:1/"),
     ] {
-        server.reply(Reply::status("404 Not Found"));
+        server.reply(absent());
         reload(&rig, &server, "free").await;
         let logged = || rig.logged("the fleet's switch cannot be read").len();
         let before = logged();
@@ -122,7 +122,7 @@ async fn a_hold_ends_a_pass_by_alert_and_leaves_a_persons() {
     let mut changes = config(&server);
     changes["gc"] = json!({ "batch_size": 2, "max_concurrency": 1 });
     for is_persons in [false, true] {
-        server.reply(Reply::status("404 Not Found"));
+        server.reply(absent());
         let rig = Rig::start(nodes::litter(6), changes.clone()).await;
         state(&rig, "free").await;
         rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());

@@ -115,3 +115,31 @@ async fn a_polled_storm_holds_until_it_is_gone_from_every_alertmanager() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_node_without_alerts_asks_for_storms_each_fourth_time_and_heeds_them() {
+    let server = PodServer::plain().await;
+    server.reply(Reply::json("[]"));
+    let url = format!("http://{}", server.address);
+    let poll = json!({ "alertmanager": { "poll": [url], "interval": "20ms" } });
+    let rig = Rig::start(nodes::litter(2), poll).await;
+    let count = |what: &str| {
+        let asked = server.asked();
+        asked.iter().filter(|it| it.line.contains(what)).count()
+    };
+    until("it has asked for a while", || async {
+        (count("node%3D%22") >= 20).then_some(())
+    })
+    .await;
+    let (node, hold) = (count("node%3D%22"), count("hold"));
+    assert!(hold.abs_diff(node / 4) <= 1, "{node} and {hold}");
+    let mut held = storm();
+    held["status"] = json!({ "state": "active" });
+    let line = "GET /api/v2/alerts?filter=crisweep%3D%22hold%22";
+    server.reply_to(line, Reply::json(&json!([held]).to_string()));
+    until("the storm is heeded", || async {
+        let status = rig.get("/api/v1/status").await.json();
+        (status["brakes"]["holding"] == json!(["fleet-storm"])).then_some(())
+    })
+    .await;
+}

@@ -13,7 +13,7 @@ use super::api_server::answer;
 use super::{LITTER, cleans, fails, never_logged, status};
 use crate::support::ca::{Ca, replace};
 use crate::support::kubelet::{PodServer, Reply};
-use crate::support::{Rig, nodes};
+use crate::support::{Rig, nodes, until};
 
 /// An API server, and the directory of a kubeconfig file for it.
 struct Cluster {
@@ -89,8 +89,14 @@ impl Cluster {
 
     /// Starts the service with it.
     async fn rig(&self) -> Rig {
+        self.rig_with(&json!({})).await
+    }
+
+    /// The same with brakes of the fleet.
+    async fn rig_with(&self, fleet: &Value) -> Rig {
         let pods = json!({ "source": "api-server", "file": null, "api_kubeconfig": self.file("kubeconfig") });
-        let rig = Rig::start(nodes::litter(LITTER), json!({ "pods": pods })).await;
+        let config = json!({ "pods": pods, "fleet": fleet });
+        let rig = Rig::start(nodes::litter(LITTER), config).await;
         self.server
             .reply(Reply::json(&answer(&rig.sim).to_string()));
         rig
@@ -447,6 +453,8 @@ async fn a_plugin_that_fails_or_prints_something_else_fails_the_source() {
 #[tokio::test]
 async fn what_a_plugin_says_and_its_hint_are_in_the_log_and_no_reader_sees_them() {
     let cluster = Cluster::start().await;
+    // It asks the same API server.
+    let fleet = json!({ "namespace": "gc", "hold_config_map": "brakes" });
     let mut absent = cluster.plugin("echo 'no (session): for ops' >&2; kill -9 $$");
     let failing = absent.clone();
     absent["exec"]["command"] = json!("./absent");
@@ -464,8 +472,14 @@ async fn what_a_plugin_says_and_its_hint_are_in_the_log_and_no_reader_sees_them(
         ),
     ] {
         cluster.write(&user);
-        let rig = cluster.rig().await;
+        let rig = cluster.rig_with(&fleet).await;
         fails(&rig, shown).await;
+        until("the switch shows it too", || async {
+            let status = rig.get("/api/v1/status").await.json();
+            let error = status["fleet"]["hold"]["error"].as_str()?.to_owned();
+            error.contains(shown).then_some(())
+        })
+        .await;
         let passes = rig.get("/api/v1/passes").await.text;
         for path in ["/api/v1/status", "/api/v1/plan", "/metrics", "/"] {
             let text = rig.get(path).await.text;
