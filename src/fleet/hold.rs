@@ -222,10 +222,10 @@ async fn read(client: &ApiClient, path: &str) -> Reading {
 /// before it.
 fn is_missing(bytes: &[u8], path: &str) -> bool {
     let status: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    let name = status["details"]["name"].as_str();
-    status["kind"] == "Status"
-        && status["reason"] == "NotFound"
-        && name.is_some_and(|name| path.rsplit('/').next() == Some(name))
+    let says = |pointer: &str| status.pointer(pointer).and_then(Value::as_str);
+    says("/kind") == Some("Status")
+        && says("/reason") == Some("NotFound")
+        && says("/details/name") == path.rsplit('/').next()
 }
 
 fn parse(bytes: &[u8]) -> Result<Reading, String> {

@@ -91,9 +91,11 @@ pub enum Error {
 impl Error {
     /// Returns the text for readers.
     pub(super) fn shown(&self) -> String {
-        match self {
-            Self::ApiServer { source, .. } => source.hide(self.text()),
-            _ => self.text(),
+        let text = self.text();
+        if let Self::ApiServer { source, .. } = self {
+            source.hide(text)
+        } else {
+            text
         }
     }
 

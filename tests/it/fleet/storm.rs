@@ -133,10 +133,10 @@ async fn a_node_without_alerts_asks_for_storms_each_fourth_time_and_heeds_them()
     .await;
     let (node, hold) = (count("node%3D%22"), count("hold"));
     assert!(hold.abs_diff(node / 4) <= 1, "{node} and {hold}");
-    let mut held = storm();
-    held["status"] = json!({ "state": "active" });
+    let mut hold_alert = storm();
+    hold_alert["status"] = json!({ "state": "active" });
     let line = "GET /api/v2/alerts?filter=crisweep%3D%22hold%22";
-    server.reply_to(line, Reply::json(&json!([held]).to_string()));
+    server.reply_to(line, Reply::json(&json!([hold_alert]).to_string()));
     until("the storm is heeded", || async {
         let status = rig.get("/api/v1/status").await.json();
         (status["brakes"]["holding"] == json!(["fleet-storm"])).then_some(())
