@@ -54,9 +54,10 @@ impl Standing {
         self.unknown.as_ref().or(self.storm.as_ref())
     }
 
-    /// Returns why a running pass must end that nobody asked for by hand over these targets.
-    pub fn ends(&self, targets: &BTreeSet<Target>) -> Option<&str> {
-        let lacks_slot = !self.has_slot && !self.budget.is_disjoint(targets);
+    /// Returns why a running pass must end that nobody asked for by hand over these targets. `budgeted`: those that
+    /// needed a slot when it began; a budget that came since takes no slot from it.
+    pub fn ends(&self, targets: &BTreeSet<Target>, budgeted: &BTreeSet<Target>) -> Option<&str> {
+        let lacks_slot = !self.has_slot && !self.budget.is_disjoint(budgeted);
         let lost = lacks_slot.then_some("the slot among all nodes is lost (fleet.budget)");
         let stopped = self.stops_automatic().map(String::as_str);
         stopped.or(lost).filter(|_| !targets.is_empty())
@@ -208,5 +209,27 @@ impl Fleet {
             *known = standing;
             is_new
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_that_began_without_a_budget_lacks_no_slot() {
+        let images = BTreeSet::from([Target::Images]);
+        let none = BTreeSet::new();
+        let budget = |targets: &BTreeSet<Target>, has_slot| Standing {
+            budget: targets.clone(),
+            has_slot,
+            ..Standing::default()
+        };
+        let lost = budget(&images, false);
+        assert!(lost.ends(&images, &images).is_some());
+        assert_eq!(lost.ends(&images, &none), None);
+        assert_eq!(budget(&images, true).ends(&images, &images), None);
+        // A reload ended the budget.
+        assert_eq!(budget(&none, false).ends(&images, &images), None);
     }
 }

@@ -9,7 +9,7 @@ mod summary;
 pub mod thresholds;
 mod waiting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Brakes, Config};
 use crate::fleet::Fleet;
-use crate::model::{AlertInfo, AlertResult, Brake, Cause, Outcome, Pass, PassState, TriggerInfo};
+use crate::model::{
+    AlertInfo, AlertResult, Brake, Cause, Outcome, Pass, PassState, Target, TriggerInfo,
+};
 use crate::pass::record::Record;
 use crate::pass::{JOURNAL_PATIENCE, PassEnd, Runner};
 use crate::state::{self, History};
@@ -67,6 +69,16 @@ struct WorkerInner {
 struct WorkerState {
     admissions: Admissions,
     history: PassHistory,
+    /// What the waiting passes told of why they wait.
+    told: BTreeMap<String, waiting::Told>,
+}
+
+/// A pass that begins.
+struct Next {
+    queued: QueuedPass,
+    record: Arc<Record>,
+    /// The targets that need a slot among all nodes; a budget that comes later asks for none.
+    budgeted: BTreeSet<Target>,
 }
 
 impl WorkerState {
@@ -87,6 +99,7 @@ impl Worker {
         let state = WorkerState {
             admissions: Admissions::new(config.borrow().brakes),
             history: PassHistory::default(),
+            told: BTreeMap::new(),
         };
         Self {
             inner: Arc::new(WorkerInner {
@@ -144,7 +157,7 @@ impl Worker {
 
     /// Applies a new configuration to waiting passes: they may start if it ends a pause.
     pub fn reloaded(&self) {
-        self.show_waiting(&self.state());
+        self.show_waiting(&mut self.state());
         self.inner.wake.notify_one();
     }
 
@@ -175,7 +188,7 @@ impl Worker {
         }
         let admit = |trigger| self.admit(&mut state, trigger, now);
         let mut admissions: Vec<Admission> = triggers.into_iter().map(admit).collect();
-        self.show_waiting(&state);
+        self.show_waiting(&mut state);
         for admission in &mut admissions {
             let waits = |id: &str| Self::why_waiting(&state, id, now);
             if let Some(why) = admission.pass.as_deref().and_then(waits) {
@@ -221,6 +234,7 @@ impl Worker {
         };
         let mut state = self.state();
         let queued = state.admissions.withdraw(alert);
+        self.show_waiting(&mut state);
         let Some(record) = queued.and_then(|queued| state.history.find(&queued.id)) else {
             return nothing_waits;
         };
@@ -264,15 +278,16 @@ impl Worker {
     pub async fn run(&self) {
         let mut fleet = self.inner.fleet.changes();
         while !self.inner.shutdown.is_cancelled() {
-            if let Some((queued, record)) = self.next() {
-                self.use_slot(&queued);
-                self.run_one(&queued, &record).await;
+            if let Some(next) = self.next() {
+                self.inner.fleet.want_slot(!next.budgeted.is_empty());
+                self.run_one(&next).await;
                 continue;
             }
             self.want_slot();
+            self.show_waiting(&mut self.state());
             tokio::select! {
                 () = self.inner.wake.notified() => {}
-                _ = fleet.changed() => self.show_waiting(&self.state()),
+                _ = fleet.changed() => {}
                 () = self.due() => {}
                 () = self.inner.shutdown.cancelled() => {}
             }
@@ -296,11 +311,12 @@ impl Worker {
         }
     }
 
-    fn next(&self) -> Option<(QueuedPass, Arc<Record>)> {
+    fn next(&self) -> Option<Next> {
         let now = self.inner.began.elapsed();
         let mut guard = self.state();
         let state = &mut *guard;
         let (queued, rest) = state.admissions.next(now, || state.history.next_id())?;
+        let budgeted = state.admissions.budgeted(&queued);
         let record = state.history.find(&queued.id).unwrap_or_else(|| {
             // The history never forgets a waiting pass; still, a pass without a record would block all others.
             let info = TriggerInfo {
@@ -314,7 +330,11 @@ impl Worker {
         if let Some(rest) = rest {
             self.enlist_after(state, &record, &rest, now);
         }
-        Some((queued, record))
+        Some(Next {
+            queued,
+            record,
+            budgeted,
+        })
     }
 
     /// Makes the record of a pass that waits for objects that another pass left.
@@ -333,7 +353,8 @@ impl Worker {
         self.enlist(state, queued, trigger, now);
     }
 
-    async fn run_one(&self, queued: &QueuedPass, record: &Arc<Record>) {
+    async fn run_one(&self, next: &Next) {
+        let (queued, record) = (&next.queued, &next.record);
         let now = clock();
         record.update(|pass| {
             pass.state = PassState::Running;
@@ -363,7 +384,7 @@ impl Worker {
                 record.cancel();
                 pass.await
             }
-            never = self.hold_back(queued, record) => match never {},
+            never = self.hold_back(next) => match never {},
         };
         let end = result.unwrap_or_else(|error| {
             tracing::error!(pass.id = %queued.id, %error, "the pass panicked; this is a bug in crisweep");

@@ -3,8 +3,8 @@
 //!
 //! One pass runs at a time. A trigger joins a waiting pass with the same options. Brakes bind automatic
 //! triggers (alerts, polls, thresholds): in the cool-down they wait, target by target. Manual triggers pass
-//! cool-down and passes per hour, and pause only with `force`; the fleet's brakes likewise. (`force` also switches off the circuit breaker;
-//! see `pass`.)
+//! cool-down and passes per hour, and pause only with `force`. The fleet's hold works like pause; its other
+//! brakes and the jitter bind automatic triggers only. (`force` also switches off the circuit breaker; see `pass`.)
 
 mod queued;
 mod ready;
@@ -22,6 +22,7 @@ use crate::gc::PassOptions;
 use crate::model::{AlertInfo, AlertResult, Caller, Cause, Outcome, Target};
 use crate::pass::PassEnd;
 pub use queued::QueuedPass;
+pub use ready::Wait;
 use seen::{AlertKey, AlertReply, SeenAlerts};
 
 /// The most passes that can wait. Only triggers with different options wait separately.
@@ -147,11 +148,6 @@ impl Admissions {
         }
     }
 
-    /// Says whether this node holds a slot among all nodes.
-    pub fn has_slot(&self) -> bool {
-        self.fleet.has_slot
-    }
-
     /// Sets the random part of the next jitter.
     pub fn set_draw(&mut self, draw: u32) {
         self.draw = draw;
@@ -257,9 +253,12 @@ impl Admissions {
         }
         let id = pass.id.clone();
         pass.automatic.get_or_insert(trigger.cause);
-        if let Some(key) = key {
-            pass.name(key);
-            self.seen.remember(key.clone(), id.clone(), now);
+        match key {
+            Some(key) => {
+                pass.name(key);
+                self.seen.remember(key.clone(), id.clone(), now);
+            }
+            None => pass.kept = true,
         }
         Some(id)
     }
@@ -277,7 +276,8 @@ impl Admissions {
     }
 
     /// Returns the next pass to run, if none runs: the first with a target that may begin. Its other targets go
-    /// on waiting in a separate pass, with the id from `free_id`.
+    /// on waiting in a separate pass, with the id from `free_id`. A person's targets begin without automatic ones,
+    /// so that a brake that ends the automatic pass does not end theirs.
     pub fn next(
         &mut self,
         now: Duration,
@@ -289,7 +289,10 @@ impl Admissions {
         let is_ready = |queued: &QueuedPass| !self.ready(queued, now).is_empty();
         let position = self.queue.iter().position(is_ready)?;
         let mut queued = self.queue.remove(position)?;
-        let ready = self.ready(&queued, now);
+        let mut ready = self.ready(&queued, now);
+        if !queued.by_hand.is_empty() && !queued.bound().is_disjoint(&ready) {
+            ready.clone_from(&queued.by_hand);
+        }
         let rest = queued.split_off(&ready, free_id);
         if let Some(rest) = &rest {
             self.seen.moved(&rest.alerts, &rest.id);
@@ -347,9 +350,9 @@ impl Admissions {
             return None;
         }
         let full = self.queue.len() >= QUEUE_MAX;
-        let options = PassOptions::default();
+        let (options, asked) = (PassOptions::default(), (now, self.draw));
         if let Some(waiting) = self.waiting_with(&options) {
-            waiting.follow(before, &end.retry_after, now);
+            waiting.follow(before, &end.retry_after, asked);
             let waiting = waiting.id.clone();
             self.seen.moved(&before.alerts, &waiting);
             return None;
@@ -359,14 +362,14 @@ impl Admissions {
         }
         let mut queued = QueuedPass::empty(&free_id(), options);
         queued.is_follow_up = true;
-        queued.follow(before, &end.retry_after, now);
+        queued.follow(before, &end.retry_after, asked);
         self.seen.moved(&before.alerts, &queued.id);
         self.queue.push_back(queued.clone());
         Some(queued)
     }
 
     /// Takes back what a resolved alert asked for. Returns the waiting pass that no other trigger needs and
-    /// that is therefore dropped.
+    /// that is therefore dropped. Of a pass that only a person still wants, the person's targets stay.
     pub fn withdraw(&mut self, alert: &AlertInfo) -> Option<QueuedPass> {
         let key = alert_key(alert);
         let waits = self
@@ -374,10 +377,10 @@ impl Admissions {
             .iter()
             .position(|queued| queued.alerts.contains(&key))?;
         let queued = self.queue.get_mut(waits)?;
-        queued.alerts.remove(&key);
+        queued.forget(&key);
+        let is_wanted = !queued.targets.is_empty();
         self.seen.forget(&key);
-        let wanted = queued.kept || !queued.alerts.is_empty();
-        if wanted {
+        if is_wanted {
             None
         } else {
             self.queue.remove(waits)

@@ -2,11 +2,9 @@
 
 use std::convert::Infallible;
 
-use super::{Admission, Worker};
+use super::{Admission, Next, Worker};
 use crate::fleet::Standing;
 use crate::model::{AlertInfo, AlertResult};
-use crate::pass::record::Record;
-use crate::trigger::admission::QueuedPass;
 
 impl Worker {
     /// Takes an alert that fires and holds automatic passes.
@@ -27,12 +25,12 @@ impl Worker {
     }
 
     /// Ends a running pass that no person asked for, as soon as a brake of the fleet holds it.
-    pub(super) async fn hold_back(&self, queued: &QueuedPass, record: &Record) -> Infallible {
+    pub(super) async fn hold_back(&self, next: &Next) -> Infallible {
         let mut fleet = self.inner.fleet.changes();
-        let bound = queued.bound();
-        let ends = |standing: &Standing| standing.ends(&bound).is_some();
+        let (bound, budgeted, record) = (next.queued.bound(), &next.budgeted, &next.record);
+        let ends = |standing: &Standing| standing.ends(&bound, budgeted).is_some();
         if let Ok(standing) = fleet.wait_for(ends).await
-            && let Some(why) = standing.ends(&bound)
+            && let Some(why) = standing.ends(&bound, budgeted)
         {
             tracing::warn!(pass.id = %record.id(), why, "a brake of the fleet ends the pass");
             record.line(why.to_owned());
@@ -46,12 +44,5 @@ impl Worker {
         let now = self.inner.began.elapsed();
         let is_wanted = self.state().admissions.wants_slot(now);
         self.inner.fleet.want_slot(is_wanted);
-    }
-
-    /// Keeps the slot while a pass runs that needs it.
-    pub(super) fn use_slot(&self, queued: &QueuedPass) {
-        let budget = self.inner.fleet.standing().budget;
-        let is_needed = !queued.bound().is_disjoint(&budget);
-        self.inner.fleet.want_slot(is_needed);
     }
 }

@@ -1,5 +1,6 @@
 //! The waiting passes as others see them: their targets, and their earliest start.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +10,12 @@ use jiff::Timestamp;
 use super::{Worker, WorkerState, clock};
 use crate::model::{Caller, Pass, PassState, Target, TargetReport, TriggerInfo};
 use crate::pass::record::Record;
-use crate::trigger::admission::QueuedPass;
+use crate::trigger::admission::{QueuedPass, Wait};
 
 /// A smaller change of `not_before` comes from clock conversion, not from a new decision.
 const SAME: Duration = Duration::from_secs(1);
+/// Lines about why one pass waits: brakes that come and go must leave room for what the pass does.
+const TOLD_MAX: u32 = 20;
 
 impl Worker {
     /// Makes and logs the record of a newly queued pass.
@@ -24,7 +27,8 @@ impl Worker {
         now: Duration,
     ) -> Arc<Record> {
         let (cause, by) = (trigger.cause, trigger.by.as_ref().map(Caller::to_string));
-        let not_before = state.admissions.not_before(queued, now);
+        let wait = state.admissions.why_waits(queued, now);
+        let not_before = until(wait.as_ref(), now);
         let pass = Pass {
             id: queued.id.clone(),
             state: PassState::Queued,
@@ -34,7 +38,7 @@ impl Worker {
             runtime: self.runtime(),
             merged_triggers: 0,
             queued_at: clock(),
-            not_before: not_before.and_then(|at| wall(at, now)),
+            not_before,
             started_at: None,
             finished_at: None,
             pods: None,
@@ -49,9 +53,7 @@ impl Worker {
         };
         let record = Arc::new(Record::new(pass));
         state.history.remember(Arc::clone(&record));
-        if let Some(why) = Self::why_waiting(state, &queued.id, now) {
-            record.line(why);
-        }
+        tell(&mut state.told, &record, wait.as_ref(), now);
         let line = if cause.is_automatic() {
             self.inner.queued_lines.admit(now)
         } else {
@@ -65,9 +67,11 @@ impl Worker {
                 by,
                 targets = targets.join(", "),
                 dry_run = queued.options.dry_run,
-                wait_seconds = not_before
-                    .filter(|at| *at < Duration::MAX)
-                    .map(|at| at.saturating_sub(now).as_secs()),
+                wait_seconds = match wait {
+                    Some(Wait::Until(at, _)) if at < Duration::MAX =>
+                        Some(at.saturating_sub(now).as_secs()),
+                    Some(Wait::Until(..) | Wait::Stopped(..) | Wait::Slot) | None => None,
+                },
                 left_out = NonZeroU64::new(left_out),
                 "pass queued"
             );
@@ -79,30 +83,26 @@ impl Worker {
     pub(super) fn why_waiting(state: &WorkerState, id: &str, now: Duration) -> Option<String> {
         let mut waiting = state.admissions.waiting();
         let queued = waiting.find(|queued| queued.id == id)?;
-        let Some(at) = state.admissions.not_before(queued, now) else {
-            let waits = state.admissions.awaits_slot(queued, now) && !state.admissions.has_slot();
-            return waits.then(|| "it waits for a slot among all nodes (fleet.budget)".to_owned());
-        };
-        match wall(at, now) {
-            Some(wall) if at == state.admissions.jittered_until(queued) => {
-                Some(format!("it waits until {wall} (brakes.jitter)"))
-            }
-            Some(wall) => Some(format!("it waits until {wall} (brakes.cooldown)")),
-            None => state.admissions.waits_for().cloned(),
-        }
+        let wait = state.admissions.why_waits(queued, now)?;
+        Some(text(&wait, now))
     }
 
-    /// Updates the records of the waiting passes.
-    pub(super) fn show_waiting(&self, state: &WorkerState) {
+    /// Updates the records of the waiting passes, with a line where one waits for another reason than before.
+    pub(super) fn show_waiting(&self, state: &mut WorkerState) {
         let now = self.inner.began.elapsed();
-        for queued in state.admissions.waiting() {
-            let Some(record) = state.history.find(&queued.id) else {
+        let WorkerState {
+            admissions,
+            history,
+            told,
+        } = state;
+        told.retain(|id, _| admissions.waiting().any(|queued| queued.id == *id));
+        for queued in admissions.waiting() {
+            let Some(record) = history.find(&queued.id) else {
                 continue;
             };
-            let not_before = state
-                .admissions
-                .not_before(queued, now)
-                .and_then(|at| wall(at, now));
+            let wait = admissions.why_waits(queued, now);
+            tell(told, &record, wait.as_ref(), now);
+            let not_before = until(wait.as_ref(), now);
             let is_shown = record.read(|pass| {
                 pass.targets.keys().eq(&queued.targets) && is_same(pass.not_before, not_before)
             });
@@ -110,6 +110,44 @@ impl Worker {
                 record.update(|pass| show(pass, queued, not_before));
             }
         }
+    }
+}
+
+/// The reason that a waiting pass told last, and how many it told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    kind: Option<&'static str>,
+    lines: u32,
+}
+
+fn tell(told: &mut BTreeMap<String, Told>, record: &Record, wait: Option<&Wait>, now: Duration) {
+    let told = told.entry(record.id().to_owned()).or_default();
+    let kind = wait.map(Wait::kind);
+    if told.kind == kind {
+        return;
+    }
+    told.kind = kind;
+    if let Some(wait) = wait.filter(|_| told.lines < TOLD_MAX) {
+        told.lines += 1;
+        record.line(text(wait, now));
+    }
+}
+
+fn text(wait: &Wait, now: Duration) -> String {
+    match wait {
+        Wait::Stopped(_, why) => why.clone(),
+        Wait::Slot => "it waits for a slot among all nodes (fleet.budget)".to_owned(),
+        Wait::Until(at, setting) => match wall(*at, now) {
+            Some(at) => format!("it waits until {at} ({setting})"),
+            None => format!("it waits ({setting})"),
+        },
+    }
+}
+
+fn until(wait: Option<&Wait>, now: Duration) -> Option<Timestamp> {
+    match wait? {
+        Wait::Until(at, _) => wall(*at, now),
+        Wait::Stopped(..) | Wait::Slot => None,
     }
 }
 

@@ -28,7 +28,7 @@ pub struct QueuedPass {
     pub(super) alerts: BTreeSet<AlertKey>,
     /// The targets of manual triggers: brakes do not bind them.
     pub(super) by_hand: BTreeSet<Target>,
-    /// A trigger that cannot be withdrawn wants it: a person, or an alert beyond `SEEN_MAX`.
+    /// An automatic trigger wants it that cannot be withdrawn: one without an alert, or an alert beyond `SEEN_MAX`.
     pub(super) kept: bool,
 }
 
@@ -61,7 +61,17 @@ impl QueuedPass {
         }
         match key {
             Some(key) => self.name(key),
-            None => self.kept = true,
+            None => self.kept |= trigger.cause.is_automatic(),
+        }
+    }
+
+    /// Forgets a resolved alert. Without another automatic trigger only a person's targets stay.
+    pub(super) fn forget(&mut self, key: &AlertKey) {
+        self.alerts.remove(key);
+        if !self.kept && self.alerts.is_empty() {
+            self.targets.clone_from(&self.by_hand);
+            self.not_before.clear();
+            (self.automatic, self.asked) = (None, None);
         }
     }
 
@@ -82,7 +92,8 @@ impl QueuedPass {
         self.targets.difference(&self.by_hand).copied().collect()
     }
 
-    /// Keeps the targets that are ready; moves the others to a pass of their own, for the same triggers.
+    /// Keeps the targets that are ready; moves the others to a pass of their own, for the same automatic
+    /// triggers: no person asked for these.
     pub(super) fn split_off(
         &mut self,
         ready: &BTreeSet<Target>,
@@ -107,7 +118,7 @@ impl QueuedPass {
         &mut self,
         before: &Self,
         retry_after: &BTreeMap<Target, Duration>,
-        now: Duration,
+        (now, draw): (Duration, u32),
     ) {
         for (target, after) in retry_after {
             if self.targets.insert(*target) {
@@ -119,5 +130,6 @@ impl QueuedPass {
         }
         self.kept |= before.kept;
         self.automatic = self.automatic.or(before.automatic);
+        self.asked = self.asked.or(Some((now, draw)));
     }
 }

@@ -8,6 +8,28 @@ use crate::gc::PassOptions;
 use crate::model::{Brake, Target};
 use crate::pass::PassEnd;
 
+/// Why a waiting pass does not begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A brake without a known end, and its words.
+    Stopped(Brake, String),
+    /// A slot among all nodes.
+    Slot,
+    /// A time since the service started, and what sets it.
+    Until(Duration, &'static str),
+}
+
+impl Wait {
+    /// Returns the kind of reason.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Stopped(brake, _) => brake.label(),
+            Self::Slot => Brake::FleetBudget.label(),
+            Self::Until(_, setting) => setting,
+        }
+    }
+}
+
 impl Admissions {
     /// Returns which targets of a waiting pass may begin now.
     pub(super) fn ready(&self, queued: &QueuedPass, now: Duration) -> BTreeSet<Target> {
@@ -51,8 +73,14 @@ impl Admissions {
         !fleet.has_slot && fleet.budget.contains(&target) && queued.bound().contains(&target)
     }
 
+    /// Returns the targets of a pass that need a slot among all nodes.
+    pub fn budgeted(&self, queued: &QueuedPass) -> BTreeSet<Target> {
+        let budget = &self.fleet.budget;
+        queued.bound().intersection(budget).copied().collect()
+    }
+
     /// Says whether a waiting pass could begin now, but for a slot among all nodes.
-    pub fn awaits_slot(&self, queued: &QueuedPass, now: Duration) -> bool {
+    fn awaits_slot(&self, queued: &QueuedPass, now: Duration) -> bool {
         let is_due = |target: &Target| {
             self.fleet.budget.contains(target) && self.ready_at(queued, *target) <= now
         };
@@ -90,9 +118,39 @@ impl Admissions {
             .max(self.jittered_until(queued))
     }
 
-    /// Returns why automatic passes wait without a known end.
-    pub fn waits_for(&self) -> Option<&String> {
-        self.fleet.waits()
+    /// Returns why a waiting pass cannot begin now; `None` if it can, as soon as none runs.
+    pub fn why_waits(&self, queued: &QueuedPass, now: Duration) -> Option<Wait> {
+        if let Some(why) = self.paused(&queued.options) {
+            let brake = if self.brakes.pause {
+                Brake::Pause
+            } else {
+                Brake::FleetHold
+            };
+            return Some(Wait::Stopped(brake, why));
+        }
+        let Some(at) = self.not_before(queued, now) else {
+            return self.ready(queued, now).is_empty().then_some(Wait::Slot);
+        };
+        if let Some(why) = self.fleet.waits() {
+            let brake = if self.fleet.unknown.is_some() {
+                Brake::FleetUnknown
+            } else {
+                Brake::FleetStorm
+            };
+            return Some(Wait::Stopped(brake, why.clone()));
+        }
+        let is_first = |target: &&Target| self.ready_at(queued, **target) == at;
+        let target = *queued.targets.iter().find(is_first)?;
+        let setting = if at == self.jittered_until(queued) {
+            "brakes.jitter"
+        } else if at == self.allowed_from(target) {
+            "brakes.max_passes_per_hour"
+        } else if at == self.cool_from(target) {
+            "brakes.cooldown"
+        } else {
+            "an earlier pass postponed it"
+        };
+        Some(Wait::Until(at, setting))
     }
 
     /// Says whether a brake would hold an alert now; a brake per target counts if it holds at least one target.
@@ -115,7 +173,7 @@ impl Admissions {
     }
 
     /// Returns when the jitter of an automatic pass is over.
-    pub fn jittered_until(&self, queued: &QueuedPass) -> Duration {
+    fn jittered_until(&self, queued: &QueuedPass) -> Duration {
         let (Some(jitter), Some((asked, draw))) = (self.brakes.jitter, queued.asked) else {
             return Duration::ZERO;
         };

@@ -346,3 +346,4 @@ fn extreme_times_do_not_overflow() {
 mod any_sequence;
 mod brakes;
 mod pending;
+mod waits;

@@ -1,11 +1,14 @@
 //! The budget: slots are Leases.
 
+use std::collections::BTreeSet;
+
 use crisweep_sim::{Fault, Rpc};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::{config, state};
 use crate::alerts::hook::{alert, pass_of, sent};
-use crate::support::kubelet::PodServer;
+use crate::support::kubelet::{PodServer, Reply};
 use crate::support::{Rig, nodes, until};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/gc/leases/crisweep-budget-0";
@@ -22,10 +25,15 @@ async fn api_server() -> PodServer {
 }
 
 async fn node(name: &str, server: &PodServer) -> Rig {
+    node_with(name, server, "3s").await
+}
+
+async fn node_with(name: &str, server: &PodServer, lease_duration: &str) -> Rig {
     let changes = json!({
         "node": { "name": name },
         "pods": { "api_url": format!("http://{}", server.address) },
-        "fleet": { "namespace": "gc", "budget": { "max_nodes": 1, "lease_duration": "3s" } },
+        "runtime": { "removal_timeout": "60s" },
+        "fleet": { "namespace": "gc", "budget": { "max_nodes": 1, "lease_duration": lease_duration } },
     });
     Rig::start(nodes::litter(6), changes).await
 }
@@ -56,14 +64,16 @@ fn time(pass: &Value, key: &str) -> Timestamp {
 #[tokio::test]
 async fn two_nodes_never_pass_at_the_same_time_with_one_slot() {
     let server = api_server().await;
-    let (one, other) = (node("n1", &server).await, node("n2", &server).await);
+    // A loaded machine may renew a shorter Lease too late.
+    let one = node_with("n1", &server, "9s").await;
+    let other = node_with("n2", &server, "9s").await;
     one.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
     let first = asked(&one).await;
     one.removing().await;
     assert_eq!(holder(&server), "n1");
     let second = asked(&other).await;
     // Longer than the Lease: it is renewed, and `n2` looks again and again.
-    looked(&server, 12).await;
+    looked(&server, 7).await;
     assert_eq!(other.pass(&second).await["state"], "queued");
     let status = other.get("/api/v1/status").await.json();
     assert_eq!(status["brakes"]["holding"], json!(["fleet-budget"]));
@@ -90,7 +100,8 @@ async fn two_nodes_never_pass_at_the_same_time_with_one_slot() {
     let lease = server.kept(LEASE);
     assert_eq!(lease["metadata"]["labels"]["of"], "the chart");
     assert_eq!(lease["spec"]["leaseTransitions"], 2);
-    // Each write names the version that it replaces.
+    let written = lease["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut replaced = BTreeSet::new();
     for asked in server.asked() {
         let (method, path) = asked.line.split_once(' ').unwrap();
         assert!(
@@ -98,7 +109,35 @@ async fn two_nodes_never_pass_at_the_same_time_with_one_slot() {
             "{}",
             asked.line
         );
+        if method == "PUT" {
+            let lease: Value = serde_json::from_str(&asked.body).unwrap();
+            let version = lease["metadata"]["resourceVersion"].as_str().unwrap();
+            replaced.insert(version.parse::<u64>().unwrap());
+        }
     }
+    // Each write names the version that it replaces.
+    assert_eq!(replaced, (1..written.parse().unwrap()).collect());
+}
+
+#[tokio::test]
+async fn a_budget_that_comes_by_reload_leaves_the_running_pass() {
+    let server = api_server().await;
+    server.reply(Reply::status("404 Not Found"));
+    let mut rig = Rig::start(nodes::litter(6), config(&server)).await;
+    state(&rig, "free").await;
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let id = asked(&rig).await;
+    rig.removing().await;
+    rig.configure(&json!({ "fleet": { "budget": { "max_nodes": 1 } } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    until("the budget is in force", || async {
+        let status = rig.get("/api/v1/status").await.json();
+        status["fleet"]["budget"].is_object().then_some(())
+    })
+    .await;
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
 }
 
 #[tokio::test]

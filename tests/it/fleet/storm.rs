@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::alerts::hook::{alert, asks, pass_of, resolved, sent};
 use crate::support::kubelet::{PodServer, Reply};
-use crate::support::{Rig, nodes, until};
+use crate::support::{Follow, Rig, nodes, until};
 
 /// As the rule writes it: about no node.
 fn storm() -> Value {
@@ -39,6 +39,31 @@ async fn a_storm_makes_alerts_wait_until_it_resolves_and_no_person() {
     assert_eq!(rig.pass(&pass_of(&body)).await["state"], "queued");
     sent(&rig, resolved(storm()), 200, "resolved").await;
     assert_eq!(rig.finished(&pass_of(&body)).await["outcome"], "completed");
+}
+
+#[tokio::test]
+async fn a_waiting_pass_says_what_it_waits_for_now() {
+    let rig = Rig::start(
+        nodes::litter(4),
+        json!({ "brakes": { "jitter": "36500d" } }),
+    )
+    .await;
+    let body = sent(&rig, asks("all"), 202, "accepted").await;
+    let id = pass_of(&body);
+    assert!(rig.pass(&id).await["not_before"].is_string());
+    sent(&rig, storm(), 200, "holds").await;
+    until("the storm shows", || async {
+        rig.pass(&id).await["not_before"].is_null().then_some(())
+    })
+    .await;
+    let request = rig.request("POST", "/gc?target=containers&follow=true");
+    let lines = Follow::begin(request).await.rest().await;
+    let reasons = ["(brakes.jitter)", "CrisweepFleetStorm", "begins"];
+    let at = |word: &str| lines.iter().position(|line| line.contains(word));
+    let places = reasons.map(|reason| at(reason).expect(reason));
+    assert!(places.is_sorted(), "{lines:#?}");
+    let waits = |line: &&String| line.contains("it waits until");
+    assert_eq!(lines.iter().filter(waits).count(), 1, "{lines:#?}");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use proptest::sample::select;
 use proptest::test_runner::Config;
 
 use super::*;
+use crate::fleet::Standing;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -18,6 +19,8 @@ enum Step {
     Withdraw(usize),
     Cancel(usize),
     Brakes(Brakes),
+    /// What the fleet asks for, and whether half of the next jitter is drawn or nothing.
+    Fleet(Standing, bool),
     Clock(u64),
 }
 
@@ -34,7 +37,25 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         select(vec![0, 60, 600]),
         select(vec![None, Some(0), Some(1), Some(3)]),
         0..4_u32,
+        select(vec![None, Some(at(100))]),
     );
+    let fleet = (
+        0..12_u32,
+        select(vec![&[], CONTAINERS, BOTH]),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(brake, budget, has_slot, draw)| {
+            let says = |number: u32| (brake == number).then(|| HELD.to_owned());
+            let standing = Standing {
+                held: says(0),
+                unknown: says(1),
+                storm: says(2),
+                budget: set(budget),
+                has_slot,
+            };
+            Step::Fleet(standing, draw)
+        });
     prop::collection::vec(
         prop_oneof![
             4 => (0..6_usize, targets()).prop_map(|(alert, targets)| Step::Alert(alert, targets)),
@@ -44,17 +65,23 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                 .prop_map(|(outcome, left)| Step::Finished(outcome, left)),
             1 => (0..6_usize).prop_map(Step::Withdraw),
             1 => (0..60_usize).prop_map(Step::Cancel),
-            1 => brakes.prop_map(|(cooldown, max_passes_per_hour, pause)| Step::Brakes(Brakes {
+            1 => brakes.prop_map(|(cooldown, max_passes_per_hour, pause, jitter)| Step::Brakes(Brakes {
                 cooldown: at(cooldown),
                 max_passes_per_hour,
-                jitter: None,
+                jitter,
                 pause: pause == 0,
             })),
+            2 => fleet,
             3 => select(vec![0, 1, 59, 60, 61, 299, 300, 600, 3600]).prop_map(Step::Clock),
         ],
         0..60,
     )
 }
+
+/// Reason of a refusal by the fleet's hold.
+const HELD: &str = "held";
+/// Draws half of a jitter.
+const HALF: u32 = 1 << 31;
 
 /// A pass in the log.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +91,8 @@ struct Wish {
     /// Targets that another pass postponed, and until when.
     due: BTreeMap<Target, Duration>,
     alerts: BTreeSet<usize>,
-    manual: bool,
+    /// When its jitter began, and whether half of it is drawn.
+    asked: Option<(Duration, bool)>,
     options: PassOptions,
     is_follow_up: bool,
     automatic: bool,
@@ -80,6 +108,8 @@ struct Account {
     ends: BTreeMap<Target, Duration>,
     /// Passes that ended well, and when.
     answered: BTreeMap<String, Duration>,
+    fleet: Standing,
+    draw: bool,
 }
 
 impl Account {
@@ -88,8 +118,8 @@ impl Account {
         &mut self,
         trigger: &Trigger,
         alert: Option<usize>,
-        id: &str,
-        ticket: Option<&QueuedPass>,
+        (id, ticket): (&str, Option<&QueuedPass>),
+        now: Duration,
     ) {
         let automatic = trigger.cause == Cause::Alert;
         let Some(ticket) = ticket else {
@@ -115,9 +145,10 @@ impl Account {
             .retain(|target, _| ticket.not_before.contains_key(target));
         wish.alerts.extend(alert);
         wish.automatic |= automatic;
-        if !automatic {
+        if automatic {
+            wish.asked = wish.asked.or(Some((now, self.draw)));
+        } else {
             assert!(ticket.targets.is_superset(&trigger.targets));
-            wish.manual = true;
             wish.by_hand.extend(&trigger.targets);
         }
     }
@@ -132,10 +163,9 @@ impl Account {
         assert!(self.running.is_none(), "two at a time");
         let wish = self.waiting.remove(&ticket.id).expect("it waited");
         assert_eq!(ticket.options, wish.options);
-        assert!(
-            !brakes.pause || wish.options.force || wish.options.dry_run,
-            "paused: {wish:?}"
-        );
+        let stops = brakes.pause || self.fleet.held.is_some();
+        let is_free = wish.options.force || wish.options.dry_run;
+        assert!(!stops || is_free, "paused: {wish:?}");
         assert!(wish.by_hand.is_subset(&ticket.targets) && !ticket.targets.is_empty());
         let left = rest.map(|rest| rest.targets.clone()).unwrap_or_default();
         assert!(left.is_disjoint(&ticket.targets), "{left:?}");
@@ -145,14 +175,17 @@ impl Account {
                 .collect::<BTreeSet<_>>(),
             wish.targets
         );
-        for target in &wish.targets {
-            let is_held = self.is_held(&wish, *target, brakes, now);
-            // After the brake was loosened, fewer attempts are remembered.
-            assert!(
-                is_held == left.contains(target) || self.loosened(),
-                "{target} of {wish:?}"
-            );
-        }
+        let targets = wish.targets.iter().copied();
+        let ready = targets.filter(|target| !self.is_held(&wish, *target, brakes, now));
+        let ready: BTreeSet<Target> = ready.collect();
+        let alone = !wish.by_hand.is_empty();
+        let expected = if alone { &wish.by_hand } else { &ready };
+        // After the brake was loosened, fewer attempts are remembered.
+        assert!(
+            ticket.targets == *expected || self.loosened(),
+            "{ready:?} of {wish:?}"
+        );
+        self.heeds_the_fleet(ticket, &wish);
         if let Some(rest) = rest {
             let mut left = wish.clone();
             (left.targets, left.by_hand) = (rest.targets.clone(), BTreeSet::new());
@@ -163,11 +196,31 @@ impl Account {
         self.running = Some((ticket.id.clone(), Wish { targets, ..wish }));
     }
 
+    /// An automatic pass begins only while an alert wants it and no brake of the fleet would end it.
+    fn heeds_the_fleet(&self, ticket: &QueuedPass, wish: &Wish) {
+        let bound = ticket.bound();
+        if wish.options.force || wish.options.dry_run || ticket.targets == wish.by_hand {
+            assert_eq!(bound, set(&[]));
+            return;
+        }
+        assert_eq!((&bound, &wish.by_hand), (&ticket.targets, &set(&[])));
+        assert!(!wish.alerts.is_empty(), "it is not wanted: {ticket:?}");
+        assert_eq!(self.fleet.stops_automatic(), None);
+        assert!(self.fleet.has_slot || self.fleet.budget.is_disjoint(&bound));
+    }
+
     fn is_held(&self, wish: &Wish, target: Target, brakes: Brakes, now: Duration) -> bool {
         let end = self.ends.get(&target);
         let cools = end.is_some_and(|end| now.saturating_sub(*end) < brakes.cooldown);
         let waits = wish.due.get(&target).is_some_and(|due| *due > now);
-        !wish.by_hand.contains(&target) && (cools || waits || self.is_spent(target, brakes, now))
+        let half = brakes.jitter.unwrap_or_default() / 2;
+        let jitters = wish
+            .asked
+            .is_some_and(|(since, draw)| draw && now < since + half);
+        let lacks_slot = self.fleet.budget.contains(&target) && !self.fleet.has_slot;
+        let stops = self.fleet.waits().is_some() || lacks_slot;
+        let held = cools || waits || jitters || stops || self.is_spent(target, brakes, now);
+        !wish.by_hand.contains(&target) && held
     }
 
     fn is_spent(&self, target: Target, brakes: Brakes, now: Duration) -> bool {
@@ -222,8 +275,36 @@ impl Account {
             }
         }
         into.alerts.extend(&wish.alerts);
-        into.manual |= wish.manual;
         into.automatic = true;
+        into.asked = into.asked.or(Some((now, self.draw)));
+    }
+
+    /// Takes a resolved alert back; returns the pass that nothing else wants.
+    fn withdrawn(&mut self, alert: usize) -> Option<String> {
+        let mut waits = self.waiting.iter_mut();
+        let (id, wish) = waits.find_map(|it| it.1.alerts.remove(&alert).then_some(it))?;
+        if !wish.alerts.is_empty() {
+            return None;
+        }
+        if wish.by_hand.is_empty() {
+            let id = id.clone();
+            self.waiting.remove(&id);
+            return Some(id);
+        }
+        wish.targets.clone_from(&wish.by_hand);
+        wish.due.clear();
+        (wish.automatic, wish.asked) = (false, None);
+        None
+    }
+
+    fn set_fleet(&mut self, fleet: Standing, draw: bool, now: Duration) {
+        let before = std::mem::replace(&mut self.fleet, fleet);
+        self.draw = draw;
+        if before.stops_automatic().is_some() && self.fleet.stops_automatic().is_none() {
+            for wish in self.waiting.values_mut().filter(|wish| wish.automatic) {
+                wish.asked = Some((now, draw));
+            }
+        }
     }
 
     fn judge(&self, trigger: &Trigger, answer: &Admission, brakes: Brakes, now: Duration) {
@@ -231,6 +312,10 @@ impl Account {
         match answer.result {
             AlertResult::Braked if answer.why.as_deref() == Some(PAUSED) => {
                 assert!(brakes.pause && !trigger.options.force && !trigger.options.dry_run);
+            }
+            AlertResult::Braked if answer.why.as_deref() == Some(HELD) => {
+                let is_free = trigger.options.force || trigger.options.dry_run;
+                assert!(self.fleet.held.is_some() && !is_free);
             }
             AlertResult::Braked => {
                 assert_eq!(trigger.cause, Cause::Alert);
@@ -274,7 +359,7 @@ proptest! {
                 let merged = answer.result == AlertResult::Merged;
                 let into = answer.pass.as_ref().filter(|_| merged).unwrap_or(&id);
                 let ticket = admissions.waiting().find(|ticket| ticket.id == *into);
-                account.admitted(&trigger, alert, into, ticket);
+                account.admitted(&trigger, alert, (into, ticket), now);
             };
             match step {
                 Step::Alert(number, targets) => admit(alert(number, targets), Some(number)),
@@ -300,17 +385,8 @@ proptest! {
                     account.finished(&over, follow_up.as_ref(), now);
                 }
                 Step::Withdraw(number) => {
-                    let waits =
-                        account.waiting.iter_mut().find(|it| it.1.alerts.contains(&number));
-                    let waits = waits.map(|(id, wish)| {
-                        wish.alerts.remove(&number);
-                        (id, wish)
-                    });
-                    let alone = waits.filter(|(_, wish)| wish.alerts.is_empty() && !wish.manual);
-                    let alone = alone.map(|(id, _)| id.clone());
                     let taken = admissions.withdraw(&key(number)).map(|ticket| ticket.id);
-                    prop_assert_eq!(&taken, &alone);
-                    alone.and_then(|id| account.waiting.remove(&id));
+                    prop_assert_eq!(taken, account.withdrawn(number));
                 }
                 Step::Cancel(number) => {
                     let taken = admissions.cancel(&number.to_string()).map(|ticket| ticket.id);
@@ -320,6 +396,11 @@ proptest! {
                 Step::Brakes(brakes) => {
                     account.answered.insert("loosened".into(), now);
                     admissions.set_brakes(brakes);
+                }
+                Step::Fleet(standing, draw) => {
+                    admissions.set_draw(if draw { HALF } else { 0 });
+                    admissions.set_fleet(standing.clone(), now);
+                    account.set_fleet(standing, draw, now);
                 }
                 Step::Clock(seconds) => now += at(seconds),
             }

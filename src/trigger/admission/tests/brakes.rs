@@ -297,3 +297,85 @@ fn a_storm_makes_automatic_passes_wait_and_no_person() {
     admissions.admit(by_hand(BOTH, PassOptions::default()), "x", at(1));
     assert_eq!(next(&mut admissions, at(1)).unwrap().targets, set(BOTH));
 }
+
+/// An alert waits its jitter for both targets, and a person asks for the sandboxes.
+fn joined_by_a_person() -> Admissions {
+    let mut admissions = jittered();
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    admissions.admit(by_hand(SANDBOXES, PassOptions::default()), "x", at(1));
+    admissions
+}
+
+#[test]
+fn a_person_who_joined_an_alert_does_not_keep_its_other_targets() {
+    let mut admissions = joined_by_a_person();
+    assert_eq!(
+        next(&mut admissions, at(1)).unwrap().targets,
+        set(SANDBOXES)
+    );
+    assert_eq!(admissions.withdraw(&key(1)).unwrap().id, "rest");
+    finish(&mut admissions, Outcome::Completed, at(2));
+    assert_eq!(next(&mut admissions, at(200)), None);
+    // The same before the person's pass begins.
+    let mut admissions = joined_by_a_person();
+    assert_eq!(admissions.withdraw(&key(1)), None);
+    let begun = next(&mut admissions, at(200)).unwrap();
+    assert_eq!((begun.targets, begun.automatic), (set(SANDBOXES), None));
+    assert_eq!(admissions.waiting().count(), 0);
+}
+
+#[test]
+fn a_threshold_keeps_the_targets_of_an_alert_that_a_person_joined() {
+    let mut admissions = joined_by_a_person();
+    let threshold = Trigger {
+        cause: Cause::Threshold,
+        alert: None,
+        ..alert(1, CONTAINERS)
+    };
+    admissions.admit(threshold, "x", at(1));
+    assert_eq!(
+        next(&mut admissions, at(1)).unwrap().targets,
+        set(SANDBOXES)
+    );
+    assert_eq!(admissions.withdraw(&key(1)), None);
+    finish(&mut admissions, Outcome::Completed, at(2));
+    assert_eq!(
+        next(&mut admissions, at(60)).unwrap().targets,
+        set(CONTAINERS)
+    );
+}
+
+#[test]
+fn a_persons_targets_begin_without_automatic_ones_that_a_brake_could_end() {
+    let mut admissions = admissions();
+    admissions.admit(by_hand(BOTH, dry()), "a", at(0));
+    next(&mut admissions, at(0)).unwrap();
+    admissions.admit(alert(1, BOTH), "b", at(1));
+    admissions.admit(by_hand(CONTAINERS, PassOptions::default()), "x", at(1));
+    finish(&mut admissions, Outcome::Planned, at(2));
+    let begun = next(&mut admissions, at(2)).unwrap();
+    assert_eq!(
+        (begun.targets.clone(), begun.bound()),
+        (set(CONTAINERS), set(&[]))
+    );
+    finish(&mut admissions, Outcome::Completed, at(3));
+    let rest = next(&mut admissions, at(3)).unwrap();
+    assert_eq!(
+        (rest.targets.clone(), rest.bound()),
+        (set(SANDBOXES), set(SANDBOXES))
+    );
+}
+
+#[test]
+fn a_follow_up_waits_its_jitter() {
+    let mut admissions = jittered();
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    next(&mut admissions, at(50)).unwrap();
+    let left = PassEnd {
+        retry_after: [(Target::Containers, at(10))].into(),
+        ..over(Outcome::Partial)
+    };
+    admissions.finished(&left, at(100), || "follow-up".to_owned());
+    assert_eq!(next(&mut admissions, at(149)), None);
+    assert_eq!(next(&mut admissions, at(150)).unwrap().id, "follow-up");
+}

@@ -1,0 +1,87 @@
+//! What waiting passes say they wait for.
+
+use super::*;
+use crate::fleet::Standing;
+use crate::model::Brake;
+
+fn why(admissions: &Admissions, now: u64) -> Option<Wait> {
+    let queued = admissions.waiting().next().unwrap();
+    admissions.why_waits(queued, at(now))
+}
+
+#[test]
+fn a_brake_of_the_fleet_that_came_later_is_the_reason() {
+    let mut admissions = admissions();
+    admissions.set_brakes(Brakes {
+        jitter: Some(at(100)),
+        ..admissions.brakes()
+    });
+    admissions.set_draw(1 << 31);
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    let jitter = Some(Wait::Until(at(50), "brakes.jitter"));
+    assert_eq!(why(&admissions, 0), jitter);
+    assert_eq!(why(&admissions, 50), None);
+    let says = |is: bool| is.then(|| "words".to_owned());
+    for (brake, number) in [
+        (Brake::FleetHold, 0),
+        (Brake::FleetUnknown, 1),
+        (Brake::FleetStorm, 2),
+    ] {
+        let standing = Standing {
+            held: says(number == 0),
+            unknown: says(number == 1),
+            storm: says(number == 2),
+            ..Standing::default()
+        };
+        admissions.set_fleet(standing, at(0));
+        let stopped = Some(Wait::Stopped(brake, "words".to_owned()));
+        assert_eq!(
+            (why(&admissions, 0), why(&admissions, 60)),
+            (stopped.clone(), stopped)
+        );
+    }
+    admissions.set_fleet(Standing::default(), at(0));
+    admissions.set_brakes(Brakes {
+        pause: true,
+        ..admissions.brakes()
+    });
+    let paused = Wait::Stopped(Brake::Pause, PAUSED.to_owned());
+    assert_eq!(why(&admissions, 0), Some(paused));
+}
+
+#[test]
+fn a_pass_waits_for_a_slot_only_if_no_target_can_begin_without() {
+    let mut admissions = admissions();
+    let budget = |targets| Standing {
+        budget: set(targets),
+        ..Standing::default()
+    };
+    admissions.admit(alert(1, BOTH), "a", at(0));
+    for (targets, wait) in [(CONTAINERS, None), (BOTH, Some(Wait::Slot))] {
+        admissions.set_fleet(budget(targets), at(0));
+        assert_eq!(why(&admissions, 0), wait);
+    }
+}
+
+#[test]
+fn the_setting_that_holds_longest_is_named() {
+    let mut admissions = admissions();
+    admissions.admit(by_hand(CONTAINERS, PassOptions::default()), "a", at(0));
+    next(&mut admissions, at(0)).unwrap();
+    admissions.begun(set(BOTH));
+    admissions.admit(alert(1, CONTAINERS), "b", at(1));
+    finish(&mut admissions, Outcome::Completed, at(10));
+    let cooldown = Wait::Until(at(70), "brakes.cooldown");
+    assert_eq!(why(&admissions, 11), Some(cooldown));
+    let mut admissions = Admissions::new(Brakes {
+        max_passes_per_hour: Some(1),
+        ..admissions.brakes()
+    });
+    admissions.admit(by_hand(CONTAINERS, PassOptions::default()), "a", at(0));
+    next(&mut admissions, at(0)).unwrap();
+    admissions.begun(set(BOTH));
+    admissions.admit(alert(1, CONTAINERS), "b", at(1));
+    finish(&mut admissions, Outcome::Completed, at(10));
+    let spent = Wait::Until(at(3600), "brakes.max_passes_per_hour");
+    assert_eq!(why(&admissions, 11), Some(spent));
+}
