@@ -6,9 +6,9 @@ use crisweep_sim::{Fault, Rpc};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{config, state};
+use super::{absent, config, state};
 use crate::alerts::hook::{alert, pass_of, sent};
-use crate::support::kubelet::{PodServer, Reply};
+use crate::support::kubelet::PodServer;
 use crate::support::{Rig, nodes, until};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/gc/leases/crisweep-budget-0";
@@ -122,7 +122,7 @@ async fn two_nodes_never_pass_at_the_same_time_with_one_slot() {
 #[tokio::test]
 async fn a_budget_that_comes_by_reload_leaves_the_running_pass() {
     let server = api_server().await;
-    server.reply(Reply::status("404 Not Found"));
+    server.reply(absent());
     let mut rig = Rig::start(nodes::litter(6), config(&server)).await;
     state(&rig, "free").await;
     rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
