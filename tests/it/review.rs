@@ -349,7 +349,9 @@ async fn a_flood_of_forgeries_starves_nobody_whose_token_is_known() {
     let turned_away = reviewed.iter().filter(turned_away).count();
     // The bucket gains a place each 100 ms; the known token took one.
     assert!((440..=500 - 31).contains(&turned_away), "{turned_away}");
-    assert_eq!(api_server.counts().0, 1 + 8);
+    // 8 at a time; on a busy machine more follow when the first have waited their time.
+    let asked = api_server.counts().0;
+    assert!((1 + 8..=1 + 16).contains(&asked), "{asked}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A real Prometheus that scrapes and evaluates every second.
+//! A real Prometheus; in the tests it scrapes and evaluates every second.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,13 +39,26 @@ pub(crate) struct Prometheus {
 impl Prometheus {
     /// Starts it with its files in `dir`; waits until it is ready.
     ///
-    /// It scrapes itself (job `prometheus`) and `targets` (job `crisweep`, `host:port` each).
+    /// It scrapes itself (job `prometheus`) and `targets` (job `crisweep`, `host:port` each) every second.
     pub(crate) async fn start(
         dir: &Path,
         targets: &[String],
         rules: &[RuleFile],
         alertmanager: &Alertmanager,
     ) -> Self {
+        Self::start_every(dir, targets, rules, alertmanager, "1s").await
+    }
+
+    /// The same with another time between scrapes and between evaluations.
+    pub(crate) async fn start_every(
+        dir: &Path,
+        targets: &[String],
+        rules: &[RuleFile],
+        alertmanager: &Alertmanager,
+        interval: &str,
+    ) -> Self {
+        // The second is Prometheus' default.
+        let resend = if interval == "1s" { "1s" } else { "1m" };
         let dir = dir.join("prometheus");
         fs::create_dir_all(dir.join("rules")).unwrap();
         for (name, text) in rules {
@@ -55,15 +68,15 @@ impl Prometheus {
         let config_file = dir.join("prometheus.yml");
         fs::write(
             &config_file,
-            config(&address, targets, alertmanager).to_string(),
+            config(&address, targets, alertmanager, interval).to_string(),
         )
         .unwrap();
         let args = [
             format!("--config.file={}", config_file.display()),
             format!("--storage.tsdb.path={}", dir.join("data").display()),
             format!("--web.listen-address={address}"),
-            // Alerts are resent to Alertmanager at every evaluation, so a lost one does not matter.
-            "--rules.alert.resend-delay=1s".to_owned(),
+            // In a test alerts are resent to Alertmanager at every evaluation, so a lost one does not matter.
+            format!("--rules.alert.resend-delay={resend}"),
         ];
         let mut daemon = Daemon::start("prometheus", &dir, "prometheus", &args);
         wait_for("Prometheus to be ready", PATIENCE, || {
@@ -146,8 +159,17 @@ impl Prometheus {
 }
 
 /// Returns the rules that this repository ships, with each `for:` shortened to `hold`, for a test that cannot
-/// wait for minutes. Skips files in `alerts/` without rules.
+/// wait for minutes.
 pub(crate) fn shipped_rules(hold: &str) -> Vec<RuleFile> {
+    let mut rules = shipped_rules_as_they_are();
+    for (_, text) in &mut rules {
+        *text = with_hold(text, hold);
+    }
+    rules
+}
+
+/// Returns the rules that this repository ships. Skips files in `alerts/` without rules.
+pub(crate) fn shipped_rules_as_they_are() -> Vec<RuleFile> {
     let Ok(entries) = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("alerts")) else {
         return Vec::new();
     };
@@ -166,7 +188,6 @@ pub(crate) fn shipped_rules(hold: &str) -> Vec<RuleFile> {
             let has = |key: &str| text.lines().any(|line| line.starts_with(key));
             has("groups:") && !has("rule_files:")
         })
-        .map(|(name, text)| (name, with_hold(&text, hold)))
         .collect();
     rules.sort();
     rules
@@ -187,12 +208,17 @@ fn with_hold(rules: &str, hold: &str) -> String {
     rules.lines().map(shorten).collect()
 }
 
-fn config(own_address: &str, targets: &[String], alertmanager: &Alertmanager) -> Value {
+fn config(
+    own_address: &str,
+    targets: &[String],
+    alertmanager: &Alertmanager,
+    interval: &str,
+) -> Value {
     json!({
         "global": {
-            "scrape_interval": "1s",
-            "scrape_timeout": "1s",
-            "evaluation_interval": "1s",
+            "scrape_interval": interval,
+            "scrape_timeout": interval,
+            "evaluation_interval": interval,
         },
         "rule_files": ["rules/*.yml", "rules/*.yaml"],
         "alerting": {
