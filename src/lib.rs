@@ -18,6 +18,7 @@
 //! | [`pods`] | kubernetes, model, outgoing, system | the pod sources |
 //! | [`fleet`] | kubernetes, model, outgoing, system | the brakes that hold for all nodes at once |
 //! | [`logs`] | model | the log files below the log roots |
+//! | [`snapshot_file`] | gc, model | a snapshot as a file: written, and read from anywhere |
 //! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
 //! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
 //! | [`config`] | access, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
@@ -50,6 +51,7 @@ pub mod pass;
 pub mod pods;
 pub mod runtime;
 pub mod snapshot;
+pub mod snapshot_file;
 pub mod state;
 pub mod system;
 pub mod telemetry;

@@ -9,6 +9,7 @@ mod duration_text;
 pub mod escape;
 mod image_names;
 mod images;
+mod labels;
 mod logs;
 mod numbering;
 mod outage;
@@ -16,6 +17,7 @@ mod outcome;
 mod pods;
 mod reasons;
 mod report;
+mod rows;
 pub mod setting;
 mod target;
 mod text;
@@ -23,17 +25,17 @@ mod trigger_info;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 pub use brake::Brake;
 pub use duration_text::short_duration;
 pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};
+pub use labels::Labels;
 pub use logs::{
     LinkTarget, LinkedContainer, LogLink, Logs, PodLogDir, RemovedContainer, container_id_of,
     link_name, log_dir_name, pod_uid_of,
@@ -47,6 +49,7 @@ pub use pods::{
 };
 pub use reasons::{KeepReason, RemoveReason};
 pub use report::{NodeFigures, Pass, PassState, PodsReport, TargetReport};
+pub use rows::Rows;
 pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;
 pub use trigger_info::{
@@ -87,6 +90,12 @@ macro_rules! id {
             /// Returns the id as shared text.
             pub fn text(&self) -> &Text {
                 &self.0
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                Self::new(Text::deserialize(from)?).ok_or_else(|| de::Error::custom("an id is empty"))
             }
         }
 
@@ -164,7 +173,8 @@ pub(crate) fn is_static_shaped(uid: &str) -> bool {
 }
 
 /// The pod that a container or sandbox belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PodRef {
     /// Its UID.
     pub uid: PodUid,
@@ -172,88 +182,6 @@ pub struct PodRef {
     pub namespace: Text,
     /// Its name; empty if unknown.
     pub name: Text,
-}
-
-/// The rows of a list, shared between looks and plans: at 20,000 containers copies would take most of
-/// the service's memory. Changing shared rows copies them first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rows<T>(Arc<Vec<T>>);
-
-impl<T> Default for Rows<T> {
-    fn default() -> Self {
-        Vec::new().into()
-    }
-}
-
-impl<T> From<Vec<T>> for Rows<T> {
-    fn from(rows: Vec<T>) -> Self {
-        Self(Arc::new(rows))
-    }
-}
-
-impl<T> Deref for Rows<T> {
-    type Target = Vec<T>;
-
-    fn deref(&self) -> &Vec<T> {
-        &self.0
-    }
-}
-
-impl<T: Clone> DerefMut for Rows<T> {
-    fn deref_mut(&mut self) -> &mut Vec<T> {
-        Arc::make_mut(&mut self.0)
-    }
-}
-
-impl<'a, T> IntoIterator for &'a Rows<T> {
-    type Item = &'a T;
-    type IntoIter = std::slice::Iter<'a, T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
-    }
-}
-
-/// Labels of one object. Immutable; objects with equal labels share them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Labels(Arc<[(Text, Text)]>);
-
-impl Labels {
-    /// Returns a label's value.
-    pub fn get(&self, key: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(name, _)| *name == *key);
-        found.map(|(_, value)| value.as_str())
-    }
-
-    /// Changes each key and value, unless the labels are shared.
-    pub(crate) fn each_text(&mut self, mut change: impl FnMut(&mut Text)) {
-        for (key, value) in Arc::get_mut(&mut self.0).into_iter().flatten() {
-            change(key);
-            change(value);
-        }
-    }
-
-    /// Returns the number of references to them.
-    pub(crate) fn holders(&self) -> usize {
-        Arc::strong_count(&self.0)
-    }
-}
-
-impl From<BTreeMap<String, String>> for Labels {
-    fn from(labels: BTreeMap<String, String>) -> Self {
-        labels.into_iter().collect()
-    }
-}
-
-impl<T: Into<Text>> FromIterator<(T, T)> for Labels {
-    fn from_iter<I: IntoIterator<Item = (T, T)>>(labels: I) -> Self {
-        let labels = labels.into_iter();
-        Self(
-            labels
-                .map(|(key, value)| (key.into(), value.into()))
-                .collect(),
-        )
-    }
 }
 
 /// A container's state, as CRI names it.
@@ -267,6 +195,7 @@ impl<T: Into<Text>> FromIterator<(T, T)> for Labels {
     Ord,
     Hash,
     Serialize,
+    Deserialize,
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
@@ -294,7 +223,8 @@ impl ContainerState {
 }
 
 /// A container record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Container {
     /// Its id.
     pub id: ContainerId,
@@ -329,6 +259,7 @@ pub struct Container {
     Ord,
     Hash,
     Serialize,
+    Deserialize,
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
@@ -353,7 +284,8 @@ impl PodSandboxState {
 }
 
 /// A pod sandbox record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PodSandbox {
     /// Its id.
     pub id: PodSandboxId,
@@ -383,7 +315,8 @@ pub struct Filesystem {
 }
 
 /// The figures of statvfs for a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FilesystemUsage {
     /// Its size in bytes.
     pub capacity_bytes: u64,
@@ -409,7 +342,7 @@ impl FilesystemUsage {
 }
 
 /// How complete a list is. Ordered: more complete is greater.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Coverage {
     /// Any record may be missing.
@@ -423,7 +356,8 @@ pub enum Coverage {
 }
 
 /// How complete a look's lists of containers and sandboxes are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Seen {
     /// Of the containers.
     pub containers: Coverage,
@@ -445,7 +379,8 @@ impl Seen {
 }
 
 /// The node at one moment: all that planning may know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Snapshot {
     /// Planning's only "now". Read before the first call, so that ages err towards young.
     pub taken_at: Timestamp,

@@ -3,20 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::{FilesystemUsage, ImageId, Rows};
 
 /// The image of a container, by every name that the runtime has for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ContainerImage {
     /// Its id, and the tag or digest that the container was created with. No text is empty.
+    #[serde(deserialize_with = "names")]
     pub names: Vec<String>,
     /// The runtime handler that it was unpacked for; empty: the default handler.
     pub handler: String,
 }
 
+fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::<String>::deserialize(from)?;
+    if names.iter().any(String::is_empty) {
+        return Err(de::Error::custom("a name is empty"));
+    }
+    Ok(names)
+}
+
 /// An image record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Image {
     /// Its id.
     pub id: ImageId,
@@ -50,7 +62,8 @@ impl Image {
 }
 
 /// When an image was first seen and last used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ImageAge {
     /// When it was first seen.
     pub first_seen: Timestamp,
@@ -59,7 +72,8 @@ pub struct ImageAge {
 }
 
 /// Names of images that containers or sandboxes need, if all of them could be asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ImageNames {
     /// These, and no others.
     Known(BTreeSet<String>),
@@ -74,7 +88,8 @@ impl Default for ImageNames {
 }
 
 /// The node's images and their file system.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ImageStore {
     /// Every image record; one for each [`Image::key`].
     pub rows: Rows<Image>,
@@ -91,7 +106,8 @@ pub struct ImageStore {
 }
 
 /// A file system that cannot hold the images: the runtime claims more of it than is in use.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OtherMount {
     /// Its figures.
     pub usage: FilesystemUsage,
@@ -100,7 +116,8 @@ pub struct OtherMount {
 }
 
 /// What is known of the node's images.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Images {
     /// All of them.
     Known(ImageStore),

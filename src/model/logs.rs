@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::{ContainerId, PodRef, PodUid, Rows, Text};
 
@@ -13,7 +14,8 @@ const NAME_BYTES_MAX: usize = 255;
 const CONTAINER_ID_DIGITS: usize = 64;
 
 /// An entry of the pods' log root (`/var/log/pods`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PodLogDir {
     /// Its name: `namespace_name_uid`, if the kubelet made it.
     pub name: String,
@@ -32,7 +34,8 @@ pub struct PodLogDir {
 }
 
 /// Whether a link's target exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LinkTarget {
     /// It exists.
     Exists,
@@ -43,7 +46,8 @@ pub enum LinkTarget {
 }
 
 /// The runtime's answer about the container that a dead link names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LinkedContainer {
     /// The runtime was not asked: the link is not dead, its name has no full id, the runtime lists the container
     /// anyway, or the question failed.
@@ -57,7 +61,8 @@ pub enum LinkedContainer {
 }
 
 /// An entry of the containers' log root (`/var/log/containers`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LogLink {
     /// Its name: `<pod>_<namespace>_<container>-<id>.log`, if the kubelet made it.
     pub name: String,
@@ -75,7 +80,8 @@ pub struct LogLink {
 }
 
 /// The entries of the log roots, as far as they could be read. Only these can be removed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Logs {
     /// The entries of the pods' log root.
     pub dirs: Rows<PodLogDir>,
@@ -96,7 +102,8 @@ impl Logs {
 }
 
 /// A removed container, whose logs may be removed next.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RemovedContainer {
     /// Its id.
     pub id: ContainerId,

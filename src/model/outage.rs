@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::Snapshot;
 
@@ -11,7 +12,8 @@ pub const KUBELET_SYNCS_IN: Duration = Duration::from_secs(15);
 
 /// The last outage: a list of containers or sandboxes was over its limit. The kubelet cannot list until
 /// both fit again, and only then learns what happened meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Outage {
     /// The first look that saw a list over its limit. Lists that fit for less than [`KUBELET_SYNCS_IN`] do not
     /// end an outage.

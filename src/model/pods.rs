@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::PodUid;
 
 /// One pod of a source's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SourcePod {
     /// Its phase is Succeeded or Failed, and the API server has recorded that.
     pub finished: bool,
@@ -25,7 +27,8 @@ impl SourcePod {
 
 /// A pod source's answer: every pod of this node that it lists, by the runtime's UID (mirror pods are
 /// already mapped).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PodList {
     /// The pods.
     pub pods: BTreeMap<PodUid, SourcePod>,
@@ -40,7 +43,8 @@ pub struct PodList {
 }
 
 /// Where a pod list was read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ReadFrom {
     /// The source itself.
     #[default]
@@ -66,7 +70,8 @@ impl PodList {
 }
 
 /// The node's pods: a list, or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pods {
     /// A settled answer, read after the runtime was listed. Whether it is complete is judged
     /// against what the runtime shows (`gc::knowledge`).
@@ -83,7 +88,8 @@ impl Pods {
 }
 
 /// Why the pods are unknown.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PodsUnknown {
     /// No source is configured or found.
     NoSource,
@@ -149,7 +155,8 @@ pub struct PodOrigin {
 
 /// What earlier looks saw of one pod. Times never lie after the look that shows them; their distance to it is
 /// measured by the monotonic clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PodHistory {
     /// The first of the latest good answers in a row that lack the pod; `None` if the last one has it.
     pub absent_since: Option<Timestamp>,
@@ -161,7 +168,8 @@ pub struct PodHistory {
 }
 
 /// The kubelet's source of a pod (the annotation `kubernetes.io/config.source`, which the kubelet sets).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ConfigSource {
     /// The API server.
     Api,

@@ -5,11 +5,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Immutable text; cloning shares it. At 20,000 containers copies of ids, names and labels in rows, looks and plans
 /// would take most of the service's memory.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Text(Arc<str>);
 

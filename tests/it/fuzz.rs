@@ -9,6 +9,7 @@ mod http;
 mod kubeconfig;
 mod lists;
 mod names;
+mod snapshot_file;
 mod web_config;
 mod webhook;
 

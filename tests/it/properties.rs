@@ -7,6 +7,7 @@ mod log_nodes;
 mod logs;
 mod mutations;
 mod node;
+mod snapshot_file;
 mod store;
 mod unseen;
 

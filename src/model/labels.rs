@@ -1,0 +1,82 @@
+//! Labels.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::Text;
+
+/// Labels of one object. Immutable; objects with equal labels share them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Labels(Arc<[(Text, Text)]>);
+
+impl Labels {
+    /// Returns a label's value.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(name, _)| *name == *key);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Changes each key and value, unless the labels are shared.
+    pub(crate) fn each_text(&mut self, mut change: impl FnMut(&mut Text)) {
+        for (key, value) in Arc::get_mut(&mut self.0).into_iter().flatten() {
+            change(key);
+            change(value);
+        }
+    }
+
+    /// Returns the number of references to them.
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+}
+
+impl From<BTreeMap<String, String>> for Labels {
+    fn from(labels: BTreeMap<String, String>) -> Self {
+        labels.into_iter().collect()
+    }
+}
+
+impl<T: Into<Text>> FromIterator<(T, T)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (T, T)>>(labels: I) -> Self {
+        let labels = labels.into_iter();
+        Self(
+            labels
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect(),
+        )
+    }
+}
+
+impl Serialize for Labels {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Pairs;
+
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Labels;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("labels")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Labels, A::Error> {
+                let mut pairs: Vec<(Text, Text)> = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(pairs.into_iter().collect())
+            }
+        }
+
+        from.deserialize_map(Pairs)
+    }
+}

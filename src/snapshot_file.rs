@@ -1,0 +1,221 @@
+//! A node's snapshot as a file: all that a plan depends on, as JSON, compressed with zstd. Has no secrets: the model
+//! holds no environment, no annotation and no credential. Bytes in, bytes out: never touches a disk.
+//!
+//! `docs/simulate.md` describes the format. A change that an older reader would misread needs a new
+//! [`VERSION`]: readers refuse unknown fields and later versions.
+
+mod limited;
+mod pods;
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use crate::gc::Policy;
+use crate::model::{Snapshot, escape};
+use limited::Limited;
+use pods::PodsInForce;
+
+/// What a file says that it is.
+const FORMAT: &str = "crisweep snapshot";
+/// The version of the format that is written and read.
+pub const VERSION: u64 = 1;
+/// The largest file that is written or read. 20,000 containers take about 2 MiB.
+pub const FILE_MAX_BYTES: u64 = 32 << 20;
+/// The longest JSON that is written or read: a small file can unpack to a large one.
+pub const JSON_MAX_BYTES: u64 = 256 << 20;
+/// zstd's own default: a higher level costs the node more time than it saves space.
+const LEVEL: i32 = 3;
+/// The largest window that is read, as a power of two: memory that a file can make the reader take. No level below 20
+/// needs more.
+const WINDOW_LOG_MAX: u32 = 23;
+
+/// A snapshot with what belongs to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SnapshotFile {
+    /// Where it comes from.
+    pub about: About,
+    /// The policy that was in force.
+    pub policy: Policy,
+    /// The node.
+    pub snapshot: Snapshot,
+}
+
+/// Where a snapshot comes from. No plan depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct About {
+    /// The version of the crisweep that took it.
+    pub program: String,
+    /// The node's name.
+    pub node: String,
+    /// The mode in force: `enforce` or `observe`.
+    pub mode: String,
+    /// The runtime's name and version.
+    pub runtime: String,
+    /// The pod source that was asked.
+    pub pod_source: String,
+    /// The weights of the runtime's lists, by the lists' names.
+    pub lists: BTreeMap<String, ListWeight>,
+}
+
+/// A list's weight, and its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListWeight {
+    /// Weight of the unfiltered answer; `None`: not known.
+    pub bytes: Option<u64>,
+    /// The largest answer that the kubelet can read.
+    pub limit_bytes: u64,
+}
+
+/// Why a snapshot could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The bytes are no zstd, are damaged or cut off, or are more than allowed.
+    #[error("is no whole snapshot file of crisweep: {0}")]
+    Bytes(io::Error),
+    /// The JSON is not well-formed, or a field has an impossible value.
+    #[error("{field}: {problem}")]
+    Field {
+        /// The field's path.
+        field: String,
+        /// The problem.
+        problem: String,
+    },
+    /// The node is larger than a file may be.
+    #[error("the snapshot cannot be written: {0}")]
+    Write(io::Error),
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    format: &'a str,
+    version: u64,
+    about: &'a About,
+    policy: &'a Policy,
+    pods: PodsInForce,
+    snapshot: &'a Snapshot,
+}
+
+/// The same fields in the same order: the first two are checked before those that another version may have changed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(rename = "format")]
+    _format: Format,
+    #[serde(rename = "version")]
+    _version: Version,
+    about: About,
+    policy: Policy,
+    pods: PodsInForce,
+    snapshot: Snapshot,
+}
+
+struct Format;
+
+impl<'de> Deserialize<'de> for Format {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let is_ours = String::deserialize(from)? == FORMAT;
+        let other = || de::Error::custom(format!("must be \"{FORMAT}\""));
+        is_ours.then_some(Self).ok_or_else(other)
+    }
+}
+
+struct Version;
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match u64::deserialize(from)? {
+            VERSION => Ok(Self),
+            other => Err(de::Error::custom(format!(
+                "is {other}, and this crisweep ({}) reads version {VERSION}",
+                env!("CARGO_PKG_VERSION")
+            ))),
+        }
+    }
+}
+
+/// Returns the file's bytes. Takes a few MiB of memory beside them, however large the node is.
+///
+/// # Errors
+/// If the file would be larger than one that can be read.
+pub fn encode(about: &About, policy: &Policy, snapshot: &Snapshot) -> Result<Vec<u8>, Error> {
+    let written = Written {
+        format: FORMAT,
+        version: VERSION,
+        about,
+        policy,
+        pods: PodsInForce::of(policy),
+        snapshot,
+    };
+    compressed(&written).map_err(Error::Write)
+}
+
+fn compressed(written: &Written<'_>) -> io::Result<Vec<u8>> {
+    let file = Limited::new(Vec::new(), FILE_MAX_BYTES, "the file");
+    let mut encoder = zstd::Encoder::new(file, LEVEL)?;
+    encoder.include_checksum(true)?;
+    let mut json = BufWriter::new(Limited::new(encoder, JSON_MAX_BYTES, "its JSON"));
+    serde_json::to_writer(&mut json, written)?;
+    writeln!(json)?;
+    let encoder = json.into_inner().map_err(io::IntoInnerError::into_error)?;
+    Ok(encoder.into_inner().finish()?.into_inner())
+}
+
+/// Reads a file from anywhere. Any bytes are read, or refused with the field's name.
+///
+/// # Errors
+/// If it is none, of a later version, larger than allowed, or says something impossible.
+pub fn decode(file: impl Read) -> Result<SnapshotFile, Error> {
+    let file = Limited::new(file, FILE_MAX_BYTES, "the file");
+    let mut decoder = zstd::Decoder::new(file).map_err(Error::Bytes)?;
+    decoder
+        .window_log_max(WINDOW_LOG_MAX)
+        .map_err(Error::Bytes)?;
+    let json = BufReader::new(Limited::new(decoder, JSON_MAX_BYTES, "its JSON"));
+    let mut reader = serde_json::Deserializer::from_reader(json);
+    let read: Result<Document, _> = serde_path_to_error::deserialize(&mut reader);
+    let document = read.map_err(|error| {
+        let field = error.path().to_string();
+        refused(&field, error.into_inner())
+    })?;
+    reader.end().map_err(|error| refused("the end", error))?;
+    document.checked()
+}
+
+fn refused(field: &str, error: serde_json::Error) -> Error {
+    if error.is_io() || error.is_eof() {
+        return Error::Bytes(error.into());
+    }
+    Error::Field {
+        field: escape::line(field).into_owned(),
+        problem: escape::owned_line(error.to_string()),
+    }
+}
+
+impl Document {
+    fn checked(self) -> Result<SnapshotFile, Error> {
+        let mut policy = self.policy;
+        self.pods.put_into(&mut policy);
+        let mut first = None;
+        policy.validate(&mut |key, problem| {
+            first.get_or_insert_with(|| Error::Field {
+                field: key.to_owned(),
+                problem,
+            });
+        });
+        match first {
+            Some(error) => Err(error),
+            None => Ok(SnapshotFile {
+                about: self.about,
+                policy,
+                snapshot: self.snapshot,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
