@@ -4,6 +4,7 @@ pub mod check;
 pub mod command;
 #[cfg(feature = "demo")]
 pub mod demo;
+mod local_service;
 pub mod rules;
 mod run;
 
@@ -19,6 +20,8 @@ use crate::model::setting::parse_duration;
 use crate::model::{Target, Targets};
 use crate::state::Owner;
 use check::CheckArgs;
+use command::simulate::SimulateArgs;
+use command::snapshot::SnapshotArgs;
 use rules::RulesArgs;
 pub use run::run;
 
@@ -46,6 +49,8 @@ Examples:
   crisweep demo                              the service on a simulated node
   crisweep plan --all                        what would go, what would stay, and why
   crisweep gc --target containers --dry-run  one pass that only reports
+  crisweep snapshot node.json.zst            this node in a file, without secrets
+  crisweep simulate node.json.zst            a plan on that file, anywhere; --config tries a policy
   crisweep check                             0 no problem, 1 a problem, 2 unknown, and one line
   crisweep config /etc/crisweep/crisweep.yaml  check a file, print the effective configuration
 ";
@@ -54,7 +59,7 @@ Examples:
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Configuration file (.yaml, .yml or .toml); plan, gc and check read /etc/crisweep/crisweep.yaml where it exists
+    /// Configuration file (.yaml, .yml or .toml); plan, gc, snapshot and check read /etc/crisweep/crisweep.yaml where it exists
     #[arg(long = "config.file", global = true, value_name = "FILE")]
     pub config_file: Option<PathBuf>,
     /// Address to listen on, such as :20950; may be repeated [default: 127.0.0.1:20950]
@@ -99,6 +104,10 @@ pub enum Command {
     Plan(PlanArgs),
     /// Run one pass here and now, with progress
     Gc(GcArgs),
+    /// Write what a plan depends on to a file, for `simulate`; no secrets, removes nothing
+    Snapshot(SnapshotArgs),
+    /// Plan on a snapshot file, with any policy or two of them; needs no runtime
+    Simulate(SimulateArgs),
     /// Tell in one line and an exit code (0, 1, 2) whether this node has a problem, for node-problem-detector
     Check(CheckArgs),
     /// Check the configuration and print the effective one; exits 2 if it is refused

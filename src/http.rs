@@ -15,6 +15,7 @@ mod quarantine;
 mod reload;
 pub mod serve;
 mod service;
+mod snapshot;
 mod unix_socket;
 
 use std::collections::BTreeSet;
@@ -117,6 +118,7 @@ pub fn routes() -> Vec<Route> {
         get(READY, routing::get(ready)),
         get("/api/v1/status", routing::get(api::status)),
         get("/api/v1/plan", routing::get(api::plan)),
+        get("/api/v1/snapshot", routing::get(snapshot::get)),
         // Paths and tags contain slashes, and people type them without escaping.
         get("/api/v1/explain/{*id}", routing::get(explain::get)),
         get("/api/v1/passes", routing::get(api::passes)),

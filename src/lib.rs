@@ -22,11 +22,11 @@
 //! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
 //! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
 //! | [`config`] | access, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
-//! | [`snapshot`] | config, logs, model, pods, runtime, state, system | one look at the node, shared by all who need one |
+//! | [`snapshot`] | config, logs, model, pods, runtime, `snapshot_file`, state, system | one look at the node, shared by all who need one |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
 //! | [`pass`] | config, gc, logs, metrics, model, pods, runtime, snapshot, state, system | one pass |
 //! | [`trigger`] | config, fleet, gc, metrics, model, outgoing, pass, snapshot, state, system, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
-//! | [`http`] | access, config, gc, metrics, model, pass, runtime, snapshot, system, telemetry, trigger | the HTTP side |
+//! | [`http`] | access, config, gc, metrics, model, pass, runtime, snapshot, `snapshot_file`, system, telemetry, trigger | the HTTP side |
 //! | [`app`] | all | builds each part once and joins them |
 //! | [`cli`] | all | the command line: arguments, `plan`, `gc`, the demo |
 //!

@@ -1,7 +1,10 @@
-//! `crisweep plan` and `crisweep gc`: one look or one pass here and now, for a person or a program. Uses the
-//! same code as the service.
+//! `crisweep plan`, `gc`, `snapshot` and `simulate`: one look, one pass, or one plan on an earlier look, for a person
+//! or a program. Uses the same code as the service.
 
+mod difference;
 mod service;
+pub mod simulate;
+pub mod snapshot;
 mod text;
 
 use std::io::{self, BufWriter, Write};
@@ -9,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -41,15 +45,7 @@ const STATE_PATIENCE: Duration = Duration::from_secs(2);
 pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyhow::Result<bool> {
     let mut policy = config.policy.clone();
     args.pass.options().apply_to(&mut policy);
-    let (_, settings) = watch::channel(Arc::new(config.clone()));
-    let runner = app::runner(settings, flag).await?;
-    read_ages(&config, &runner).await;
-    let look = settled_look(&runner).await?;
-    runner.restore(
-        past_failures(&config).await,
-        config.quarantine,
-        look.taken_at,
-    );
+    let (runner, look) = looked(&config, flag).await?;
     let snapshot = look.snapshot(runner.next_attempts(look.taken_at))?;
     if !snapshot.seen.is_all() {
         eprintln!(
@@ -67,10 +63,21 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     plan.add_details(&snapshot, &policy);
     plan.add_quarantine(|id| runner.quarantined(id));
     match args.pass.output {
-        Output::Json => print_plan(&plan)?,
-        Output::Table => print(&plan_text(&plan, &look, args.all)),
+        Output::Json => print_json(&plan)?,
+        Output::Table => print(&plan_text(&plan, &snapshot, args.all)),
     }
     Ok(true)
+}
+
+/// Looks at the node, with what the service's state says of images and failures.
+async fn looked(config: &Config, flag: Option<String>) -> anyhow::Result<(Runner, Arc<Look>)> {
+    let (_, settings) = watch::channel(Arc::new(config.clone()));
+    let runner = app::runner(settings, flag).await?;
+    read_ages(config, &runner).await;
+    let look = settled_look(&runner).await?;
+    let failures = past_failures(config).await;
+    runner.restore(failures, config.quarantine, look.taken_at);
+    Ok((runner, look))
 }
 
 /// Runs `crisweep gc`; returns whether everything planned was removed.
@@ -279,10 +286,10 @@ async fn settled_look(runner: &Runner) -> anyhow::Result<Arc<Look>> {
     Ok(runner.observer.fresh(Freshness::Cached).await?)
 }
 
-/// Prints a plan as JSON, without a second copy as text.
-fn print_plan(plan: &gc::Plan) -> anyhow::Result<()> {
+/// Prints a value as JSON, without a second copy as text.
+fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     let mut out = JsonWriter(BufWriter::new(io::stdout().lock()));
-    let written = serde_json::to_writer_pretty(&mut out, plan)
+    let written = serde_json::to_writer_pretty(&mut out, value)
         .map_err(io::Error::from)
         .and_then(|()| writeln!(out))
         .and_then(|()| out.flush());

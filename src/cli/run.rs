@@ -7,7 +7,7 @@ use std::time::Duration;
 #[cfg(feature = "demo")]
 use super::demo;
 use super::{Cli, Command, PrepareStateArgs, check, command, rules};
-use crate::config::Config;
+use crate::config::{Config, Overrides};
 use crate::model::escape;
 use crate::state::Owner;
 use crate::system::blocking::BlockingPool;
@@ -47,20 +47,8 @@ pub fn run(cli: Cli) -> ExitCode {
 
 async fn run_command(cli: Cli) -> ExitCode {
     let mut overrides = cli.global.overrides();
-    if let Some(Command::Config(args)) = &cli.command {
-        let file = args.file.clone().or_else(|| cli.global.config_file.clone());
-        return check_config(Config::load(
-            file.as_deref(),
-            config::environment(),
-            &overrides,
-        ));
-    }
-    if let Some(Command::PrepareState(args)) = &cli.command {
-        return prepare_state(args);
-    }
-    if let Some(Command::Rules(args)) = &cli.command {
-        command::print(&rules::text(args));
-        return ExitCode::SUCCESS;
+    if let Some(code) = run_without_service(&cli, &overrides) {
+        return code;
     }
     if let Some(Command::Check(args)) = cli.command {
         overrides
@@ -76,7 +64,7 @@ async fn run_command(cli: Cli) -> ExitCode {
     // Their answer is on standard output, and the pass's warnings are among its errors, so a log would only
     // repeat them.
     let level = match &cli.command {
-        Some(Command::Plan(_)) => Some("warn"),
+        Some(Command::Plan(_) | Command::Snapshot(_)) => Some("warn"),
         Some(Command::Gc(_)) => Some("error"),
         #[cfg(feature = "demo")]
         Some(Command::Demo) => None,
@@ -85,7 +73,8 @@ async fn run_command(cli: Cli) -> ExitCode {
             | Command::Check(_)
             | Command::Config(_)
             | Command::PrepareState(_)
-            | Command::Rules(_),
+            | Command::Rules(_)
+            | Command::Simulate(_),
         )
         | None => None,
     };
@@ -104,8 +93,13 @@ async fn run_command(cli: Cli) -> ExitCode {
         Some(Command::Demo) => demo::run(config, flag).await.map(|()| true),
         Some(Command::Plan(args)) => command::plan(config, flag, args).await,
         Some(Command::Gc(args)) => command::gc(config, flag, args).await,
+        Some(Command::Snapshot(args)) => command::snapshot::run(config, flag, args).await,
         Some(
-            Command::Check(_) | Command::Config(_) | Command::PrepareState(_) | Command::Rules(_),
+            Command::Check(_)
+            | Command::Config(_)
+            | Command::PrepareState(_)
+            | Command::Rules(_)
+            | Command::Simulate(_),
         ) => Ok(true),
     };
     match result {
@@ -115,6 +109,30 @@ async fn run_command(cli: Cli) -> ExitCode {
             print_error(&telemetry::chain(error.as_ref()));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Runs a command that reads no configuration of the service, or only that.
+fn run_without_service(cli: &Cli, overrides: &Overrides) -> Option<ExitCode> {
+    match cli.command.as_ref()? {
+        Command::Config(args) => {
+            let file = args.file.clone().or_else(|| cli.global.config_file.clone());
+            let loaded = Config::load(file.as_deref(), config::environment(), overrides);
+            Some(check_config(loaded))
+        }
+        Command::PrepareState(args) => Some(prepare_state(args)),
+        Command::Rules(args) => {
+            command::print(&rules::text(args));
+            Some(ExitCode::SUCCESS)
+        }
+        Command::Simulate(args) => Some(command::simulate::run(args)),
+        #[cfg(feature = "demo")]
+        Command::Demo => None,
+        Command::Serve
+        | Command::Plan(_)
+        | Command::Gc(_)
+        | Command::Snapshot(_)
+        | Command::Check(_) => None,
     }
 }
 
@@ -159,7 +177,7 @@ const USUAL_FILE: &str = "/etc/crisweep/crisweep.yaml";
 fn with_usual_file(mut cli: Cli) -> Cli {
     let is_for_the_node = matches!(
         cli.command,
-        Some(Command::Plan(_) | Command::Gc(_) | Command::Check(_))
+        Some(Command::Plan(_) | Command::Gc(_) | Command::Snapshot(_) | Command::Check(_))
     );
     let file = Path::new(USUAL_FILE);
     if is_for_the_node && cli.global.config_file.is_none() && file.try_exists().unwrap_or(true) {

@@ -20,7 +20,7 @@ const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
 /// Limit for all bodies together, by their announced length.
 const BODIES_MAX_BYTES: usize = 32 * BODY_MAX_BYTES;
 
-/// Plans and explanations that are built at a time: each clones the whole node. The others wait.
+/// Plans, explanations and snapshots that are built at a time: each clones the whole node. The others wait.
 const PLANS_MADE_MAX: usize = 2;
 /// Metrics pages that are rendered at a time. Separate from plans, so that no scrape waits for a plan.
 const PAGES_MADE_MAX: usize = 1;
@@ -35,7 +35,7 @@ pub(super) enum Class {
     Readiness,
     /// The metrics page.
     Scrape,
-    /// A plan: the whole node as text.
+    /// A plan or a snapshot: the whole node.
     Plan,
     /// Every other read.
     Read,
@@ -64,7 +64,7 @@ impl Class {
             HEALTHY => Self::Health,
             READY => Self::Readiness,
             "/metrics" => Self::Scrape,
-            "/api/v1/plan" => Self::Plan,
+            "/api/v1/plan" | "/api/v1/snapshot" => Self::Plan,
             _ => Self::Read,
         }
     }
@@ -86,7 +86,7 @@ impl Class {
             Self::Health => "health probes",
             Self::Readiness => "readiness probes",
             Self::Scrape => "scrapes",
-            Self::Plan => "plans",
+            Self::Plan => "plans and snapshots",
             Self::Read => "requests that read",
             Self::Act => "requests that act",
             Self::Wait => "requests that wait for a pass or follow one",
@@ -206,6 +206,7 @@ mod tests {
             (Method::GET, "/metrics", Class::Scrape),
             (Method::POST, "/metrics", Class::Act),
             (Method::GET, "/api/v1/plan", Class::Plan),
+            (Method::GET, "/api/v1/snapshot", Class::Plan),
             (Method::GET, "/nowhere", Class::Read),
         ] {
             assert_eq!(Class::of(&method, path), class, "{method} {path}");

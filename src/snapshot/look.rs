@@ -6,13 +6,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{Part, Timings, Weights};
+use super::{Part, Timings, Weight, Weights};
+use crate::config::Config;
 use crate::model::{
     Container, ContainerState, Coverage, Filesystem, Image, Images, Logs, NodeFigures, Outage,
     PodHistory, PodOrigin, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, Rows, Seen,
     Snapshot,
 };
 use crate::runtime;
+use crate::snapshot_file::{About, ListWeight};
 
 /// Everything that one look found. A part that could not be read is an error, never a stale or empty value.
 #[derive(Debug)]
@@ -109,6 +111,29 @@ impl Look {
             logs: self.logs.clone(),
             removed: Vec::new(),
         })
+    }
+
+    /// Says where a file with its snapshot comes from.
+    pub fn about(&self, config: &Config) -> About {
+        let weights = self.weights();
+        let list = |name: &str, weight: Weight| {
+            let Weight { bytes, limit_bytes } = weight;
+            (name.to_owned(), ListWeight { bytes, limit_bytes })
+        };
+        let runtime = self.runtime.as_ref().ok();
+        let runtime = runtime.map(|it| format!("{} {}", it.runtime, it.version));
+        About {
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            node: config.node.name.clone(),
+            mode: config.mode.label().to_owned(),
+            runtime: runtime.unwrap_or_default(),
+            pod_source: self.pod_origin.source.label().to_owned(),
+            lists: BTreeMap::from([
+                list("containers", weights.containers),
+                list("sandboxes", weights.sandboxes),
+                list("images", weights.images),
+            ]),
+        }
     }
 
     /// Returns the weights of its lists.

@@ -1,12 +1,12 @@
-//! Reads small files: regular files alone, up to a bound.
+//! Small files: reads regular files alone, up to a bound; writes private ones.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Error, Read, Result};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 
 use super::blocking::BlockingPool;
 
@@ -52,4 +52,107 @@ pub fn bounded(file: &mut File, max: u64) -> Result<Vec<u8>> {
         return Err(Error::other(format!("it is larger than {max} bytes")));
     }
     Ok(bytes)
+}
+
+/// What to do with a file that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// Keep it, and fail.
+    Keep,
+    /// Replace it.
+    Replace,
+}
+
+impl Existing {
+    /// Says whether a file may be written there.
+    ///
+    /// # Errors
+    /// If it exists and is kept, or is a link, a directory or a device.
+    pub fn check(self, path: &Path) -> Result<()> {
+        match (fs::symlink_metadata(path), self) {
+            (Err(error), _) if error.kind() == ErrorKind::NotFound => Ok(()),
+            (Err(error), _) => Err(error),
+            (Ok(it), _) if !it.is_file() => Err(Error::other("it is not a regular file")),
+            (Ok(_), Self::Keep) => Err(ErrorKind::AlreadyExists.into()),
+            (Ok(_), Self::Replace) => Ok(()),
+        }
+    }
+}
+
+/// Writes a file that only its owner may read: whole or not at all, and never through a link.
+///
+/// # Errors
+/// If it exists and is kept, is no regular file, or cannot be written.
+pub fn write_private(path: &Path, bytes: &[u8], existing: Existing) -> Result<()> {
+    existing.check(path)?;
+    let part = beside(path)?;
+    let written = write_new(&part, bytes).and_then(|()| {
+        let flags = match existing {
+            Existing::Keep => RenameFlags::NOREPLACE,
+            Existing::Replace => RenameFlags::empty(),
+        };
+        Ok(renameat_with(CWD, &part, CWD, path, flags)?)
+    });
+    if written.is_err() {
+        // Nothing more can be done for it.
+        drop(fs::remove_file(&part));
+    }
+    written
+}
+
+/// Returns a new name in the directory of `path`.
+fn beside(path: &Path) -> Result<PathBuf> {
+    let name = path.file_name();
+    let name = name.ok_or_else(|| Error::other("it names no file"))?;
+    let name = name.to_string_lossy();
+    Ok(path.with_file_name(format!(".{name}.{:016x}", fastrand::u64(..))))
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_private_file_is_new_or_replaced_whole_and_never_written_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let (file, link, other) = (at("file"), at("link"), at("other"));
+        write_private(&file, b"one", Existing::Keep).unwrap();
+        assert_eq!(mode(&file), 0o600);
+        let error = write_private(&file, b"two", Existing::Keep).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&file).unwrap(), b"one");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        write_private(&file, b"two", Existing::Replace).unwrap();
+        assert_eq!(
+            (fs::read(&file).unwrap(), mode(&file)),
+            (b"two".to_vec(), 0o600)
+        );
+        symlink(&other, &link).unwrap();
+        for existing in [Existing::Keep, Existing::Replace] {
+            write_private(&link, b"x", existing).unwrap_err();
+            write_private(dir.path(), b"x", existing).unwrap_err();
+            write_private(&at("none/file"), b"x", existing).unwrap_err();
+        }
+        assert!(!other.exists());
+        let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+        names.retain(|entry| entry.as_ref().unwrap().path() != file);
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
 }

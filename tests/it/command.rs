@@ -3,4 +3,5 @@
 mod demo;
 mod oneshot;
 mod reload;
+mod simulate;
 mod usage;

@@ -166,6 +166,7 @@ fn map() -> Vec<Row> {
     for line in lib.lines().filter(|line| line.starts_with("//! | [`")) {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let named = cells[2].split(", ").filter(|name| *name != "-");
+        let named = named.map(|name| name.trim_matches('`'));
         let may_use = match cells[2] {
             "all" => map.iter().map(|row| row.module.clone()).collect(),
             _ => named.map(str::to_owned).collect(),

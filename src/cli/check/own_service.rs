@@ -1,11 +1,6 @@
-//! Asks the service of this configuration, over a unix socket or an address of this machine. Sends no credential.
-//!
-//! Where it speaks TLS its certificate is not verified: only addresses of this machine are asked, nothing secret is
-//! sent, and a probe must not fail because a certificate has run out.
+//! Asks the service of this configuration what it knows. Sends no credential.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use reqwest::{Client, StatusCode};
@@ -13,54 +8,17 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::findings::{self, Facts, Finding, Verdict};
-use crate::access::Listen;
-use crate::access::web_config::WebConfig;
+use crate::cli::local_service::{Way, ways};
 use crate::config::Config;
 use crate::http::HANGS;
 use crate::model::NodeFigures;
-use crate::system::blocking::BlockingPool;
 
+/// How it names itself.
+const USER_AGENT: &str = concat!("crisweep-check/", env!("CARGO_PKG_VERSION"));
 /// The largest answer that is read.
 const ANSWER_MAX_BYTES: usize = 4 << 20;
-/// Addresses that are tried.
-const WAYS_MAX: usize = 4;
 /// While the runtime gives no answer in time the service tells its last look. Older figures do not count.
 const LOOK_AGE_MAX_SECONDS: f64 = 60.0;
-
-/// How a listening service can be reached.
-enum Way {
-    Unix(PathBuf),
-    Tcp { address: SocketAddr, tls: bool },
-}
-
-impl Way {
-    fn url(&self, path: &str) -> String {
-        match self {
-            // The host name is not looked up; the service knows it as its own.
-            Self::Unix(_) => format!("http://localhost{path}"),
-            Self::Tcp {
-                address,
-                tls: false,
-            } => format!("http://{address}{path}"),
-            Self::Tcp { address, tls: true } => format!("https://{address}{path}"),
-        }
-    }
-
-    fn client(&self) -> reqwest::Result<Client> {
-        // Fails only if a provider is already installed, which is fine.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let builder = Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .tls_danger_accept_invalid_certs(true)
-            .user_agent(concat!("crisweep-check/", env!("CARGO_PKG_VERSION")));
-        match self {
-            Self::Unix(path) => builder.unix_socket(path.as_path()),
-            Self::Tcp { .. } => builder,
-        }
-        .build()
-    }
-}
 
 /// Why the service told nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +68,7 @@ pub(super) struct Question {
 impl Question {
     pub(super) async fn new(config: &Config, limit: Duration, by: Instant) -> Self {
         Self {
-            ways: ways(config, limit).await,
+            ways: ways(config, limit / 4).await,
             patience: limit / 4,
             by,
         }
@@ -152,8 +110,10 @@ impl Question {
     /// Finds the first address where a healthy service answers.
     async fn reach(&self) -> Result<(&Way, Client), Silence> {
         let mut silence = Silence::Down;
-        for way in self.ways.iter().take(WAYS_MAX) {
-            let Ok(client) = way.client() else { continue };
+        for way in &self.ways {
+            let Ok(client) = way.client(USER_AGENT) else {
+                continue;
+            };
             let by = self.by.min(Instant::now() + self.patience);
             match get(&client, &way.url("/-/healthy"), by).await {
                 Ok((StatusCode::OK, body)) if body.starts_with(b"crisweep") => {
@@ -178,46 +138,6 @@ impl Question {
 
 fn failed(text: &str) -> Verdict {
     Verdict::of(Some(Finding::problem(text)), "", Some("service"))
-}
-
-/// Returns where the service may be reached, unix sockets first: there root needs no credential.
-async fn ways(config: &Config, limit: Duration) -> Vec<Way> {
-    let tls = speaks_tls(config, limit).await;
-    let way = |listen: &Listen| match listen {
-        Listen::Unix(path) => Some(Way::Unix(path.clone())),
-        Listen::Tcp(address) => own(*address).map(|address| Way::Tcp { address, tls }),
-    };
-    let mut ways: Vec<Way> = config.web.listen.iter().filter_map(way).collect();
-    ways.sort_by_key(|way| !matches!(way, Way::Unix(_)));
-    ways
-}
-
-/// Says whether the web configuration file asks for TLS. One that cannot be read most likely does.
-async fn speaks_tls(config: &Config, limit: Duration) -> bool {
-    let Some(path) = config.web.config_file.clone() else {
-        return false;
-    };
-    let load = move || WebConfig::load(&path).map_or(true, |file| file.tls.is_some());
-    BlockingPool::new(1)
-        .run(limit / 4, load)
-        .await
-        .unwrap_or(true)
-}
-
-/// Returns an address to ask, if it is certainly this machine's own.
-fn own(mut address: SocketAddr) -> Option<SocketAddr> {
-    if address.port() == 0 {
-        return None;
-    }
-    if address.ip().is_unspecified() {
-        address.set_ip(match address.ip() {
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    let ip = address.ip();
-    // Only an own address can be bound to.
-    (ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()).then_some(address)
 }
 
 async fn get(client: &Client, url: &str, by: Instant) -> Result<(StatusCode, Vec<u8>), Silence> {

@@ -7,17 +7,17 @@ use comfy_table::{ContentArrangement, Table, presets};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::gc::{Kept, Plan, Subject};
-use crate::model::{Images, Outcome, Pass, Pods, Target, escape, short_duration};
-use crate::snapshot::Look;
+use crate::model::{Images, Outcome, Pass, Pods, Snapshot, Target, escape, short_duration};
 
 /// Rows shown without `--all`.
-const ROWS: usize = 20;
+pub(super) const ROWS: usize = 20;
 /// The narrowest usual terminal.
 const COLUMNS: usize = 80;
 /// Columns left for the object's name.
 const NAME_COLUMNS: usize = 28;
 
-fn table(header: &[&str]) -> Table {
+/// Returns an empty table for a terminal.
+pub(super) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
@@ -28,21 +28,22 @@ fn table(header: &[&str]) -> Table {
 
 /// Formats a plan for a person: the counts, then the removals pod by pod; with `all` every row and the
 /// details of each verdict.
-pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
+pub(super) fn plan_text(plan: &Plan, snapshot: &Snapshot, all: bool) -> String {
     let mut text = counts(plan);
-    for line in unknown(plan, look) {
+    for line in unknown(plan, snapshot) {
         text.push_str(&format!("\n{}\n", escape::line(&line)));
     }
+    let lead = |verdict: &str, reason: &str| format!("{verdict:<7} {reason:<15}");
     let removed = plan.removals.iter().map(|removal| Row {
         subject: &removal.subject,
-        verdict: "remove",
-        reason: removal.reason.label(),
+        lead: lead("remove", removal.reason.label()),
+        name_columns: NAME_COLUMNS,
         detail: removal.detail.to_string(),
     });
     let kept = plan.kept.iter().map(|kept| Row {
         subject: &kept.subject,
-        verdict: "keep",
-        reason: kept.reason.label(),
+        lead: lead("keep", kept.reason.label()),
+        name_columns: NAME_COLUMNS,
         detail: quarantine(kept, plan.taken_at).unwrap_or_else(|| kept.detail.to_string()),
     });
     let shown: Vec<Row<'_>> = if all {
@@ -53,16 +54,12 @@ pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
     if shown.is_empty() {
         return text;
     }
-    text.push_str(&format!(
-        "\n  {:<7} {:<15} {:<NAME_COLUMNS$} {:<9} ID\n",
-        "VERDICT", "REASON", "WHAT", "AGE"
+    text.push_str(&rows_text(
+        &lead("VERDICT", "REASON"),
+        &shown,
+        plan.taken_at,
+        all,
     ));
-    for (title, rows) in by_pod(&shown) {
-        text.push_str(&format!("{title}\n"));
-        for row in rows {
-            row.write(plan.taken_at, all, &mut text);
-        }
-    }
     let left_out = plan.removals.len().saturating_sub(ROWS);
     if !all && left_out > 0 {
         text.push_str(&format!(
@@ -72,17 +69,34 @@ pub(super) fn plan_text(plan: &Plan, look: &Look, all: bool) -> String {
     text
 }
 
+/// Formats objects pod by pod, below a header; `lead` is the header of their first columns.
+pub(super) fn rows_text(lead: &str, rows: &[Row<'_>], now: Timestamp, with_detail: bool) -> String {
+    let width = rows.first().map_or(NAME_COLUMNS, |row| row.name_columns);
+    let mut text = format!("\n  {lead} {:<width$} {:<9} ID\n", "WHAT", "AGE");
+    for (title, rows) in by_pod(rows) {
+        text.push_str(&format!("{title}\n"));
+        for row in rows {
+            row.write(now, with_detail, &mut text);
+        }
+    }
+    text
+}
+
 /// One object of a plan.
-struct Row<'a> {
-    subject: &'a Subject,
-    verdict: &'static str,
-    reason: &'static str,
-    detail: String,
+pub(super) struct Row<'a> {
+    /// The object.
+    pub(super) subject: &'a Subject,
+    /// The first columns: what is decided about it.
+    pub(super) lead: String,
+    /// Columns left for its name.
+    pub(super) name_columns: usize,
+    /// The facts behind the decision.
+    pub(super) detail: String,
 }
 
 impl Row<'_> {
     fn write(&self, now: Timestamp, with_detail: bool, text: &mut String) {
-        let (subject, kind) = (self.subject, self.kind());
+        let (subject, kind, width) = (self.subject, self.kind(), self.name_columns);
         let name = match subject.target {
             Target::Containers => format!("{kind} {} #{}", subject.name, subject.attempt),
             Target::Sandboxes => format!("{kind} #{}", subject.attempt),
@@ -90,10 +104,9 @@ impl Row<'_> {
             Target::Images => subject.name.to_string(),
         };
         let line = format!(
-            "  {:<7} {:<15} {:<NAME_COLUMNS$} {:<9} {}",
-            self.verdict,
-            self.reason,
-            clipped(&escape::line(&name), NAME_COLUMNS),
+            "  {} {:<width$} {:<9} {}",
+            self.lead,
+            clipped(&escape::line(&name), width),
             short_duration(SignedDuration::from_secs(subject.age_seconds)),
             self.short_id(),
         );
@@ -217,10 +230,10 @@ fn clipped(text: &str, columns: usize) -> String {
     format!("{start}…")
 }
 
-/// Lists what the plan's look did not see, which may be why objects stay.
-fn unknown(plan: &Plan, look: &Look) -> Vec<String> {
+/// Lists what the plan's snapshot does not have, which may be why objects stay.
+fn unknown(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
-    if !look.seen().is_all() {
+    if !snapshot.seen.is_all() {
         lines.push(
             "the runtime's lists could not be read completely; only what is certain is removed"
                 .to_owned(),
@@ -232,16 +245,17 @@ fn unknown(plan: &Plan, look: &Look) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if let Pods::Unknown(why) = &look.pods {
+    if let Pods::Unknown(why) = &snapshot.pods {
         lines.push(format!(
             "the pods are unknown: {why}; only surplus is removed"
         ));
     }
     if plan.summary.contains_key(&Target::Logs) {
-        let why = look.logs.unread.iter().chain(&look.logs.unwritable);
+        let why = snapshot.logs.unread.iter().chain(&snapshot.logs.unwritable);
         lines.extend(why.map(|why| format!("logs cannot be reached: {why}")));
     }
-    if let (true, Images::Unknown(why)) = (plan.summary.contains_key(&Target::Images), &look.store)
+    if let (true, Images::Unknown(why)) =
+        (plan.summary.contains_key(&Target::Images), &snapshot.images)
     {
         lines.push(format!("the images are unknown: {why}"));
     }

@@ -14,14 +14,14 @@ use crate::support::rig::{config, no_harm, write};
 use crate::support::service::{run, run_into};
 
 /// A simulated node without a service.
-struct Bare {
-    sim: Sim,
-    config: PathBuf,
+pub(super) struct Bare {
+    pub(super) sim: Sim,
+    pub(super) config: PathBuf,
     _dir: TempDir,
 }
 
 impl Bare {
-    fn start(node: NodeBuilder, changes: &Value) -> Self {
+    pub(super) fn start(node: NodeBuilder, changes: &Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let options = Options {
             pods_file: Some(dir.path().join("pods.json")),
@@ -36,7 +36,7 @@ impl Bare {
         }
     }
 
-    async fn run(&self, args: &[&str]) -> Output {
+    pub(super) async fn run(&self, args: &[&str]) -> Output {
         run(&self.with_config(args)).await
     }
 
@@ -93,7 +93,7 @@ impl Drop for Bare {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 

@@ -13,6 +13,7 @@ async fn every_path_answers_and_refuses_wrong_methods_in_json() {
         "/api/v1/status",
         "/api/v1/plan",
         "/api/v1/plan?target=containers&target=all",
+        "/api/v1/snapshot",
         "/api/v1/passes",
     ];
     for path in read {

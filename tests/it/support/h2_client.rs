@@ -84,7 +84,7 @@ pub(crate) async fn ask(
             body.flow_control().release_capacity(piece.len()).unwrap();
             bytes.extend(piece);
         }
-        (head, String::from_utf8(bytes).unwrap())
+        (head, String::from_utf8_lossy(&bytes).into_owned())
     };
     tokio::time::timeout(PATIENCE, asked)
         .await

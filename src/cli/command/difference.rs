@@ -1,0 +1,188 @@
+//! Two plans on one node, compared: which objects only one of them removes, and which both remove for another reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::text::{ROWS, Row, rows_text, table};
+use crate::gc::{Plan, Subject, Summary, Verdict};
+use crate::model::{RemoveReason, Target};
+
+/// Columns of a verdict, and of a name beside two of them.
+const VERDICT_COLUMNS: usize = 18;
+const NAME_COLUMNS: usize = 17;
+
+/// Two plans on the same snapshot, for the same targets.
+pub(super) struct Compared<'a> {
+    a: &'a Plan,
+    b: &'a Plan,
+    differences: Vec<Difference<'a>>,
+}
+
+/// An object that the plans treat differently, and that at least one of them removes.
+#[derive(Serialize)]
+struct Difference<'a> {
+    #[serde(flatten)]
+    subject: &'a Subject,
+    a: Decided,
+    b: Decided,
+}
+
+/// A verdict as JSON: `{"remove": "over-cap"}`.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Decided {
+    Keep(&'static str),
+    Remove(&'static str),
+}
+
+impl From<Verdict> for Decided {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Keep(reason) => Self::Keep(reason.label()),
+            Verdict::Remove(reason) => Self::Remove(reason.label()),
+        }
+    }
+}
+
+impl Decided {
+    fn removes(self) -> bool {
+        matches!(self, Self::Remove(_))
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Keep(reason) => format!("  {reason}"),
+            Self::Remove(reason) => format!("- {reason}"),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Side<'a> {
+    policy: &'a str,
+    summary: &'a BTreeMap<Target, Summary>,
+}
+
+/// What `--output json` prints.
+#[derive(Serialize)]
+struct Answer<'a> {
+    taken_at: jiff::Timestamp,
+    a: Side<'a>,
+    b: Side<'a>,
+    differences: &'a [Difference<'a>],
+}
+
+fn verdicts(plan: &Plan) -> impl Iterator<Item = (&Subject, Decided)> {
+    let removals = plan.removals.iter();
+    let removals = removals.map(|it| (&it.subject, Verdict::Remove(it.reason).into()));
+    let kept = plan.kept.iter();
+    removals.chain(kept.map(|it| (&it.subject, Verdict::Keep(it.reason).into())))
+}
+
+impl<'a> Compared<'a> {
+    /// Compares them: first what `a` removes, in its order, then what only `b` removes, in its order.
+    pub(super) fn new(a: &'a Plan, b: &'a Plan) -> Self {
+        let by_id = |plan| -> BTreeMap<(Target, &'a str), Decided> {
+            let all = verdicts(plan);
+            all.map(|(it, decided)| ((it.target, it.id.as_str()), decided))
+                .collect()
+        };
+        let (of_a, of_b) = (by_id(a), by_id(b));
+        let key = |it: &'a Subject| (it.target, it.id.as_str());
+        let removed_by_a = verdicts(a).filter(|(_, it)| it.removes());
+        let with_b = removed_by_a.filter_map(|(subject, a)| {
+            let b = *of_b.get(&key(subject))?;
+            Some(Difference { subject, a, b })
+        });
+        let removed_by_b = verdicts(b).filter(|(_, it)| it.removes());
+        let of_b_alone = removed_by_b.filter_map(|(subject, b)| {
+            let a = *of_a.get(&key(subject))?;
+            (!a.removes()).then_some(Difference { subject, a, b })
+        });
+        let all = with_b.chain(of_b_alone);
+        Self {
+            a,
+            b,
+            differences: all.filter(|it| it.a != it.b).collect(),
+        }
+    }
+
+    /// Returns the comparison as JSON.
+    pub(super) fn json(&'a self, names: [&'a str; 2]) -> impl Serialize + 'a {
+        let side = |plan: &'a Plan, policy| Side {
+            policy,
+            summary: &plan.summary,
+        };
+        let [name_a, name_b] = names;
+        Answer {
+            taken_at: self.a.taken_at,
+            a: side(self.a, name_a),
+            b: side(self.b, name_b),
+            differences: &self.differences,
+        }
+    }
+
+    /// Formats it for a person: the counts, then the objects, with `all` each of them.
+    pub(super) fn text(&self, all: bool) -> String {
+        let count = |is_one: fn(&Difference<'_>) -> bool| {
+            self.differences.iter().filter(|it| is_one(it)).count()
+        };
+        let mut text = format!(
+            "{}\n\nonly A removes {}, only B removes {}, both for another reason {}\n",
+            self.counts(),
+            count(|it| !it.b.removes()),
+            count(|it| !it.a.removes()),
+            count(|it| it.a.removes() && it.b.removes()),
+        );
+        let shown = if all { usize::MAX } else { ROWS };
+        let rows = self.differences.iter().take(shown).map(|it| Row {
+            subject: it.subject,
+            lead: lead(&it.a.words(), &it.b.words()),
+            name_columns: NAME_COLUMNS,
+            detail: String::new(),
+        });
+        let rows: Vec<Row<'_>> = rows.collect();
+        if rows.is_empty() {
+            return text;
+        }
+        let header = lead("A (- removes)", "B (- removes)");
+        text.push_str(&rows_text(&header, &rows, self.a.taken_at, all));
+        let left_out = self.differences.len() - rows.len();
+        if left_out > 0 {
+            text.push_str(&format!("\n... and {left_out} more: --all shows each\n"));
+        }
+        text
+    }
+
+    /// Returns a line for each target and reason to remove.
+    fn counts(&self) -> String {
+        let mut rows = table(&["TARGET", "REMOVED FOR", "A", "B", "B - A"]);
+        let reasons = |plan: &'a Plan| {
+            let all = plan.summary.iter();
+            all.flat_map(|(target, it)| it.remove.keys().map(|reason| (*target, *reason)))
+        };
+        let all: BTreeSet<(Target, RemoveReason)> =
+            reasons(self.a).chain(reasons(self.b)).collect();
+        let count = |plan: &Plan, (target, reason): (Target, RemoveReason)| {
+            let summary = plan.summary.get(&target);
+            let count = summary.and_then(|it| it.remove.get(&reason).copied());
+            i64::try_from(count.unwrap_or_default()).unwrap_or(i64::MAX)
+        };
+        for each in all {
+            let (a, b) = (count(self.a, each), count(self.b, each));
+            rows.add_row([
+                each.0.label().to_owned(),
+                each.1.label().to_owned(),
+                a.to_string(),
+                b.to_string(),
+                format!("{:+}", b - a),
+            ]);
+        }
+        rows.trim_fmt()
+    }
+}
+
+fn lead(a: &str, b: &str) -> String {
+    format!("{a:<VERDICT_COLUMNS$} {b:<VERDICT_COLUMNS$}")
+}

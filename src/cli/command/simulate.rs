@@ -1,0 +1,234 @@
+//! `crisweep simulate`: plans on a snapshot file. Asks no runtime and no service, and changes nothing.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use jiff::Timestamp;
+
+use super::difference::Compared;
+use super::text::plan_text;
+use super::{print, print_json};
+use crate::cli::{Output, PassArgs};
+use crate::config::{self, Config, Overrides};
+use crate::gc::{self, Plan, Policy};
+use crate::model::escape;
+use crate::model::setting::parse_duration;
+use crate::snapshot_file::{self, SnapshotFile};
+use crate::telemetry;
+
+/// The most policies of one command.
+const POLICIES_MAX: usize = 2;
+/// Names the policy that the file holds.
+const OF_THE_FILE: &str = "snapshot";
+/// Exit code for a refused configuration.
+const EXIT_USAGE: u8 = 2;
+
+/// Arguments of `simulate`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(after_help = AFTER_HELP)]
+pub struct SimulateArgs {
+    /// The snapshot file; - is standard input
+    pub file: PathBuf,
+    /// Configuration file with the policy to plan by; the word "snapshot" is the policy in force when the file was
+    /// written. Twice: compare two policies [default: snapshot]
+    #[arg(long = "config", value_name = "FILE")]
+    pub configs: Vec<PathBuf>,
+    /// Plan for a later time, such as +1h or 2026-01-02T15:00:00Z: every age grows, what is known stays as it was
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub at: Option<Moment>,
+    /// What and how to show.
+    #[command(flatten)]
+    pub pass: PassArgs,
+    /// Show every row, also kept objects, and the details of each verdict [default: the first 20 removals]
+    #[arg(long)]
+    pub all: bool,
+}
+
+const AFTER_HELP: &str = "\
+Only the keys below policy:, and pods.settle, pods.quiet and pods.assume_finished_after, matter of a
+configuration file. The environment is not read. docs/simulate.md describes the file.
+
+Exit codes:
+  0  planned
+  1  the file cannot be read, or a plan breaks a safety rule (a bug in crisweep)
+  2  a configuration file is refused, or the arguments are wrong
+
+Examples:
+  crisweep snapshot node.json.zst                          on the node, as root
+  crisweep simulate node.json.zst                          anywhere: what a pass would have removed
+  crisweep simulate node.json.zst --config new.yaml --all  the same with another policy
+  crisweep simulate node.json.zst --config snapshot --config new.yaml
+                                                           what the new policy changes
+  crisweep simulate node.json.zst --at +1h                 the same node, an hour older
+";
+
+/// A moment, as `--at` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// This time.
+    At(Timestamp),
+    /// This long after the snapshot.
+    After(Duration),
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    match text.strip_prefix('+') {
+        Some(after) => parse_duration(after).map(Moment::After).ok(),
+        None => text.parse().map(Moment::At).ok(),
+    }
+    .ok_or_else(|| "must be a time such as 2026-01-02T15:00:00Z, or +1h".to_owned())
+}
+
+/// Runs `crisweep simulate`.
+pub fn run(args: &SimulateArgs) -> ExitCode {
+    let policies = match policies(args) {
+        Ok(policies) => policies,
+        Err(error) => {
+            say(error.as_ref());
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    match simulate(args, policies) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say(error.as_ref());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn say(error: &(dyn std::error::Error + 'static)) {
+    eprintln!("crisweep: {}", escape::lines(&telemetry::chain(error)));
+}
+
+/// Reads the named policies; `None` is the file's own.
+fn policies(args: &SimulateArgs) -> anyhow::Result<Vec<Option<Policy>>> {
+    let most = args.configs.len() <= POLICIES_MAX;
+    anyhow::ensure!(most, "--config: at most two policies can be compared");
+    if args.configs.is_empty() {
+        return Ok(vec![None]);
+    }
+    let read = |path: &PathBuf| {
+        let of_the_file = path.as_os_str() == OF_THE_FILE;
+        (!of_the_file).then(|| policy(path)).transpose()
+    };
+    args.configs.iter().map(read).collect()
+}
+
+/// Only the policy counts: a pod's configuration is as good here as on its node.
+fn policy(path: &Path) -> anyhow::Result<Policy> {
+    let of_a_pod = [
+        ("KUBERNETES_SERVICE_HOST", "127.0.0.1"),
+        ("KUBERNETES_SERVICE_PORT", "443"),
+    ];
+    let of_a_pod = of_a_pod.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let config = Config::load(Some(path), of_a_pod.into_iter(), &Overrides::default());
+    let named =
+        |error: config::Error| anyhow::Error::new(error).context(path.display().to_string());
+    Ok(config.map_err(named)?.policy)
+}
+
+/// Plans and prints; returns whether each plan keeps the safety rules.
+fn simulate(args: &SimulateArgs, policies: Vec<Option<Policy>>) -> anyhow::Result<bool> {
+    let mut file = read(&args.file)?;
+    move_to(&mut file, args.at)?;
+    let targets = args.pass.targets();
+    let mut plans = Vec::new();
+    let mut keeps_rules = true;
+    for policy in policies {
+        let mut policy = policy.unwrap_or_else(|| file.policy.clone());
+        args.pass.options().apply_to(&mut policy);
+        let mut plan = gc::plan(&file.snapshot, &policy, &targets);
+        for violation in gc::check::check(&plan.removals, &file.snapshot, &policy) {
+            keeps_rules = false;
+            let violation = violation.to_string();
+            let violation = escape::line(&violation);
+            eprintln!("the plan breaks a rule; this is a bug in crisweep: {violation}");
+        }
+        plan.add_details(&file.snapshot, &policy);
+        plans.push(plan);
+    }
+    show(args, &file, &plans)?;
+    Ok(keeps_rules)
+}
+
+fn show(args: &SimulateArgs, file: &SnapshotFile, plans: &[Plan]) -> anyhow::Result<()> {
+    let names: Vec<String> = args
+        .configs
+        .iter()
+        .map(|it| it.display().to_string())
+        .collect();
+    match (plans, &*names, args.pass.output) {
+        ([a, b], [name_a, name_b], Output::Json) => {
+            print_json(&Compared::new(a, b).json([name_a, name_b]))
+        }
+        ([a, b], [name_a, name_b], Output::Table) => {
+            let compared = Compared::new(a, b).text(args.all);
+            let names = format!("A: {}\nB: {}", escape::line(name_a), escape::line(name_b));
+            print(&format!("{}\n{names}\n\n{compared}", head(file)));
+            Ok(())
+        }
+        (plans, _, output) => {
+            for plan in plans {
+                match output {
+                    Output::Json => print_json(plan)?,
+                    Output::Table => {
+                        let text = plan_text(plan, &file.snapshot, args.all);
+                        print(&format!("{}\n\n{text}", head(file)));
+                    }
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Says which node was looked at, and when.
+fn head(file: &SnapshotFile) -> String {
+    let about = &file.about;
+    let text = format!(
+        "{} at {} ({}, crisweep {})",
+        about.node, file.snapshot.taken_at, about.runtime, about.program
+    );
+    escape::line(&text).into_owned()
+}
+
+fn read(path: &Path) -> anyhow::Result<SnapshotFile> {
+    let source: Box<dyn Read> = if path.as_os_str() == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(path).with_context(|| path.display().to_string())?)
+    };
+    snapshot_file::decode(source).with_context(|| path.display().to_string())
+}
+
+/// Makes the node older. What was known then stays known: a pod that was finished or absent has been so for longer, a
+/// list that was over its limit still is.
+fn move_to(file: &mut SnapshotFile, to: Option<Moment>) -> anyhow::Result<()> {
+    let snapshot = &mut file.snapshot;
+    let then = snapshot.taken_at;
+    let to = match to {
+        None => return Ok(()),
+        Some(Moment::At(to)) => to,
+        Some(Moment::After(after)) => then.checked_add(after).context("--at")?,
+    };
+    let later = Duration::try_from(to.duration_since(then));
+    let Ok(later) = later else {
+        anyhow::bail!("--at: {to} is before the snapshot, {then}: the node was not seen then");
+    };
+    if let Some(outage) = snapshot.outage.filter(|it| it.lasts(snapshot)) {
+        snapshot.outage = Some(crate::model::Outage {
+            last_seen: to,
+            ..outage
+        });
+    }
+    snapshot.uptime = snapshot.uptime.saturating_add(later);
+    snapshot.taken_at = to;
+    Ok(())
+}
