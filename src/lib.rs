@@ -18,6 +18,7 @@
 //! | [`pods`] | kubernetes, model, outgoing, system | the pod sources |
 //! | [`fleet`] | kubernetes, model, outgoing, system | the brakes that hold for all nodes at once |
 //! | [`logs`] | model | the log files below the log roots |
+//! | [`evidence`] | - | what is kept of a container before it goes |
 //! | [`snapshot_file`] | gc, model | a snapshot as a file: written, and read from anywhere |
 //! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
 //! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
@@ -39,6 +40,7 @@ pub mod access;
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod evidence;
 pub mod fleet;
 pub mod gc;
 pub mod http;

@@ -1,4 +1,4 @@
-//! The files below the log roots: reads them, and removes what its caller names. Never decides.
+//! The files below the log roots: reads their names and a log's end, and removes what its caller names. Never decides.
 //!
 //! Never follows a link out of a root or crosses a mount: everything is opened below the root's descriptor
 //! with `openat2` (Linux 5.6), which refuses both. Without it nothing is removed. All functions here block:
@@ -6,6 +6,7 @@
 
 mod remove;
 mod scan;
+mod tail;
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -18,9 +19,14 @@ use rustix::io::Errno;
 use crate::model::{FailureClass, LinkTarget};
 pub use remove::{container_log, dead_link, pod_dir};
 pub use scan::scan;
+pub use tail::{Tail, tail};
 
 /// The most entries of one root that are read.
 pub const ENTRIES_MAX: usize = 1 << 16;
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW);
 
 /// Where logs are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +68,14 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// A log that is not a file of its own, or not in the form that its name says.
+    #[error("{path}: {error}")]
+    NotALog {
+        /// The path.
+        path: String,
+        /// What is wrong.
+        error: String,
+    },
 }
 
 impl Error {
@@ -88,7 +102,9 @@ impl Error {
                 Errno::TIMEDOUT => FailureClass::Timeout,
                 _ => FailureClass::Other,
             },
-            Self::NoOpenat2(_) | Self::Mount(_) | Self::TooMuch { .. } => FailureClass::Other,
+            Self::NoOpenat2(_) | Self::Mount(_) | Self::TooMuch { .. } | Self::NotALog { .. } => {
+                FailureClass::Other
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 mod brake;
 mod duration_text;
 pub mod escape;
+mod evidence;
 mod image_names;
 mod images;
 mod labels;
@@ -33,6 +34,10 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 pub use brake::Brake;
 pub use duration_text::short_duration;
+pub use evidence::{
+    Evidence, EvidenceLog, EvidencePod, LABELS_MAX, MESSAGE_BYTES_MAX, PodOwner, TEXT_BYTES_MAX,
+    cut, ending,
+};
 pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};
 pub use labels::Labels;

@@ -146,12 +146,20 @@ pub struct ContainerStatus {
     pub state: ContainerState,
     /// When it was created; `Timestamp::MAX` if the runtime does not say.
     pub created_at: Timestamp,
+    /// When it started; `None` if it has not, or if the runtime does not say.
+    pub started_at: Option<Timestamp>,
     /// When it exited; `None` if it has not, or if the runtime does not say.
     pub finished_at: Option<Timestamp>,
     /// Its exit code; meaningful only after the exit.
     pub exit_code: i32,
     /// Reason of the exit in one word (`Completed`, `Error`, `OOMKilled`).
     pub reason: String,
+    /// The runtime's message about the exit; at most [`crate::model::MESSAGE_BYTES_MAX`] bytes.
+    pub message: String,
+    /// Its image as it was asked for.
+    pub image: String,
+    /// Its image's digest or id.
+    pub image_ref: String,
     /// Its log file; empty if it has none.
     pub log_path: String,
     /// Every name of the images that it has mounted as volumes.

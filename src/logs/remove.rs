@@ -5,20 +5,16 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, OFlags, Stat, fstat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Stat, fstat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::{Error, Roots, each_name, modified_at, open_below, scan};
+use super::{DIRECTORY, Error, Roots, each_name, modified_at, open_below, scan};
 use crate::model::{LinkTarget, RemovalOutcome};
 
 /// The deepest directory nesting; the kubelet makes two levels.
 const DEPTH_MAX: usize = 16;
 /// The most entries of a pod's directory, at any depth.
 const DIR_ENTRIES_MAX: usize = 1 << 18;
-
-const DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW);
 
 /// Removes the directory with this name in the pods' log root and all its content, if it is still the planned
 /// one. Removes nothing if it contains a mount, or more than a pod's logs ever have. Blocks.

@@ -3,6 +3,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 
+mod tail;
+
 use tempfile::TempDir;
 
 use super::*;

@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::PodUid;
+use super::{PodOwner, PodUid};
 
 /// One pod of a source's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ impl SourcePod {
 pub struct PodList {
     /// The pods.
     pub pods: BTreeMap<PodUid, SourcePod>,
+    /// What controls each pod, for those that something does.
+    pub owners: BTreeMap<PodUid, PodOwner>,
     /// Static pods are listed as mirror pods, as at the API server. A static pod without a mirror (deleted,
     /// or refused by the API server) is missing here and still exists.
     pub by_mirrors: bool,

@@ -14,7 +14,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
 use super::file;
-use super::parse::{Author, PodFields, Reading};
+use super::parse::{Author, PodFields, Reading, owner};
 use super::{ANSWER_MAX_BYTES, Error, Freshness, ParseError, api_server};
 use crate::kubernetes::{ApiClient, ApiServer};
 use crate::model::{PodList, PodUid, SourcePod};
@@ -170,12 +170,15 @@ fn read(answer: ListPodsResponse, node: &str) -> Result<PodList, ParseError> {
     let mut reading = Reading::new(Author::Kubelet, node);
     for pod in answer.pods {
         let metadata = pod.metadata.unwrap_or_default();
-        reading.add(&PodFields {
+        let mut owners = metadata.owner_references.into_iter();
+        let controller = owners.find(|owner| owner.controller && owner.kind != "Node");
+        reading.add(PodFields {
             uid: &metadata.uid,
             node: &pod.spec.unwrap_or_default().node_name,
             annotations: &metadata.annotations,
             // The kubelet does not serve mirror pods here.
             is_nodes: false,
+            owner: controller.and_then(|it| owner(it.kind, it.name)),
             phase: &pod.status.unwrap_or_default().phase,
         })?;
     }
@@ -205,5 +208,38 @@ fn advice(status: &tonic::Status) -> String {
         | Code::Unavailable
         | Code::DataLoss
         | Code::Unauthenticated => format!("{:?}: {}", status.code(), status.message()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crisweep_proto::pods::{ObjectMeta, OwnerReference, Pod};
+
+    use super::*;
+
+    #[test]
+    fn a_pods_controller_is_its_owner() {
+        let reference = |kind: &str, controller| OwnerReference {
+            kind: kind.into(),
+            name: "web-1".into(),
+            controller,
+        };
+        let owner_references = vec![
+            reference("Job", false),
+            reference("Node", true),
+            reference("DaemonSet", true),
+        ];
+        let metadata = ObjectMeta {
+            uid: "u".into(),
+            owner_references,
+            ..ObjectMeta::default()
+        };
+        let pod = Pod {
+            metadata: Some(metadata),
+            ..Pod::default()
+        };
+        let list = read(ListPodsResponse { pods: vec![pod] }, "n1").unwrap();
+        let kinds: Vec<&str> = list.owners.values().map(|it| it.kind.as_str()).collect();
+        assert_eq!(kinds, ["DaemonSet"]);
     }
 }

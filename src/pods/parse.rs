@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::model::{ConfigSource, PodList, PodUid, SourcePod};
+use crate::model::{ConfigSource, PodList, PodOwner, PodUid, SourcePod};
 
 const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Longest kind and name of an owner; the API server accepts no longer ones.
+const OWNER_BYTES_MAX: [usize; 2] = [63, 253];
 
 /// Why a source's answer is not a complete pod list of this node.
 #[derive(Debug, thiserror::Error)]
@@ -93,11 +96,12 @@ fn read(
             return Err(ParseError::Kind(kind));
         }
         let metadata = item.metadata;
-        reading.add(&PodFields {
+        reading.add(PodFields {
             uid: &metadata.uid,
             node: &item.spec.node_name,
             annotations: &metadata.annotations,
             is_nodes: metadata.owners.iter().any(RawOwner::is_node),
+            owner: metadata.owners.into_iter().find_map(RawOwner::controller),
             phase: &item.status.phase,
         })?;
     }
@@ -112,6 +116,8 @@ pub(super) struct PodFields<'a> {
     pub(super) annotations: &'a BTreeMap<String, String>,
     /// A node owns it, as the kubelet does with mirror pods.
     pub(super) is_nodes: bool,
+    /// What controls it.
+    pub(super) owner: Option<PodOwner>,
     pub(super) phase: &'a str,
 }
 
@@ -146,7 +152,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Adds a pod.
-    pub(super) fn add(&mut self, pod: &PodFields<'_>) -> Result<(), ParseError> {
+    pub(super) fn add(&mut self, pod: PodFields<'_>) -> Result<(), ParseError> {
         let index = self.index;
         self.index += 1;
         // Node names in the API server are lower case; a host name need not be.
@@ -182,6 +188,9 @@ impl<'a> Reading<'a> {
         };
         self.unsaid |= said.is_none();
         self.odd |= config_source != ConfigSource::of_shape(&uid);
+        if let Some(owner) = pod.owner {
+            self.list.owners.insert(uid.clone(), owner);
+        }
         self.name(uid, finished, config_source);
         Ok(())
     }
@@ -256,9 +265,18 @@ struct RawOwner {
     api_version: String,
     #[serde(default)]
     kind: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default, deserialize_with = "null_is_default")]
+    controller: bool,
 }
 
 impl RawOwner {
+    fn controller(self) -> Option<PodOwner> {
+        let is_controller = self.controller && !self.is_node();
+        is_controller.then(|| owner(self.kind, self.name)).flatten()
+    }
+
     fn is_node(&self) -> bool {
         self.api_version == "v1" && self.kind == "Node"
     }
@@ -274,6 +292,13 @@ struct RawSpec {
 struct RawStatus {
     #[serde(default)]
     phase: String,
+}
+
+/// Names what controls a pod; `None` if that is no name.
+pub(super) fn owner(kind: String, name: String) -> Option<PodOwner> {
+    let [kind_max, name_max] = OWNER_BYTES_MAX;
+    let fits = (1..=kind_max).contains(&kind.len()) && (1..=name_max).contains(&name.len());
+    fits.then_some(PodOwner { kind, name })
 }
 
 fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -332,6 +357,33 @@ mod tests {
                 }
             )
         );
+    }
+
+    #[test]
+    fn a_pods_controller_is_its_owner() {
+        let of = |owners: &str| {
+            let json = format!(
+                r#"{{"items":[{{"metadata":{{"uid":"{UUID}","ownerReferences":{owners}}}}}]}}"#
+            );
+            let list = parse(json.as_bytes(), "n1").unwrap();
+            let owner = list.owners.get(&PodUid::new(UUID).unwrap());
+            owner.map(|it| (it.kind.clone(), it.name.clone()))
+        };
+        let both = r#"[{"apiVersion":"v1","kind":"Job","name":"j"},
+            {"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web-1","controller":true}]"#;
+        assert_eq!(of(both), Some(("ReplicaSet".into(), "web-1".into())));
+        for none in [
+            "null".to_owned(),
+            r#"[{"apiVersion":"v1","kind":"Job","name":"j","controller":null}]"#.to_owned(),
+            r#"[{"apiVersion":"v1","kind":"Node","name":"n1","controller":true}]"#.to_owned(),
+            r#"[{"kind":"Job","controller":true}]"#.to_owned(),
+            format!(
+                r#"[{{"kind":"Job","name":"{}","controller":true}}]"#,
+                "x".repeat(254)
+            ),
+        ] {
+            assert_eq!(of(&none), None, "{none}");
+        }
     }
 
     const OWNED: &str = r#""ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n1"}]"#;

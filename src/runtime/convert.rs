@@ -3,6 +3,8 @@
 //!
 //! Never asks the runtime for anything.
 
+mod sandbox_images;
+
 use crisweep_proto::cri;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
@@ -11,19 +13,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use prost::Message;
 
+pub(crate) use sandbox_images::made_from;
+use sandbox_images::sandbox_images;
+
 use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version};
 use crate::model::{
     ConfigSource, Container, ContainerId, ContainerImage, ContainerState, Image, ImageId, Labels,
-    PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Text,
+    MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Text, cut,
 };
 
-/// Places of the sandbox image in the runtime's configuration.
-const SANDBOX_IMAGE_PATHS: [&str; 4] = [
-    "/sandboxImage",
-    "/pinnedImages/sandbox",
-    "/imageConfig/pinnedImages/sandbox",
-    "/images/pinnedImages/sandbox",
-];
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
@@ -229,15 +227,23 @@ pub(crate) fn container_status(
         return Err(Malformed);
     }
     let metadata = raw.metadata.unwrap_or_default();
+    let mut image = raw.image.unwrap_or_default();
+    if image.user_specified_image.is_empty() {
+        image.user_specified_image = image.image;
+    }
     Ok(ContainerStatus {
         id: id.clone(),
         name: metadata.name,
         attempt: metadata.attempt,
         state: container_state(raw.state),
         created_at: created_at(raw.created_at),
+        started_at: moment(raw.started_at),
         finished_at: moment(raw.finished_at),
         exit_code: raw.exit_code,
         reason: raw.reason,
+        message: cut(&raw.message, MESSAGE_BYTES_MAX).to_owned(),
+        image: image.user_specified_image,
+        image_ref: raw.image_ref,
         log_path: raw.log_path,
         volume_images: volume_images(raw.mounts),
     })
@@ -360,31 +366,6 @@ fn condition(raw: cri::RuntimeCondition) -> Condition {
         reason: raw.reason,
         message: raw.message,
     }
-}
-
-/// Reads the sandbox image from the runtime's own configuration (JSON): containerd 1.x and CRI-O have it at the
-/// top level, containerd 2.x among its pinned images.
-fn sandbox_images(config: &str) -> Vec<String> {
-    let Ok(config) = serde_json::from_str::<serde_json::Value>(config) else {
-        return Vec::new();
-    };
-    let mut images = Vec::new();
-    for path in SANDBOX_IMAGE_PATHS {
-        let image = config.pointer(path).and_then(serde_json::Value::as_str);
-        if let Some(image) = image.filter(|image| !image.is_empty())
-            && !images.iter().any(|known| known == image)
-        {
-            images.push(image.to_owned());
-        }
-    }
-    images
-}
-
-/// Reads the image of a sandbox from its verbose status (JSON); `None` if it is missing.
-pub(crate) fn made_from(raw: &cri::PodSandboxStatusResponse) -> Option<String> {
-    let info: serde_json::Value = serde_json::from_str(raw.info.get("info")?).ok()?;
-    let image = info.get("image")?.as_str()?;
-    (!image.is_empty()).then(|| image.to_owned())
 }
 
 /// Collects every name of the images that are mounted as volumes.

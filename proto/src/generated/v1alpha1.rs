@@ -30,6 +30,18 @@ pub struct ObjectMeta {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    #[prost(message, repeated, tag = "13")]
+    pub owner_references: ::prost::alloc::vec::Vec<OwnerReference>,
+}
+/// Of `k8s.io.apimachinery.pkg.apis.meta.v1.OwnerReference`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OwnerReference {
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "6")]
+    pub controller: bool,
 }
 /// Of `k8s.io.api.core.v1.PodSpec`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -303,6 +303,46 @@ fn a_status_about_another_object_is_malformed() {
 }
 
 #[test]
+fn a_status_says_how_the_container_ended_and_of_which_image_it_was() {
+    let id = ContainerId::new("abc").unwrap();
+    let raw = cri::ContainerStatus {
+        id: "abc".into(),
+        started_at: 2_000_000_000,
+        finished_at: 3_000_000_000,
+        exit_code: 137,
+        reason: "OOMKilled".into(),
+        message: "é".repeat(MESSAGE_BYTES_MAX),
+        image: Some(cri::ImageSpec {
+            image: "sha256:1".into(),
+            user_specified_image: "web:1".into(),
+            ..Default::default()
+        }),
+        image_ref: "web@sha256:2".into(),
+        ..Default::default()
+    };
+    let status = container_status(&id, raw.clone()).unwrap();
+    assert_eq!(status.started_at, Some(Timestamp::from_second(2).unwrap()));
+    assert_eq!(status.finished_at, Some(Timestamp::from_second(3).unwrap()));
+    assert_eq!(
+        (status.exit_code, status.reason.as_str()),
+        (137, "OOMKilled")
+    );
+    assert_eq!(status.message.len(), MESSAGE_BYTES_MAX);
+    assert_eq!(status.image, "web:1");
+    assert_eq!(status.image_ref, "web@sha256:2");
+    let raw = cri::ContainerStatus {
+        image: Some(cri::ImageSpec {
+            image: "web:0".into(),
+            ..Default::default()
+        }),
+        started_at: 0,
+        ..raw
+    };
+    let status = container_status(&id, raw).unwrap();
+    assert_eq!((status.image.as_str(), status.started_at), ("web:0", None));
+}
+
+#[test]
 fn the_sandbox_image_is_read_from_the_runtimes_configuration() {
     let image_of = |config: &str| {
         let info = labels(&[("config", config)]);

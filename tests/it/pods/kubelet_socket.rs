@@ -20,6 +20,7 @@ pub(super) fn answer(sim: &Sim) -> ListPodsResponse {
         let annotation = ("kubernetes.io/config.source".to_owned(), source.to_owned());
         Pod {
             metadata: Some(ObjectMeta {
+                owner_references: Vec::new(),
                 name: pod.name,
                 namespace: pod.namespace,
                 uid: pod.uid,
