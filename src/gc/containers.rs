@@ -148,6 +148,9 @@ struct Limits {
     over_cap: Places,
     /// The groups of which the cap removes something.
     capped: Places,
+    /// The oldest of each group, if the policy keeps them. They count like any other, and nothing goes in their
+    /// place.
+    first: Places,
 }
 
 impl Limits {
@@ -158,10 +161,19 @@ impl Limits {
             superseded: Places::none(snapshot.containers.len()),
             over_cap: Places::none(snapshot.containers.len()),
             capped: Places::none(index.groups().count()),
+            first: Places::none(snapshot.containers.len()),
         };
         // A container beyond the limit of its name stays beyond it, and one that is not the newest stays so,
         // however many more records there are: this also holds on an incomplete look.
         let mut counted = by_group(index, |it| counts.has(it));
+        if rules.keep_first {
+            for group in counted.chunk_by(|a, b| index.group_of(*a) == index.group_of(*b)) {
+                group
+                    .last()
+                    .into_iter()
+                    .for_each(|it| limits.first.add(*it));
+            }
+        }
         let superseded = &mut limits.superseded;
         trim(index, &mut counted, rules.max_per_container, superseded);
         if rules.max_per_container == Limit::AtMost(0) {
@@ -213,12 +225,15 @@ impl Limits {
     ) -> Verdict {
         let index = knowledge.index();
         let is_newest = newest.has(place);
+        let pod = index.pod_of_container(place);
+        let state = knowledge.at(pod);
+        if self.first.has(place) && !is_newest && !state.is_finished() {
+            return Verdict::Keep(KeepReason::WithinLimits);
+        }
         let superseded = self.superseded.has(place);
         if superseded && !is_newest {
             return Verdict::Remove(RemoveReason::Superseded);
         }
-        let pod = index.pod_of_container(place);
-        let state = knowledge.at(pod);
         // After a clock step one that is newest by its attempt can lie beyond `max_per_container`. It would
         // be within it, and count, after the cap has removed later ones: so it is removed with them.
         let goes_along = superseded && self.capped.has(index.group_of(place));

@@ -110,6 +110,10 @@ pub struct ContainerPolicy {
     /// Dead containers that stay on the node.
     #[serde(with = "As::<Limit>")]
     pub max_dead: Limit,
+    /// Whether the oldest dead container of each (pod UID, container name) stays beyond all limits until its pod is
+    /// finished or deleted: the first failure of a crash loop often tells more than the latest.
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+    pub keep_first: bool,
     /// A created container that is younger is about to start, and stays.
     #[serde(with = "As::<Time>")]
     #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
@@ -384,6 +388,7 @@ impl Default for ContainerPolicy {
             max_dead: Limit::AtMost(200),
             created_grace: 60 * MINUTE,
             age_from: AgeFrom::Finished,
+            keep_first: false,
             include_unknown: false,
         }
     }

@@ -180,6 +180,7 @@ pub(crate) fn set_policy(policy: &mut Policy, word: &str) -> Result<(), String> 
         "age_from" if value == "finished" => containers.age_from = AgeFrom::Finished,
         "age_from" if value == "created" => containers.age_from = AgeFrom::Created,
         "include_unknown" => containers.include_unknown = switch()?,
+        "keep_first" => containers.keep_first = switch()?,
         "containers" => containers.enabled = switch()?,
         "sandboxes.min_age" => sandboxes.min_age = time()?,
         "sandboxes.max_dead" => sandboxes.max_dead = limit()?,

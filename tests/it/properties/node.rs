@@ -423,7 +423,7 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
         select(per_name),
         caps(),
         ages(),
-        any::<[bool; 2]>(),
+        any::<[bool; 3]>(),
         0..20_u32,
     );
     let protect = if oddity == Oddity::None {
@@ -465,7 +465,8 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
                 (lever, settle, quiet),
                 images,
             )| {
-                let (min_age, per_name, max_dead, grace, [created, unknown], on) = containers;
+                let (min_age, per_name, max_dead, grace, [created, unknown, first], on) =
+                    containers;
                 let plain = oddity == Oddity::None;
                 let namespaces = (protect & 1 > 0)
                     .then(|| "vault".to_owned())
@@ -488,6 +489,7 @@ fn policies(oddity: Oddity) -> impl Strategy<Value = Policy> {
                         } else {
                             AgeFrom::Finished
                         },
+                        keep_first: first && !plain,
                         include_unknown: unknown,
                     },
                     sandboxes: SandboxPolicy {
