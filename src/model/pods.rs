@@ -32,7 +32,8 @@ impl SourcePod {
 pub struct PodList {
     /// The pods.
     pub pods: BTreeMap<PodUid, SourcePod>,
-    /// What controls each pod, for those that something does.
+    /// What controls each pod, for those that something does. Decides nothing, so no snapshot file has it.
+    #[serde(skip)]
     pub owners: BTreeMap<PodUid, PodOwner>,
     /// Static pods are listed as mirror pods, as at the API server. A static pod without a mirror (deleted,
     /// or refused by the API server) is missing here and still exists.
