@@ -218,10 +218,10 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Opti
         return Ok(None);
     };
     let runtime = runner.observer.client().endpoint().display().to_string();
-    let bytes = config.state.journal_bytes;
+    let limits = config.state.limits();
     match Journal::open(
         dir,
-        bytes,
+        limits,
         runtime.clone(),
         runner.metrics.state_write_failures(),
     )

@@ -20,7 +20,7 @@
 //! | [`logs`] | model | the log files below the log roots |
 //! | [`evidence`] | - | what is kept of a container before it goes |
 //! | [`snapshot_file`] | gc, model | a snapshot as a file: written, and read from anywhere |
-//! | [`state`] | gc, model | what outlives the process: journal, image ages, lock |
+//! | [`state`] | gc, model | what outlives the process: one database, and the lock |
 //! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
 //! | [`config`] | access, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, `snapshot_file`, state, system | one look at the node, shared by all who need one |

@@ -12,7 +12,7 @@ pub(super) const FIXED: [(&str, &str); 11] = [
     ("policy.logs.pods_root", ITS_PODS),
     ("policy.logs.containers_root", ITS_PODS),
     ("state.dir", "the lock is held there"),
-    ("state.journal_bytes", "the file is allocated in full"),
+    ("state.journal_bytes", "its room is claimed at a start"),
     ("web.listen", "the sockets are bound"),
     ("web.socket_mode", "the sockets are bound"),
     ("web.socket_owner", "the sockets are bound"),

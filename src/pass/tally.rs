@@ -77,7 +77,7 @@ impl Tally {
                 runner.metrics.removal_failed(target, *class, done.latency);
                 self.stayed.insert(id.to_string());
                 record.error(format!("{target} {id}: {why}"));
-                let now = now(runner);
+                let now = to_millisecond(now(runner));
                 *at = Some(now);
                 *failures = sandbox.as_ref().map(|id| {
                     let mut quarantine = runner.quarantine();
@@ -119,6 +119,11 @@ pub(super) fn now(runner: &Runner) -> Timestamp {
             .saturating_add(look.started.elapsed())
             .unwrap_or(look.taken_at)
     })
+}
+
+/// As the database keeps times: a restart must not change when a sandbox is tried again.
+fn to_millisecond(time: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
 }
 
 fn log(record: &Record, done: &Done) {

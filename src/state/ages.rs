@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use rusqlite::Connection;
 
 use crate::model::ImageAge;
 
@@ -12,14 +13,8 @@ use crate::model::ImageAge;
 pub const ENTRIES_MAX: usize = 4096;
 /// The longest key: a digest has 71 bytes, the rest is for a runtime handler's name.
 pub const KEY_MAX_BYTES: usize = 112;
-/// Size of an entry without its key.
-const FIXED_BYTES: usize = 1 + 8 + 8;
-/// Size of all entries, encoded.
-pub(super) const ENCODED_MAX_BYTES: usize = ENTRIES_MAX * (FIXED_BYTES + KEY_MAX_BYTES);
 /// A time before 2020 comes from a clock that was not set.
 const CLOCK_SET_SECONDS: i64 = 1_577_836_800;
-/// "Never used" on disk.
-const NEVER: i64 = i64::MIN;
 
 /// All images' times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,39 +76,47 @@ impl Ages {
         self.entries.is_empty()
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.entries.len() * (FIXED_BYTES + 72));
-        for (key, age) in &self.entries {
-            let used = age.last_used.map_or(NEVER, Timestamp::as_millisecond);
-            // `touch` and `decode` accept no longer key.
-            bytes.push(u8::try_from(key.len()).unwrap_or(0));
-            bytes.extend_from_slice(&age.first_seen.as_millisecond().to_le_bytes());
-            bytes.extend_from_slice(&used.to_le_bytes());
-            bytes.extend_from_slice(key.as_bytes());
+    /// Writes the ages in place of those in the database.
+    pub(super) fn write(&self, sql: &Connection) -> rusqlite::Result<()> {
+        let keys: Vec<String> = sql
+            .prepare_cached("SELECT key FROM image_ages")?
+            .query_map([], |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        let mut gone = sql.prepare_cached("DELETE FROM image_ages WHERE key = ?")?;
+        for key in keys.iter().filter(|key| !self.entries.contains_key(*key)) {
+            gone.execute([key])?;
         }
-        bytes
+        let mut put = sql.prepare_cached(
+            "INSERT INTO image_ages VALUES (?1, ?2, ?3) ON CONFLICT (key) DO UPDATE SET first_seen = ?2, \
+             last_used = ?3 WHERE first_seen IS NOT ?2 OR last_used IS NOT ?3",
+        )?;
+        for (key, age) in &self.entries {
+            let used = age.last_used.map(Timestamp::as_millisecond);
+            put.execute((key, age.first_seen.as_millisecond(), used))?;
+        }
+        Ok(())
     }
 
-    /// Decodes the output of [`Self::encode`]; `None` if it is invalid.
-    pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
-        let mut entries = BTreeMap::new();
-        while let Some((length, rest)) = bytes.split_first() {
-            let (first_seen, rest) = rest.split_first_chunk::<8>()?;
-            let (used, rest) = rest.split_first_chunk::<8>()?;
-            let (key, rest) = rest.split_at_checked(usize::from(*length))?;
-            let key = std::str::from_utf8(key).ok()?;
-            if !(1..=KEY_MAX_BYTES).contains(&key.len()) || entries.len() >= ENTRIES_MAX {
-                return None;
-            }
-            let used = i64::from_le_bytes(*used);
-            let age = ImageAge {
-                first_seen: time(i64::from_le_bytes(*first_seen)),
-                last_used: (used != NEVER).then(|| time(used)),
-            };
-            entries.insert(key.to_owned(), age);
-            bytes = rest;
+    /// Reads the ages of the database; skips what [`Self::touch`] would not have accepted.
+    pub(super) fn read(sql: &Connection) -> rusqlite::Result<Self> {
+        let mut ages = Self::default();
+        let mut all = sql.prepare("SELECT key, first_seen, last_used FROM image_ages LIMIT ?")?;
+        let mut rows = all.query([ENTRIES_MAX])?;
+        while let Some(row) = rows.next()? {
+            ages.put(row.get(0)?, row.get(1)?, row.get(2)?);
         }
-        Some(Self { entries })
+        Ok(ages)
+    }
+
+    /// Adds an image with times in milliseconds.
+    pub(super) fn put(&mut self, key: String, first_seen: i64, last_used: Option<i64>) {
+        if (1..=KEY_MAX_BYTES).contains(&key.len()) && self.entries.len() < ENTRIES_MAX {
+            let age = ImageAge {
+                first_seen: time(first_seen),
+                last_used: last_used.map(time),
+            };
+            self.entries.insert(key, age);
+        }
     }
 }
 
@@ -192,9 +195,9 @@ mod tests {
             "and old again"
         );
         assert_eq!(ages.get("b", at(20)), None);
-        let forged =
-            Ages::decode(&[&[1][..], &5_i64.to_le_bytes(), &NEVER.to_le_bytes(), b"c"].concat());
-        assert_eq!(forged.unwrap().get("c", at(7)).unwrap().first_seen, at(7));
+        let mut forged = Ages::default();
+        forged.put("c".to_owned(), 5, None);
+        assert_eq!(forged.get("c", at(7)).unwrap().first_seen, at(7));
     }
 
     #[test]
@@ -205,28 +208,19 @@ mod tests {
         }
         ages.touch(&"k".repeat(KEY_MAX_BYTES + 1), true, at(1));
         assert_eq!(ages.len(), ENTRIES_MAX);
-        assert_eq!(ages.encode().len(), ENCODED_MAX_BYTES);
-        assert_eq!(Ages::decode(&ages.encode()), Some(ages));
     }
 
     proptest! {
         #[test]
-        fn reads_back_what_was_written(keys in prop::collection::btree_map("[a-z:0-9]{1,112}", (0..9999_i64, prop::option::of(0..9999_i64)), 0..40)) {
-            let entries = keys.into_iter().map(|(key, (first, used))| {
-                (key, ImageAge { first_seen: at(first), last_used: used.map(at) })
-            });
-            let ages = Ages { entries: entries.collect() };
-            prop_assert_eq!(Ages::decode(&ages.encode()), Some(ages));
-        }
-
-        #[test]
-        fn any_bytes_give_sane_times_or_nothing(bytes: Vec<u8>, now in 0..99_999_i64) {
+        fn any_times_on_disk_are_sane(times: Vec<(i64, Option<i64>)>, now in 0..99_999_i64) {
             let now = at(now);
-            for (key, _) in Ages::decode(&bytes).unwrap_or_default().entries.clone() {
-                let age = Ages::decode(&bytes).unwrap().get(&key, now).unwrap();
+            let mut ages = Ages::default();
+            for (number, (first, used)) in times.into_iter().enumerate() {
+                ages.put(format!("sha256:{number}"), first, used);
+            }
+            for age in ages.all(now).values() {
                 for time in [Some(age.first_seen), age.last_used].into_iter().flatten() {
-                    let age = now.duration_since(time);
-                    prop_assert!(age >= SignedDuration::ZERO);
+                    prop_assert!(now.duration_since(time) >= SignedDuration::ZERO);
                     prop_assert!(time.as_second() >= CLOCK_SET_SECONDS);
                 }
             }

@@ -4,20 +4,22 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::ring::{BYTES_MAX, BYTES_MIN};
 use crate::model::setting::{AbsolutePath, As, Optional, Size};
+
+/// The smallest and the largest journal.
+const BYTES_MIN: u64 = 64 << 10;
+const BYTES_MAX: u64 = 64 << 20;
 
 /// `state:` - what outlives the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The directory of the journal, the image ages, and the lock against a second crisweep. `null` keeps nothing and
-    /// holds no lock.
+    /// The directory of the database and of the lock against a second crisweep. `null` keeps nothing and holds no lock.
     #[serde(with = "As::<Optional<AbsolutePath>>")]
     pub dir: Option<PathBuf>,
-    /// The journal's size, allocated in full at the first start. When it is changed, the history moves to a file of
-    /// the new size at the next start.
+    /// Room for the records of passes and removals in the database, claimed in full at the first start. 4 MiB keep some
+    /// 7,800 removals and 500 passes. A new value holds from the next start; a file never shrinks by itself.
     #[serde(with = "As::<Size<u64, BYTES_MIN, BYTES_MAX>>")]
     #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub journal_bytes: u64,
@@ -28,6 +30,15 @@ impl Default for Config {
         Self {
             dir: Some("/var/lib/crisweep".into()),
             journal_bytes: 4 << 20,
+        }
+    }
+}
+
+impl Config {
+    /// Returns how much room the database may take.
+    pub fn limits(&self) -> super::Limits {
+        super::Limits {
+            journal_bytes: self.journal_bytes,
         }
     }
 }

@@ -1,17 +1,11 @@
-//! Files in the state directory: opened without following links, written in full beforehand, set aside if
-//! damaged.
+//! Files in the state directory: never opened through a link, for their owner alone, set aside if damaged.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, OFlags};
-
-/// Damaged files that are kept for inspection.
-const SET_ASIDE_MAX: usize = 2;
-/// Zeros written at a time.
-const CHUNK_BYTES: usize = 64 << 10;
+use rustix::fs::OFlags;
 
 /// Makes the directory and its parents, for its owner only.
 pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
@@ -21,15 +15,9 @@ pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
         .create(dir)
 }
 
-/// Opens an existing file; never follows a link, never waits for a pipe's other end.
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
-    let metadata = file.metadata()?;
+/// Says whether the path is a regular file of one name that can be opened; follows no link.
+pub(super) fn check(path: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
@@ -37,93 +25,69 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     if metadata.nlink() > 1 {
         return Err(io::Error::other("it has another name (a hard link)"));
     }
-    Ok(file)
+    Ok(())
 }
 
-/// Opens a file for reading only, with the same checks. The service may be writing it.
+/// Opens a file for reading, with the same checks.
 pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
+    check(path)?;
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = OpenOptions::new()
+    OpenOptions::new()
         .read(true)
         .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    Ok(file)
+        .open(path)
 }
 
-/// Makes a file of zeros under a new name, allocated and really written: on some file systems the first write
-/// to reserved space needs space again.
-pub(super) fn create(path: &Path, bytes: u64) -> io::Result<File> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    let written = fill(&file, bytes);
-    if written.is_err() {
-        // Free the little space that a full disk has left.
-        drop(fs::remove_file(path));
-    }
-    written.map(|()| file)
+/// Makes an empty file for its owner only.
+pub(super) fn create(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options.open(path).map(drop)
 }
 
-fn fill(mut file: &File, bytes: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        // If space cannot be reserved, it is written anyway.
-        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let zeros = vec![0; CHUNK_BYTES];
-    let mut left = usize::try_from(bytes).map_err(io::Error::other)?;
-    while left > 0 {
-        let chunk = zeros.get(..left.min(CHUNK_BYTES)).unwrap_or(&zeros);
-        file.write_all(chunk)?;
-        left -= chunk.len();
-    }
-    file.sync_all()
+/// Returns the path of a file of the same name with an ending: `-wal`, `-shm`.
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(ending);
+    path.into()
 }
 
-/// Renames a new file into place. With `keep`, sets the old file aside.
-pub(super) fn replace(dir: &Path, new: &str, name: &str, keep: bool) -> io::Result<()> {
-    if keep {
-        set_aside(dir, name)?;
-    }
-    fs::rename(dir.join(new), dir.join(name))?;
-    // The rename itself must survive a crash.
-    File::open(dir)?.sync_all()
-}
-
-/// Renames a file out of the way; keeps only the newest few.
-fn set_aside(dir: &Path, name: &str) -> io::Result<()> {
-    // With `state.dir: /var/log` this would be the system's journal directory.
-    let is_dir = fs::symlink_metadata(dir.join(name))?.is_dir();
-    if is_dir && fs::read_dir(dir.join(name))?.next().is_some() {
+/// Renames a damaged database and its log to `.damaged`, in place of an earlier one.
+pub(super) fn set_aside(path: &Path) -> io::Result<()> {
+    // A directory that is not ours.
+    let is_dir = fs::symlink_metadata(path)?.is_dir();
+    if is_dir && fs::read_dir(path)?.next().is_some() {
         return Err(io::Error::other("a directory has its name"));
     }
-    let prefix = format!("{name}.damaged-");
-    let number = |entry: fs::DirEntry| {
-        let file = entry.file_name();
-        file.to_str()?.strip_prefix(&prefix)?.parse::<u64>().ok()
-    };
-    let mut kept: Vec<u64> = fs::read_dir(dir)?
-        .filter_map(|entry| number(entry.ok()?))
-        .collect();
-    kept.sort_unstable();
-    let next = kept.last().map_or(1, |last| last.saturating_add(1));
-    fs::rename(dir.join(name), dir.join(format!("{prefix}{next}")))?;
-    let surplus = (kept.len() + 1).saturating_sub(SET_ASIDE_MAX);
-    for number in kept.into_iter().take(surplus) {
-        let path = dir.join(format!("{prefix}{number}"));
-        // A directory with that name is not ours to remove.
-        if let Err(error) = fs::remove_file(&path) {
-            tracing::warn!(%error, path = %path.display(), "an old damaged file stays");
+    let aside = beside(path, ".damaged");
+    remove(&aside)?;
+    fs::rename(path, &aside)?;
+    for ending in ["-wal", "-shm"] {
+        match fs::rename(beside(path, ending), beside(&aside, ending)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Removes what was set aside, and what is in its place.
+pub(super) fn remove_both(path: &Path) -> io::Result<()> {
+    remove(&beside(path, ".damaged"))?;
+    remove(path)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    for ending in ["", "-wal", "-shm"] {
+        let path = beside(path, ending);
+        let removed = match fs::symlink_metadata(&path) {
+            // Only an empty one is ours.
+            Ok(it) if it.is_dir() => fs::remove_dir(&path),
+            _ => fs::remove_file(&path),
+        };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
     }
     Ok(())
@@ -134,38 +98,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_file_has_all_its_blocks() {
+    fn keeps_the_newest_damaged_file_only() {
         let dir = tempfile::tempdir().unwrap();
-        let file = create(&dir.path().join("f"), 100_000).unwrap();
-        let metadata = file.metadata().unwrap();
-        assert_eq!(metadata.len(), 100_000);
-        assert!(metadata.blocks() * 512 >= 100_000);
-        assert_eq!(metadata.mode() & 0o777, 0o600);
-    }
-
-    #[test]
-    fn keeps_the_newest_damaged_files_only() {
-        let dir = tempfile::tempdir().unwrap();
-        for text in ["1", "2", "3", "4"] {
-            fs::write(dir.path().join("j"), text).unwrap();
-            fs::write(dir.path().join("new"), "n").unwrap();
-            replace(dir.path(), "new", "j", true).unwrap();
+        let path = dir.path().join("db");
+        for text in ["1", "2", "3"] {
+            fs::write(&path, text).unwrap();
+            fs::write(dir.path().join("db-wal"), "log").unwrap();
+            set_aside(&path).unwrap();
         }
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).ok();
-        assert_eq!(read("j").as_deref(), Some("n"));
-        assert_eq!(read("j.damaged-3").as_deref(), Some("3"));
-        assert_eq!(read("j.damaged-4").as_deref(), Some("4"));
-        assert_eq!(read("j.damaged-2"), None);
+        assert_eq!(read("db.damaged").as_deref(), Some("3"));
+        assert_eq!(read("db.damaged-wal").as_deref(), Some("log"));
+        assert_eq!((read("db"), read("db-wal")), (None, None));
     }
 
     #[test]
     fn a_foreign_directory_stays_where_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("journal")).unwrap();
-        fs::write(dir.path().join("journal/system"), "x").unwrap();
-        fs::write(dir.path().join("new"), "n").unwrap();
-        assert!(replace(dir.path(), "new", "journal", true).is_err());
-        assert!(dir.path().join("journal/system").exists());
+        let path = dir.path().join("db");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("theirs"), "x").unwrap();
+        assert!(set_aside(&path).is_err());
+        assert!(path.join("theirs").exists());
     }
 
     #[test]
@@ -173,19 +127,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("theirs"), "x").unwrap();
         fs::hard_link(dir.path().join("theirs"), dir.path().join("ours")).unwrap();
-        assert!(open(&dir.path().join("ours")).is_err());
+        assert!(check(&dir.path().join("ours")).is_err());
     }
 
     #[test]
-    fn a_directory_is_refused_as_a_file() {
+    fn a_link_a_directory_and_a_pipe_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("target"), "x").unwrap();
         std::os::unix::fs::symlink(dir.path().join("target"), dir.path().join("link")).unwrap();
-        assert!(open(&dir.path().join("link")).is_err());
-        assert!(open(dir.path()).is_err());
         let pipe = dir.path().join("pipe");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        assert!(open(&pipe).is_err());
+        for path in [&dir.path().join("link"), dir.path(), &pipe] {
+            assert!(check(path).is_err(), "{}", path.display());
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The journal as passes use it: everything goes to the writer thread, waits are short and bounded, and
+//! The database as passes use it: everything goes to the thread that alone uses it, waits are short and bounded, and
 //! writes that find no room in the queue are dropped and counted.
 
 use std::path::PathBuf;
@@ -7,14 +7,15 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::ages::Ages;
-use super::entry::{Entry, Object};
-use super::history::History;
+use super::database::{Error, Limits, Sync, Writing};
 use super::lock::Held;
+use super::passes::{self, Ended, History, Object};
 use super::store::{Found, Store};
-use super::writer::{self, Health, Job, Part, Status, Sync};
+use super::writer::{self, Health, Job, Status};
 use crate::gc::Removal;
 use crate::model::{Pass, RemovalOutcome};
 use prometheus_client::metrics::counter::Counter;
@@ -62,7 +63,7 @@ impl Journal {
     /// Only if another crisweep holds its lock.
     pub async fn open(
         dir: PathBuf,
-        bytes: u64,
+        limits: Limits,
         runtime: String,
         write_failures: Counter,
     ) -> Result<Opened, Held> {
@@ -72,13 +73,13 @@ impl Journal {
         let thread = std::thread::Builder::new().name("state".to_owned());
         let thread = thread.spawn({
             let health = Arc::clone(&health);
-            move || writer::run(Store::new(dir, bytes, runtime), &jobs, &health, to)
+            move || writer::run(Store::new(dir, limits, runtime), &jobs, &health, to)
         });
         let found = match (thread, tokio::time::timeout(OPEN_PATIENCE, opened).await) {
             (Ok(_), Ok(Ok(found))) => found?,
-            (Err(error), _) => without(&health, error.to_string()),
-            (Ok(_), Ok(Err(_))) => without(&health, "its thread panicked".to_owned()),
-            (Ok(_), Err(_)) => without(&health, format!("no answer in {OPEN_PATIENCE:?}")),
+            (Err(error), _) => without(&health, &error.to_string()),
+            (Ok(_), Ok(Err(_))) => without(&health, "its thread panicked"),
+            (Ok(_), Err(_)) => without(&health, &format!("no answer in {OPEN_PATIENCE:?}")),
         };
         let late = Mutex::default();
         let inner = Inner {
@@ -103,8 +104,10 @@ impl Journal {
 
     /// Writes that a pass begins.
     pub fn begun(&self, pass: &Pass) {
-        let pass = Box::new(pass.clone());
-        self.put(vec![Entry::Begun { pass }], Sync::Now);
+        let pass = pass.clone();
+        self.put(1, Sync::Now, true, move |writing| {
+            passes::put_unfinished(writing, &pass)
+        });
     }
 
     /// Writes what a batch is about to remove, and waits until that is on the disk: at most `at_most`, and
@@ -116,36 +119,36 @@ impl Journal {
         if self.inner.is_none() {
             return;
         }
-        let intent = |removal: &Removal| Entry::Intended {
-            pass_id: pass_id.to_owned(),
-            object: Box::new(Object::new(batch, removal)),
-        };
-        self.put(due.iter().map(intent).collect(), Sync::Now);
+        let objects = due.iter().map(|removal| Object::new(batch, removal));
+        let (objects, id): (Vec<Object>, _) = (objects.collect(), pass_id.to_owned());
+        self.put(objects.len(), Sync::Now, false, move |writing| {
+            passes::put_intended(writing, &id, &objects)
+        });
         self.settled(at_most).await;
     }
 
     /// Writes the outcome of a removal.
     pub fn tried(&self, pass_id: &str, removal: &Removal, outcome: RemovalOutcome, took: Duration) {
-        let outcome = if outcome == RemovalOutcome::NotBegun {
-            RemovalOutcome::skipped("the pass had to end")
-        } else {
-            outcome
-        };
-        let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        let entry = Entry::tried(pass_id, removal, outcome, duration_ms);
-        self.put(vec![entry], Sync::Later);
+        let (id, ended) = (pass_id.to_owned(), Ended::new(removal, outcome, took));
+        self.put(1, Sync::Later, false, move |writing| {
+            passes::put_outcome(writing, &id, &ended)
+        });
     }
 
     /// Writes the progress of a pass.
     pub fn progress(&self, pass: &Pass) {
-        let pass = Box::new(pass.clone());
-        self.put(vec![Entry::Progress { pass }], Sync::Later);
+        let pass = pass.clone();
+        self.put(1, Sync::Later, false, move |writing| {
+            passes::put_unfinished(writing, &pass)
+        });
     }
 
     /// Writes the end of a pass.
     pub fn ended(&self, pass: &Pass) {
-        let pass = Box::new(pass.clone());
-        self.put(vec![Entry::Ended { pass }], Sync::Now);
+        let pass = pass.clone();
+        self.put(1, Sync::Now, false, move |writing| {
+            passes::put_ended(writing, &pass)
+        });
     }
 
     /// Saves image ages, in place of ages that still wait.
@@ -153,9 +156,40 @@ impl Journal {
         let Some(inner) = self.inner.as_deref() else {
             return;
         };
-        let is_asked = !inner.health.leave_ages(ages.encode());
-        if !is_asked && !self.send(Job::Ages, Part::Ages, 1) {
+        let is_asked = !inner.health.leave_ages(ages.clone());
+        if !is_asked && !self.send(Job::Ages, 1) {
             inner.health.take_ages();
+        }
+    }
+
+    /// Reads from the database: at most `at_most`, behind what waits to be written.
+    ///
+    /// # Errors
+    /// If there is no database, it cannot be read, or the disk is too slow.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        at_most: Duration,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let inner = self.inner.as_deref().ok_or(Error::Closed)?;
+        let (to, answer) = oneshot::channel();
+        let read = move |sql: Result<&Connection, Error>| {
+            let (answer, error) = match sql.map(read) {
+                Ok(Ok(value)) => (Ok(value), None),
+                // The caller shows the error, and the thread looks for damage.
+                Ok(Err(error)) => (Err(Error::Unreadable(error.to_string())), Some(error)),
+                Err(closed) => (Err(closed), None),
+            };
+            drop(to.send(answer));
+            error.map_or(Ok(()), Err)
+        };
+        inner
+            .queue
+            .try_send(Job::Read(Box::new(read)))
+            .map_err(|_full| Error::TooSlow)?;
+        match tokio::time::timeout(at_most, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => Err(Error::TooSlow),
         }
     }
 
@@ -196,13 +230,25 @@ impl Journal {
         }
     }
 
-    fn put(&self, entries: Vec<Entry>, sync: Sync) {
-        let writes = entries.len();
-        self.send(Job::Entries(entries, sync), Part::Journal, writes);
+    fn put(
+        &self,
+        records: usize,
+        sync: Sync,
+        begins: bool,
+        write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send + 'static,
+    ) {
+        let write = Box::new(write);
+        let job = Job::Write {
+            write,
+            sync,
+            records,
+            begins,
+        };
+        self.send(job, records);
     }
 
     /// Queues a job; says whether there was room.
-    fn send(&self, job: Job, part: Part, writes: usize) -> bool {
+    fn send(&self, job: Job, records: usize) -> bool {
         let Some(inner) = self.inner.as_deref() else {
             return false;
         };
@@ -211,7 +257,7 @@ impl Journal {
             Err(TrySendError::Full(_)) => "the disk is too slow",
             Err(TrySendError::Disconnected(_)) => "its thread panicked",
         };
-        inner.health.failed(part, writes, why.to_owned());
+        inner.health.failed(records, why);
         false
     }
 }
@@ -230,8 +276,8 @@ impl Inner {
     }
 }
 
-fn without(health: &Health, error: String) -> Found {
-    health.failed(Part::Journal, 1, error);
+fn without(health: &Health, error: &str) -> Found {
+    health.failed(1, error);
     Found::default()
 }
 
@@ -269,7 +315,7 @@ mod tests {
         // Once the disk answers, later calls wait for it again.
         let answer = jobs.try_iter().find_map(|job| match job {
             Job::Answer(to) => Some(to),
-            Job::Entries(..) | Job::Ages | Job::Lock(_) => None,
+            Job::Write { .. } | Job::Ages | Job::Read(_) | Job::Lock(_) => None,
         });
         answer.unwrap().send(()).unwrap();
         let again = tokio::time::timeout(patience, journal.settled(hour)).await;
@@ -280,13 +326,12 @@ mod tests {
     fn entries_beyond_the_queue_are_dropped_and_counted() {
         let (journal, jobs, failures) = hanging();
         for _ in 0..QUEUE_MAX + 7 {
-            journal.send(Job::Entries(Vec::new(), Sync::Later), Part::Journal, 1);
+            journal.put(1, Sync::Later, false, |_| Ok(()));
         }
         assert_eq!(failures.get(), 7);
-        assert!(journal.status().errors.contains_key(&Part::Journal));
+        assert!(journal.status().errors.contains_key("journal"));
         journal.save_ages(&Ages::default());
         assert_eq!(failures.get(), 8);
-        assert!(journal.status().errors.contains_key(&Part::Ages));
         drop(jobs);
         journal.save_ages(&Ages::default());
         assert_eq!(failures.get(), 9);
@@ -302,7 +347,7 @@ mod tests {
         }
         assert_eq!(jobs.try_iter().count(), 1, "one that waits");
         let inner = journal.inner.as_deref().unwrap();
-        assert_eq!(inner.health.take_ages(), Some(ages.encode()));
+        assert_eq!(inner.health.take_ages(), Some(ages.clone()));
         // The thread took them: the next ages are queued again.
         journal.save_ages(&ages);
         assert_eq!(jobs.try_iter().count(), 1);

@@ -1,23 +1,30 @@
-//! The journal in its file: laps, torn and flipped bytes, other versions and sizes.
+//! The database of one directory: what outlives the process, its bounds, damage, other versions.
 
+mod audit;
+mod damage;
 mod failures;
-mod fuzz;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
-use proptest::prelude::*;
+use prometheus_client::metrics::counter::Counter;
 
-use super::entry::Entry;
-use super::history::History;
-use super::ring::{BYTES_MIN, Ring};
+use super::database::{Limits, NAME, Sync, Writing};
+use super::passes::{self, Ended, History, Object};
 use super::store::{Found, Store};
 use crate::gc::{Removal, Subject};
 use crate::model::{
     Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodRef, PodUid, PodsReport,
     RemovalOutcome, RemoveReason, Target, TargetReport, TriggerInfo,
 };
+
+const SMALL: Limits = Limits {
+    journal_bytes: 64 << 10,
+};
+/// What a database with the smallest journal may take.
+const SMALL_MAX_BYTES: u64 = (64 << 10) + (2 << 20) + (512 << 10);
 
 const START: i64 = 1_790_000_000;
 
@@ -98,103 +105,83 @@ fn removal(number: u64) -> Removal {
     }
 }
 
+/// A record.
+#[derive(Clone)]
+enum Entry {
+    Begun(Pass),
+    Progress(Pass),
+    Ended(Pass),
+    Intended(u64),
+    Tried(Target, u64, RemovalOutcome),
+}
+
+use Entry::{Begun, Intended, Progress, Tried};
+
 fn tried(number: u64, outcome: RemovalOutcome) -> Entry {
-    Entry::tried("p-1", &removal(number), outcome, 3)
-}
-
-fn intended(number: u64) -> Entry {
-    Entry::Intended {
-        pass_id: "p-1".to_owned(),
-        object: Box::new(super::entry::Object::new(1, &removal(number))),
-    }
-}
-
-fn begun(pass: Pass) -> Entry {
-    Entry::Begun {
-        pass: Box::new(pass),
-    }
+    Tried(Target::Containers, number, outcome)
 }
 
 fn end(pass: Pass) -> Entry {
-    Entry::Ended {
-        pass: Box::new(pass),
+    Entry::Ended(pass)
+}
+
+fn put(writing: &Writing<'_>, entry: Entry) -> rusqlite::Result<()> {
+    match entry {
+        Begun(pass) | Progress(pass) => passes::put_unfinished(writing, &pass),
+        Entry::Ended(pass) => passes::put_ended(writing, &pass),
+        Intended(number) => {
+            passes::put_intended(writing, "p-1", &[Object::new(1, &removal(number))])
+        }
+        Tried(target, number, outcome) => {
+            let mut removal = removal(number);
+            removal.subject.target = target;
+            let ended = Ended::new(&removal, outcome, Duration::from_millis(3));
+            passes::put_outcome(writing, "p-1", &ended)
+        }
     }
 }
 
 /// One process on a directory: opens, writes, dies.
-fn live(dir: &Path, bytes: u64, entries: &[Entry]) -> Found {
-    let mut store = Store::new(dir.to_owned(), bytes, "/run/cri.sock".to_owned());
+fn live_with(dir: &Path, limits: Limits, entries: &[Entry]) -> (Store, Found) {
+    let mut store = Store::new(dir.to_owned(), limits, "/run/cri.sock".to_owned());
     let found = store.open().unwrap();
     for entry in entries {
-        store.write(entry).unwrap();
+        let entry = entry.clone();
+        store.write(Sync::Later, |it| put(it, entry)).unwrap();
     }
-    found
+    (store, found)
 }
 
-fn journal(dir: &Path) -> PathBuf {
-    dir.join("journal")
+fn live(dir: &Path, entries: &[Entry]) -> Found {
+    live_with(dir, SMALL, entries).1
+}
+
+fn file(dir: &Path) -> PathBuf {
+    dir.join(NAME)
+}
+
+fn size(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |file| file.len())
 }
 
 fn history(dir: &Path) -> History {
-    live(dir, BYTES_MIN, &[]).history
+    live(dir, &[]).history
 }
 
 fn ids(passes: &[Pass]) -> Vec<&str> {
     passes.iter().map(|pass| pass.id.as_str()).collect()
 }
 
-#[test]
-fn entries_read_back_equal_those_written() {
-    let failed = RemovalOutcome::Failed {
-        class: FailureClass::NetworkTeardown,
-        why: "no".to_owned(),
-        at: Some(Timestamp::from_second(START).unwrap()),
-        failures: Some(3),
-    };
-    let skipped = RemovalOutcome::Skipped {
-        why: "it is ready".to_owned(),
-    };
-    for entry in [
-        begun(pass(1)),
-        end(ended(1)),
-        intended(4),
-        tried(4, RemovalOutcome::REMOVED),
-        tried(5, failed),
-        tried(6, skipped),
-    ] {
-        let bytes = entry.encode().unwrap();
-        assert_eq!(Entry::decode(&bytes), Some(entry));
-        assert_eq!(bytes.split(|byte| *byte == b'\n').count(), 2, "one line");
-    }
-}
-
-#[test]
-fn texts_that_are_too_long_are_cut() {
-    let mut long = ended(1);
-    long.errors = vec!["é".repeat(50_000); 60];
-    let bytes = end(long).encode().unwrap();
-    let Some(Entry::Ended { pass }) = Entry::decode(&bytes) else {
-        panic!("not read back");
-    };
-    assert!(pass.errors.len() < 60 && pass.errors[0].starts_with('é'));
-    let why = "x".repeat(100_000);
-    assert!(
-        tried(1, RemovalOutcome::Lost { why })
-            .encode()
-            .unwrap()
-            .len()
-            < 1000
-    );
+fn query<T: rusqlite::types::FromSql>(store: &mut Store, sql: &str) -> T {
+    store
+        .read(|it| it.query_row(sql, [], |row| row.get(0)))
+        .unwrap()
 }
 
 #[test]
 fn passes_outlive_the_process() {
     let dir = tempfile::tempdir().unwrap();
-    live(
-        dir.path(),
-        BYTES_MIN,
-        &[begun(pass(1)), end(ended(1)), end(ended(2))],
-    );
+    live(dir.path(), &[Begun(pass(1)), end(ended(1)), end(ended(2))]);
     let found = history(dir.path());
     assert_eq!(found.ended, [ended(1), ended(2)]);
     assert_eq!(found.interrupted, []);
@@ -206,34 +193,21 @@ fn a_pass_without_an_end_has_its_removals_counted() {
     let mut later = pass(1);
     let report = later.targets.get_mut(&Target::Containers).unwrap();
     (report.removed, report.remaining) = (2, 58);
-    let failed = RemovalOutcome::Failed {
-        class: FailureClass::Busy,
-        why: String::new(),
-        at: None,
-        failures: None,
-    };
+    let failed = RemovalOutcome::failed(FailureClass::Busy, String::new());
     let lost = RemovalOutcome::Lost { why: String::new() };
-    let entries = [
-        begun(pass(1)),
-        intended(1),
-        intended(2),
-        tried(1, RemovalOutcome::REMOVED),
-        tried(2, RemovalOutcome::REMOVED),
-        // Its counts were already counted.
-        Entry::Progress {
-            pass: Box::new(later),
-        },
-        intended(3),
-        intended(4),
-        intended(5),
-        intended(6),
-        intended(7),
+    let mut entries = vec![Begun(pass(1))];
+    entries.extend((1..=2).map(Intended));
+    entries.extend((1..=2).map(|number| tried(number, RemovalOutcome::REMOVED)));
+    // Its counts were already counted.
+    entries.push(Progress(later));
+    entries.extend((3..=7).map(Intended));
+    entries.extend([
         tried(3, RemovalOutcome::REMOVED),
         tried(4, RemovalOutcome::AlreadyGone),
         tried(5, failed),
         tried(6, lost),
-    ];
-    live(dir.path(), BYTES_MIN, &entries);
+    ]);
+    live(dir.path(), &entries);
     let found = history(dir.path());
     assert_eq!(ids(&found.interrupted), ["p-1"]);
     let pass = &found.interrupted[0];
@@ -255,7 +229,7 @@ fn a_pass_without_an_end_has_its_removals_counted() {
     assert_eq!(history(dir.path()), found);
     let mut done = pass.clone();
     super::interrupt(&mut done, Timestamp::from_second(START + 99).unwrap());
-    live(dir.path(), BYTES_MIN, &[end(done.clone())]);
+    live(dir.path(), &[end(done.clone())]);
     let found = history(dir.path());
     assert_eq!((found.ended, found.interrupted), (vec![done], vec![]));
 }
@@ -264,11 +238,7 @@ fn a_pass_without_an_end_has_its_removals_counted() {
 fn a_lost_end_is_no_interruption() {
     let dir = tempfile::tempdir().unwrap();
     // The end of the first could not be written; the same process went on.
-    live(
-        dir.path(),
-        BYTES_MIN,
-        &[begun(pass(1)), begun(pass(2)), end(ended(2))],
-    );
+    live(dir.path(), &[Begun(pass(1)), Begun(pass(2)), end(ended(2))]);
     let found = history(dir.path());
     assert_eq!(
         (ids(&found.ended), ids(&found.interrupted)),
@@ -276,19 +246,19 @@ fn a_lost_end_is_no_interruption() {
     );
     // Nor if the next one's beginning is lost as well; but one that never began ends beside it.
     let dir = tempfile::tempdir().unwrap();
-    live(dir.path(), BYTES_MIN, &[begun(pass(1)), end(ended(2))]);
+    live(dir.path(), &[Begun(pass(1)), end(ended(2))]);
     assert_eq!(history(dir.path()).interrupted, []);
     let dir = tempfile::tempdir().unwrap();
     let withdrawn = Pass {
         started_at: None,
         ..ended(2)
     };
-    live(dir.path(), BYTES_MIN, &[begun(pass(1)), end(withdrawn)]);
+    live(dir.path(), &[Begun(pass(1)), end(withdrawn)]);
     assert_eq!(ids(&history(dir.path()).interrupted), ["p-1"]);
     // Another process does not end the pass of an earlier one.
     let dir = tempfile::tempdir().unwrap();
-    live(dir.path(), BYTES_MIN, &[begun(pass(1))]);
-    live(dir.path(), BYTES_MIN, &[begun(pass(2)), end(ended(2))]);
+    live(dir.path(), &[Begun(pass(1))]);
+    live(dir.path(), &[Begun(pass(2)), end(ended(2))]);
     let found = history(dir.path());
     assert_eq!(
         (ids(&found.ended), ids(&found.interrupted)),
@@ -297,240 +267,179 @@ fn a_lost_end_is_no_interruption() {
 }
 
 #[test]
-fn laps_keep_the_newest_and_the_size() {
+fn texts_that_are_too_long_are_cut() {
     let dir = tempfile::tempdir().unwrap();
-    let size = |dir: &Path| fs::metadata(journal(dir)).unwrap().len();
-    for start in (0..400).step_by(40) {
-        let mut entries = Vec::new();
-        for number in start..start + 40 {
-            entries.extend([begun(pass(number)), end(ended(number))]);
-        }
-        live(dir.path(), BYTES_MIN, &entries);
-        let found = history(dir.path());
-        assert_eq!(size(dir.path()), BYTES_MIN);
-        assert_eq!(found.interrupted, [], "after {start}");
-        let newest = start + 39;
-        assert_eq!(found.ended.last(), Some(&ended(newest)));
-        let expected = (0..=newest).rev().take(found.ended.len());
-        let expected: Vec<Pass> = expected.map(ended).collect();
-        let newest_first: Vec<Pass> = found.ended.iter().rev().cloned().collect();
-        assert_eq!(newest_first, expected);
-        assert!(found.ended.len() >= 20, "only {}", found.ended.len());
-    }
-    assert_eq!(
-        fs::read_dir(dir.path()).unwrap().count(),
-        3,
-        "journal, ages, lock"
-    );
+    let mut long = ended(1);
+    long.errors = vec!["é".repeat(50_000); 60];
+    let why = "x".repeat(100_000);
+    let lost = tried(1, RemovalOutcome::Lost { why });
+    let (mut store, _) = live_with(dir.path(), SMALL, &[end(long), lost]);
+    let report: i64 = query(&mut store, "SELECT max(length(report)) FROM passes");
+    let why: i64 = query(&mut store, "SELECT max(length(why)) FROM removals");
+    assert!(report < 16 << 10 && why < 2010, "{report} {why}");
+    drop(store);
+    let errors = &history(dir.path()).ended[0].errors;
+    assert!(errors.len() < 60 && errors[0].starts_with('é'));
 }
 
 #[test]
-fn a_pass_longer_than_the_ring_still_has_its_counts() {
+fn an_outcome_without_an_intent_is_written_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let mut now = pass(1);
-    let mut entries = vec![begun(now.clone())];
-    for batch in 0..40_u64 {
-        entries.extend((0..50).map(|n| intended(batch * 50 + n)));
-        entries.extend((0..50).map(|n| tried(batch * 50 + n, RemovalOutcome::REMOVED)));
-        let report = now.targets.get_mut(&Target::Containers).unwrap();
-        report.planned = 2000;
-        report.removed += 50;
-        report.count_remaining();
-        entries.push(Entry::Progress {
-            pass: Box::new(now.clone()),
+    let (mut store, _) = live_with(dir.path(), SMALL, &[tried(7, RemovalOutcome::REMOVED)]);
+    let whole = "SELECT name || reason || result FROM removals";
+    let whole: String = query(&mut store, whole);
+    assert_eq!(whole, "apppod-deletedremoved");
+}
+
+#[test]
+fn a_hundred_thousand_removals_stay_within_the_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = live_with(dir.path(), SMALL, &[]);
+    let claimed = size(&file(dir.path()));
+    assert!(claimed >= SMALL.journal_bytes, "{claimed}");
+    let log = dir.path().join("crisweep.db-wal");
+    assert!(size(&log) >= 1 << 20, "{}", size(&log));
+    let claimed_log = size(&log);
+    for batch in 0..2000 {
+        let entries = (0..50).flat_map(|number| {
+            let number = batch * 50 + number;
+            [Intended(number), tried(number, RemovalOutcome::REMOVED)]
         });
-    }
-    entries.push(tried(9999, RemovalOutcome::REMOVED));
-    live(dir.path(), BYTES_MIN, &entries);
-    let found = history(dir.path());
-    let report = &found.interrupted[0].targets[&Target::Containers];
-    assert_eq!((report.removed, report.remaining), (2001, 0));
-}
-
-#[test]
-fn a_last_record_that_is_cut_off_anywhere_is_as_if_never_written() {
-    let dir = tempfile::tempdir().unwrap();
-    live(dir.path(), BYTES_MIN, &[begun(pass(1)), end(ended(1))]);
-    let before = fs::read(journal(dir.path())).unwrap();
-    let mut ring = Ring::read(
-        fs::File::options()
-            .read(true)
-            .write(true)
-            .open(journal(dir.path()))
-            .unwrap(),
-    )
-    .unwrap()
-    .unwrap()
-    .ring;
-    let payload = end(ended(2)).encode().unwrap();
-    ring.append(&payload).unwrap();
-    let after = fs::read(journal(dir.path())).unwrap();
-    let first = before.iter().zip(&after).position(|(a, b)| a != b).unwrap();
-    let last = before
-        .iter()
-        .zip(&after)
-        .rposition(|(a, b)| a != b)
-        .unwrap();
-    assert!(last - first > payload.len());
-    let path = dir.path().join("torn");
-    for cut in first..=last {
-        let mut torn = before.clone();
-        torn[first..cut].copy_from_slice(&after[first..cut]);
-        fs::write(&path, &torn).unwrap();
-        let file = fs::File::options()
-            .read(true)
-            .write(true)
-            .open(&path)
+        let entries: Vec<Entry> = entries.collect();
+        store
+            .write(Sync::Later, |it| {
+                entries.into_iter().try_for_each(|entry| put(it, entry))
+            })
             .unwrap();
-        let found = Ring::read(file).unwrap().unwrap();
-        assert_eq!(found.damage, None, "{cut}");
-        let read = super::history::read(&found.records);
-        assert_eq!(ids(&read.ended), ["p-1"], "{cut}");
-        // The next one overwrites it.
-        let mut ring = found.ring;
-        ring.append(&payload).unwrap();
-        let file = fs::File::open(&path).unwrap();
-        let read = super::history::read(&Ring::read(file).unwrap().unwrap().records);
-        assert_eq!(read.ended, [ended(1), ended(2)], "{cut}");
+        let number = i64::try_from(batch).unwrap();
+        store
+            .write(Sync::Later, |it| put(it, end(ended(number))))
+            .unwrap();
     }
-}
-
-#[test]
-fn damage_in_the_middle_is_set_aside_and_the_rest_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    live(
-        dir.path(),
-        BYTES_MIN,
-        &[end(ended(1)), end(ended(2)), end(ended(3))],
-    );
-    let mut bytes = fs::read(journal(dir.path())).unwrap();
-    let needle = b"\"id\":\"p-2\"";
-    let at = bytes
-        .windows(needle.len())
-        .position(|window| window == needle)
-        .unwrap();
-    bytes[at] ^= 4;
-    fs::write(journal(dir.path()), &bytes).unwrap();
-    let found = live(dir.path(), BYTES_MIN, &[]);
-    assert_eq!(ids(&found.history.ended), ["p-1", "p-3"]);
-    assert!(found.notes[0].contains("set aside"), "{:?}", found.notes);
     assert_eq!(
-        fs::read(dir.path().join("journal.damaged-1")).unwrap(),
-        bytes
+        size(&file(dir.path())),
+        claimed,
+        "nothing but the claimed room"
     );
-    let found = live(dir.path(), BYTES_MIN, &[]);
-    assert_eq!(ids(&found.history.ended), ["p-1", "p-3"], "carried over");
-    assert_eq!(found.notes, [""; 0], "and sound again");
+    assert!(size(&log) <= 2 * claimed_log, "{}", size(&log));
+    let kept: i64 = query(&mut store, "SELECT count(*) FROM removals");
+    assert_eq!(kept, 1000);
+    drop(store);
+    let found = history(dir.path());
+    assert_eq!(found.ended.len(), 100);
+    assert_eq!(found.ended.last(), Some(&ended(1999)));
 }
 
 #[test]
-fn files_that_are_no_journal_are_set_aside() {
-    let head = |text: &str| {
-        let mut bytes = super::frame::encode(super::frame::Kind::Head, 0, text.as_bytes()).unwrap();
-        bytes.resize(65536, 0);
-        bytes
+fn records_that_are_larger_than_expected_make_way_for_new_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = live_with(dir.path(), SMALL, &[]);
+    for number in 0..400 {
+        let mut long = ended(number);
+        long.errors = vec!["x".repeat(190); 60];
+        store.write(Sync::Later, |it| put(it, end(long))).unwrap();
+        for number in 0..50 {
+            let why = "y".repeat(200);
+            let skipped = tried(number, RemovalOutcome::Skipped { why });
+            store.write(Sync::Later, |it| put(it, skipped)).unwrap();
+        }
+    }
+    assert!(size(&file(dir.path())) <= SMALL_MAX_BYTES);
+    drop(store);
+    assert_eq!(history(dir.path()).ended.last().unwrap().id, "p-399");
+}
+
+#[test]
+fn a_later_start_claims_nothing_more() {
+    let dir = tempfile::tempdir().unwrap();
+    live(dir.path(), &[end(ended(1))]);
+    let before = size(&file(dir.path()));
+    live(dir.path(), &[end(ended(2))]);
+    assert_eq!(size(&file(dir.path())), before);
+    // A larger journal has its room from the next start.
+    let larger = Limits {
+        journal_bytes: 1 << 20,
     };
-    for (bytes, why) in [
-        (vec![], "size"),
-        (b"hello".to_vec(), "size"),
-        (vec![0; 65536], "head is damaged"),
-        (vec![0xF5; 65536], "head is damaged"),
-        (head("crisweep journal 2\nbytes 65536\n"), "another version"),
-        (head("crisweep journal 1\nbytes 12\n"), "has no size"),
-        (head("crisweep journal 1\nbytes 131072\n"), "length differs"),
-    ] {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(journal(dir.path()), &bytes).unwrap();
-        let found = live(dir.path(), BYTES_MIN, &[end(ended(1))]);
-        assert!(found.notes[0].contains(why), "{why}: {:?}", found.notes);
-        assert_eq!(
-            fs::read(dir.path().join("journal.damaged-1")).unwrap(),
-            bytes
-        );
-        assert_eq!(ids(&history(dir.path()).ended), ["p-1"]);
-    }
+    live_with(dir.path(), larger, &[]);
+    assert!(size(&file(dir.path())) >= before + (900 << 10));
+    assert_eq!(history(dir.path()).ended.len(), 2);
 }
 
 #[test]
-fn a_directory_in_place_of_a_state_file_is_set_aside() {
+fn another_process_reads_while_one_writes_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(journal(dir.path())).unwrap();
-    fs::create_dir(dir.path().join("ages")).unwrap();
-    let found = live(dir.path(), BYTES_MIN, &[end(ended(1))]);
-    assert_eq!(found.notes.len(), 2, "{:?}", found.notes);
-    assert_eq!(ids(&history(dir.path()).ended), ["p-1"]);
-    assert!(dir.path().join("journal.damaged-1").is_dir());
+    let (mut store, _) = live_with(dir.path(), SMALL, &[Begun(pass(1))]);
+    let reader = super::database::Database::peek(dir.path()).unwrap();
+    let count = || -> i64 {
+        let count = "SELECT count(*) FROM passes WHERE is_done";
+        reader.query_row(count, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(count(), 0);
+    store
+        .write(Sync::Later, |it| put(it, end(ended(1))))
+        .unwrap();
+    assert_eq!(count(), 1);
+    reader.execute("DELETE FROM passes", []).unwrap_err();
 }
 
 #[test]
-fn another_size_takes_the_history_along() {
+fn the_log_stays_bounded_while_another_process_keeps_reading() {
     let dir = tempfile::tempdir().unwrap();
-    live(dir.path(), BYTES_MIN, &[end(ended(1)), begun(pass(2))]);
-    live(dir.path(), BYTES_MIN, &[begun(pass(3))]);
-    for bytes in [4 * BYTES_MIN, BYTES_MIN] {
-        let found = live(dir.path(), bytes, &[]);
-        assert_eq!(ids(&found.history.ended), ["p-1"]);
-        assert_eq!(ids(&found.history.interrupted), ["p-2", "p-3"]);
-        assert_eq!(fs::metadata(journal(dir.path())).unwrap().len(), bytes);
-        assert!(!dir.path().join("journal.damaged-1").exists());
+    let (mut store, _) = live_with(dir.path(), SMALL, &[end(ended(1))]);
+    let reader = super::database::Database::peek(dir.path()).unwrap();
+    reader.execute_batch("BEGIN; SELECT * FROM passes").unwrap();
+    let mut refused = 0;
+    for number in 0..3000 {
+        let mut long = ended(number);
+        long.errors = vec!["x".repeat(190); 60];
+        if let Err(error) = store.write(Sync::Later, |it| put(it, end(long))) {
+            assert!(error.to_string().contains("keeps reading"), "{error}");
+            refused += 1;
+            if refused == 3 {
+                break;
+            }
+        }
     }
-    assert_eq!(
-        history(dir.path()).interrupted[0].errors.len(),
-        2,
-        "told once"
-    );
+    assert_eq!(refused, 3, "the log was never refused");
+    assert!(size(&dir.path().join("crisweep.db-wal")) < 18 << 20);
+    drop(reader);
+    store
+        .write(Sync::Later, |it| put(it, end(ended(9999))))
+        .unwrap();
 }
 
-/// Several processes on one directory.
-fn worn(dir: &Path) -> Vec<u8> {
-    let mut entries = Vec::new();
-    for number in 0..90 {
-        entries.extend([begun(pass(number)), end(ended(number))]);
-    }
-    live(dir, BYTES_MIN, &entries);
-    fs::read(journal(dir)).unwrap()
+#[test]
+fn a_database_whose_file_was_removed_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = live_with(dir.path(), SMALL, &[end(ended(1))]);
+    fs::remove_file(file(dir.path())).unwrap();
+    assert!(!store.release_if_lost(), "the lock is still held");
+    assert!(!store.is_open());
+    store.open().unwrap();
+    store.write(Sync::Now, |it| put(it, end(ended(2)))).unwrap();
+    drop(store);
+    assert_eq!(ids(&history(dir.path()).ended), ["p-2"]);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn flipped_bits_lose_no_more_than_they_hit(flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8_u8), 1..4)) {
-        let dir = tempfile::tempdir().unwrap();
-        let mut bytes = worn(dir.path());
-        let sound = history(dir.path());
-        for (at, bit) in &flips {
-            let at = at.index(bytes.len());
-            // The head has its own test: without it nothing is believed.
-            prop_assume!(at >= 4096);
-            bytes[at] ^= 1 << bit;
-        }
-        fs::write(journal(dir.path()), &bytes).unwrap();
-        let found = live(dir.path(), BYTES_MIN, &[end(ended(1000))]).history;
-        // Behind a damaged end of a lap there may be older ones.
-        let told = |pass: &Pass| (0..90).any(|number| *pass == ended(number));
-        prop_assert!(found.ended.iter().all(told));
-        prop_assert!(found.ended.len() + flips.len() >= sound.ended.len());
-        // At most the last end can be lost, so that its pass seems interrupted.
-        prop_assert!(found.interrupted.iter().all(|pass| pass.id == "p-89"));
-        prop_assert!(history(dir.path()).ended.contains(&ended(1000)));
-    }
-
-    #[test]
-    fn any_file_lets_the_process_start(
-        mut bytes in prop::collection::vec(any::<u8>(), 0..3000),
-        length in prop::sample::select(vec![0_usize, 1, 4096, 65535, 65536, 69632]),
-        with_head: bool,
-    ) {
-        let dir = tempfile::tempdir().unwrap();
-        let mut file = if with_head { worn(dir.path()) } else { Vec::new() };
-        file.truncate(if with_head { 4096 + bytes.len() * 8 } else { 0 });
-        file.append(&mut bytes);
-        file.resize(length.max(file.len().min(65536)), 0x5A);
-        for name in ["journal", "ages", "lock"] {
-            fs::write(dir.path().join(name), &file).unwrap();
-        }
-        live(dir.path(), BYTES_MIN, &[end(ended(1000))]);
-        prop_assert!(history(dir.path()).ended.contains(&ended(1000)));
-    }
+#[tokio::test]
+async fn the_database_answers_questions_and_says_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let second = Duration::from_secs(60);
+    let open = || {
+        let (dir, runtime) = (dir.path().to_owned(), "/run/cri.sock".to_owned());
+        super::Journal::open(dir, SMALL, runtime, Counter::default())
+    };
+    let journal = open().await.unwrap().journal;
+    journal.ended(&ended(1));
+    let count = |sql: &rusqlite::Connection| {
+        let count = "SELECT count(*) FROM passes";
+        sql.query_row(count, [], |row| row.get::<_, i64>(0))
+    };
+    assert_eq!(journal.read(second, count).await.unwrap(), 1);
+    let wrong = |sql: &rusqlite::Connection| sql.execute_batch("SELECT missing FROM passes");
+    let error = journal.read(second, wrong).await.unwrap_err();
+    assert!(error.to_string().contains("no such column"), "{error}");
+    assert_eq!(journal.read(second, count).await.unwrap(), 1, "still open");
+    let none = super::Journal::none();
+    assert!(none.read(second, count).await.is_err());
 }

@@ -1,4 +1,4 @@
-//! The writer thread. A hung disk blocks only this thread.
+//! The thread that alone uses the state directory. A hung disk blocks only this thread.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,45 +6,46 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use parking_lot::{Mutex, MutexGuard};
+use prometheus_client::metrics::counter::Counter;
+use rusqlite::Connection;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::entry::Entry;
+use super::ages::Ages;
+use super::database::{Error, Sync, Writing};
 use super::lock::Held;
 use super::store::{Found, Store, Unusable};
-use prometheus_client::metrics::counter::Counter;
+
+/// What to write.
+type Write = Box<dyn FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send>;
+/// What to read: gets the error if the database cannot be read.
+type Read = Box<dyn FnOnce(Result<&Connection, Error>) -> rusqlite::Result<()> + Send>;
 
 /// A job for the thread.
-#[derive(Debug)]
 pub(super) enum Job {
-    /// Write these, and wait for the disk if `Sync` says so.
-    Entries(Vec<Entry>, Sync),
+    /// Write the records of a pass, and wait for the disk if `Sync` says so.
+    Write {
+        /// What.
+        write: Write,
+        /// Whether to wait for the disk.
+        sync: Sync,
+        /// Number of records, for the count of those that are lost.
+        records: usize,
+        /// A pass begins: opens a database that could not be opened before.
+        begins: bool,
+    },
     /// Write the pending image ages.
     Ages,
+    /// Read.
+    Read(Read),
     /// Answer when all earlier jobs are done.
     Answer(oneshot::Sender<()>),
     /// Answer whether another crisweep holds the lock; take a lost lock again.
     Lock(oneshot::Sender<Option<Held>>),
 }
 
-/// Whether a write waits until it is on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sync {
-    /// Survives a crash of the node.
-    Now,
-    /// Survives a crash of the process; the next `Now` writes it to disk.
-    Later,
-}
-
-/// A file of the state, as errors name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Part {
-    /// The journal.
-    Journal,
-    /// The image ages.
-    Ages,
-}
+/// The key of errors in the API.
+const JOURNAL: &str = "journal";
 
 /// The state of the state directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -53,10 +54,10 @@ pub struct Status {
     pub dir: Option<PathBuf>,
     /// Whether a second crisweep on this node would be refused.
     pub locked: bool,
-    /// Whether the journal is open.
+    /// Whether the database is open.
     pub journal: bool,
-    /// What cannot be written now, and why.
-    pub errors: BTreeMap<Part, String>,
+    /// Why nothing can be written now.
+    pub errors: BTreeMap<&'static str, String>,
 }
 
 /// The health of writing, for the API and the log. Each change is logged once.
@@ -65,9 +66,8 @@ pub(super) struct Health {
     /// Failed and dropped writes.
     failures: Counter,
     status: Mutex<Status>,
-    /// Encoded image ages that wait to be written: only the newest, so that a hung disk does not accumulate
-    /// them.
-    ages: Mutex<Option<Vec<u8>>>,
+    /// Image ages that wait to be written: only the newest, so that a hung disk does not accumulate them.
+    ages: Mutex<Option<Ages>>,
 }
 
 impl Health {
@@ -84,51 +84,41 @@ impl Health {
     }
 
     /// Stores image ages to be written, in place of pending ones; says whether none were pending.
-    pub(super) fn leave_ages(&self, ages: Vec<u8>) -> bool {
-        self.ages().replace(ages).is_none()
+    pub(super) fn leave_ages(&self, ages: Ages) -> bool {
+        self.ages.lock().replace(ages).is_none()
     }
 
     /// Takes the pending image ages.
-    pub(super) fn take_ages(&self) -> Option<Vec<u8>> {
-        self.ages().take()
-    }
-
-    fn ages(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
-        self.ages.lock()
+    pub(super) fn take_ages(&self) -> Option<Ages> {
+        self.ages.lock().take()
     }
 
     pub(super) fn status(&self) -> Status {
         self.lock().clone()
     }
 
-    /// Counts failed or dropped writes.
-    fn left_out(&self, writes: usize) {
-        let writes = u64::try_from(writes).unwrap_or(u64::MAX);
-        self.failures.inc_by(writes);
-    }
-
-    pub(super) fn failed(&self, part: Part, writes: usize, error: String) {
-        self.left_out(writes);
-        let mut status = self.lock();
-        if !status.errors.contains_key(&part) {
-            tracing::warn!(
-                ?part,
-                error,
-                "state cannot be written; passes go on without it"
-            );
-        }
-        status.errors.insert(part, error);
-    }
-
-    fn worked(&self, part: Part) {
-        if self.lock().errors.remove(&part).is_some() {
-            tracing::info!(?part, "state can be written again");
+    pub(super) fn failed(&self, records: usize, error: &str) {
+        self.failures
+            .inc_by(u64::try_from(records).unwrap_or(u64::MAX));
+        if self
+            .lock()
+            .errors
+            .insert(JOURNAL, error.to_owned())
+            .is_none()
+        {
+            tracing::warn!(error, "state cannot be written; passes go on without it");
         }
     }
 
-    fn opened(&self, store: &Store) {
+    fn worked(&self) {
+        if self.lock().errors.remove(JOURNAL).is_some() {
+            tracing::info!("state can be written again");
+        }
+    }
+
+    fn noted(&self, store: &Store) {
         let mut status = self.lock();
-        (status.locked, status.journal) = (store.is_locked(), store.has_journal());
+        (status.locked, status.journal) = (store.is_locked(), store.is_open());
     }
 
     fn lock(&self) -> MutexGuard<'_, Status> {
@@ -136,7 +126,7 @@ impl Health {
     }
 }
 
-/// Opens the directory, sends the result, and writes until every sender is gone.
+/// Opens the directory, sends the result, and works until every sender is gone.
 pub(super) fn run(
     mut store: Store,
     jobs: &Receiver<Job>,
@@ -148,109 +138,104 @@ pub(super) fn run(
     // The caller may have timed out; then the next start reports the earlier passes.
     if let Err(Err(held)) = opened.send(found) {
         tracing::error!(%held, "another crisweep holds the lock, and the disk answered too late: this one goes on without lock and state");
-        health.failed(Part::Journal, 1, held.to_string());
+        health.failed(1, &held.to_string());
     }
     if held {
         return;
     }
     while let Ok(job) = jobs.recv() {
         match job {
-            Job::Entries(entries, sync) => write(&mut store, &entries, sync, health),
-            Job::Ages => write_ages(&mut store, health),
+            Job::Write {
+                write,
+                sync,
+                records,
+                begins,
+            } => {
+                if begins && !store.is_open() {
+                    reopen(&mut store, health);
+                }
+                let written = store.write(sync, write);
+                settle(&store, health, written, records);
+            }
+            Job::Ages => {
+                if let Some(ages) = health.take_ages() {
+                    let written = store.write(Sync::Now, |writing| ages.write(writing.sql));
+                    settle(&store, health, written, 1);
+                }
+            }
+            Job::Read(read) => answer(&mut store, health, read),
             Job::Answer(to) => drop(to.send(())),
             Job::Lock(to) => drop(to.send(lock(&mut store, health))),
         }
     }
 }
 
-fn open(store: &mut Store, health: &Arc<Health>) -> Result<Found, Held> {
+fn open(store: &mut Store, health: &Health) -> Result<Found, Held> {
     let result = store.open();
-    health.opened(store);
+    health.noted(store);
     match result {
-        Ok(found) => {
-            for note in &found.notes {
-                tracing::warn!("{note}");
-            }
-            if let Some(error) = &found.no_ages {
-                health.failed(Part::Ages, 1, error.clone());
-            }
-            Ok(found)
-        }
+        Ok(found) => Ok(found),
         Err(Unusable::Held(held)) => Err(held),
-        Err(Unusable::Io(error)) => {
-            let error = if store.is_locked() {
-                error
-            } else {
-                format!("{error}; a second crisweep on this node is not prevented either")
-            };
-            health.failed(Part::Journal, 1, error);
+        Err(Unusable::Failed(error)) => {
+            let mut error = error.to_string();
+            if !store.is_locked() {
+                error.push_str("; a second crisweep on this node is not prevented either");
+            }
+            health.failed(1, &error);
             Ok(Found::default())
         }
     }
 }
 
-/// Takes the lock if it is not held. If that fails for a reason other than another holder, passes go on
-/// without lock and state, as after a start without a usable directory.
-fn lock(store: &mut Store, health: &Arc<Health>) -> Option<Held> {
-    let lost = store.release_if_lost();
-    if lost {
-        let error = "the state directory was emptied or replaced".to_owned();
-        health.failed(Part::Journal, 1, error);
+/// Tries again: the last pass may have freed space.
+fn reopen(store: &mut Store, health: &Health) {
+    if let Err(held) = open(store, health) {
+        health.failed(1, &held.to_string());
     }
-    if store.is_locked() {
+}
+
+fn settle(store: &Store, health: &Health, written: Result<(), Error>, records: usize) {
+    match written {
+        Ok(()) => health.worked(),
+        // The reason is known.
+        Err(Error::Closed) => {
+            health
+                .failures
+                .inc_by(u64::try_from(records).unwrap_or(u64::MAX));
+        }
+        Err(error) => {
+            health.failed(records, &error.to_string());
+            health.noted(store);
+        }
+    }
+}
+
+fn answer(store: &mut Store, health: &Health, read: Read) {
+    if !store.is_open() {
+        // Its caller shows the error.
+        drop(read(Err(Error::Closed)));
+        return;
+    }
+    if let Err(error) = store.read(|sql| read(Ok(sql))) {
+        tracing::warn!(%error, "the state cannot be read");
+        health.noted(store);
+    }
+}
+
+/// Takes the lock if it is not held, and opens the database anew if its file was removed. If that fails for a reason
+/// other than another holder, passes go on without lock and state, as after a start without a usable directory.
+fn lock(store: &mut Store, health: &Health) -> Option<Held> {
+    let was_open = store.is_open();
+    if store.release_if_lost() || (was_open && !store.is_open()) {
+        health.failed(1, "the state directory was emptied or replaced");
+    }
+    if store.is_locked() && store.is_open() {
         return None;
     }
     let held = open(store, health).err()?;
     if store.uses_another_runtime(&held) {
         return None;
     }
-    health.failed(Part::Journal, 1, held.to_string());
+    health.failed(1, &held.to_string());
     Some(held)
-}
-
-fn write_ages(store: &mut Store, health: &Health) {
-    let Some(ages) = health.take_ages() else {
-        return;
-    };
-    if !store.has_ages() {
-        // The reason is already logged.
-        health.left_out(1);
-        return;
-    }
-    match store.write_ages(&ages) {
-        Ok(()) => health.worked(Part::Ages),
-        Err(error) => health.failed(Part::Ages, 1, error.to_string()),
-    }
-}
-
-fn write(store: &mut Store, entries: &[Entry], sync: Sync, health: &Arc<Health>) {
-    let begins = matches!(entries.first(), Some(Entry::Begun { .. }));
-    if !store.has_journal() && begins {
-        // The last pass may have freed space.
-        if let Err(held) = open(store, health) {
-            health.failed(Part::Journal, 1, held.to_string());
-        }
-    }
-    if !store.has_journal() {
-        // The reason is already logged.
-        health.left_out(entries.len());
-        return;
-    }
-    let mut failed = 0;
-    let mut last = None;
-    for entry in entries {
-        if let Err(error) = store.write(entry) {
-            failed += 1;
-            last = Some(error);
-        }
-    }
-    let due = sync == Sync::Now && failed < entries.len();
-    if let Err(error) = if due { store.sync() } else { Ok(()) } {
-        failed += 1;
-        last = Some(error);
-    }
-    match last {
-        None => health.worked(Part::Journal),
-        Some(error) => health.failed(Part::Journal, failed, error.to_string()),
-    }
 }

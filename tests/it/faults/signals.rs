@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::cleans;
-use crate::state::records;
+use crate::state::rows;
 use crate::support::wait::until_true;
 use crate::support::{Rig, nodes, until};
 
@@ -64,7 +64,7 @@ async fn stands_at(rig: &Rig, point: Point) -> String {
     }
     let pass = rig.begin_gc("").await;
     let state = rig.state_dir();
-    until_true("the pass is written down", || records(&state, "begun") > 0).await;
+    until_true("the pass is written down", || rows(&state, "passes") > 0).await;
     match point {
         Point::FirstLook => {
             until_true("it looks", || {

@@ -3,7 +3,7 @@
 use crisweep_sim::{Fault, Rpc};
 use serde_json::json;
 
-use super::records;
+use super::{integrity, kills, rows};
 use crate::support::wait::until_true;
 use crate::support::{Rig, nodes};
 
@@ -23,7 +23,7 @@ async fn a_pass_killed_in_the_middle_is_reported_with_its_counts_and_can_be_run_
     let id = rig.begin_gc("target=containers").await;
     let state = rig.state_dir();
     until_true("75 removals are written down", || {
-        records(&state, "tried") >= 75
+        rows(&state, "removals WHERE result IS NOT NULL") >= 75
     })
     .await;
     rig.crash().await;
@@ -73,21 +73,48 @@ async fn passes_of_processes_before_are_remembered_and_ids_stay_unique() {
 }
 
 #[tokio::test]
-async fn a_damaged_journal_is_set_aside_and_the_service_starts() {
+async fn a_damaged_database_is_set_aside_and_the_service_starts() {
     let mut rig = Rig::start(nodes::litter(3), json!({})).await;
     rig.gc("").await;
     rig.kill().await;
-    for file in ["journal", "ages"] {
-        std::fs::write(rig.state_dir().join(file), "garbage").unwrap();
-    }
+    std::fs::remove_file(rig.state_dir().join("crisweep.db-wal")).unwrap();
+    std::fs::write(rig.state_dir().join("crisweep.db"), "garbage").unwrap();
     rig.begin().await;
     assert_eq!(rig.passes().await.len(), 0);
     let state = rig.get("/api/v1/status").await.json()["state"].clone();
     assert_eq!(state["journal"], true, "{state}");
     assert_eq!(state["errors"], json!({}));
-    let aside = std::fs::read(rig.state_dir().join("journal.damaged-1")).unwrap();
+    let aside = std::fs::read(rig.state_dir().join("crisweep.db.damaged")).unwrap();
     assert_eq!(aside, b"garbage");
     rig.gc("").await;
     rig.crash().await;
     assert_eq!(rig.passes().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_process_killed_at_any_point_leaves_a_sound_database() {
+    let changes = json!({ "gc": { "max_concurrency": 2 }, "brakes": { "cooldown": "0s" } });
+    let mut rig = Rig::start(nodes::healthy(), changes).await;
+    for round in 0..kills() {
+        for number in 0..20 {
+            let pod = nodes::deleted(20 * round + number, 20 * kills());
+            rig.sim.add_pod(&pod);
+        }
+        rig.begin_gc("").await;
+        // Later each time: in the first intents, in the middle, after the last outcome.
+        let left = 20 - round % 21;
+        until_true("the pass has got so far", || {
+            rig.exited_containers() <= left
+        })
+        .await;
+        rig.kill().await;
+        let sound = integrity(&rig.state_dir());
+        assert_eq!(sound, "ok", "after {round} kills");
+        let half = "removals WHERE (result IS NULL) != (ended_at IS NULL)";
+        assert_eq!(rows(&rig.state_dir(), half), 0);
+        rig.begin().await;
+        let state = rig.get("/api/v1/status").await.json()["state"].clone();
+        assert_eq!(state["errors"], json!({}), "{state}");
+        assert!(!rig.state_dir().join("crisweep.db.damaged").exists());
+    }
 }

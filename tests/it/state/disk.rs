@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crisweep::state::{Ages, Journal};
+use crisweep::state::{Ages, Journal, Limits};
 use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
 
@@ -137,11 +137,11 @@ impl Drop for Tmpfs {
 
 #[tokio::test]
 async fn a_full_disk_keeps_no_pass_from_being_written_down() {
-    let Some(disk) = Tmpfs::mount(4) else { return };
+    let Some(disk) = Tmpfs::mount(8) else { return };
     let dir = disk.path().join("state");
     let mut rig = Rig::start(nodes::litter(60), json!({ "state": { "dir": dir } })).await;
     disk.fill();
-    // Several laps of the smallest journal.
+    // More than the smallest journal keeps.
     for round in 0..150 {
         let pass = rig.gc("").await;
         let expected = if round == 0 {
@@ -157,14 +157,12 @@ async fn a_full_disk_keeps_no_pass_from_being_written_down() {
     let after = rig.passes().await;
     assert!(after.len() > 20, "{}", after.len());
     assert_eq!(after, before[..after.len()]);
-    // Even a damaged journal is replaced in place.
+    // Even a damaged database is replaced.
     rig.kill().await;
-    let length = fs::metadata(dir.join("journal")).unwrap().len();
+    let path = dir.join("crisweep.db");
+    let length = fs::metadata(&path).unwrap().len();
     let garbage = vec![0x55; usize::try_from(length).unwrap()];
-    let file = File::options()
-        .write(true)
-        .open(dir.join("journal"))
-        .unwrap();
+    let file = File::options().write(true).open(path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &garbage, 0).unwrap();
     rig.begin().await;
     rig.gc("").await;
@@ -175,7 +173,7 @@ async fn a_full_disk_keeps_no_pass_from_being_written_down() {
 
 #[tokio::test]
 async fn state_files_without_space_at_start_are_tried_again_with_each_pass() {
-    let Some(disk) = Tmpfs::mount(4) else { return };
+    let Some(disk) = Tmpfs::mount(8) else { return };
     let filler = disk.fill();
     let dir = disk.path().join("state");
     let mut rig = Rig::start(nodes::litter(3), json!({ "state": { "dir": dir } })).await;
@@ -194,7 +192,7 @@ async fn state_files_without_space_at_start_are_tried_again_with_each_pass() {
 
 #[tokio::test]
 async fn a_read_only_disk_still_keeps_a_second_one_off() {
-    let Some(disk) = Tmpfs::mount(4) else { return };
+    let Some(disk) = Tmpfs::mount(8) else { return };
     let dir = disk.path().join("state");
     let mut rig = Rig::start(nodes::litter(3), json!({ "state": { "dir": dir } })).await;
     rig.kill().await;
@@ -206,9 +204,12 @@ async fn a_read_only_disk_still_keeps_a_second_one_off() {
 
 #[tokio::test]
 async fn image_ages_are_written_on_a_full_disk() {
-    let Some(disk) = Tmpfs::mount(4) else { return };
+    let Some(disk) = Tmpfs::mount(8) else { return };
     let dir = disk.path().join("state");
-    let open = |dir| Journal::open(dir, 65536, "/run/cri.sock".to_owned(), Counter::default());
+    let limits = Limits {
+        journal_bytes: 65536,
+    };
+    let open = |dir| Journal::open(dir, limits, "/run/cri.sock".to_owned(), Counter::default());
     let opened = open(dir.clone()).await.unwrap();
     disk.fill();
     let now = "2026-01-01T00:00:00Z".parse().unwrap();

@@ -1,0 +1,445 @@
+//! The SQLite file: opened, bounded, its space claimed, its version raised; set aside if it is damaged. Used by one
+//! thread. Does not know what passes write.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+
+use super::files;
+
+/// The file's name.
+pub(super) const NAME: &str = "crisweep.db";
+/// `CRSW`: says that a database is crisweep's.
+const APPLICATION_ID: i64 = 0x4352_5357;
+/// One script for each version; a database gets those that it lacks.
+const SCHEMA: [&str; 1] = [include_str!("schema/1.sql")];
+const PAGE_BYTES: u64 = 4096;
+/// Memory for pages, in KiB.
+const CACHE_KIB: i64 = 256;
+/// Pages in the write-ahead log after which they are moved to the database.
+const CHECKPOINT_PAGES: u64 = 256;
+/// Size up to which the write-ahead log may grow while another process reads the database.
+const LOG_MAX_BYTES: u64 = 16 << 20;
+/// How long a write waits for another process that writes.
+const BUSY_PATIENCE: Duration = Duration::from_secs(1);
+/// Space claimed at a time.
+const CLAIM_BYTES: u64 = 1 << 20;
+/// Room beside the journal: image ages, quarantine, tables and indexes. The largest of them were measured with
+/// 1.3 MiB.
+const FIXED_BYTES: u64 = 2 << 20;
+/// Free room below which old rows make way before a write.
+const RESERVE_BYTES: u64 = 512 << 10;
+
+/// Errors of the disk, of memory, and of other processes. Any other one says that the content is not as it was written:
+/// a malformed page, a missing column, a text that is none.
+const NO_DAMAGE: [ErrorCode; 10] = [
+    ErrorCode::CannotOpen,
+    ErrorCode::DatabaseBusy,
+    ErrorCode::DatabaseLocked,
+    ErrorCode::DiskFull,
+    ErrorCode::FileLockingProtocolFailed,
+    ErrorCode::OperationInterrupted,
+    ErrorCode::OutOfMemory,
+    ErrorCode::PermissionDenied,
+    ErrorCode::ReadOnly,
+    ErrorCode::SystemIoFailure,
+];
+
+/// How much room the database may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Passes and removals: claimed in full when the file is made.
+    pub journal_bytes: u64,
+}
+
+impl Limits {
+    /// Most removals in the database: a row takes some 400 bytes.
+    pub(super) fn removals_max(self) -> u64 {
+        (self.journal_bytes / 4 * 3 / 400).max(1000)
+    }
+
+    /// Most passes in the database: a row takes some 2 KiB.
+    pub(super) fn passes_max(self) -> u64 {
+        (self.journal_bytes / 4 / 2048).max(100)
+    }
+
+    fn claimed_bytes(self) -> u64 {
+        self.journal_bytes + FIXED_BYTES
+    }
+
+    fn max_bytes(self) -> u64 {
+        self.claimed_bytes() + RESERVE_BYTES
+    }
+}
+
+/// Why the database cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or the directory.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// How it failed.
+        source: io::Error,
+    },
+    /// The database.
+    #[error("{NAME}: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// It is not crisweep's, or a later version's.
+    #[error("{NAME} {0}")]
+    Foreign(String),
+    /// Another process reads one state for so long that no space of the write-ahead log can be used again.
+    #[error("{NAME}-wal has {0} bytes: another process keeps reading an old state of {NAME}")]
+    LogTooLong(u64),
+    /// There is no database.
+    #[error("the database is not open")]
+    Closed,
+    /// A question that the database could not answer.
+    #[error("{NAME} cannot be read: {0}")]
+    Unreadable(String),
+    /// No answer in time.
+    #[error("the disk of {NAME} is too slow")]
+    TooSlow,
+}
+
+impl Error {
+    /// Says whether there is no file.
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(self, Self::File { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Says whether a read met a malformed page.
+    pub(super) fn is_malformed(&self) -> bool {
+        let codes = [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
+        let Self::Sqlite(error) = self else {
+            return false;
+        };
+        let code = error.sqlite_error_code();
+        code.is_some_and(|code| codes.contains(&code))
+    }
+
+    /// Says whether an opening or a write showed that only another file can help.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Foreign(_) => true,
+            Self::Sqlite(error) => !error
+                .sqlite_error_code()
+                .is_some_and(|code| NO_DAMAGE.contains(&code)),
+            // A directory or a link in its place.
+            Self::File { source, .. } => source.kind() == io::ErrorKind::Other,
+            Self::LogTooLong(_) | Self::Closed | Self::Unreadable(_) | Self::TooSlow => false,
+        }
+    }
+}
+
+/// An open database.
+#[derive(Debug)]
+pub(super) struct Database {
+    connection: Connection,
+    path: PathBuf,
+    /// Device and inode.
+    place: (u64, u64),
+    limits: Limits,
+    /// Number of this process in the table of processes.
+    process: i64,
+}
+
+/// Whether a write waits until it is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sync {
+    /// Survives a crash of the node.
+    Now,
+    /// Survives a crash of the process; the next `Now` writes it to disk.
+    Later,
+}
+
+/// What a write may use.
+#[derive(Clone, Copy)]
+pub(super) struct Writing<'a> {
+    pub(super) sql: &'a Transaction<'a>,
+    /// Number of this process in the table of processes.
+    pub(super) process: i64,
+    pub(super) limits: Limits,
+}
+
+impl Database {
+    /// Opens the file in `dir`, or makes it. Says whether it was made.
+    pub(super) fn open(dir: &Path, limits: Limits) -> Result<(Self, bool), Error> {
+        let path = dir.join(NAME);
+        let (place, is_new) = make(&path)?;
+        let connection = match connect(&path, Shared::Yes) {
+            Err(error) if !error.is_damage() => {
+                // Memory that processes share is a file too: on a full disk only this one can use the database.
+                connect(&path, Shared::No).map_err(|_no_better| error)?
+            }
+            connected => connected?,
+        };
+        let mut database = Self {
+            connection,
+            path,
+            place,
+            limits,
+            process: 0,
+        };
+        database.migrate()?;
+        let pages = limits.max_bytes() / PAGE_BYTES;
+        database.pragma("max_page_count", pages)?;
+        database.claim()?;
+        database.process = database.write(Sync::Now, enter)?;
+        Ok((database, is_new))
+    }
+
+    /// Reads the database of a directory without its lock, beside a process that writes. Changes nothing.
+    pub(super) fn peek(dir: &Path) -> Result<Connection, Error> {
+        let path = dir.join(NAME);
+        files::check(&path).map_err(at(&path))?;
+        let connection =
+            Connection::open_with_flags(&path, flags(OpenFlags::SQLITE_OPEN_READ_ONLY))?;
+        connection.busy_timeout(BUSY_PATIENCE)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        Ok(connection)
+    }
+
+    /// Says whether the path still leads to the open file: writes to a removed one are lost.
+    pub(super) fn is_in_place(&self) -> bool {
+        match fs::symlink_metadata(&self.path) {
+            Ok(there) => (there.dev(), there.ino()) == self.place,
+            // If that cannot be checked, nothing is lost yet.
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
+    /// For reading.
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Writes in one transaction; makes room for it before.
+    pub(super) fn write<T>(
+        &mut self,
+        sync: Sync,
+        write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        if self.log_bytes() > LOG_MAX_BYTES {
+            self.shorten_log()?;
+        }
+        let free = self.free_bytes()?;
+        self.pragma("synchronous", if sync == Sync::Now { 2 } else { 1 })?;
+        let (process, limits) = (self.process, self.limits);
+        let sql = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if free < RESERVE_BYTES {
+            make_room(&sql)?;
+        }
+        let value = write(&Writing {
+            sql: &sql,
+            process,
+            limits,
+        })?;
+        sql.commit()?;
+        Ok(value)
+    }
+
+    fn migrate(&mut self) -> Result<(), Error> {
+        let number = |name| -> Result<i64, Error> {
+            Ok(self
+                .connection
+                .pragma_query_value(None, name, |row| row.get(0))?)
+        };
+        let version = number("user_version")?;
+        if version == 0 {
+            let tables = "SELECT count(*) FROM sqlite_schema";
+            let tables: i64 = self.connection.query_row(tables, [], |row| row.get(0))?;
+            if tables > 0 {
+                return Err(Error::Foreign("was not made by crisweep".to_owned()));
+            }
+        } else if number("application_id")? != APPLICATION_ID {
+            return Err(Error::Foreign("was not made by crisweep".to_owned()));
+        }
+        let done = usize::try_from(version).unwrap_or(usize::MAX);
+        let Some(missing) = SCHEMA.get(done..) else {
+            let what = format!(
+                "is of version {version}; this crisweep knows {}",
+                SCHEMA.len()
+            );
+            return Err(Error::Foreign(what));
+        };
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let sql = self.connection.transaction()?;
+        for script in missing {
+            sql.execute_batch(script)?;
+        }
+        sql.pragma_update(None, "application_id", APPLICATION_ID)?;
+        sql.pragma_update(None, "user_version", SCHEMA.len())?;
+        Ok(sql.commit()?)
+    }
+
+    /// Claims the space of the journal and of the write-ahead log, so that both can be written on a full disk: pages
+    /// that were written once and are free again. On a disk that is full already it takes what it needs as it goes.
+    fn claim(&mut self) -> Result<(), Error> {
+        let claimed = self.claim_pages();
+        self.connection
+            .execute_batch("DROP TABLE IF EXISTS claim")?;
+        if let Err(error) = claimed {
+            tracing::warn!(%error, path = %self.path.display(), "the room for the state cannot be claimed: on a full disk records may be lost");
+        }
+        Ok(())
+    }
+
+    fn claim_pages(&mut self) -> Result<(), Error> {
+        loop {
+            let missing = self.limits.claimed_bytes().saturating_sub(self.size()?);
+            if missing == 0 {
+                break;
+            }
+            self.write_zeros(missing.min(CLAIM_BYTES))?;
+        }
+        if self.log_bytes() < CLAIM_BYTES {
+            // Free pages of the database are written to the log first.
+            self.connection
+                .execute_batch("DROP TABLE IF EXISTS claim")?;
+            self.write_zeros(CLAIM_BYTES)?;
+        }
+        self.checkpoint("PASSIVE")
+    }
+
+    /// Moves the log's pages to the database, as far as other processes allow.
+    fn checkpoint(&self, how: &str) -> Result<(), Error> {
+        let sql = format!("PRAGMA wal_checkpoint({how})");
+        Ok(self.connection.query_row(&sql, [], |_| Ok(()))?)
+    }
+
+    fn write_zeros(&mut self, bytes: u64) -> Result<(), Error> {
+        let sql = self.connection.transaction()?;
+        sql.execute_batch("CREATE TABLE IF NOT EXISTS claim (zeros BLOB)")?;
+        sql.execute("INSERT INTO claim VALUES (zeroblob(?))", [bytes])?;
+        Ok(sql.commit()?)
+    }
+
+    /// Gives back a log that grew while another process read, if that has ended.
+    fn shorten_log(&mut self) -> Result<(), Error> {
+        self.checkpoint("TRUNCATE")?;
+        let log = self.log_bytes();
+        if log > LOG_MAX_BYTES {
+            return Err(Error::LogTooLong(log));
+        }
+        self.claim()
+    }
+
+    /// Size of the database in bytes, free pages included.
+    fn size(&self) -> Result<u64, Error> {
+        Ok(self.count("page_count")? * PAGE_BYTES)
+    }
+
+    /// Bytes that rows may still take.
+    fn free_bytes(&self) -> Result<u64, Error> {
+        let unclaimed = self.limits.max_bytes().saturating_sub(self.size()?);
+        Ok(unclaimed + self.count("freelist_count")? * PAGE_BYTES)
+    }
+
+    fn log_bytes(&self) -> u64 {
+        let path = files::beside(&self.path, "-wal");
+        fs::symlink_metadata(path).map_or(0, |log| log.len())
+    }
+
+    fn count(&self, pragma: &str) -> Result<u64, Error> {
+        let count: i64 = self
+            .connection
+            .pragma_query_value(None, pragma, |row| row.get(0))?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+
+    fn pragma(&self, name: &str, value: u64) -> Result<(), Error> {
+        // Some answer with their new value, and some do not.
+        let set = format!("PRAGMA {name} = {value}");
+        Ok(self.connection.execute_batch(&set)?)
+    }
+}
+
+/// Whether other processes may open the database beside this one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shared {
+    Yes,
+    No,
+}
+
+fn flags(access: OpenFlags) -> OpenFlags {
+    access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW
+}
+
+fn connect(path: &Path, shared: Shared) -> Result<Connection, Error> {
+    let connection = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_WRITE))?;
+    connection.busy_timeout(BUSY_PATIENCE)?;
+    // The log keeps its space for the next process.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    let locking = match shared {
+        Shared::Yes => "NORMAL",
+        Shared::No => "EXCLUSIVE",
+    };
+    connection.execute_batch(&format!(
+        "PRAGMA locking_mode = {locking}; PRAGMA journal_mode = WAL; PRAGMA cache_size = -{CACHE_KIB}; \
+         PRAGMA temp_store = MEMORY; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA user_version;"
+    ))?;
+    Ok(connection)
+}
+
+/// Makes an empty file for its owner alone, if there is none; returns where it is, and whether it is new.
+fn make(path: &Path) -> Result<((u64, u64), bool), Error> {
+    // SQLite opens it next. It must be closed by then: closing it later would end SQLite's locks.
+    let is_new = match files::check(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            for log in ["-wal", "-shm"] {
+                drop(fs::remove_file(files::beside(path, log)));
+            }
+            files::create(path).map_err(at(path))?;
+            true
+        }
+        checked => checked.map(|()| false).map_err(at(path))?,
+    };
+    let there = fs::symlink_metadata(path).map_err(at(path))?;
+    Ok(((there.dev(), there.ino()), is_new))
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |source| Error::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Notes this process, and forgets old ones; returns its number.
+fn enter(writing: &Writing<'_>) -> rusqlite::Result<i64> {
+    let sql = writing.sql;
+    sql.execute(
+        "INSERT INTO processes (pid, version, opened_at) \
+         VALUES (?, ?, CAST(unixepoch('subsec') * 1000 AS INTEGER))",
+        (std::process::id(), env!("CARGO_PKG_VERSION")),
+    )?;
+    let process = sql.last_insert_rowid();
+    sql.execute("DELETE FROM processes WHERE number <= ? - 100", [process])?;
+    Ok(process)
+}
+
+/// Removes a tenth of the removals and passes, the oldest ones.
+fn make_room(sql: &Transaction<'_>) -> rusqlite::Result<()> {
+    for table in ["removals", "passes"] {
+        sql.execute(
+            &format!(
+                "DELETE FROM {table} WHERE number <= (SELECT min(number) FROM {table}) \
+                 + (SELECT max(number) - min(number) FROM {table}) / 10"
+            ),
+            [],
+        )?;
+    }
+    Ok(())
+}
