@@ -4,6 +4,7 @@ pub mod check;
 pub mod command;
 #[cfg(feature = "demo")]
 pub mod demo;
+pub mod explain;
 mod local_service;
 pub mod rules;
 mod run;
@@ -22,6 +23,7 @@ use crate::state::Owner;
 use check::CheckArgs;
 use command::simulate::SimulateArgs;
 use command::snapshot::SnapshotArgs;
+use explain::ExplainArgs;
 use rules::RulesArgs;
 pub use run::run;
 
@@ -51,6 +53,7 @@ Examples:
   crisweep gc --target containers --dry-run  one pass that only reports
   crisweep snapshot node.json.zst            this node in a file, without secrets
   crisweep simulate node.json.zst            a plan on that file, anywhere; --config tries a policy
+  crisweep explain shop/web                  why a pod's objects stay or go; also an id, an image, a log
   crisweep check                             0 no problem, 1 a problem, 2 unknown, and one line
   crisweep config /etc/crisweep/crisweep.yaml  check a file, print the effective configuration
 ";
@@ -59,7 +62,7 @@ Examples:
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Configuration file (.yaml, .yml or .toml); plan, gc, snapshot and check read /etc/crisweep/crisweep.yaml where it exists
+    /// Configuration file (.yaml, .yml or .toml); plan, gc, snapshot, explain and check read /etc/crisweep/crisweep.yaml where it exists
     #[arg(long = "config.file", global = true, value_name = "FILE")]
     pub config_file: Option<PathBuf>,
     /// Address to listen on, such as :20950; may be repeated [default: 127.0.0.1:20950]
@@ -104,6 +107,8 @@ pub enum Command {
     Plan(PlanArgs),
     /// Run one pass here and now, with progress
     Gc(GcArgs),
+    /// Say why one container, sandbox, image, log or pod stays or goes, and what would change that
+    Explain(ExplainArgs),
     /// Write what a plan depends on to a file, for `simulate`; no secrets, removes nothing
     Snapshot(SnapshotArgs),
     /// Plan on a snapshot file, with any policy or two of them; needs no runtime
@@ -310,7 +315,8 @@ mod tests {
             ("gc --max-removals many", "--max-removals"),
             ("gc --max-removals 0", "0 is not in 1.."),
             ("plan --output xml", "table, json"),
-            ("explain abc", "unrecognized subcommand"),
+            ("explain", "<ID>"),
+            ("explain abc --output xml", "table, json"),
             ("prepare-state --owner crisweep /x", "such as 65532:0"),
             ("prepare-state --owner 4294967295:0 /x", "such as 65532:0"),
             ("prepare-state /x", "--owner"),
@@ -329,6 +335,7 @@ mod tests {
             "demo",
             "plan",
             "gc",
+            "explain",
             "config",
             "NODE_NAME",
             "CRISWEEP__",

@@ -19,6 +19,7 @@ mod age;
 pub mod check;
 pub mod containers;
 mod detail;
+pub mod explain;
 pub mod images;
 mod index;
 pub mod knowledge;

@@ -3,7 +3,7 @@
 
 mod findings;
 mod node;
-mod own_service;
+pub(super) mod own_service;
 
 use std::io::Write as _;
 use std::path::PathBuf;

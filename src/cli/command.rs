@@ -5,7 +5,7 @@ mod difference;
 mod service;
 pub mod simulate;
 pub mod snapshot;
-mod text;
+pub(super) mod text;
 
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
@@ -70,7 +70,10 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
 }
 
 /// Looks at the node, with what the service's state says of images and failures.
-async fn looked(config: &Config, flag: Option<String>) -> anyhow::Result<(Runner, Arc<Look>)> {
+pub(super) async fn looked(
+    config: &Config,
+    flag: Option<String>,
+) -> anyhow::Result<(Runner, Arc<Look>)> {
     let (_, settings) = watch::channel(Arc::new(config.clone()));
     let runner = app::runner(settings, flag).await?;
     read_ages(config, &runner).await;

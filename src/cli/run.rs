@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[cfg(feature = "demo")]
 use super::demo;
-use super::{Cli, Command, PrepareStateArgs, check, command, rules};
+use super::{Cli, Command, PrepareStateArgs, check, command, explain, rules};
 use crate::config::{Config, Overrides};
 use crate::model::escape;
 use crate::state::Owner;
@@ -64,7 +64,7 @@ async fn run_command(cli: Cli) -> ExitCode {
     // Their answer is on standard output, and the pass's warnings are among its errors, so a log would only
     // repeat them.
     let level = match &cli.command {
-        Some(Command::Plan(_) | Command::Snapshot(_)) => Some("warn"),
+        Some(Command::Plan(_) | Command::Snapshot(_) | Command::Explain(_)) => Some("warn"),
         Some(Command::Gc(_)) => Some("error"),
         #[cfg(feature = "demo")]
         Some(Command::Demo) => None,
@@ -94,6 +94,7 @@ async fn run_command(cli: Cli) -> ExitCode {
         Some(Command::Plan(args)) => command::plan(config, flag, args).await,
         Some(Command::Gc(args)) => command::gc(config, flag, args).await,
         Some(Command::Snapshot(args)) => command::snapshot::run(config, flag, args).await,
+        Some(Command::Explain(args)) => explain::run(config, flag, args).await,
         Some(
             Command::Check(_)
             | Command::Config(_)
@@ -132,6 +133,7 @@ fn run_without_service(cli: &Cli, overrides: &Overrides) -> Option<ExitCode> {
         | Command::Plan(_)
         | Command::Gc(_)
         | Command::Snapshot(_)
+        | Command::Explain(_)
         | Command::Check(_) => None,
     }
 }
@@ -177,7 +179,13 @@ const USUAL_FILE: &str = "/etc/crisweep/crisweep.yaml";
 fn with_usual_file(mut cli: Cli) -> Cli {
     let is_for_the_node = matches!(
         cli.command,
-        Some(Command::Plan(_) | Command::Gc(_) | Command::Snapshot(_) | Command::Check(_))
+        Some(
+            Command::Plan(_)
+                | Command::Gc(_)
+                | Command::Explain(_)
+                | Command::Snapshot(_)
+                | Command::Check(_)
+        )
     );
     let file = Path::new(USUAL_FILE);
     if is_for_the_node && cli.global.config_file.is_none() && file.try_exists().unwrap_or(true) {

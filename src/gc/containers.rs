@@ -7,86 +7,247 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use super::age::at_least;
 use super::index::{Index, Newest, Places};
 use super::knowledge::Knowledge;
-use super::quiet::Quiet;
+use super::quiet::{Quiet, if_quiet};
 use super::{AgeFrom, ContainerPolicy, Limit, PodKnowledge, Policy, Protect, Verdict};
 use crate::model::{
     Container, ContainerState, KeepReason, PodRef, PodSandbox, PodSandboxId, RemoveReason, Snapshot,
 };
 
+/// The rules, in the order in which they are asked: the first that says something is the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+pub(super) enum ContainerRule {
+    /// Keeps what runs.
+    Running,
+    /// Keeps what may start.
+    CreatedGrace,
+    /// Keeps what another tool made.
+    Unmanaged,
+    /// Keeps what `policy.protect` names.
+    Protect,
+    /// Keeps what may run.
+    IncludeUnknown,
+    /// Keeps what is young, or may be.
+    MinAge,
+    /// Removes everything of a deleted pod, its newest once they are quiet.
+    PodDeleted,
+    /// Keeps the first of a crash loop, on request, until its pod is finished.
+    KeepFirst,
+    /// Removes what newer records supersede.
+    MaxPerContainer,
+    /// Removes what the node has too many of.
+    MaxDead,
+    /// Keeps the newest of a pod that is absent for a short time.
+    Settle,
+    /// Keeps the newest.
+    Newest,
+    /// Keeps what no limit asks for.
+    WithinLimits,
+}
+
+impl ContainerRule {
+    const BEFORE_LIMITS: [Self; 7] = [
+        Self::Running,
+        Self::CreatedGrace,
+        Self::Unmanaged,
+        Self::Protect,
+        Self::IncludeUnknown,
+        Self::MinAge,
+        Self::PodDeleted,
+    ];
+    const FROM_LIMITS_ON: [Self; 6] = [
+        Self::KeepFirst,
+        Self::MaxPerContainer,
+        Self::MaxDead,
+        Self::Settle,
+        Self::Newest,
+        Self::WithinLimits,
+    ];
+
+    /// Returns all rules in order.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let rest = Self::FROM_LIMITS_ON;
+        Self::BEFORE_LIMITS.into_iter().chain(rest)
+    }
+}
+
 /// Judges every container; the answer has one verdict for each, in the snapshot's order.
 pub(super) fn judge(policy: &Policy, knowledge: &Knowledge<'_>, newest: &Newest) -> Vec<Verdict> {
-    let index = knowledge.index();
-    let snapshot = index.snapshot;
-    let shielded = Shields::new(snapshot, &policy.protect);
-    let quiet = Quiet::of(knowledge, policy);
-    let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.containers.len());
-    let mut counted = Places::none(snapshot.containers.len());
-    for (place, container) in snapshot.containers.iter().enumerate() {
-        let pod = index.pod_of_container(place);
-        let state = knowledge.at(pod);
-        let gate = considered(snapshot, policy, container);
-        let shield = shielded.over(container);
-        first.push(match (gate, shield) {
-            (Err(keep @ (KeepReason::Running | KeepReason::Starting)), _) => {
-                Some(Verdict::Keep(keep))
-            }
-            (Err(keep), shield) => Some(Verdict::Keep(shield.unwrap_or(keep))),
-            (Ok(()), shield) if state == PodKnowledge::Deleted => Some(match shield {
-                Some(keep) => Verdict::Keep(keep),
-                None if newest.has(place) && !quiet.allows(pod) => {
-                    Verdict::Keep(KeepReason::TooYoung)
-                }
-                None => Verdict::Remove(RemoveReason::PodDeleted),
-            }),
-            // The kubelet removes objects without a pod first, so they never count for the limits.
-            (Ok(()), Some(keep @ KeepReason::Unmanaged)) => Some(Verdict::Keep(keep)),
-            (Ok(()), shield) => {
-                counted.add(place);
-                shield.map(Verdict::Keep)
-            }
-        });
-    }
-    let limits = Limits::of(index, &counted, &policy.containers, newest);
+    let (judge, first) = ContainerJudge::new(policy, knowledge, newest);
+    let first = first.into_iter().enumerate();
     first
-        .into_iter()
-        .enumerate()
         .map(|(place, verdict)| {
-            verdict.unwrap_or_else(|| limits.verdict(place, knowledge, newest, &quiet))
+            let mut rest = ContainerRule::FROM_LIMITS_ON.into_iter();
+            verdict
+                .or_else(|| rest.find_map(|rule| judge.said(rule, place)))
+                .unwrap_or(Verdict::Keep(KeepReason::WithinLimits))
         })
         .collect()
 }
 
-/// Says whether a container is dead and old enough to be considered and counted; if not, why.
-fn considered(
-    snapshot: &Snapshot,
-    policy: &Policy,
-    container: &Container,
-) -> Result<(), KeepReason> {
-    let rules = &policy.containers;
-    let since_creation = snapshot.age(container.created_at);
-    let age = match container.state {
-        ContainerState::Running => return Err(KeepReason::Running),
-        ContainerState::Created if !at_least(since_creation, rules.created_grace) => {
-            return Err(KeepReason::Starting);
+/// All that the rules look at.
+pub(super) struct ContainerJudge<'a> {
+    policy: &'a Policy,
+    knowledge: &'a Knowledge<'a>,
+    newest: &'a Newest,
+    quiet: Quiet<'a>,
+    shields: Shields<'a>,
+    limits: Limits,
+}
+
+impl<'a> ContainerJudge<'a> {
+    /// Prepares the rules; also returns what those before the limits say of each container.
+    pub(super) fn new(
+        policy: &'a Policy,
+        knowledge: &'a Knowledge<'a>,
+        newest: &'a Newest,
+    ) -> (Self, Vec<Option<Verdict>>) {
+        let index = knowledge.index();
+        let snapshot = index.snapshot;
+        let mut judge = Self {
+            policy,
+            knowledge,
+            newest,
+            quiet: Quiet::of(knowledge, policy),
+            shields: Shields::new(snapshot, &policy.protect),
+            limits: Limits::none(index),
+        };
+        let mut first = Vec::with_capacity(snapshot.containers.len());
+        let mut counted = Places::none(snapshot.containers.len());
+        for (place, container) in snapshot.containers.iter().enumerate() {
+            let mut rules = ContainerRule::BEFORE_LIMITS.into_iter();
+            let verdict = rules.find_map(|rule| judge.said(rule, place));
+            // A protected one counts for the limits like any other. The kubelet removes objects without a pod and
+            // those of deleted pods first, so they never count.
+            let counts = match verdict {
+                None => true,
+                Some(Verdict::Keep(KeepReason::Protected)) => {
+                    judge.is_considered(container)
+                        && judge.pod_state(place) != PodKnowledge::Deleted
+                }
+                Some(Verdict::Keep(_) | Verdict::Remove(_)) => false,
+            };
+            if counts {
+                counted.add(place);
+            }
+            first.push(verdict);
         }
-        ContainerState::Unknown if !rules.include_unknown => return Err(KeepReason::StateUnknown),
-        // Neither has an exit.
-        ContainerState::Created | ContainerState::Unknown => Some(since_creation),
-        ContainerState::Exited => match rules.age_from {
-            AgeFrom::Created => Some(since_creation),
-            // Nothing is older than its creation: after a clock step an exit can lie before it.
-            AgeFrom::Finished => container
-                .finished_at
-                .map(|at| snapshot.age(at).min(since_creation)),
-        },
-    };
-    match age {
-        Some(age) if at_least(age, rules.min_age) => Ok(()),
+        judge.limits = Limits::of(index, &counted, &policy.containers, newest);
+        (judge, first)
+    }
+
+    /// Returns what one rule says of the container at this place; `None`: nothing, the next one is asked.
+    pub(super) fn said(&self, rule: ContainerRule, place: usize) -> Option<Verdict> {
+        use ContainerRule as Rule;
+        let container = self.snapshot().containers.get(place)?;
+        let rules = &self.policy.containers;
+        let keep = |reason, holds: bool| holds.then_some(Verdict::Keep(reason));
+        match rule {
+            Rule::Running => keep(
+                KeepReason::Running,
+                container.state == ContainerState::Running,
+            ),
+            Rule::CreatedGrace => {
+                let since_creation = self.snapshot().age(container.created_at);
+                let starts = container.state == ContainerState::Created
+                    && !at_least(since_creation, rules.created_grace);
+                keep(KeepReason::Starting, starts)
+            }
+            Rule::Unmanaged => keep(KeepReason::Unmanaged, container.pod.is_none()),
+            Rule::Protect => keep(KeepReason::Protected, self.shields.protect(container)),
+            Rule::IncludeUnknown => keep(KeepReason::StateUnknown, self.may_run(container)),
+            Rule::MinAge => keep(KeepReason::TooYoung, !self.is_old(container)),
+            Rule::PodDeleted => self.by_deletion(place),
+            Rule::KeepFirst => {
+                let needed = !self.pod_state(place).is_finished() && !self.newest.has(place);
+                keep(
+                    KeepReason::WithinLimits,
+                    needed && self.limits.first.has(place),
+                )
+            }
+            Rule::MaxPerContainer => {
+                let surplus = self.limits.superseded.has(place) && !self.newest.has(place);
+                surplus.then_some(Verdict::Remove(RemoveReason::Superseded))
+            }
+            Rule::MaxDead => self.by_cap(place),
+            Rule::Settle => {
+                let absent = self.pod_state(place) == PodKnowledge::Absent;
+                keep(KeepReason::TooYoung, absent && self.newest.has(place))
+            }
+            Rule::Newest => keep(KeepReason::Newest, self.newest.has(place)),
+            Rule::WithinLimits => keep(KeepReason::WithinLimits, true),
+        }
+    }
+
+    /// Returns how many dead containers count for `max_dead`.
+    pub(super) fn counted(&self) -> usize {
+        self.limits.counted
+    }
+
+    fn snapshot(&self) -> &'a Snapshot {
+        self.knowledge.index().snapshot
+    }
+
+    fn pod_state(&self, place: usize) -> PodKnowledge {
+        let index = self.knowledge.index();
+        self.knowledge.at(index.pod_of_container(place))
+    }
+
+    /// Says whether a container that does not run, and does not start, is dead and old enough.
+    fn is_considered(&self, container: &Container) -> bool {
+        !self.may_run(container) && self.is_old(container)
+    }
+
+    fn may_run(&self, container: &Container) -> bool {
+        container.state == ContainerState::Unknown && !self.policy.containers.include_unknown
+    }
+
+    fn is_old(&self, container: &Container) -> bool {
+        let then = counts_from(self.policy.containers.age_from, container);
         // Its exit time is unknown: it may have exited just now.
-        Some(_) | None => Err(KeepReason::TooYoung),
+        then.is_some_and(|then| at_least(self.snapshot().age(then), self.policy.containers.min_age))
+    }
+
+    /// Says whether the pod of the container at this place is quiet, or needs not to be.
+    fn is_quiet(&self, place: usize) -> bool {
+        let pod = self.knowledge.index().pod_of_container(place);
+        !self.newest.has(place) || self.quiet.allows(pod)
+    }
+
+    fn by_deletion(&self, place: usize) -> Option<Verdict> {
+        (self.pod_state(place) == PodKnowledge::Deleted)
+            .then(|| if_quiet(self.is_quiet(place), RemoveReason::PodDeleted))
+    }
+
+    fn by_cap(&self, place: usize) -> Option<Verdict> {
+        let group = self.knowledge.index().group_of(place);
+        // After a clock step one that is newest by its attempt can lie beyond `max_per_container`. It would
+        // be within it, and count, after the cap has removed later ones: so it is removed with them.
+        let goes_along = self.limits.superseded.has(place) && self.limits.capped.has(group);
+        let over = self.limits.over_cap.has(place) || goes_along;
+        let needed = self.newest.has(place) && !self.pod_state(place).is_finished();
+        (over && !needed).then(|| if_quiet(self.is_quiet(place), RemoveReason::OverCap))
+    }
+}
+
+/// Returns when the age of a dead container began; `None` if that is not known.
+pub(super) fn counts_from(age_from: AgeFrom, container: &Container) -> Option<Timestamp> {
+    match (container.state, age_from) {
+        // Nothing is older than its creation: after a clock step an exit can lie before it.
+        (ContainerState::Exited, AgeFrom::Finished) => {
+            let finished_at = container.finished_at?;
+            Some(finished_at.max(container.created_at))
+        }
+        (ContainerState::Exited, AgeFrom::Created) => Some(container.created_at),
+        // They have no exit.
+        (ContainerState::Created | ContainerState::Unknown | ContainerState::Running, _) => {
+            Some(container.created_at)
+        }
     }
 }
 
@@ -109,14 +270,9 @@ impl<'a> Shields<'a> {
         }
     }
 
-    fn over(&self, container: &Container) -> Option<KeepReason> {
-        let Some(pod) = &container.pod else {
-            return Some(KeepReason::Unmanaged);
-        };
-        if protects_pod(self.protect, pod) || self.protects_labels(container) {
-            return Some(KeepReason::Protected);
-        }
-        None
+    fn protect(&self, container: &Container) -> bool {
+        let pod = container.pod.as_ref();
+        pod.is_some_and(|pod| protects_pod(self.protect, pod)) || self.protects_labels(container)
     }
 
     /// The kubelet puts a pod's labels only on its sandbox. Without the sandbox's record they are unknown, so
@@ -151,18 +307,26 @@ struct Limits {
     /// The oldest of each group, if the policy keeps them. They count like any other, and nothing goes in their
     /// place.
     first: Places,
+    /// Number of containers that count for the cap.
+    counted: usize,
 }
 
 impl Limits {
+    fn none(index: &Index<'_>) -> Self {
+        let count = index.snapshot.containers.len();
+        Self {
+            superseded: Places::none(count),
+            over_cap: Places::none(count),
+            capped: Places::none(index.groups().count()),
+            first: Places::none(count),
+            counted: 0,
+        }
+    }
+
     /// `counted` are the positions of the containers that count for the limits.
     fn of(index: &Index<'_>, counts: &Places, rules: &ContainerPolicy, newest: &Newest) -> Self {
         let snapshot = index.snapshot;
-        let mut limits = Self {
-            superseded: Places::none(snapshot.containers.len()),
-            over_cap: Places::none(snapshot.containers.len()),
-            capped: Places::none(index.groups().count()),
-            first: Places::none(snapshot.containers.len()),
-        };
+        let mut limits = Self::none(index);
         // A container beyond the limit of its name stays beyond it, and one that is not the newest stays so,
         // however many more records there are: this also holds on an incomplete look.
         let mut counted = by_group(index, |it| counts.has(it));
@@ -181,6 +345,7 @@ impl Limits {
             // then remove them.
             counted = by_group(index, |it| limits.superseded.has(it) && newest.has(it));
         }
+        limits.counted = counted.len();
         match rules.max_dead {
             Limit::AtMost(max_dead) if snapshot.seen.is_all() => {
                 limits.cap(index, counted, max_dead);
@@ -214,42 +379,6 @@ impl Limits {
         for place in self.over_cap.iter() {
             self.capped.add(index.group_of(place));
         }
-    }
-
-    fn verdict(
-        &self,
-        place: usize,
-        knowledge: &Knowledge<'_>,
-        newest: &Newest,
-        quiet: &Quiet<'_>,
-    ) -> Verdict {
-        let index = knowledge.index();
-        let is_newest = newest.has(place);
-        let pod = index.pod_of_container(place);
-        let state = knowledge.at(pod);
-        if self.first.has(place) && !is_newest && !state.is_finished() {
-            return Verdict::Keep(KeepReason::WithinLimits);
-        }
-        let superseded = self.superseded.has(place);
-        if superseded && !is_newest {
-            return Verdict::Remove(RemoveReason::Superseded);
-        }
-        // After a clock step one that is newest by its attempt can lie beyond `max_per_container`. It would
-        // be within it, and count, after the cap has removed later ones: so it is removed with them.
-        let goes_along = superseded && self.capped.has(index.group_of(place));
-        if (self.over_cap.has(place) || goes_along) && (!is_newest || state.is_finished()) {
-            if is_newest && !quiet.allows(pod) {
-                return Verdict::Keep(KeepReason::TooYoung);
-            }
-            return Verdict::Remove(RemoveReason::OverCap);
-        }
-        Verdict::Keep(if is_newest && state == PodKnowledge::Absent {
-            KeepReason::TooYoung
-        } else if is_newest {
-            KeepReason::Newest
-        } else {
-            KeepReason::WithinLimits
-        })
     }
 }
 

@@ -21,6 +21,42 @@ use crate::model::{
     ImageNames, ImageStore, Images, KeepReason, RemoveReason, Snapshot, Target, repository_leaf,
 };
 
+/// The rules, in the order in which they are asked: the first that says something is the verdict, unless it removes an
+/// image in doubt. Those of an id hold for all its records: a runtime may remove the id for every handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+pub(super) enum ImageRule {
+    /// Keeps what a container uses.
+    InUse,
+    /// Keeps what the runtime pins.
+    Pinned,
+    /// Keeps what sandboxes are made from.
+    SandboxImage,
+    /// Keeps what `policy.images.keep` names.
+    Keep,
+    /// Keeps what is young, or may be.
+    MinAge,
+    /// Removes what was unused for too long.
+    MaxAge,
+    /// Removes what was unused for longest while the disk is too full; keeps the rest.
+    Space,
+}
+
+impl ImageRule {
+    const OF_ID: [Self; 5] = [
+        Self::InUse,
+        Self::Pinned,
+        Self::SandboxImage,
+        Self::Keep,
+        Self::MinAge,
+    ];
+
+    /// Returns all rules in order.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        Self::OF_ID.into_iter().chain([Self::MaxAge, Self::Space])
+    }
+}
+
 /// Judges every image, one verdict for each [`Image::key`]; containers in `gone` count as removed. If the
 /// images are unknown, none is judged.
 pub(super) fn judge<'a>(
@@ -31,30 +67,137 @@ pub(super) fn judge<'a>(
     let Images::Known(store) = &snapshot.images else {
         return Vec::new();
     };
-    let rules = &policy.images;
-    let needs = Needs::gather(snapshot, store, gone);
-    let kept = kept_ids(snapshot, store, rules, &needs);
-    let mut freed: u128 = 0;
-    let first: Vec<(&Image, Option<Verdict>)> = in_order(snapshot, store)
-        .into_iter()
-        .map(|image| {
-            let verdict = match kept.get(&image.id) {
-                Some(reason) => Some(Verdict::Keep(*reason)),
-                None => by_age(snapshot, store, rules, image).map(Verdict::Remove),
-            };
-            if matches!(verdict, Some(Verdict::Remove(_))) {
-                freed += u128::from(image.size_bytes);
-            }
+    let judge = ImageJudge::new(snapshot, store, &policy.images, gone);
+    let judged = judge.judged.iter();
+    judged
+        .map(|(image, verdict)| (*image, judge.unless_in_doubt(*verdict)))
+        .collect()
+}
+
+/// All that the rules look at.
+pub(super) struct ImageJudge<'a, 'p> {
+    snapshot: &'a Snapshot,
+    store: &'a ImageStore,
+    rules: &'p ImagePolicy,
+    needs: Needs,
+    /// Bytes that the space rule frees.
+    pub(super) wanted: u128,
+    /// What the rules say of each image, in the order of removal.
+    judged: Vec<(&'a Image, Verdict)>,
+}
+
+impl<'a, 'p> ImageJudge<'a, 'p> {
+    pub(super) fn new(
+        snapshot: &'a Snapshot,
+        store: &'a ImageStore,
+        rules: &'p ImagePolicy,
+        gone: &Places,
+    ) -> Self {
+        let mut judge = Self {
+            snapshot,
+            store,
+            rules,
+            needs: Needs::gather(snapshot, store, gone),
+            wanted: 0,
+            judged: Vec::new(),
+        };
+        let kept = judge.kept_ids();
+        let mut freed: u128 = 0;
+        let first: Vec<(&Image, Option<Verdict>)> = in_order(snapshot, store)
+            .into_iter()
+            .map(|image| {
+                let verdict = match kept.get(&image.id) {
+                    Some(reason) => Some(Verdict::Keep(*reason)),
+                    None => by_age(snapshot, store, rules, image).map(Verdict::Remove),
+                };
+                if matches!(verdict, Some(Verdict::Remove(_))) {
+                    freed += u128::from(image.size_bytes);
+                }
+                (image, verdict)
+            })
+            .collect();
+        judge.wanted = room::wanted(rules, store.filesystem, freed);
+        let mut sum: u128 = 0;
+        let judged = first.into_iter().map(|(image, verdict)| {
+            let verdict = verdict.unwrap_or_else(|| by_room(image, judge.wanted, &mut sum));
             (image, verdict)
-        })
-        .collect();
-    let wanted = room::wanted(rules, store.filesystem, freed);
-    let mut sum: u128 = 0;
-    let judged = first.into_iter().map(|(image, verdict)| {
-        let verdict = verdict.unwrap_or_else(|| by_room(image, wanted, &mut sum));
-        (image, unless_in_doubt(rules, &needs, verdict))
-    });
-    judged.collect()
+        });
+        judge.judged = judged.collect();
+        judge
+    }
+
+    /// Returns what one rule says of an image; `None`: nothing, the next one is asked.
+    pub(super) fn said(&self, rule: ImageRule, image: &Image) -> Option<Verdict> {
+        match rule {
+            ImageRule::InUse
+            | ImageRule::Pinned
+            | ImageRule::SandboxImage
+            | ImageRule::Keep
+            | ImageRule::MinAge => {
+                let rows = self.store.rows.iter().filter(|row| row.id == image.id);
+                self.of_id(rule, rows).map(Verdict::Keep)
+            }
+            ImageRule::MaxAge => {
+                by_age(self.snapshot, self.store, self.rules, image).map(Verdict::Remove)
+            }
+            ImageRule::Space => {
+                let mut judged = self.judged.iter();
+                let found = judged.find(|(judged, _)| judged.key() == image.key());
+                found.map(|(_, verdict)| *verdict)
+            }
+        }
+    }
+
+    /// Returns the reason if a rule keeps one of the records, which are those of one id.
+    fn of_id<'r>(
+        &self,
+        rule: ImageRule,
+        mut rows: impl Iterator<Item = &'r Image>,
+    ) -> Option<KeepReason> {
+        let (needs, rules) = (&self.needs, self.rules);
+        let (reason, any) = match rule {
+            ImageRule::InUse => (
+                KeepReason::InUse,
+                rows.any(|image| needs.used.matches(image)),
+            ),
+            ImageRule::Pinned => (KeepReason::Pinned, rows.any(|image| image.pinned)),
+            ImageRule::SandboxImage => (
+                KeepReason::SandboxImage,
+                rows.any(|image| needs.is_sandbox_image(image)),
+            ),
+            ImageRule::Keep => (KeepReason::Keep, rows.any(|image| is_wanted(rules, image))),
+            ImageRule::MinAge => {
+                let young = |image| is_young(self.snapshot, self.store, rules, image);
+                (KeepReason::TooYoung, rows.any(young))
+            }
+            ImageRule::MaxAge | ImageRule::Space => return None,
+        };
+        any.then_some(reason)
+    }
+
+    /// Finds the ids that stay regardless of the disk, and why.
+    fn kept_ids(&self) -> BTreeMap<&'a ImageId, KeepReason> {
+        let mut rows: BTreeMap<&ImageId, Vec<&Image>> = BTreeMap::new();
+        for image in &self.store.rows {
+            rows.entry(&image.id).or_default().push(image);
+        }
+        let by_id = rows.into_iter().filter_map(|(id, rows)| {
+            let mut rules = ImageRule::OF_ID.into_iter();
+            let reason = rules.find_map(|rule| self.of_id(rule, rows.iter().copied()))?;
+            Some((id, reason))
+        });
+        by_id.collect()
+    }
+
+    /// Keeps the image if images are switched off, or if a container or sandbox with unknown images may use it.
+    pub(super) fn unless_in_doubt(&self, verdict: Verdict) -> Verdict {
+        let unknown = self.needs.users_unknown || self.needs.sandboxes_unknown;
+        match verdict {
+            Verdict::Remove(_) if !self.rules.enabled => Verdict::Keep(KeepReason::BelowThreshold),
+            Verdict::Remove(_) if unknown => Verdict::Keep(KeepReason::UnknownUser),
+            Verdict::Remove(_) | Verdict::Keep(_) => verdict,
+        }
+    }
 }
 
 /// The users of images.
@@ -111,38 +254,6 @@ fn known(names: &ImageNames) -> (Vec<&str>, bool) {
 
 fn is_pause(leaf: &str) -> bool {
     leaf == "pause" || leaf.starts_with("pause-") || leaf.starts_with("mirrored-pause")
-}
-
-/// Finds the ids that stay regardless of the disk, and why. A reason for one record holds for all records of
-/// its id, because a runtime may remove the id for every handler.
-fn kept_ids<'a>(
-    snapshot: &Snapshot,
-    store: &'a ImageStore,
-    rules: &ImagePolicy,
-    needs: &Needs,
-) -> BTreeMap<&'a ImageId, KeepReason> {
-    let mut rows: BTreeMap<&ImageId, Vec<&Image>> = BTreeMap::new();
-    for image in &store.rows {
-        rows.entry(&image.id).or_default().push(image);
-    }
-    let by_id = rows.into_iter().filter_map(|(id, rows)| {
-        let any = |holds: &dyn Fn(&Image) -> bool| rows.iter().any(|image| holds(image));
-        let reason = if any(&|image| needs.used.matches(image)) {
-            KeepReason::InUse
-        } else if any(&|image| image.pinned) {
-            KeepReason::Pinned
-        } else if any(&|image| needs.is_sandbox_image(image)) {
-            KeepReason::SandboxImage
-        } else if any(&|image| is_wanted(rules, image)) {
-            KeepReason::Keep
-        } else if any(&|image| is_young(snapshot, store, rules, image)) {
-            KeepReason::TooYoung
-        } else {
-            return None;
-        };
-        Some((id, reason))
-    });
-    by_id.collect()
 }
 
 fn is_wanted(rules: &ImagePolicy, image: &Image) -> bool {
@@ -217,16 +328,6 @@ fn by_room(image: &Image, wanted: u128, sum: &mut u128) -> Verdict {
     }
     *sum += u128::from(image.size_bytes);
     Verdict::Remove(RemoveReason::Space)
-}
-
-/// Keeps the image if images are switched off, or if a container or sandbox with unknown images may use it.
-fn unless_in_doubt(rules: &ImagePolicy, needs: &Needs, verdict: Verdict) -> Verdict {
-    let unknown = needs.users_unknown || needs.sandboxes_unknown;
-    match verdict {
-        Verdict::Remove(_) if !rules.enabled => Verdict::Keep(KeepReason::BelowThreshold),
-        Verdict::Remove(_) if unknown => Verdict::Keep(KeepReason::UnknownUser),
-        Verdict::Remove(_) | Verdict::Keep(_) => verdict,
-    }
 }
 
 /// Names the containers or sandboxes whose images are unknown; `None` if there are none.

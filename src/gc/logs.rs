@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use strum::VariantArray;
+
 use super::age::at_least;
 use super::containers::protects_pod;
 use super::index::Places;
@@ -36,16 +38,13 @@ pub(super) fn judge<'a>(
     mut each: impl FnMut(LogObject<'a>, Verdict),
 ) {
     let snapshot = knowledge.index().snapshot;
-    // Only links ask for them.
-    let asked = !snapshot.logs.links.is_empty();
-    let rows = snapshot.containers.iter().filter(|_| asked);
-    let states: States<'_> = rows.map(|it| (&it.id, it.state)).collect();
+    let states = states(snapshot);
     for dir in &snapshot.logs.dirs {
-        let verdict = dir_verdict(policy, knowledge, dir);
+        let verdict = LogDirJudge::new(policy, knowledge, dir).verdict();
         each(LogObject::Dir(dir), if_enabled(policy, verdict));
     }
     for link in &snapshot.logs.links {
-        let verdict = link_verdict(&states, policy, link);
+        let verdict = LogLinkJudge::new(policy, &states, link).verdict();
         each(LogObject::Link(link), if_enabled(policy, verdict));
     }
     // While logs are switched off, passes do not note removed containers.
@@ -110,63 +109,182 @@ impl<'a> Writers<'a> {
 /// The containers' states, by id.
 type States<'a> = BTreeMap<&'a ContainerId, ContainerState>;
 
-fn dir_verdict(policy: &Policy, knowledge: &Knowledge<'_>, dir: &PodLogDir) -> Verdict {
-    let Some(pod) = pod_of_dir(&dir.name).filter(|_| dir.is_dir) else {
-        return Verdict::Keep(KeepReason::ForeignName);
-    };
-    if protects_pod(&policy.protect, &pod) {
-        return Verdict::Keep(KeepReason::Protected);
+/// Returns the containers' states for the links, which alone ask for them.
+pub(super) fn states(snapshot: &Snapshot) -> States<'_> {
+    let asked = !snapshot.logs.links.is_empty();
+    let rows = snapshot.containers.iter().filter(|_| asked);
+    rows.map(|it| (&it.id, it.state)).collect()
+}
+
+/// The rules for a pod's directory, in the order in which they are asked: the first that says something is the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
+pub(super) enum LogDirRule {
+    /// Keeps what the kubelet did not make.
+    ForeignName,
+    /// Keeps what `policy.protect` names.
+    Protect,
+    /// Keeps what the runtime has something of.
+    Containers,
+    /// Keeps everything while something of the pod may be unseen.
+    ListsComplete,
+    /// Keeps the logs of a pod that exists.
+    PodExists,
+    /// Keeps the logs of an unknown pod.
+    PodUnknown,
+    /// Keeps the logs of a pod that is absent for a short time.
+    Settle,
+    /// Keeps what changed a short time ago.
+    Grace,
+    /// Removes the logs of a deleted pod.
+    PodDeleted,
+}
+
+/// What the rules look at for a pod's directory.
+pub(super) struct LogDirJudge<'a> {
+    policy: &'a Policy,
+    knowledge: &'a Knowledge<'a>,
+    dir: &'a PodLogDir,
+    pod: Option<PodRef>,
+}
+
+impl<'a> LogDirJudge<'a> {
+    pub(super) fn new(
+        policy: &'a Policy,
+        knowledge: &'a Knowledge<'a>,
+        dir: &'a PodLogDir,
+    ) -> Self {
+        Self {
+            policy,
+            knowledge,
+            dir,
+            pod: pod_of_dir(&dir.name).filter(|_| dir.is_dir),
+        }
     }
-    let index = knowledge.index();
-    if index.pod(&pod.uid).is_some() {
-        return Verdict::Keep(KeepReason::HasContainers);
+
+    fn verdict(&self) -> Verdict {
+        let mut rules = LogDirRule::VARIANTS.iter();
+        let said = rules.find_map(|rule| self.said(*rule));
+        said.unwrap_or(Verdict::Keep(KeepReason::PodsUnknown))
     }
-    // Something of the pod may exist unseen.
-    if !index.snapshot.seen.is_all() {
-        return Verdict::Keep(KeepReason::PodsUnknown);
-    }
-    match knowledge.get_or_absent(&pod.uid, dir.modified_at) {
-        PodKnowledge::Active | PodKnowledge::Terminated => Verdict::Keep(KeepReason::PodExists),
-        PodKnowledge::Assumed | PodKnowledge::Unknown => Verdict::Keep(KeepReason::PodsUnknown),
-        PodKnowledge::Absent => Verdict::Keep(KeepReason::TooYoung),
-        PodKnowledge::Deleted => {
-            let old = |since| at_least(index.snapshot.age(since), policy.logs.grace);
-            if old(dir.modified_at) && dir.orphan_since.is_some_and(old) {
-                Verdict::Remove(RemoveReason::PodDeleted)
-            } else {
-                Verdict::Keep(KeepReason::TooYoung)
+
+    /// Returns what one rule says; `None`: nothing, the next one is asked.
+    pub(super) fn said(&self, rule: LogDirRule) -> Option<Verdict> {
+        use LogDirRule as Rule;
+        let keep = |reason, holds: bool| holds.then_some(Verdict::Keep(reason));
+        let Some(pod) = &self.pod else {
+            return keep(KeepReason::ForeignName, rule == Rule::ForeignName);
+        };
+        let index = self.knowledge.index();
+        let state = || self.knowledge.get_or_absent(&pod.uid, self.dir.modified_at);
+        match rule {
+            Rule::ForeignName => None,
+            Rule::Protect => keep(
+                KeepReason::Protected,
+                protects_pod(&self.policy.protect, pod),
+            ),
+            Rule::Containers => keep(KeepReason::HasContainers, index.pod(&pod.uid).is_some()),
+            Rule::ListsComplete => keep(KeepReason::PodsUnknown, !index.snapshot.seen.is_all()),
+            Rule::PodExists => {
+                let exists = matches!(state(), PodKnowledge::Active | PodKnowledge::Terminated);
+                keep(KeepReason::PodExists, exists)
             }
+            Rule::PodUnknown => {
+                let unknown = matches!(state(), PodKnowledge::Assumed | PodKnowledge::Unknown);
+                keep(KeepReason::PodsUnknown, unknown)
+            }
+            Rule::Settle => keep(KeepReason::TooYoung, state() == PodKnowledge::Absent),
+            Rule::Grace => {
+                let old = |since| at_least(index.snapshot.age(since), self.policy.logs.grace);
+                let is_old = old(self.dir.modified_at) && self.dir.orphan_since.is_some_and(old);
+                keep(KeepReason::TooYoung, !is_old)
+            }
+            Rule::PodDeleted => (state() == PodKnowledge::Deleted)
+                .then_some(Verdict::Remove(RemoveReason::PodDeleted)),
         }
     }
 }
 
-fn link_verdict(states: &States<'_>, policy: &Policy, link: &LogLink) -> Verdict {
-    let Some(id) = container_id_of(&link.name).filter(|_| link.is_link) else {
-        return Verdict::Keep(KeepReason::ForeignName);
-    };
-    if protects_link(policy, &link.name) {
-        return Verdict::Keep(KeepReason::Protected);
-    }
-    match link.target {
-        LinkTarget::Exists | LinkTarget::Unknown => {
-            return Verdict::Keep(KeepReason::TargetExists);
+/// The rules for a link, in the order in which they are asked: the first that says something is the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
+pub(super) enum LogLinkRule {
+    /// Keeps what the kubelet did not make.
+    ForeignName,
+    /// Keeps what `policy.protect` names.
+    Protect,
+    /// Keeps a link whose log may exist.
+    TargetExists,
+    /// Keeps a link of whose container nothing is known.
+    ContainerAsked,
+    /// Keeps a link whose container lives.
+    Containers,
+    /// Removes the rest.
+    DeadLink,
+}
+
+/// What the rules look at for a link.
+pub(super) struct LogLinkJudge<'a> {
+    policy: &'a Policy,
+    link: &'a LogLink,
+    is_the_kubelets: bool,
+    container: LinkedContainer,
+}
+
+impl<'a> LogLinkJudge<'a> {
+    pub(super) fn new(policy: &'a Policy, states: &States<'_>, link: &'a LogLink) -> Self {
+        let id = container_id_of(&link.name).filter(|_| link.is_link);
+        // A rotation renames the log and reopens it a moment later: for that moment the link of a running
+        // container is dead.
+        let container = match id.as_ref().and_then(|id| states.get(id)) {
+            Some(ContainerState::Exited) => LinkedContainer::Exited,
+            Some(ContainerState::Created | ContainerState::Running | ContainerState::Unknown) => {
+                LinkedContainer::Lives
+            }
+            None => link.container,
+        };
+        Self {
+            policy,
+            link,
+            is_the_kubelets: id.is_some(),
+            container,
         }
-        LinkTarget::Missing => {}
     }
-    // A rotation renames the log and reopens it a moment later: for that moment the link of a running
-    // container is dead.
-    let container = match states.get(&id) {
-        Some(ContainerState::Exited) => LinkedContainer::Exited,
-        Some(ContainerState::Created | ContainerState::Running | ContainerState::Unknown) => {
-            LinkedContainer::Lives
-        }
-        None => link.container,
-    };
-    match container {
-        LinkedContainer::NotAsked => Verdict::Keep(KeepReason::NotAsked),
-        LinkedContainer::Lives => Verdict::Keep(KeepReason::HasContainers),
-        LinkedContainer::NotFound | LinkedContainer::Exited => {
-            Verdict::Remove(RemoveReason::DeadLink)
+
+    fn verdict(&self) -> Verdict {
+        let mut rules = LogLinkRule::VARIANTS.iter();
+        let said = rules.find_map(|rule| self.said(*rule));
+        said.unwrap_or(Verdict::Keep(KeepReason::NotAsked))
+    }
+
+    /// Returns what one rule says; `None`: nothing, the next one is asked.
+    pub(super) fn said(&self, rule: LogLinkRule) -> Option<Verdict> {
+        use LogLinkRule as Rule;
+        let keep = |reason, holds: bool| holds.then_some(Verdict::Keep(reason));
+        match rule {
+            Rule::ForeignName => keep(KeepReason::ForeignName, !self.is_the_kubelets),
+            Rule::Protect => keep(
+                KeepReason::Protected,
+                protects_link(self.policy, &self.link.name),
+            ),
+            Rule::TargetExists => {
+                let missing = self.link.target == LinkTarget::Missing;
+                keep(KeepReason::TargetExists, !missing)
+            }
+            Rule::ContainerAsked => {
+                let unknown = self.container == LinkedContainer::NotAsked;
+                keep(KeepReason::NotAsked, unknown)
+            }
+            Rule::Containers => {
+                let lives = self.container == LinkedContainer::Lives;
+                keep(KeepReason::HasContainers, lives)
+            }
+            Rule::DeadLink => match self.container {
+                LinkedContainer::NotFound | LinkedContainer::Exited => {
+                    Some(Verdict::Remove(RemoveReason::DeadLink))
+                }
+                LinkedContainer::NotAsked | LinkedContainer::Lives => None,
+            },
         }
     }
 }
@@ -181,22 +299,50 @@ fn protects_link(policy: &Policy, name: &str) -> bool {
     }
 }
 
-/// As for the kubelet, the log is removed with its container, whatever the pod's state.
+/// The rules for the log of a removed container, in the order in which they are asked: the first that says something is
+/// the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
+pub(super) enum ContainerLogRule {
+    /// Keeps what does not lie where the kubelet puts logs.
+    ForeignName,
+    /// Keeps what `policy.protect` names.
+    Protect,
+    /// Keeps what a container may write to.
+    Containers,
+    /// Removes the rest: as for the kubelet, the log goes with its container, whatever the pod's state.
+    ContainerRemoved,
+}
+
+impl ContainerLogRule {
+    /// Returns the verdict if the rule says something.
+    pub(super) fn verdict(self) -> Verdict {
+        match self {
+            Self::ForeignName => Verdict::Keep(KeepReason::ForeignName),
+            Self::Protect => Verdict::Keep(KeepReason::Protected),
+            Self::Containers => Verdict::Keep(KeepReason::HasContainers),
+            Self::ContainerRemoved => Verdict::Remove(RemoveReason::ContainerRemoved),
+        }
+    }
+}
+
 fn container_verdict(
     writers: &Writers<'_>,
     policy: &Policy,
     container: &RemovedContainer,
 ) -> Verdict {
-    if !lies_in_pods_dir(policy, container) {
-        return Verdict::Keep(KeepReason::ForeignName);
-    }
-    if protects_pod(&policy.protect, &container.pod) {
-        return Verdict::Keep(KeepReason::Protected);
-    }
-    if writers.include(container) {
-        return Verdict::Keep(KeepReason::HasContainers);
-    }
-    Verdict::Remove(RemoveReason::ContainerRemoved)
+    let holds = |rule: &ContainerLogRule| match rule {
+        ContainerLogRule::ForeignName => !lies_in_pods_dir(policy, container),
+        ContainerLogRule::Protect => protects_pod(&policy.protect, &container.pod),
+        ContainerLogRule::Containers => writers.include(container),
+        ContainerLogRule::ContainerRemoved => true,
+    };
+    let mut rules = ContainerLogRule::VARIANTS.iter().copied();
+    let said = rules.find(holds);
+    said.map_or(
+        Verdict::Keep(KeepReason::HasContainers),
+        ContainerLogRule::verdict,
+    )
 }
 
 /// Only a file in the directory of that pod is its log, whatever path a runtime names.

@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::age::at_least;
 use super::knowledge::{Knowledge, Pod};
-use super::{PodKnowledge, Policy};
-use crate::model::{Coverage, KUBELET_SYNCS_IN, Outage, Snapshot};
+use super::{PodKnowledge, Policy, Verdict};
+use crate::model::{Coverage, KUBELET_SYNCS_IN, KeepReason, Outage, RemoveReason, Snapshot};
 
 /// If crisweep has not watched the pod, its last exit must be this many times `pods.quiet` ago.
 const UNWATCHED_FACTOR: u32 = 10;
@@ -83,5 +83,14 @@ impl<'a> Quiet<'a> {
         let after = self.assume_finished_after.unwrap_or(Duration::MAX);
         let long = after.saturating_add(self.enough);
         SignedDuration::try_from(long).is_ok() && self.exited(pod, self.snapshot.taken_at, long)
+    }
+}
+
+/// Removes a quiet pod's object for this reason; keeps another one's.
+pub(super) fn if_quiet(quiet: bool, reason: RemoveReason) -> Verdict {
+    if quiet {
+        Verdict::Remove(reason)
+    } else {
+        Verdict::Keep(KeepReason::TooYoung)
     }
 }

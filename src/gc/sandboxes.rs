@@ -4,11 +4,64 @@ use super::age::at_least;
 use super::containers::protects_pod;
 use super::index::{Ages, Index, Newest, Places};
 use super::knowledge::Knowledge;
-use super::quiet::Quiet;
+use super::quiet::{Quiet, if_quiet};
 use super::{Limit, PodKnowledge, Policy, Verdict};
 use crate::model::{
     Coverage, KeepReason, Numbering, PodSandbox, PodSandboxState, RemoveReason, Snapshot,
 };
+
+/// The rules, in the order in which they are asked: the first that says something is the verdict, unless it removes a
+/// sandbox that is in quarantine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+pub(super) enum SandboxRule {
+    /// Keeps what is ready.
+    Ready,
+    /// Keeps what has a container.
+    Containers,
+    /// Keeps what another tool made.
+    Unmanaged,
+    /// Keeps what `policy.protect` names.
+    Protect,
+    /// Keeps what is young.
+    MinAge,
+    /// Removes everything of a deleted pod, its newest once they are quiet.
+    PodDeleted,
+    /// Removes what a newer sandbox of the pod supersedes.
+    Superseded,
+    /// Removes what the node has too many of.
+    MaxDead,
+    /// Keeps the newest of a pod that is absent for a short time.
+    Settle,
+    /// Keeps the newest of a pod that may exist.
+    Newest,
+    /// Keeps what no limit asks for.
+    WithinLimits,
+}
+
+impl SandboxRule {
+    const BEFORE_CAP: [Self; 7] = [
+        Self::Ready,
+        Self::Containers,
+        Self::Unmanaged,
+        Self::Protect,
+        Self::MinAge,
+        Self::PodDeleted,
+        Self::Superseded,
+    ];
+    const FROM_CAP_ON: [Self; 4] = [
+        Self::MaxDead,
+        Self::Settle,
+        Self::Newest,
+        Self::WithinLimits,
+    ];
+
+    /// Returns all rules in order.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let rest = Self::FROM_CAP_ON;
+        Self::BEFORE_CAP.into_iter().chain(rest)
+    }
+}
 
 /// Judges every sandbox; returns one verdict for each, in the snapshot's order. Containers in `gone` count as
 /// removed: a plan for both targets shows what one pass would do.
@@ -18,42 +71,133 @@ pub(super) fn judge(
     newest: &Newest,
     gone: &Places,
 ) -> Vec<Verdict> {
-    let index = knowledge.index();
-    let snapshot = index.snapshot;
-    let named = named(index, gone);
-    let quiet = Quiet::of(knowledge, policy);
-    let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.sandboxes.len());
-    let mut counted = Vec::new();
-    for (place, sandbox) in snapshot.sandboxes.iter().enumerate() {
-        let is_named = named.has(place);
-        let pod = index.pod_of_sandbox(place);
-        let verdict = match considered(snapshot, policy, sandbox, is_named) {
-            Err(keep) => Some(Verdict::Keep(keep)),
-            Ok(()) => by_pod(pod, knowledge, newest.has(place), &quiet),
-        };
-        // A protected sandbox counts for the cap, and no other replaces it.
-        let shielded = verdict == Some(Verdict::Keep(KeepReason::Protected));
-        let dead = !is_named && is_dead(snapshot, policy, sandbox);
-        if dead && (verdict.is_none() || shielded) {
-            counted.push(place);
-        }
-        first.push(verdict);
-    }
-    let max_dead = if snapshot.seen.is_all() {
-        policy.sandboxes.max_dead
-    } else {
-        Limit::None
-    };
-    let over_cap = over_cap(&index.sandboxes, counted, max_dead);
-    let judged = snapshot.sandboxes.iter().enumerate().zip(first);
+    let (judge, first) = SandboxJudge::new(policy, knowledge, newest, gone);
+    let snapshot = judge.snapshot();
+    let judged = snapshot.sandboxes.iter().zip(first).enumerate();
     judged
-        .map(|((place, sandbox), verdict)| {
-            let pod = index.pod_of_sandbox(place);
-            let verdict =
-                verdict.unwrap_or_else(|| by_cap(pod, knowledge, over_cap.has(place), &quiet));
+        .map(|(place, (sandbox, verdict))| {
+            let mut rest = SandboxRule::FROM_CAP_ON.into_iter();
+            let verdict = verdict
+                .or_else(|| rest.find_map(|rule| judge.said(rule, place)))
+                .unwrap_or(Verdict::Keep(KeepReason::WithinLimits));
             unless_quarantined(snapshot, sandbox, verdict)
         })
         .collect()
+}
+
+/// All that the rules look at.
+pub(super) struct SandboxJudge<'a> {
+    policy: &'a Policy,
+    knowledge: &'a Knowledge<'a>,
+    newest: &'a Newest,
+    quiet: Quiet<'a>,
+    named: Places,
+    over_cap: Places,
+    /// Number of dead sandboxes that count for the cap.
+    pub(super) dead: usize,
+}
+
+impl<'a> SandboxJudge<'a> {
+    /// Prepares the rules; also returns what those before the cap say of each sandbox.
+    pub(super) fn new(
+        policy: &'a Policy,
+        knowledge: &'a Knowledge<'a>,
+        newest: &'a Newest,
+        gone: &Places,
+    ) -> (Self, Vec<Option<Verdict>>) {
+        let index = knowledge.index();
+        let snapshot = index.snapshot;
+        let mut judge = Self {
+            policy,
+            knowledge,
+            newest,
+            quiet: Quiet::of(knowledge, policy),
+            named: named(index, gone),
+            over_cap: Places::none(snapshot.sandboxes.len()),
+            dead: 0,
+        };
+        let mut first: Vec<Option<Verdict>> = Vec::with_capacity(snapshot.sandboxes.len());
+        let mut counted = Vec::new();
+        for (place, sandbox) in snapshot.sandboxes.iter().enumerate() {
+            let mut rules = SandboxRule::BEFORE_CAP.into_iter();
+            let verdict = rules.find_map(|rule| judge.said(rule, place));
+            // A protected sandbox counts for the cap, and no other replaces it.
+            let shielded = verdict == Some(Verdict::Keep(KeepReason::Protected));
+            let dead = !judge.named.has(place) && is_dead(snapshot, policy, sandbox);
+            if dead && (verdict.is_none() || shielded) {
+                counted.push(place);
+            }
+            first.push(verdict);
+        }
+        let max_dead = if snapshot.seen.is_all() {
+            policy.sandboxes.max_dead
+        } else {
+            Limit::None
+        };
+        judge.dead = counted.len();
+        judge.over_cap = over_cap(&index.sandboxes, counted, max_dead);
+        (judge, first)
+    }
+
+    /// Returns what one rule says of the sandbox at this place; `None`: nothing, the next one is asked.
+    pub(super) fn said(&self, rule: SandboxRule, place: usize) -> Option<Verdict> {
+        use SandboxRule as Rule;
+        let (snapshot, policy) = (self.snapshot(), self.policy);
+        let sandbox = snapshot.sandboxes.get(place)?;
+        let state = self.pod_state(place);
+        let keep = |reason, holds: bool| holds.then_some(Verdict::Keep(reason));
+        match rule {
+            Rule::Ready => {
+                let ready = sandbox.state == PodSandboxState::Ready;
+                keep(KeepReason::Ready, ready)
+            }
+            Rule::Containers => {
+                // On an incomplete list of containers any sandbox may have one.
+                let unseen = snapshot.seen.containers != Coverage::Whole;
+                keep(KeepReason::HasContainers, self.named.has(place) || unseen)
+            }
+            Rule::Unmanaged => keep(KeepReason::Unmanaged, sandbox.pod.is_none()),
+            Rule::Protect => {
+                let pod = sandbox.pod.as_ref();
+                let by_pod = pod.is_some_and(|pod| protects_pod(&policy.protect, pod));
+                let by_label = policy.protect.has_label(&sandbox.labels);
+                keep(KeepReason::Protected, by_pod || by_label)
+            }
+            Rule::MinAge => {
+                let age = snapshot.age(sandbox.created_at);
+                let old = at_least(age, policy.sandboxes.min_age);
+                keep(KeepReason::TooYoung, !old)
+            }
+            Rule::PodDeleted => {
+                let quiet = !self.newest.has(place) || self.is_quiet(place);
+                (state == PodKnowledge::Deleted).then(|| if_quiet(quiet, RemoveReason::PodDeleted))
+            }
+            Rule::Superseded => {
+                let newer = !self.newest.has(place);
+                newer.then_some(Verdict::Remove(RemoveReason::Superseded))
+            }
+            // The kubelet has no cap on sandboxes: ours applies only to pods that are known to be finished.
+            Rule::MaxDead => (state.is_finished() && self.over_cap.has(place))
+                .then(|| if_quiet(self.is_quiet(place), RemoveReason::OverCap)),
+            Rule::Settle => keep(KeepReason::TooYoung, state == PodKnowledge::Absent),
+            Rule::Newest => keep(KeepReason::Newest, !state.is_finished()),
+            Rule::WithinLimits => keep(KeepReason::WithinLimits, true),
+        }
+    }
+
+    fn snapshot(&self) -> &'a Snapshot {
+        self.knowledge.index().snapshot
+    }
+
+    fn pod_state(&self, place: usize) -> PodKnowledge {
+        let index = self.knowledge.index();
+        self.knowledge.at(index.pod_of_sandbox(place))
+    }
+
+    fn is_quiet(&self, place: usize) -> bool {
+        let index = self.knowledge.index();
+        self.quiet.allows(index.pod_of_sandbox(place))
+    }
 }
 
 /// Finds the sandboxes that containers name. A container without a sandbox id may be in any sandbox of its
@@ -97,81 +241,17 @@ fn named(index: &Index<'_>, gone: &Places) -> Places {
     named
 }
 
-/// Says whether a sandbox can be removed at all; if not, why.
-fn considered(
-    snapshot: &Snapshot,
-    policy: &Policy,
-    sandbox: &PodSandbox,
-    is_named: bool,
-) -> Result<(), KeepReason> {
-    if sandbox.state == PodSandboxState::Ready {
-        return Err(KeepReason::Ready);
-    }
-    // On an incomplete list of containers any sandbox may have one.
-    if is_named || snapshot.seen.containers != Coverage::Whole {
-        return Err(KeepReason::HasContainers);
-    }
-    let Some(pod) = &sandbox.pod else {
-        return Err(KeepReason::Unmanaged);
-    };
-    let protect = &policy.protect;
-    if protects_pod(protect, pod) || protect.has_label(&sandbox.labels) {
-        return Err(KeepReason::Protected);
-    }
-    if !at_least(snapshot.age(sandbox.created_at), policy.sandboxes.min_age) {
-        return Err(KeepReason::TooYoung);
-    }
-    Ok(())
-}
-
 fn is_dead(snapshot: &Snapshot, policy: &Policy, sandbox: &PodSandbox) -> bool {
     sandbox.state == PodSandboxState::NotReady
         && at_least(snapshot.age(sandbox.created_at), policy.sandboxes.min_age)
 }
 
-/// Decides by the pod alone; `None` leaves it to the cap.
-fn by_pod(
-    pod: Option<usize>,
-    knowledge: &Knowledge<'_>,
-    is_newest: bool,
-    quiet: &Quiet<'_>,
-) -> Option<Verdict> {
-    match (knowledge.at(pod), is_newest) {
-        (PodKnowledge::Deleted, true) if !quiet.allows(pod) => {
-            Some(Verdict::Keep(KeepReason::TooYoung))
-        }
-        (PodKnowledge::Deleted, _) => Some(Verdict::Remove(RemoveReason::PodDeleted)),
-        (_, false) => Some(Verdict::Remove(RemoveReason::Superseded)),
-        (_, true) => None,
-    }
-}
-
-/// The kubelet has no cap on sandboxes: ours applies only to pods that are known to be finished.
-fn by_cap(
-    pod: Option<usize>,
-    knowledge: &Knowledge<'_>,
-    over_cap: bool,
-    quiet: &Quiet<'_>,
+/// Keeps a sandbox in quarantine.
+pub(super) fn unless_quarantined(
+    snapshot: &Snapshot,
+    sandbox: &PodSandbox,
+    verdict: Verdict,
 ) -> Verdict {
-    match (knowledge.at(pod), over_cap) {
-        (PodKnowledge::Terminated | PodKnowledge::Assumed, true) => {
-            if quiet.allows(pod) {
-                Verdict::Remove(RemoveReason::OverCap)
-            } else {
-                Verdict::Keep(KeepReason::TooYoung)
-            }
-        }
-        (PodKnowledge::Terminated | PodKnowledge::Assumed, false) => {
-            Verdict::Keep(KeepReason::WithinLimits)
-        }
-        (PodKnowledge::Absent, _) => Verdict::Keep(KeepReason::TooYoung),
-        (PodKnowledge::Active | PodKnowledge::Deleted | PodKnowledge::Unknown, _) => {
-            Verdict::Keep(KeepReason::Newest)
-        }
-    }
-}
-
-fn unless_quarantined(snapshot: &Snapshot, sandbox: &PodSandbox, verdict: Verdict) -> Verdict {
     let until = snapshot.quarantine.get(&sandbox.id);
     match verdict {
         Verdict::Remove(_) if until.is_some_and(|until| *until > snapshot.taken_at) => {

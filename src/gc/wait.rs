@@ -78,17 +78,9 @@ fn removable(
     targets: &BTreeSet<Target>,
     later: Duration,
 ) -> usize {
-    let mut snapshot = snapshot.clone();
     let now = snapshot.taken_at;
-    snapshot.taken_at = now.saturating_add(later).unwrap_or(now);
-    // A list over its limit still keeps objects then; so does quarantine.
-    if let Some(outage) = snapshot
-        .outage
-        .as_mut()
-        .filter(|outage| outage.last_seen >= now)
-    {
-        outage.last_seen = snapshot.taken_at;
-    }
+    let mut snapshot = at_later(snapshot, later);
+    // Quarantine still keeps objects then.
     for until in snapshot
         .quarantine
         .values_mut()
@@ -99,4 +91,19 @@ fn removable(
     let summary = summarize(&snapshot, policy, targets);
     let counts = summary.values().flat_map(|summary| summary.remove.values());
     counts.sum()
+}
+
+/// Returns the same node later. A list over its limit is still so.
+pub(super) fn at_later(snapshot: &Snapshot, later: Duration) -> Snapshot {
+    let mut snapshot = snapshot.clone();
+    let now = snapshot.taken_at;
+    snapshot.taken_at = now.saturating_add(later).unwrap_or(now);
+    if let Some(outage) = snapshot
+        .outage
+        .as_mut()
+        .filter(|outage| outage.last_seen >= now)
+    {
+        outage.last_seen = snapshot.taken_at;
+    }
+    snapshot
 }

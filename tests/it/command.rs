@@ -1,6 +1,7 @@
 //! The command line, and what a reload does.
 
 mod demo;
+mod explain;
 mod oneshot;
 mod reload;
 mod simulate;

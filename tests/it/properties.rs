@@ -2,6 +2,7 @@
 //! never written to files: a counterexample becomes a case file.
 
 mod belief;
+mod explain;
 mod images;
 mod log_nodes;
 mod logs;

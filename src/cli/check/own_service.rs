@@ -22,7 +22,7 @@ const LOOK_AGE_MAX_SECONDS: f64 = 60.0;
 
 /// Why the service told nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Silence {
+pub(in crate::cli) enum Silence {
     /// Nothing listens there, or the service has no address that can be known.
     Down,
     /// It did not answer in time.
@@ -58,7 +58,7 @@ impl Silence {
 }
 
 /// Questions to the service, within a time.
-pub(super) struct Question {
+pub(in crate::cli) struct Question {
     ways: Vec<Way>,
     /// When a probe that was sent now must be answered: a service that works answers at once.
     patience: Duration,
@@ -66,7 +66,7 @@ pub(super) struct Question {
 }
 
 impl Question {
-    pub(super) async fn new(config: &Config, limit: Duration, by: Instant) -> Self {
+    pub(in crate::cli) async fn new(config: &Config, limit: Duration, by: Instant) -> Self {
         Self {
             ways: ways(config, limit / 4).await,
             patience: limit / 4,
@@ -105,6 +105,12 @@ impl Question {
             (status, _) if status.is_server_error() => Err(Silence::NoAnswer),
             _ => Err(Silence::Foreign),
         }
+    }
+
+    /// Asks the service for a path; returns its answer, whatever the status.
+    pub(in crate::cli) async fn get(&self, path: &str) -> Result<(StatusCode, Vec<u8>), Silence> {
+        let (way, client) = self.reach().await?;
+        get(&client, &way.url(path), self.by).await
     }
 
     /// Finds the first address where a healthy service answers.

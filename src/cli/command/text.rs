@@ -205,11 +205,16 @@ fn reasons<'a>(counts: impl Iterator<Item = (&'a str, impl Display)>) -> Vec<Str
 
 /// Breaks a text into indented lines after `mark`s.
 fn wrapped(text: &str, mark: char, indent: usize) -> String {
+    wrapped_at(COLUMNS, text, mark, indent)
+}
+
+/// Breaks a text into indented lines of at most so many columns after `mark`s.
+pub(in crate::cli) fn wrapped_at(columns: usize, text: &str, mark: char, indent: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for part in text.split_inclusive(mark) {
         match lines.last_mut() {
             Some(line)
-                if indent + line.chars().count() + part.trim_end().chars().count() <= COLUMNS =>
+                if indent + line.chars().count() + part.trim_end().chars().count() <= columns =>
             {
                 line.push_str(part);
             }
@@ -222,7 +227,8 @@ fn wrapped(text: &str, mark: char, indent: usize) -> String {
     indented.collect()
 }
 
-fn clipped(text: &str, columns: usize) -> String {
+/// Cuts a text that is longer than so many columns.
+pub(in crate::cli) fn clipped(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();
     }

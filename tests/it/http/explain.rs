@@ -69,6 +69,85 @@ async fn a_pod_is_explained_with_all_its_objects() {
     );
     assert_eq!(value["pod_state"], "active");
     assert_eq!(value["objects"].as_array().unwrap().len(), 4);
+    assert_eq!(value["objects_total"], 4);
+    assert_eq!(value["pod"]["listed"], "running-or-pending");
+    let summary = value["summary"].as_str().unwrap();
+    assert!(
+        summary.contains("goes: superseded 1; stays: ready 1, running 1, within-limits 1"),
+        "{summary}"
+    );
+    let by_name = explain(&rig, "shop/crash").await;
+    assert_eq!(by_name["uid"], json!(uid));
+}
+
+#[tokio::test]
+async fn an_object_has_its_rules_its_holders_and_what_would_change() {
+    let rig = holders().await;
+    let sandbox = rig.sim.sandbox_id("default/done#0").unwrap();
+    let holder = rig.sim.container_id("default/done/app#0").unwrap();
+    let value = explain(&rig, &sandbox).await;
+    let rules = value["rules"].as_array().unwrap();
+    let names: Vec<_> = rules
+        .iter()
+        .map(|rule| rule["rule"].as_str().unwrap())
+        .collect();
+    assert_eq!(names[..4], ["ready", "containers", "unmanaged", "protect"]);
+    let said: Vec<_> = rules
+        .iter()
+        .map(|rule| rule["said"].as_str().unwrap())
+        .collect();
+    assert_eq!(said[..3], ["passes", "keeps", "not-reached"]);
+    assert_eq!(
+        (&rules[1]["decides"], &rules[1]["reason"]),
+        (&json!(true), &json!("has-containers"))
+    );
+    let held = &value["held_by"][0];
+    assert_eq!(
+        (&held["id"], &held["reason"]),
+        (&json!(holder), &json!("newest"))
+    );
+    assert_eq!(held["pod"]["state"], "terminated");
+    assert_eq!(held["pod"]["listed"], "finished");
+    assert_eq!(value["since"]["what"], "created");
+    let change = value["would_change"][0]["what"].as_str().unwrap();
+    assert!(
+        change.contains("(kept: newest) must go first; for that: pod default/done"),
+        "{change}"
+    );
+    let summary = value["summary"].as_str().unwrap();
+    assert!(
+        summary.contains("stays (has-containers)") && summary.contains("stays (newest)"),
+        "{summary}"
+    );
+    // Time alone lets this one be judged by other rules, which keep it.
+    let fresh = rig.sim.container_id("default/fresh/app#0").unwrap();
+    let change = explain(&rig, &fresh).await["would_change"][0].clone();
+    let what = change["what"].as_str().unwrap();
+    assert!(
+        what.contains("policy.containers.min_age is over then, and it still stays (newest)"),
+        "{what}"
+    );
+    assert_eq!(change["in_seconds"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_young_object_says_when_it_goes() {
+    let gone = PodSpec::new("gone").exited("app", 0, seconds(30)).deleted();
+    let changes = json!({ "policy": { "containers": { "min_age": "10m" } } });
+    let rig = Rig::start(nodes::litter(1).pod(gone), changes).await;
+    let id = rig.sim.container_id("default/gone/app#0").unwrap();
+    let value = explain(&rig, &id).await;
+    assert_eq!(value["reason"], "too-young");
+    let change = &value["would_change"][0];
+    assert!(
+        change["what"]
+            .as_str()
+            .unwrap()
+            .contains("and it goes (pod-deleted)"),
+        "{change}"
+    );
+    let seconds = change["in_seconds"].as_u64().unwrap();
+    assert!((1..=600).contains(&seconds), "{seconds}");
 }
 
 #[tokio::test]

@@ -1,0 +1,305 @@
+//! Answers "why is this still here?" for one object or pod of a plan: which rule decided and what it looked at, who
+//! holds the object, what would have to change, and since when.
+//!
+//! Never judges: the verdict is the plan's, and the rules are those that made it, asked once more one by one.
+
+mod answer;
+mod change;
+mod find;
+mod holders;
+mod inputs;
+mod rules;
+mod words;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::index::{Newest, Places};
+use super::knowledge::Knowledge;
+use super::{Plan, PodKnowledge, Policy, Subject, Verdict};
+use crate::model::{Image, Images, PodSourceKind, Snapshot, Target, short_duration};
+pub use answer::{Answer, ObjectAnswer, PodAnswer};
+pub use find::{NotFound, PREFIX_MIN};
+
+/// Explains the objects of one plan.
+pub struct Explainer<'a> {
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+    plan: &'a Plan,
+    source: PodSourceKind,
+    knowledge: Knowledge<'a>,
+    newest_containers: Newest,
+    newest_sandboxes: Newest,
+    /// The containers that the plan removes.
+    gone: Places,
+}
+
+impl std::fmt::Debug for Explainer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Explainer").finish_non_exhaustive()
+    }
+}
+
+/// An object of a plan, its verdict, and the facts behind the verdict in words.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'a> {
+    /// The object.
+    pub subject: &'a Subject,
+    /// The plan's verdict.
+    pub verdict: Verdict,
+    /// The facts, if the plan has them.
+    pub detail: &'a str,
+}
+
+/// Why an object is kept or removed, rule by rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The answer in one sentence.
+    pub summary: String,
+    /// Since when it is as it is; `None` if that is not known.
+    pub since: Option<Since>,
+    /// The rules in the order in which they are asked.
+    pub rules: Vec<RuleLine>,
+    /// What must go, or end, first.
+    pub held_by: Vec<Holder>,
+    /// Number of further holders.
+    pub more_holders: usize,
+    /// What would lead to the opposite verdict; one of them is enough.
+    pub would_change: Vec<Change>,
+}
+
+/// A time, and what happened then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Since {
+    /// The time.
+    pub at: Timestamp,
+    /// What happened.
+    pub what: &'static str,
+}
+
+/// One rule: what it looked at, and what it said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RuleLine {
+    /// Its name.
+    pub rule: &'static str,
+    /// What it said.
+    pub said: Said,
+    /// The reason that it gives.
+    pub reason: Option<&'static str>,
+    /// Whether this is the verdict.
+    pub decides: bool,
+    /// The object's own values, and the bounds with the settings that set them; empty if it was not asked.
+    pub inputs: String,
+}
+
+/// What a rule said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Said {
+    /// Nothing: the next rule was asked.
+    Passes,
+    /// It keeps the object.
+    Keeps,
+    /// It removes the object.
+    Removes,
+    /// An earlier rule had decided.
+    NotReached,
+}
+
+/// Something that keeps an object here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// `container`, `sandbox` or `pod`.
+    pub kind: &'static str,
+    /// Its id; a pod's UID.
+    pub id: String,
+    /// Its name with its pod's.
+    pub name: String,
+    /// Its own verdict; a pod has none.
+    pub verdict: Option<&'static str>,
+    /// The reason for its verdict.
+    pub reason: Option<&'static str>,
+    /// The facts behind its verdict, or what is known of the pod.
+    pub detail: String,
+    /// Its pod: where the chain ends.
+    pub pod: Option<PodFacts>,
+}
+
+/// What is known of a pod, and from where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PodFacts {
+    /// Its UID.
+    pub uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What is believed of it.
+    pub state: PodKnowledge,
+    /// Which source says so.
+    pub source: &'static str,
+    /// The source's entry: `running-or-pending` or `finished`; `None` if the source does not list it.
+    pub listed: Option<&'static str>,
+    /// Since when it has a ready sandbox.
+    pub ready_since: Option<Timestamp>,
+    /// Since when the source does not list it.
+    pub absent_since: Option<Timestamp>,
+    /// Since when crisweep has seen it finished or absent.
+    pub over_since: Option<Timestamp>,
+    /// All this in one sentence.
+    pub words: String,
+}
+
+/// A change that would lead to the opposite verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// What must happen.
+    pub what: String,
+    /// In how many seconds it happens by itself, if time alone is enough.
+    pub in_seconds: Option<u64>,
+}
+
+impl<'a> Explainer<'a> {
+    /// Prepares to explain `plan`, which was made from this snapshot under this policy, for all targets.
+    pub fn of(
+        snapshot: &'a Snapshot,
+        policy: &'a Policy,
+        plan: &'a Plan,
+        source: PodSourceKind,
+    ) -> Self {
+        let knowledge = Knowledge::of(snapshot, policy);
+        let index = knowledge.index();
+        let going: std::collections::BTreeSet<&str> = plan
+            .removals_of(Target::Containers)
+            .map(|removal| removal.subject.id.as_str())
+            .collect();
+        let mut gone = Places::none(snapshot.containers.len());
+        for (place, container) in snapshot.containers.iter().enumerate() {
+            if going.contains(container.id.as_str()) {
+                gone.add(place);
+            }
+        }
+        Self {
+            newest_containers: index.newest_containers(),
+            newest_sandboxes: index.newest_sandboxes(),
+            snapshot,
+            policy,
+            plan,
+            source,
+            knowledge,
+            gone,
+        }
+    }
+
+    /// Returns every object of the plan.
+    pub fn judged(&self) -> impl Iterator<Item = Judged<'a>> + use<'a> {
+        let removed = self.plan.removals.iter().map(|removal| Judged {
+            subject: &removal.subject,
+            verdict: Verdict::Remove(removal.reason),
+            detail: &removal.detail,
+        });
+        let kept = self.plan.kept.iter().map(|kept| Judged {
+            subject: &kept.subject,
+            verdict: Verdict::Keep(kept.reason),
+            detail: &kept.detail,
+        });
+        removed.chain(kept)
+    }
+
+    /// Explains the verdict on one object.
+    pub fn explain(&self, judged: Judged<'a>) -> Explanation {
+        let rules = self.rules(judged);
+        let (held_by, more_holders) = self.held_by(judged, &rules);
+        let would_change = self.would_change(judged, &rules, &held_by);
+        Explanation {
+            summary: summary(judged, &held_by),
+            since: self.since(judged, &rules),
+            rules,
+            held_by,
+            more_holders,
+            would_change,
+        }
+    }
+
+    /// Finds an image by its key.
+    fn image(&self, key: &str) -> Option<&'a Image> {
+        match &self.snapshot.images {
+            Images::Known(store) => store.rows.iter().find(|row| row.key() == key),
+            Images::Unknown(_) => None,
+        }
+    }
+
+    fn ago(&self, then: Timestamp) -> String {
+        format!("{} ago", self.age_words(then))
+    }
+
+    fn age_words(&self, then: Timestamp) -> String {
+        short_duration(self.snapshot.age(then))
+    }
+}
+
+fn kind(target: Target) -> &'static str {
+    match target {
+        Target::Containers => "container",
+        Target::Sandboxes => "sandbox",
+        Target::Logs => "log",
+        Target::Images => "image",
+    }
+}
+
+fn label(verdict: Verdict) -> (&'static str, &'static str) {
+    match verdict {
+        Verdict::Keep(reason) => ("keep", reason.label()),
+        Verdict::Remove(reason) => ("remove", reason.label()),
+    }
+}
+
+/// Names an object as people do: its kind, short id, and what it belongs to.
+fn title(subject: &Subject) -> String {
+    let kind = kind(subject.target);
+    let id = subject.id.strip_prefix("sha256:").unwrap_or(&subject.id);
+    let short = id.get(..12).unwrap_or(id);
+    let pod = subject.pod.as_ref();
+    let pod = pod.map_or_else(String::new, |pod| {
+        format!(" of pod {}/{}", pod.namespace, pod.name)
+    });
+    match subject.target {
+        Target::Containers => format!(
+            "{kind} {short} ({} attempt {}){pod}",
+            subject.name, subject.attempt
+        ),
+        Target::Sandboxes => format!("{kind} {short} (attempt {}){pod}", subject.attempt),
+        Target::Images => format!("{kind} {short} ({})", subject.name),
+        Target::Logs => format!("{kind} {}{pod}", subject.id),
+    }
+}
+
+fn summary(judged: Judged<'_>, held_by: &[Holder]) -> String {
+    let title = title(judged.subject);
+    let (verdict, reason) = match judged.verdict {
+        Verdict::Keep(reason) => ("stays", reason.label()),
+        Verdict::Remove(reason) => ("goes", reason.label()),
+    };
+    let mut text = format!("{title} {verdict} ({reason}): {}", judged.detail);
+    match held_by.first() {
+        Some(holder) if holder.kind == "pod" => {
+            if let Some(pod) = &holder.pod {
+                text.push_str(&format!("; {}", pod.words));
+            }
+        }
+        Some(holder) => {
+            let stays = if holder.verdict == Some("remove") {
+                "goes"
+            } else {
+                "stays"
+            };
+            let reason = holder.reason.unwrap_or("unknown");
+            text.push_str(&format!(", and {stays} ({reason}): {}", holder.detail));
+            if let Some(pod) = &holder.pod {
+                text.push_str(&format!("; {}", pod.words));
+            }
+        }
+        None => {}
+    }
+    text
+}

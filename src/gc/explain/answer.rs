@@ -1,0 +1,193 @@
+//! The answer for one id: an object or a pod, as the API sends it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::super::{PodKnowledge, Subject, Verdict};
+use super::find::{Hit, NotFound};
+use super::words::{keep_text, remove_text};
+use super::{Explainer, Explanation, Judged, PodFacts, kind, label, title};
+use crate::model::{Quarantined, Target};
+
+/// Objects of a pod that an answer lists.
+const OBJECTS_MAX: usize = 500;
+
+/// What an answer is about.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Answer<'a> {
+    /// One object.
+    Object(Box<ObjectAnswer<'a>>),
+    /// A pod with its objects.
+    Pod(Box<PodAnswer<'a>>),
+}
+
+/// Why one object is kept or removed.
+#[derive(Debug, Serialize)]
+pub struct ObjectAnswer<'a> {
+    #[serde(flatten)]
+    object: ObjectVerdict<'a>,
+    #[serde(flatten)]
+    why: Explanation,
+    taken_at: Timestamp,
+}
+
+/// The verdict on one object.
+#[derive(Debug, Serialize)]
+struct ObjectVerdict<'a> {
+    kind: &'static str,
+    title: String,
+    verdict: &'static str,
+    reason: &'static str,
+    explanation: &'static str,
+    detail: &'a str,
+    pod_explanation: Option<String>,
+    object: &'a Subject,
+    quarantine: Option<Quarantined>,
+    image: Option<ImageFields<'a>>,
+}
+
+/// The fields of an image that a plan omits.
+#[derive(Debug, Serialize)]
+struct ImageFields<'a> {
+    repo_tags: &'a [String],
+    repo_digests: &'a [String],
+    pinned: bool,
+    runtime_handler: &'a str,
+}
+
+/// What is known of a pod, and the verdict on each of its objects.
+#[derive(Debug, Serialize)]
+pub struct PodAnswer<'a> {
+    kind: &'static str,
+    uid: &'a str,
+    /// The answer in one sentence.
+    summary: String,
+    pod_state: PodKnowledge,
+    explanation: String,
+    pod: PodFacts,
+    /// Number of objects, of which `objects` may list only the first.
+    objects_total: usize,
+    objects: Vec<ObjectVerdict<'a>>,
+    taken_at: Timestamp,
+}
+
+impl<'a> Explainer<'a> {
+    /// Answers for the one object or pod that `id` names (`find`). `quarantine` knows the failures of sandboxes.
+    ///
+    /// # Errors
+    /// If nothing has this id or name, or several have.
+    pub fn answer(
+        &self,
+        id: &str,
+        quarantine: impl Fn(&str) -> Option<Quarantined>,
+    ) -> Result<Answer<'a>, NotFound> {
+        Ok(match self.find(id)? {
+            Hit::Object(judged) => Answer::Object(Box::new(ObjectAnswer {
+                object: self.verdict(judged, &quarantine),
+                why: self.explain(judged),
+                taken_at: self.snapshot.taken_at,
+            })),
+            Hit::Pod(uid) => Answer::Pod(Box::new(self.pod(uid, &quarantine))),
+        })
+    }
+
+    fn verdict(
+        &self,
+        judged: Judged<'a>,
+        quarantine: &impl Fn(&str) -> Option<Quarantined>,
+    ) -> ObjectVerdict<'a> {
+        let subject = judged.subject;
+        let (verdict, reason, explanation) = match judged.verdict {
+            Verdict::Keep(reason) => ("keep", reason.label(), keep_text(reason)),
+            Verdict::Remove(reason) => ("remove", reason.label(), remove_text(reason)),
+        };
+        let has_pod = match subject.target {
+            Target::Containers | Target::Sandboxes => true,
+            // A link does not name its pod, and an image belongs to no pod.
+            Target::Logs | Target::Images => subject.pod.is_some(),
+        };
+        let image = match subject.target {
+            Target::Images => self.image(&subject.id),
+            Target::Containers | Target::Sandboxes | Target::Logs => None,
+        };
+        ObjectVerdict {
+            kind: kind(subject.target),
+            title: title(subject),
+            verdict,
+            reason,
+            explanation,
+            detail: judged.detail,
+            pod_explanation: has_pod.then(|| self.pod_text(subject.pod_state)),
+            object: subject,
+            quarantine: quarantine(&subject.id),
+            image: image.map(|image| ImageFields {
+                repo_tags: &image.repo_tags,
+                repo_digests: &image.repo_digests,
+                pinned: image.pinned,
+                runtime_handler: &image.handler,
+            }),
+        }
+    }
+
+    fn pod(
+        &self,
+        uid: &'a str,
+        quarantine: &impl Fn(&str) -> Option<Quarantined>,
+    ) -> PodAnswer<'a> {
+        let is_of_pod = |judged: &Judged<'_>| {
+            let pod = judged.subject.pod.as_ref();
+            pod.is_some_and(|pod| pod.uid.as_str() == uid)
+        };
+        let mut all: Vec<Judged<'a>> = self.judged().filter(is_of_pod).collect();
+        // People ask about what stays.
+        all.sort_by_key(|judged| matches!(judged.verdict, Verdict::Remove(_)));
+        let first = all.first().map(|judged| judged.subject);
+        let state = first.map_or(PodKnowledge::Unknown, |subject| subject.pod_state);
+        let facts = self.pod_facts(uid, first.and_then(|it| it.pod.as_deref()), state);
+        let objects = all.iter().take(OBJECTS_MAX);
+        PodAnswer {
+            kind: "pod",
+            uid,
+            summary: pod_summary(&facts, &all),
+            pod_state: state,
+            explanation: self.pod_text(state),
+            pod: facts,
+            objects_total: all.len(),
+            objects: objects
+                .map(|judged| self.verdict(*judged, quarantine))
+                .collect(),
+            taken_at: self.snapshot.taken_at,
+        }
+    }
+}
+
+fn pod_summary(facts: &PodFacts, all: &[Judged<'_>]) -> String {
+    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for judged in all {
+        *reasons.entry(label(judged.verdict)).or_default() += 1;
+    }
+    let of = |wanted: &str| {
+        let counts = reasons
+            .iter()
+            .filter(|((verdict, _), _)| *verdict == wanted);
+        let counts = counts.map(|((_, reason), count)| format!("{reason} {count}"));
+        counts.collect::<Vec<_>>().join(", ")
+    };
+    let (goes, stays) = (of("remove"), of("keep"));
+    let or_nothing = |text: String| {
+        if text.is_empty() {
+            "nothing".to_owned()
+        } else {
+            text
+        }
+    };
+    format!(
+        "{}; goes: {}; stays: {}",
+        facts.words,
+        or_nothing(goes),
+        or_nothing(stays)
+    )
+}

@@ -1,0 +1,479 @@
+//! Says what would have to change for the opposite verdict, and since when an object is as it is.
+
+use std::time::Duration;
+
+use super::super::containers::counts_from;
+use super::super::wait::at_later;
+use super::super::{PodKnowledge, Subject, Verdict, plan};
+use super::inputs::span;
+use super::{Change, Explainer, Holder, Judged, RuleLine, Since, label};
+use crate::model::{
+    Container, ContainerState, KeepReason, LogLink, PodLogDir, PodSandbox, RemoveReason, Target,
+    Targets,
+};
+
+/// Waits in a row that are followed: one for each rule that time alone answers.
+const WAITS_MAX: usize = 5;
+
+/// What time alone brings.
+struct Wait {
+    after: Duration,
+    /// The settings that are waited for.
+    for_settings: Vec<&'static str>,
+    /// The verdict then.
+    then: Verdict,
+}
+
+impl<'a> Explainer<'a> {
+    /// Returns what would lead to the opposite verdict; each is enough.
+    pub(super) fn would_change(
+        &self,
+        judged: Judged<'a>,
+        rules: &[RuleLine],
+        held_by: &[Holder],
+    ) -> Vec<Change> {
+        let mut changes: Vec<Change> = Vec::new();
+        if let Some(wait) = self.wait(judged, rules) {
+            let time = span(wait.after);
+            let settings = wait.for_settings.join(", then ");
+            let (verdict, reason) = label(wait.then);
+            let goes = verdict == "remove";
+            let verdict = if goes { "goes" } else { "still stays" };
+            changes.push(Change {
+                what: format!("wait {time}: {settings} is over then, and it {verdict} ({reason})"),
+                in_seconds: goes.then_some(wait.after.as_secs()),
+            });
+        }
+        let words = match judged.verdict {
+            Verdict::Keep(KeepReason::Starting | KeepReason::TooYoung) if !changes.is_empty() => {
+                Vec::new()
+            }
+            Verdict::Keep(reason) => self.to_remove(judged.subject, reason, rules, held_by),
+            Verdict::Remove(reason) => to_keep(judged.subject.target, reason),
+        };
+        changes.extend(words.into_iter().map(|what| Change {
+            what,
+            in_seconds: None,
+        }));
+        changes
+    }
+
+    /// Follows the rules that time alone answers, by planning on the same node later; `None` if the deciding rule is
+    /// none of them.
+    fn wait(&self, judged: Judged<'_>, rules: &[RuleLine]) -> Option<Wait> {
+        let rule = decided(rules).filter(|_| matches!(judged.verdict, Verdict::Keep(_)))?;
+        let (after, setting) = self.left_of(judged.subject, rule)?;
+        let mut wait = Wait {
+            after,
+            for_settings: vec![setting],
+            then: judged.verdict,
+        };
+        for _ in 0..WAITS_MAX {
+            let snapshot = at_later(self.snapshot, wait.after);
+            let plan = plan(&snapshot, self.policy, &Targets::all().0);
+            let later = Explainer::of(&snapshot, self.policy, &plan, self.source);
+            let subject = judged.subject;
+            let is_it = |it: &Judged<'_>| {
+                it.subject.target == subject.target && it.subject.id == subject.id
+            };
+            let then = later.judged().find(is_it)?;
+            wait.then = then.verdict;
+            let rules = later.rules(then);
+            let rule = decided(&rules).filter(|_| matches!(then.verdict, Verdict::Keep(_)));
+            let next = rule.and_then(|rule| later.left_of(then.subject, rule));
+            let Some((after, setting)) = next else {
+                return Some(wait);
+            };
+            wait.after = wait.after.saturating_add(after);
+            wait.for_settings.push(setting);
+        }
+        None
+    }
+
+    /// Returns how long a rule still keeps an object, and the setting that says so; `None` if time does not help.
+    fn left_of(&self, subject: &Subject, rule: &str) -> Option<(Duration, &'static str)> {
+        let (policy, snapshot) = (self.policy, self.snapshot);
+        let history = self.history(subject.pod.as_deref());
+        let (since, minimum, setting) = match (rule, subject.target) {
+            ("created-grace", _) => (
+                subject.created_at,
+                policy.containers.created_grace,
+                "policy.containers.created_grace",
+            ),
+            ("min-age", Target::Containers) => (
+                counts_from(policy.containers.age_from, self.container(subject)?)?,
+                policy.containers.min_age,
+                "policy.containers.min_age",
+            ),
+            ("min-age", Target::Sandboxes) => (
+                subject.created_at,
+                policy.sandboxes.min_age,
+                "policy.sandboxes.min_age",
+            ),
+            ("min-age", Target::Images) => (
+                subject.created_at,
+                policy.images.min_age,
+                "policy.images.min_age",
+            ),
+            ("settle", _) => (history?.absent_since?, policy.pods.settle, "pods.settle"),
+            // A list over its limit ends at no known time.
+            ("pod-deleted" | "max-dead", _)
+                if snapshot.outage.is_none_or(|outage| !outage.lasts(snapshot)) =>
+            {
+                (history?.over_since?, policy.pods.quiet, "pods.quiet")
+            }
+            ("grace", _) => {
+                let dir = self.log_dir(subject)?;
+                (
+                    dir.modified_at.max(dir.orphan_since?),
+                    policy.logs.grace,
+                    "policy.logs.grace",
+                )
+            }
+            ("quarantine", _) => {
+                let until = *snapshot.quarantine.get(&self.sandbox(subject)?.id)?;
+                (until, Duration::ZERO, "quarantine")
+            }
+            _ => return None,
+        };
+        Some((self.left(since, minimum)?, setting))
+    }
+
+    /// Says what would let a kept object go.
+    fn to_remove(
+        &self,
+        subject: &Subject,
+        reason: KeepReason,
+        rules: &[RuleLine],
+        held_by: &[Holder],
+    ) -> Vec<String> {
+        let section = subject.target.label();
+        let own = |words: &str| vec![words.to_owned()];
+        if decided(rules) == Some("enabled") {
+            return vec![format!("set policy.{section}.enabled: true")];
+        }
+        match reason {
+            KeepReason::Running => own("it must exit; then the rules for dead containers hold"),
+            KeepReason::Ready => own("its pod must end: the kubelet then stops the sandbox"),
+            KeepReason::Starting | KeepReason::TooYoung => self.to_end_waiting(subject, rules),
+            KeepReason::StateUnknown => own(
+                "the runtime must say its state, or set policy.containers.include_unknown: true \
+                 (crisweep then stops it first)",
+            ),
+            KeepReason::Unmanaged | KeepReason::ForeignName => {
+                own("the tool that made it must remove it; crisweep never does")
+            }
+            KeepReason::Protected => own("take its namespace or label out of policy.protect"),
+            KeepReason::Newest | KeepReason::PodExists | KeepReason::PodsUnknown => {
+                self.to_end_pod(subject)
+            }
+            KeepReason::WithinLimits if decided(rules) == Some("keep-first") => vec![
+                "its pod must finish or be deleted".to_owned(),
+                "set policy.containers.keep_first: false".to_owned(),
+            ],
+            KeepReason::WithinLimits => within_limits(subject),
+            KeepReason::Quarantined => own("repair what its removal failed of (see quarantine)"),
+            KeepReason::HasContainers | KeepReason::InUse => self.to_release(held_by),
+            KeepReason::UnknownUser => own("the runtime must say which images all containers use"),
+            KeepReason::Pinned => own("the runtime must unpin it"),
+            KeepReason::SandboxImage => own("the runtime must make sandboxes from another image"),
+            KeepReason::Keep => own("take the pattern out of policy.images.keep"),
+            KeepReason::BelowThreshold => self.to_make_room(),
+            KeepReason::TargetExists => own("the log that it names must go first"),
+            KeepReason::NotAsked => own("the runtime must say what became of its container"),
+        }
+    }
+
+    /// Says what ends the waiting of a young object where time alone does not.
+    fn to_end_waiting(&self, subject: &Subject, rules: &[RuleLine]) -> Vec<String> {
+        let rule = decided(rules).unwrap_or_default();
+        let snapshot = self.snapshot;
+        let what = match rule {
+            "min-age" if subject.target == Target::Containers => {
+                "the runtime must say when it exited"
+            }
+            "min-age" => "later looks must find it here, and not in use",
+            "grace" => "a further look must see it as an orphan",
+            "settle" => "a further answer of the pod source must lack its pod",
+            _ if snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) => {
+                "the runtime's lists must fit the kubelet's limit again"
+            }
+            _ => "further looks must see its pod finished or absent for pods.quiet",
+        };
+        vec![what.to_owned()]
+    }
+
+    /// Says what must become of its pod.
+    fn to_end_pod(&self, subject: &Subject) -> Vec<String> {
+        let Some(pod) = &subject.pod else {
+            return vec!["its pod must become known".to_owned()];
+        };
+        let name = format!("pod {}/{}", pod.namespace, pod.name);
+        let (settle, quiet) = (span(self.policy.pods.settle), span(self.policy.pods.quiet));
+        let deleted = format!("deleted for pods.settle ({settle}) and pods.quiet ({quiet})");
+        let section = subject.target.label();
+        match subject.pod_state {
+            PodKnowledge::Active | PodKnowledge::Absent | PodKnowledge::Deleted => {
+                let newer = match subject.target {
+                    Target::Containers => {
+                        "; or a newer record of the same container must supersede it"
+                    }
+                    Target::Sandboxes => "; or a newer sandbox of the pod must supersede it",
+                    Target::Logs | Target::Images => "",
+                };
+                vec![format!("{name} must be {deleted}{newer}")]
+            }
+            PodKnowledge::Terminated | PodKnowledge::Assumed if subject.target == Target::Logs => {
+                vec![format!("{name} must be {deleted}")]
+            }
+            PodKnowledge::Terminated | PodKnowledge::Assumed => vec![
+                format!("{name} must be {deleted}"),
+                format!("lower policy.{section}.max_dead below the number of dead {section}"),
+            ],
+            PodKnowledge::Unknown => {
+                let mut changes = vec![format!(
+                    "a pod source must answer completely and show {name} to be finished or gone (pods.source)"
+                )];
+                if subject.target != Target::Logs {
+                    let set = "set pods.assume_finished_after, for pods without a sign of life";
+                    changes.push(set.to_owned());
+                }
+                changes
+            }
+        }
+    }
+
+    /// Says that the holders must go first, why the first one stays, and what would let it go.
+    fn to_release(&self, held_by: &[Holder]) -> Vec<String> {
+        let Some(first) = held_by.first() else {
+            let what = "the runtime must list all containers, and none may need it";
+            return vec![what.to_owned()];
+        };
+        let others = match held_by.len() {
+            1 => String::new(),
+            count => format!(", and the other {}", count - 1),
+        };
+        let is_it = |it: &Judged<'_>| {
+            it.subject.target == Target::Containers && it.subject.id.as_str() == first.id
+        };
+        let held = self.judged().find(is_it);
+        let (Some(held), Some("keep"), Some(reason)) = (held, first.verdict, first.reason) else {
+            return vec![format!("{} must go first{others}", first.name)];
+        };
+        let root = self.would_change(held, &self.rules(held), &[]);
+        let root = root.first().map_or("", |change| change.what.as_str());
+        vec![format!(
+            "{} (kept: {reason}) must go first{others}; for that: {root}",
+            first.name
+        )]
+    }
+
+    fn to_make_room(&self) -> Vec<String> {
+        let rules = &self.policy.images;
+        let high = rules.high_threshold_percent;
+        let mut changes = vec![format!(
+            "the image file system must be {high} % full (policy.images.high_threshold_percent), and this image among \
+             the least recently used"
+        )];
+        match rules.max_age {
+            None => {
+                changes.push("set policy.images.max_age: unused images then go by age".to_owned());
+            }
+            Some(age) => changes.push(format!(
+                "it must be unused for policy.images.max_age ({})",
+                span(age)
+            )),
+        }
+        changes
+    }
+
+    /// Returns since when an object is as it is, and what happened then.
+    pub(super) fn since(&self, judged: Judged<'_>, rules: &[RuleLine]) -> Option<Since> {
+        let subject = judged.subject;
+        let by_absence = matches!(
+            (judged.verdict, decided(rules)),
+            (Verdict::Remove(RemoveReason::PodDeleted), _) | (_, Some("settle"))
+        );
+        let history = self.history(subject.pod.as_deref()).filter(|_| by_absence);
+        if let Some(at) = history.and_then(|history| history.absent_since) {
+            let what = "the pod source stopped listing its pod";
+            return Some(Since { at, what });
+        }
+        let created = Since {
+            at: subject.created_at,
+            what: "created",
+        };
+        match subject.target {
+            Target::Containers => {
+                let container = self.container(subject)?;
+                let exited =
+                    (container.state == ContainerState::Exited).then_some(container.finished_at)?;
+                let exited = exited.map(|at| Since { at, what: "exited" });
+                Some(exited.unwrap_or(created))
+            }
+            Target::Sandboxes => Some(created),
+            Target::Images => {
+                let used = subject.last_used_at();
+                let seen = Since {
+                    what: "first seen",
+                    ..created
+                };
+                Some(used.map_or(seen, |at| Since {
+                    at,
+                    what: "last used",
+                }))
+            }
+            Target::Logs => {
+                let dir = self.log_dir(subject);
+                let orphan = dir.and_then(|dir| dir.orphan_since);
+                let what = match (dir, self.log_link(subject)) {
+                    (Some(_), _) => "last changed",
+                    (None, Some(_)) => "made",
+                    (None, None) => "its container was created",
+                };
+                let changed = Since { what, ..created };
+                Some(orphan.map_or(changed, |at| Since {
+                    at,
+                    what: "first seen as an orphan",
+                }))
+            }
+        }
+    }
+
+    fn container(&self, subject: &Subject) -> Option<&'a Container> {
+        let mut rows = self.snapshot.containers.iter();
+        rows.find(|row| row.id.as_str() == subject.id.as_str())
+    }
+
+    fn sandbox(&self, subject: &Subject) -> Option<&'a PodSandbox> {
+        let mut rows = self.snapshot.sandboxes.iter();
+        rows.find(|row| row.id.as_str() == subject.id.as_str())
+    }
+
+    fn log_dir(&self, subject: &Subject) -> Option<&'a PodLogDir> {
+        let mut dirs = self.snapshot.logs.dirs.iter();
+        dirs.find(|dir| dir.path == subject.id)
+    }
+
+    fn log_link(&self, subject: &Subject) -> Option<&'a LogLink> {
+        let mut links = self.snapshot.logs.links.iter();
+        links.find(|link| link.path == subject.id)
+    }
+}
+
+fn decided(rules: &[RuleLine]) -> Option<&'static str> {
+    rules.iter().find(|line| line.decides).map(|line| line.rule)
+}
+
+fn within_limits(subject: &Subject) -> Vec<String> {
+    let section = subject.target.label();
+    let max_dead = format!("lower policy.{section}.max_dead below the number of dead {section}");
+    match subject.target {
+        Target::Containers => vec![
+            "lower policy.containers.max_per_container, or wait for newer dead records of it"
+                .to_owned(),
+            max_dead,
+        ],
+        Target::Sandboxes | Target::Logs | Target::Images => vec![max_dead],
+    }
+}
+
+/// Says what would keep an object that is due.
+fn to_keep(target: Target, reason: RemoveReason) -> Vec<String> {
+    let what = match reason {
+        RemoveReason::PodDeleted => "the pod source must list its pod again",
+        RemoveReason::Superseded if target == Target::Containers => {
+            "raise policy.containers.max_per_container"
+        }
+        RemoveReason::Superseded => "it must be the newest of its pod",
+        RemoveReason::OverCap => "raise max_dead",
+        RemoveReason::DeadLink => "the log that it names must exist",
+        RemoveReason::ContainerRemoved => "its container must stay",
+        RemoveReason::Age => "a container must use it, or raise policy.images.max_age",
+        RemoveReason::Space => {
+            "a container must use it, or the image file system must be less full"
+        }
+    };
+    let protect = match target {
+        Target::Containers | Target::Sandboxes | Target::Logs => "name it in policy.protect",
+        Target::Images => "name it in policy.images.keep",
+    };
+    vec![what.to_owned(), protect.to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gc::{Plan, Policy};
+    use crate::model::{PodRef, PodSourceKind, PodUid, Snapshot, Text};
+
+    fn subject(target: Target, pod_state: PodKnowledge) -> Subject {
+        let pod = PodRef {
+            uid: PodUid::new("0d5f6a2c-1111-4222-8333-0123456789ab").unwrap(),
+            namespace: "shop".into(),
+            name: "web".into(),
+        };
+        Subject {
+            target,
+            id: Text::from("0123456789abcdef"),
+            name: "app".into(),
+            pod: Some(pod.into()),
+            pod_state,
+            attempt: 0,
+            created_at: jiff::Timestamp::UNIX_EPOCH,
+            age_seconds: 0,
+            image: None,
+        }
+    }
+
+    fn change(subject: &Subject, verdict: Verdict) -> Vec<String> {
+        let snapshot = Snapshot::empty(jiff::Timestamp::UNIX_EPOCH);
+        let policy = Policy::default();
+        let plan: Plan = plan(&snapshot, &policy, &Targets::all().0);
+        let explainer = Explainer::of(&snapshot, &policy, &plan, PodSourceKind::Kubelet);
+        let detail = "";
+        let judged = Judged {
+            subject,
+            verdict,
+            detail,
+        };
+        let changes = explainer.would_change(judged, &[], &[]);
+        changes.into_iter().map(|change| change.what).collect()
+    }
+
+    #[test]
+    fn each_reason_says_what_would_change_it() {
+        let mut lines = Vec::new();
+        for target in Target::ALL {
+            let active = subject(target, PodKnowledge::Active);
+            for reason in KeepReason::all(target) {
+                let changes = change(&active, Verdict::Keep(*reason)).join(" | or ");
+                lines.push(format!("{target} {}: {changes}", reason.label()));
+            }
+            for reason in RemoveReason::all(target) {
+                let changes = change(&active, Verdict::Remove(*reason)).join(" | or ");
+                lines.push(format!("{target} {}: {changes}", reason.label()));
+            }
+        }
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn what_must_become_of_the_pod_depends_on_what_is_known_of_it() {
+        for (state, words) in [
+            (
+                PodKnowledge::Active,
+                "must be deleted for pods.settle (10s) and pods.quiet (1m); or a newer record",
+            ),
+            (PodKnowledge::Terminated, "lower policy.containers.max_dead"),
+            (PodKnowledge::Unknown, "set pods.assume_finished_after"),
+        ] {
+            let subject = subject(Target::Containers, state);
+            let changes = change(&subject, Verdict::Keep(KeepReason::Newest)).join(" | ");
+            assert!(
+                changes.contains(words) && changes.contains("pod shop/web"),
+                "{changes}"
+            );
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Finds who holds an object: the containers and sandboxes that need it, each with its own verdict, and the pod at
+//! the end of the chain.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::{PodKnowledge, Verdict};
+use super::inputs::span;
+use super::{Explainer, Holder, Judged, PodFacts, RuleLine, kind, label, title};
+use crate::model::{
+    Container, Image, ImageMatcher, KeepReason, LogLink, PodRef, PodSandbox, PodSandboxState, Pods,
+    SourcePod, Target, container_id_of,
+};
+
+/// Holders that an answer names.
+const HOLDERS_MAX: usize = 20;
+
+impl<'a> Explainer<'a> {
+    /// Returns the holders of a kept object, the first ones, and how many more there are.
+    pub(super) fn held_by(&self, judged: Judged<'a>, rules: &[RuleLine]) -> (Vec<Holder>, usize) {
+        let Verdict::Keep(reason) = judged.verdict else {
+            return (Vec::new(), 0);
+        };
+        let subject = judged.subject;
+        let ids: Vec<(Target, &str)> = match (subject.target, reason) {
+            (Target::Sandboxes, KeepReason::HasContainers) => {
+                let mut rows = self.snapshot.sandboxes.iter();
+                let sandbox = rows.find(|row| row.id.as_str() == subject.id.as_str());
+                let inmates = sandbox.into_iter().flat_map(|row| self.inmates(row));
+                inmates.map(container_key).collect()
+            }
+            (Target::Images, KeepReason::InUse) => {
+                let image = self.image(&subject.id);
+                let users = image.into_iter().flat_map(|image| self.image_users(image));
+                users.map(container_key).collect()
+            }
+            (Target::Logs, KeepReason::HasContainers | KeepReason::TargetExists) => {
+                self.log_holders(judged)
+            }
+            _ if is_by_pod(reason, rules) => {
+                let pod = subject.pod.as_deref();
+                let holder = pod.map(|pod| self.pod_holder(pod, subject.pod_state));
+                return (holder.into_iter().collect(), 0);
+            }
+            _ => return (Vec::new(), 0),
+        };
+        let holders = self.holders(&ids);
+        let more = ids.len().saturating_sub(holders.len());
+        (holders, more)
+    }
+
+    /// Returns the containers that stay in a sandbox.
+    pub(super) fn inmates<'s>(
+        &'s self,
+        sandbox: &'s PodSandbox,
+    ) -> impl Iterator<Item = &'a Container> + use<'s, 'a> {
+        let staying = self.staying();
+        staying.filter(move |row| row.sandbox_id == sandbox.id)
+    }
+
+    /// Returns the containers that stay and use an image.
+    pub(super) fn image_users<'s>(
+        &'s self,
+        image: &'s Image,
+    ) -> impl Iterator<Item = &'a Container> + use<'s, 'a> {
+        // Most containers share their image with others.
+        let mut known: BTreeMap<*const crate::model::ContainerImage, bool> = BTreeMap::new();
+        let staying = self.staying();
+        staying.filter(move |row| {
+            let uses = || {
+                let names = row.image.names.iter().map(String::as_str);
+                ImageMatcher::new(names).matches(image)
+            };
+            *known
+                .entry(std::sync::Arc::as_ptr(&row.image))
+                .or_insert_with(uses)
+        })
+    }
+
+    /// Returns the listed container that a link names.
+    pub(super) fn linked(&self, link: &LogLink) -> Option<&'a Container> {
+        let id = container_id_of(&link.name)?;
+        self.snapshot.containers.iter().find(|row| row.id == id)
+    }
+
+    fn staying(&self) -> impl Iterator<Item = &'a Container> + use<'_, 'a> {
+        let rows = self.snapshot.containers.iter().enumerate();
+        rows.filter(|(place, _)| !self.gone.has(*place))
+            .map(|(_, row)| row)
+    }
+
+    fn log_holders(&self, judged: Judged<'a>) -> Vec<(Target, &'a str)> {
+        let (snapshot, subject) = (self.snapshot, judged.subject);
+        let mut links = snapshot.logs.links.iter();
+        if let Some(link) = links.find(|link| link.path == subject.id) {
+            return self.linked(link).map(container_key).into_iter().collect();
+        }
+        let uid = |pod: Option<&'a PodRef>| pod.map(|pod| pod.uid.as_str());
+        let is_its =
+            |pod: Option<&'a PodRef>| uid(pod).is_some() && uid(pod) == uid(subject.pod.as_deref());
+        let containers = snapshot
+            .containers
+            .iter()
+            .filter(|row| is_its(row.pod.as_deref()));
+        let sandboxes = snapshot
+            .sandboxes
+            .iter()
+            .filter(|row| is_its(row.pod.as_deref()));
+        let sandboxes = sandboxes.map(|row| (Target::Sandboxes, row.id.as_str()));
+        containers.map(container_key).chain(sandboxes).collect()
+    }
+
+    /// Returns the first holders with their verdicts in the plan.
+    fn holders(&self, ids: &[(Target, &str)]) -> Vec<Holder> {
+        let wanted: BTreeSet<(Target, &str)> = ids.iter().copied().collect();
+        let is_wanted =
+            |it: &Judged<'_>| wanted.contains(&(it.subject.target, it.subject.id.as_str()));
+        let mut kept: Vec<Judged<'_>> = self.judged().filter(is_wanted).collect();
+        // What goes in the same pass anyway says least.
+        kept.sort_by_key(|it| matches!(it.verdict, Verdict::Remove(_)));
+        let first = kept.into_iter().take(HOLDERS_MAX);
+        first.map(|judged| self.holder(judged)).collect()
+    }
+
+    fn holder(&self, judged: Judged<'_>) -> Holder {
+        let subject = judged.subject;
+        let (verdict, reason) = label(judged.verdict);
+        let pod = subject.pod.as_deref();
+        Holder {
+            kind: kind(subject.target),
+            id: subject.id.to_string(),
+            name: title(subject),
+            verdict: Some(verdict),
+            reason: Some(reason),
+            detail: judged.detail.to_owned(),
+            pod: pod.map(|pod| self.pod_facts(pod.uid.as_str(), Some(pod), subject.pod_state)),
+        }
+    }
+
+    fn pod_holder(&self, pod: &PodRef, state: PodKnowledge) -> Holder {
+        let facts = self.pod_facts(pod.uid.as_str(), Some(pod), state);
+        Holder {
+            kind: "pod",
+            id: facts.uid.clone(),
+            name: format!("pod {}/{}", pod.namespace, pod.name),
+            verdict: None,
+            reason: None,
+            detail: facts.words.clone(),
+            pod: Some(facts),
+        }
+    }
+
+    /// Returns what is known of a pod, and from where.
+    pub(super) fn pod_facts(
+        &self,
+        uid: &str,
+        pod: Option<&PodRef>,
+        state: PodKnowledge,
+    ) -> PodFacts {
+        let listed = match (&self.snapshot.pods, pod) {
+            (Pods::Known(list), Some(pod)) => list.pods.get(&pod.uid),
+            (Pods::Known(_) | Pods::Unknown(_), _) => None,
+        };
+        let sandboxes = self.snapshot.sandboxes.iter();
+        let ready = sandboxes.filter(|row| {
+            let is_its = row.pod.as_ref().is_some_and(|it| it.uid.as_str() == uid);
+            is_its && row.state == PodSandboxState::Ready
+        });
+        let history = self.history(pod);
+        let name =
+            |part: fn(&PodRef) -> &str| pod.map_or_else(String::new, |pod| part(pod).to_owned());
+        let mut facts = PodFacts {
+            uid: uid.to_owned(),
+            namespace: name(|pod| &pod.namespace),
+            name: name(|pod| &pod.name),
+            state,
+            source: self.source_words(),
+            listed: listed.map(|pod| {
+                if pod.finished {
+                    "finished"
+                } else {
+                    "running-or-pending"
+                }
+            }),
+            ready_since: ready.map(|row| row.created_at).max(),
+            absent_since: history.and_then(|history| history.absent_since),
+            over_since: history.and_then(|history| history.over_since),
+            words: String::new(),
+        };
+        facts.words = self.facts_words(&facts, listed.is_some_and(SourcePod::is_static));
+        facts
+    }
+
+    fn facts_words(&self, facts: &PodFacts, is_static: bool) -> String {
+        let source = facts.source;
+        let known = match (facts.state, facts.listed) {
+            (PodKnowledge::Active, _) if is_static => {
+                format!("{source} lists it, and the kubelet runs a static pod again")
+            }
+            (PodKnowledge::Active, Some("finished")) => {
+                format!("{source} lists it as finished, but something of it still runs here")
+            }
+            (PodKnowledge::Active, _) => format!("{source} lists it, not finished"),
+            (PodKnowledge::Terminated, _) => format!("{source} lists it as finished"),
+            (PodKnowledge::Deleted, _) => format!("{source} does not list it"),
+            (PodKnowledge::Absent | PodKnowledge::Assumed | PodKnowledge::Unknown, _) => {
+                self.pod_text(facts.state)
+            }
+        };
+        let since = |words: &str, at: Option<jiff::Timestamp>| {
+            at.map_or_else(String::new, |at| {
+                format!(", {words} for {}", self.age_words(at))
+            })
+        };
+        let over = if facts.absent_since.is_none() {
+            let quiet = span(self.policy.pods.quiet);
+            let over = since("seen to be over", facts.over_since);
+            if over.is_empty() {
+                over
+            } else {
+                format!("{over} (pods.quiet {quiet})")
+            }
+        } else {
+            String::new()
+        };
+        format!(
+            "pod {}/{} is {}: {known}{}{}{over}",
+            facts.namespace,
+            facts.name,
+            super::inputs::state_words(facts.state),
+            since("its sandbox ready", facts.ready_since),
+            since("absent", facts.absent_since),
+        )
+    }
+}
+
+fn container_key(container: &Container) -> (Target, &str) {
+    (Target::Containers, container.id.as_str())
+}
+
+/// Says whether it is its pod that keeps an object: not its own age.
+fn is_by_pod(reason: KeepReason, rules: &[RuleLine]) -> bool {
+    let decided = rules.iter().find(|line| line.decides).map(|line| line.rule);
+    match reason {
+        KeepReason::Running
+        | KeepReason::Starting
+        | KeepReason::Ready
+        | KeepReason::Newest
+        | KeepReason::PodExists
+        | KeepReason::PodsUnknown => true,
+        KeepReason::TooYoung => !matches!(decided, Some("min-age" | "grace")),
+        KeepReason::StateUnknown
+        | KeepReason::HasContainers
+        | KeepReason::Unmanaged
+        | KeepReason::Protected
+        | KeepReason::WithinLimits
+        | KeepReason::Quarantined
+        | KeepReason::InUse
+        | KeepReason::UnknownUser
+        | KeepReason::Pinned
+        | KeepReason::SandboxImage
+        | KeepReason::Keep
+        | KeepReason::BelowThreshold
+        | KeepReason::ForeignName
+        | KeepReason::TargetExists
+        | KeepReason::NotAsked => false,
+    }
+}

@@ -1,0 +1,206 @@
+//! Asks the rules that made the verdict once more, one by one.
+
+use strum::VariantArray;
+
+use super::super::containers::{ContainerJudge, ContainerRule};
+use super::super::images::{ImageJudge, ImageRule};
+use super::super::logs::{
+    ContainerLogRule, LogDirJudge, LogDirRule, LogLinkJudge, LogLinkRule, states,
+};
+use super::super::sandboxes::{SandboxJudge, SandboxRule, unless_quarantined};
+use super::super::{Policy, Subject, Verdict};
+use super::{Explainer, Judged, RuleLine, Said, label};
+use crate::model::{Images, KeepReason, Target};
+
+/// A rule that keeps what the others would remove.
+struct Veto {
+    rule: &'static str,
+    inputs: String,
+    keeps: Option<KeepReason>,
+}
+
+impl Veto {
+    fn switch(policy: &Policy, target: Target, keeps: KeepReason) -> Self {
+        let enabled = match target {
+            Target::Containers => policy.containers.enabled,
+            Target::Sandboxes => policy.sandboxes.enabled,
+            Target::Logs => policy.logs.enabled,
+            Target::Images => policy.images.enabled,
+        };
+        Self {
+            rule: "enabled",
+            inputs: format!("policy.{}.enabled {enabled}", target.label()),
+            keeps: (!enabled).then_some(keeps),
+        }
+    }
+}
+
+impl Explainer<'_> {
+    /// Returns the rules for an object in the order in which they are asked.
+    pub fn rules(&self, judged: Judged<'_>) -> Vec<RuleLine> {
+        match judged.subject.target {
+            Target::Containers => self.of_container(judged.subject),
+            Target::Sandboxes => self.of_sandbox(judged.subject),
+            Target::Images => self.of_image(judged.subject),
+            Target::Logs => self.of_log(judged),
+        }
+    }
+
+    fn of_container(&self, subject: &Subject) -> Vec<RuleLine> {
+        let (judge, _) = ContainerJudge::new(self.policy, &self.knowledge, &self.newest_containers);
+        let mut rows = self.snapshot.containers.iter();
+        let place = rows.position(|row| row.id.as_str() == subject.id.as_str());
+        let place = place.unwrap_or(usize::MAX);
+        lines(
+            ContainerRule::all(),
+            |rule| judge.said(rule, place),
+            |rule| self.container_inputs(rule, place, judge.counted()),
+            vec![Veto::switch(
+                self.policy,
+                Target::Containers,
+                KeepReason::WithinLimits,
+            )],
+        )
+    }
+
+    fn of_sandbox(&self, subject: &Subject) -> Vec<RuleLine> {
+        let (judge, _) = SandboxJudge::new(
+            self.policy,
+            &self.knowledge,
+            &self.newest_sandboxes,
+            &self.gone,
+        );
+        let mut rows = self.snapshot.sandboxes.iter().enumerate();
+        let found = rows.find(|(_, row)| row.id.as_str() == subject.id.as_str());
+        let Some((place, sandbox)) = found else {
+            return Vec::new();
+        };
+        let would_go = Verdict::Remove(crate::model::RemoveReason::PodDeleted);
+        let quarantined = unless_quarantined(self.snapshot, sandbox, would_go) != would_go;
+        let quarantine = Veto {
+            rule: "quarantine",
+            inputs: self.quarantine_words(sandbox),
+            keeps: quarantined.then_some(KeepReason::Quarantined),
+        };
+        let switch = Veto::switch(self.policy, Target::Sandboxes, KeepReason::WithinLimits);
+        lines(
+            SandboxRule::all(),
+            |rule| judge.said(rule, place),
+            |rule| self.sandbox_inputs(rule, place, judge.dead),
+            vec![quarantine, switch],
+        )
+    }
+
+    fn of_image(&self, subject: &Subject) -> Vec<RuleLine> {
+        let (Images::Known(store), Some(image)) = (&self.snapshot.images, self.image(&subject.id))
+        else {
+            return Vec::new();
+        };
+        let judge = ImageJudge::new(self.snapshot, store, &self.policy.images, &self.gone);
+        let would_go = Verdict::Remove(crate::model::RemoveReason::Space);
+        let unknown = judge.unless_in_doubt(would_go) == Verdict::Keep(KeepReason::UnknownUser);
+        let users = super::super::images::unknown_users(self.snapshot);
+        let switch = Veto::switch(self.policy, Target::Images, KeepReason::BelowThreshold);
+        let users = Veto {
+            rule: "users-known",
+            inputs: users.unwrap_or_else(|| "every container and sandbox names its images".into()),
+            keeps: unknown.then_some(KeepReason::UnknownUser),
+        };
+        lines(
+            ImageRule::all(),
+            |rule| judge.said(rule, image),
+            |rule| self.image_inputs(rule, image, judge.wanted),
+            vec![switch, users],
+        )
+    }
+
+    fn of_log(&self, judged: Judged<'_>) -> Vec<RuleLine> {
+        let (snapshot, policy) = (self.snapshot, self.policy);
+        let id = judged.subject.id.as_str();
+        let switch = Veto::switch(policy, Target::Logs, KeepReason::NotAsked);
+        let mut dirs = snapshot.logs.dirs.iter();
+        if let Some(dir) = dirs.find(|dir| dir.path.as_str() == id) {
+            let judge = LogDirJudge::new(policy, &self.knowledge, dir);
+            let rules = LogDirRule::VARIANTS.iter().copied();
+            return lines(
+                rules,
+                |rule| judge.said(rule),
+                |rule| self.log_dir_inputs(rule, dir, judged.subject),
+                vec![switch],
+            );
+        }
+        let mut links = snapshot.logs.links.iter();
+        if let Some(link) = links.find(|link| link.path.as_str() == id) {
+            let judge = LogLinkJudge::new(policy, &states(snapshot), link);
+            let rules = LogLinkRule::VARIANTS.iter().copied();
+            return lines(
+                rules,
+                |rule| judge.said(rule),
+                |rule| self.log_link_inputs(rule, link),
+                vec![switch],
+            );
+        }
+        // The log of a container that goes: its verdict rests on the plan's other removals.
+        let rules = ContainerLogRule::VARIANTS.iter().copied();
+        lines(
+            rules,
+            |rule| (rule.verdict() == judged.verdict).then_some(judged.verdict),
+            |rule| self.container_log_inputs(rule, judged.subject),
+            Vec::new(),
+        )
+    }
+}
+
+/// Asks rules in order up to the one that says something, then those that may keep what it removes.
+fn lines<R: Copy + Into<&'static str>>(
+    rules: impl Iterator<Item = R>,
+    said: impl Fn(R) -> Option<Verdict>,
+    inputs: impl Fn(R) -> String,
+    vetoes: Vec<Veto>,
+) -> Vec<RuleLine> {
+    let mut lines = Vec::new();
+    let mut verdict = None;
+    for rule in rules {
+        if verdict.is_some() {
+            lines.push(not_reached(rule.into()));
+            continue;
+        }
+        verdict = said(rule);
+        lines.push(line(rule.into(), verdict, inputs(rule)));
+    }
+    for veto in vetoes {
+        if !matches!(verdict, Some(Verdict::Remove(_))) {
+            lines.push(not_reached(veto.rule));
+            continue;
+        }
+        let keeps = veto.keeps.map(Verdict::Keep);
+        lines.push(line(veto.rule, keeps, veto.inputs));
+        verdict = keeps.or(verdict);
+    }
+    let mut speaking = lines.iter_mut().rev();
+    if let Some(last) = speaking.find(|line| line.reason.is_some()) {
+        last.decides = true;
+    }
+    lines
+}
+
+fn line(rule: &'static str, verdict: Option<Verdict>, inputs: String) -> RuleLine {
+    RuleLine {
+        rule,
+        said: match verdict {
+            None => Said::Passes,
+            Some(Verdict::Keep(_)) => Said::Keeps,
+            Some(Verdict::Remove(_)) => Said::Removes,
+        },
+        reason: verdict.map(|verdict| label(verdict).1),
+        decides: false,
+        inputs,
+    }
+}
+
+fn not_reached(rule: &'static str) -> RuleLine {
+    RuleLine {
+        said: Said::NotReached,
+        ..line(rule, None, String::new())
+    }
+}

@@ -1,0 +1,103 @@
+//! What each reason and each pod state means, in words.
+
+use super::super::PodKnowledge;
+use super::Explainer;
+use crate::model::{KeepReason, Pods, RemoveReason};
+
+impl Explainer<'_> {
+    /// Names the pod source in a sentence.
+    pub(super) fn source_words(&self) -> &'static str {
+        if self.snapshot.pods.is_cached() {
+            "the API server's watch cache"
+        } else {
+            self.source.words()
+        }
+    }
+
+    /// Says what is known of a pod in this state, and from where.
+    pub(super) fn pod_text(&self, state: PodKnowledge) -> String {
+        let source = self.source_words();
+        match (state, &self.snapshot.pods) {
+            (PodKnowledge::Active, _) => format!("{source} lists the pod and it may run again"),
+            (PodKnowledge::Terminated, _) => {
+                format!("{source} says that the pod finished, and nothing of it runs here")
+            }
+            (PodKnowledge::Assumed, _) => format!(
+                "no source answers for the pod ({source}), but it counts as finished under \
+                 assume_finished_after"
+            ),
+            (PodKnowledge::Deleted, _) => format!("a complete list of {source} does not have it"),
+            (PodKnowledge::Absent, _) => format!(
+                "the list of {source} has lacked it for a short time only: it counts as deleted after \
+                 pods.settle"
+            ),
+            (PodKnowledge::Unknown, Pods::Unknown(why)) => {
+                format!("nothing is known of the pod ({source}): {why}")
+            }
+            (PodKnowledge::Unknown, Pods::Known(_)) => format!(
+                "nothing is known of the pod: it is not the kubelet's, or the list of {source} is \
+                 incomplete (it lacks a pod that lives here, holds no pod of the same source, was read \
+                 right after the machine's start, has static pods by their mirrors alone, or is older than \
+                 something of the pod)"
+            ),
+        }
+    }
+}
+
+/// Returns what a reason to keep means.
+pub(super) fn keep_text(reason: KeepReason) -> &'static str {
+    match reason {
+        KeepReason::Running => "it runs",
+        KeepReason::Starting => "it was created less than created_grace ago and may start",
+        KeepReason::StateUnknown => {
+            "the runtime does not know its state, and include_unknown is off"
+        }
+        KeepReason::Ready => "the sandbox is ready",
+        KeepReason::HasContainers => "a container, dead or alive, still needs it",
+        KeepReason::Unmanaged => "it has none of the kubelet's labels: another tool made it",
+        KeepReason::Protected => "its namespace or a label of it is protected (policy.protect)",
+        KeepReason::TooYoung => {
+            "it is younger than min_age (a log: than grace), or its age is not known yet"
+        }
+        KeepReason::Newest => {
+            "it is the newest of its pod and name: without it the kubelet would run it again"
+        }
+        KeepReason::WithinLimits => "no limit of the policy asks for it",
+        KeepReason::Quarantined => "its removal failed; it is quarantined until its next try",
+        KeepReason::InUse => "a container, in any state, uses the image or has it mounted",
+        KeepReason::UnknownUser => {
+            "a container or sandbox that may use the image has not reported which images it uses"
+        }
+        KeepReason::Pinned => "the runtime pins the image",
+        KeepReason::SandboxImage => "sandboxes are made from the image",
+        KeepReason::Keep => "a tag or digest of the image matches policy.images.keep",
+        KeepReason::BelowThreshold => "the image file system needs no more space",
+        KeepReason::PodExists => "its pod exists",
+        KeepReason::ForeignName => "its name does not have the kubelet's format",
+        KeepReason::TargetExists => "the link's target exists or cannot be checked",
+        KeepReason::NotAsked => {
+            "the runtime was not asked about the link's container, or did not answer; or logs are \
+             switched off"
+        }
+        KeepReason::PodsUnknown => "nothing is known of its pod",
+    }
+}
+
+/// Returns what a reason to remove means.
+pub(super) fn remove_text(reason: RemoveReason) -> &'static str {
+    match reason {
+        RemoveReason::PodDeleted => "its pod is deleted: nothing needs it any more",
+        RemoveReason::Superseded => {
+            "newer ones of the same pod exist, and max_per_container keeps no more"
+        }
+        RemoveReason::OverCap => "the node holds more dead ones than max_dead",
+        RemoveReason::DeadLink => "the link's log is gone, and its container exited",
+        RemoveReason::ContainerRemoved => {
+            "its container was removed, or is removed in the same pass"
+        }
+        RemoveReason::Age => "it has not been used for longer than policy.images.max_age",
+        RemoveReason::Space => {
+            "the image file system is above its threshold, and the image is among the least recently used"
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Properties of explanations: they never differ from the plan.
+
+use crisweep::gc::explain::{Explainer, Judged, Said};
+use crisweep::gc::{self, Verdict};
+use crisweep::model::{PodSourceKind, Target, Targets};
+use proptest::prelude::*;
+
+use super::config;
+use super::log_nodes::log_nodes;
+use super::node::{Node, Oddity, nodes};
+
+/// Holds every explanation of a node to the plan.
+fn agree(node: &Node) -> Result<(), TestCaseError> {
+    let Node { snapshot, policy } = node;
+    let mut plan = gc::plan(snapshot, policy, &Targets::all().0);
+    plan.add_details(snapshot, policy);
+    let explainer = Explainer::of(snapshot, policy, &plan, PodSourceKind::Kubelet);
+    for judged in explainer.judged() {
+        decides_once(&explainer, judged)?;
+    }
+    Ok(())
+}
+
+/// Exactly one rule decides, for the plan's reason; all before it pass, all after it are not reached or let it be.
+fn decides_once(explainer: &Explainer<'_>, judged: Judged<'_>) -> Result<(), TestCaseError> {
+    let rules = explainer.rules(judged);
+    let (said, reason) = match judged.verdict {
+        Verdict::Keep(reason) => (Said::Keeps, reason.label()),
+        Verdict::Remove(reason) => (Said::Removes, reason.label()),
+    };
+    let deciding: Vec<_> = rules.iter().filter(|line| line.decides).collect();
+    prop_assert_eq!(deciding.len(), 1, "{:?}: {:#?}", judged, rules);
+    prop_assert_eq!(
+        (deciding[0].said, deciding[0].reason),
+        (said, Some(reason)),
+        "{:?}: {:#?}",
+        judged,
+        rules
+    );
+    let at = rules.iter().position(|line| line.decides).unwrap();
+    for (place, line) in rules.iter().enumerate() {
+        prop_assert_eq!(
+            line.said == Said::NotReached,
+            line.inputs.is_empty(),
+            "{:#?}",
+            rules
+        );
+        match line.said {
+            Said::NotReached => prop_assert!(place > at || rules[at].said == Said::Keeps),
+            Said::Passes => prop_assert!(line.reason.is_none()),
+            Said::Keeps => prop_assert_eq!(place, at),
+            // A rule that keeps what others remove may follow.
+            Said::Removes => prop_assert!(place <= at),
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn the_rules_of_every_object_lead_to_its_verdict(node in nodes(Oddity::Any)) {
+        agree(&node)?;
+    }
+
+    #[test]
+    fn the_rules_of_every_log_lead_to_its_verdict(node in log_nodes()) {
+        agree(&node)?;
+    }
+
+    #[test]
+    fn what_time_alone_brings_is_what_a_later_plan_says(
+        node in nodes(Oddity::Any),
+        number in any::<prop::sample::Index>(),
+    ) {
+        let Node { snapshot, policy } = &node;
+        let plan = gc::plan(snapshot, policy, &Targets::all().0);
+        let explainer = Explainer::of(snapshot, policy, &plan, PodSourceKind::Kubelet);
+        let all: Vec<_> = explainer.judged().filter(|it| it.subject.target != Target::Logs).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let judged = all[number.index(all.len())];
+        let explanation = explainer.explain(judged);
+        let is_kept = matches!(judged.verdict, Verdict::Keep(_));
+        prop_assert!(!explanation.would_change.is_empty(), "{:#?}", explanation);
+        prop_assert!(is_kept || explanation.held_by.is_empty());
+        let waits = explanation.would_change.iter().filter_map(|change| change.in_seconds);
+        for seconds in waits {
+            prop_assert!(is_kept);
+            let mut later = snapshot.clone();
+            later.taken_at += std::time::Duration::from_secs(seconds);
+            let plan = gc::plan(&later, policy, &Targets::all().0);
+            let goes = plan.removals.iter().any(|it| {
+                it.subject.target == judged.subject.target && it.subject.id == judged.subject.id
+            });
+            prop_assert!(goes, "{:#?}", explanation);
+        }
+    }
+}
