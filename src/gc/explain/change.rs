@@ -386,7 +386,8 @@ fn to_keep(target: Target, reason: RemoveReason) -> Vec<String> {
             "raise policy.containers.max_per_container"
         }
         RemoveReason::Superseded => "it must be the newest of its pod",
-        RemoveReason::OverCap => "raise max_dead",
+        RemoveReason::OverCap if target == Target::Sandboxes => "raise policy.sandboxes.max_dead",
+        RemoveReason::OverCap => "raise policy.containers.max_dead",
         RemoveReason::DeadLink => "the log that it names must exist",
         RemoveReason::ContainerRemoved => "its container must stay",
         RemoveReason::Age => "a container must use it, or raise policy.images.max_age",
