@@ -27,6 +27,7 @@ pub mod logs;
 mod missing_knowledge;
 mod options;
 pub mod plan;
+mod planned;
 mod policy;
 mod quiet;
 pub mod sandboxes;
@@ -37,15 +38,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::model::{
     ContainerId, ContainerState, KeepReason, PodRef, PodUid, Quarantined, RemoveReason,
     RemovedContainer, Target, Text,
 };
 pub use missing_knowledge::kept_for_missing_knowledge;
-pub use options::PassOptions;
-pub use plan::plan;
+pub use options::{PassOptions, SavedPlan};
+pub use plan::{plan, plan_within};
+pub use planned::Planned;
 pub use policy::{
     AgeFrom, ContainerPolicy, ImagePolicy, KeepPattern, Limit, LogPolicy, PodPolicy, Policy,
     Protect, SandboxPolicy,
@@ -238,7 +240,7 @@ pub struct Plan {
 }
 
 /// Counts of one target's plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of removals by reason.
     pub remove: BTreeMap<RemoveReason, usize>,

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Mode};
-use crate::gc::{PassOptions, Policy};
+use crate::gc::{PassOptions, Policy, SavedPlan};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, PodUid, Target, TargetReport, Text};
 use crate::pass::quarantine::Quarantine;
@@ -120,6 +120,7 @@ impl Runner {
         };
         self.journal.begun(&record.pass());
         let mut run = Run::new(self, record, &config, shutdown);
+        run.plan.clone_from(&options.plan);
         let end = match locked {
             Ok(()) => run.all(dry_run).await.err(),
             Err(held) => Some(End::NotAlone(held.to_string())),
@@ -148,6 +149,8 @@ struct Run<'a> {
     config: &'a Config,
     /// The policy; the rescue changes it for a while.
     policy: Policy,
+    /// The saved plan that it carries out: nothing else goes.
+    plan: Option<Arc<SavedPlan>>,
     /// The only pods that may lose something; `None`: any pod may.
     scope: Option<BTreeSet<PodUid>>,
     stops: Stops,
@@ -195,6 +198,7 @@ impl<'a> Run<'a> {
             record,
             config,
             policy: config.policy.clone(),
+            plan: None,
             scope: None,
             phase: Phase::Cleaning,
             stops,

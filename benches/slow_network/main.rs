@@ -161,6 +161,7 @@ fn pass() -> Pass {
             follow_up: false,
         },
         runtime: String::new(),
+        plan: None,
         merged_triggers: 0,
         not_before: None,
         queued_at: Timestamp::UNIX_EPOCH,

@@ -20,6 +20,7 @@ use crate::model::{
 };
 
 /// Something below the log roots that gets a verdict.
+#[derive(Clone)]
 pub(super) enum LogObject<'a> {
     /// A pod's directory.
     Dir(&'a PodLogDir),

@@ -1,8 +1,9 @@
 //! Options of one pass that override the configuration.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Limit, Policy};
+use super::{Limit, Planned, Policy};
 
 /// The options of a pass. Triggers join only with equal options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,17 @@ pub struct PassOptions {
     pub max_dead: Option<Limit>,
     /// Run although `brakes.pause` is set, without the circuit breaker (`gc.failure_ratio`).
     pub force: bool,
+    /// Remove only what this plan removes too. Such a pass joins no other.
+    pub plan: Option<Arc<SavedPlan>>,
+}
+
+/// A plan that was saved, to be carried out later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedPlan {
+    /// Its id.
+    pub id: String,
+    /// What it removes.
+    pub objects: Planned,
 }
 
 impl PassOptions {

@@ -9,8 +9,8 @@ use super::index::{Newest, Places};
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
 use super::{
-    AgeFrom, Expected, Kept, Plan, PodKnowledge, Policy, Removal, Subject, Summary, Verdict,
-    containers, images, logs, sandboxes,
+    AgeFrom, Expected, Kept, Plan, Planned, PodKnowledge, Policy, Removal, Subject, Summary,
+    Verdict, containers, images, logs, sandboxes,
 };
 use crate::model::{
     Container, Image, KeepReason, PodSandbox, PodUid, Quarantined, Snapshot, Target, Text,
@@ -21,6 +21,26 @@ use crate::model::{
 /// is over its limit. Later targets are judged as if the removals of earlier ones were done, as in a real
 /// pass.
 pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) -> Plan {
+    plan_of(snapshot, policy, targets, None)
+}
+
+/// The same, but keeps what an earlier plan does not remove; later targets are judged as if only the removals that
+/// are left were done.
+pub fn plan_within(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    targets: &BTreeSet<Target>,
+    earlier: &Planned,
+) -> Plan {
+    plan_of(snapshot, policy, targets, Some(earlier))
+}
+
+fn plan_of(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    targets: &BTreeSet<Target>,
+    earlier: Option<&Planned>,
+) -> Plan {
     let knowledge = Knowledge::of(snapshot, policy);
     let mut plan = Plan {
         taken_at: snapshot.taken_at,
@@ -32,7 +52,7 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy, targets: &BTreeSet<Target>) ->
     plan.fill(
         policy,
         &knowledge,
-        Verdicts::of(policy, &knowledge, targets),
+        Verdicts::of(policy, &knowledge, targets, earlier),
     );
     if snapshot.outage.is_some_and(|outage| outage.lasts(snapshot)) {
         let removals = &mut plan.removals;
@@ -49,7 +69,7 @@ pub fn summarize(
 ) -> BTreeMap<Target, Summary> {
     let knowledge = Knowledge::of(snapshot, policy);
     let mut counts = no_counts(targets);
-    for (target, verdict) in Verdicts::of(policy, &knowledge, targets).all() {
+    for (target, verdict) in Verdicts::of(policy, &knowledge, targets, None).all() {
         counts.entry(target).or_default().count(verdict);
     }
     counts
@@ -62,7 +82,7 @@ pub(super) fn removable_of_unknown(
     known: &Knowledge<'_>,
     targets: &BTreeSet<Target>,
 ) -> BTreeMap<Target, usize> {
-    let verdicts = Verdicts::of(policy, knowledge, targets);
+    let verdicts = Verdicts::of(policy, knowledge, targets, None);
     let index = known.index();
     let goes_unknown = |pod: Option<usize>, verdict: &Verdict| {
         matches!(verdict, Verdict::Remove(_)) && known.at(pod) == PodKnowledge::Unknown
@@ -97,7 +117,12 @@ struct Verdicts<'a> {
 
 impl<'a> Verdicts<'a> {
     /// Later targets are judged as if the removals of earlier ones were done.
-    fn of(policy: &Policy, knowledge: &Knowledge<'a>, targets: &BTreeSet<Target>) -> Self {
+    fn of(
+        policy: &Policy,
+        knowledge: &Knowledge<'a>,
+        targets: &BTreeSet<Target>,
+        earlier: Option<&Planned>,
+    ) -> Self {
         let index = knowledge.index();
         let snapshot = index.snapshot;
         let mut verdicts = Self {
@@ -111,6 +136,13 @@ impl<'a> Verdicts<'a> {
         if targets.contains(&Target::Containers) {
             let judged = containers::judge(policy, knowledge, &verdicts.newest_containers);
             verdicts.containers = if_enabled(policy.containers.enabled, judged);
+        }
+        if let Some(earlier) = earlier {
+            let rows = snapshot.containers.iter().zip(&mut verdicts.containers);
+            for (row, verdict) in rows {
+                let object = || (Target::Containers, row.id.text().clone(), row.created_at);
+                earlier.keep_others(verdict, object);
+            }
         }
         let mut gone = Places::none(snapshot.containers.len());
         for (place, _) in removals_in(&verdicts.containers) {
@@ -128,7 +160,31 @@ impl<'a> Verdicts<'a> {
         if targets.contains(&Target::Images) {
             verdicts.images = images::judge(snapshot, policy, &gone);
         }
+        if let Some(earlier) = earlier {
+            verdicts.keep_to(earlier, knowledge);
+        }
         verdicts
+    }
+
+    /// Keeps sandboxes, logs and images that the earlier plan does not remove.
+    fn keep_to(&mut self, earlier: &Planned, knowledge: &Knowledge<'a>) {
+        let snapshot = knowledge.index().snapshot;
+        for (row, verdict) in snapshot.sandboxes.iter().zip(&mut self.sandboxes) {
+            let object = || (Target::Sandboxes, row.id.text().clone(), row.created_at);
+            earlier.keep_others(verdict, object);
+        }
+        for (log, verdict) in &mut self.logs {
+            earlier.keep_others(verdict, || {
+                let (subject, _) = logs::subject(snapshot, knowledge, log.clone());
+                (Target::Logs, subject.id, subject.created_at)
+            });
+        }
+        for (image, verdict) in &mut self.images {
+            earlier.keep_others(verdict, || {
+                let (subject, _) = images::subject(snapshot, image);
+                (Target::Images, subject.id, subject.created_at)
+            });
+        }
     }
 
     fn all(&self) -> impl Iterator<Item = (Target, Verdict)> {

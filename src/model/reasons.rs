@@ -66,6 +66,8 @@ pub enum KeepReason {
     NotAsked,
     /// It is unknown whether the log's pod exists.
     PodsUnknown,
+    /// It is due, but the pass carries out a saved plan that does not have it. Only reports of passes have this reason.
+    NotInPlan,
 }
 
 impl KeepReason {
@@ -74,7 +76,7 @@ impl KeepReason {
         self.into()
     }
 
-    /// The reasons that a target's objects can be kept for.
+    /// The reasons that a target's objects can be kept for, without that of a saved plan.
     pub fn all(target: Target) -> &'static [Self] {
         match target {
             Target::Containers => &[

@@ -138,6 +138,9 @@ pub struct Pass {
     /// The runtime's socket: a state directory may have served another runtime before.
     #[serde(default)]
     pub runtime: String,
+    /// The saved plan that it carries out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
     /// Number of further triggers that joined it while it was queued.
     pub merged_triggers: u64,
     /// When it was asked for.

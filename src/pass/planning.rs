@@ -50,7 +50,10 @@ impl Run<'_> {
             .snapshot(quarantine)
             .map_err(|error| End::NoLook(error.to_string()))?;
         self.pass_over_what_stayed(&mut snapshot);
-        let mut plan = gc::plan(&snapshot, policy, targets);
+        let mut plan = match &self.plan {
+            Some(saved) => gc::plan_within(&snapshot, policy, targets, &saved.objects),
+            None => gc::plan(&snapshot, policy, targets),
+        };
         if let Some(pods) = &self.scope {
             plan.narrow(pods);
         }

@@ -49,6 +49,7 @@ fn pass(number: i64) -> Pass {
             follow_up: false,
         },
         runtime: String::new(),
+        plan: None,
         merged_triggers: 0,
         not_before: None,
         queued_at: began,

@@ -91,6 +91,7 @@ mod tests {
                 follow_up: false,
             },
             runtime: String::new(),
+            plan: None,
             merged_triggers: 0,
             not_before: None,
             queued_at: time,

@@ -36,6 +36,7 @@ impl Worker {
             dry_run: queued.options.dry_run,
             trigger,
             runtime: self.runtime(),
+            plan: queued.options.plan.as_ref().map(|plan| plan.id.clone()),
             merged_triggers: 0,
             queued_at: clock(),
             not_before,

@@ -72,6 +72,7 @@ fn record() -> Record {
             follow_up: false,
         },
         runtime: String::new(),
+        plan: None,
         merged_triggers: 0,
         not_before: None,
         queued_at: jiff::Timestamp::now(),

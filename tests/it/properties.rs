@@ -8,6 +8,7 @@ mod log_nodes;
 mod logs;
 mod mutations;
 mod node;
+mod saved_plan;
 mod snapshot_file;
 mod store;
 mod unseen;

@@ -181,6 +181,7 @@ impl<'a> Explainer<'a> {
             KeepReason::BelowThreshold => self.to_make_room(),
             KeepReason::TargetExists => own("the log that it names must go first"),
             KeepReason::NotAsked => own("the runtime must say what became of its container"),
+            KeepReason::NotInPlan => own("save a new plan, or run a pass without one"),
         }
     }
 

@@ -253,6 +253,7 @@ fn is_by_pod(reason: KeepReason, rules: &[RuleLine]) -> bool {
         | KeepReason::Unmanaged
         | KeepReason::Protected
         | KeepReason::WithinLimits
+        | KeepReason::NotInPlan
         | KeepReason::Quarantined
         | KeepReason::InUse
         | KeepReason::UnknownUser

@@ -80,6 +80,7 @@ pub(super) fn keep_text(reason: KeepReason) -> &'static str {
              switched off"
         }
         KeepReason::PodsUnknown => "nothing is known of its pod",
+        KeepReason::NotInPlan => "the saved plan does not have it",
     }
 }
 

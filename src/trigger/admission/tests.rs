@@ -124,6 +124,44 @@ fn runs_one_pass_at_a_time_in_order() {
 }
 
 #[test]
+fn a_saved_plan_joins_no_other_pass_and_no_other_joins_it() {
+    let mut admissions = admissions();
+    let plan = |id: &str| PassOptions {
+        plan: Some(std::sync::Arc::new(crate::gc::SavedPlan {
+            id: id.to_owned(),
+            objects: crate::gc::Planned::default(),
+        })),
+        ..PassOptions::default()
+    };
+    for (options, id) in [
+        (PassOptions::default(), "all"),
+        (plan("one"), "one"),
+        (plan("two"), "two"),
+    ] {
+        let admission = admissions.admit(by_hand(BOTH, options), id, at(0));
+        assert_eq!(admission, queued(id));
+    }
+    assert_eq!(
+        admissions.admit(alert(1, BOTH), "x", at(0)),
+        merged("all"),
+        "an alert"
+    );
+    assert_eq!(next(&mut admissions, at(1)).unwrap().id, "all");
+    finish(&mut admissions, Outcome::Completed, at(1));
+    assert_eq!(next(&mut admissions, at(2)).unwrap().id, "one");
+    // The running pass has begun no target.
+    let admission = admissions.admit(alert(2, BOTH), "later", at(400));
+    assert_eq!(admission, queued("later"));
+    assert!(
+        waiting(&admissions, "later")
+            .unwrap()
+            .options
+            .plan
+            .is_none()
+    );
+}
+
+#[test]
 fn joins_only_a_waiting_pass_with_the_same_options() {
     let mut admissions = admissions();
     let few = PassOptions {

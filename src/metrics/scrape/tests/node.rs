@@ -228,6 +228,7 @@ pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {
             follow_up: false,
         },
         runtime: String::new(),
+        plan: None,
         merged_triggers: 0,
         not_before: None,
         queued_at: now(),
