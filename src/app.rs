@@ -261,6 +261,7 @@ fn service(
             refusals: Fixed::refusals(),
             limits: http::RequestLimits::default(),
             plans: http::Plans::default(),
+            saved_plans: http::SavedPlans::default(),
         }),
     };
     service.show();

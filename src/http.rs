@@ -4,6 +4,7 @@
 
 mod alerts;
 mod api;
+mod ask;
 mod collect;
 mod connections;
 mod explain;
@@ -11,8 +12,10 @@ mod guard;
 mod limits;
 mod page;
 mod plan;
+mod plans;
 mod quarantine;
 mod reload;
+mod saved_plans;
 pub mod serve;
 mod service;
 mod snapshot;
@@ -41,6 +44,7 @@ use crate::system::memory;
 pub use guard::scope;
 pub use limits::RequestLimits;
 pub use plan::Plans;
+pub use saved_plans::SavedPlans;
 pub use service::{Fixed, LastReload, Reload, Service};
 
 /// The probes' paths.
@@ -111,6 +115,7 @@ pub fn routes() -> Vec<Route> {
     };
     let get = |path, handler| route(Method::GET, path, handler);
     let post = |path, handler| route(Method::POST, path, handler);
+    let delete = |path, handler| route(Method::DELETE, path, handler);
     vec![
         get("/", routing::get(page::get)),
         get("/metrics", routing::get(metrics)),
@@ -118,16 +123,16 @@ pub fn routes() -> Vec<Route> {
         get(READY, routing::get(ready)),
         get("/api/v1/status", routing::get(api::status)),
         get("/api/v1/plan", routing::get(api::plan)),
+        get("/api/v1/plans", routing::get(plans::list)),
+        post("/api/v1/plans", routing::post(plans::save)),
+        get("/api/v1/plans/{id}", routing::get(plans::get)),
+        delete("/api/v1/plans/{id}", routing::delete(plans::forget)),
         get("/api/v1/snapshot", routing::get(snapshot::get)),
         // Paths and tags contain slashes, and people type them without escaping.
         get("/api/v1/explain/{*id}", routing::get(explain::get)),
         get("/api/v1/passes", routing::get(api::passes)),
         get("/api/v1/passes/{id}", routing::get(api::pass)),
-        route(
-            Method::DELETE,
-            "/api/v1/passes/{id}",
-            routing::delete(api::cancel),
-        ),
+        delete("/api/v1/passes/{id}", routing::delete(api::cancel)),
         post("/gc", routing::post(collect::post)),
         post("/webhook/alertmanager", routing::post(alerts::post)),
         post("/-/reload", routing::post(reload)),

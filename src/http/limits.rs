@@ -65,6 +65,7 @@ impl Class {
             READY => Self::Readiness,
             "/metrics" => Self::Scrape,
             "/api/v1/plan" | "/api/v1/snapshot" => Self::Plan,
+            _ if path.starts_with("/api/v1/plans/") => Self::Plan,
             _ => Self::Read,
         }
     }
@@ -86,7 +87,7 @@ impl Class {
             Self::Health => "health probes",
             Self::Readiness => "readiness probes",
             Self::Scrape => "scrapes",
-            Self::Plan => "plans and snapshots",
+            Self::Plan => "snapshots and plans",
             Self::Read => "requests that read",
             Self::Act => "requests that act",
             Self::Wait => "requests that wait for a pass or follow one",
@@ -207,6 +208,9 @@ mod tests {
             (Method::POST, "/metrics", Class::Act),
             (Method::GET, "/api/v1/plan", Class::Plan),
             (Method::GET, "/api/v1/snapshot", Class::Plan),
+            (Method::GET, "/api/v1/plans/x", Class::Plan),
+            (Method::GET, "/api/v1/plans", Class::Read),
+            (Method::POST, "/api/v1/plans", Class::Act),
             (Method::GET, "/nowhere", Class::Read),
         ] {
             assert_eq!(Class::of(&method, path), class, "{method} {path}");

@@ -13,12 +13,13 @@ use futures_util::stream;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use super::saved_plans::Head;
 use crate::gc::{Plan, Policy};
 use crate::model::{Target, escape};
 use crate::snapshot::{Look, NoSnapshot};
 
 /// Size of one piece of the text.
-const PIECE_BYTES: usize = 64 << 10;
+pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// A piece of the text, or why it could not be written.
 type Part = Result<String, serde_json::Error>;
@@ -67,14 +68,23 @@ impl Plans {
 }
 
 pub(super) fn answer(plan: Arc<Plan>) -> Response {
-    let body = Body::from_stream(stream::iter(pieces(plan)));
+    let body = Body::from_stream(stream::iter(pieces(plan, Ok(String::new()))));
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
+/// Returns a saved plan as indented JSON, in pieces, with the head's fields first.
+pub(super) fn saved(head: &Head, plan: Arc<Plan>) -> impl Iterator<Item = Part> + use<> {
+    let head = indented(head, 0).map(|object| {
+        let fields = object.trim_start_matches("{\n").trim_end_matches("\n}");
+        format!("{fields},\n")
+    });
+    pieces(plan, head)
+}
+
 /// Returns a plan as indented JSON, in pieces. Together they equal the output of `serde_json` plus a final
-/// newline.
-fn pieces(plan: Arc<Plan>) -> impl Iterator<Item = Part> {
-    let mut parts = parts(plan);
+/// newline; `head` are lines of further fields.
+fn pieces(plan: Arc<Plan>, head: Part) -> impl Iterator<Item = Part> {
+    let mut parts = parts(plan, head);
     iter::from_fn(move || {
         let mut piece = String::new();
         while piece.len() < PIECE_BYTES {
@@ -88,7 +98,7 @@ fn pieces(plan: Arc<Plan>) -> impl Iterator<Item = Part> {
     })
 }
 
-fn parts(plan: Arc<Plan>) -> impl Iterator<Item = Part> {
+fn parts(plan: Arc<Plan>, head: Part) -> impl Iterator<Item = Part> {
     let field = |name: &str, value: Part| value.map(|value| format!("  \"{name}\": {value}"));
     let first = field("taken_at", indented(&plan.taken_at, 1));
     let last = field("summary", indented(&plan.summary, 1));
@@ -101,7 +111,8 @@ fn parts(plan: Arc<Plan>) -> impl Iterator<Item = Part> {
     let (removals, kept) = (plan.removals.len(), plan.kept.len());
     let removal = move |number: usize| plan.removals.get(number).map(|row| indented(row, 2));
     let stays = move |number: usize| of_kept.kept.get(number).map(|row| indented(row, 2));
-    iter::once(first.map(|first| format!("{{\n{first},\n{cached}")))
+    let first = head.and_then(|head| Ok(format!("{{\n{head}{},\n{cached}", first?)));
+    iter::once(first)
         .chain(list("removals", removals, removal))
         .chain(list("kept", kept, stays))
         .chain(iter::once(last.map(|last| format!("{last}\n}}\n"))))
@@ -182,14 +193,16 @@ mod tests {
     fn the_pieces_equal_serde_jsons_text_of_the_whole_plan() {
         for plan in [plan(0, 0), plan(1, 0), plan(2, 3)] {
             let whole = serde_json::to_string_pretty(&plan).unwrap() + "\n";
-            let pieces: String = pieces(Arc::new(plan)).map(Result::unwrap).collect();
+            let pieces: String = pieces(Arc::new(plan), Ok(String::new()))
+                .map(Result::unwrap)
+                .collect();
             assert_eq!(pieces, whole);
         }
     }
 
     #[test]
     fn a_long_one_comes_in_pieces() {
-        let pieces: Vec<String> = pieces(Arc::new(plan(2_000, 0)))
+        let pieces: Vec<String> = pieces(Arc::new(plan(2_000, 0)), Ok(String::new()))
             .map(Result::unwrap)
             .collect();
         assert!(pieces.len() > 5);

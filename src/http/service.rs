@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-use super::{Plans, Problem, RequestLimits};
+use super::{Plans, Problem, RequestLimits, SavedPlans};
 use crate::access;
 use crate::config::Config;
-use crate::gc::{self, Plan, Summary};
+use crate::gc::{self, Plan, Policy, Summary};
 use crate::metrics::Metrics;
 use crate::model::{PodSandboxId, Snapshot, Target, Targets};
 use crate::pass::quarantine::Quarantine;
@@ -77,16 +77,27 @@ pub struct Fixed {
     pub limits: RequestLimits,
     /// The plans that are being sent.
     pub plans: Plans,
+    /// The saved plans.
+    pub saved_plans: SavedPlans,
 }
 
 impl Service {
-    /// Plans what a pass would do, from an existing look; clients that ask at the same time share one plan.
+    /// Plans what a pass would do, from an existing look.
     pub(crate) fn plan(
         &self,
         look: &Arc<Look>,
         targets: &BTreeSet<Target>,
     ) -> Result<Arc<Plan>, NoSnapshot> {
-        let policy = &self.config().policy;
+        self.plan_under(look, &self.config().policy, targets)
+    }
+
+    /// The same under another policy; clients that ask the same at the same time share one plan.
+    pub(super) fn plan_under(
+        &self,
+        look: &Arc<Look>,
+        policy: &Policy,
+        targets: &BTreeSet<Target>,
+    ) -> Result<Arc<Plan>, NoSnapshot> {
         self.fixed.plans.shared(look, policy, targets, || {
             let snapshot = self.snapshot(look)?;
             let mut plan = gc::plan(&snapshot, policy, targets);

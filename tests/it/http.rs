@@ -8,6 +8,7 @@ mod gc;
 pub(crate) mod guard;
 mod limits;
 mod paths;
+mod plans;
 mod quarantine;
 mod scrape;
 mod shapes;

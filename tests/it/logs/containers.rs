@@ -58,6 +58,32 @@ async fn a_removed_containers_log_rotations_and_link_are_removed_with_it() {
     }
 }
 
+#[tokio::test]
+async fn the_logs_of_a_saved_plans_containers_go_with_them_and_no_others() {
+    let tree = Tree::plain();
+    let gone = |name: &str| PodSpec::new(name).exited("app", 0, hours(3)).deleted();
+    let node = tree.node().pod(PodSpec::new("web").running("app", 0));
+    let rig = Rig::start(
+        node.pod(gone("planned")),
+        tree.config(&json!({ "grace": "1h" })),
+    )
+    .await;
+    let plan = rig.post("/api/v1/plans?target=containers").await.json();
+    rig.sim.add_pod(&gone("appears"));
+    tree.fill(&rig.sim);
+    assert_eq!(tree.files().len(), 3 * 4);
+    let pass = rig
+        .gc(&format!("plan={}", plan["id"].as_str().unwrap()))
+        .await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    let left = rig.sim.containers();
+    assert_eq!((left.len(), tree.files().len()), (2, 2 * 4));
+    assert!(
+        left.iter()
+            .all(|it| tree.has(&it.log_path) && tree.has(&tree.link(it)))
+    );
+}
+
 /// In a pod of Kubernetes: the log directories belong to root, and so does the state then.
 #[tokio::test]
 async fn root_without_any_capability_removes_logs() {

@@ -1,0 +1,161 @@
+//! `/api/v1/plans`: plans that are saved, to be read and carried out later (`POST /gc?plan=`).
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use tokio::time::Instant;
+
+use super::api::Id;
+use super::ask::{Ask, PLAN_PARAMETERS, read};
+use super::guard::By;
+use super::saved_plans::{Kept, Missing};
+use super::{Problem, Service, body, json, plan};
+use crate::model::Caller;
+use crate::snapshot::Look;
+
+/// `POST /api/v1/plans`: plans and keeps the plan; removes nothing.
+pub(super) async fn save(
+    State(service): State<Service>,
+    Extension(By(by)): Extension<By>,
+    query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
+    request: Request,
+) -> Response {
+    let Ok(Query(query)) = query else {
+        return Problem::bad("the query could not be read").into_response();
+    };
+    let ask = match body(&service.fixed.limits, request.into_body())
+        .await
+        .and_then(|body| read(query, &body, &PLAN_PARAMETERS))
+    {
+        Ok(ask) => ask,
+        Err(problem) => return problem.into_response(),
+    };
+    let look = match service.look().await {
+        Ok(look) => look,
+        Err(problem) => return problem.into_response(),
+    };
+    let saved = service.heavy(move |service| keep(service, &look, ask, by));
+    match saved.await {
+        Ok(Ok(kept)) => {
+            let location = format!("/api/v1/plans/{}", kept.head.id);
+            tracing::info!(plan.id = %kept.head.id, "plan saved");
+            (
+                StatusCode::CREATED,
+                [(header::LOCATION, location)],
+                sent(kept),
+            )
+                .into_response()
+        }
+        Ok(Err(problem)) | Err(problem) => problem.into_response(),
+    }
+}
+
+fn keep(
+    service: &Service,
+    look: &Arc<Look>,
+    ask: Ask,
+    by: Option<Caller>,
+) -> Result<Kept, Problem> {
+    let mut policy = service.config().policy.clone();
+    ask.options.apply_to(&mut policy);
+    let made = service.plan_under(look, &policy, &ask.targets);
+    let made =
+        made.map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+    let plans = &service.fixed.saved_plans;
+    let head = plans.head(&made, &ask.targets, &ask.options, by);
+    let text = plan::saved(&head, Arc::clone(&made));
+    let kept = plans.keep((head, ask.options), &made, look.started, text);
+    kept.map_err(|error| Problem::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()))
+}
+
+/// `GET /api/v1/plans`: the saved plans, newest first.
+pub(super) async fn list(State(service): State<Service>) -> Response {
+    let plans = service.fixed.saved_plans.list(Instant::now());
+    json(StatusCode::OK, &serde_json::json!({ "plans": plans }))
+}
+
+/// `GET /api/v1/plans/{id}`.
+pub(super) async fn get(State(service): State<Service>, Id(id): Id) -> Response {
+    match service.fixed.saved_plans.get(&id, Instant::now()) {
+        Ok(kept) => sent(kept).into_response(),
+        Err(missing) => missing.problem(&id).into_response(),
+    }
+}
+
+/// `DELETE /api/v1/plans/{id}`: forgets a plan.
+pub(super) async fn forget(State(service): State<Service>, Id(id): Id) -> Response {
+    match service.fixed.saved_plans.forget(&id, Instant::now()) {
+        Ok(head) => json(StatusCode::OK, &head),
+        Err(missing) => missing.problem(&id).into_response(),
+    }
+}
+
+/// Has a pass carry out a saved plan: it defaults to the plan's targets and options.
+pub(super) async fn put_into(service: &Service, ask: &mut Ask) -> Result<(), Problem> {
+    let Some(id) = ask.plan.take() else {
+        return Ok(());
+    };
+    let kept = service.fixed.saved_plans.get(&id, Instant::now());
+    let kept = kept.map_err(|missing| missing.problem(&id))?;
+    let (head, made_with) = (kept.head.clone(), kept.options.clone());
+    let saved = service.heavy(move |_service| kept.plan()).await?;
+    let saved = saved.map_err(|error| {
+        let text = format!("plan {id} cannot be read; this is a bug in crisweep: {error}");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+    })?;
+    if !ask.names_targets {
+        ask.targets = head.targets;
+    }
+    let options = &mut ask.options;
+    let after = options.assume_finished_after;
+    options.assume_finished_after = after.or(made_with.assume_finished_after);
+    options.max_dead = options.max_dead.or(made_with.max_dead);
+    options.plan = Some(Arc::new(saved));
+    Ok(())
+}
+
+fn sent(kept: Kept) -> impl IntoResponse {
+    let body = Body::from_stream(stream::iter(kept.pieces(plan::PIECE_BYTES)));
+    ([(header::CONTENT_TYPE, "application/json")], body)
+}
+
+impl Missing {
+    fn problem(self, id: &str) -> Problem {
+        match self {
+            Self::Unknown => Problem::new(
+                StatusCode::NOT_FOUND,
+                format!(
+                    "no plan \"{id}\" is saved: newer ones pushed it out, it was deleted, or the service was \
+                     started since"
+                ),
+            ),
+            Self::Expired(at) => Problem::new(
+                StatusCode::GONE,
+                format!("plan \"{id}\" expired at {at}; save a new one"),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_expired_is_gone_and_another_not_found() {
+        let at = "2026-01-02T13:00:00Z".parse().unwrap();
+        let gone = Missing::Expired(at).problem("p");
+        assert_eq!(gone.status, StatusCode::GONE);
+        assert!(
+            gone.error.contains("expired at 2026-01-02T13:00:00Z"),
+            "{}",
+            gone.error
+        );
+        assert_eq!(Missing::Unknown.problem("p").status, StatusCode::NOT_FOUND);
+    }
+}

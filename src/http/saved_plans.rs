@@ -1,0 +1,333 @@
+//! Saved plans: kept for a while, so that a person can read one and have it carried out later. In memory: after a
+//! restart they are unknown. Each is kept as compressed JSON, because a plan of a large node is megabytes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::gc::{Limit, PassOptions, Plan, Planned, SavedPlan};
+use crate::model::{Caller, Target, Text};
+
+/// The most plans that are kept; a new one pushes the oldest out.
+pub(super) const PLANS_MAX: usize = 10;
+/// The most memory that they take together.
+const BYTES_MAX: usize = 8 << 20;
+/// How long after its look a plan can be carried out.
+pub(super) const LIFETIME: Duration = Duration::from_secs(3600);
+/// A small window, so that sending a plan costs little memory.
+const WINDOW_LOG: u32 = 18;
+
+/// What is said of a saved plan, besides the plan itself.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Head {
+    /// Its id: its time and a counter.
+    pub(super) id: String,
+    /// When the node was looked at.
+    #[serde(skip)]
+    pub(super) taken_at: Timestamp,
+    /// When it can no longer be carried out.
+    pub(super) expires_at: Timestamp,
+    /// Who saved it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) by: Option<Caller>,
+    /// What it is about.
+    pub(super) targets: BTreeSet<Target>,
+    /// The options that it was made with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) assume_finished_after_seconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_dead: Option<Limit>,
+}
+
+/// A line of the list.
+#[derive(Debug, Serialize)]
+pub(super) struct Entry {
+    taken_at: Timestamp,
+    #[serde(flatten)]
+    head: Head,
+    /// Number of removals of each target.
+    removals: BTreeMap<Target, usize>,
+}
+
+/// Why a plan is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// No plan has this id.
+    Unknown,
+    /// It expired then.
+    Expired(Timestamp),
+}
+
+/// A kept plan: its answer's text, compressed.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) head: Head,
+    /// The options that it was made with.
+    pub(super) options: PassOptions,
+    packed: Arc<[u8]>,
+}
+
+/// The saved plans, oldest first.
+#[derive(Debug, Default)]
+pub struct SavedPlans(Mutex<Store>);
+
+#[derive(Debug, Default)]
+struct Store {
+    plans: VecDeque<Saved>,
+    /// Number of plans ever saved.
+    counter: u64,
+}
+
+#[derive(Debug)]
+struct Saved {
+    kept: Kept,
+    until: Instant,
+    removals: BTreeMap<Target, usize>,
+}
+
+impl Store {
+    /// Frees the plans that have expired; their ids stay known until newer plans push them out.
+    fn expire(&mut self, now: Instant) {
+        for saved in self.plans.iter_mut().filter(|it| it.until <= now) {
+            saved.kept.packed = Arc::default();
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.plans.iter().map(|it| it.kept.packed.len()).sum()
+    }
+}
+
+impl SavedPlans {
+    /// Returns the head of a new plan.
+    pub(super) fn head(
+        &self,
+        plan: &Plan,
+        targets: &BTreeSet<Target>,
+        options: &PassOptions,
+        by: Option<Caller>,
+    ) -> Head {
+        let mut store = self.0.lock();
+        store.counter += 1;
+        let time = plan.taken_at.strftime("%Y%m%dT%H%M%SZ");
+        let lifetime = SignedDuration::try_from(LIFETIME).unwrap_or_default();
+        Head {
+            id: format!("plan-{time}-{}", store.counter),
+            taken_at: plan.taken_at,
+            expires_at: plan
+                .taken_at
+                .saturating_add(lifetime)
+                .unwrap_or(Timestamp::MAX),
+            by,
+            targets: targets.clone(),
+            assume_finished_after_seconds: options.assume_finished_after.map(|it| it.as_secs()),
+            max_dead: options.max_dead,
+        }
+    }
+
+    /// Keeps a plan whose look began at `looked_at`; `text` is its answer.
+    ///
+    /// # Errors
+    /// If its text cannot be written, or is too long.
+    pub(super) fn keep(
+        &self,
+        (head, options): (Head, PassOptions),
+        plan: &Plan,
+        looked_at: Instant,
+        text: impl Iterator<Item = Result<String, serde_json::Error>>,
+    ) -> io::Result<Kept> {
+        let packed: Arc<[u8]> = pack(text)?.into();
+        if packed.len() > BYTES_MAX {
+            let error = format!("the plan takes more than {BYTES_MAX} bytes; name fewer targets");
+            return Err(io::Error::other(error));
+        }
+        let kept = Kept {
+            head,
+            options,
+            packed,
+        };
+        let mut removals = BTreeMap::new();
+        for removal in &plan.removals {
+            *removals.entry(removal.subject.target).or_default() += 1;
+        }
+        let mut store = self.0.lock();
+        store.plans.push_back(Saved {
+            kept: kept.clone(),
+            until: looked_at + LIFETIME,
+            removals,
+        });
+        while store.plans.len() > PLANS_MAX || store.bytes() > BYTES_MAX {
+            store.plans.pop_front();
+        }
+        Ok(kept)
+    }
+
+    /// Returns a plan that can be carried out.
+    pub(super) fn get(&self, id: &str, now: Instant) -> Result<Kept, Missing> {
+        let mut store = self.0.lock();
+        store.expire(now);
+        let saved = store.plans.iter().find(|it| it.kept.head.id == id);
+        let saved = saved.ok_or(Missing::Unknown)?;
+        if saved.until <= now {
+            return Err(Missing::Expired(saved.kept.head.expires_at));
+        }
+        Ok(saved.kept.clone())
+    }
+
+    /// Forgets a plan.
+    pub(super) fn forget(&self, id: &str, now: Instant) -> Result<Head, Missing> {
+        let kept = self.get(id, now)?;
+        self.0.lock().plans.retain(|it| it.kept.head.id != id);
+        Ok(kept.head)
+    }
+
+    /// Returns the plans that can be carried out, newest first.
+    pub(super) fn list(&self, now: Instant) -> Vec<Entry> {
+        let mut store = self.0.lock();
+        store.expire(now);
+        let live = store.plans.iter().rev().filter(|it| it.until > now);
+        live.map(|it| Entry {
+            taken_at: it.kept.head.taken_at,
+            head: it.kept.head.clone(),
+            removals: it.removals.clone(),
+        })
+        .collect()
+    }
+}
+
+fn pack(text: impl Iterator<Item = Result<String, serde_json::Error>>) -> io::Result<Vec<u8>> {
+    let mut encoder = zstd::Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL)?;
+    encoder.window_log(WINDOW_LOG)?;
+    for piece in text {
+        encoder.write_all(piece?.as_bytes())?;
+    }
+    encoder.finish()
+}
+
+impl Kept {
+    /// Returns its text, in pieces of at most `size` bytes.
+    pub(super) fn pieces(self, size: usize) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+        let mut text = zstd::Decoder::new(io::Cursor::new(self.packed));
+        let mut piece = move || {
+            let text = text
+                .as_mut()
+                .map_err(|error| io::Error::other(error.to_string()))?;
+            let mut piece = Vec::with_capacity(size);
+            text.take(size as u64).read_to_end(&mut piece)?;
+            Ok(piece)
+        };
+        std::iter::from_fn(move || match piece() {
+            Ok(piece) => (!piece.is_empty()).then_some(Ok(piece)),
+            Err(error) => Some(Err(error)),
+        })
+    }
+
+    /// Returns what it removes.
+    ///
+    /// # Errors
+    /// If its text cannot be read, which is a bug.
+    pub(super) fn plan(&self) -> io::Result<SavedPlan> {
+        #[derive(Deserialize)]
+        struct Answer {
+            removals: Vec<Object>,
+        }
+        #[derive(Deserialize)]
+        struct Object {
+            target: Target,
+            id: Text,
+            created_at: Timestamp,
+        }
+        let text = zstd::Decoder::new(io::Cursor::new(Arc::clone(&self.packed)))?;
+        let text: Answer = serde_json::from_reader(io::BufReader::new(text))?;
+        let objects = text.removals.into_iter();
+        let objects: Planned = objects
+            .map(|it| (it.target, it.id, it.created_at))
+            .collect();
+        Ok(SavedPlan {
+            id: self.head.id.clone(),
+            objects,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gc::{self, Policy};
+    use crate::model::Snapshot;
+
+    fn plan() -> Plan {
+        let snapshot = Snapshot::empty("2026-01-02T12:00:00Z".parse().unwrap());
+        gc::plan(&snapshot, &Policy::default(), &Target::ALL.into())
+    }
+
+    fn keep(plans: &SavedPlans, at: Instant, bytes: usize) -> Kept {
+        let (plan, options) = (plan(), PassOptions::default());
+        let head = plans.head(&plan, &Target::ALL.into(), &options, None);
+        // Noise is not compressed.
+        let noise: String = (0..bytes).map(|_| fastrand::alphanumeric()).collect();
+        let text = [Ok(noise)].into_iter();
+        plans.keep((head, options), &plan, at, text).unwrap()
+    }
+
+    fn ids(plans: &SavedPlans, now: Instant) -> Vec<String> {
+        let list = plans.list(now).into_iter();
+        list.map(|entry| entry.head.id).collect()
+    }
+
+    #[test]
+    fn a_plan_expires_an_hour_after_its_look_and_is_named_until_it_is_pushed_out() {
+        let (plans, now) = (SavedPlans::default(), Instant::now());
+        let id = keep(&plans, now, 1).head.id;
+        assert_eq!(id, "plan-20260102T120000Z-1");
+        let expires_at: Timestamp = "2026-01-02T13:00:00Z".parse().unwrap();
+        let last = now + LIFETIME - Duration::from_nanos(1);
+        assert_eq!(plans.get(&id, last).unwrap().head.expires_at, expires_at);
+        let missing = |now| plans.get(&id, now).map(|_| ()).unwrap_err();
+        assert_eq!(missing(now + LIFETIME), Missing::Expired(expires_at));
+        assert_eq!(ids(&plans, now + LIFETIME), [""; 0]);
+        assert_eq!(plans.0.lock().bytes(), 0);
+        for _ in 0..PLANS_MAX {
+            keep(&plans, now, 1);
+        }
+        assert_eq!(missing(now), Missing::Unknown);
+    }
+
+    #[test]
+    fn plans_are_bounded_by_number_and_by_memory() {
+        let (plans, now) = (SavedPlans::default(), Instant::now());
+        for _ in 0..=PLANS_MAX {
+            keep(&plans, now, 1);
+        }
+        let ids_kept = ids(&plans, now);
+        assert_eq!(ids_kept.len(), PLANS_MAX);
+        assert!(ids_kept[0].ends_with("-11") && ids_kept[9].ends_with("-2"));
+        let large = BYTES_MAX * 10 / 11;
+        keep(&plans, now, large);
+        keep(&plans, now, large);
+        assert_eq!(ids(&plans, now).len(), 1);
+        let plan = plan();
+        let head = plans.head(&plan, &BTreeSet::new(), &PassOptions::default(), None);
+        let noise = (0..2 * BYTES_MAX).map(|_| Ok(fastrand::alphanumeric().to_string()));
+        let kept = plans.keep((head, PassOptions::default()), &plan, now, noise);
+        assert!(kept.unwrap_err().to_string().contains("name fewer targets"));
+        assert_eq!(ids(&plans, now).len(), 1);
+    }
+
+    #[test]
+    fn the_text_comes_back_in_pieces() {
+        let plans = SavedPlans::default();
+        let kept = keep(&plans, Instant::now(), 1000);
+        let pieces: Vec<Vec<u8>> = kept.pieces(300).map(Result::unwrap).collect();
+        assert_eq!(
+            pieces.iter().map(Vec::len).collect::<Vec<_>>(),
+            [300, 300, 300, 100]
+        );
+    }
+}
