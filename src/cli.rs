@@ -51,6 +51,7 @@ Examples:
   crisweep demo                              the service on a simulated node
   crisweep plan --all                        what would go, what would stay, and why
   crisweep gc --target containers --dry-run  one pass that only reports
+  crisweep plan --save                       have the service keep its plan; says how to carry it out
   crisweep snapshot node.json.zst            this node in a file, without secrets
   crisweep simulate node.json.zst            a plan on that file, anywhere; --config tries a policy
   crisweep explain shop/web                  why a pod's objects stay or go; also an id, an image, a log
@@ -132,6 +133,9 @@ pub struct PlanArgs {
     /// Show every row, also kept objects, and the details of each verdict [default: the first 20 removals]
     #[arg(long)]
     pub all: bool,
+    /// Have the running service plan, and keep the plan for an hour: `gc --plan` carries it out
+    #[arg(long, conflicts_with = "all")]
+    pub save: bool,
 }
 
 /// Arguments of `gc`.
@@ -146,6 +150,9 @@ pub struct GcArgs {
     /// Remove at most this many, from 1, and never more than `gc.max_removals`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_removals: Option<u64>,
+    /// Have the running service carry out a saved plan: only what this plan and a new one both remove
+    #[arg(long, value_name = "ID")]
+    pub plan: Option<String>,
 }
 
 /// Arguments that `plan` and `gc` share.
@@ -175,6 +182,11 @@ impl PassArgs {
             max_dead: self.max_dead.map(Limit::from_config),
             ..PassOptions::default()
         }
+    }
+
+    /// Says whether a target was named.
+    pub fn names_targets(&self) -> bool {
+        !self.targets.is_empty()
     }
 
     /// Returns the requested targets; all if none was named.

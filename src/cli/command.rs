@@ -18,7 +18,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Listen;
-use crate::cli::{GcArgs, Output, PlanArgs};
+use crate::cli::local_service::Way;
+use crate::cli::{GcArgs, Output, PassArgs, PlanArgs};
 use crate::config::{Brakes, Config, Mode};
 use crate::fleet::Fleet;
 use crate::gc::PassOptions;
@@ -43,6 +44,9 @@ const STATE_PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// If the runtime is not found or does not answer.
 pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyhow::Result<bool> {
+    if args.save {
+        return save(&config, &args.pass).await;
+    }
     let mut policy = config.policy.clone();
     args.pass.options().apply_to(&mut policy);
     let (runner, look) = looked(&config, flag).await?;
@@ -69,6 +73,26 @@ pub async fn plan(config: Config, flag: Option<String>, args: PlanArgs) -> anyho
     Ok(true)
 }
 
+/// Has the service save its plan, and says how to have it carried out.
+async fn save(config: &Config, args: &PassArgs) -> anyhow::Result<bool> {
+    let way = service::running(config).await?;
+    let text = service::save(&way, args).await?;
+    let saved: service::Saved =
+        serde_json::from_str(&text).context("the service's answer is not a plan")?;
+    let apply = format!(
+        "saved until {} as {}; what it lacks stays. To carry it out:\n  crisweep gc --plan {}",
+        saved.expires_at, saved.id, saved.id
+    );
+    match args.output {
+        Output::Json => {
+            print(&escape::json(&text));
+            eprintln!("{}", escape::lines(&apply));
+        }
+        Output::Table => print(&format!("{}\n{apply}", text::counts(&saved.summary))),
+    }
+    Ok(true)
+}
+
 /// Looks at the node, with what the service's state says of images and failures.
 pub(super) async fn looked(
     config: &Config,
@@ -88,6 +112,10 @@ pub(super) async fn looked(
 /// # Errors
 /// If the runtime is not found or does not answer, or another crisweep works on the node.
 pub async fn gc(mut config: Config, flag: Option<String>, args: GcArgs) -> anyhow::Result<bool> {
+    if args.plan.is_some() {
+        let way = service::running(&config).await?;
+        return show(&service::gc(&way, &args).await?, args.pass.output);
+    }
     config.brakes = Brakes {
         cooldown: Duration::ZERO,
         max_passes_per_hour: None,
@@ -162,7 +190,8 @@ async fn asked_instead(
              web.listen this command asks it",
         ));
     };
-    let pass = service::gc(socket, args).await?;
+    let way = Way::Unix(socket.to_owned());
+    let pass = service::gc(&way, args).await?;
     show(&pass, args.pass.output)
 }
 

@@ -5,4 +5,5 @@ mod explain;
 mod oneshot;
 mod reload;
 mod simulate;
+mod two_steps;
 mod usage;

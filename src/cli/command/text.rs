@@ -6,7 +6,7 @@ use std::fmt::Display;
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::gc::{Kept, Plan, Subject};
+use crate::gc::{Kept, Plan, Subject, Summary};
 use crate::model::{Images, Outcome, Pass, Pods, Snapshot, Target, escape, short_duration};
 
 /// Rows shown without `--all`.
@@ -29,7 +29,7 @@ pub(super) fn table(header: &[&str]) -> Table {
 /// Formats a plan for a person: the counts, then the removals pod by pod; with `all` every row and the
 /// details of each verdict.
 pub(super) fn plan_text(plan: &Plan, snapshot: &Snapshot, all: bool) -> String {
-    let mut text = counts(plan);
+    let mut text = counts(&plan.summary);
     for line in unknown(plan, snapshot) {
         text.push_str(&format!("\n{}\n", escape::line(&line)));
     }
@@ -183,9 +183,9 @@ fn by_pod<'a>(rows: &'a [Row<'a>]) -> Vec<(String, Vec<&'a Row<'a>>)> {
 }
 
 /// Returns for each target how many objects are removed and kept, and for which reasons.
-fn counts(plan: &Plan) -> String {
+pub(super) fn counts(summaries: &BTreeMap<Target, Summary>) -> String {
     let mut text = String::new();
-    for (target, summary) in &plan.summary {
+    for (target, summary) in summaries {
         let remove = reasons(summary.remove.iter().map(|(why, n)| (why.label(), n)));
         let keep = reasons(summary.keep.iter().map(|(why, n)| (why.label(), n)));
         text.push_str(&line(

@@ -1,0 +1,101 @@
+//! `crisweep plan --save`, then `crisweep gc --plan`.
+
+use std::process::Output;
+
+use crisweep_sim::{PodSpec, hours};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::oneshot::{Bare, text};
+use crate::support::service::run;
+use crate::support::{Rig, nodes};
+
+/// A service with a unix socket beside tokens that nobody shows.
+async fn service() -> (Rig, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("crisweep.sock");
+    let changes =
+        json!({ "web": { "listen": ["127.0.0.1:0", format!("unix:{}", socket.display())] } });
+    (Rig::start(nodes::litter(3), changes).await, dir)
+}
+
+async fn command(rig: &Rig, args: &[&str]) -> Output {
+    let config = rig.config_file();
+    run(&[&["--config.file", config.to_str().unwrap()], args].concat()).await
+}
+
+#[tokio::test]
+async fn a_plan_is_saved_read_and_carried_out() {
+    let (rig, _dir) = service().await;
+    let output = command(&rig, &["plan", "--save", "--target", "containers"]).await;
+    let shown = text(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{shown}{}",
+        text(&output.stderr)
+    );
+    assert!(
+        shown.contains("containers: remove 3 (pod-deleted 3)"),
+        "{shown}"
+    );
+    let id = shown
+        .lines()
+        .last()
+        .unwrap()
+        .rsplit(' ')
+        .next()
+        .unwrap()
+        .to_owned();
+    assert!(
+        shown.contains(&format!("  crisweep gc --plan {id}")),
+        "{shown}"
+    );
+    assert_eq!(rig.get(&format!("/api/v1/plans/{id}")).await.status, 200);
+    rig.sim
+        .add_pod(&PodSpec::new("appears").exited("app", 0, hours(3)).deleted());
+    let output = command(&rig, &["gc", "--plan", &id, "--dry-run"]).await;
+    assert!(
+        text(&output.stdout).contains("planned (dry run"),
+        "{output:?}"
+    );
+    rig.nothing_was_touched();
+    let output = command(&rig, &["gc", "--plan", &id]).await;
+    let shown = text(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{shown}{}",
+        text(&output.stderr)
+    );
+    assert!(shown.contains("not-in-plan 1"), "{shown}");
+    let pass = rig.passes().await.remove(0);
+    assert_eq!(pass["plan"], id.as_str());
+    assert_eq!(pass["targets"]["containers"]["removed"], 3);
+    assert!(pass["targets"].get("sandboxes").is_none());
+    let output = command(&rig, &["gc", "--plan", "none"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no plan"), "{output:?}");
+}
+
+#[tokio::test]
+async fn a_saved_plan_as_json_is_the_services_answer() {
+    let (rig, _dir) = service().await;
+    let output = command(&rig, &["plan", "--save", "--output", "json"]).await;
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(plan["removals"].as_array().unwrap().len(), 6);
+    let id = plan["id"].as_str().unwrap();
+    assert!(text(&output.stderr).contains(&format!("crisweep gc --plan {id}")));
+}
+
+#[tokio::test]
+async fn without_a_service_there_is_no_saved_plan() {
+    let node = Bare::start(nodes::litter(1), &json!({}));
+    for args in [&["plan", "--save"][..], &["gc", "--plan", "x"]] {
+        let output = node.run(args).await;
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(said.contains("no service answers"), "{said}");
+    }
+    assert_eq!(node.sim.calls(), []);
+}
