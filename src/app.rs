@@ -146,12 +146,16 @@ fn accept(loops: &mut Loops, listeners: Vec<Listener>, service: &Service, stop: 
 
 /// Opens the state and gives it to its users; returns the past passes.
 async fn remember(config: &Config, runner: &mut Runner) -> anyhow::Result<History> {
-    let Some(opened) = open_state(config, runner).await? else {
-        return Ok(History::default());
-    };
-    let journal = opened.journal;
-    runner.observer.remember(opened.ages, journal.clone());
-    runner.journal = journal;
+    let opened = open_state(config, runner).await?;
+    runner
+        .observer
+        .remember(opened.ages, opened.journal.clone());
+    runner.journal = opened.journal;
+    if let Some(to) = config.state.audit_lines.clone() {
+        let failures = runner.metrics.state_write_failures();
+        let journal = runner.journal.clone();
+        runner.journal = journal.with_lines(to, &config.node.name, failures)?;
+    }
     Ok(opened.history)
 }
 
@@ -212,10 +216,10 @@ pub async fn client(config: &Config, flag: Option<String>) -> anyhow::Result<run
 ///
 /// # Errors
 /// If another crisweep works on this runtime.
-pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Option<Opened>> {
+pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Opened> {
     let Some(dir) = config.state.dir.clone() else {
         tracing::info!("no state is kept, and no lock held (state.dir: null)");
-        return Ok(None);
+        return Ok(Opened::default());
     };
     let runtime = runner.observer.client().endpoint().display().to_string();
     let limits = config.state.limits();
@@ -227,11 +231,11 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Opti
     )
     .await
     {
-        Ok(opened) => Ok(Some(opened)),
+        Ok(opened) => Ok(opened),
         // Two runtimes on one machine share one state directory.
         Err(held) if held.holder.uses_another_runtime(&runtime) => {
             tracing::warn!(%held, "no state is kept: the directory belongs to a crisweep of another runtime");
-            Ok(None)
+            Ok(Opened::default())
         }
         Err(held) => Err(held.into()),
     }

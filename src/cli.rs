@@ -1,11 +1,13 @@
 //! The command line: arguments as values, and what runs each command.
 
+mod answer;
 pub mod check;
 pub mod command;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod explain;
 mod local_service;
+pub mod passes;
 pub mod rules;
 mod run;
 
@@ -24,6 +26,7 @@ use check::CheckArgs;
 use command::simulate::SimulateArgs;
 use command::snapshot::SnapshotArgs;
 use explain::ExplainArgs;
+use passes::PassesArgs;
 use rules::RulesArgs;
 pub use run::run;
 
@@ -52,6 +55,7 @@ Examples:
   crisweep plan --all                        what would go, what would stay, and why
   crisweep gc --target containers --dry-run  one pass that only reports
   crisweep plan --save                       have the service keep its plan; says how to carry it out
+  crisweep passes                            what the last passes did, and who asked for them
   crisweep snapshot node.json.zst            this node in a file, without secrets
   crisweep simulate node.json.zst            a plan on that file, anywhere; --config tries a policy
   crisweep explain shop/web                  why a pod's objects stay or go; also an id, an image, a log
@@ -63,7 +67,7 @@ Examples:
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Configuration file (.yaml, .yml or .toml); plan, gc, snapshot, explain and check read /etc/crisweep/crisweep.yaml where it exists
+    /// Configuration file (.yaml, .yml or .toml); plan, gc, snapshot, explain, passes and check read /etc/crisweep/crisweep.yaml where it exists
     #[arg(long = "config.file", global = true, value_name = "FILE")]
     pub config_file: Option<PathBuf>,
     /// Address to listen on, such as :20950; may be repeated [default: 127.0.0.1:20950]
@@ -110,6 +114,8 @@ pub enum Command {
     Gc(GcArgs),
     /// Say why one container, sandbox, image, log or pod stays or goes, and what would change that
     Explain(ExplainArgs),
+    /// Show what earlier passes did: who asked, what went, what failed, and why
+    Passes(PassesArgs),
     /// Write what a plan depends on to a file, for `simulate`; no secrets, removes nothing
     Snapshot(SnapshotArgs),
     /// Plan on a snapshot file, with any policy or two of them; needs no runtime

@@ -5,6 +5,7 @@
 mod alerts;
 mod api;
 mod ask;
+mod audit;
 mod collect;
 mod connections;
 mod explain;
@@ -130,7 +131,8 @@ pub fn routes() -> Vec<Route> {
         get("/api/v1/snapshot", routing::get(snapshot::get)),
         // Paths and tags contain slashes, and people type them without escaping.
         get("/api/v1/explain/{*id}", routing::get(explain::get)),
-        get("/api/v1/passes", routing::get(api::passes)),
+        get("/api/v1/passes", routing::get(audit::passes)),
+        get("/api/v1/removals", routing::get(audit::removals)),
         get("/api/v1/passes/{id}", routing::get(api::pass)),
         delete("/api/v1/passes/{id}", routing::delete(api::cancel)),
         post("/gc", routing::post(collect::post)),

@@ -27,7 +27,7 @@
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
 //! | [`pass`] | config, gc, logs, metrics, model, pods, runtime, snapshot, state, system | one pass |
 //! | [`trigger`] | config, fleet, gc, metrics, model, outgoing, pass, snapshot, state, system, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
-//! | [`http`] | access, config, gc, metrics, model, pass, runtime, snapshot, `snapshot_file`, system, telemetry, trigger | the HTTP side |
+//! | [`http`] | access, config, gc, metrics, model, pass, runtime, snapshot, `snapshot_file`, state, system, telemetry, trigger | the HTTP side |
 //! | [`app`] | all | builds each part once and joins them |
 //! | [`cli`] | all | the command line: arguments, `plan`, `gc`, the demo |
 //!

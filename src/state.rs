@@ -12,6 +12,7 @@ mod database;
 mod files;
 mod first_version;
 mod journal;
+mod lines;
 mod lock;
 mod owner;
 mod passes;
@@ -21,10 +22,14 @@ mod tests;
 mod writer;
 
 pub use ages::{Ages, ENTRIES_MAX, KEY_MAX_BYTES};
-pub use audit::{Page, PassFilter, ROWS_MAX, RemovalFilter, RemovalRecord};
+pub use audit::{
+    PASSES_MAX, Page, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord, read_passes,
+    read_removals,
+};
 pub use config::Config;
 pub use database::{Error, Limits};
 pub use journal::{Journal, Opened};
+pub use lines::LinesTo;
 pub use lock::{Held, Holder, Socket, held};
 pub use owner::{Owner, give};
 pub use passes::{History, interrupt};

@@ -211,10 +211,6 @@ fn show(pass: &Pass, output: Output) -> anyhow::Result<bool> {
 /// earlier passes at its next start.
 async fn take_over(config: &Config, runner: &mut Runner) -> anyhow::Result<Vec<PastFailure>> {
     let opened = app::open_state(config, runner).await?;
-    let Some(opened) = opened else {
-        runner.journal = Journal::none();
-        return Ok(Vec::new());
-    };
     runner
         .observer
         .remember(opened.ages, opened.journal.clone());

@@ -4,14 +4,13 @@ mod text;
 
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
-use reqwest::StatusCode;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Output;
-use super::check::own_service::{Question, Silence};
+use super::answer::encoded;
+use super::check::own_service::Question;
 use super::command::{looked, print};
 use crate::config::Config;
 use crate::gc;
@@ -77,23 +76,9 @@ pub async fn run(config: Config, flag: Option<String>, args: ExplainArgs) -> any
 async fn asked(config: &Config, id: &str) -> anyhow::Result<Result<Value, &'static str>> {
     let by = Instant::now() + SERVICE_PATIENCE;
     let question = Question::new(config, SERVICE_PATIENCE, by).await;
-    let (status, body) = match question.get(&path(id)).await {
-        Ok(answer) => answer,
-        Err(silence) => return Ok(Err(words(silence))),
-    };
-    match status {
-        StatusCode::OK => {
-            eprintln!("the running service answers");
-            let value = serde_json::from_slice(&body);
-            Ok(Ok(value.context("the service's answer is not JSON")?))
-        }
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Ok(Err(words(Silence::Refuses))),
-        _ => {
-            let error: Option<Value> = serde_json::from_slice(&body).ok();
-            let error = error.as_ref().and_then(|error| error["error"].as_str());
-            anyhow::bail!("{}", error.unwrap_or("the service does not explain it"))
-        }
-    }
+    question
+        .ask(&format!("/api/v1/explain/{}", encoded(id)))
+        .await
 }
 
 /// Takes a look and explains from it.
@@ -105,41 +90,4 @@ async fn own(config: &Config, flag: Option<String>, id: &str) -> anyhow::Result<
     let explainer = Explainer::of(&snapshot, &config.policy, &plan, look.pod_origin.source);
     let answer = explainer.answer(id, |id| runner.quarantined(id))?;
     Ok(serde_json::to_value(answer)?)
-}
-
-fn path(id: &str) -> String {
-    let mut path = "/api/v1/explain/".to_owned();
-    for byte in id.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                path.push(char::from(byte));
-            }
-            _ => path.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    path
-}
-
-fn words(silence: Silence) -> &'static str {
-    match silence {
-        Silence::Down => "no service answers at the addresses of web.listen",
-        Silence::NoAnswer => "the service gives no answer in time",
-        Silence::Hangs => "the service hangs",
-        Silence::Refuses => "the service wants a credential",
-        Silence::Foreign => "no crisweep answers at the addresses of web.listen",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_encoded_in_the_path() {
-        assert_eq!(
-            path("shop/web#2?ü"),
-            "/api/v1/explain/shop%2Fweb%232%3F%C3%BC"
-        );
-        assert_eq!(path("0aZ-._~"), "/api/v1/explain/0aZ-._~");
-    }
 }

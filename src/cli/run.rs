@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[cfg(feature = "demo")]
 use super::demo;
-use super::{Cli, Command, PrepareStateArgs, check, command, explain, rules};
+use super::{Cli, Command, PrepareStateArgs, check, command, explain, passes, rules};
 use crate::config::{Config, Overrides};
 use crate::model::escape;
 use crate::state::Owner;
@@ -64,7 +64,9 @@ async fn run_command(cli: Cli) -> ExitCode {
     // Their answer is on standard output, and the pass's warnings are among its errors, so a log would only
     // repeat them.
     let level = match &cli.command {
-        Some(Command::Plan(_) | Command::Snapshot(_) | Command::Explain(_)) => Some("warn"),
+        Some(
+            Command::Plan(_) | Command::Passes(_) | Command::Snapshot(_) | Command::Explain(_),
+        ) => Some("warn"),
         Some(Command::Gc(_)) => Some("error"),
         #[cfg(feature = "demo")]
         Some(Command::Demo) => None,
@@ -95,6 +97,7 @@ async fn run_command(cli: Cli) -> ExitCode {
         Some(Command::Gc(args)) => command::gc(config, flag, args).await,
         Some(Command::Snapshot(args)) => command::snapshot::run(config, flag, args).await,
         Some(Command::Explain(args)) => explain::run(config, flag, args).await,
+        Some(Command::Passes(args)) => passes::run(&config, &args).await,
         Some(
             Command::Check(_)
             | Command::Config(_)
@@ -133,6 +136,7 @@ fn run_without_service(cli: &Cli, overrides: &Overrides) -> Option<ExitCode> {
         | Command::Plan(_)
         | Command::Gc(_)
         | Command::Snapshot(_)
+        | Command::Passes(_)
         | Command::Explain(_)
         | Command::Check(_) => None,
     }
@@ -183,6 +187,7 @@ fn with_usual_file(mut cli: Cli) -> Cli {
             Command::Plan(_)
                 | Command::Gc(_)
                 | Command::Explain(_)
+                | Command::Passes(_)
                 | Command::Snapshot(_)
                 | Command::Check(_)
         )

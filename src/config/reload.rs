@@ -4,7 +4,7 @@ use super::layers::Layers;
 use super::{Config, Error};
 
 /// The keys that only a start can change, and why.
-pub(super) const FIXED: [(&str, &str); 11] = [
+pub(super) const FIXED: [(&str, &str); 12] = [
     ("runtime.endpoint", ITS_STATE),
     ("runtime.image_endpoint", ITS_STATE),
     ("runtime.host_root", ITS_PODS),
@@ -13,6 +13,7 @@ pub(super) const FIXED: [(&str, &str); 11] = [
     ("policy.logs.containers_root", ITS_PODS),
     ("state.dir", "the lock is held there"),
     ("state.journal_bytes", "its room is claimed at a start"),
+    ("state.audit_lines", "its thread writes there"),
     ("web.listen", "the sockets are bound"),
     ("web.socket_mode", "the sockets are bound"),
     ("web.socket_owner", "the sockets are bound"),

@@ -239,14 +239,6 @@ pub(super) async fn plan(
     answer.unwrap_or_else(IntoResponse::into_response)
 }
 
-/// `GET /api/v1/passes`: the last passes, newest first.
-pub(super) async fn passes(State(service): State<Service>) -> Response {
-    json(
-        StatusCode::OK,
-        &object!({ "passes": service.worker.passes() }),
-    )
-}
-
 /// The id in a path. An invalid id is refused in JSON, like every other error.
 pub(super) struct Id(pub(super) String);
 
@@ -263,9 +255,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
 
 /// `GET /api/v1/passes/{id}`.
 pub(super) async fn pass(State(service): State<Service>, Id(id): Id) -> Response {
-    match service.worker.find(&id) {
-        Some(record) => json(StatusCode::OK, &record.pass()),
-        None => unknown_pass(&id),
+    if let Some(record) = service.worker.find(&id) {
+        return json(StatusCode::OK, &record.pass());
+    }
+    // Of an earlier time than the history goes back. Without a database no such pass is known.
+    match service.worker.runner().journal.pass(&id).await {
+        Ok(Some(pass)) => json(StatusCode::OK, &pass),
+        Ok(None) | Err(_) => unknown_pass(&id),
     }
 }
 

@@ -1,24 +1,29 @@
 //! Questions about the passes and removals in the database.
 
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::database::Error;
+use super::database::{Database, Error};
 use super::journal::Journal;
 use crate::model::Pass;
 
-/// Most rows of one answer.
-pub const ROWS_MAX: u32 = 1000;
+/// Most passes of one answer: a report has up to 16 KiB.
+pub const PASSES_MAX: u32 = 200;
+/// Most removals of one answer.
+pub const REMOVALS_MAX: u32 = 1000;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Which passes; every field narrows the answer.
+/// Which passes; each field narrows the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassFilter {
+    /// The pass with this id.
+    pub id: Option<String>,
     /// How it ended.
     pub outcome: Option<String>,
     /// What asked for it.
@@ -33,7 +38,7 @@ pub struct PassFilter {
     pub limit: u32,
 }
 
-/// Which removals; every field narrows the answer.
+/// Which removals; each field narrows the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemovalFilter {
     /// Of this pass.
@@ -61,7 +66,7 @@ pub struct RemovalFilter {
 }
 
 /// A removal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovalRecord {
     /// Grows from removal to removal.
     pub number: i64,
@@ -121,6 +126,19 @@ impl Journal {
         self.read(PATIENCE, move |sql| passes(sql, &filter)).await
     }
 
+    /// Returns a pass by its id; `None` if the database has none.
+    ///
+    /// # Errors
+    /// If the database cannot be read in time.
+    pub async fn pass(&self, id: &str) -> Result<Option<Pass>, Error> {
+        let filter = PassFilter {
+            id: Some(id.to_owned()),
+            limit: 1,
+            ..PassFilter::default()
+        };
+        Ok(self.passes(filter).await?.rows.pop())
+    }
+
     /// Returns the removals of the filter.
     ///
     /// # Errors
@@ -128,6 +146,22 @@ impl Journal {
     pub async fn removals(&self, filter: RemovalFilter) -> Result<Page<RemovalRecord>, Error> {
         self.read(PATIENCE, move |sql| removals(sql, &filter)).await
     }
+}
+
+/// Returns the passes of the filter, read beside a service that may be writing; changes nothing.
+///
+/// # Errors
+/// If there is no database, or it cannot be read.
+pub fn read_passes(dir: &Path, filter: &PassFilter) -> Result<Page<Pass>, Error> {
+    Ok(passes(&Database::peek(dir)?, filter)?)
+}
+
+/// Returns the removals of the filter in the same way.
+///
+/// # Errors
+/// If there is no database, or it cannot be read.
+pub fn read_removals(dir: &Path, filter: &RemovalFilter) -> Result<Page<RemovalRecord>, Error> {
+    Ok(removals(&Database::peek(dir)?, filter)?)
 }
 
 /// The conditions of a question, and their values.
@@ -153,7 +187,6 @@ impl Where {
         limit: u32,
         read: impl Fn(&Row<'_>) -> rusqlite::Result<(i64, T)>,
     ) -> rusqlite::Result<Page<T>> {
-        let limit = limit.clamp(1, ROWS_MAX);
         self.values.push(Value::Integer(i64::from(limit) + 1));
         let all = if self.conditions.is_empty() {
             "TRUE".to_owned()
@@ -177,6 +210,7 @@ impl Where {
 
 fn passes(sql: &Connection, filter: &PassFilter) -> rusqlite::Result<Page<Pass>> {
     let mut narrowed = Where::default();
+    narrowed.add("id = ?", filter.id.clone());
     narrowed.add("outcome = ?", filter.outcome.clone());
     narrowed.add("cause = ?", filter.cause.clone());
     narrowed.add(
@@ -228,9 +262,8 @@ fn removals(sql: &Connection, filter: &RemovalFilter) -> rusqlite::Result<Page<R
         (SELECT json_extract(report, '$.trigger') FROM passes WHERE passes.id = pass_id), \
         target, id, name, attempt, pod_uid, pod_namespace, pod_name, created_at, reason, intended_at, result, class, \
         why, ended_at, duration_ms, freed_bytes FROM removals";
-    narrowed.page(sql, select, filter.limit, |row| {
-        Ok((row.get(0)?, record(row)?))
-    })
+    let limit = filter.limit.clamp(1, REMOVALS_MAX);
+    narrowed.page(sql, select, limit, |row| Ok((row.get(0)?, record(row)?)))
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<RemovalRecord> {

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::setting::{AbsolutePath, As, Optional, Size};
+use super::lines::LinesTo;
+use crate::model::setting::{AbsolutePath, As, Kind, Optional, Size};
 
 /// The smallest and the largest journal.
 const BYTES_MIN: u64 = 64 << 10;
@@ -23,6 +24,25 @@ pub struct Config {
     #[serde(with = "As::<Size<u64, BYTES_MIN, BYTES_MAX>>")]
     #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub journal_bytes: u64,
+    /// Where each pass and each removal is written as a line of JSON, for shipping: `stdout`, or a file that logrotate
+    /// may move. `null`: nowhere.
+    #[serde(with = "As::<Optional<Destination>>")]
+    pub audit_lines: Option<LinesTo>,
+}
+
+/// Where lines go.
+struct Destination;
+
+impl Kind for Destination {
+    type Value = LinesTo;
+    const MUST_BE: &str = "`stdout`, or an absolute path";
+
+    fn read(text: &str) -> Option<LinesTo> {
+        match text {
+            "stdout" => Some(LinesTo::Stdout),
+            path => AbsolutePath::read(path).map(LinesTo::File),
+        }
+    }
 }
 
 impl Default for Config {
@@ -30,6 +50,7 @@ impl Default for Config {
         Self {
             dir: Some("/var/lib/crisweep".into()),
             journal_bytes: 4 << 20,
+            audit_lines: None,
         }
     }
 }

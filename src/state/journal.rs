@@ -1,6 +1,7 @@
 //! The database as passes use it: everything goes to the thread that alone uses it, waits are short and bounded, and
 //! writes that find no room in the queue are dropped and counted.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -12,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::ages::Ages;
 use super::database::{Error, Limits, Sync, Writing};
+use super::lines::{Lines, LinesTo};
 use super::lock::Held;
 use super::passes::{self, Ended, History, Object};
 use super::store::{Found, Store};
@@ -25,10 +27,11 @@ const QUEUE_MAX: usize = 1024;
 /// How long a start waits for the state directory.
 const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where passes are written down. Cloning shares.
-#[derive(Clone, Debug)]
+/// Where passes are written down; by default nowhere. Cloning shares.
+#[derive(Clone, Debug, Default)]
 pub struct Journal {
     inner: Option<Arc<Inner>>,
+    lines: Option<Lines>,
 }
 
 #[derive(Debug)]
@@ -39,8 +42,8 @@ struct Inner {
     late: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
-/// The opened state directory.
-#[derive(Debug)]
+/// The opened state directory; by default one that stores nothing.
+#[derive(Debug, Default)]
 pub struct Opened {
     /// For new records.
     pub journal: Journal,
@@ -53,7 +56,16 @@ pub struct Opened {
 impl Journal {
     /// Returns a journal that stores nothing.
     pub fn none() -> Self {
-        Self { inner: None }
+        Self::default()
+    }
+
+    /// Writes passes and removals as JSON lines too.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn with_lines(mut self, to: LinesTo, node: &str, failures: Counter) -> io::Result<Self> {
+        self.lines = Some(Lines::start(to, node, failures)?);
+        Ok(self)
     }
 
     /// Opens the state directory for work on this runtime. If that fails, goes on without it, logged and
@@ -90,6 +102,7 @@ impl Journal {
         Ok(Opened {
             journal: Self {
                 inner: Some(Arc::new(inner)),
+                lines: None,
             },
             history: found.history,
             ages: found.ages,
@@ -104,6 +117,9 @@ impl Journal {
 
     /// Writes that a pass begins.
     pub fn begun(&self, pass: &Pass) {
+        if let Some(lines) = &self.lines {
+            lines.pass(pass);
+        }
         let pass = pass.clone();
         self.put(1, Sync::Now, true, move |writing| {
             passes::put_unfinished(writing, &pass)
@@ -130,6 +146,9 @@ impl Journal {
     /// Writes the outcome of a removal.
     pub fn tried(&self, pass_id: &str, removal: &Removal, outcome: RemovalOutcome, took: Duration) {
         let (id, ended) = (pass_id.to_owned(), Ended::new(removal, outcome, took));
+        if let Some(lines) = &self.lines {
+            lines.removal(pass_id, &ended);
+        }
         self.put(1, Sync::Later, false, move |writing| {
             passes::put_outcome(writing, &id, &ended)
         });
@@ -145,6 +164,9 @@ impl Journal {
 
     /// Writes the end of a pass.
     pub fn ended(&self, pass: &Pass) {
+        if let Some(lines) = &self.lines {
+            lines.pass(pass);
+        }
         let pass = pass.clone();
         self.put(1, Sync::Now, false, move |writing| {
             passes::put_ended(writing, &pass)
@@ -298,7 +320,8 @@ mod tests {
             late: Mutex::default(),
         };
         let inner = Some(Arc::new(inner));
-        (Journal { inner }, jobs, failures)
+        let lines = None;
+        (Journal { inner, lines }, jobs, failures)
     }
 
     #[tokio::test]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::database::Writing;
@@ -47,7 +47,7 @@ pub fn interrupt(pass: &mut Pass, now: Timestamp) {
 }
 
 /// An object that is about to be removed, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Object {
     batch: u64,
     target: Target,
@@ -96,7 +96,11 @@ impl Ended {
         Self {
             target: removal.subject.target,
             id: cut(&removal.subject.id),
-            outcome,
+            outcome: if outcome == RemovalOutcome::NotBegun {
+                RemovalOutcome::skipped("the pass had to end")
+            } else {
+                outcome
+            },
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             object: Some(Object::new(0, removal)),
         }
@@ -188,7 +192,7 @@ pub(super) fn put_outcome(
             ("failed", Some(class.label()), Some(cut_at(why, ERROR_MAX)))
         }
         RemovalOutcome::Lost { why } => ("lost", None, Some(cut_at(why, ERROR_MAX))),
-        RemovalOutcome::NotBegun => ("skipped", None, Some("the pass had to end".to_owned())),
+        RemovalOutcome::NotBegun => ("skipped", None, None),
     };
     let freed = match ended.outcome {
         RemovalOutcome::Removed { freed_bytes } => freed_bytes,

@@ -8,6 +8,7 @@
 
 mod access;
 mod alerts;
+mod audit;
 mod big_lists;
 mod cases;
 mod check;

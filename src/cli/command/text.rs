@@ -17,7 +17,7 @@ const COLUMNS: usize = 80;
 const NAME_COLUMNS: usize = 28;
 
 /// Returns an empty table for a terminal.
-pub(super) fn table(header: &[&str]) -> Table {
+pub(in crate::cli) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
@@ -333,7 +333,7 @@ fn short_size(bytes: u64) -> String {
 }
 
 /// Formats an ended pass.
-pub(super) fn pass_text(pass: &Pass) -> String {
+pub(in crate::cli) fn pass_text(pass: &Pass) -> String {
     let header = [
         "TARGET",
         "PLANNED",

@@ -58,10 +58,8 @@ async fn the_status_lists_the_first_of_them() {
             .all(|pod| pod.unwrap().starts_with("leak-"))
     );
     assert!(listed[0]["error"].as_str().unwrap().contains(WORDS));
-    let times: Vec<&str> = listed
-        .iter()
-        .map(|e| e["next_try"].as_str().unwrap())
-        .collect();
+    let times = listed.iter().map(|e| e["next_try"].as_str().unwrap());
+    let times: Vec<jiff::Timestamp> = times.map(|time| time.parse().unwrap()).collect();
     assert!(times.is_sorted(), "{times:?}");
     // A sandbox that the runtime no longer has is not shown.
     let first = listed[0]["id"].as_str().unwrap().to_owned();

@@ -4,6 +4,7 @@ use crisweep_sim::{Fault, Rpc, seconds};
 use serde_json::{Value, json};
 
 use super::{idle, is_there, judged, plan, prune, tag, use_once};
+use crate::state::rows;
 use crate::support::service::run;
 use crate::support::wait::until_true;
 use crate::support::{Rig, until};
@@ -16,10 +17,8 @@ async fn age(rig: &Rig, tag: &str) -> (Value, Value) {
 
 /// Waits until the service has saved ages.
 async fn saved(rig: &Rig) {
-    let path = rig.state_dir().join("ages");
     until_true("the ages are saved", || {
-        let bytes = std::fs::read(&path).unwrap_or_default();
-        bytes.windows(7).any(|part| part == b"sha256:")
+        rows(&rig.state_dir(), "image_ages") > 0
     })
     .await;
 }
@@ -146,10 +145,13 @@ async fn the_command_knows_the_services_ages_and_writes_none() {
     assert_eq!(of(&beside, &tag(1)), millis(&unused));
     rig.service.signal(rustix::process::Signal::TERM);
     rig.service.exited().await;
-    let before = std::fs::read(rig.state_dir().join("ages")).unwrap();
+    let before = std::fs::read(rig.state_dir().join("crisweep.db")).unwrap();
     let alone: Value = serde_json::from_slice(&run(&args).await.stdout).unwrap();
     assert_eq!(of(&alone, &tag(0)), millis(&used));
-    assert_eq!(std::fs::read(rig.state_dir().join("ages")).unwrap(), before);
+    assert_eq!(
+        std::fs::read(rig.state_dir().join("crisweep.db")).unwrap(),
+        before
+    );
     let table = run(&[&args[..5], &["--all"]].concat()).await;
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(
@@ -160,8 +162,9 @@ async fn the_command_knows_the_services_ages_and_writes_none() {
         table.contains("4.0 MiB") && table.contains(" ago") && table.contains("never"),
         "{table}"
     );
-    // Both slots are damaged: everything is young, and nothing fails.
-    std::fs::write(rig.state_dir().join("ages"), vec![7; before.len()]).unwrap();
+    // Damage: everything is young, and nothing fails.
+    std::fs::remove_file(rig.state_dir().join("crisweep.db-wal")).unwrap();
+    std::fs::write(rig.state_dir().join("crisweep.db"), vec![7; before.len()]).unwrap();
     let torn: Value = serde_json::from_slice(&run(&args).await.stdout).unwrap();
     assert!(of(&torn, &tag(1)).0 > of(&alone, &tag(1)).0);
     rig.begin().await;

@@ -1,0 +1,282 @@
+//! `crisweep passes`: what was done before, and why. Asks the running service; without one it reads the database.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Output;
+use super::answer::encoded;
+use super::check::own_service::Question;
+use super::command::print;
+use super::command::text::{pass_text, table};
+use crate::config::Config;
+use crate::model::{Pass, TargetReport, escape, short_duration};
+use crate::state::{self, PassFilter, RemovalFilter, RemovalRecord};
+use crate::system::blocking::BlockingPool;
+
+/// How long the service may take to answer.
+const SERVICE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long reading the database may take.
+const DISK_PATIENCE: Duration = Duration::from_secs(5);
+/// Columns left for the name of an object.
+const NAME_COLUMNS: usize = 34;
+
+/// Arguments of `passes`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(after_help = AFTER_HELP)]
+pub struct PassesArgs {
+    /// A pass: its report, and each removal with its reason and result
+    #[arg(value_name = "PASS")]
+    pub id: Option<String>,
+    /// Most rows
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub limit: u32,
+    /// How to show the answer: table for people, json for machines (as GET /api/v1/passes)
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table, hide_possible_values = true)]
+    pub output: Output,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  shown
+  1  no such pass, or neither the service nor the database can be read
+  2  wrong arguments, or the configuration is refused
+The service answers where one runs at an address of web.listen (a unix socket first). Otherwise, or if it wants a
+credential for reading, this command reads the database in state.dir. Standard error says which.
+
+Examples:
+  crisweep passes                       the last 20 passes, newest first
+  crisweep passes 20260131T090000Z-7    one pass, and what it removed
+  crisweep passes --output json | jq '.passes[] | select(.outcome == \"partial\")'
+";
+
+/// What is shown.
+#[derive(Debug)]
+struct Answer {
+    passes: Vec<Pass>,
+    /// Of the one pass that was asked for.
+    removals: Vec<RemovalRecord>,
+}
+
+/// Runs `crisweep passes`.
+///
+/// # Errors
+/// If there is no such pass, or nothing can be read.
+pub async fn run(config: &Config, args: &PassesArgs) -> anyhow::Result<bool> {
+    let answer = match asked(config, args).await? {
+        Ok(answer) => answer,
+        Err(why) => {
+            eprintln!("{why}: this command reads the database in state.dir");
+            own(config, args).await?
+        }
+    };
+    match (args.output, &args.id) {
+        (Output::Json, None) => print_json(&json!({ "passes": answer.passes }))?,
+        (Output::Json, Some(_)) => print_json(&json!({
+            "pass": answer.passes.first(),
+            "removals": answer.removals,
+        }))?,
+        (Output::Table, None) => print(&passes_text(&answer.passes)),
+        (Output::Table, Some(_)) => {
+            print(&answer.passes.first().map(pass_text).unwrap_or_default());
+            print(&removals_text(&answer.removals));
+        }
+    }
+    Ok(true)
+}
+
+fn print_json(value: &Value) -> anyhow::Result<()> {
+    print(&escape::json(&serde_json::to_string_pretty(value)?));
+    Ok(())
+}
+
+/// Asks the service; the inner error says why it told nothing.
+async fn asked(config: &Config, args: &PassesArgs) -> anyhow::Result<Result<Answer, &'static str>> {
+    #[derive(Deserialize)]
+    struct Passes {
+        passes: Vec<Pass>,
+    }
+    #[derive(Deserialize)]
+    struct Removals {
+        removals: Vec<RemovalRecord>,
+    }
+    let by = Instant::now() + SERVICE_PATIENCE;
+    let question = Question::new(config, SERVICE_PATIENCE, by).await;
+    let limit = args.limit;
+    let Some(id) = &args.id else {
+        // Waiting and running ones included.
+        let answer = question.ask("/api/v1/passes").await?;
+        return Ok(answer.map(|Passes { mut passes }| {
+            passes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+            Answer {
+                passes,
+                removals: Vec::new(),
+            }
+        }));
+    };
+    let id = encoded(id);
+    let pass = match question.ask(&format!("/api/v1/passes/{id}")).await? {
+        Ok(pass) => pass,
+        Err(why) => return Ok(Err(why)),
+    };
+    let path = format!("/api/v1/removals?pass={id}&limit={limit}");
+    let removals = question.ask(&path).await?;
+    Ok(removals.map(|Removals { removals }| Answer {
+        passes: vec![pass],
+        removals,
+    }))
+}
+
+async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<Answer> {
+    let dir = config.state.dir.clone();
+    let dir = dir.context("nothing is kept (state.dir: null)")?;
+    let args = args.clone();
+    let read = move || -> anyhow::Result<Answer> {
+        let passes = PassFilter {
+            id: args.id.clone(),
+            limit: args.limit,
+            ..PassFilter::default()
+        };
+        let passes = state::read_passes(&dir, &passes)?.rows;
+        let Some(id) = args.id else {
+            let removals = Vec::new();
+            return Ok(Answer { passes, removals });
+        };
+        if passes.is_empty() {
+            anyhow::bail!("no pass \"{}\" is in the database", escape::line(&id));
+        }
+        let removals = RemovalFilter {
+            pass: Some(id),
+            limit: args.limit,
+            ..RemovalFilter::default()
+        };
+        let removals = state::read_removals(&dir, &removals)?.rows;
+        Ok(Answer { passes, removals })
+    };
+    let read = BlockingPool::new(1).run(DISK_PATIENCE, read).await;
+    read.context("the disk of state.dir")?
+}
+
+fn passes_text(passes: &[Pass]) -> String {
+    if passes.is_empty() {
+        return "no pass yet\n".to_owned();
+    }
+    let header = [
+        "PASS", "ASKED BY", "OUTCOME", "REMOVED", "FAILED", "LEFT", "TOOK",
+    ];
+    let mut rows = table(&header);
+    for pass in passes {
+        let sum = |figure: fn(&TargetReport) -> u64| -> String {
+            pass.targets.values().map(figure).sum::<u64>().to_string()
+        };
+        let outcome = match (pass.outcome, pass.started_at) {
+            (Some(outcome), _) => outcome.label(),
+            (None, Some(_)) => "running",
+            (None, None) => "waiting",
+        };
+        rows.add_row([
+            escape::line(&pass.id).into_owned(),
+            escape::line(&asked_by(pass)).into_owned(),
+            outcome.to_owned(),
+            sum(|it| it.removed),
+            sum(|it| it.failed),
+            sum(|it| it.remaining),
+            took(pass.started_at, pass.finished_at),
+        ]);
+    }
+    format!("{}\n", rows.trim_fmt())
+}
+
+fn asked_by(pass: &Pass) -> String {
+    let trigger = &pass.trigger;
+    let alert = trigger.alert.as_ref().map(|alert| alert.name.clone());
+    let caller = trigger.by.as_ref().map(ToString::to_string);
+    let who = alert.or(caller);
+    who.map_or_else(
+        || trigger.cause.label().to_owned(),
+        |who| format!("{}: {who}", trigger.cause.label()),
+    )
+}
+
+fn took(began: Option<Timestamp>, ended: Option<Timestamp>) -> String {
+    let took = began
+        .zip(ended)
+        .map(|(began, ended)| ended.duration_since(began));
+    took.map_or_else(String::new, |took: SignedDuration| {
+        if took < SignedDuration::from_secs(10) {
+            format!("{:.1}s", took.as_secs_f64())
+        } else {
+            short_duration(took)
+        }
+    })
+}
+
+fn removals_text(removals: &[RemovalRecord]) -> String {
+    if removals.is_empty() {
+        return String::new();
+    }
+    let mut results: BTreeMap<&str, usize> = BTreeMap::new();
+    for removal in removals {
+        *results.entry(result(removal)).or_default() += 1;
+    }
+    let results = results
+        .iter()
+        .map(|(result, count)| format!("{count} {result}"));
+    let results = results.collect::<Vec<_>>().join(", ");
+    let mut rows = table(&["RESULT", "REASON", "WHAT", "MS", "ID"]);
+    for removal in removals {
+        let ms = removal
+            .duration_ms
+            .map_or_else(String::new, |ms| ms.to_string());
+        let id = removal.id.strip_prefix("sha256:").unwrap_or(&removal.id);
+        rows.add_row([
+            result(removal).to_owned(),
+            removal.reason.clone(),
+            clipped(&escape::line(&name(removal))),
+            ms,
+            escape::line(id).chars().take(13).collect(),
+        ]);
+    }
+    let mut text = format!(
+        "\nRemovals, newest first ({results}):\n\n{}\n",
+        rows.trim_fmt()
+    );
+    let failed = removals.iter().find(|it| it.why.is_some());
+    if let Some((id, why)) = failed.and_then(|it| Some((&it.id, it.why.as_deref()?))) {
+        let line = format!("\nThe last error, of {id}: {why}");
+        text.push_str(&format!("\n{}\n", escape::line(line.trim())));
+    }
+    text
+}
+
+fn result(removal: &RemovalRecord) -> &str {
+    removal.result.as_deref().unwrap_or("unknown")
+}
+
+fn name(removal: &RemovalRecord) -> String {
+    let of_pod = removal
+        .pod_namespace
+        .as_deref()
+        .zip(removal.pod_name.as_deref());
+    let pod = of_pod.map(|(namespace, pod)| format!("{namespace}/{pod}"));
+    match (pod, removal.target.as_str()) {
+        (Some(pod), "containers") => format!("{pod}/{}#{}", removal.name, removal.attempt),
+        (Some(pod), _) => format!("{pod}#{}", removal.attempt),
+        (None, _) => removal.name.clone(),
+    }
+}
+
+fn clipped(text: &str) -> String {
+    if text.chars().count() <= NAME_COLUMNS {
+        return text.to_owned();
+    }
+    let mut clipped: String = text.chars().take(NAME_COLUMNS - 3).collect();
+    clipped.push_str("...");
+    clipped
+}

@@ -1,0 +1,185 @@
+//! `GET /api/v1/passes` and `/api/v1/removals`: what was done before, from the database.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use serde_json::json as object;
+
+use super::{Problem, Service, json};
+use crate::model::setting::parse_duration;
+use crate::state::{self, PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter};
+
+/// Rows of an answer, unless `limit` says otherwise.
+const ROWS: u32 = 100;
+
+/// `GET /api/v1/passes`: the last passes, newest first, waiting and running ones included; with parameters, those of the
+/// database, page by page.
+pub(super) async fn passes(
+    State(service): State<Service>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    if query.is_empty() {
+        let passes = service.worker.passes();
+        return json(StatusCode::OK, &object!({ "passes": passes }));
+    }
+    let filter = match pass_filter(query) {
+        Ok(filter) => filter,
+        Err(problem) => return problem.into_response(),
+    };
+    match service.worker.runner().journal.passes(filter).await {
+        Ok(page) => json(
+            StatusCode::OK,
+            &object!({ "passes": page.rows, "next": page.next }),
+        ),
+        Err(error) => unavailable(&error),
+    }
+}
+
+/// `GET /api/v1/removals`: removals, newest first, page by page.
+pub(super) async fn removals(
+    State(service): State<Service>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Response {
+    let filter = match removal_filter(query) {
+        Ok(filter) => filter,
+        Err(problem) => return problem.into_response(),
+    };
+    match service.worker.runner().journal.removals(filter).await {
+        Ok(page) => json(
+            StatusCode::OK,
+            &object!({ "removals": page.rows, "next": page.next }),
+        ),
+        Err(error) => unavailable(&error),
+    }
+}
+
+pub(super) fn unavailable(error: &state::Error) -> Response {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response()
+}
+
+fn pass_filter(query: Vec<(String, String)>) -> Result<PassFilter, Problem> {
+    let known = ["outcome", "cause", "since", "until", "before", "limit"];
+    let mut parameters = Parameters::of(query, &known)?;
+    Ok(PassFilter {
+        id: None,
+        outcome: parameters.text("outcome"),
+        cause: parameters.text("cause"),
+        since: parameters.time("since")?,
+        until: parameters.time("until")?,
+        before: parameters.number("before", i64::MAX)?,
+        limit: parameters.limit(PASSES_MAX)?,
+    })
+}
+
+fn removal_filter(query: Vec<(String, String)>) -> Result<RemovalFilter, Problem> {
+    let known = [
+        "pass",
+        "target",
+        "id",
+        "pod",
+        "namespace",
+        "reason",
+        "result",
+        "since",
+        "until",
+        "before",
+        "limit",
+    ];
+    let mut parameters = Parameters::of(query, &known)?;
+    Ok(RemovalFilter {
+        pass: parameters.text("pass"),
+        target: parameters.text("target"),
+        id: parameters.text("id"),
+        pod: parameters.text("pod"),
+        namespace: parameters.text("namespace"),
+        reason: parameters.text("reason"),
+        result: parameters.text("result"),
+        since: parameters.time("since")?,
+        until: parameters.time("until")?,
+        before: parameters.number("before", i64::MAX)?,
+        limit: parameters.limit(REMOVALS_MAX)?,
+    })
+}
+
+/// The parameters of a query, each at most once.
+pub(super) struct Parameters(BTreeMap<String, String>);
+
+impl Parameters {
+    /// Refuses a parameter that is not `known`, and one that is there twice.
+    pub(super) fn of(query: Vec<(String, String)>, known: &[&str]) -> Result<Self, Problem> {
+        let mut parameters = BTreeMap::new();
+        for (key, value) in query {
+            if !known.contains(&key.as_str()) {
+                let known = known.join(", ");
+                return Err(Problem::bad(format!(
+                    "unknown parameter \"{key}\"; known are {known}"
+                )));
+            }
+            if let Some((key, _)) = parameters.get_key_value(&key) {
+                return Err(Problem::bad(format!("{key} is there twice")));
+            }
+            parameters.insert(key, value);
+        }
+        Ok(Self(parameters))
+    }
+
+    pub(super) fn text(&mut self, key: &str) -> Option<String> {
+        self.0.remove(key)
+    }
+
+    /// A time, or how long ago it was: `2026-01-31T09:00:00Z` or `2h`.
+    pub(super) fn time(&mut self, key: &str) -> Result<Option<Timestamp>, Problem> {
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
+        if let Ok(time) = text.parse() {
+            return Ok(Some(time));
+        }
+        let ago = parse_duration(&text).map_err(|_be| {
+            Problem::bad(format!(
+                "{key}: \"{text}\" is neither a time such as 2026-01-31T09:00:00Z nor a duration such as 2h"
+            ))
+        })?;
+        Ok(Some(
+            clock().checked_sub(ago).unwrap_or(Timestamp::UNIX_EPOCH),
+        ))
+    }
+
+    /// A whole number from 1 to `max`.
+    pub(super) fn number(&mut self, key: &str, max: i64) -> Result<Option<i64>, Problem> {
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
+        let number = text
+            .parse()
+            .ok()
+            .filter(|number| (1..=max).contains(number));
+        let bound = if max == i64::MAX {
+            "a whole number from 1".to_owned()
+        } else {
+            format!("a whole number from 1 to {max}")
+        };
+        number
+            .map(Some)
+            .ok_or_else(|| Problem::bad(format!("{key}: \"{text}\" is not {bound}")))
+    }
+
+    /// Most rows of the answer.
+    pub(super) fn limit(&mut self, max: u32) -> Result<u32, Problem> {
+        let limit = self.number("limit", i64::from(max))?;
+        Ok(limit
+            .and_then(|limit| limit.try_into().ok())
+            .unwrap_or(ROWS))
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long ago is told from the wall clock"
+)]
+fn clock() -> Timestamp {
+    Timestamp::now()
+}

@@ -1,0 +1,199 @@
+//! Passes and removals as JSON lines, on standard output or in a file, for shipping. Written by a thread of its own: a
+//! hung disk or a reader that does not read costs lines, never a pass.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use jiff::Timestamp;
+use prometheus_client::metrics::counter::Counter;
+use rustix::fs::OFlags;
+use serde::{Serialize, Serializer};
+
+use super::passes::{Ended, Object};
+use crate::model::{Pass, RemovalOutcome};
+
+/// Lines that may wait.
+const QUEUE_MAX: usize = 4096;
+
+/// Where the lines go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum LinesTo {
+    /// Standard output.
+    #[serde(serialize_with = "stdout")]
+    Stdout,
+    /// A file, which another program may move: the next line goes to a new one.
+    File(PathBuf),
+}
+
+fn stdout<S: Serializer>(to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str("stdout")
+}
+
+/// The queue of lines. Cloning shares.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    node: Arc<str>,
+    queue: SyncSender<String>,
+    health: Health,
+}
+
+#[derive(Clone, Debug)]
+struct Health {
+    /// Lost lines.
+    failures: Counter,
+    /// The last line was lost; each change is logged once.
+    failing: Arc<AtomicBool>,
+}
+
+/// A line.
+#[derive(Serialize)]
+struct Line<'a, T> {
+    event: &'static str,
+    time: Timestamp,
+    node: &'a str,
+    #[serde(flatten)]
+    content: T,
+}
+
+/// A removal that ended. Its pass has a line before it, which says what asked for it.
+#[derive(Serialize)]
+struct RemovalLine<'a> {
+    pass: &'a str,
+    #[serde(flatten)]
+    object: Option<&'a Object>,
+    #[serde(flatten)]
+    outcome: &'a RemovalOutcome,
+    duration_ms: u64,
+}
+
+impl Lines {
+    /// Starts the thread.
+    pub(super) fn start(to: LinesTo, node: &str, failures: Counter) -> io::Result<Self> {
+        let (queue, lines) = sync_channel(QUEUE_MAX);
+        let health = Health {
+            failures,
+            failing: Arc::default(),
+        };
+        let thread = std::thread::Builder::new().name("json lines".to_owned());
+        let of_thread = health.clone();
+        thread.spawn(move || run(&to, &lines, &of_thread))?;
+        Ok(Self {
+            node: node.into(),
+            queue,
+            health,
+        })
+    }
+
+    /// Writes a pass that begins or ended.
+    pub(super) fn pass(&self, pass: &Pass) {
+        self.put("pass", pass);
+    }
+
+    /// Writes a removal that ended.
+    pub(super) fn removal(&self, pass: &str, ended: &Ended) {
+        self.put(
+            "removal",
+            RemovalLine {
+                pass,
+                object: ended.object.as_ref(),
+                outcome: &ended.outcome,
+                duration_ms: ended.duration_ms,
+            },
+        );
+    }
+
+    fn put(&self, event: &'static str, content: impl Serialize) {
+        let line = Line {
+            event,
+            time: clock(),
+            node: &self.node,
+            content,
+        };
+        let text = serde_json::to_string(&line).map_err(|error| error.to_string());
+        let queued = text.and_then(|text| {
+            let queued = self.queue.try_send(text + "\n");
+            queued.map_err(|_full| "too many lines wait".to_owned())
+        });
+        if let Err(error) = queued {
+            self.health.lost(&error);
+        }
+    }
+}
+
+impl Health {
+    fn lost(&self, error: &str) {
+        self.failures.inc();
+        if !self.failing.swap(true, Ordering::Relaxed) {
+            tracing::warn!(error, "JSON lines of passes and removals are lost");
+        }
+    }
+
+    fn worked(&self) {
+        if self.failing.swap(false, Ordering::Relaxed) {
+            tracing::info!("JSON lines can be written again");
+        }
+    }
+}
+
+fn run(to: &LinesTo, lines: &Receiver<String>, health: &Health) {
+    let mut file = None;
+    while let Ok(line) = lines.recv() {
+        let written = match to {
+            LinesTo::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(line.as_bytes()).and_then(|()| out.flush())
+            }
+            LinesTo::File(path) => append(&mut file, path, &line),
+        };
+        match written {
+            Ok(()) => health.worked(),
+            Err(error) => health.lost(&error.to_string()),
+        }
+    }
+}
+
+/// Appends a line; opens the file anew if its path leads to another one by now.
+fn append(open: &mut Option<File>, path: &Path, line: &str) -> io::Result<()> {
+    if let Some(file) = open {
+        let ours = file.metadata()?;
+        let there = fs::symlink_metadata(path);
+        if there.map_or(true, |it| (it.dev(), it.ino()) != (ours.dev(), ours.ino())) {
+            *open = None;
+        }
+    }
+    let file = match open {
+        Some(file) => file,
+        None => open.insert(open_lines(path)?),
+    };
+    let before = file.metadata()?.len();
+    file.write_all(line.as_bytes()).inspect_err(|_full| {
+        // Half a line would spoil the next one.
+        drop(file.set_len(before));
+    })
+}
+
+fn open_lines(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .custom_flags(flags);
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    Ok(file)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a line says when it was written")]
+fn clock() -> Timestamp {
+    Timestamp::now()
+}

@@ -1,0 +1,248 @@
+//! What can be asked about passes and removals: over HTTP, by command, and as JSON lines.
+
+use std::fs;
+use std::path::Path;
+
+use crisweep_sim::Cni;
+use serde_json::{Value, json};
+
+use crate::support::service::run;
+use crate::support::{Rig, nodes, until};
+
+/// A node whose first pass removes four sandboxes and fails at one.
+async fn with_a_failure(changes: Value) -> Rig {
+    let rig = Rig::start(nodes::leaks(5), changes).await;
+    let failing = rig.sim.sandbox_id("default/leak-2#0").unwrap();
+    rig.sim.set_cni(&failing, Cni::plugin_missing());
+    rig.gc("target=sandboxes").await;
+    rig
+}
+
+#[tokio::test]
+async fn removals_say_what_went_for_whom_and_how_it_ended() {
+    let rig = with_a_failure(json!({})).await;
+    let all = rig.get("/api/v1/removals").await.json();
+    let rows = all["removals"].as_array().unwrap();
+    assert_eq!((rows.len(), &all["next"]), (5, &Value::Null), "{all:#}");
+    let failed = rig.get("/api/v1/removals?result=failed").await.json();
+    let [row] = &failed["removals"].as_array().unwrap()[..] else {
+        panic!("{failed:#}");
+    };
+    assert_eq!(row["pod_name"], "leak-2");
+    assert_eq!(row["class"], "plugin-missing");
+    assert_eq!(row["trigger"]["cause"], "manual");
+    assert_eq!(row["trigger"]["by"]["kind"], "uid");
+    assert!(row["why"].as_str().unwrap().contains("bridge"), "{row}");
+    assert!(
+        row["duration_ms"].is_u64() && row["ended_at"].is_string(),
+        "{row}"
+    );
+    let id = row["id"].as_str().unwrap();
+    for (query, count) in [
+        (format!("id={}", &id[..12]), 1),
+        (
+            "namespace=default&reason=pod-deleted&target=sandboxes".to_owned(),
+            5,
+        ),
+        ("pod=leak-3".to_owned(), 1),
+        ("since=1h".to_owned(), 5),
+        ("until=1h".to_owned(), 0),
+        ("until=2099-01-01T00:00:00Z".to_owned(), 5),
+        (format!("pass={}", row["pass"].as_str().unwrap()), 5),
+    ] {
+        let found = rig.get(&format!("/api/v1/removals?{query}")).await.json();
+        let found = found["removals"].as_array().unwrap().len();
+        assert_eq!(found, count, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn pages_go_on_where_the_last_one_ended() {
+    let rig = with_a_failure(json!({})).await;
+    let first = rig.get("/api/v1/removals?limit=3").await.json();
+    let path = format!("/api/v1/removals?limit=3&before={}", first["next"]);
+    let second = rig.get(&path).await.json();
+    let count = |page: &Value| page["removals"].as_array().unwrap().len();
+    assert_eq!((count(&first), count(&second)), (3, 2));
+    assert_eq!(second["next"], Value::Null);
+
+    rig.gc("dry_run=true").await;
+    let passes = rig.get("/api/v1/passes?limit=1").await.json();
+    assert_eq!(
+        passes["passes"][0]["outcome"], "nothing-to-do",
+        "{passes:#}"
+    );
+    let path = format!("/api/v1/passes?before={}", passes["next"]);
+    let earlier = rig.get(&path).await.json();
+    assert_eq!(earlier["passes"][0]["outcome"], "partial", "{earlier:#}");
+    let partial = rig.get("/api/v1/passes?outcome=partial&cause=manual").await;
+    assert_eq!(partial.json()["passes"], earlier["passes"]);
+}
+
+#[tokio::test]
+async fn wrong_questions_are_refused_by_name() {
+    let rig = Rig::start(nodes::healthy(), json!({})).await;
+    for (query, words) in [
+        (
+            "colour=red",
+            "unknown parameter \"colour\"; known are pass, target",
+        ),
+        (
+            "limit=0",
+            "limit: \"0\" is not a whole number from 1 to 1000",
+        ),
+        ("limit=1001", "from 1 to 1000"),
+        ("before=x", "before: \"x\" is not a whole number from 1"),
+        ("since=soon", "since: \"soon\" is neither a time"),
+        ("pod=a&pod=b", "pod is there twice"),
+    ] {
+        rig.get(&format!("/api/v1/removals?{query}"))
+            .await
+            .refused(400, words);
+    }
+    rig.get("/api/v1/passes?target=images")
+        .await
+        .refused(400, "known are outcome");
+    let quotes = rig
+        .get("/api/v1/removals?namespace=%27%20OR%201%3D1%20--")
+        .await;
+    assert_eq!(quotes.json()["removals"], json!([]));
+}
+
+#[tokio::test]
+async fn without_a_database_the_answer_says_so() {
+    let rig = Rig::start(
+        nodes::healthy(),
+        json!({ "state": { "dir": "/proc/none" } }),
+    )
+    .await;
+    rig.get("/api/v1/removals")
+        .await
+        .refused(503, "the database is not open");
+    rig.get("/api/v1/passes?limit=3")
+        .await
+        .refused(503, "not open");
+    assert_eq!(rig.get("/api/v1/passes").await.json()["passes"], json!([]));
+}
+
+#[tokio::test]
+async fn a_pass_that_the_history_forgot_is_found_in_the_database() {
+    let rig = Rig::start(nodes::healthy(), json!({})).await;
+    let first = rig.gc("").await;
+    for _ in 0..100 {
+        rig.gc("dry_run=true").await;
+    }
+    let all = rig.get("/api/v1/passes").await.json();
+    assert!(!all["passes"].as_array().unwrap().contains(&first));
+    // Of 101 passes the smallest journal may have lost the first.
+    let oldest = rig.get("/api/v1/passes?limit=200").await.json();
+    let oldest = oldest["passes"].as_array().unwrap().last().unwrap().clone();
+    let id = oldest["id"].as_str().unwrap();
+    assert_eq!(rig.pass(id).await, oldest);
+}
+
+#[tokio::test]
+async fn the_command_shows_passes_with_and_without_the_service() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = format!("unix:{}", dir.path().join("crisweep.sock").display());
+    let listen = json!({ "web": { "listen": ["127.0.0.1:0", socket] } });
+    let mut rig = with_a_failure(listen).await;
+    let file = rig.config_file();
+    let file = file.to_str().unwrap().to_owned();
+    let id = rig.passes().await[0]["id"].as_str().unwrap().to_owned();
+    let mut shown = Vec::new();
+    for who in [
+        "the running service answers",
+        "this command reads the database",
+    ] {
+        let list = run(&["--config.file", &file, "passes"]).await;
+        let told = String::from_utf8(list.stderr).unwrap();
+        assert!(list.status.success() && told.contains(who), "{told}");
+        let one = run(&["--config.file", &file, "passes", &id]).await;
+        let list = String::from_utf8(list.stdout).unwrap();
+        let one = String::from_utf8(one.stdout).unwrap();
+        assert!(list.contains(&id) && list.contains("partial"), "{list}");
+        assert!(one.contains("default/leak-3#0"), "{one}");
+        assert!(one.contains("(1 failed, 4 removed)"), "{one}");
+        assert!(one.contains("failed to find plugin \"bridge\""), "{one}");
+        let json = run(&["--config.file", &file, "passes", &id, "--output", "json"]).await;
+        let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(json["removals"].as_array().unwrap().len(), 5);
+        shown.push((list, one, json));
+        if shown.len() == 1 {
+            let none = run(&["--config.file", &file, "passes", "none"]).await;
+            assert_eq!(none.status.code(), Some(1));
+            rig.kill().await;
+        }
+    }
+    assert_eq!(shown[0], shown[1]);
+    let none = run(&["--config.file", &file, "passes", "none"]).await;
+    let told = String::from_utf8(none.stderr).unwrap();
+    assert_eq!(none.status.code(), Some(1));
+    assert!(
+        told.contains("no pass \"none\" is in the database"),
+        "{told}"
+    );
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
+}
+
+#[tokio::test]
+async fn each_pass_and_removal_is_a_line_of_json_in_a_file_that_may_be_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let rig = with_a_failure(json!({ "state": { "audit_lines": file } })).await;
+    let written = until("the pass's end is written", || async {
+        let lines = lines(&file);
+        (lines.len() == 7).then_some(lines)
+    })
+    .await;
+    assert_eq!(written[0]["event"], "pass");
+    assert_eq!(
+        (&written[0]["state"], &written[6]["state"]),
+        (&json!("running"), &json!("done"))
+    );
+    assert_eq!(written[6]["trigger"]["cause"], "manual");
+    let failed: Vec<&Value> = written
+        .iter()
+        .filter(|it| it["result"] == "failed")
+        .collect();
+    assert_eq!(failed[0]["pod_name"], "leak-2");
+    assert_eq!(failed[0]["pass"], written[0]["id"]);
+    assert!(
+        written
+            .iter()
+            .all(|it| it["time"].is_string() && it["node"].is_string())
+    );
+
+    let moved = dir.path().join("audit.jsonl.1");
+    fs::rename(&file, &moved).unwrap();
+    rig.gc("dry_run=true").await;
+    until("the new file has the next pass", || async {
+        (lines(&file).len() == 2).then_some(())
+    })
+    .await;
+    assert_eq!(lines(&moved).len(), 7);
+}
+
+#[tokio::test]
+async fn lines_that_cannot_be_written_are_counted_and_stop_nothing() {
+    let changes = json!({ "state": { "audit_lines": "/proc/none/audit.jsonl" } });
+    let rig = Rig::start(nodes::litter(2), changes).await;
+    assert_eq!(rig.gc("").await["outcome"], "completed");
+    until("the lost lines are counted", || async {
+        let metrics = rig.metrics().await;
+        let lost = metrics.get("crisweep_state_write_failures_total");
+        (lost >= Some(4.0)).then_some(())
+    })
+    .await;
+    assert_eq!(
+        rig.logged("JSON lines of passes and removals are lost")
+            .len(),
+        1
+    );
+}
