@@ -25,7 +25,7 @@
 //! | [`config`] | access, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, `snapshot_file`, state, system | one look at the node, shared by all who need one |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
-//! | [`pass`] | config, gc, logs, metrics, model, pods, runtime, snapshot, state, system | one pass |
+//! | [`pass`] | config, gc, logs, metrics, model, pods, runtime, snapshot, `snapshot_file`, state, system | one pass |
 //! | [`trigger`] | config, fleet, gc, metrics, model, outgoing, pass, snapshot, state, system, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
 //! | [`http`] | access, config, gc, metrics, model, pass, runtime, snapshot, `snapshot_file`, state, system, telemetry, trigger | the HTTP side |
 //! | [`app`] | all | builds each part once and joins them |

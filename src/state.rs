@@ -16,6 +16,7 @@ mod lines;
 mod lock;
 mod owner;
 mod passes;
+mod snapshots;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -33,5 +34,6 @@ pub use lines::LinesTo;
 pub use lock::{Held, Holder, Socket, held};
 pub use owner::{Owner, give};
 pub use passes::{History, interrupt};
+pub use snapshots::read_snapshot;
 pub use store::{past_failures, read_ages};
 pub use writer::Status;

@@ -12,8 +12,9 @@ use super::queue::{Next, Queue};
 use super::rescue::is_over;
 use super::{JOURNAL_PATIENCE, Phase, Run, progress};
 use crate::gc::{Plan, Removal};
-use crate::model::Target;
+use crate::model::{Pass, Target};
 use crate::snapshot::Look;
+use crate::snapshot_file;
 
 /// The most rounds of one target. If each look shows a little more, the next pass goes on.
 const ROUNDS_MAX: usize = 200;
@@ -235,6 +236,10 @@ impl Run<'_> {
             self.report_of(target, |report| report.batches) + 1,
             batch.len(),
         );
+        let is_first = |pass: &Pass| pass.targets.values().all(|report| report.batches == 0);
+        if self.record.read(is_first) {
+            self.keep_snapshot(look);
+        }
         self.given_up = false;
         self.removals_left = self.removals_left.saturating_sub(size as u64);
         if target == Target::Images {
@@ -267,6 +272,21 @@ impl Run<'_> {
         self.removals_left = self.removals_left.saturating_add(unstarted.len() as u64);
         self.tally.open.extend(unstarted);
         number
+    }
+
+    /// Keeps the node as it is before the first removal, so that its plan can be replayed afterwards.
+    fn keep_snapshot(&self, look: &Arc<Look>) {
+        let at_most = self.config.state.snapshots;
+        if at_most == 0 {
+            return;
+        }
+        let (look, config) = (Arc::clone(look), self.config.clone());
+        let quarantine = self.runner.next_attempts(look.taken_at);
+        let (journal, taken_at) = (&self.runner.journal, look.taken_at);
+        journal.keep_snapshot(self.record.id(), taken_at, at_most, move || {
+            let snapshot = look.snapshot(quarantine).ok()?;
+            snapshot_file::encode(&look.about(&config), &config.policy, &snapshot).ok()
+        });
     }
 
     /// Waits for the class probe in flight, or a moment.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::lines::LinesTo;
-use crate::model::setting::{AbsolutePath, As, Kind, Optional, Size};
+use crate::model::setting::{AbsolutePath, As, Kind, Optional, Size, Whole};
 
 /// The smallest and the largest journal.
 const BYTES_MIN: u64 = 64 << 10;
@@ -24,6 +24,11 @@ pub struct Config {
     #[serde(with = "As::<Size<u64, BYTES_MIN, BYTES_MAX>>")]
     #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
     pub journal_bytes: u64,
+    /// Snapshots of the node that are kept from before the last passes that removed something, for `crisweep simulate`;
+    /// 0: none. All together take at most 8 MiB; one that takes more than 4 MiB is not kept.
+    #[serde(with = "As::<Whole<u32, 0, 20>>")]
+    #[cfg_attr(test, schemars(extend("x-advanced" = true)))]
+    pub snapshots: u32,
     /// Where each pass and each removal is written as a line of JSON, for shipping: `stdout`, or a file that logrotate
     /// may move. `null`: nowhere.
     #[serde(with = "As::<Optional<Destination>>")]
@@ -50,6 +55,7 @@ impl Default for Config {
         Self {
             dir: Some("/var/lib/crisweep".into()),
             journal_bytes: 4 << 20,
+            snapshots: 5,
             audit_lines: None,
         }
     }

@@ -32,6 +32,8 @@ const CLAIM_BYTES: u64 = 1 << 20;
 /// Room beside the journal: image ages, quarantine, tables and indexes. The largest of them were measured with
 /// 1.3 MiB.
 const FIXED_BYTES: u64 = 2 << 20;
+/// Room for snapshot files; taken as they come.
+pub(super) const SNAPSHOTS_BYTES: u64 = 8 << 20;
 /// Free room below which old rows make way before a write.
 const RESERVE_BYTES: u64 = 512 << 10;
 
@@ -73,7 +75,7 @@ impl Limits {
     }
 
     fn max_bytes(self) -> u64 {
-        self.claimed_bytes() + RESERVE_BYTES
+        self.claimed_bytes() + RESERVE_BYTES + SNAPSHOTS_BYTES / 8 * 9
     }
 }
 

@@ -252,7 +252,7 @@ impl Journal {
         }
     }
 
-    fn put(
+    pub(super) fn put(
         &self,
         records: usize,
         sync: Sync,

@@ -6,6 +6,7 @@ use std::path::Path;
 use crisweep_sim::Cni;
 use serde_json::{Value, json};
 
+use crate::state::rows;
 use crate::support::service::run;
 use crate::support::{Rig, nodes, until};
 
@@ -245,4 +246,37 @@ async fn lines_that_cannot_be_written_are_counted_and_stop_nothing() {
             .len(),
         1
     );
+}
+
+#[tokio::test]
+async fn the_node_before_a_pass_can_be_planned_again() {
+    let mut rig = with_a_failure(json!({ "state": { "snapshots": 2 } })).await;
+    let pass = rig.passes().await[0].clone();
+    let id = pass["id"].as_str().unwrap();
+    let answer = rig.get(&format!("/api/v1/snapshot?pass={id}")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    rig.get("/api/v1/snapshot?pass=none").await.refused(404, "no snapshot from before a pass");
+    rig.get("/api/v1/snapshot?when=1").await.refused(400, "known are pass");
+    // Passes that removed nothing keep none, and the two newest stay.
+    rig.gc("dry_run=true").await;
+    for number in [1, 2] {
+        rig.sim.add_pod(&nodes::deleted(number, number + 1));
+        rig.gc("").await;
+    }
+    assert_eq!(rows(&rig.state_dir(), "snapshots"), 2);
+    let newest = rig.passes().await[0]["id"].as_str().unwrap().to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let file = rig.config_file();
+    let file = file.to_str().unwrap();
+    let out = dir.path().join("before.json.zst");
+    let out = out.to_str().unwrap();
+    rig.kill().await;
+    let none = run(&["--config.file", file, "snapshot", "--pass", id, out]).await;
+    assert_eq!(none.status.code(), Some(1), "the oldest made way: {none:?}");
+    let kept = run(&["--config.file", file, "snapshot", "--pass", &newest, out]).await;
+    assert!(kept.status.success(), "{kept:?}");
+    let plan = run(&["simulate", out, "--output", "json"]).await;
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    let names = plan.to_string();
+    assert!(names.contains("old-2") && !names.contains("old-1"), "{plan:#}");
 }

@@ -9,10 +9,13 @@ use clap::Args;
 use reqwest::StatusCode;
 
 use super::looked;
+use crate::cli::answer::encoded;
 use crate::cli::local_service::{Way, ways};
 use crate::config::Config;
 use crate::model::escape;
 use crate::snapshot_file::{self, FILE_MAX_BYTES, SnapshotFile};
+use crate::state;
+use crate::system::blocking::BlockingPool;
 use crate::system::file::{Existing, write_private};
 
 /// How long the service may take: a look at a sick node, then the file.
@@ -31,6 +34,9 @@ pub struct SnapshotArgs {
     /// Replace the file if it exists
     #[arg(long)]
     pub force: bool,
+    /// The node as it was before this pass, which removed something; the last few are kept (`state.snapshots`)
+    #[arg(long, value_name = "PASS")]
+    pub pass: Option<String>,
 }
 
 const AFTER_HELP: &str = "\
@@ -45,6 +51,7 @@ Exit codes:
 
 Examples:
   crisweep snapshot node.json.zst
+  crisweep snapshot --pass 20260131T090000Z-7 before.json.zst    what the node was when that pass planned
   crisweep snapshot - | ssh admin crisweep simulate -
 ";
 
@@ -68,13 +75,14 @@ pub async fn run(config: Config, flag: Option<String>, args: SnapshotArgs) -> an
         existing.check(&args.file).with_context(named)?;
     }
     let asked = if flag.is_none() {
-        from_service(&config).await?
+        from_service(&config, args.pass.as_deref()).await?
     } else {
         None
     };
-    let (bytes, by) = match asked {
-        Some((bytes, way)) => (bytes, format!("the service at {way}")),
-        None => (own(&config, flag).await?, "a look of its own".to_owned()),
+    let (bytes, by) = match (asked, &args.pass) {
+        (Some((bytes, way)), _) => (bytes, format!("the service at {way}")),
+        (None, Some(pass)) => (kept(&config, pass).await?, "the database".to_owned()),
+        (None, None) => (own(&config, flag).await?, "a look of its own".to_owned()),
     };
     let file = snapshot_file::decode(&*bytes).with_context(|| format!("what came from {by}"))?;
     if is_stdout {
@@ -102,12 +110,20 @@ fn told(path: &Path, bytes: &[u8], by: &str, file: &SnapshotFile) -> String {
 }
 
 /// Returns the running service's file, and where it was asked; `None` if none runs, or none that gives a file.
-async fn from_service(config: &Config) -> anyhow::Result<Option<(Vec<u8>, String)>> {
+async fn from_service(
+    config: &Config,
+    pass: Option<&str>,
+) -> anyhow::Result<Option<(Vec<u8>, String)>> {
+    let path = match pass {
+        Some(pass) => format!("/api/v1/snapshot?pass={}", encoded(pass)),
+        None => "/api/v1/snapshot".to_owned(),
+    };
     for way in ways(config, DISK_TIMEOUT).await {
-        let why = match ask(&way).await {
+        let why = match ask(&way, &path).await {
             Ok((StatusCode::OK, bytes)) => return Ok(Some((bytes, way.to_string()))),
             // The service could not read the lists either.
-            Ok((status, bytes)) if status.is_server_error() => {
+            Ok((status, bytes)) if status.is_server_error() || (pass.is_some() && status == StatusCode::NOT_FOUND) =>
+            {
                 let text = String::from_utf8_lossy(&bytes);
                 anyhow::bail!("the service at {way} answers {status}: {}", text.trim());
             }
@@ -121,9 +137,9 @@ async fn from_service(config: &Config) -> anyhow::Result<Option<(Vec<u8>, String
     Ok(None)
 }
 
-async fn ask(way: &Way) -> reqwest::Result<(StatusCode, Vec<u8>)> {
+async fn ask(way: &Way, path: &str) -> reqwest::Result<(StatusCode, Vec<u8>)> {
     let client = way.client(USER_AGENT)?;
-    let request = client.get(way.url("/api/v1/snapshot")).timeout(TIMEOUT);
+    let request = client.get(way.url(path)).timeout(TIMEOUT);
     let mut response = request.send().await?;
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await? {
@@ -134,6 +150,22 @@ async fn ask(way: &Way) -> reqwest::Result<(StatusCode, Vec<u8>)> {
         }
     }
     Ok((response.status(), bytes))
+}
+
+/// Reads the snapshot from before a pass from the database.
+async fn kept(config: &Config, pass: &str) -> anyhow::Result<Vec<u8>> {
+    let dir = config.state.dir.clone();
+    let dir = dir.context("nothing is kept (state.dir: null)")?;
+    let id = pass.to_owned();
+    let read = move || state::read_snapshot(&dir, &id);
+    let file = BlockingPool::new(1).run(DISK_TIMEOUT, read).await;
+    let file = file.context("the disk of state.dir")??;
+    file.with_context(|| {
+        format!(
+            "no snapshot from before a pass \"{}\" is kept",
+            escape::line(pass)
+        )
+    })
 }
 
 async fn own(config: &Config, flag: Option<String>) -> anyhow::Result<Vec<u8>> {

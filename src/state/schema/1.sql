@@ -62,3 +62,12 @@ CREATE TABLE image_ages (
     first_seen INTEGER NOT NULL,
     last_used INTEGER
 ) STRICT, WITHOUT ROWID;
+
+-- The node before a pass that removed something, as GET /api/v1/snapshot answers it.
+CREATE TABLE snapshots (
+    number INTEGER PRIMARY KEY,
+    pass_id TEXT NOT NULL UNIQUE,
+    taken_at INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    file BLOB NOT NULL
+) STRICT;

@@ -1,0 +1,78 @@
+//! The node as it was before the last passes that removed something.
+
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension};
+
+use super::database::{Database, Error, SNAPSHOTS_BYTES, Sync, Writing};
+use super::journal::Journal;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Journal {
+    /// Keeps a snapshot file of the node before a pass, which `file` makes on the thread that writes: `None`, if it
+    /// cannot be made. The oldest make way, so that at most `at_most` stay. A file of more than a half of all room is
+    /// left out.
+    pub fn keep_snapshot(
+        &self,
+        pass_id: &str,
+        taken_at: Timestamp,
+        at_most: u32,
+        file: impl FnOnce() -> Option<Vec<u8>> + Send + 'static,
+    ) {
+        let pass_id = pass_id.to_owned();
+        self.put(1, Sync::Later, false, move |writing| {
+            let file = file().filter(|file| file.len() as u64 <= SNAPSHOTS_BYTES / 2);
+            file.map_or(Ok(()), |file| {
+                put(writing, &pass_id, taken_at, at_most, &file)
+            })
+        });
+    }
+
+    /// Returns the snapshot file of the node before a pass, if there is one.
+    ///
+    /// # Errors
+    /// If the database cannot be read in time.
+    pub async fn snapshot(&self, pass_id: &str) -> Result<Option<Vec<u8>>, Error> {
+        let pass_id = pass_id.to_owned();
+        self.read(PATIENCE, move |sql| file_of(sql, &pass_id)).await
+    }
+}
+
+/// Returns the snapshot file of the node before a pass, read beside a service that may be writing.
+///
+/// # Errors
+/// If there is no database, or it cannot be read.
+pub fn read_snapshot(dir: &Path, pass_id: &str) -> Result<Option<Vec<u8>>, Error> {
+    Ok(file_of(&Database::peek(dir)?, pass_id)?)
+}
+
+fn file_of(sql: &Connection, pass_id: &str) -> rusqlite::Result<Option<Vec<u8>>> {
+    let file = "SELECT file FROM snapshots WHERE pass_id = ?";
+    sql.query_row(file, [pass_id], |row| row.get(0)).optional()
+}
+
+fn put(
+    writing: &Writing<'_>,
+    pass_id: &str,
+    taken_at: Timestamp,
+    at_most: u32,
+    file: &[u8],
+) -> rusqlite::Result<()> {
+    let sql = writing.sql;
+    // First, so that the new one finds their room.
+    let others = i64::from(at_most) - 1;
+    let count = "DELETE FROM snapshots WHERE number NOT IN \
+        (SELECT number FROM snapshots ORDER BY number DESC LIMIT ?)";
+    sql.execute(count, [others.max(0)])?;
+    let size = "DELETE FROM snapshots WHERE number IN (SELECT number FROM \
+        (SELECT number, sum(bytes) OVER (ORDER BY number DESC) AS total FROM snapshots) WHERE total + ? > ?)";
+    sql.execute(size, [file.len() as u64, SNAPSHOTS_BYTES])?;
+    let put =
+        "INSERT OR REPLACE INTO snapshots (pass_id, taken_at, bytes, file) VALUES (?, ?, ?, ?)";
+    let values = (pass_id, taken_at.as_millisecond(), file.len(), file);
+    sql.execute(put, values).map(drop)
+}
