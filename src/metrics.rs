@@ -3,10 +3,11 @@
 //! Every label is a closed set. A series appears with its first event; a few appear from the start with 0.
 
 mod labels;
+mod last_pass;
+mod optional_gauge;
 pub mod scrape;
 mod state_set;
 mod table;
-mod timestamp_gauge;
 
 use crate::model::every;
 use std::fmt;
@@ -26,9 +27,10 @@ use crate::model::{
     Target,
 };
 use labels::Removed;
+use last_pass::LastPass;
+use optional_gauge::OptionalGauge;
 use state_set::StateSet;
 use table::{Labels as _, Table};
-use timestamp_gauge::TimestampGauge;
 
 /// Seconds: 3 ms on a fast disk, 5 s with a slow CNI, a minute at the default removal timeout.
 const REMOVAL_BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 2.5, 5.0, 15.0, 60.0];
@@ -127,7 +129,8 @@ struct Series {
     passes: Table<(Target, Cause, Outcome), Counter>,
     dry_runs: Table<Cause, Counter>,
     pass_duration: Histogram,
-    last_pass: Table<Outcome, TimestampGauge>,
+    last_pass: Table<Outcome, OptionalGauge>,
+    last_pass_figures: LastPass,
     removals: Table<Removed, Counter>,
     removal_failures: Table<(Target, FailureClass), Counter>,
     removal_duration: Table<Target, Histogram>,
@@ -140,14 +143,14 @@ struct Series {
     acts: Table<CallerKind, Counter>,
     state_write_failures: Counter,
     brakes: Table<Brake, Gauge>,
-    fleet_read: TimestampGauge,
+    fleet_read: OptionalGauge,
     breaker_trips: Counter,
     similar_nodes: Counter,
     mode: StateSet,
     config: StateSet,
     needs_restart: StateSet,
     reloaded_well: Gauge,
-    reloaded_at: TimestampGauge,
+    reloaded_at: OptionalGauge,
 }
 
 impl Metrics {
@@ -158,7 +161,8 @@ impl Metrics {
             dry_runs: Table::new(Counter::default),
             // Sum and count only: pass durations differ too much between nodes for one set of buckets.
             pass_duration: Histogram::new([]),
-            last_pass: Table::new(TimestampGauge::default),
+            last_pass: Table::new(OptionalGauge::default),
+            last_pass_figures: LastPass::default(),
             removals: Table::showing(|_| true, Counter::default),
             removal_failures: Table::showing(may_fail, Counter::default),
             removal_duration: Table::new(|| Histogram::new(REMOVAL_BUCKETS)),
@@ -171,14 +175,14 @@ impl Metrics {
             acts: Table::showing(|_| true, Counter::default),
             state_write_failures: Counter::default(),
             brakes: Table::showing(|_| true, Gauge::default),
-            fleet_read: TimestampGauge::default(),
+            fleet_read: OptionalGauge::default(),
             breaker_trips: Counter::default(),
             similar_nodes: Counter::default(),
             mode: StateSet::new("mode"),
             config: StateSet::new("hash"),
             needs_restart: StateSet::new("key"),
             reloaded_well: Gauge::default(),
-            reloaded_at: TimestampGauge::default(),
+            reloaded_at: OptionalGauge::default(),
         };
         let mut registry = Registry::with_prefix("crisweep");
         register_infos(&mut registry, node);
@@ -215,10 +219,13 @@ impl Metrics {
             return;
         };
         if let Some(gauge) = series.last_pass.get(outcome) {
-            gauge.set(finished_at);
+            gauge.set_time(finished_at);
         }
         // The end of an interrupted pass is unknown; it is reported at the next start.
         let known_end = outcome != Outcome::Interrupted;
+        if known_end {
+            series.last_pass_figures.ended(pass, finished_at);
+        }
         if let Some(started_at) = pass.started_at.filter(|_| known_end) {
             // The clock may have been set back in between.
             let seconds = finished_at
@@ -299,7 +306,7 @@ impl Metrics {
     /// Shows when the fleet's switch was last read.
     pub fn fleet_read(&self, at: Option<Timestamp>) {
         match at {
-            Some(at) => self.inner.series.fleet_read.set(at),
+            Some(at) => self.inner.series.fleet_read.set_time(at),
             None => self.inner.series.fleet_read.clear(),
         }
     }
@@ -320,7 +327,7 @@ impl Metrics {
             .needs_restart
             .set(needs_restart.iter().map(|key| (*key, true)));
         series.reloaded_well.set(1);
-        series.reloaded_at.set(at);
+        series.reloaded_at.set_time(at);
     }
 
     /// Shows the passes of these causes from now on with 0: `increase()` misses the event that creates a
@@ -398,6 +405,7 @@ impl Series {
         registry.register_with_unit("pass_duration", duration, Unit::Seconds, self.pass_duration);
         let last = "When a pass last ended with this outcome; absent until one has";
         registry.register_with_unit("last_pass_timestamp", last, Unit::Seconds, self.last_pass);
+        self.last_pass_figures.register(registry);
         registry.register("removals", "Objects that crisweep removed", self.removals);
         let failures = "Removals that failed";
         registry.register("removal_failures", failures, self.removal_failures);

@@ -13,6 +13,7 @@ mod logs;
 mod planning;
 pub mod pressure;
 mod progress;
+mod proof;
 pub mod quarantine;
 mod queue;
 pub mod record;

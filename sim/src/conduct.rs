@@ -18,6 +18,7 @@ pub struct Fault {
 pub(super) enum Effect {
     Proceed,
     Hang,
+    Pretend,
     Garble(Vec<u8>),
     Fail {
         code: Code,
@@ -40,6 +41,16 @@ impl Fault {
         Self {
             delay: Duration::ZERO,
             effect: Effect::Hang,
+        }
+    }
+
+    /// The removal answers as if it had succeeded, and does nothing ([`Handle::set_removal_fault`]).
+    ///
+    /// [`Handle::set_removal_fault`]: crate::Handle::set_removal_fault
+    pub fn pretend() -> Self {
+        Self {
+            delay: Duration::ZERO,
+            effect: Effect::Pretend,
         }
     }
 
@@ -215,7 +226,7 @@ impl Conduct {
     pub(super) fn garbage_for(&self, rpc: Rpc) -> Option<Vec<u8>> {
         match &self.faults.get(&FaultKey::Rpc(rpc))?.effect {
             Effect::Garble(bytes) => Some(bytes.clone()),
-            Effect::Proceed | Effect::Hang | Effect::Fail { .. } => None,
+            Effect::Proceed | Effect::Hang | Effect::Pretend | Effect::Fail { .. } => None,
         }
     }
 

@@ -48,7 +48,9 @@ async fn remove_one(shared: &Arc<Shared>, call: &InFlight, id: &str) -> Result<(
     let Some(_removing) = Removing::begin(shared, call, id)? else {
         return Ok(());
     };
-    shared.suffer_removal(id).await?;
+    if !shared.suffer_removal(id).await? {
+        return Ok(());
+    }
     let mut node = shared.node();
     if let Some(record) = node.remove_container(id) {
         shared.options.profile.remove_log_link(&record);
@@ -142,7 +144,9 @@ pub(super) async fn remove_pod_sandbox(
     for container in containers {
         remove_one(shared, call, &container).await?;
     }
-    shared.suffer_removal(&id).await?;
+    if !shared.suffer_removal(&id).await? {
+        return Ok(cri::RemovePodSandboxResponse {});
+    }
     let mut node = shared.node();
     node.sandboxes.remove(&id);
     shared.note_weight(&mut node);
@@ -214,7 +218,9 @@ pub(super) async fn remove_image(
     let Some((id, pinned, in_use)) = found else {
         return Ok(cri::RemoveImageResponse {});
     };
-    shared.suffer_removal(&id).await?;
+    if !shared.suffer_removal(&id).await? {
+        return Ok(cri::RemoveImageResponse {});
+    }
     let removed = {
         let mut node = shared.node();
         let removed = node.images.remove(&id).is_some();

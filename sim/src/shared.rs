@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use tonic::{Code, Response, Status};
 
 use super::Options;
-use super::conduct::{Cni, Conduct, Del, Effect, FaultKey};
+use super::conduct::{Cni, Conduct, Del, Effect, Fault, FaultKey};
 use super::lagging_kubelet::FitsSince;
 use super::lifecycle::Lifecycle;
 use super::look_up::look_up;
@@ -145,14 +145,17 @@ impl Shared {
         self.suffer(&FaultKey::Rpc(rpc)).await
     }
 
-    /// Applies the fault of this object's removal, and the disk's delay.
-    pub(super) async fn suffer_removal(&self, id: &str) -> Result<(), Status> {
-        self.suffer(&FaultKey::Removal(id.to_owned())).await?;
+    /// Applies the fault of this object's removal, and the disk's delay; says whether the removal is carried out.
+    pub(super) async fn suffer_removal(&self, id: &str) -> Result<bool, Status> {
+        let key = FaultKey::Removal(id.to_owned());
+        let pretends = |fault: &Fault| fault.effect == Effect::Pretend;
+        let is_carried_out = !self.conduct.borrow().faults.get(&key).is_some_and(pretends);
+        self.suffer(&key).await?;
         let disk = self.conduct.borrow().disk;
         let others = self.record().in_flight().saturating_sub(1);
         let crowding = disk.crowding * u32::try_from(others).unwrap_or(u32::MAX);
         pause(disk.each + crowding).await;
-        Ok(())
+        Ok(is_carried_out)
     }
 
     /// Applies the fault of this container's status.
@@ -170,7 +173,7 @@ impl Shared {
         pause(fault.delay).await;
         match fault.effect {
             // The answer is replaced on its way out.
-            Effect::Proceed | Effect::Garble(_) => Ok(()),
+            Effect::Proceed | Effect::Pretend | Effect::Garble(_) => Ok(()),
             Effect::Hang => {
                 self.until(|conduct| !conduct.hangs(key)).await;
                 Ok(())

@@ -4,6 +4,7 @@ use super::table::{Label, Labels};
 use super::{Endpoint, StatusClass};
 use crate::model::{
     AlertResult, Brake, CallerKind, Cause, FailureClass, Outcome, PollResult, RemoveReason, Target,
+    every,
 };
 
 macro_rules! labels {
@@ -25,10 +26,48 @@ labels! {
     Cause = "cause",
     Endpoint = "endpoint",
     FailureClass = "class",
+    List = "list",
+    Moment = "moment",
     Brake = "brake",
     PollResult = "result",
     StatusClass = "code",
     Target = "target",
+}
+
+/// A list of the runtime that a pass shortens, as a label.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
+pub(super) enum List {
+    Containers,
+    Sandboxes,
+}
+
+/// When a figure around a pass was read, as a label.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
+pub(super) enum Moment {
+    Before,
+    After,
+}
+
+impl List {
+    const ALL: [Self; 2] = every();
+
+    fn label(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl Moment {
+    const ALL: [Self; 2] = every();
+
+    fn label(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// Dry runs are counted separately, so no series has `planned`.

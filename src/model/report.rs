@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{KeepReason, Outcome, RemovalOutcome, RemoveReason, Target, TriggerInfo};
+use super::{
+    FilesystemUsage, KeepReason, Outcome, RemovalOutcome, RemoveReason, Target, TriggerInfo,
+};
 
 /// A pass's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +35,14 @@ pub struct NodeFigures {
     pub sandboxes_list_bytes: Option<u64>,
     /// The image file system's used share, 0 to 1.
     pub image_fs_used_ratio: Option<f64>,
+    /// The image file system's bytes in use.
+    pub image_fs_used_bytes: Option<u64>,
+    /// The image file system's bytes that can still be written.
+    pub image_fs_available_bytes: Option<u64>,
+    /// The image file system's inodes in use; `null` on file systems that allocate them as needed.
+    pub image_fs_inodes_used: Option<u64>,
+    /// The image file system's free inodes, likewise.
+    pub image_fs_inodes_free: Option<u64>,
     /// Both lists were read completely; otherwise the counts are lower bounds.
     pub complete: bool,
 }
@@ -46,8 +56,25 @@ impl Default for NodeFigures {
             containers_list_bytes: None,
             sandboxes_list_bytes: None,
             image_fs_used_ratio: None,
+            image_fs_used_bytes: None,
+            image_fs_available_bytes: None,
+            image_fs_inodes_used: None,
+            image_fs_inodes_free: None,
             complete: true,
         }
+    }
+}
+
+impl NodeFigures {
+    /// Sets the image file system's figures.
+    pub fn measured(&mut self, usage: FilesystemUsage) {
+        self.image_fs_used_ratio = Some(usage.used_ratio());
+        self.image_fs_used_bytes = Some(usage.used_bytes);
+        self.image_fs_available_bytes = Some(usage.available_bytes);
+        let has_inodes = usage.inodes > 0;
+        self.image_fs_inodes_used =
+            has_inodes.then(|| usage.inodes.saturating_sub(usage.inodes_free));
+        self.image_fs_inodes_free = has_inodes.then_some(usage.inodes_free);
     }
 }
 
@@ -75,6 +102,8 @@ pub struct TargetReport {
     pub reasons: BTreeMap<RemoveReason, u64>,
     /// Number of removed objects.
     pub removed: u64,
+    /// Number of these that the look after the pass still lists: their removal did not help.
+    pub still_listed: u64,
     /// Number of objects that were gone before their removal.
     pub already_gone: u64,
     /// Number of failed removals.
@@ -116,9 +145,8 @@ impl TargetReport {
 
     /// Updates `remaining`.
     pub fn count_remaining(&mut self) {
-        self.remaining = self
-            .planned
-            .saturating_sub(self.removed + self.already_gone);
+        let gone = (self.removed + self.already_gone).saturating_sub(self.still_listed);
+        self.remaining = self.planned.saturating_sub(gone);
     }
 }
 

@@ -122,7 +122,12 @@ impl Run<'_> {
             end,
             Some(End::Stopped(StopCause::Shutdown) | End::NoLook(_))
         ) {
-            let look = self.last_look().await.filter(|_| end.is_none());
+            let look = self.last_look().await;
+            if let Some(look) = &look {
+                self.prove_gone(look);
+                self.prove_images(look, end.is_none()).await;
+            }
+            let look = look.filter(|_| end.is_none());
             retry_after = look.map(|look| self.retry_after(&look)).unwrap_or_default();
         }
         self.report_quarantined();

@@ -21,6 +21,8 @@ use crate::snapshot::Look;
 
 /// A batch must free at least one part in `GAIN_LEAST` of its listed size.
 const GAIN_LEAST: u64 = 10;
+/// Listed size of removed images from which the file system must have gained something: less may drown in logs.
+const PROVABLE_LEAST: u64 = 64 << 20;
 /// A runtime may free space a little after the removal, so usage is measured again after these pauses.
 const MEASURED_AGAIN: [Duration; 4] = [
     Duration::from_millis(250),
@@ -40,6 +42,14 @@ pub(super) struct Room {
     is_vain: bool,
     /// The state before the running batch.
     before: Option<Before>,
+    /// The state before the first batch.
+    start: Option<Start>,
+}
+
+/// The file system and the images before the first batch.
+struct Start {
+    usage: FilesystemUsage,
+    images: BTreeSet<ImageId>,
 }
 
 #[derive(Clone, Copy)]
@@ -80,6 +90,7 @@ impl Run<'_> {
         self.room = Room {
             goal: goal.filter(|_| wanted > 0),
             is_wanted: wanted > 0,
+            start: start(look),
             ..Room::default()
         };
     }
@@ -195,6 +206,47 @@ impl Run<'_> {
         );
     }
 
+    /// Reports, after the pass, that the images' file system gained nothing although images were removed.
+    pub(super) async fn prove_images(&mut self, look: &Look, may_wait: bool) {
+        let listed = self.freed_images();
+        let (Some(start), Some(mut after)) = (self.room.start.take(), usage(look)) else {
+            return;
+        };
+        let is_reported = self.room.is_vain;
+        if is_reported || pulled_since(&start.images, look) {
+            return;
+        }
+        let waits = MEASURED_AGAIN.iter().filter(|_| may_wait);
+        for pause in waits {
+            if !gained_nothing(listed, start.usage, after) || self.stops.reached().is_some() {
+                break;
+            }
+            self.rest(*pause).await;
+            let measured = tokio::select! {
+                measured = self.runner.observer.image_filesystem() => measured,
+                () = self.stops.last_look_over() => None,
+            };
+            after = measured.unwrap_or(after);
+        }
+        if !gained_nothing(listed, start.usage, after) {
+            return;
+        }
+        self.record.update(|pass| {
+            if let Some(figures) = &mut pass.after {
+                figures.measured(after);
+            }
+        });
+        let (before, after) = (start.usage.available_bytes, after.available_bytes);
+        self.report_problem(
+            Target::Images,
+            &format!(
+                "{listed} bytes of images, as the runtime lists them, were removed, and the image file system has \
+                 {after} bytes available, {before} before: something else fills it, or the runtime has not freed \
+                 them"
+            ),
+        );
+    }
+
     /// Says whether the images are known; if not, reports it once, and the pass is incomplete.
     pub(super) fn images_are_known(&mut self, look: &Look) -> bool {
         let Images::Unknown(why) = &look.store else {
@@ -233,6 +285,32 @@ fn usage(look: &Look) -> Option<FilesystemUsage> {
     }
 }
 
+fn start(look: &Look) -> Option<Start> {
+    let Images::Known(store) = &look.store else {
+        return None;
+    };
+    let images = store.rows.iter().map(|image| image.id.clone()).collect();
+    Some(Start {
+        usage: store.filesystem?,
+        images,
+    })
+}
+
+/// Says whether images were pulled since; what was freed may be in them.
+fn pulled_since(before: &BTreeSet<ImageId>, look: &Look) -> bool {
+    match &look.store {
+        Images::Known(store) => store.rows.iter().any(|image| !before.contains(&image.id)),
+        Images::Unknown(_) => true,
+    }
+}
+
+/// Says whether removing images of this listed size gained neither bytes nor inodes.
+fn gained_nothing(listed: u64, before: FilesystemUsage, after: FilesystemUsage) -> bool {
+    listed >= PROVABLE_LEAST
+        && after.available_bytes <= before.available_bytes
+        && after.inodes_free <= before.inodes_free
+}
+
 fn gained(before: FilesystemUsage, after: FilesystemUsage) -> u64 {
     after.available_bytes.saturating_sub(before.available_bytes)
 }
@@ -246,6 +324,24 @@ fn pass_over(rows: &mut Rows<Image>, stayed: &BTreeSet<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_prove_themselves_by_bytes_or_inodes_from_a_floor_on() {
+        let usage = |available_bytes, inodes_free| FilesystemUsage {
+            capacity_bytes: 1 << 40,
+            available_bytes,
+            used_bytes: 0,
+            inodes: 100,
+            inodes_free,
+        };
+        let before = usage(1 << 30, 50);
+        assert!(gained_nothing(PROVABLE_LEAST, before, before));
+        assert!(gained_nothing(u64::MAX, before, usage(1 << 20, 50)));
+        // Below the floor, and with more room or more inodes, it helped or cannot be told.
+        assert!(!gained_nothing(PROVABLE_LEAST - 1, before, before));
+        assert!(!gained_nothing(u64::MAX, before, usage((1 << 30) + 1, 50)));
+        assert!(!gained_nothing(u64::MAX, before, usage(1 << 20, 51)));
+    }
 
     #[test]
     fn if_one_record_of_an_id_stays_every_record_of_it_is_skipped() {

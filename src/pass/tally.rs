@@ -9,7 +9,7 @@ use super::breaker::FailureShare;
 use super::executor::Done;
 use crate::config::BackOff;
 use crate::gc::Removal;
-use crate::model::{FailureClass, PodSandboxId, RemovalOutcome, Target};
+use crate::model::{FailureClass, PodSandboxId, RemovalOutcome, Target, Text};
 use crate::pass::record::Record;
 
 /// The remedy for a sandbox removal that times out. Measured on containerd: the runtime aborts the teardown
@@ -30,6 +30,8 @@ pub(super) struct Tally {
     pub(super) ended_since_look: u64,
     /// Ids of objects that failed or were skipped.
     pub(super) stayed: BTreeSet<String>,
+    /// Containers and sandboxes that the runtime said it removed; the look after the pass proves it.
+    pub(super) removed: BTreeSet<(Target, Text)>,
 }
 
 impl Tally {
@@ -62,6 +64,9 @@ impl Tally {
         }
         match &mut done.outcome {
             RemovalOutcome::Removed { freed_bytes } => {
+                if matches!(target, Target::Containers | Target::Sandboxes) {
+                    self.removed.insert((target, id.clone()));
+                }
                 let (metrics, reason) = (&runner.metrics, done.removal.reason);
                 metrics.removed(target, reason, done.latency);
                 if let Some(bytes) = freed_bytes.or(listed_bytes) {

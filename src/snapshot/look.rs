@@ -184,7 +184,8 @@ impl Look {
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         let containers = self.containers.as_ref().ok();
         let sandboxes = self.sandboxes.as_ref().ok();
-        NodeFigures {
+        let filesystems = self.filesystems.as_ref().ok();
+        let mut figures = NodeFigures {
             exited_containers: containers.map(|list| {
                 let exited = |c: &&Container| c.state == ContainerState::Exited;
                 count(list.rows.iter().filter(exited).count())
@@ -195,12 +196,13 @@ impl Look {
             }),
             containers_list_bytes: containers.map(|list| list.response_bytes),
             sandboxes_list_bytes: sandboxes.map(|list| list.response_bytes),
-            image_fs_used_ratio: self.filesystems.as_ref().ok().and_then(|filesystems| {
-                let usage = filesystems.image.first()?.usage?;
-                Some(usage.used_ratio())
-            }),
             complete: self.seen().is_all(),
+            ..NodeFigures::default()
+        };
+        if let Some(usage) = filesystems.and_then(|it| it.image.first()?.usage) {
+            figures.measured(usage);
         }
+        figures
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::{SignedDuration, Timestamp};
 
+use super::figures::{figures_text, short_size};
 use crate::gc::{Kept, Plan, Subject, Summary};
 use crate::model::{Images, Outcome, Pass, Pods, Snapshot, Target, escape, short_duration};
 
@@ -313,25 +314,6 @@ fn image_words(subject: &Subject, now: Timestamp) -> String {
     )
 }
 
-/// Formats a size as `docker images` does, in binary units.
-fn short_size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut unit = "B";
-    // In tenths, so that rounding never gives 1024.0.
-    let mut tenths = bytes.saturating_mul(10);
-    for next in UNITS {
-        if tenths < 10 * 1024 {
-            break;
-        }
-        tenths /= 1024;
-        unit = next;
-    }
-    if unit == "B" {
-        return format!("{bytes} B");
-    }
-    format!("{}.{} {unit}", tenths / 10, tenths % 10)
-}
-
 /// Formats an ended pass.
 pub(in crate::cli) fn pass_text(pass: &Pass) -> String {
     let header = [
@@ -372,6 +354,9 @@ pub(in crate::cli) fn pass_text(pass: &Pass) -> String {
             &kept,
         ));
     }
+    if let (Some(before), Some(after), false) = (&pass.before, &pass.after, pass.dry_run) {
+        text.push_str(&figures_text(before, after));
+    }
     text.push_str(&format!("\n{outcome}{dry}\n"));
     let distinct: BTreeSet<&String> = pass.errors.iter().collect();
     for error in distinct {
@@ -397,20 +382,5 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("within-limits 11)\n"), "{text}");
-    }
-
-    #[test]
-    fn sizes_are_rounded_down_to_a_tenth() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1024 * 1024 - 1, "1023.9 KiB"),
-            (83_886_080, "80.0 MiB"),
-            (1_610_612_736, "1.5 GiB"),
-        ] {
-            assert_eq!(short_size(bytes), text);
-        }
-        assert!(short_size(u64::MAX).ends_with(" TiB"));
     }
 }

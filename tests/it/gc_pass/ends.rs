@@ -185,3 +185,43 @@ async fn sigterm_while_every_call_hangs_ends_the_process_in_time() {
         began.elapsed()
     );
 }
+
+#[tokio::test]
+async fn a_removal_that_did_not_happen_makes_the_pass_partial() {
+    let rig = Rig::start(nodes::litter(4), json!({})).await;
+    let lied = [0, 1, 2].map(|number| format!("default/old-{number}/app#0"));
+    for subject in &lied {
+        let id = rig.sim.container_id(subject).unwrap();
+        rig.sim.set_removal_fault(&id, Fault::pretend());
+    }
+    let pass = rig.gc("target=containers").await;
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let report = &pass["targets"]["containers"];
+    assert_eq!(report["removed"], 4);
+    assert_eq!(report["still_listed"], 3);
+    assert_eq!(report["remaining"], 3);
+    assert_eq!(pass["before"]["exited_containers"], 4);
+    assert_eq!(pass["after"]["exited_containers"], 3);
+    let errors = pass["errors"].to_string();
+    let error = "containers: 3 of 4 removed are still listed";
+    assert!(errors.contains(error), "{errors}");
+    let asked = rig.subjects(Rpc::RemoveContainer);
+    assert_eq!(
+        asked.len(),
+        4,
+        "what did not go is the next pass's: {asked:?}"
+    );
+    let page = rig.metrics().await;
+    page.is("crisweep_last_pass_remaining{target=\"containers\"}", 3.0);
+    for moment in ["before", "after"] {
+        let figure = |name: &str| pass[moment][name].as_f64().unwrap();
+        page.is(
+            &format!("crisweep_last_pass_dead{{target=\"containers\",moment=\"{moment}\"}}"),
+            figure("exited_containers"),
+        );
+        page.is(
+            &format!("crisweep_last_pass_list_bytes{{list=\"containers\",moment=\"{moment}\"}}"),
+            figure("containers_list_bytes"),
+        );
+    }
+}

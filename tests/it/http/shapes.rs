@@ -90,7 +90,8 @@ async fn a_pass_lists_its_counts_per_target() {
     let by = json!({ "kind": "uid", "name": own });
     assert_eq!(pass["trigger"], json!({ "cause": "manual", "by": by }));
     let figures = "exited_containers not_ready_sandboxes containers_list_bytes \
-                   sandboxes_list_bytes image_fs_used_ratio";
+                   sandboxes_list_bytes image_fs_used_ratio image_fs_used_bytes \
+                   image_fs_available_bytes image_fs_inodes_used image_fs_inodes_free complete";
     for (when, count) in [("before", 2), ("after", 0)] {
         has_keys(&pass[when], figures);
         assert_eq!(pass[when]["exited_containers"], count);
@@ -103,7 +104,7 @@ async fn a_pass_lists_its_counts_per_target() {
         let report = &pass["targets"][target];
         has_keys(
             report,
-            "planned removed already_gone failed remaining kept freed_bytes",
+            "planned removed still_listed already_gone failed remaining kept freed_bytes",
         );
         assert_eq!(
             (&report["planned"], &report["removed"]),

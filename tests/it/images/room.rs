@@ -6,7 +6,7 @@ use std::path::Path;
 use crisweep_sim::{Fault, NodeBuilder, Options};
 use serde_json::{Value, json};
 
-use super::{MIB, idle, is_there, judged, plan, removed, tag, use_once};
+use super::{MIB, idle, is_there, judged, plan, prune, removed, tag, use_once};
 use crate::support::Rig;
 use crate::support::tmpfs::Tmpfs;
 use crate::support::wait::until_true;
@@ -220,4 +220,27 @@ async fn a_mount_with_less_in_use_than_the_images_take_is_another_one() {
     assert_eq!(rig.post("/-/reload").await.status, 200);
     let pass = rig.gc("target=images").await;
     assert_eq!(pass["targets"]["images"]["removed"], 10, "{pass}");
+}
+
+#[tokio::test]
+async fn images_that_are_gone_and_freed_nothing_make_a_pass_by_age_partial() {
+    // The images use nothing of this disk, and the runtime's claim is not above what is in use.
+    let disk = Tmpfs::mount(4 * SIZE_MIB);
+    fill(disk.path(), 100);
+    let big = |node: NodeBuilder, number| node.image(&tag(number), 40 * MIB);
+    let options = Options {
+        mountpoint: Some(disk.path().to_owned()),
+        ..Options::default()
+    };
+    let node = (10..12).fold(idle(0), big);
+    let rig = Rig::with(node.build(), options, prune()).await;
+    let pass = rig.gc("target=images").await;
+    assert_eq!(pass["targets"]["images"]["removed"], 2, "{pass:#}");
+    assert_eq!(pass["outcome"], "partial", "{pass:#}");
+    let error = pass["errors"][0].as_str().unwrap();
+    let numbers = format!("{} bytes of images", 80 * MIB);
+    assert!(error.contains(&numbers), "{error}");
+    let bytes = |when: &str| pass[when]["image_fs_used_bytes"].as_u64().unwrap();
+    assert_eq!(bytes("before"), bytes("after"));
+    assert_eq!(rig.gc("target=images").await["outcome"], "nothing-to-do");
 }

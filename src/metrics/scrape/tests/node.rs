@@ -11,9 +11,9 @@ use crate::gc::Summary;
 use crate::metrics::{Endpoint, Metrics};
 use crate::model::{
     AlertResult, Cause, Container, ContainerId, ContainerState, Coverage, FailureClass, Filesystem,
-    FilesystemUsage, Image, ImageId, Images, KeepReason, Labels, Logs, Outcome, Pass, PassState,
-    PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods, PodsUnknown,
-    PollResult, RemoveReason, Target, TargetReport, TriggerInfo,
+    FilesystemUsage, Image, ImageId, Images, KeepReason, Labels, Logs, NodeFigures, Outcome, Pass,
+    PassState, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
+    PodsUnknown, PollResult, RemoveReason, Target, TargetReport, TriggerInfo,
 };
 use crate::runtime::{self, ListMode, Listed};
 use crate::snapshot::{Filesystems, Look, Timings};
@@ -210,8 +210,23 @@ pub(super) fn plan() -> BTreeMap<Target, Summary> {
     .into()
 }
 
+fn figures(dead: u64) -> NodeFigures {
+    NodeFigures {
+        exited_containers: Some(dead),
+        not_ready_sandboxes: Some(dead),
+        containers_list_bytes: Some(1000 * dead),
+        sandboxes_list_bytes: Some(500 * dead),
+        image_fs_inodes_used: Some(1000),
+        image_fs_used_bytes: Some(1 << 30),
+        image_fs_used_ratio: Some(0.25),
+        ..NodeFigures::default()
+    }
+}
+
 pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {
     let report = TargetReport {
+        begun: true,
+        remaining: 2,
         already_gone: 3,
         skipped: 1,
         ..TargetReport::default()
@@ -235,11 +250,18 @@ pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {
         started_at: Some(now()),
         finished_at: Some(now() + SignedDuration::from_millis(1_250)),
         pods: None,
-        before: None,
-        after: None,
+        before: Some(figures(400)),
+        after: Some(figures(40)),
         targets: [
             (Target::Containers, report),
             (Target::Sandboxes, TargetReport::default()),
+            (
+                Target::Images,
+                TargetReport {
+                    begun: true,
+                    ..TargetReport::default()
+                },
+            ),
         ]
         .into(),
         errors: vec![],
@@ -269,7 +291,11 @@ pub(super) fn metrics() -> Metrics {
 /// A busy service: each target was cleaned for an alert, a poll and a person, with success and failure.
 pub(super) fn busy_metrics() -> Metrics {
     let metrics = metrics();
-    let targets = Target::ALL.map(|target| (target, TargetReport::default()));
+    let begun = TargetReport {
+        begun: true,
+        ..TargetReport::default()
+    };
+    let targets = Target::ALL.map(|target| (target, begun.clone()));
     for cause in [Cause::Alert, Cause::Poll, Cause::Manual] {
         for outcome in [Outcome::Completed, Outcome::NothingToDo, Outcome::Partial] {
             let mut pass = pass(outcome, false);

@@ -1,0 +1,123 @@
+//! The node before and after a pass, as a small table.
+
+use crate::model::NodeFigures;
+
+/// Formats the figures before and after a pass side by side; leaves out what neither look could read.
+pub(super) fn figures_text(before: &NodeFigures, after: &NodeFigures) -> String {
+    let count = |figure: Option<u64>| figure.map(|figure| figure.to_string());
+    let size = |figure: Option<u64>| figure.map(short_size);
+    let filesystem = |figures: &NodeFigures| {
+        let (bytes, ratio) = (figures.image_fs_used_bytes?, figures.image_fs_used_ratio?);
+        Some(format!("{} ({:.1} %)", short_size(bytes), 100.0 * ratio))
+    };
+    let both = |cell: &dyn Fn(&NodeFigures) -> Option<String>| (cell(before), cell(after));
+    let figures = [
+        ("exited containers", both(&|it| count(it.exited_containers))),
+        ("dead sandboxes", both(&|it| count(it.not_ready_sandboxes))),
+        (
+            "list of containers",
+            both(&|it| size(it.containers_list_bytes)),
+        ),
+        (
+            "list of sandboxes",
+            both(&|it| size(it.sandboxes_list_bytes)),
+        ),
+        ("image file system", both(&filesystem)),
+        (
+            "its inodes in use",
+            both(&|it| count(it.image_fs_inodes_used)),
+        ),
+    ];
+    let known =
+        |row: &&(&str, (Option<String>, Option<String>))| row.1.0.is_some() || row.1.1.is_some();
+    let rows: Vec<_> = figures.iter().filter(known).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n {:<20}{:<19}AFTER\n", "NODE", "BEFORE");
+    for (name, (before, after)) in rows {
+        let cell = |figure: &Option<String>| figure.clone().unwrap_or_else(|| "-".to_owned());
+        text.push_str(&format!(" {name:<20}{:<19}{}\n", cell(before), cell(after)));
+    }
+    if !(before.complete && after.complete) {
+        text.push_str("the lists were not read completely: the counts are lower bounds\n");
+    }
+    text
+}
+
+/// Formats a size as `docker images` does, in binary units.
+pub(super) fn short_size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut unit = "B";
+    // In tenths, so that rounding never gives 1024.0.
+    let mut tenths = bytes.saturating_mul(10);
+    for next in UNITS {
+        if tenths < 10 * 1024 {
+            break;
+        }
+        tenths /= 1024;
+        unit = next;
+    }
+    if unit == "B" {
+        return format!("{bytes} B");
+    }
+    format!("{}.{} {unit}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_shows_the_node_before_and_after_it() {
+        let before = NodeFigures {
+            exited_containers: Some(1200),
+            not_ready_sandboxes: Some(400),
+            containers_list_bytes: Some(3 << 20),
+            sandboxes_list_bytes: Some(1 << 20),
+            image_fs_used_ratio: Some(0.913),
+            image_fs_used_bytes: Some(50 << 30),
+            image_fs_inodes_used: Some(120_000),
+            ..NodeFigures::default()
+        };
+        let after = NodeFigures {
+            exited_containers: Some(3),
+            not_ready_sandboxes: None,
+            containers_list_bytes: Some(9 << 10),
+            image_fs_inodes_used: Some(90_000),
+            complete: false,
+            ..before.clone()
+        };
+        let text = figures_text(&before, &after);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let expected = [
+            "",
+            "NODE                BEFORE             AFTER",
+            "exited containers   1200               3",
+            "dead sandboxes      400                -",
+            "list of containers  3.0 MiB            9.0 KiB",
+            "list of sandboxes   1.0 MiB            1.0 MiB",
+            "image file system   50.0 GiB (91.3 %)  50.0 GiB (91.3 %)",
+            "its inodes in use   120000             90000",
+            "the lists were not read completely: the counts are lower bounds",
+        ];
+        assert_eq!(lines, expected);
+        let unknown = NodeFigures::default();
+        assert_eq!(figures_text(&unknown, &unknown), "");
+    }
+
+    #[test]
+    fn sizes_are_rounded_down_to_a_tenth() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1024 * 1024 - 1, "1023.9 KiB"),
+            (83_886_080, "80.0 MiB"),
+            (1_610_612_736, "1.5 GiB"),
+        ] {
+            assert_eq!(short_size(bytes), text);
+        }
+        assert!(short_size(u64::MAX).ends_with(" TiB"));
+    }
+}
