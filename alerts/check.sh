@@ -57,6 +57,7 @@ route() {
 route crisweep,people alertname=CrisweepTooManyExitedContainers crisweep=all
 route crisweep,people alertname=CrisweepFleetStorm crisweep=hold
 route people alertname=CrisweepRuntimeDown
+route people alertname=CrisweepSweepDidNotHelp severity=page
 route people alertname=SomebodyElses
 
 # Each alert has its tests and its runbook, and each runbook its alert.

@@ -3,6 +3,7 @@
 //!
 //! The nodes are simulated; the service and the Alertmanagers are real.
 
+mod inhibited;
 mod polled;
 mod webhook;
 
