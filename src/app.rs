@@ -156,6 +156,9 @@ async fn remember(config: &Config, runner: &mut Runner) -> anyhow::Result<Histor
         let journal = runner.journal.clone();
         runner.journal = journal.with_lines(to, &config.node.name, failures)?;
     }
+    if let Ok(bytes) = runner.journal.evidence_bytes().await {
+        runner.metrics.evidence_takes(bytes);
+    }
     Ok(opened.history)
 }
 
@@ -222,7 +225,7 @@ pub async fn open_state(config: &Config, runner: &Runner) -> anyhow::Result<Open
         return Ok(Opened::default());
     };
     let runtime = runner.observer.client().endpoint().display().to_string();
-    let limits = config.state.limits();
+    let limits = config.state.limits(config.evidence.max_bytes);
     match Journal::open(
         dir,
         limits,

@@ -23,6 +23,7 @@ use crate::model::setting::parse_duration;
 use crate::model::{Target, Targets};
 use crate::state::Owner;
 use check::CheckArgs;
+use command::evidence::EvidenceArgs;
 use command::simulate::SimulateArgs;
 use command::snapshot::SnapshotArgs;
 use explain::ExplainArgs;
@@ -59,6 +60,7 @@ Examples:
   crisweep snapshot node.json.zst            this node in a file, without secrets
   crisweep simulate node.json.zst            a plan on that file, anywhere; --config tries a policy
   crisweep explain shop/web                  why a pod's objects stay or go; also an id, an image, a log
+  crisweep evidence --pod web-0              what was kept of removed containers
   crisweep check                             0 no problem, 1 a problem, 2 unknown, and one line
   crisweep config /etc/crisweep/crisweep.yaml  check a file, print the effective configuration
 ";
@@ -67,7 +69,7 @@ Examples:
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Configuration file (.yaml, .yml or .toml); plan, gc, snapshot, explain, passes and check read /etc/crisweep/crisweep.yaml where it exists
+    /// Configuration file (.yaml, .yml or .toml); plan, gc, snapshot, explain, passes, evidence and check read /etc/crisweep/crisweep.yaml where it exists
     #[arg(long = "config.file", global = true, value_name = "FILE")]
     pub config_file: Option<PathBuf>,
     /// Address to listen on, such as :20950; may be repeated [default: 127.0.0.1:20950]
@@ -120,6 +122,8 @@ pub enum Command {
     Snapshot(SnapshotArgs),
     /// Plan on a snapshot file, with any policy or two of them; needs no runtime
     Simulate(SimulateArgs),
+    /// List what was kept of removed containers, or show one with the end of its log
+    Evidence(EvidenceArgs),
     /// Tell in one line and an exit code (0, 1, 2) whether this node has a problem, for node-problem-detector
     Check(CheckArgs),
     /// Check the configuration and print the effective one; exits 2 if it is refused

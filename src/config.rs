@@ -28,15 +28,13 @@ use crate::pods::SourceName;
 use crate::telemetry::Log;
 use strum::VariantArray;
 
-use crate::{access, fleet, pods, runtime, state};
+use crate::{access, evidence, fleet, pods, runtime, state};
 use file::FILE_MAX;
-use layers::{Layers, UNSERVED};
+use layers::Layers;
 #[cfg(test)]
 use reload::FIXED;
 use sections::NodeName;
-pub use sections::{
-    Alertmanager, BackOff, Brakes, Collect, Evidence, Gc, Mode, Node, Route, Thresholds,
-};
+pub use sections::{Alertmanager, BackOff, Brakes, Collect, Gc, Mode, Node, Route, Thresholds};
 use value::Value;
 
 /// The whole effective configuration. Keys, defaults and ranges: `docs/configuration.md`.
@@ -76,7 +74,7 @@ pub struct Config {
     /// What outlives the process.
     pub state: state::Config,
     /// What is kept of a container before it goes.
-    pub evidence: Evidence,
+    pub evidence: evidence::Config,
     /// The HTTP server.
     pub web: access::Config,
     /// Logging.
@@ -272,6 +270,10 @@ impl Config {
         self.alertmanager.validate(refuse);
         let knows_api_server = self.pods.api_server().is_some();
         self.fleet.validate(knows_api_server, refuse);
+        if self.evidence.enabled && self.evidence.required && self.state.dir.is_none() {
+            let text = "needs a place for the evidence, and state.dir is null: no container could be removed";
+            refuse("evidence.required", text.to_owned());
+        }
     }
 
     /// Returns every key with its default.
@@ -283,9 +285,7 @@ impl Config {
 
     /// Returns the whole configuration in the file's format; it loads to the same values.
     pub fn effective_yaml(&self) -> String {
-        yaml(&self.effective, |key| {
-            key != "evidence.enabled" && UNSERVED.contains(&key)
-        })
+        yaml(&self.effective, |_| false)
     }
 }
 

@@ -8,6 +8,7 @@ mod ask;
 mod audit;
 mod collect;
 mod connections;
+mod evidence;
 mod explain;
 mod guard;
 mod limits;
@@ -133,6 +134,9 @@ pub fn routes() -> Vec<Route> {
         get("/api/v1/explain/{*id}", routing::get(explain::get)),
         get("/api/v1/passes", routing::get(audit::passes)),
         get("/api/v1/removals", routing::get(audit::removals)),
+        get("/api/v1/evidence", routing::get(evidence::list)),
+        get("/api/v1/evidence/{id}", routing::get(evidence::one)),
+        get("/api/v1/evidence/{id}/log", routing::get(evidence::log)),
         get("/api/v1/passes/{id}", routing::get(api::pass)),
         delete("/api/v1/passes/{id}", routing::delete(api::cancel)),
         post("/gc", routing::post(collect::post)),

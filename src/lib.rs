@@ -18,16 +18,16 @@
 //! | [`pods`] | kubernetes, model, outgoing, system | the pod sources |
 //! | [`fleet`] | kubernetes, model, outgoing, system | the brakes that hold for all nodes at once |
 //! | [`logs`] | model | the log files below the log roots |
-//! | [`evidence`] | - | what is kept of a container before it goes |
+//! | [`evidence`] | logs, model | what is kept of a container before it goes |
 //! | [`snapshot_file`] | gc, model | a snapshot as a file: written, and read from anywhere |
 //! | [`state`] | gc, model | what outlives the process: one database, and the lock |
 //! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
-//! | [`config`] | access, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
+//! | [`config`] | access, evidence, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, `snapshot_file`, state, system | one look at the node, shared by all who need one |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
-//! | [`pass`] | config, gc, logs, metrics, model, pods, runtime, snapshot, `snapshot_file`, state, system | one pass |
+//! | [`pass`] | config, evidence, gc, logs, metrics, model, pods, runtime, snapshot, `snapshot_file`, state, system | one pass |
 //! | [`trigger`] | config, fleet, gc, metrics, model, outgoing, pass, snapshot, state, system, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
-//! | [`http`] | access, config, gc, metrics, model, pass, runtime, snapshot, `snapshot_file`, state, system, telemetry, trigger | the HTTP side |
+//! | [`http`] | access, config, evidence, gc, metrics, model, pass, runtime, snapshot, `snapshot_file`, state, system, telemetry, trigger | the HTTP side |
 //! | [`app`] | all | builds each part once and joins them |
 //! | [`cli`] | all | the command line: arguments, `plan`, `gc`, the demo |
 //!

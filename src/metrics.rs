@@ -2,6 +2,7 @@
 //!
 //! Every label is a closed set. A series appears with its first event; a few appear from the start with 0.
 
+mod evidence;
 mod labels;
 mod last_pass;
 mod optional_gauge;
@@ -26,6 +27,7 @@ use crate::model::{
     AlertResult, Brake, CallerKind, Cause, FailureClass, Outcome, Pass, PollResult, RemoveReason,
     Target,
 };
+use evidence::EvidenceSeries;
 use labels::Removed;
 use last_pass::LastPass;
 use optional_gauge::OptionalGauge;
@@ -142,6 +144,7 @@ struct Series {
     http_requests: Table<(Endpoint, StatusClass), Counter>,
     acts: Table<CallerKind, Counter>,
     state_write_failures: Counter,
+    evidence: EvidenceSeries,
     brakes: Table<Brake, Gauge>,
     fleet_read: OptionalGauge,
     breaker_trips: Counter,
@@ -174,6 +177,7 @@ impl Metrics {
             http_requests: Table::new(Counter::default),
             acts: Table::showing(|_| true, Counter::default),
             state_write_failures: Counter::default(),
+            evidence: EvidenceSeries::new(),
             brakes: Table::showing(|_| true, Gauge::default),
             fleet_read: OptionalGauge::default(),
             breaker_trips: Counter::default(),
@@ -435,6 +439,7 @@ impl Series {
         registry.register("acts", acts, self.acts);
         let failures = "Writes of state to the disk that failed or were left out";
         registry.register("state_write_failures", failures, self.state_write_failures);
+        self.evidence.register(registry);
         let brakes = "Whether this brake would hold an alert now";
         registry.register("brake_engaged", brakes, self.brakes);
         let read = "When the fleet's switch (fleet.hold_config_map) was last read";

@@ -35,8 +35,8 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 pub use brake::Brake;
 pub use duration_text::short_duration;
 pub use evidence::{
-    Evidence, EvidenceLog, EvidencePod, LABELS_MAX, MESSAGE_BYTES_MAX, PodOwner, TEXT_BYTES_MAX,
-    cut, ending,
+    Evidence, EvidenceFailure, EvidenceLog, EvidencePod, LABELS_MAX, MESSAGE_BYTES_MAX, PodOwner,
+    TEXT_BYTES_MAX, cut, ending,
 };
 pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};

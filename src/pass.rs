@@ -82,6 +82,7 @@ pub struct Runner {
 #[derive(Clone, Debug)]
 pub struct DiskThreads {
     logs: BlockingPool,
+    evidence: BlockingPool,
     pressure: BlockingPool,
 }
 
@@ -89,6 +90,7 @@ impl Default for DiskThreads {
     fn default() -> Self {
         Self {
             logs: BlockingPool::new(LOG_CALLS_MAX),
+            evidence: BlockingPool::named("evidence", LOG_CALLS_MAX),
             pressure: BlockingPool::new(1),
         }
     }
@@ -192,7 +194,7 @@ impl<'a> Run<'a> {
         let (cancelled, held) = (record.cancelled().clone(), record.held().clone());
         let stops = Stops::new(cancelled, held, shutdown.clone(), deadline);
         let gone = Gone::default();
-        let remover = Remover::new(runner, config, gone.clone(), stops.clone());
+        let remover = Remover::new(runner, config, record.id(), gone.clone(), stops.clone());
         let executor = Executor::new(remover, config.gc.max_concurrency, pressure, stops.clone());
         Self {
             runner,

@@ -9,6 +9,7 @@ mod ages;
 mod audit;
 mod config;
 mod database;
+mod evidence;
 mod files;
 mod first_version;
 mod journal;
@@ -29,6 +30,10 @@ pub use audit::{
 };
 pub use config::Config;
 pub use database::{Error, Limits};
+pub use evidence::{
+    EvidenceBounds, EvidenceFilter, EvidenceFound, EvidenceRoom, ID_PREFIX_MIN, read_evidence,
+    read_evidence_of,
+};
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
 pub use lock::{Held, Holder, Socket, held};

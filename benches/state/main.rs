@@ -27,7 +27,7 @@ fn main() {
 }
 
 async fn open(dir: &Path) -> Journal {
-    let limits = Config::default().limits();
+    let limits = Config::default().limits(0);
     let opened = Journal::open(
         dir.into(),
         limits,

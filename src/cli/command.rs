@@ -2,6 +2,7 @@
 //! or a program. Uses the same code as the service.
 
 mod difference;
+pub mod evidence;
 mod figures;
 mod service;
 pub mod simulate;

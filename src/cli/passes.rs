@@ -17,13 +17,17 @@ use super::command::print;
 use super::command::text::{pass_text, table};
 use crate::config::Config;
 use crate::model::{Pass, TargetReport, escape, short_duration};
-use crate::state::{self, PassFilter, RemovalFilter, RemovalRecord};
+use crate::state::{self, PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord};
 use crate::system::blocking::BlockingPool;
 
 /// How long the service may take to answer.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long reading the database may take.
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
+/// Passes that are shown, unless `--limit` says otherwise.
+const PASSES: u32 = 20;
+/// Passes that the service remembers beside its database.
+const HISTORY: u32 = 100;
 /// Columns left for the name of an object.
 const NAME_COLUMNS: usize = 34;
 
@@ -34,9 +38,9 @@ pub struct PassesArgs {
     /// A pass: its report, and each removal with its reason and result
     #[arg(value_name = "PASS")]
     pub id: Option<String>,
-    /// Most rows
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub limit: u32,
+    /// Most rows, up to 1000 [default: 20 passes, 1000 removals]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub limit: Option<u32>,
     /// How to show the answer: table for people, json for machines (as GET /api/v1/passes)
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table, hide_possible_values = true)]
     pub output: Output,
@@ -85,7 +89,8 @@ pub async fn run(config: &Config, args: &PassesArgs) -> anyhow::Result<bool> {
         (Output::Table, None) => print(&passes_text(&answer.passes)),
         (Output::Table, Some(_)) => {
             print(&answer.passes.first().map(pass_text).unwrap_or_default());
-            print(&removals_text(&answer.removals));
+            let limit = args.limit.unwrap_or(REMOVALS_MAX);
+            print(&removals_text(&answer.removals, limit));
         }
     }
     Ok(true)
@@ -108,10 +113,15 @@ async fn asked(config: &Config, args: &PassesArgs) -> anyhow::Result<Result<Answ
     }
     let by = Instant::now() + SERVICE_PATIENCE;
     let question = Question::new(config, SERVICE_PATIENCE, by).await;
-    let limit = args.limit;
     let Some(id) = &args.id else {
-        // Waiting and running ones included.
-        let answer = question.ask("/api/v1/passes").await?;
+        let limit = args.limit.unwrap_or(PASSES);
+        // Waiting and running ones included, as far as the history goes back.
+        let path = if limit <= HISTORY {
+            "/api/v1/passes".to_owned()
+        } else {
+            format!("/api/v1/passes?limit={}", limit.min(PASSES_MAX))
+        };
+        let answer = question.ask(&path).await?;
         return Ok(answer.map(|Passes { mut passes }| {
             passes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
             Answer {
@@ -120,7 +130,7 @@ async fn asked(config: &Config, args: &PassesArgs) -> anyhow::Result<Result<Answ
             }
         }));
     };
-    let id = encoded(id);
+    let (id, limit) = (encoded(id), args.limit.unwrap_or(REMOVALS_MAX));
     let pass = match question.ask(&format!("/api/v1/passes/{id}")).await? {
         Ok(pass) => pass,
         Err(why) => return Ok(Err(why)),
@@ -140,7 +150,7 @@ async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<Answer> {
     let read = move || -> anyhow::Result<Answer> {
         let passes = PassFilter {
             id: args.id.clone(),
-            limit: args.limit,
+            limit: args.limit.unwrap_or(PASSES),
             ..PassFilter::default()
         };
         let passes = state::read_passes(&dir, &passes)?.rows;
@@ -153,7 +163,7 @@ async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<Answer> {
         }
         let removals = RemovalFilter {
             pass: Some(id),
-            limit: args.limit,
+            limit: args.limit.unwrap_or(REMOVALS_MAX),
             ..RemovalFilter::default()
         };
         let removals = state::read_removals(&dir, &removals)?.rows;
@@ -217,7 +227,7 @@ fn took(began: Option<Timestamp>, ended: Option<Timestamp>) -> String {
     })
 }
 
-fn removals_text(removals: &[RemovalRecord]) -> String {
+fn removals_text(removals: &[RemovalRecord], limit: u32) -> String {
     if removals.is_empty() {
         return String::new();
     }
@@ -243,8 +253,13 @@ fn removals_text(removals: &[RemovalRecord]) -> String {
             escape::line(id).chars().take(13).collect(),
         ]);
     }
+    let title = if removals.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
+        format!("The last {} removals", removals.len())
+    } else {
+        "Removals".to_owned()
+    };
     let mut text = format!(
-        "\nRemovals, newest first ({results}):\n\n{}\n",
+        "\n{title}, newest first ({results}):\n\n{}\n",
         rows.trim_fmt()
     );
     let failed = removals.iter().find(|it| it.why.is_some());

@@ -61,25 +61,7 @@ async fn run_command(cli: Cli) -> ExitCode {
         };
         return check::run(args, origin).await;
     }
-    // Their answer is on standard output, and the pass's warnings are among its errors, so a log would only
-    // repeat them.
-    let level = match &cli.command {
-        Some(
-            Command::Plan(_) | Command::Passes(_) | Command::Snapshot(_) | Command::Explain(_),
-        ) => Some("warn"),
-        Some(Command::Gc(_)) => Some("error"),
-        #[cfg(feature = "demo")]
-        Some(Command::Demo) => None,
-        Some(
-            Command::Serve
-            | Command::Check(_)
-            | Command::Config(_)
-            | Command::PrepareState(_)
-            | Command::Rules(_)
-            | Command::Simulate(_),
-        )
-        | None => None,
-    };
+    let level = log_level(cli.command.as_ref());
     overrides.log_level = overrides.log_level.or(level.map(str::to_owned));
     let (config, reload) = match app::set_up(cli.global.config_file, overrides).await {
         Ok(set_up) => set_up,
@@ -95,6 +77,7 @@ async fn run_command(cli: Cli) -> ExitCode {
         Some(Command::Demo) => demo::run(config, flag).await.map(|()| true),
         Some(Command::Plan(args)) => command::plan(config, flag, args).await,
         Some(Command::Gc(args)) => command::gc(config, flag, args).await,
+        Some(Command::Evidence(args)) => command::evidence::run(config, args).await,
         Some(Command::Snapshot(args)) => command::snapshot::run(config, flag, args).await,
         Some(Command::Explain(args)) => explain::run(config, flag, args).await,
         Some(Command::Passes(args)) => passes::run(&config, &args).await,
@@ -113,6 +96,27 @@ async fn run_command(cli: Cli) -> ExitCode {
             print_error(&telemetry::chain(error.as_ref()));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The level of the log of a command whose answer is on standard output, and whose pass has its warnings among its errors:
+/// a log would only repeat them.
+fn log_level(command: Option<&Command>) -> Option<&'static str> {
+    match command? {
+        Command::Plan(_)
+        | Command::Passes(_)
+        | Command::Snapshot(_)
+        | Command::Explain(_)
+        | Command::Evidence(_) => Some("warn"),
+        Command::Gc(_) => Some("error"),
+        #[cfg(feature = "demo")]
+        Command::Demo => None,
+        Command::Serve
+        | Command::Check(_)
+        | Command::Config(_)
+        | Command::PrepareState(_)
+        | Command::Rules(_)
+        | Command::Simulate(_) => None,
     }
 }
 
@@ -138,6 +142,7 @@ fn run_without_service(cli: &Cli, overrides: &Overrides) -> Option<ExitCode> {
         | Command::Snapshot(_)
         | Command::Passes(_)
         | Command::Explain(_)
+        | Command::Evidence(_)
         | Command::Check(_) => None,
     }
 }
@@ -189,6 +194,7 @@ fn with_usual_file(mut cli: Cli) -> Cli {
                 | Command::Explain(_)
                 | Command::Passes(_)
                 | Command::Snapshot(_)
+                | Command::Evidence(_)
                 | Command::Check(_)
         )
     );

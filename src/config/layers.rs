@@ -12,16 +12,6 @@ const PREFIX: &str = "CRISWEEP__";
 /// The most problems in one answer.
 const PROBLEMS_MAX: usize = 100;
 
-/// Keys of the contract that this version checks but does not support: it refuses them if they ask for
-/// something, instead of ignoring them.
-pub(super) const UNSERVED: [&str; 5] = [
-    "evidence.enabled",
-    "evidence.log_tail_bytes",
-    "evidence.max_bytes",
-    "evidence.max_age",
-    "evidence.required",
-];
-
 /// Keys of earlier versions, with their replacements.
 const GONE: [(&str, &str); 2] = [
     (
@@ -160,7 +150,6 @@ impl Layers {
                 Err(_) => break None,
             }
         };
-        self.refuse_unserved();
         let Some(mut config) = config else {
             return Err(Error::Invalid(self.problems));
         };
@@ -218,22 +207,6 @@ impl Layers {
             }
         }
         false
-    }
-
-    fn refuse_unserved(&mut self) {
-        let off = Some(&Value::Bool(false));
-        let has_switch = self.set_by.contains_key("evidence.enabled");
-        let is_off = has_switch && self.tree.at("evidence.enabled") == off;
-        for key in UNSERVED {
-            let Some(by) = self.set_by.get(key) else {
-                continue;
-            };
-            let asks = self.tree.at(key).is_some_and(|value| !value.is_off());
-            if asks && !(is_off && key.starts_with("evidence.")) {
-                let text = format!("is not supported yet by this version; leave it out{by}");
-                self.problem(key, text);
-            }
-        }
     }
 
     /// Refuses a variable that equals a key's except for an underscore. Ignores others: they may belong to

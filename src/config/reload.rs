@@ -4,7 +4,7 @@ use super::layers::Layers;
 use super::{Config, Error};
 
 /// The keys that only a start can change, and why.
-pub(super) const FIXED: [(&str, &str); 12] = [
+pub(super) const FIXED: [(&str, &str); 13] = [
     ("runtime.endpoint", ITS_STATE),
     ("runtime.image_endpoint", ITS_STATE),
     ("runtime.host_root", ITS_PODS),
@@ -14,6 +14,10 @@ pub(super) const FIXED: [(&str, &str); 12] = [
     ("state.dir", "the lock is held there"),
     ("state.journal_bytes", "its room is claimed at a start"),
     ("state.audit_lines", "its thread writes there"),
+    (
+        "evidence.max_bytes",
+        "the database's bound is set when it is opened",
+    ),
     ("web.listen", "the sockets are bound"),
     ("web.socket_mode", "the sockets are bound"),
     ("web.socket_owner", "the sockets are bound"),

@@ -8,7 +8,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::setting::{
-    As, COUNT_MAX, Kind, List, Number, Off, One, Positive, Size, Time, Whole, is_host_name,
+    As, COUNT_MAX, Kind, List, Number, Off, One, Positive, Time, Whole, is_host_name,
 };
 use crate::model::{Target, Targets, every};
 use crate::outgoing::HttpClientConfig;
@@ -336,41 +336,6 @@ impl Default for Brakes {
             max_passes_per_hour: Some(30),
             jitter: None,
             pause: false,
-        }
-    }
-}
-
-/// More than any node's disk holds.
-const EVIDENCE_MAX: u64 = 1 << 50;
-
-/// `evidence:` - known and checked, not served by this version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct Evidence {
-    /// Whether crisweep keeps evidence before it removes a container.
-    enabled: bool,
-    /// How much of a log's end is kept.
-    #[serde(with = "As::<Size<u64, 0, EVIDENCE_MAX>>")]
-    log_tail_bytes: u64,
-    /// All evidence together, at most.
-    #[serde(with = "As::<Size<u64, 0, EVIDENCE_MAX>>")]
-    max_bytes: u64,
-    /// Older evidence is removed.
-    #[serde(with = "As::<Off<Time>>")]
-    max_age: Option<Duration>,
-    /// Whether a container stays when its evidence cannot be kept.
-    required: bool,
-}
-
-impl Default for Evidence {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            log_tail_bytes: 64 << 10,
-            max_bytes: 256 << 20,
-            max_age: Some(Duration::from_secs(7 * 24 * 60 * 60)),
-            required: false,
         }
     }
 }

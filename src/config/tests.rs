@@ -194,21 +194,8 @@ fn all_errors_are_reported_at_once() {
 }
 
 #[test]
-fn settings_not_supported_yet_are_refused_when_on() {
-    all_refused(include_str!("tests/unserved.txt"));
-}
-
-#[test]
-fn settings_not_supported_yet_may_be_switched_off() {
-    let off = "
-evidence: {enabled: false, max_age: 7d}
-web: {config_file: null, bearer_token_files: {read: [], act: []}}";
-    assert_eq!(yaml(off), yaml(""));
-}
-
-#[test]
-fn settings_not_supported_yet_are_still_checked() {
-    all_refused(include_str!("tests/checked.txt"));
+fn evidence_is_checked_and_required_evidence_needs_a_place() {
+    all_refused(include_str!("tests/evidence.txt"));
 }
 
 #[test]

@@ -113,16 +113,6 @@ impl Value {
         }
     }
 
-    /// Says whether this value switches a setting off.
-    pub(super) fn is_off(&self) -> bool {
-        match self {
-            Self::Null | Self::Bool(false) | Self::Integer(0) | Self::Refused => true,
-            Self::List(items) => items.is_empty(),
-            Self::Text(text) => text.trim_end_matches(|c: char| !c.is_ascii_digit()) == "0",
-            Self::Bool(true) | Self::Integer(_) | Self::Float(_) | Self::Table(_) => false,
-        }
-    }
-
     /// Returns the value without the keys that `is_left_out` selects, and without sections that are then
     /// empty.
     pub(super) fn without(&self, is_left_out: &dyn Fn(&str) -> bool, above: &str) -> Option<Self> {

@@ -16,6 +16,7 @@ use crate::gc::{self};
 use crate::model::{Brake, Coverage, Pods, Target};
 use crate::runtime::Listed;
 use crate::snapshot::{Look, Part, Weight};
+use crate::state;
 
 /// How long the status waits for a new look.
 const LOOK_PATIENCE: Duration = Duration::from_secs(3);
@@ -261,7 +262,8 @@ pub(super) async fn pass(State(service): State<Service>, Id(id): Id) -> Response
     // Of an earlier time than the history goes back. Without a database no such pass is known.
     match service.worker.runner().journal.pass(&id).await {
         Ok(Some(pass)) => json(StatusCode::OK, &pass),
-        Ok(None) | Err(_) => unknown_pass(&id),
+        Ok(None) | Err(state::Error::Closed) => unknown_pass(&id),
+        Err(error) => super::audit::unavailable(&error),
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::RemoveReason;
+use super::{RemoveReason, every};
 
 /// The longest message that is kept. The kubelet reads as much of a termination message.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 10;
@@ -95,6 +95,30 @@ pub struct EvidenceLog {
     pub files: Vec<String>,
     /// Why the log, or what was before the kept bytes, could not be read; empty if all could.
     pub problem: String,
+}
+
+/// Why something of a container's evidence could not be kept.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
+pub enum EvidenceFailure {
+    /// The log exists and cannot be read.
+    Log,
+    /// The log's disk does not answer.
+    LogTimeout,
+    /// The database cannot be written, or has no room.
+    Database,
+}
+
+impl EvidenceFailure {
+    /// Every cause.
+    pub const ALL: [Self; 3] = every();
+
+    /// Returns the cause as metrics write it.
+    pub fn label(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// Says in a sentence how a container ended.

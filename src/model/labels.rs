@@ -20,6 +20,12 @@ impl Labels {
         found.map(|(_, value)| value.as_str())
     }
 
+    /// Returns each key with its value.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.0.iter();
+        pairs.map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// Changes each key and value, unless the labels are shared.
     pub(crate) fn each_text(&mut self, mut change: impl FnMut(&mut Text)) {
         for (key, value) in Arc::get_mut(&mut self.0).into_iter().flatten() {

@@ -237,9 +237,7 @@ impl Run<'_> {
             batch.len(),
         );
         let is_first = |pass: &Pass| pass.targets.values().all(|report| report.batches == 0);
-        if self.record.read(is_first) {
-            self.keep_snapshot(look);
-        }
+        let is_first = self.record.read(is_first);
         self.given_up = false;
         self.removals_left = self.removals_left.saturating_sub(size as u64);
         if target == Target::Images {
@@ -264,6 +262,9 @@ impl Run<'_> {
             .journal
             .intended(record.id(), number, &batch, JOURNAL_PATIENCE);
         intended.await;
+        if is_first {
+            self.keep_snapshot(look);
+        }
         let (tally, executor) = (&mut self.tally, &mut self.executor);
         let on_done = |done| tally.note(runner, record, back_off, done);
         let unstarted = executor.run(number, batch, until, look, on_done).await;

@@ -302,7 +302,7 @@ impl Executor {
             waits: Waits::No,
         };
         self.started.insert(number, started);
-        let basis = Basis::of(look, removal.subject.target);
+        let basis = Basis::of(look, &removal, self.remover.evidence());
         let remover = Arc::clone(&self.remover);
         self.running.spawn(async move {
             let outcome = remove(&remover, &basis, &removal, batch).await;

@@ -1,5 +1,6 @@
 //! Removes one object, after asking the runtime about it once more, because the plan may be minutes old.
 
+mod evidence;
 mod image;
 mod logs;
 mod superseded;
@@ -24,6 +25,9 @@ use crate::runtime;
 use crate::snapshot::Look;
 use logs::LogRemover;
 use superseded::NewerRecords;
+
+pub(super) use evidence::EvidenceKeeper;
+use evidence::Origin;
 
 /// Grace for stopping a container in state unknown: the kubelet's minimum.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -92,6 +96,8 @@ pub(super) struct Remover {
     client: runtime::Client,
     /// The files below the log roots.
     logs: LogRemover,
+    /// What keeps a container's evidence before it goes.
+    evidence: EvidenceKeeper,
     /// Where removed containers are noted.
     gone: Gone,
     /// What ends the pass; no removal starts after it.
@@ -103,19 +109,32 @@ pub(super) struct Remover {
 }
 
 impl Remover {
-    pub(super) fn new(runner: &Runner, config: &Config, gone: Gone, stops: Stops) -> Self {
+    pub(super) fn new(
+        runner: &Runner,
+        config: &Config,
+        pass: &str,
+        gone: Gone,
+        stops: Stops,
+    ) -> Self {
         let (client, pool) = (runner.observer.client(), runner.disk.logs.clone());
         let patience = config.runtime.removal_timeout;
         let logs = LogRemover::new(config.log_roots(), pool, patience, stops.clone());
         let newer = NewerRecords::default();
+        let evidence = EvidenceKeeper::new(runner, config, pass);
         Self {
             client,
             logs,
+            evidence,
             gone,
             stops,
             newer,
             patience,
         }
+    }
+
+    /// Returns what keeps evidence.
+    pub(super) fn evidence(&self) -> &EvidenceKeeper {
+        &self.evidence
     }
 }
 
@@ -127,6 +146,8 @@ pub(super) enum Basis {
     Look(Arc<Look>),
     /// A sandbox's: who frees its network.
     Frees(FreesNetwork),
+    /// A container's: what its evidence says of its pod.
+    Origin(Origin),
     /// Nothing.
     Nothing,
 }
@@ -141,11 +162,12 @@ pub(super) enum FreesNetwork {
 }
 
 impl Basis {
-    pub(super) fn of(look: &Arc<Look>, target: Target) -> Self {
-        match target {
+    pub(super) fn of(look: &Arc<Look>, removal: &Removal, evidence: &EvidenceKeeper) -> Self {
+        match removal.subject.target {
             Target::Images => Self::Look(Arc::clone(look)),
             Target::Sandboxes => Self::Frees(frees_network(look)),
-            Target::Containers | Target::Logs => Self::Nothing,
+            Target::Containers => Self::Origin(evidence.origin(look, removal)),
+            Target::Logs => Self::Nothing,
         }
     }
 }
@@ -176,7 +198,7 @@ pub(super) async fn remove(
     let id = removal.subject.id.as_str();
     let result = match removal.subject.target {
         Target::Containers => match ContainerId::new(id) {
-            Some(id) => container(remover, removal, &id).await,
+            Some(id) => container(remover, basis, removal, &id).await,
             None => return RemovalOutcome::skipped("it has no id"),
         },
         Target::Sandboxes => match PodSandboxId::new(id) {
@@ -186,7 +208,7 @@ pub(super) async fn remove(
         Target::Logs => remover.logs.remove(client, removal).await,
         Target::Images => match basis {
             Basis::Look(look) => image::image(remover, look, removal).await,
-            Basis::Frees(_) | Basis::Nothing => {
+            Basis::Frees(_) | Basis::Origin(_) | Basis::Nothing => {
                 return RemovalOutcome::skipped("the record that the plan rests on is not known");
             }
         },
@@ -205,11 +227,12 @@ fn failure(error: &runtime::Error) -> RemovalOutcome {
 
 async fn container(
     remover: &Remover,
+    basis: &Basis,
     removal: &Removal,
     id: &ContainerId,
 ) -> Result<RemovalOutcome, runtime::Error> {
     let client = &remover.client;
-    let Some(status) = client.container_status(id).await? else {
+    let Some(mut status) = client.container_status(id).await? else {
         return Ok(RemovalOutcome::AlreadyGone);
     };
     if !is_same_creation(status.created_at, removal.subject.created_at) {
@@ -229,10 +252,19 @@ async fn container(
         client.stop_container(id, STOP_GRACE).await?;
         match client.container_status(id).await? {
             None => return Ok(RemovalOutcome::AlreadyGone),
-            Some(status) if status.state != ContainerState::Exited => {
+            Some(stopped) if stopped.state != ContainerState::Exited => {
                 return Ok(RemovalOutcome::skipped("it did not stop"));
             }
-            Some(_) => {}
+            Some(stopped) => status = stopped,
+        }
+    }
+    if remover.evidence.is_on() {
+        if let Err(why) = remover.evidence.keep(removal, &status, basis).await {
+            return Ok(RemovalOutcome::skipped(&why));
+        }
+        // That took time, and the call below kills what runs.
+        if let Some(stays) = changed(remover, &status).await? {
+            return Ok(stays);
         }
     }
     let result = client.remove_container(id).await;
@@ -240,6 +272,23 @@ async fn container(
         remover.gone.note(removal, status);
     }
     ended(remover, result, || client.container_status(id)).await
+}
+
+/// Asks the runtime whether a container is still as its evidence says; returns the outcome if not.
+async fn changed(
+    remover: &Remover,
+    kept: &runtime::ContainerStatus,
+) -> Result<Option<RemovalOutcome>, runtime::Error> {
+    let Some(now) = remover.client.container_status(&kept.id).await? else {
+        return Ok(Some(RemovalOutcome::AlreadyGone));
+    };
+    let facts = |it: &runtime::ContainerStatus| (it.state, it.created_at, it.finished_at);
+    if facts(&now) != facts(kept) {
+        return Ok(Some(RemovalOutcome::skipped(
+            "it has changed since its evidence was kept",
+        )));
+    }
+    Ok(remover.stops.reached().map(|_| RemovalOutcome::NotBegun))
 }
 
 /// Maps the result of a removing call to an outcome. A missing object counts as already gone: the kubelet may

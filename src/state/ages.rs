@@ -87,7 +87,7 @@ impl Ages {
             gone.execute([key])?;
         }
         let mut put = sql.prepare_cached(
-            "INSERT INTO image_ages VALUES (?1, ?2, ?3) ON CONFLICT (key) DO UPDATE SET first_seen = ?2, \
+            "INSERT INTO image_ages (key, first_seen, last_used) VALUES (?1, ?2, ?3) ON CONFLICT (key) DO UPDATE SET first_seen = ?2, \
              last_used = ?3 WHERE first_seen IS NOT ?2 OR last_used IS NOT ?3",
         )?;
         for (key, age) in &self.entries {

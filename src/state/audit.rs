@@ -166,13 +166,13 @@ pub fn read_removals(dir: &Path, filter: &RemovalFilter) -> Result<Page<RemovalR
 
 /// The conditions of a question, and their values.
 #[derive(Default)]
-struct Where {
+pub(super) struct Where {
     conditions: Vec<&'static str>,
     values: Vec<Value>,
 }
 
 impl Where {
-    fn add<T: Into<Value>>(&mut self, condition: &'static str, value: Option<T>) {
+    pub(super) fn add<T: Into<Value>>(&mut self, condition: &'static str, value: Option<T>) {
         if let Some(value) = value {
             self.conditions.push(condition);
             self.values.push(value.into());
@@ -180,7 +180,7 @@ impl Where {
     }
 
     /// Asks for the newest rows, and for one more than the page holds: it tells whether there is another page.
-    fn page<T>(
+    pub(super) fn page<T>(
         mut self,
         sql: &Connection,
         select: &str,
@@ -259,7 +259,7 @@ fn removals(sql: &Connection, filter: &RemovalFilter) -> rusqlite::Result<Page<R
     );
     narrowed.add("number < ?", filter.before);
     let select = "SELECT number, pass_id, \
-        (SELECT json_extract(report, '$.trigger') FROM passes WHERE passes.id = pass_id), \
+        (SELECT json_extract(report, '$.trigger') FROM passes WHERE passes.id = pass_id AND json_valid(report)), \
         target, id, name, attempt, pod_uid, pod_namespace, pod_name, created_at, reason, intended_at, result, class, \
         why, ended_at, duration_ms, freed_bytes FROM removals";
     let limit = filter.limit.clamp(1, REMOVALS_MAX);

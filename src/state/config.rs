@@ -63,8 +63,9 @@ impl Default for Config {
 
 impl Config {
     /// Returns how much room the database may take.
-    pub fn limits(&self) -> super::Limits {
+    pub fn limits(&self, evidence_bytes: u64) -> super::Limits {
         super::Limits {
+            evidence_bytes,
             journal_bytes: self.journal_bytes,
         }
     }

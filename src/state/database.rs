@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
@@ -17,7 +17,7 @@ pub(super) const NAME: &str = "crisweep.db";
 /// `CRSW`: says that a database is crisweep's.
 const APPLICATION_ID: i64 = 0x4352_5357;
 /// One script for each version; a database gets those that it lacks.
-const SCHEMA: [&str; 1] = [include_str!("schema/1.sql")];
+const SCHEMA: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
 const PAGE_BYTES: u64 = 4096;
 /// Memory for pages, in KiB.
 const CACHE_KIB: i64 = 256;
@@ -29,34 +29,27 @@ const LOG_MAX_BYTES: u64 = 16 << 20;
 const BUSY_PATIENCE: Duration = Duration::from_secs(1);
 /// Space claimed at a time.
 const CLAIM_BYTES: u64 = 1 << 20;
+/// Space claimed beyond what evidence and snapshots have taken.
+const CLAIM_AHEAD_BYTES: u64 = 4 << 20;
+/// How long writes are refused after the log was found too long: each try waits for the process that reads.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// Room beside the journal: image ages, quarantine, tables and indexes. The largest of them were measured with
 /// 1.3 MiB.
 const FIXED_BYTES: u64 = 2 << 20;
 /// Room for snapshot files; taken as they come.
 pub(super) const SNAPSHOTS_BYTES: u64 = 8 << 20;
+/// Free room on the disk below which evidence and snapshots take no more of it.
+pub(super) const DISK_RESERVE_BYTES: u64 = 64 << 20;
 /// Free room below which old rows make way before a write.
 const RESERVE_BYTES: u64 = 512 << 10;
-
-/// Errors of the disk, of memory, and of other processes. Any other one says that the content is not as it was written:
-/// a malformed page, a missing column, a text that is none.
-const NO_DAMAGE: [ErrorCode; 10] = [
-    ErrorCode::CannotOpen,
-    ErrorCode::DatabaseBusy,
-    ErrorCode::DatabaseLocked,
-    ErrorCode::DiskFull,
-    ErrorCode::FileLockingProtocolFailed,
-    ErrorCode::OperationInterrupted,
-    ErrorCode::OutOfMemory,
-    ErrorCode::PermissionDenied,
-    ErrorCode::ReadOnly,
-    ErrorCode::SystemIoFailure,
-];
 
 /// How much room the database may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Passes and removals: claimed in full when the file is made.
     pub journal_bytes: u64,
+    /// Evidence of removed containers.
+    pub evidence_bytes: u64,
 }
 
 impl Limits {
@@ -75,7 +68,8 @@ impl Limits {
     }
 
     fn max_bytes(self) -> u64 {
-        self.claimed_bytes() + RESERVE_BYTES + SNAPSHOTS_BYTES / 8 * 9
+        // Pages are not filled to their ends.
+        self.claimed_bytes() + RESERVE_BYTES + (SNAPSHOTS_BYTES + self.evidence_bytes) / 8 * 9
     }
 }
 
@@ -105,6 +99,9 @@ pub enum Error {
     /// A question that the database could not answer.
     #[error("{NAME} cannot be read: {0}")]
     Unreadable(String),
+    /// Evidence would take the last room of the disk, or more than all evidence may.
+    #[error("there is no room for it")]
+    NoRoom,
     /// No answer in time.
     #[error("the disk of {NAME} is too slow")]
     TooSlow,
@@ -114,6 +111,23 @@ impl Error {
     /// Says whether there is no file.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::File { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Says whether the disk has no room.
+    pub(super) fn is_no_room(&self) -> bool {
+        match self {
+            Self::File { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            ),
+            Self::Sqlite(error) => error.sqlite_error_code() == Some(ErrorCode::DiskFull),
+            Self::Foreign(_)
+            | Self::LogTooLong(_)
+            | Self::Closed
+            | Self::Unreadable(_)
+            | Self::NoRoom
+            | Self::TooSlow => false,
+        }
     }
 
     /// Says whether a read met a malformed page.
@@ -129,13 +143,20 @@ impl Error {
     /// Says whether an opening or a write showed that only another file can help.
     pub(super) fn is_damage(&self) -> bool {
         match self {
-            Self::Foreign(_) => true,
-            Self::Sqlite(error) => !error
-                .sqlite_error_code()
-                .is_some_and(|code| NO_DAMAGE.contains(&code)),
+            Self::Sqlite(rusqlite::Error::SqliteFailure(error, _)) => {
+                // The last one: a table or a column is missing.
+                [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase].contains(&error.code)
+                    || error.extended_code == rusqlite::ffi::SQLITE_ERROR
+            }
+            // The content is not of the type that was written, or not ours.
+            Self::Sqlite(_) | Self::Foreign(_) => true,
             // A directory or a link in its place.
             Self::File { source, .. } => source.kind() == io::ErrorKind::Other,
-            Self::LogTooLong(_) | Self::Closed | Self::Unreadable(_) | Self::TooSlow => false,
+            Self::LogTooLong(_)
+            | Self::Closed
+            | Self::Unreadable(_)
+            | Self::NoRoom
+            | Self::TooSlow => false,
         }
     }
 }
@@ -150,6 +171,10 @@ pub(super) struct Database {
     limits: Limits,
     /// Number of this process in the table of processes.
     process: i64,
+    /// Claimed beyond what is wanted now, once evidence or snapshots have taken room.
+    ahead_bytes: u64,
+    /// Until then nothing is written: another process kept the log from being used again.
+    refused_until: Option<Instant>,
 }
 
 /// Whether a write waits until it is on the disk.
@@ -171,10 +196,10 @@ pub(super) struct Writing<'a> {
 }
 
 impl Database {
-    /// Opens the file in `dir`, or makes it. Says whether it was made.
-    pub(super) fn open(dir: &Path, limits: Limits) -> Result<(Self, bool), Error> {
+    /// Opens the file in `dir`, or makes it.
+    pub(super) fn open(dir: &Path, limits: Limits) -> Result<Self, Error> {
         let path = dir.join(NAME);
-        let (place, is_new) = make(&path)?;
+        let place = make(&path)?;
         let connection = match connect(&path, Shared::Yes) {
             Err(error) if !error.is_damage() => {
                 // Memory that processes share is a file too: on a full disk only this one can use the database.
@@ -188,13 +213,15 @@ impl Database {
             place,
             limits,
             process: 0,
+            ahead_bytes: 0,
+            refused_until: None,
         };
         database.migrate()?;
         let pages = limits.max_bytes() / PAGE_BYTES;
         database.pragma("max_page_count", pages)?;
         database.claim()?;
         database.process = database.write(Sync::Now, enter)?;
-        Ok((database, is_new))
+        Ok(database)
     }
 
     /// Reads the database of a directory without its lock, beside a process that writes. Changes nothing.
@@ -297,9 +324,35 @@ impl Database {
         Ok(())
     }
 
+    /// Claims the journal's space anew after evidence or a snapshot took some of it; in large steps, because each step
+    /// waits for the disk.
+    pub(super) fn claim_if_short(&mut self) -> Result<(), Error> {
+        if self.size()? < self.wanted_bytes()? {
+            self.ahead_bytes = CLAIM_AHEAD_BYTES;
+            self.claim()?;
+        }
+        Ok(())
+    }
+
+    fn wanted_bytes(&self) -> Result<u64, Error> {
+        let snapshots = "SELECT coalesce(sum(bytes), 0) FROM snapshots";
+        let snapshots: i64 = self.connection.query_row(snapshots, [], |row| row.get(0))?;
+        let snapshots = u64::try_from(snapshots).unwrap_or(0) / 8 * 9;
+        Ok(self.limits.claimed_bytes() + evidence_room(&self.connection)? + snapshots)
+    }
+
+    /// Returns what is free on the disk; all, if that cannot be told.
+    pub(super) fn disk_free(&self) -> u64 {
+        let free = rustix::fs::statvfs(&self.path);
+        free.map_or(u64::MAX, |it| it.f_bavail.saturating_mul(it.f_frsize))
+    }
+
     fn claim_pages(&mut self) -> Result<(), Error> {
         loop {
-            let missing = self.limits.claimed_bytes().saturating_sub(self.size()?);
+            let wanted = self.wanted_bytes()? + self.ahead_bytes;
+            let missing = wanted
+                .min(self.limits.max_bytes())
+                .saturating_sub(self.size()?);
             if missing == 0 {
                 break;
             }
@@ -329,11 +382,19 @@ impl Database {
 
     /// Gives back a log that grew while another process read, if that has ended.
     fn shorten_log(&mut self) -> Result<(), Error> {
-        self.checkpoint("TRUNCATE")?;
         let log = self.log_bytes();
-        if log > LOG_MAX_BYTES {
+        if self
+            .refused_until
+            .is_some_and(|until| Instant::now() < until)
+        {
             return Err(Error::LogTooLong(log));
         }
+        self.checkpoint("TRUNCATE")?;
+        if self.log_bytes() > LOG_MAX_BYTES {
+            self.refused_until = Some(Instant::now() + REFUSED_FOR);
+            return Err(Error::LogTooLong(log));
+        }
+        self.refused_until = None;
         self.claim()
     }
 
@@ -395,21 +456,20 @@ fn connect(path: &Path, shared: Shared) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// Makes an empty file for its owner alone, if there is none; returns where it is, and whether it is new.
-fn make(path: &Path) -> Result<((u64, u64), bool), Error> {
+/// Makes an empty file for its owner alone, if there is none; returns where it is.
+fn make(path: &Path) -> Result<(u64, u64), Error> {
     // SQLite opens it next. It must be closed by then: closing it later would end SQLite's locks.
-    let is_new = match files::check(path) {
+    match files::check(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             for log in ["-wal", "-shm"] {
                 drop(fs::remove_file(files::beside(path, log)));
             }
             files::create(path).map_err(at(path))?;
-            true
         }
-        checked => checked.map(|()| false).map_err(at(path))?,
-    };
+        checked => checked.map_err(at(path))?,
+    }
     let there = fs::symlink_metadata(path).map_err(at(path))?;
-    Ok(((there.dev(), there.ino()), is_new))
+    Ok((there.dev(), there.ino()))
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> Error {
@@ -417,6 +477,12 @@ fn at(path: &Path) -> impl Fn(io::Error) -> Error {
         path: path.to_owned(),
         source,
     }
+}
+
+/// Returns the room that all evidence takes.
+pub(super) fn evidence_room(sql: &Connection) -> rusqlite::Result<u64> {
+    let bytes: i64 = sql.query_row("SELECT bytes FROM evidence_room", [], |row| row.get(0))?;
+    Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
 /// Notes this process, and forgets old ones; returns its number.

@@ -23,7 +23,8 @@ pub(super) fn check(path: &Path) -> io::Result<()> {
     }
     // Writing in place would change it under its other names too.
     if metadata.nlink() > 1 {
-        return Err(io::Error::other("it has another name (a hard link)"));
+        let why = "it has another name (a hard link)";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     Ok(())
 }

@@ -59,8 +59,20 @@ enum Entry {
 /// A frame's kind, number and payload.
 type Frame<'a> = (u8, u64, &'a [u8]);
 
-/// Writes the content of the files into a new database, as far as it can be read.
+/// Says whether there are such files.
+pub(super) fn is_there(dir: &Path) -> bool {
+    [JOURNAL, AGES]
+        .iter()
+        .any(|name| files::check(&dir.join(name)).is_ok())
+}
+
+/// Writes the content of the files, as far as it can be read, into a database that has none.
 pub(super) fn take_over(dir: &Path, writing: &Writing<'_>) -> rusqlite::Result<()> {
+    let rows = "SELECT (SELECT count(*) FROM passes) + (SELECT count(*) FROM image_ages)";
+    let rows: i64 = writing.sql.query_row(rows, [], |row| row.get(0))?;
+    if rows > 0 {
+        return Ok(());
+    }
     if let Some(bytes) = read(&dir.join(AGES))
         && let Some(ages) = ages(&bytes)
     {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::Connection;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::ages::Ages;
 use super::database::{Error, Limits, Sync, Writing};
@@ -24,6 +24,8 @@ use prometheus_client::metrics::counter::Counter;
 
 /// Writes that may wait for the disk; the intents of a batch are one.
 const QUEUE_MAX: usize = 1024;
+/// Questions that may wait for the disk.
+const READERS_MAX: usize = 16;
 /// How long a start waits for the state directory.
 const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -38,6 +40,8 @@ pub struct Journal {
 struct Inner {
     queue: SyncSender<Job>,
     health: Arc<Health>,
+    /// Places of questions: on a slow disk they must leave the queue to the records.
+    readers: Arc<Semaphore>,
     /// The pending answer of the disk, if an earlier wait timed out.
     late: Mutex<Option<oneshot::Receiver<()>>>,
 }
@@ -97,6 +101,7 @@ impl Journal {
         let inner = Inner {
             queue,
             health,
+            readers: Arc::new(Semaphore::new(READERS_MAX)),
             late,
         };
         Ok(Opened {
@@ -194,8 +199,14 @@ impl Journal {
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Error> {
         let inner = self.inner.as_deref().ok_or(Error::Closed)?;
+        let places = Arc::clone(&inner.readers).try_acquire_owned();
+        let place = places.map_err(|_full| Error::TooSlow)?;
         let (to, answer) = oneshot::channel();
         let read = move |sql: Result<&Connection, Error>| {
+            let _place = place;
+            if to.is_closed() {
+                return Ok(());
+            }
             let (answer, error) = match sql.map(read) {
                 Ok(Ok(value)) => (Ok(value), None),
                 // The caller shows the error, and the thread looks for damage.
@@ -205,10 +216,18 @@ impl Journal {
             drop(to.send(answer));
             error.map_or(Ok(()), Err)
         };
-        inner
-            .queue
-            .try_send(Job::Read(Box::new(read)))
-            .map_err(|_full| Error::TooSlow)?;
+        self.ask(Job::Read(Box::new(read)), answer, at_most).await
+    }
+
+    /// Sends a job and waits for its answer.
+    pub(super) async fn ask<T>(
+        &self,
+        job: Job,
+        answer: oneshot::Receiver<Result<T, Error>>,
+        at_most: Duration,
+    ) -> Result<T, Error> {
+        let inner = self.inner.as_deref().ok_or(Error::Closed)?;
+        inner.queue.try_send(job).map_err(|_full| Error::TooSlow)?;
         match tokio::time::timeout(at_most, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Err(Error::TooSlow),
@@ -252,7 +271,7 @@ impl Journal {
         }
     }
 
-    pub(super) fn put(
+    fn put(
         &self,
         records: usize,
         sync: Sync,
@@ -269,8 +288,13 @@ impl Journal {
         self.send(job, records);
     }
 
+    /// Says whether the disk still owes an answer.
+    pub(super) fn owes(&self) -> bool {
+        self.inner.as_deref().is_some_and(Inner::owes)
+    }
+
     /// Queues a job; says whether there was room.
-    fn send(&self, job: Job, records: usize) -> bool {
+    pub(super) fn send(&self, job: Job, records: usize) -> bool {
         let Some(inner) = self.inner.as_deref() else {
             return false;
         };
@@ -317,6 +341,7 @@ mod tests {
         let inner = Inner {
             queue,
             health: Arc::new(Health::new(failures.clone(), "/s".into())),
+            readers: Arc::new(Semaphore::new(READERS_MAX)),
             late: Mutex::default(),
         };
         let inner = Some(Arc::new(inner));
@@ -338,7 +363,7 @@ mod tests {
         // Once the disk answers, later calls wait for it again.
         let answer = jobs.try_iter().find_map(|job| match job {
             Job::Answer(to) => Some(to),
-            Job::Write { .. } | Job::Ages | Job::Read(_) | Job::Lock(_) => None,
+            Job::Write { .. } | Job::Evidence(..) | Job::Ages | Job::Read(_) | Job::Lock(_) => None,
         });
         answer.unwrap().send(()).unwrap();
         let again = tokio::time::timeout(patience, journal.settled(hour)).await;

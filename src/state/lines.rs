@@ -173,8 +173,11 @@ fn append(open: &mut Option<File>, path: &Path, line: &str) -> io::Result<()> {
     };
     let before = file.metadata()?.len();
     file.write_all(line.as_bytes()).inspect_err(|_full| {
-        // Half a line would spoil the next one.
-        drop(file.set_len(before));
+        // Half a line would spoil the next one. What another program wrote or cut meanwhile stays.
+        let now = file.metadata().map_or(0, |it| it.len());
+        if (before..before + line.len() as u64).contains(&now) {
+            drop(file.set_len(before));
+        }
     })
 }
 

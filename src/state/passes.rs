@@ -20,6 +20,8 @@ pub(super) const FAILURES_MAX: usize = 4096;
 const REPORT_MAX_BYTES: usize = 16 << 10;
 /// Length to which names from outside are cut, and the texts of a too long report.
 const TEXT_MAX: usize = 200;
+/// Length to which ids are cut: a log's is its path.
+const ID_MAX: usize = 1000;
 /// Length to which errors of the runtime are cut.
 const ERROR_MAX: usize = 2000;
 /// Errors that a too long report keeps.
@@ -68,7 +70,7 @@ impl Object {
         Self {
             batch,
             target: subject.target,
-            id: cut(&subject.id),
+            id: cut_at(&subject.id, ID_MAX),
             name: cut(&subject.name),
             pod_uid: pod.map(|pod| cut(pod.uid.as_str())),
             pod_namespace: pod.map(|pod| cut(&pod.namespace)),
@@ -95,7 +97,7 @@ impl Ended {
     pub(super) fn new(removal: &Removal, outcome: RemovalOutcome, took: Duration) -> Self {
         Self {
             target: removal.subject.target,
-            id: cut(&removal.subject.id),
+            id: cut_at(&removal.subject.id, ID_MAX),
             outcome: if outcome == RemovalOutcome::NotBegun {
                 RemovalOutcome::skipped("the pass had to end")
             } else {
@@ -204,7 +206,7 @@ pub(super) fn put_outcome(
     };
     let mut put = writing.sql.prepare_cached(&format!(
         "UPDATE removals SET result = ?, class = ?, why = ?, duration_ms = ?, freed_bytes = ?, ended_at = {NOW} \
-         WHERE id = ? AND pass_id = ? AND target = ?"
+         WHERE number = (SELECT max(number) FROM removals WHERE id = ? AND pass_id = ? AND target = ?)"
     ))?;
     let values = (
         result,
@@ -266,7 +268,7 @@ fn note_failure(writing: &Writing<'_>, id: &str, outcome: &RemovalOutcome) -> ru
 
 pub(super) fn put_failure(writing: &Writing<'_>, failure: &PastFailure) -> rusqlite::Result<()> {
     let sql = writing.sql;
-    sql.prepare_cached("INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?, ?, ?)")?
+    sql.prepare_cached("INSERT OR REPLACE INTO quarantine (id, failures, class, error, failed_at) VALUES (?, ?, ?, ?, ?)")?
         .execute((
             &failure.id,
             failure.failures,
@@ -309,7 +311,8 @@ pub(super) fn history(sql: &Connection) -> rusqlite::Result<History> {
 
 /// Reads the failed sandboxes, the earliest failure first.
 pub(super) fn failures(sql: &Connection) -> rusqlite::Result<Vec<PastFailure>> {
-    let all = "SELECT id, failures, class, error, failed_at FROM quarantine ORDER BY failed_at, id";
+    let all = "SELECT id, failures, class, substr(error, 1, 2003), failed_at FROM quarantine \
+        ORDER BY failed_at, id LIMIT ?";
     let read = |row: &Row<'_>| {
         let class: String = row.get(2)?;
         Ok(word(&class).map(|class| {
@@ -324,7 +327,7 @@ pub(super) fn failures(sql: &Connection) -> rusqlite::Result<Vec<PastFailure>> {
     };
     let rows = sql
         .prepare(all)?
-        .query_map([], read)?
+        .query_map([FAILURES_MAX], read)?
         .collect::<rusqlite::Result<Vec<_>>>()?;
     rows.into_iter().flatten().collect()
 }

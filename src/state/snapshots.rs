@@ -6,8 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::database::{Database, Error, SNAPSHOTS_BYTES, Sync, Writing};
+use super::database::{DISK_RESERVE_BYTES, Database, Error, SNAPSHOTS_BYTES, Sync, Writing};
 use super::journal::Journal;
+use super::writer::Job;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -15,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl Journal {
     /// Keeps a snapshot file of the node before a pass, which `file` makes on the thread that writes: `None`, if it
     /// cannot be made. The oldest make way, so that at most `at_most` stay. A file of more than a half of all room is
-    /// left out.
+    /// left out. While the disk owes an answer none is kept: each holds a whole look until it is written.
     pub fn keep_snapshot(
         &self,
         pass_id: &str,
@@ -23,13 +24,20 @@ impl Journal {
         at_most: u32,
         file: impl FnOnce() -> Option<Vec<u8>> + Send + 'static,
     ) {
+        if self.owes() {
+            return;
+        }
         let pass_id = pass_id.to_owned();
-        self.put(1, Sync::Later, false, move |writing| {
-            let file = file().filter(|file| file.len() as u64 <= SNAPSHOTS_BYTES / 2);
-            file.map_or(Ok(()), |file| {
-                put(writing, &pass_id, taken_at, at_most, &file)
-            })
-        });
+        let work = move |database: Result<&mut Database, Error>| {
+            let database = database.ok()?;
+            // Before the transaction, which keeps other processes from writing.
+            let file = file().filter(|file| file.len() as u64 <= SNAPSHOTS_BYTES / 2)?;
+            let kept = keep(database, &pass_id, taken_at, at_most, &file);
+            let error = kept.err()?;
+            tracing::warn!(pass.id = pass_id, %error, "the node before the pass could not be kept");
+            error.is_damage().then(|| error.to_string())
+        };
+        self.send(Job::Evidence(Box::new(work)), 1);
     }
 
     /// Returns the snapshot file of the node before a pass, if there is one.
@@ -53,6 +61,22 @@ pub fn read_snapshot(dir: &Path, pass_id: &str) -> Result<Option<Vec<u8>>, Error
 fn file_of(sql: &Connection, pass_id: &str) -> rusqlite::Result<Option<Vec<u8>>> {
     let file = "SELECT file FROM snapshots WHERE pass_id = ?";
     sql.query_row(file, [pass_id], |row| row.get(0)).optional()
+}
+
+fn keep(
+    database: &mut Database,
+    pass_id: &str,
+    taken_at: Timestamp,
+    at_most: u32,
+    file: &[u8],
+) -> Result<(), Error> {
+    if database.disk_free() < DISK_RESERVE_BYTES {
+        return Err(Error::NoRoom);
+    }
+    database.write(Sync::Later, |writing| {
+        put(writing, pass_id, taken_at, at_most, file)
+    })?;
+    database.claim_if_short()
 }
 
 fn put(

@@ -113,9 +113,9 @@ impl Store {
     }
 
     fn open_database(&mut self) -> Result<Found, Error> {
-        let (mut database, is_new) = Database::open(&self.dir, self.limits)?;
-        if is_new {
-            let dir = &self.dir;
+        let mut database = Database::open(&self.dir, self.limits)?;
+        let dir = &self.dir;
+        if first_version::is_there(dir) {
             database.write(Sync::Now, |writing| first_version::take_over(dir, writing))?;
             first_version::remove(dir);
         }
@@ -139,12 +139,17 @@ impl Store {
         };
         files::set_aside(&path).map_err(at)?;
         let mut what = "it was set aside";
-        let opened = Database::open(&self.dir, self.limits).or_else(|_no_space| {
+        let is_later = matches!(damage, Error::Foreign(_));
+        let opened = Database::open(&self.dir, self.limits).or_else(|error| {
+            // A later version's file may be wanted again.
+            if is_later || !error.is_no_room() {
+                return Err(error);
+            }
             what = "it was removed, because there was no space for a second file";
             files::remove_both(&path).map_err(at)?;
             Database::open(&self.dir, self.limits)
         });
-        let (mut database, _) = opened?;
+        let mut database = opened?;
         database.write(Sync::Now, |writing| carry(writing, &found))?;
         self.database = Some(database);
         tracing::warn!(
@@ -168,6 +173,16 @@ impl Store {
             self.distrust(error.to_string());
         }
         written
+    }
+
+    /// Keeps evidence.
+    pub(super) fn keep(
+        &mut self,
+        keep: impl FnOnce(Result<&mut Database, Error>) -> Option<String>,
+    ) {
+        if let Some(damage) = keep(self.database.as_mut().ok_or(Error::Closed)) {
+            self.distrust(damage);
+        }
     }
 
     /// Reads.

@@ -12,12 +12,15 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::ages::Ages;
-use super::database::{Error, Sync, Writing};
+use super::database::{Database, Error, Sync, Writing};
 use super::lock::Held;
 use super::store::{Found, Store, Unusable};
 
 /// What to write.
 type Write = Box<dyn FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send>;
+/// What to keep of a container: gets the error if the database is not open, and says how it turned out to be damaged.
+/// Its caller counts failures.
+pub(super) type Keep = Box<dyn FnOnce(Result<&mut Database, Error>) -> Option<String> + Send>;
 /// What to read: gets the error if the database cannot be read.
 type Read = Box<dyn FnOnce(Result<&Connection, Error>) -> rusqlite::Result<()> + Send>;
 
@@ -36,6 +39,8 @@ pub(super) enum Job {
     },
     /// Write the pending image ages.
     Ages,
+    /// Keep evidence.
+    Evidence(Keep),
     /// Read.
     Read(Read),
     /// Answer when all earlier jobs are done.
@@ -162,6 +167,10 @@ pub(super) fn run(
                     let written = store.write(Sync::Now, |writing| ages.write(writing.sql));
                     settle(&store, health, written, 1);
                 }
+            }
+            Job::Evidence(keep) => {
+                store.keep(keep);
+                health.noted(&store);
             }
             Job::Read(read) => answer(&mut store, health, read),
             Job::Answer(to) => drop(to.send(())),

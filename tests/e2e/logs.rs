@@ -40,6 +40,20 @@ async fn link_logs(node: &Node, population: &Population) -> BTreeMap<String, Fil
     files
 }
 
+/// Asserts that the evidence of each container has its log, byte for byte.
+async fn evidence_is_kept(crisweep: &Crisweep, logs: BTreeMap<&String, Vec<u8>>) {
+    let mut told = 0;
+    for (id, log) in logs {
+        let raw = format!("/api/v1/evidence/{id}/log?raw=true");
+        assert_eq!(crisweep.bytes(&raw).await, log, "evidence of {id}");
+        let evidence = crisweep.get(&format!("/api/v1/evidence/{id}")).await;
+        let evidence = evidence.unwrap();
+        assert!(evidence["exit_code"].is_i64(), "{evidence}");
+        told += usize::from(!log.is_empty());
+    }
+    assert!(told > 0, "no container had written anything");
+}
+
 #[tokio::test]
 async fn logs_and_links_go_with_their_containers() {
     let node = Node::start().await;
@@ -52,6 +66,10 @@ async fn logs_and_links_go_with_their_containers() {
         .map(|(id, _)| id)
         .collect();
     assert!(with_log.len() > 5, "{with_log:?}");
+    let written: BTreeMap<&String, Vec<u8>> = with_log
+        .iter()
+        .map(|id| (*id, fs::read(&files[*id].log).unwrap()))
+        .collect();
     let pods_file = node.dir().join("pods.json");
     population.write_pods_file(&pods_file);
     let crisweep = Crisweep::start(&node, &pods_file).await;
@@ -95,6 +113,8 @@ async fn logs_and_links_go_with_their_containers() {
         );
     }
     assert!(gone > 0 && left.len() > 1, "{gone} {left:?}");
+    let written = written.into_iter().filter(|(id, _)| !left.contains(id));
+    evidence_is_kept(&crisweep, written.collect()).await;
     let logs = &pass["targets"]["logs"];
     assert_eq!(logs["reasons"]["container-removed"], gone, "{logs}");
     assert!(logs["freed_bytes"].as_u64() > Some(0), "{logs}");

@@ -255,8 +255,12 @@ async fn the_node_before_a_pass_can_be_planned_again() {
     let id = pass["id"].as_str().unwrap();
     let answer = rig.get(&format!("/api/v1/snapshot?pass={id}")).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
-    rig.get("/api/v1/snapshot?pass=none").await.refused(404, "no snapshot from before a pass");
-    rig.get("/api/v1/snapshot?when=1").await.refused(400, "known are pass");
+    rig.get("/api/v1/snapshot?pass=none")
+        .await
+        .refused(404, "no snapshot from before a pass");
+    rig.get("/api/v1/snapshot?when=1")
+        .await
+        .refused(400, "known are pass");
     // Passes that removed nothing keep none, and the two newest stay.
     rig.gc("dry_run=true").await;
     for number in [1, 2] {
@@ -278,5 +282,8 @@ async fn the_node_before_a_pass_can_be_planned_again() {
     let plan = run(&["simulate", out, "--output", "json"]).await;
     let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
     let names = plan.to_string();
-    assert!(names.contains("old-2") && !names.contains("old-1"), "{plan:#}");
+    assert!(
+        names.contains("old-2") && !names.contains("old-1"),
+        "{plan:#}"
+    );
 }

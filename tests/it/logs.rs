@@ -3,6 +3,7 @@
 
 mod containers;
 mod dirs;
+mod evidence;
 mod hostile;
 mod links;
 mod tree;

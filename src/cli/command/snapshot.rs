@@ -122,7 +122,9 @@ async fn from_service(
         let why = match ask(&way, &path).await {
             Ok((StatusCode::OK, bytes)) => return Ok(Some((bytes, way.to_string()))),
             // The service could not read the lists either.
-            Ok((status, bytes)) if status.is_server_error() || (pass.is_some() && status == StatusCode::NOT_FOUND) =>
+            Ok((status, bytes))
+                if status.is_server_error()
+                    || (pass.is_some() && status == StatusCode::NOT_FOUND) =>
             {
                 let text = String::from_utf8_lossy(&bytes);
                 anyhow::bail!("the service at {way} answers {status}: {}", text.trim());

@@ -13,7 +13,6 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md")
 struct Tables {
     settings: String,
     advanced: String,
-    unserved: String,
 }
 
 impl Tables {
@@ -25,10 +24,10 @@ impl Tables {
                 self.section(field, &format!("{key}."), is_advanced);
                 continue;
             }
-            let table = match (UNSERVED.contains(&key.as_str()), is_advanced) {
-                (true, _) => &mut self.unserved,
-                (false, true) => &mut self.advanced,
-                (false, false) => &mut self.settings,
+            let table = if is_advanced {
+                &mut self.advanced
+            } else {
+                &mut self.settings
             };
             table.push_str(&row(&key, field));
         }
@@ -90,11 +89,7 @@ fn the_tables_of_the_documentation_are_the_schemas() {
     tables.section(schema.as_value(), "", false);
     let written = std::fs::read_to_string(PAGE).unwrap();
     let mut page = written.clone();
-    for (name, rows) in [
-        ("settings", tables.settings),
-        ("advanced", tables.advanced),
-        ("unserved", tables.unserved),
-    ] {
+    for (name, rows) in [("settings", tables.settings), ("advanced", tables.advanced)] {
         let (begin, end) = (
             format!("<!-- {name} -->\n"),
             format!("<!-- end of {name} -->"),

@@ -87,6 +87,13 @@ impl Crisweep {
         http::json(&self.url(path), &[]).await
     }
 
+    /// Returns the body of an answer with status 200.
+    pub(crate) async fn bytes(&self, path: &str) -> Vec<u8> {
+        let answer = http::client().get(self.url(path)).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200, "{path}");
+        answer.bytes().await.unwrap().to_vec()
+    }
+
     /// Reads the metrics page.
     pub(crate) async fn metrics(&self) -> String {
         let answer = http::client()

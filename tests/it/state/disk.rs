@@ -207,6 +207,7 @@ async fn image_ages_are_written_on_a_full_disk() {
     let Some(disk) = Tmpfs::mount(8) else { return };
     let dir = disk.path().join("state");
     let limits = Limits {
+        evidence_bytes: 0,
         journal_bytes: 65536,
     };
     let open = |dir| Journal::open(dir, limits, "/run/cri.sock".to_owned(), Counter::default());

@@ -24,6 +24,7 @@ const ID: &str = "sha256:3a313742b3e187ec4fb4f30feea63f236ddeab044913848d64256ef
 const FIRST_SEEN: &str = "2026-11-22T21:41:18.014Z";
 const RUNTIME: &str = "/run/demo/crisweep-demo-11360/cri.sock";
 const LIMITS: Limits = Limits {
+    evidence_bytes: 0,
     journal_bytes: 64 << 10,
 };
 

@@ -1,0 +1,258 @@
+//! Keeps a container's evidence before the container goes: its status, what the look knew of its pod, and the end of
+//! its log. Never makes anything go; where evidence is required, its failure makes a container stay.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Basis;
+use crate::config::Config;
+use crate::evidence::{self, LogEnd};
+use crate::gc::Removal;
+use crate::logs::Roots;
+use crate::metrics::Metrics;
+use crate::model::{
+    ContainerState, Evidence, EvidenceFailure, EvidencePod, LABELS_MAX, MESSAGE_BYTES_MAX,
+    PodOwner, Pods, TEXT_BYTES_MAX, cut, ending,
+};
+use crate::pass::Runner;
+use crate::runtime::ContainerStatus;
+use crate::snapshot::Look;
+use crate::state::{EvidenceBounds, Journal};
+use crate::system::blocking::BlockingPool;
+
+/// How long a removal waits for the end of its container's log.
+const LOG_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a removal waits for the database.
+const DATABASE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a look knew of a container's pod.
+#[derive(Clone, Debug, Default)]
+pub(in crate::pass) struct Origin {
+    owner: Option<PodOwner>,
+    labels: BTreeMap<String, String>,
+}
+
+/// What keeps the evidence of one pass.
+#[derive(Debug)]
+pub(in crate::pass) struct EvidenceKeeper {
+    config: evidence::Config,
+    roots: Arc<Roots>,
+    pool: BlockingPool,
+    journal: Journal,
+    metrics: Metrics,
+    pass: String,
+    /// There is a place for it.
+    has_place: bool,
+    /// The logs' disk did not answer in time: no other removal of this pass waits for it.
+    logs_hang: AtomicBool,
+    /// The database did not answer in time.
+    database_hangs: AtomicBool,
+    warned: AtomicBool,
+}
+
+impl EvidenceKeeper {
+    pub(super) fn new(runner: &Runner, config: &Config, pass: &str) -> Self {
+        Self {
+            config: config.evidence.clone(),
+            roots: Arc::new(config.log_roots()),
+            pool: runner.disk.evidence.clone(),
+            journal: runner.journal.clone(),
+            metrics: runner.metrics.clone(),
+            pass: pass.to_owned(),
+            has_place: config.state.dir.is_some(),
+            logs_hang: AtomicBool::new(false),
+            database_hangs: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    /// Says whether evidence is kept.
+    pub(super) fn is_on(&self) -> bool {
+        self.config.enabled && self.has_place
+    }
+
+    /// Returns what the look knows of a container's pod, as far as evidence has it.
+    pub(super) fn origin(&self, look: &Look, removal: &Removal) -> Origin {
+        let Some(pod) = removal.subject.pod.as_ref().filter(|_| self.is_on()) else {
+            return Origin::default();
+        };
+        let owner = match &look.pods {
+            Pods::Known(list) => list.owners.get(&pod.uid).cloned(),
+            Pods::Unknown(_) => None,
+        };
+        let sandboxes = look.sandboxes.iter().flat_map(|list| list.rows.iter());
+        let is_its = |it: &Arc<_>| Arc::ptr_eq(it, pod) || it.uid == pod.uid;
+        let sandbox = sandboxes
+            .into_iter()
+            .find(|sandbox| sandbox.pod.as_ref().is_some_and(is_its));
+        let labels = sandbox
+            .into_iter()
+            .flat_map(|sandbox| sandbox.labels.iter());
+        let kept = labels.filter(|(key, _)| self.config.keeps_label(key));
+        let kept = kept.take(LABELS_MAX).map(|(key, value)| {
+            let text = |text: &str| cut(text, TEXT_BYTES_MAX).to_owned();
+            (text(key), text(value))
+        });
+        Origin {
+            owner,
+            labels: kept.collect(),
+        }
+    }
+
+    /// Keeps what there is.
+    ///
+    /// # Errors
+    /// Why the container must stay: evidence is required, and could not be kept.
+    pub(super) async fn keep(
+        &self,
+        removal: &Removal,
+        status: &ContainerStatus,
+        basis: &Basis,
+    ) -> Result<(), String> {
+        let (end, problem) = match self.log(status).await {
+            Ok(end) => (end, None),
+            Err((cause, why)) => {
+                let why = format!("its log: {why}");
+                self.failed(removal, cause, &why);
+                (LogEnd::none(&status.log_path, why.clone()), Some(why))
+            }
+        };
+        let origin = match basis {
+            Basis::Origin(origin) => origin.clone(),
+            Basis::Look(_) | Basis::Frees(_) | Basis::Nothing => Origin::default(),
+        };
+        let LogEnd { facts, packed } = end;
+        let evidence = Evidence {
+            log: facts,
+            ..self.facts(removal, status, origin)
+        };
+        let stored = self.store(evidence, packed).await;
+        if let Err(why) = &stored {
+            self.failed(removal, EvidenceFailure::Database, why);
+        }
+        match (stored.err().or(problem), self.config.required) {
+            (Some(why), true) => Err(format!("its evidence could not be kept: {why}")),
+            (Some(_), false) | (None, _) => Ok(()),
+        }
+    }
+
+    async fn log(&self, status: &ContainerStatus) -> Result<LogEnd, (EvidenceFailure, String)> {
+        let path = status.log_path.as_str();
+        let bytes_max = usize::try_from(self.config.log_tail_bytes).unwrap_or(0);
+        if path.is_empty() {
+            return Ok(LogEnd::none("", "the runtime names no log"));
+        }
+        if bytes_max == 0 {
+            return Ok(LogEnd::none(path, "evidence.log_tail_bytes is 0"));
+        }
+        let Ok(below) = Path::new(path).strip_prefix(&self.roots.pods) else {
+            let why = "it does not lie below the log root".to_owned();
+            return Err((EvidenceFailure::Log, why));
+        };
+        if self.logs_hang.load(Ordering::Relaxed) {
+            let why = "the disk did not answer earlier in this pass".to_owned();
+            return Err((EvidenceFailure::LogTimeout, why));
+        }
+        let (roots, path, below) = (Arc::clone(&self.roots), path.to_owned(), below.to_owned());
+        let work = move || LogEnd::read(&roots, &path, &below, bytes_max);
+        match self.pool.run(LOG_PATIENCE, work).await {
+            Ok(Ok(end)) => Ok(end),
+            Ok(Err(error)) => Err((EvidenceFailure::Log, error.to_string())),
+            Err(error) => {
+                self.logs_hang.store(true, Ordering::Relaxed);
+                Err((EvidenceFailure::LogTimeout, error.to_string()))
+            }
+        }
+    }
+
+    fn facts(&self, removal: &Removal, status: &ContainerStatus, origin: Origin) -> Evidence {
+        let text = |text: &str| cut(text, TEXT_BYTES_MAX).to_owned();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a record of when it was written; decides nothing"
+        )]
+        let kept_at = Timestamp::now();
+        let exit_code = (status.state == ContainerState::Exited).then_some(status.exit_code);
+        let message = evidence::mask::mask_text(&status.message);
+        Evidence {
+            number: 0,
+            kept_at,
+            container_id: status.id.to_string(),
+            container: text(&removal.subject.name),
+            attempt: removal.subject.attempt,
+            pod: removal.subject.pod.as_ref().map(|pod| EvidencePod {
+                uid: text(pod.uid.as_str()),
+                namespace: text(&pod.namespace),
+                name: text(&pod.name),
+            }),
+            owner: origin.owner,
+            labels: origin.labels,
+            image: text(&status.image),
+            image_ref: text(&status.image_ref),
+            ending: ending(exit_code, &status.reason),
+            exit_code,
+            reason: text(&status.reason),
+            message: cut(&message, MESSAGE_BYTES_MAX).to_owned(),
+            created_at: status.created_at,
+            started_at: status.started_at,
+            finished_at: status.finished_at,
+            removed_for: removal.reason,
+            pass: self.pass.clone(),
+            log: crate::model::EvidenceLog::default(),
+        }
+    }
+
+    async fn store(&self, evidence: Evidence, log: Vec<u8>) -> Result<(), String> {
+        if self.database_hangs.load(Ordering::Relaxed) {
+            return Err("the database did not answer earlier in this pass".to_owned());
+        }
+        let bounds = EvidenceBounds {
+            max_bytes: self.config.max_bytes,
+            max_age: self.config.max_age,
+            keep_first: self.config.keep_first,
+            is_durable: self.config.required,
+        };
+        let kept = self
+            .journal
+            .keep_evidence(evidence, log, bounds, DATABASE_PATIENCE)
+            .await;
+        match kept {
+            Ok(room) => {
+                self.metrics.evidence_takes(room.bytes);
+                self.metrics.evidence_kept(room.dropped);
+                Ok(())
+            }
+            Err(error) => {
+                let is_slow = matches!(error, crate::state::Error::TooSlow);
+                self.database_hangs.fetch_or(is_slow, Ordering::Relaxed);
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// Counts a failure, and logs the first of a pass.
+    fn failed(&self, removal: &Removal, cause: EvidenceFailure, why: &str) {
+        self.metrics.evidence_failed(cause);
+        let id = removal.subject.id.as_str();
+        if self.warned.swap(true, Ordering::Relaxed) {
+            tracing::debug!(
+                pass.id = self.pass,
+                container.id = id,
+                why,
+                "evidence could not be kept"
+            );
+        } else {
+            tracing::warn!(
+                pass.id = self.pass,
+                container.id = id,
+                why,
+                "evidence could not be kept; later failures of this pass are counted only"
+            );
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Evidence of removed containers in the database: written, bounded, asked for.
+//!
+//! On a disk with little room it takes no more than it has: the room that passes claimed stays theirs.
+
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::{Connection, OptionalExtension, named_params};
+use tokio::sync::oneshot;
+
+use super::audit::{Page, Where};
+use super::database::{DISK_RESERVE_BYTES, Database, Error, Sync, Writing, evidence_room as room};
+use super::journal::Journal;
+use super::writer::Job;
+use crate::model::Evidence;
+use crate::model::setting::parse_duration;
+
+/// What a row takes is counted in pages of the database.
+const PAGE_BYTES: u64 = 4096;
+/// Bytes of a row beside its facts and its log, and of its rows in the indexes.
+const ROW_BYTES: u64 = 512;
+/// The part of the bound that is freed at a time, once it is reached.
+const FREED_PART: u64 = 20;
+/// The shortest beginning of a container's id that names it.
+pub const ID_PREFIX_MIN: usize = 6;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How much evidence is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvidenceBounds {
+    /// All of it, at most.
+    pub max_bytes: u64,
+    /// Its age, at most.
+    pub max_age: Option<Duration>,
+    /// Whether the first and the last of a container's name make way after those between them.
+    pub keep_first: bool,
+    /// Whether a crash of the node right after must not lose it.
+    pub is_durable: bool,
+}
+
+/// What is in the database after a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EvidenceRoom {
+    /// Room that all evidence takes.
+    pub bytes: u64,
+    /// Evidence that made way.
+    pub dropped: u64,
+}
+
+/// Which evidence; every field narrows the answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvidenceFilter {
+    /// Of the pod with this UID or name.
+    pub pod: Option<String>,
+    /// Of pods of this namespace.
+    pub namespace: Option<String>,
+    /// Of pods of the owner with this name, or `Kind/name`.
+    pub owner: Option<String>,
+    /// Of the container with this name, or with an id that begins so.
+    pub container: Option<String>,
+    /// With this exit code.
+    pub exit_code: Option<i32>,
+    /// Kept at or after this time.
+    pub since: Option<Timestamp>,
+    /// Kept before this time.
+    pub until: Option<Timestamp>,
+    /// Older than the evidence with this number: the next page.
+    pub before: Option<i64>,
+    /// Most rows.
+    pub limit: u32,
+}
+
+/// The most rows of an answer.
+const ROWS_MAX: u32 = 1000;
+/// Rows of an answer that asks for no number.
+const ROWS: u32 = 100;
+const A_TIME: &str = "a time such as 2026-01-31T12:00:00Z, or a duration before now such as 2h";
+
+impl EvidenceFilter {
+    /// Reads a filter from the parameters of a question that is asked now.
+    ///
+    /// # Errors
+    /// Names a parameter that is unknown, or that has no such value.
+    pub fn read(
+        pairs: impl IntoIterator<Item = (String, String)>,
+        now: Timestamp,
+    ) -> Result<Self, String> {
+        let mut filter = Self {
+            limit: ROWS,
+            ..Self::default()
+        };
+        for (key, value) in pairs {
+            let must = |be: &str| format!("{key} is \"{value}\", but must be {be}");
+            let at = || time(&value, now).ok_or_else(|| must(A_TIME));
+            match key.as_str() {
+                "pod" => filter.pod = Some(value),
+                "namespace" => filter.namespace = Some(value),
+                "owner" => filter.owner = Some(value),
+                "container" => filter.container = Some(value),
+                "exit_code" => {
+                    let code = value.parse().map_err(|_error| must("a whole number"))?;
+                    filter.exit_code = Some(code);
+                }
+                "since" => filter.since = Some(at()?),
+                "until" => filter.until = Some(at()?),
+                "before" => {
+                    let number = value
+                        .parse()
+                        .map_err(|_error| must("a number of evidence"))?;
+                    filter.before = Some(number);
+                }
+                "limit" => {
+                    let limit = value.parse().ok();
+                    let limit = limit.filter(|limit| (1..=ROWS_MAX).contains(limit));
+                    filter.limit = limit.ok_or_else(|| must("a number from 1 to 1000"))?;
+                }
+                _ => {
+                    return Err(format!(
+                        "unknown parameter \"{key}\"; parameters are pod, namespace, owner, container, exit_code, \
+                         since, until, before, limit"
+                    ));
+                }
+            }
+        }
+        Ok(filter)
+    }
+}
+
+fn time(text: &str, now: Timestamp) -> Option<Timestamp> {
+    if let Ok(time) = text.parse() {
+        return Some(time);
+    }
+    let ago = SignedDuration::try_from(parse_duration(text).ok()?).ok()?;
+    now.checked_sub(ago).ok()
+}
+
+/// The answer for one id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EvidenceFound {
+    /// There is none.
+    None,
+    /// Several containers' ids begin so.
+    Several,
+    /// The evidence, and its log's end (zstd).
+    One(Box<Evidence>, Vec<u8>),
+}
+
+/// What to keep.
+#[derive(Debug)]
+struct Kept {
+    evidence: Evidence,
+    log: Vec<u8>,
+    bounds: EvidenceBounds,
+}
+
+impl Journal {
+    /// Writes evidence, in place of earlier one of the same container, and waits for that: at most `at_most`.
+    ///
+    /// # Errors
+    /// If it is not known to be written.
+    pub async fn keep_evidence(
+        &self,
+        evidence: Evidence,
+        log: Vec<u8>,
+        bounds: EvidenceBounds,
+        at_most: Duration,
+    ) -> Result<EvidenceRoom, Error> {
+        let (to, done) = oneshot::channel();
+        let what = Kept {
+            evidence,
+            log,
+            bounds,
+        };
+        let work = move |database: Result<&mut Database, Error>| {
+            let kept = database.and_then(|database| keep(database, &what));
+            let damage = kept.as_ref().err().filter(|error| error.is_damage());
+            let damage = damage.map(ToString::to_string);
+            drop(to.send(kept));
+            damage
+        };
+        self.ask(Job::Evidence(Box::new(work)), done, at_most).await
+    }
+
+    /// Returns the evidence of the filter.
+    ///
+    /// # Errors
+    /// If the database cannot be read in time.
+    pub async fn evidence(&self, filter: EvidenceFilter) -> Result<Page<Evidence>, Error> {
+        self.read(PATIENCE, move |sql| list(sql, &filter)).await
+    }
+
+    /// Returns the evidence with this number, or of the container with this id or beginning of one.
+    ///
+    /// # Errors
+    /// If the database cannot be read in time.
+    pub async fn evidence_of(&self, id: String) -> Result<EvidenceFound, Error> {
+        self.read(PATIENCE, move |sql| find(sql, &id)).await
+    }
+
+    /// Returns the room that all evidence takes.
+    ///
+    /// # Errors
+    /// If the database cannot be read in time.
+    pub async fn evidence_bytes(&self) -> Result<u64, Error> {
+        self.read(PATIENCE, room).await
+    }
+}
+
+/// Reads evidence as [`Journal::evidence`] does, beside a service that writes or without one.
+///
+/// # Errors
+/// If there is no database, or it cannot be read.
+pub fn read_evidence(dir: &Path, filter: &EvidenceFilter) -> Result<Page<Evidence>, Error> {
+    Ok(list(&Database::peek(dir)?, filter)?)
+}
+
+/// Reads evidence as [`Journal::evidence_of`] does, in the same way.
+///
+/// # Errors
+/// The same.
+pub fn read_evidence_of(dir: &Path, id: &str) -> Result<EvidenceFound, Error> {
+    Ok(find(&Database::peek(dir)?, id)?)
+}
+
+/// Writes evidence, and makes room for it.
+fn keep(database: &mut Database, keep: &Kept) -> Result<EvidenceRoom, Error> {
+    let facts = serde_json::to_string(&keep.evidence).unwrap_or_default();
+    let bytes = (facts.len() + keep.log.len()) as u64 + ROW_BYTES;
+    let needed = bytes.next_multiple_of(PAGE_BYTES);
+    let mut max = keep.bounds.max_bytes;
+    if database.disk_free() < DISK_RESERVE_BYTES {
+        max = max.min(room(database.connection())?);
+    }
+    if needed > max {
+        return Err(Error::NoRoom);
+    }
+    let sync = if keep.bounds.is_durable {
+        Sync::Now
+    } else {
+        Sync::Later
+    };
+    let written = database.write(sync, |writing| put(writing, keep, &facts, needed, max))?;
+    database.claim_if_short()?;
+    Ok(written)
+}
+
+fn put(
+    writing: &Writing<'_>,
+    keep: &Kept,
+    facts: &str,
+    needed: u64,
+    max: u64,
+) -> rusqlite::Result<EvidenceRoom> {
+    let (sql, evidence) = (writing.sql, &keep.evidence);
+    sql.execute(
+        "DELETE FROM evidence WHERE container_id = ?",
+        [&evidence.container_id],
+    )?;
+    let mut dropped = drop_old(sql, evidence.kept_at, keep.bounds.max_age)?;
+    let taken = room(sql)?;
+    if taken + needed > max {
+        let surplus = taken + needed - max + max / FREED_PART;
+        dropped += make_room(sql, surplus, keep.bounds.keep_first)?;
+    }
+    let (pod, owner) = (evidence.pod.as_ref(), evidence.owner.as_ref());
+    sql.execute(
+        "INSERT INTO evidence (container_id, kept_at, pod_uid, pod_namespace, pod_name, owner_kind, owner_name, \
+         container, exit_code, is_first, room, facts, log) \
+         VALUES (:id, :kept_at, :uid, :namespace, :pod, :owner_kind, :owner_name, :container, :exit_code, \
+         NOT EXISTS (SELECT 1 FROM evidence WHERE pod_uid IS :uid AND container = :container), :room, :facts, :log)",
+        named_params! {
+            ":id": evidence.container_id,
+            ":kept_at": evidence.kept_at.as_millisecond(),
+            ":uid": pod.map(|pod| &pod.uid),
+            ":namespace": pod.map(|pod| &pod.namespace),
+            ":pod": pod.map(|pod| &pod.name),
+            ":owner_kind": owner.map(|owner| &owner.kind),
+            ":owner_name": owner.map(|owner| &owner.name),
+            ":container": evidence.container,
+            ":exit_code": evidence.exit_code,
+            ":room": i64::try_from(needed).unwrap_or(i64::MAX),
+            ":facts": facts,
+            ":log": keep.log,
+        },
+    )?;
+    let bytes = room(sql)?;
+    Ok(EvidenceRoom { bytes, dropped })
+}
+
+fn drop_old(sql: &Connection, now: Timestamp, max_age: Option<Duration>) -> rusqlite::Result<u64> {
+    let Some(max_age) = max_age else {
+        return Ok(0);
+    };
+    let age = i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX);
+    let before = now.as_millisecond().saturating_sub(age);
+    let dropped = sql.execute("DELETE FROM evidence WHERE kept_at < ?", [before])?;
+    Ok(dropped as u64)
+}
+
+/// Drops the oldest evidence until so much is free.
+fn make_room(sql: &Connection, surplus: u64, keep_first: bool) -> rusqlite::Result<u64> {
+    const BETWEEN: &str = "SELECT number, room FROM evidence AS it WHERE NOT is_first AND EXISTS \
+        (SELECT 1 FROM evidence WHERE pod_uid IS it.pod_uid AND container = it.container AND number > it.number) \
+        ORDER BY number";
+    const ALL: &str = "SELECT number, room FROM evidence ORDER BY number";
+    let (mut freed, mut dropped) = (0, 0);
+    for (question, is_asked) in [(BETWEEN, keep_first), (ALL, true)] {
+        if freed >= surplus || !is_asked {
+            continue;
+        }
+        let mut goes = Vec::new();
+        let mut statement = sql.prepare_cached(question)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()?.filter(|_| freed < surplus) {
+            let bytes: i64 = row.get(1)?;
+            freed += u64::try_from(bytes).unwrap_or(0);
+            goes.push(row.get::<_, i64>(0)?);
+        }
+        drop(rows);
+        for number in goes {
+            dropped += sql.execute("DELETE FROM evidence WHERE number = ?", [number])? as u64;
+        }
+    }
+    Ok(dropped)
+}
+
+fn list(sql: &Connection, filter: &EvidenceFilter) -> rusqlite::Result<Page<Evidence>> {
+    let mut narrowed = Where::default();
+    narrowed.add("? IN (pod_uid, pod_name)", filter.pod.clone());
+    narrowed.add("pod_namespace = ?", filter.namespace.clone());
+    narrowed.add(
+        "? IN (owner_name, owner_kind || '/' || owner_name)",
+        filter.owner.clone(),
+    );
+    narrowed.add("? IN (container, container_id)", filter.container.clone());
+    narrowed.add("exit_code = ?", filter.exit_code.map(i64::from));
+    narrowed.add("kept_at >= ?", filter.since.map(Timestamp::as_millisecond));
+    narrowed.add("kept_at < ?", filter.until.map(Timestamp::as_millisecond));
+    narrowed.add("number < ?", filter.before);
+    let page = narrowed.page(
+        sql,
+        "SELECT number, facts FROM evidence",
+        filter.limit.clamp(1, ROWS_MAX),
+        |row| {
+            let number: i64 = row.get(0)?;
+            Ok((number, (number, row.get::<_, String>(1)?)))
+        },
+    )?;
+    // Skips facts that this version cannot read.
+    let rows = page.rows.iter();
+    Ok(Page {
+        rows: rows
+            .filter_map(|(number, facts)| read(*number, facts))
+            .collect(),
+        next: page.next,
+    })
+}
+
+fn find(sql: &Connection, id: &str) -> rusqlite::Result<EvidenceFound> {
+    let select = "SELECT number, facts, log FROM evidence";
+    let row = |row: &rusqlite::Row<'_>| -> rusqlite::Result<_> {
+        let facts: String = row.get(1)?;
+        Ok((read(row.get(0)?, &facts), row.get::<_, Vec<u8>>(2)?))
+    };
+    let mut found = Vec::new();
+    if id.len() >= ID_PREFIX_MIN {
+        let by_id = format!("{select} WHERE container_id >= ? AND container_id < ? LIMIT 2");
+        let mut statement = sql.prepare_cached(&by_id)?;
+        // Ids are text; no character sorts behind this one.
+        let rows = statement.query_map([id, &format!("{id}\u{10FFFF}")], row)?;
+        found = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    }
+    if found.is_empty()
+        && let Ok(number) = id.parse::<i64>()
+    {
+        let by_number = format!("{select} WHERE number = ?");
+        found.extend(sql.query_row(&by_number, [number], row).optional()?);
+    }
+    Ok(match (found.len(), found.pop()) {
+        (1, Some((Some(evidence), log))) => EvidenceFound::One(Box::new(evidence), log),
+        (2.., _) => EvidenceFound::Several,
+        _ => EvidenceFound::None,
+    })
+}
+
+fn read(number: i64, facts: &str) -> Option<Evidence> {
+    let evidence: Evidence = serde_json::from_str(facts).ok()?;
+    let number = u64::try_from(number).unwrap_or(0);
+    Some(Evidence { number, ..evidence })
+}

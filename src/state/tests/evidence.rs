@@ -1,0 +1,228 @@
+//! Evidence: its bounds, what makes way first, and how it is found.
+
+use super::super::evidence::{EvidenceBounds, EvidenceFilter, EvidenceFound};
+use super::super::{Journal, read_evidence};
+use super::*;
+use crate::model::{Evidence, EvidenceLog, EvidencePod};
+
+/// Patience of each question.
+const LONG: Duration = Duration::from_secs(30);
+/// A row's room: its log and a page.
+const ROOM: u64 = 20 << 10;
+
+const PLENTY: EvidenceBounds = EvidenceBounds {
+    max_bytes: 4 << 20,
+    max_age: None,
+    keep_first: true,
+    is_durable: false,
+};
+
+/// Evidence of a pod's container, kept at a second.
+fn evidence(id: u64, pod: &str, second: i64) -> Evidence {
+    let at = Timestamp::from_second(START + second).unwrap();
+    Evidence {
+        number: 0,
+        kept_at: at,
+        container_id: format!("{id:064x}"),
+        container: "app".to_owned(),
+        attempt: 0,
+        pod: Some(EvidencePod {
+            uid: pod.to_owned(),
+            namespace: "default".to_owned(),
+            name: pod.to_owned(),
+        }),
+        owner: None,
+        labels: std::collections::BTreeMap::new(),
+        image: String::new(),
+        image_ref: String::new(),
+        ending: String::new(),
+        exit_code: Some(1),
+        reason: String::new(),
+        message: String::new(),
+        created_at: at,
+        started_at: None,
+        finished_at: None,
+        removed_for: RemoveReason::Superseded,
+        pass: String::new(),
+        log: EvidenceLog::default(),
+    }
+}
+
+async fn open(dir: &Path) -> Journal {
+    let limits = Limits {
+        evidence_bytes: PLENTY.max_bytes,
+        ..SMALL
+    };
+    loop {
+        let opened =
+            Journal::open(dir.to_owned(), limits, "r".to_owned(), Counter::default()).await;
+        // An earlier thread may still hold the lock.
+        match opened {
+            Ok(opened) => return opened.journal,
+            Err(_held) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+async fn keep(journal: &Journal, it: Evidence, bounds: EvidenceBounds) -> u64 {
+    let log = vec![7; 16 << 10];
+    let kept = journal.keep_evidence(it, log, bounds, LONG).await.unwrap();
+    assert!(kept.bytes <= bounds.max_bytes, "{kept:?}");
+    kept.dropped
+}
+
+/// The last digits of the ids, newest first.
+async fn ids(journal: &Journal) -> String {
+    let filter = EvidenceFilter {
+        limit: 1000,
+        ..EvidenceFilter::default()
+    };
+    let page = journal.evidence(filter).await.unwrap();
+    page.rows
+        .iter()
+        .map(|row| &row.container_id[63..])
+        .collect()
+}
+
+#[tokio::test]
+async fn the_oldest_makes_way_and_the_first_and_the_last_of_a_name_go_last() {
+    for (keep_first, wanted) in [(false, "6543"), (true, "6510")] {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = open(dir.path()).await;
+        // The bound is above four rows, so that one makes way at a time.
+        let bounds = EvidenceBounds {
+            max_bytes: 4 * ROOM + (12 << 10),
+            keep_first,
+            ..PLENTY
+        };
+        for (id, pod) in [
+            (0, "a"),
+            (1, "b"),
+            (2, "b"),
+            (3, "b"),
+            (4, "b"),
+            (5, "b"),
+            (6, "c"),
+        ] {
+            keep(&journal, evidence(id, pod, 0), bounds).await;
+        }
+        assert_eq!(ids(&journal).await, wanted, "{keep_first}");
+    }
+}
+
+#[tokio::test]
+async fn old_evidence_goes_and_one_container_has_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path()).await;
+    let bounds = EvidenceBounds {
+        max_age: Some(Duration::from_secs(60)),
+        ..PLENTY
+    };
+    keep(&journal, evidence(1, "a", 0), bounds).await;
+    keep(&journal, evidence(2, "a", 60), bounds).await;
+    keep(&journal, evidence(2, "a", 60), bounds).await;
+    assert_eq!(ids(&journal).await, "21", "at the age it stays");
+    assert_eq!(keep(&journal, evidence(3, "a", 61), bounds).await, 1);
+    assert_eq!(ids(&journal).await, "32");
+}
+
+#[tokio::test]
+async fn it_never_outgrows_its_bound_and_leaves_the_journal_its_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path()).await;
+    for id in 0..300 {
+        keep(&journal, evidence(id, "a", 0), PLENTY).await;
+    }
+    let size = fs::metadata(dir.path().join(NAME)).unwrap().len();
+    let claimed = SMALL_MAX_BYTES - (512 << 10);
+    let taken = journal.evidence_bytes().await.unwrap();
+    assert!((3 << 20..=PLENTY.max_bytes).contains(&taken), "{taken}");
+    assert!(size <= SMALL_MAX_BYTES + PLENTY.max_bytes / 8 * 9, "{size}");
+    journal.settled(LONG).await;
+    drop(journal);
+    // Opened again it is all there, and the room beside it is claimed.
+    let journal = open(dir.path()).await;
+    assert_eq!(journal.evidence_bytes().await.unwrap(), taken);
+    let size = fs::metadata(dir.path().join(NAME)).unwrap().len();
+    assert!(size >= claimed + taken, "{size} of {claimed} + {taken}");
+    let too_large = EvidenceBounds {
+        max_bytes: 4096,
+        ..PLENTY
+    };
+    let log = vec![7; 16 << 10];
+    let refused = journal
+        .keep_evidence(evidence(1000, "a", 0), log, too_large, LONG)
+        .await;
+    assert!(refused.unwrap_err().to_string().contains("no room"));
+}
+
+#[tokio::test]
+async fn it_is_found_by_number_id_or_the_beginning_of_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path()).await;
+    keep(&journal, evidence(1, "a", 0), PLENTY).await;
+    keep(&journal, evidence(0x1f << 50, "a", 0), PLENTY).await;
+    let find = async |id: &str| match journal.evidence_of(id.to_owned()).await.unwrap() {
+        EvidenceFound::One(it, log) => Some((it.number, log.len())),
+        EvidenceFound::Several => Some((0, 0)),
+        EvidenceFound::None => None,
+    };
+    let id = format!("{:064x}", 1);
+    assert_eq!(find(&id).await, Some((1, 16 << 10)));
+    assert_eq!(find("2").await, Some((2, 16 << 10)));
+    assert_eq!(find(&"0".repeat(6)).await, Some((0, 0)), "several");
+    assert_eq!(find("3").await, None);
+    assert_eq!(
+        find("00000").await,
+        None,
+        "too short for an id, and no number"
+    );
+    assert_eq!(find("x").await, None);
+    let all = read_evidence(
+        dir.path(),
+        &EvidenceFilter {
+            limit: 10,
+            ..EvidenceFilter::default()
+        },
+    );
+    assert_eq!(all.unwrap().rows.len(), 2, "also without the service");
+}
+
+#[test]
+fn a_filter_is_read_in_full_or_refused_by_name() {
+    let now: Timestamp = "2026-01-31T12:00:00Z".parse().unwrap();
+    let read = |query: &[(&str, &str)]| {
+        let pairs = query
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        EvidenceFilter::read(pairs, now)
+    };
+    let all = read(&[
+        ("pod", "web"),
+        ("namespace", "n"),
+        ("owner", "Job/x"),
+        ("container", "app"),
+        ("exit_code", "-1"),
+        ("since", "2h"),
+        ("until", "2026-01-31T11:00:00Z"),
+        ("before", "7"),
+        ("limit", "1000"),
+    ])
+    .unwrap();
+    assert_eq!(all.since, Some("2026-01-31T10:00:00Z".parse().unwrap()));
+    assert_eq!(
+        (all.exit_code, all.before, all.limit),
+        (Some(-1), Some(7), 1000)
+    );
+    for (key, value) in [
+        ("exit_code", "x"),
+        ("since", "soon"),
+        ("before", "x"),
+        ("limit", "0"),
+        ("limit", "1001"),
+        ("pods", "x"),
+    ] {
+        let error = read(&[(key, value)]).unwrap_err();
+        assert!(error.contains(key), "{error}");
+    }
+}
