@@ -324,8 +324,8 @@ impl Database {
         Ok(())
     }
 
-    /// Claims the journal's space anew after evidence or a snapshot took some of it; in large steps, because each step
-    /// waits for the disk.
+    /// Claims the journal's space anew after evidence or a snapshot took some of it. Between passes and in large steps,
+    /// because each step waits for the disk.
     pub(super) fn claim_if_short(&mut self) -> Result<(), Error> {
         if self.size()? < self.wanted_bytes()? {
             self.ahead_bytes = CLAIM_AHEAD_BYTES;

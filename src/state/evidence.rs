@@ -241,9 +241,7 @@ fn keep(database: &mut Database, keep: &Kept) -> Result<EvidenceRoom, Error> {
     } else {
         Sync::Later
     };
-    let written = database.write(sync, |writing| put(writing, keep, &facts, needed, max))?;
-    database.claim_if_short()?;
-    Ok(written)
+    database.write(sync, |writing| put(writing, keep, &facts, needed, max))
 }
 
 fn put(

@@ -17,7 +17,7 @@ use super::lines::{Lines, LinesTo};
 use super::lock::Held;
 use super::passes::{self, Ended, History, Object};
 use super::store::{Found, Store};
-use super::writer::{self, Health, Job, Status};
+use super::writer::{self, Health, Job, Moment, Status};
 use crate::gc::Removal;
 use crate::model::{Pass, RemovalOutcome};
 use prometheus_client::metrics::counter::Counter;
@@ -126,7 +126,7 @@ impl Journal {
             lines.pass(pass);
         }
         let pass = pass.clone();
-        self.put(1, Sync::Now, true, move |writing| {
+        self.put(1, Sync::Now, Moment::Begins, move |writing| {
             passes::put_unfinished(writing, &pass)
         });
     }
@@ -142,7 +142,7 @@ impl Journal {
         }
         let objects = due.iter().map(|removal| Object::new(batch, removal));
         let (objects, id): (Vec<Object>, _) = (objects.collect(), pass_id.to_owned());
-        self.put(objects.len(), Sync::Now, false, move |writing| {
+        self.put(objects.len(), Sync::Now, Moment::Runs, move |writing| {
             passes::put_intended(writing, &id, &objects)
         });
         self.settled(at_most).await;
@@ -154,7 +154,7 @@ impl Journal {
         if let Some(lines) = &self.lines {
             lines.removal(pass_id, &ended);
         }
-        self.put(1, Sync::Later, false, move |writing| {
+        self.put(1, Sync::Later, Moment::Runs, move |writing| {
             passes::put_outcome(writing, &id, &ended)
         });
     }
@@ -162,7 +162,7 @@ impl Journal {
     /// Writes the progress of a pass.
     pub fn progress(&self, pass: &Pass) {
         let pass = pass.clone();
-        self.put(1, Sync::Later, false, move |writing| {
+        self.put(1, Sync::Later, Moment::Runs, move |writing| {
             passes::put_unfinished(writing, &pass)
         });
     }
@@ -173,7 +173,7 @@ impl Journal {
             lines.pass(pass);
         }
         let pass = pass.clone();
-        self.put(1, Sync::Now, false, move |writing| {
+        self.put(1, Sync::Now, Moment::Over, move |writing| {
             passes::put_ended(writing, &pass)
         });
     }
@@ -275,7 +275,7 @@ impl Journal {
         &self,
         records: usize,
         sync: Sync,
-        begins: bool,
+        moment: Moment,
         write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send + 'static,
     ) {
         let write = Box::new(write);
@@ -283,7 +283,7 @@ impl Journal {
             write,
             sync,
             records,
-            begins,
+            moment,
         };
         self.send(job, records);
     }
@@ -374,7 +374,7 @@ mod tests {
     fn entries_beyond_the_queue_are_dropped_and_counted() {
         let (journal, jobs, failures) = hanging();
         for _ in 0..QUEUE_MAX + 7 {
-            journal.put(1, Sync::Later, false, |_| Ok(()));
+            journal.put(1, Sync::Later, Moment::Runs, |_| Ok(()));
         }
         assert_eq!(failures.get(), 7);
         assert!(journal.status().errors.contains_key("journal"));

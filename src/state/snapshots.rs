@@ -75,8 +75,7 @@ fn keep(
     }
     database.write(Sync::Later, |writing| {
         put(writing, pass_id, taken_at, at_most, file)
-    })?;
-    database.claim_if_short()
+    })
 }
 
 fn put(

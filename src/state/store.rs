@@ -175,6 +175,13 @@ impl Store {
         written
     }
 
+    /// Claims the room that evidence and snapshots took from the records.
+    pub(super) fn claim_if_short(&mut self) -> Result<(), Error> {
+        self.database
+            .as_mut()
+            .map_or(Ok(()), Database::claim_if_short)
+    }
+
     /// Keeps evidence.
     pub(super) fn keep(
         &mut self,

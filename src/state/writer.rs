@@ -34,8 +34,8 @@ pub(super) enum Job {
         sync: Sync,
         /// Number of records, for the count of those that are lost.
         records: usize,
-        /// A pass begins: opens a database that could not be opened before.
-        begins: bool,
+        /// What the write stands beside.
+        moment: Moment,
     },
     /// Write the pending image ages.
     Ages,
@@ -47,6 +47,17 @@ pub(super) enum Job {
     Answer(oneshot::Sender<()>),
     /// Answer whether another crisweep holds the lock; take a lost lock again.
     Lock(oneshot::Sender<Option<Held>>),
+}
+
+/// A moment in the life of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// It begins: a database that could not be opened before is opened.
+    Begins,
+    /// It runs.
+    Runs,
+    /// It is over: there is time to claim room.
+    Over,
 }
 
 /// The key of errors in the API.
@@ -154,13 +165,18 @@ pub(super) fn run(
                 write,
                 sync,
                 records,
-                begins,
+                moment,
             } => {
-                if begins && !store.is_open() {
+                if moment == Moment::Begins && !store.is_open() {
                     reopen(&mut store, health);
                 }
                 let written = store.write(sync, write);
                 settle(&store, health, written, records);
+                if moment == Moment::Over
+                    && let Err(error) = store.claim_if_short()
+                {
+                    tracing::debug!(%error, "room for the state could not be claimed");
+                }
             }
             Job::Ages => {
                 if let Some(ages) = health.take_ages() {

@@ -166,8 +166,11 @@ async fn an_alert_sweeps_the_node() {
 async fn wait_for_alert_pass(crisweep: &Crisweep) -> Value {
     wait_for("the alert's pass to end", 2 * PATIENCE, || async {
         let passes = crisweep.get("/api/v1/passes").await?;
-        let by_alert =
-            |pass: &&Value| pass["trigger"]["cause"] == "alert" && pass["state"] == "done";
+        // Another alert's pass that found the node clean may have been withdrawn.
+        let by_alert = |pass: &&Value| {
+            let has_run = pass["state"] == "done" && pass["started_at"].is_string();
+            pass["trigger"]["cause"] == "alert" && has_run
+        };
         let pass = passes["passes"]
             .as_array()
             .into_iter()
