@@ -2,19 +2,20 @@
 
 SHELL := /bin/bash
 
-.PHONY: test check unit rules manifests package e2e bench fuzz soak demo setup deny sbom deb arm64
+.PHONY: test check unit rules manifests api docs package page e2e bench fuzz soak stack demo recording pictures screenshots dashboards setup deny sbom deb arm64
 
 # Everything that must hold before something lands, and how long each part took. As root on Debian 12: installs what
 # is missing.
 test:
-	@for part in setup check unit rules manifests package e2e; do \
+	@for part in setup check unit rules manifests api docs package page e2e; do \
 	  began=$$SECONDS; \
 	  $(MAKE) --no-print-directory $$part || exit; \
 	  times+="$$part: $$((SECONDS - began)) s\n"; \
 	done; printf "$$times"
 
 # What the tests need beside Rust: cargo-nextest, from Debian containerd, runc, the CNI plugins, busybox, buildah,
-# Prometheus and Alertmanager, and into target/tools helm, kubectl, the schemas of Kubernetes and two newer Alertmanagers.
+# Prometheus, Alertmanager, Chromium, node and jq, and into target/tools helm, kubectl, the schemas of Kubernetes,
+# schemathesis and two newer Alertmanagers.
 setup:
 	tests/setup.sh
 
@@ -27,16 +28,39 @@ unit:
 	cargo nextest run --locked --features e2e -E 'not binary(e2e)'
 	cargo test --locked --features e2e --doc
 
+# Alerts and dashboards. Needs the program that `unit` builds.
 rules:
 	alerts/check.sh
+	dashboards/check.py
+
+# The pictures in docs/images, anew.
+dashboards:
+	dashboards/check.py --draw
 
 # The chart, and what is rendered from it. Needs the program that `unit` builds.
 manifests:
 	deploy/check.sh
 
+# docs/openapi.yaml against the demo. SEED=N repeats a run. Needs the program that `unit` builds.
+api:
+	tests/with-demo.sh tests/api/check.sh
+
+# Every command of the documents, beside the demo. Needs the program that `unit` builds.
+docs:
+	tests/with-demo.sh tests/docs/check.py
+
 # The Debian package of the program that `unit` has built, in a Debian of its own. Needs root.
 package:
 	deploy/debian/check.sh
+
+# The page in headless Chromium, against the demo of the program that `unit` has built.
+page:
+	timeout 300 node tests/page/check.mjs
+
+# Takes docs/images/page-*.png anew, in some minutes.
+screenshots:
+	tests/page/setup.sh
+	timeout 900 node tests/page/screenshots.mjs
 
 # Needs root.
 e2e:
@@ -54,6 +78,12 @@ fuzz:
 soak: export CRISWEEP_SOAK = $(or $(FOR),5m)
 soak:
 	cargo nextest run --locked --no-capture -E 'test(soak::)'
+
+# A live node to watch: containerd with pods that pile up, Prometheus, Alertmanager and crisweep, until Ctrl-C:
+# STACK_FOR=90s make stack. Needs root.
+stack: export CRISWEEP_STACK = $(or $(STACK_FOR),forever)
+stack:
+	cargo nextest run --locked --features e2e --no-capture -E 'binary(e2e) and test(stack::)'
 
 # Licences, sources and banned crates (what `unit` also checks, without cargo-deny), yanked crates and advisories. The
 # advisories are a git repository at GitHub; OFFLINE=1 leaves them out. Installing cargo-deny takes 2 to 4 minutes.
@@ -79,3 +109,12 @@ deb:
 
 demo:
 	cargo run --release -- demo
+
+# The recording of a terminal in the README, made anew. Needs unshare, ip and curl.
+recording:
+	cargo build --locked --release
+	docs/images/record.py target/release/crisweep docs/images/recording.svg
+
+# The pictures of docs/policy.md, drawn anew from its examples.
+pictures:
+	docs/images/policy.py

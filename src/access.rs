@@ -32,6 +32,18 @@ use tls::{PeerIdentity, Tls};
 use tokens::Tokens;
 use web::{BasicAuth, Web};
 
+/// The user name with which a token of a file is a password.
+const TOKEN_USER: &str = "token";
+
+/// What kind of client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// A browser that shows a page to a person.
+    Browser,
+    /// Everything else.
+    Program,
+}
+
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
@@ -205,6 +217,14 @@ impl Access {
             return Some(self.by_token(token, asking).await);
         }
         let encoded = after_scheme(header, "basic")?;
+        if let Some(found) = self.token_as_password(encoded).await {
+            let caller = Caller::new(CallerKind::Token, found.name);
+            return Some(grant(caller, found.scope, asking.scope));
+        }
+        if self.takes_passwords_only_as_tokens() {
+            let why = "the user must be \"token\" and the password a token";
+            return Some(Decision::Unauthenticated(why.into()));
+        }
         let web = self.web.as_ref().filter(|web| web.has_users())?;
         Some(
             match web.check(&self.passwords, asking.peer, encoded).await {
@@ -220,6 +240,22 @@ impl Access {
                 ),
             },
         )
+    }
+
+    /// A browser asks people for a user and a password only: a token of a file is the password of the user `token`.
+    async fn token_as_password(&self, encoded: &str) -> Option<tokens::Found> {
+        if self.tokens.files().is_empty() {
+            return None;
+        }
+        let (user, password) = web::decode(encoded)?;
+        if user != TOKEN_USER {
+            return None;
+        }
+        self.tokens.find(&password).await
+    }
+
+    fn takes_passwords_only_as_tokens(&self) -> bool {
+        !self.tokens.files().is_empty() && !self.has_users()
     }
 
     async fn by_token(&self, token: &str, asking: Asking<'_>) -> Decision {
@@ -296,17 +332,29 @@ impl Access {
         self.web.as_ref().is_some_and(Web::has_users)
     }
 
-    /// Returns the challenges of a 401.
-    pub fn challenges(&self) -> Vec<&'static str> {
+    /// Returns the challenges of a 401. A browser is asked for a user and a password where it can show a token so; other
+    /// clients show tokens as such.
+    pub fn challenges(&self, client: Client) -> Vec<&'static str> {
+        let by_token = client == Client::Browser && self.takes_passwords_only_as_tokens();
         let challenges = [
             (
-                self.has_users(),
+                self.has_users() || by_token,
                 "Basic realm=\"crisweep\", charset=\"UTF-8\"",
             ),
             (self.takes_tokens(), "Bearer realm=\"crisweep\""),
         ];
         let used = challenges.into_iter().filter(|(is_used, _)| *is_used);
         used.map(|(_, challenge)| challenge).collect()
+    }
+
+    /// Returns what a browser asks people for, if it can show any credential that is configured.
+    pub fn asks_for(&self) -> Option<&'static str> {
+        if self.has_users() {
+            return Some("a user and a password");
+        }
+        self.takes_passwords_only_as_tokens().then_some(
+            "a user and a password: the user is \"token\", the password a token of web.bearer_token_files.act",
+        )
     }
 
     /// Returns TLS, if the web configuration file asks for it.

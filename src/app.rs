@@ -1,5 +1,6 @@
 //! Builds each part once, binds, spawns, drains. Contains no logic of its own.
 
+mod events;
 mod fleet;
 mod loops;
 mod manager;
@@ -18,6 +19,8 @@ use tokio::time::Instant;
 
 use crate::access::{self, Access};
 use crate::config::Config;
+use crate::doctor::Doctor;
+use crate::events::Events;
 use crate::fleet::Fleet;
 use crate::http::serve::{Listener, Stop};
 use crate::http::{self, Fixed, LastReload, Reload, Service};
@@ -96,6 +99,8 @@ pub async fn serve(
     });
     let brakes = fleet::run(changes.clone(), brakes, shutdown.clone());
     loops.spawn("the fleet's brakes", brakes);
+    let events = events::run(changes.clone(), runner.events.clone(), shutdown.clone());
+    loops.spawn("the writer of Events", events);
     let triggers = triggers::run(changes, service.clone(), shutdown.clone());
     loops.spawn("the watch over thresholds and Alertmanagers", triggers);
     let working = loops.spawn_apart("the worker", async move { worker.run().await });
@@ -175,11 +180,14 @@ pub async fn runner(
     let observer = Observer::new(client, settings);
     let metrics = Metrics::new(&config.node.name);
     let quarantine = Arc::new(Mutex::new(Quarantine::default()));
+    let counted = metrics.clone();
+    let events = Events::new(move |result| counted.event(result));
     Ok(Runner {
         observer,
         metrics,
         quarantine,
         journal: Journal::none(),
+        events,
         disk: DiskThreads::default(),
     })
 }
@@ -267,7 +275,9 @@ fn service(
             started: Instant::now(),
             refusals: Fixed::refusals(),
             limits: http::RequestLimits::default(),
+            doctor: Doctor::default(),
             plans: http::Plans::default(),
+            node_parts: http::NodeParts::default(),
             saved_plans: http::SavedPlans::default(),
         }),
     };

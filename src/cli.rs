@@ -1,15 +1,19 @@
 //! The command line: arguments as values, and what runs each command.
 
-mod answer;
 pub mod check;
 pub mod command;
 #[cfg(feature = "demo")]
 pub mod demo;
+pub mod doctor;
 pub mod explain;
-mod local_service;
+pub mod help;
+mod output;
 pub mod passes;
 pub mod rules;
 mod run;
+pub mod screen;
+pub mod service;
+pub mod status;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -26,15 +30,22 @@ use check::CheckArgs;
 use command::evidence::EvidenceArgs;
 use command::simulate::SimulateArgs;
 use command::snapshot::SnapshotArgs;
+use command::text::Rows;
+use doctor::DoctorArgs;
 use explain::ExplainArgs;
+pub use help::parse;
+use help::{CompletionsArgs, ManArgs, texts};
 use passes::PassesArgs;
 use rules::RulesArgs;
 pub use run::run;
+use screen::Wide;
+use service::RemoteArgs;
+use status::StatusArgs;
 
 /// Removes what containers leave behind on this node (dead containers, pod sandboxes, logs, unused images),
 /// safely, and says why it removes or keeps each object.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "crisweep", version, after_help = AFTER_HELP)]
+#[command(name = "crisweep", version, after_help = MORE_HELP, after_long_help = AFTER_HELP)]
 pub struct Cli {
     /// Flags that every command takes.
     #[command(flatten)]
@@ -44,49 +55,89 @@ pub struct Cli {
     pub command: Option<Command>,
 }
 
+const MORE_HELP: &str =
+    "--help says more: environment, examples, exit codes; crisweep COMMAND --help too";
+
 const AFTER_HELP: &str = "\
 Environment:
-  CRISWEEP__SECTION__KEY       any key of the configuration, e.g. CRISWEEP__GC__BATCH_SIZE=20
+  CRISWEEP__SECTION__KEY       a key of the configuration, such as
+                               CRISWEEP__GC__BATCH_SIZE=20
   NODE_NAME                    this node's name, unless node.name is set
-  CONTAINER_RUNTIME_ENDPOINT   the CRI socket, unless a flag or the configuration names it
-  NO_COLOR                     no colours in the log, even on a terminal
+  CONTAINER_RUNTIME_ENDPOINT   the CRI socket, unless it is configured
+  CRISWEEP_URL, CRISWEEP_TOKEN_FILE, CRISWEEP_TOKEN, CRISWEEP_CA_FILE
+                               the service to ask, as --service.url
+  NO_COLOR, CLICOLOR_FORCE     no colours; colours also outside a terminal
+
+Exit codes:
+  0    done, and all is well
+  1    failed, or not all was reached
+  2    wrong arguments, or the configuration is refused; check: unknown
+  130  a person left (Ctrl-C) before the result was known
 
 Examples:
   crisweep demo                              the service on a simulated node
-  crisweep plan --all                        what would go, what would stay, and why
+  crisweep status                            the node on one screen
+  crisweep doctor                            who leaves the litter
+  crisweep plan --all                        what would go or stay, and why
+  crisweep explain shop/web                  why a pod's objects stay or go
   crisweep gc --target containers --dry-run  one pass that only reports
-  crisweep plan --save                       have the service keep its plan; says how to carry it out
-  crisweep passes                            what the last passes did, and who asked for them
-  crisweep snapshot node.json.zst            this node in a file, without secrets
-  crisweep simulate node.json.zst            a plan on that file, anywhere; --config tries a policy
-  crisweep explain shop/web                  why a pod's objects stay or go; also an id, an image, a log
-  crisweep evidence --pod web-0              what was kept of removed containers
-  crisweep check                             0 no problem, 1 a problem, 2 unknown, and one line
-  crisweep config /etc/crisweep/crisweep.yaml  check a file, print the effective configuration
+  crisweep gc --target containers            one pass
+  crisweep passes                            what the last passes did
+  crisweep COMMAND --help                    more examples
 ";
 
 /// Flags that every command takes.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Configuration file (.yaml, .yml or .toml); plan, gc, snapshot, explain, passes, evidence and check read /etc/crisweep/crisweep.yaml where it exists
+    /// Configuration file (.yaml, .yml or .toml)
+    ///
+    /// Commands that are about a node read /etc/crisweep/crisweep.yaml where it exists
     #[arg(long = "config.file", global = true, value_name = "FILE")]
     pub config_file: Option<PathBuf>,
     /// Address to listen on, such as :20950; may be repeated [default: 127.0.0.1:20950]
-    #[arg(long = "web.listen-address", global = true, value_name = "ADDRESS")]
+    #[arg(
+        long = "web.listen-address",
+        global = true,
+        value_name = "ADDRESS",
+        hide_short_help = true
+    )]
     pub listen: Vec<String>,
     /// Exporter web configuration file: TLS, client certificates, users with passwords
-    #[arg(long = "web.config.file", global = true, value_name = "FILE")]
+    #[arg(
+        long = "web.config.file",
+        global = true,
+        value_name = "FILE",
+        hide_short_help = true
+    )]
     pub web_config_file: Option<String>,
     /// error, warn, info, debug, trace, or targets such as info,crisweep=debug [default: info]
-    #[arg(long = "log.level", global = true, value_name = "LEVEL")]
+    #[arg(
+        long = "log.level",
+        global = true,
+        value_name = "LEVEL",
+        hide_short_help = true
+    )]
     pub log_level: Option<String>,
     /// text or json [default: text]
-    #[arg(long = "log.format", global = true, value_name = "FORMAT")]
+    #[arg(
+        long = "log.format",
+        global = true,
+        value_name = "FORMAT",
+        hide_short_help = true
+    )]
     pub log_format: Option<String>,
     /// CRI socket, such as /run/containerd/containerd.sock [default: found]
-    #[arg(long = "runtime-endpoint", global = true, value_name = "ENDPOINT")]
+    #[arg(
+        long = "runtime-endpoint",
+        global = true,
+        value_name = "ENDPOINT",
+        hide_short_help = true
+    )]
     pub runtime_endpoint: Option<String>,
+    /// The service.
+    #[command(flatten)]
+    pub remote: RemoteArgs,
 }
 
 impl Global {
@@ -106,50 +157,84 @@ impl Global {
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Command {
     /// Run the service (the default)
+    #[command(after_long_help = texts::SERVE)]
     Serve,
     /// Run the service on a simulated node, without any runtime
     #[cfg(feature = "demo")]
+    #[command(after_long_help = texts::DEMO)]
     Demo,
+    /// Show the node and its crisweep on one screen
+    Status(StatusArgs),
     /// Show what a pass would remove, and why; removes nothing
     Plan(PlanArgs),
     /// Run one pass here and now, with progress
     Gc(GcArgs),
-    /// Say why one container, sandbox, image, log or pod stays or goes, and what would change that
+    /// Say why an object stays or goes, and what would change that
     Explain(ExplainArgs),
-    /// Show what earlier passes did: who asked, what went, what failed, and why
+    /// Say why litter comes up, and which change stops each cause
+    Doctor(DoctorArgs),
+    /// Show what earlier passes did: who asked, what went, and why
     Passes(PassesArgs),
-    /// Write what a plan depends on to a file, for `simulate`; no secrets, removes nothing
+    /// Write what a plan depends on to a file, without secrets
     Snapshot(SnapshotArgs),
-    /// Plan on a snapshot file, with any policy or two of them; needs no runtime
+    /// Plan on a snapshot file, with any policy; needs no runtime
     Simulate(SimulateArgs),
-    /// List what was kept of removed containers, or show one with the end of its log
+    /// List what was kept of removed containers, or show one of them
     Evidence(EvidenceArgs),
-    /// Tell in one line and an exit code (0, 1, 2) whether this node has a problem, for node-problem-detector
+    /// Tell in one line and an exit code if the node has a problem
     Check(CheckArgs),
-    /// Check the configuration and print the effective one; exits 2 if it is refused
+    /// Check the configuration and print the effective one
     Config(ConfigArgs),
-    /// Give the state directory to the user that the service runs as: an init step of pods
+    /// Give the state directory to the user that the service runs as
     PrepareState(PrepareStateArgs),
-    /// Print the alert rules: a rule file for Prometheus, or a `PrometheusRule` object
+    /// Print the alert rules, as a file or a `PrometheusRule` object
     Rules(RulesArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Print a manual page, or write all of them
+    Man(ManArgs),
 }
 
 /// Arguments of `plan`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(after_long_help = texts::PLAN)]
 pub struct PlanArgs {
     /// What and how to show.
     #[command(flatten)]
     pub pass: PassArgs,
-    /// Show every row, also kept objects, and the details of each verdict [default: the first 20 removals]
-    #[arg(long)]
-    pub all: bool,
-    /// Have the running service plan, and keep the plan for an hour: `gc --plan` carries it out
+    /// Which rows.
+    #[command(flatten)]
+    pub rows: RowArgs,
+    /// Have the running service keep its plan for `gc --plan`
+    ///
+    /// It keeps the plan for an hour
     #[arg(long, conflicts_with = "all")]
     pub save: bool,
 }
 
+/// Which rows of a plan are shown, and how.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowArgs {
+    /// Show every row, also kept objects, and the details
+    ///
+    /// [default: the first 20 removals]
+    #[arg(long)]
+    pub all: bool,
+    /// Names and ids.
+    #[command(flatten)]
+    pub wide: Wide,
+}
+
+impl RowArgs {
+    /// Returns what is asked for.
+    pub(crate) fn rows(self) -> Rows {
+        if self.all { Rows::All } else { Rows::First }
+    }
+}
+
 /// Arguments of `gc`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(after_long_help = texts::GC)]
 pub struct GcArgs {
     /// What and how to show.
     #[command(flatten)]
@@ -157,35 +242,53 @@ pub struct GcArgs {
     /// Only plan and report; remove nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Remove at most this many, from 1, and never more than `gc.max_removals`
+    /// Remove at most this many
+    ///
+    /// From 1, and never more than `gc.max_removals`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_removals: Option<u64>,
-    /// Have the running service carry out a saved plan: only what this plan and a new one both remove
+    /// Have the running service carry out a saved plan
+    ///
+    /// It removes only what this plan and a new one both remove
     #[arg(long, value_name = "ID")]
     pub plan: Option<String>,
+    /// Run although passes are held
+    ///
+    /// Although `brakes.pause` is set or all nodes are held, and without the circuit breaker (`gc.failure_ratio`)
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// Arguments that `plan` and `gc` share.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct PassArgs {
-    /// containers, sandboxes, logs, images or all; may be repeated [default: all]
+    /// containers, sandboxes, logs, images [default: all]
+    ///
+    /// May be repeated
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<Targets>,
-    /// How to show the result: table for people, json for machines
+    /// table for people, json for machines
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table, hide_possible_values = true)]
     pub output: Output,
-    /// Treat unknown pods as finished if their last container exited longer ago than this; 0 is never
-    /// [default: `pods.assume_finished_after`]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// Count unknown pods as finished if their last exit is longer ago
+    ///
+    /// 0 is never [default: `pods.assume_finished_after`]
+    #[arg(long, value_name = "DURATION", value_parser = duration, hide_short_help = true)]
     pub assume_finished_after: Option<Duration>,
-    /// Dead containers and dead sandboxes that may stay on the node; below 0 is no limit [default:
-    /// `policy.containers.max_dead`, `policy.sandboxes.max_dead`]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    /// Dead containers and sandboxes that may stay; below 0: no limit
+    ///
+    /// [default: `policy.containers.max_dead`, `policy.sandboxes.max_dead`]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        hide_short_help = true
+    )]
     pub max_dead: Option<i64>,
 }
 
 impl PassArgs {
-    /// Returns the options. Only a caller of the service can switch off the circuit breaker (`force`).
+    /// Returns the options.
     pub fn options(&self) -> PassOptions {
         PassOptions {
             assume_finished_after: self.assume_finished_after,
@@ -214,6 +317,7 @@ impl PassArgs {
 
 /// Arguments of `config`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(after_long_help = texts::CONFIG)]
 pub struct ConfigArgs {
     /// The file to check, instead of --config.file
     pub file: Option<PathBuf>,
@@ -221,12 +325,30 @@ pub struct ConfigArgs {
 
 /// Arguments of `prepare-state`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(after_long_help = texts::PREPARE_STATE)]
 pub struct PrepareStateArgs {
     /// The new owner, as numbers, such as 65532:0
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     pub owner: Owner,
     /// The directory, which must exist
     pub dir: PathBuf,
+}
+
+/// How a command ended, as its exit code tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// 0.
+    Good,
+    /// 1: the pass, check or question failed, or did not reach all.
+    Bad,
+    /// 130: a person left before the result was known.
+    Interrupted,
+}
+
+impl From<bool> for Ending {
+    fn from(is_good: bool) -> Self {
+        if is_good { Self::Good } else { Self::Bad }
+    }
 }
 
 /// The format of a result.

@@ -28,7 +28,7 @@ use crate::pods::SourceName;
 use crate::telemetry::Log;
 use strum::VariantArray;
 
-use crate::{access, evidence, fleet, pods, runtime, state};
+use crate::{access, events, evidence, fleet, pods, runtime, state};
 use file::FILE_MAX;
 use layers::Layers;
 #[cfg(test)]
@@ -75,6 +75,8 @@ pub struct Config {
     pub state: state::Config,
     /// What is kept of a container before it goes.
     pub evidence: evidence::Config,
+    /// Kubernetes Events of what passes did.
+    pub events: events::Config,
     /// The HTTP server.
     pub web: access::Config,
     /// Logging.
@@ -260,16 +262,14 @@ impl Config {
     fn validate(&self, refuse: &mut dyn FnMut(&str, String)) {
         self.policy.validate(refuse);
         self.quarantine.validate(refuse);
-        let other_users = if self.web.token_review.enabled || self.fleet.asks() {
-            SourceName::VARIANTS
-        } else {
-            &[]
-        };
+        let asks = self.web.token_review.enabled || self.fleet.asks() || self.events.enabled;
+        let other_users = if asks { SourceName::VARIANTS } else { &[] };
         self.pods.validate(other_users, refuse);
         self.web.validate(refuse);
         self.alertmanager.validate(refuse);
         let knows_api_server = self.pods.api_server().is_some();
         self.fleet.validate(knows_api_server, refuse);
+        self.events.validate(knows_api_server, refuse);
         if self.evidence.enabled && self.evidence.required && self.state.dir.is_none() {
             let text = "needs a place for the evidence, and state.dir is null: no container could be removed";
             refuse("evidence.required", text.to_owned());

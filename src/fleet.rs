@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -24,9 +24,33 @@ use budget::Wish;
 pub use budget::keep_slot;
 pub use config::Config;
 use hold::Switch;
-pub use hold::watch as watch_hold;
+pub use hold::{HoldStatus, watch as watch_hold};
 use storm::Storm;
-pub use storm::watch_storm;
+pub use storm::{StormStatus, watch_storm};
+
+/// The brakes of the fleet, as the API shows them.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FleetStatus {
+    /// The switch (`fleet.hold_config_map`); `null`: there is none.
+    pub hold: Option<HoldStatus>,
+    /// The alerts that hold automatic passes (`fleet.storm_hold`).
+    pub storm: Vec<StormStatus>,
+    /// The slot of `fleet.budget`; `null`: no target needs one.
+    pub budget: Option<BudgetStatus>,
+}
+
+/// The slot for automatic passes.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BudgetStatus {
+    /// Whether a pass waits for it or uses it.
+    pub wanted: bool,
+    /// The slot that this node holds.
+    pub slot: Option<u32>,
+    /// Why the slots could not be looked at.
+    pub error: Option<String>,
+}
 
 /// What the brakes of the fleet ask of this node's passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -144,19 +168,20 @@ impl Fleet {
     }
 
     /// Returns the status.
-    pub fn status(&self) -> Value {
+    pub fn status(&self) -> FleetStatus {
         let switch = self.inner.switch.lock();
         let slot = self.inner.slot.lock();
-        let budget = (!slot.targets.is_empty()).then(|| {
-            json!({
-                "wanted": self.inner.wish.borrow().is_some(),
-                "slot": slot.held,
-                "error": slot.error,
-            })
+        let budget = (!slot.targets.is_empty()).then(|| BudgetStatus {
+            wanted: self.inner.wish.borrow().is_some(),
+            slot: slot.held,
+            error: slot.error.clone(),
         });
         let now = Instant::now();
-        let storm = self.inner.storm.lock().status(now);
-        json!({ "hold": switch.status(now), "storm": storm, "budget": budget })
+        FleetStatus {
+            hold: switch.status(now),
+            storm: self.inner.storm.lock().status(now),
+            budget,
+        }
     }
 
     /// Says whether an automatic pass waits for a slot or uses it.

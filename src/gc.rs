@@ -31,6 +31,8 @@ mod planned;
 mod policy;
 mod quiet;
 pub mod sandboxes;
+#[cfg(test)]
+mod schema;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -56,6 +58,7 @@ pub use wait::{kept_for_a_time, kept_for_quiet};
 
 /// What is known of an object's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PodKnowledge {
     /// The source lists it and it may run again.
@@ -150,6 +153,7 @@ impl Serialize for Subject {
 
 /// An object to remove.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Removal {
     /// The object.
     #[serde(flatten)]
@@ -199,6 +203,7 @@ pub enum Expected {
 
 /// An object to keep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Kept {
     /// The object.
     #[serde(flatten)]
@@ -224,6 +229,7 @@ pub enum Verdict {
 
 /// What a pass over some targets would do: each of their objects is in exactly one list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Plan {
     /// When the node was looked at.
     pub taken_at: Timestamp,
@@ -241,6 +247,7 @@ pub struct Plan {
 
 /// Counts of one target's plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Number of removals by reason.
     pub remove: BTreeMap<RemoveReason, usize>,

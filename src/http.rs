@@ -6,12 +6,19 @@ mod alerts;
 mod api;
 mod ask;
 mod audit;
+mod browser;
 mod collect;
 mod connections;
+mod doctor;
+mod events;
 mod evidence;
 mod explain;
 mod guard;
 mod limits;
+mod metrics_page;
+mod node_parts;
+#[cfg(test)]
+mod openapi;
 mod page;
 mod plan;
 mod plans;
@@ -21,33 +28,31 @@ mod saved_plans;
 pub mod serve;
 mod service;
 mod snapshot;
+mod status;
 mod unix_socket;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{self, MethodRouter};
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 
-use crate::metrics::{Endpoint, scrape};
+use crate::metrics::Endpoint;
 use crate::model::{Target, Targets, UnknownTarget, escape};
-use crate::snapshot::Look;
-use crate::system::blocking::alone;
-use crate::system::memory;
 pub use guard::scope;
 pub use limits::RequestLimits;
+pub use node_parts::NodeParts;
+use page::problem::{self, ErrorText};
 pub use plan::Plans;
 pub use saved_plans::SavedPlans;
 pub use service::{Fixed, LastReload, Reload, Service};
+pub(crate) use status::{Judged, of_look};
 
 /// The probes' paths.
 const HEALTHY: &str = "/-/healthy";
@@ -80,7 +85,9 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        json(self.status, &serde_json::json!({ "error": self.error }))
+        let mut answer = json(self.status, &serde_json::json!({ "error": self.error }));
+        answer.extensions_mut().insert(ErrorText(self.error));
+        answer
     }
 }
 
@@ -120,10 +127,10 @@ pub fn routes() -> Vec<Route> {
     let delete = |path, handler| route(Method::DELETE, path, handler);
     vec![
         get("/", routing::get(page::get)),
-        get("/metrics", routing::get(metrics)),
+        get("/metrics", routing::get(metrics_page::get)),
         get(HEALTHY, routing::get(healthy)),
         get(READY, routing::get(ready)),
-        get("/api/v1/status", routing::get(api::status)),
+        get("/api/v1/status", routing::get(status::get)),
         get("/api/v1/plan", routing::get(api::plan)),
         get("/api/v1/plans", routing::get(plans::list)),
         post("/api/v1/plans", routing::post(plans::save)),
@@ -132,6 +139,7 @@ pub fn routes() -> Vec<Route> {
         get("/api/v1/snapshot", routing::get(snapshot::get)),
         // Paths and tags contain slashes, and people type them without escaping.
         get("/api/v1/explain/{*id}", routing::get(explain::get)),
+        get("/api/v1/doctor", routing::get(doctor::get)),
         get("/api/v1/passes", routing::get(audit::passes)),
         get("/api/v1/removals", routing::get(audit::removals)),
         get("/api/v1/evidence", routing::get(evidence::list)),
@@ -139,6 +147,8 @@ pub fn routes() -> Vec<Route> {
         get("/api/v1/evidence/{id}/log", routing::get(evidence::log)),
         get("/api/v1/passes/{id}", routing::get(api::pass)),
         delete("/api/v1/passes/{id}", routing::delete(api::cancel)),
+        post("/api/v1/passes/{id}/cancel", routing::post(api::cancel)),
+        get("/api/v1/events", routing::get(events::get)),
         post("/gc", routing::post(collect::post)),
         post("/webhook/alertmanager", routing::post(alerts::post)),
         post("/-/reload", routing::post(reload)),
@@ -161,6 +171,7 @@ pub fn router(service: Service) -> Router {
             service.clone(),
             guard::guard,
         ))
+        .layer(middleware::from_fn(problem::for_browsers))
         .layer(middleware::from_fn_with_state(service.clone(), count))
         .with_state(service)
 }
@@ -215,13 +226,17 @@ fn health(hangs: bool) -> Response {
     "crisweep is healthy\n".into_response()
 }
 
-/// Ready: the runtime was reached and the node was observed once.
+/// Ready: the runtime was reached and listed once. The first look goes on with a status for each container.
 async fn ready(State(service): State<Service>) -> Response {
     /// A probe must answer even while the runtime hangs.
     const PATIENCE: Duration = Duration::from_millis(900);
     let max_age = service.config().collect.max_age.max(Duration::from_secs(1));
-    let look = tokio::time::timeout(PATIENCE, service.observer.shared(max_age)).await;
-    let look = look.ok().and_then(Result::ok);
+    let look = tokio::select! {
+        biased;
+        look = service.observer.shared(max_age) => look.ok(),
+        () = service.observer.lists_read() => return "crisweep is ready\n".into_response(),
+        () = tokio::time::sleep(PATIENCE) => None,
+    };
     let why = match look.or_else(|| service.observer.latest()) {
         None => "no look at the node has been taken yet".to_owned(),
         Some(look) => match (&look.runtime, &look.containers, &look.sandboxes) {
@@ -246,79 +261,6 @@ async fn reload(State(service): State<Service>) -> Response {
         }
         Err(error) => Problem::bad(error).into_response(),
     }
-}
-
-async fn metrics(State(service): State<Service>, headers: HeaderMap) -> Response {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let format = scrape::Format::from_accept(text("accept"));
-    let timeout = scrape::timeout_from_header(text("x-prometheus-scrape-timeout-seconds"));
-    let deadline = Instant::now() + timeout;
-    let look = service.observer.shared(service.config().collect.max_age);
-    let look = tokio::time::timeout_at(deadline, look)
-        .await
-        .ok()
-        .and_then(Result::ok);
-    let whole = async {
-        let permit = Arc::clone(service.fixed.limits.pages()).acquire_owned();
-        let permit = permit.await.ok()?;
-        Some(render(&service, look, format, Some(permit)).await)
-    };
-    let own = render(&service, None, format, None);
-    let Some(page) = rendered(deadline, whole, own).await else {
-        let error = "the metrics page was not rendered within the scrape's timeout";
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, error).into_response();
-    };
-    ([(header::CONTENT_TYPE, format.content_type())], page).into_response()
-}
-
-/// Returns the whole page if it is rendered until then. If not, or if there are too many scrapes at once, the own
-/// page, which omits the node's part, as it does without a look; it has [`OWN_PAGE_TIMEOUT`].
-async fn rendered(
-    deadline: Instant,
-    whole: impl Future<Output = Option<String>>,
-    own: impl Future<Output = String>,
-) -> Option<String> {
-    /// Less than what `scrape::timeout_from_header` reserves for sending, with the usual timeouts.
-    const OWN_PAGE_TIMEOUT: Duration = Duration::from_millis(250);
-    if let Ok(Some(page)) = tokio::time::timeout_at(deadline, whole).await {
-        return Some(page);
-    }
-    tokio::time::timeout(OWN_PAGE_TIMEOUT, own).await.ok()
-}
-
-async fn render(
-    service: &Service,
-    look: Option<Arc<Look>>,
-    format: scrape::Format,
-    permit: Option<OwnedSemaphorePermit>,
-) -> String {
-    let service = service.clone();
-    let work = move || {
-        let _until_done = permit;
-        let plan = look.as_deref().and_then(|look| service.summary(look).ok());
-        let quarantined = service.quarantined_by_class(look.as_deref());
-        service.metrics.braked(&service.worker.holding());
-        let fleet = service.worker.fleet();
-        service.metrics.fleet_read(fleet.hold_read_at());
-        let version = service.observer.version_so_far();
-        let config = service.config();
-        let input = scrape::Input {
-            look: look.as_deref(),
-            version: version.as_ref(),
-            plan: plan.as_ref(),
-            quarantined: &quarantined,
-            thresholds: &config.thresholds,
-            metrics: &service.metrics,
-        };
-        let page = scrape::render(&input, format);
-        drop(plan);
-        memory::give_back();
-        page
-    };
-    alone("page", work).await.unwrap_or_else(|error| {
-        tracing::error!(%error, "the metrics page could not be rendered; this is a bug in crisweep");
-        String::new()
-    })
 }
 
 async fn body(limits: &RequestLimits, body: Body) -> Result<Bytes, Problem> {
@@ -367,26 +309,7 @@ fn targets<'a>(
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
-
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_page_that_is_rendered_late_gives_way_to_the_own_one_within_the_scrapes_time() {
-        let soon = || Instant::now() + Duration::from_secs(9);
-        let (whole, own) = (|| "whole".to_owned(), || "own".to_owned());
-        let page = rendered(soon(), ready(Some(whole())), ready(own()));
-        assert_eq!(page.await, Some(whole()));
-        let page = rendered(soon(), ready(None), ready(own()));
-        assert_eq!(page.await, Some(own()), "too many scrapes");
-        let began = Instant::now();
-        let page = rendered(soon(), std::future::pending(), ready(own()));
-        assert_eq!(page.await, Some(own()));
-        let page = rendered(soon(), std::future::pending(), std::future::pending());
-        assert_eq!(page.await, None);
-        // Two scrapes of 9.5 s, with the time in which an answer is sent.
-        assert!(began.elapsed() < Duration::from_secs(19));
-    }
 
     #[test]
     fn a_service_that_hangs_is_not_healthy() {

@@ -106,7 +106,7 @@ impl ApiClient {
         self.send(Method::GET, path, Vec::new()).await
     }
 
-    /// Sends JSON to `path`. The caller bounds the time.
+    /// Sends JSON to `path`; with `PATCH`, a merge patch. The caller bounds the time.
     ///
     /// # Errors
     /// If there is no answer, or it is too large.
@@ -387,7 +387,12 @@ fn request(
         request = request.header(AUTHORIZATION, token);
     }
     if !json.is_empty() {
-        request = request.header(CONTENT_TYPE, "application/json");
+        let kind = if *method == Method::PATCH {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
+        request = request.header(CONTENT_TYPE, kind);
     }
     let request = request.body(Body::from(json));
     Ok(request.map_err(|_not_a_path| outgoing::Error::Url)?)

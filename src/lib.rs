@@ -22,12 +22,15 @@
 //! | [`snapshot_file`] | gc, model | a snapshot as a file: written, and read from anywhere |
 //! | [`state`] | gc, model | what outlives the process: one database, and the lock |
 //! | [`access`] | kubernetes, model, system, telemetry | who asks and what they may do: credentials, TLS, the web configuration file |
-//! | [`config`] | access, evidence, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
+//! | [`events`] | access, evidence, kubernetes, model, system | Kubernetes Events of what passes did |
+//! | [`config`] | access, events, evidence, fleet, gc, logs, model, outgoing, pods, runtime, state, telemetry | the tree of all settings; reads files and environment, at start and reload only |
 //! | [`snapshot`] | config, logs, model, pods, runtime, `snapshot_file`, state, system | one look at the node, shared by all who need one |
+//! | [`doctor`] | config, gc, model, pods, runtime, snapshot, state, system | why litter comes up: facts into findings; changes nothing |
+//! | [`health`] | config, gc, snapshot | what is wrong with the node: one judgement for `crisweep check` and the page |
 //! | [`metrics`] | config, gc, model, runtime, snapshot, telemetry | own counters, and the scraped page |
-//! | [`pass`] | config, evidence, gc, logs, metrics, model, pods, runtime, snapshot, `snapshot_file`, state, system | one pass |
+//! | [`pass`] | config, events, evidence, gc, logs, metrics, model, pods, runtime, snapshot, `snapshot_file`, state, system | one pass |
 //! | [`trigger`] | config, fleet, gc, metrics, model, outgoing, pass, snapshot, state, system, telemetry | who may have a pass: alert, poll, thresholds, admission, the queue |
-//! | [`http`] | access, config, evidence, gc, metrics, model, pass, runtime, snapshot, `snapshot_file`, state, system, telemetry, trigger | the HTTP side |
+//! | [`http`] | access, config, doctor, evidence, fleet, gc, health, metrics, model, pass, runtime, snapshot, `snapshot_file`, state, system, telemetry, trigger | the HTTP side |
 //! | [`app`] | all | builds each part once and joins them |
 //! | [`cli`] | all | the command line: arguments, `plan`, `gc`, the demo |
 //!
@@ -40,9 +43,12 @@ pub mod access;
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod doctor;
+pub mod events;
 pub mod evidence;
 pub mod fleet;
 pub mod gc;
+pub mod health;
 pub mod http;
 pub mod kubernetes;
 pub mod logs;

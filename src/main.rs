@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use crisweep::cli::{self, Cli};
+use crisweep::cli;
 use crisweep::system::memory;
 
 fn main() -> ExitCode {
     memory::settle();
-    cli::run(Cli::parse())
+    cli::run(cli::parse())
 }

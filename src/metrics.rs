@@ -2,6 +2,7 @@
 //!
 //! Every label is a closed set. A series appears with its first event; a few appear from the start with 0.
 
+mod events;
 mod evidence;
 mod labels;
 mod last_pass;
@@ -24,8 +25,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::model::{
-    AlertResult, Brake, CallerKind, Cause, FailureClass, Outcome, Pass, PollResult, RemoveReason,
-    Target,
+    AlertResult, Brake, CallerKind, Cause, EventResult, FailureClass, Outcome, Pass, PollResult,
+    RemoveReason, Target,
 };
 use evidence::EvidenceSeries;
 use labels::Removed;
@@ -145,6 +146,7 @@ struct Series {
     acts: Table<CallerKind, Counter>,
     state_write_failures: Counter,
     evidence: EvidenceSeries,
+    events: Table<EventResult, Counter>,
     brakes: Table<Brake, Gauge>,
     fleet_read: OptionalGauge,
     breaker_trips: Counter,
@@ -178,6 +180,7 @@ impl Metrics {
             acts: Table::showing(|_| true, Counter::default),
             state_write_failures: Counter::default(),
             evidence: EvidenceSeries::new(),
+            events: Table::showing(|it| it == EventResult::Failed, Counter::default),
             brakes: Table::showing(|_| true, Gauge::default),
             fleet_read: OptionalGauge::default(),
             breaker_trips: Counter::default(),
@@ -440,6 +443,8 @@ impl Series {
         let failures = "Writes of state to the disk that failed or were left out";
         registry.register("state_write_failures", failures, self.state_write_failures);
         self.evidence.register(registry);
+        let events = "Kubernetes Events by what became of them";
+        registry.register("events", events, self.events);
         let brakes = "Whether this brake would hold an alert now";
         registry.register("brake_engaged", brakes, self.brakes);
         let read = "When the fleet's switch (fleet.hold_config_map) was last read";

@@ -7,6 +7,7 @@
 mod brake;
 mod duration_text;
 pub mod escape;
+mod event;
 mod evidence;
 mod image_names;
 mod images;
@@ -20,6 +21,7 @@ mod reasons;
 mod report;
 mod rows;
 pub mod setting;
+mod size_text;
 mod target;
 mod text;
 mod trigger_info;
@@ -34,6 +36,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 pub use brake::Brake;
 pub use duration_text::short_duration;
+pub use event::EventResult;
 pub use evidence::{
     Evidence, EvidenceFailure, EvidenceLog, EvidencePod, LABELS_MAX, MESSAGE_BYTES_MAX, PodOwner,
     TEXT_BYTES_MAX, cut, ending,
@@ -55,6 +58,7 @@ pub use pods::{
 pub use reasons::{KeepReason, RemoveReason};
 pub use report::{NodeFigures, Pass, PassState, PodsReport, TargetReport};
 pub use rows::Rows;
+pub use size_text::short_size;
 pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;
 pub use trigger_info::{
@@ -77,6 +81,7 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
         #[serde(transparent)]
         pub struct $name(Text);
 
@@ -179,6 +184,7 @@ pub(crate) fn is_static_shaped(uid: &str) -> bool {
 
 /// The pod that a container or sandbox belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PodRef {
     /// Its UID.

@@ -7,7 +7,9 @@ mod clean;
 mod end;
 mod executor;
 mod images;
+pub mod in_flight;
 mod knowledge;
+mod last_records;
 pub mod limiter;
 mod logs;
 mod planning;
@@ -31,6 +33,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Mode};
+use crate::events::Events;
 use crate::gc::{PassOptions, Policy, SavedPlan};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, PodUid, Target, TargetReport, Text};
@@ -74,6 +77,8 @@ pub struct Runner {
     pub quarantine: Arc<Mutex<Quarantine>>,
     /// Where passes are written down.
     pub journal: Journal,
+    /// Who hears of passes.
+    pub events: Events,
     /// Threads for disk access.
     pub disk: DiskThreads,
 }
@@ -195,7 +200,9 @@ impl<'a> Run<'a> {
         let stops = Stops::new(cancelled, held, shutdown.clone(), deadline);
         let gone = Gone::default();
         let remover = Remover::new(runner, config, record.id(), gone.clone(), stops.clone());
-        let executor = Executor::new(remover, config.gc.max_concurrency, pressure, stops.clone());
+        let in_flight = record.in_flight().clone();
+        let ceiling = config.gc.max_concurrency;
+        let executor = Executor::new(remover, ceiling, pressure, stops.clone(), in_flight);
         Self {
             runner,
             record,
@@ -224,6 +231,11 @@ impl<'a> Run<'a> {
         // Triggers that arrive from now on need another look.
         let mut joined = targets.first().map_or(0, |first| self.begin(*first));
         let mut look = self.first_look(&targets).await?;
+        if let Some(plan) = &self.plan
+            && plan.has_expired(look.taken_at)
+        {
+            return Err(End::PlanExpired(plan.id.clone(), plan.expires_at));
+        }
         self.record
             .update(|pass| pass.before = Some(look.figures()));
         self.report_row_problems(&look);

@@ -45,6 +45,26 @@ const QUORUM_EVERY: Duration = Duration::from_secs(10);
 /// not all nodes ask the API server at once.
 const QUORUM_SPREAD: Duration = Duration::from_secs(1);
 
+/// The largest answer to `/configz`; a kubelet's has some 10 KiB.
+const CONFIGZ_MAX_BYTES: u64 = 1 << 20;
+
+/// Asks the kubelet what it is set to, with the credentials of `pods.source: kubelet`; `None` with another source. The
+/// caller bounds the time.
+///
+/// # Errors
+/// In words, if there is no answer or it refuses.
+pub async fn kubelet_configz(
+    config: &Config,
+    node: &str,
+    disk: &BlockingPool,
+) -> Option<Result<Vec<u8>, String>> {
+    let Source::Kubelet(server) = config.source(node) else {
+        return None;
+    };
+    let http = Http::bounded(server, CONFIGZ_MAX_BYTES, disk.clone());
+    Some(kubelet::configz(&http).await.map_err(|error| error.shown()))
+}
+
 /// How new an answer of the API server must be. Other sources have no cache.
 #[derive(Clone, Copy, Debug)]
 pub enum Freshness {

@@ -21,6 +21,7 @@ mod single_flight;
 mod statuses;
 mod thresholds;
 mod timings;
+mod trend;
 mod uptime;
 mod version;
 mod weights;
@@ -55,6 +56,8 @@ use statuses::Statuses;
 pub use thresholds::Threshold;
 pub use timings::Timings;
 use timings::timed;
+pub use trend::Sample;
+use trend::Trend;
 use version::version;
 pub use weights::{Weight, Weights};
 
@@ -92,6 +95,9 @@ struct Inner {
     memory: tokio::sync::Mutex<Memory>,
     ages: Mutex<AgeBook>,
     claims: Claims,
+    trend: Mutex<Trend>,
+    /// When the latest look began, for those who wait for the next.
+    arrivals: watch::Sender<Option<Timestamp>>,
 }
 
 /// What one look passes to the next; locked during a look.
@@ -138,6 +144,8 @@ impl Observer {
                 memory,
                 ages,
                 claims: Claims::default(),
+                trend: Mutex::default(),
+                arrivals: watch::Sender::default(),
             }),
         }
     }
@@ -169,6 +177,11 @@ impl Observer {
         self.flight().latest.clone()
     }
 
+    /// Returns a receiver that sees every later look: when it began.
+    pub fn arrivals(&self) -> watch::Receiver<Option<Timestamp>> {
+        self.inner.arrivals.subscribe()
+    }
+
     /// Returns a look that ended at most `max_age` ago, or takes a new one, shared with all who wait.
     ///
     /// # Errors
@@ -185,12 +198,25 @@ impl Observer {
             {
                 return Ok(Arc::clone(look));
             }
-            match &flight.under_way {
-                Some(look) => look.arrival.clone(),
+            let under_way = match flight.under_way.clone() {
+                Some(look) => look,
                 None => self.start(&mut flight, SHARED_STATUS_BUDGET, Freshness::Cached),
-            }
+            };
+            under_way.arrival
         };
         arrival(receiver).await
+    }
+
+    /// Waits until the running look has read both lists, which is long before its end if it must ask for many
+    /// statuses; for ever if there is none, or if it cannot read them.
+    pub async fn lists_read(&self) {
+        let running = self.under_way();
+        if let Some(mut running) = running
+            && running.has_lists.wait_for(|read| *read).await.is_ok()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
     }
 
     /// Takes a look that starts after this call, with pods at least as fresh as `freshness`.
@@ -212,10 +238,7 @@ impl Observer {
                 match &flight.under_way {
                     // Another caller was faster, but its look also began after this call.
                     Some(look) => look.clone(),
-                    None => UnderWay {
-                        freshness,
-                        arrival: self.start(&mut flight, FRESH_STATUS_BUDGET, freshness),
-                    },
+                    None => self.start(&mut flight, FRESH_STATUS_BUDGET, freshness),
                 }
             };
             let arrived = arrival(look.arrival).await?;
@@ -244,19 +267,22 @@ impl Observer {
         flight: &mut Flight,
         status_budget: Duration,
         freshness: Freshness,
-    ) -> watch::Receiver<Option<Arc<Look>>> {
-        let (sender, receiver) = watch::channel(None);
-        flight.under_way = Some(UnderWay {
+    ) -> UnderWay {
+        let (sender, arrival) = watch::channel(None);
+        let (lists_read, has_lists) = watch::channel(false);
+        let under_way = UnderWay {
             freshness,
-            arrival: receiver.clone(),
-        });
+            arrival,
+            has_lists,
+        };
+        flight.under_way = Some(under_way.clone());
         flight.lookless_since.get_or_insert_with(Instant::now);
         flight.version = None;
         let inner = Arc::clone(&self.inner);
         let at_most = self.look_takes_at_most(status_budget);
         tokio::spawn(async move {
             let ends_flight = FlightGuard { inner: &inner };
-            let looking = look(&inner, status_budget, freshness);
+            let looking = look(&inner, status_budget, freshness, lists_read);
             let Ok(look) = tokio::time::timeout(at_most, looking).await else {
                 tracing::error!(
                     ?at_most,
@@ -270,12 +296,14 @@ impl Observer {
                 flight.latest = Some(Arc::clone(&look));
                 flight.lookless_since = None;
             }
+            inner.trend.lock().note(&look);
+            inner.arrivals.send_replace(Some(look.taken_at));
             drop(ends_flight);
             sender.send_replace(Some(look));
             // Frees the previous look and this look's messages.
             memory::give_back();
         });
-        receiver
+        under_way
     }
 
     fn flight(&self) -> MutexGuard<'_, Flight> {
@@ -299,7 +327,12 @@ impl Inner {
     }
 }
 
-async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> Look {
+async fn look(
+    inner: &Inner,
+    status_budget: Duration,
+    freshness: Freshness,
+    lists_read: watch::Sender<bool>,
+) -> Look {
     let mut memory = inner.memory().await;
     let client = &inner.client();
     // Both clocks are read before the first call, so that ages err towards young.
@@ -326,6 +359,7 @@ async fn look(inner: &Inner, status_budget: Duration, freshness: Freshness) -> L
         Err(error) => Err(error.clone()),
     };
     rows::judge(&mut containers, &mut sandboxes);
+    lists_read.send_replace(containers.is_ok() && sandboxes.is_ok());
     let images = match &alive {
         Ok(()) => timed(&mut timings.images, images::list(client)).await,
         Err(error) => Err(error.clone()),

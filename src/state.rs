@@ -17,6 +17,7 @@ mod lines;
 mod lock;
 mod owner;
 mod passes;
+mod past;
 mod snapshots;
 mod store;
 #[cfg(test)]
@@ -31,14 +32,15 @@ pub use audit::{
 pub use config::Config;
 pub use database::{Error, Limits};
 pub use evidence::{
-    EvidenceBounds, EvidenceFilter, EvidenceFound, EvidenceRoom, ID_PREFIX_MIN, read_evidence,
-    read_evidence_of,
+    EVIDENCE_PARAMETERS, EvidenceBounds, EvidenceFilter, EvidenceFound, EvidenceRoom,
+    ID_PREFIX_MIN, read_evidence, read_evidence_of,
 };
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
 pub use lock::{Held, Holder, Socket, held};
 pub use owner::{Owner, give};
 pub use passes::{History, interrupt};
+pub use past::{Past, PastQuestion, RemovedOfPod, read_past};
 pub use snapshots::read_snapshot;
 pub use store::{past_failures, read_ages};
 pub use writer::Status;

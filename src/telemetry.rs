@@ -91,8 +91,7 @@ pub enum Error {
 /// # Errors
 /// If the level is no filter, or the log is already set up.
 pub fn init(log: &Log) -> Result<(), Error> {
-    let no_color = std::env::var_os("NO_COLOR");
-    let colours = colours(std::io::stderr().is_terminal(), no_color.as_deref());
+    let colours = has_colours(std::io::stderr().is_terminal());
     let (subscriber, set) = subscriber(log, stderr::stderr(), colours)?;
     tracing::subscriber::set_global_default(subscriber).map_err(Error::Taken)?;
     // The subscriber was set once, so this is too.
@@ -112,9 +111,18 @@ pub fn set(log: &Log) -> Result<(), String> {
     SET.get().map_or(Ok(()), |set| set(log))
 }
 
-/// <https://no-color.org>: any value that is not empty switches colours off.
-fn colours(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
-    is_terminal && no_color.is_none_or(OsStr::is_empty)
+/// Says whether an output may have colours: a terminal, or any with `CLICOLOR_FORCE`; none with `NO_COLOR`.
+pub fn has_colours(is_terminal: bool) -> bool {
+    let variable = |name| std::env::var_os(name);
+    let (no, force) = (variable("NO_COLOR"), variable("CLICOLOR_FORCE"));
+    colours(is_terminal, no.as_deref(), force.as_deref())
+}
+
+/// <https://no-color.org>: any value that is not empty switches colours off. <https://bixense.com/clicolors/>: any
+/// value but 0 of the other variable switches them on.
+fn colours(is_terminal: bool, no_color: Option<&OsStr>, force: Option<&OsStr>) -> bool {
+    let is_forced = force.is_some_and(|force| !force.is_empty() && force != "0");
+    (is_terminal || is_forced) && no_color.is_none_or(OsStr::is_empty)
 }
 
 fn subscriber<W>(
@@ -225,8 +233,10 @@ mod tests {
 
     #[test]
     fn colours_are_for_terminals_and_never_with_no_color() {
-        assert!(colours(true, None) && colours(true, Some("".as_ref())));
-        assert!(!colours(false, None) && !colours(true, Some("1".as_ref())));
+        let one = Some("1".as_ref());
+        assert!(colours(true, None, None) && colours(true, Some("".as_ref()), None));
+        assert!(!colours(false, None, None) && !colours(true, one, one));
+        assert!(colours(false, None, one) && !colours(false, None, Some("0".as_ref())));
     }
 
     #[derive(Clone, Default)]

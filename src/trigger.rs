@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod alert;
+mod changes;
 mod fleet_brakes;
 mod history;
 pub mod poll;
@@ -63,6 +64,8 @@ struct WorkerInner {
     began: Instant,
     queued_lines: LineLimit,
     withdrawn_lines: LineLimit,
+    /// Counts passes that were queued, began or ended.
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -113,6 +116,7 @@ impl Worker {
                 began: Instant::now(),
                 queued_lines: LineLimit::new(QUEUED_LINES_MAX, LINES_WITHIN),
                 withdrawn_lines: LineLimit::new(WITHDRAWN_LINES_MAX, LINES_WITHIN),
+                changes: watch::Sender::default(),
             }),
         }
     }
@@ -259,21 +263,6 @@ impl Worker {
         Some(record)
     }
 
-    /// Returns a pass of the history.
-    pub fn find(&self, id: &str) -> Option<Arc<Record>> {
-        self.state().history.find(id)
-    }
-
-    /// Returns the passes of the history, newest first.
-    pub fn passes(&self) -> Vec<Pass> {
-        self.state().history.passes()
-    }
-
-    /// Returns the running pass.
-    pub fn running(&self) -> Option<Pass> {
-        self.state().running().map(|record| record.pass())
-    }
-
     /// Runs passes until the service shuts down; then ends the running pass and drops the rest.
     pub async fn run(&self) {
         let mut fleet = self.inner.fleet.changes();
@@ -363,6 +352,7 @@ impl Worker {
             pass.targets
                 .retain(|target, _| queued.targets.contains(target));
         });
+        self.changed();
         record.line(format!("pass {} begins", queued.id));
         tracing::info!(pass.id = %queued.id, "pass begins");
         let (worker, options, task_record) =
@@ -424,12 +414,9 @@ impl Worker {
     fn end(&self, record: &Record, why: &str, line: Option<u64>) {
         let (outcome, now) = (Outcome::Aborted, clock());
         record.error(why.to_owned());
-        if line.is_some() {
-            let pass = ended(record.pass(), outcome, now);
-            self.inner.runner.journal.ended(&pass);
-        }
         let pass = self.close(record, outcome, now);
         if let Some(left_out) = line {
+            self.inner.runner.journal.ended(&pass);
             log_end(&pass, outcome, left_out);
         }
     }
@@ -439,8 +426,10 @@ impl Worker {
         // Write lines before the end, so that a follower who sees the end has all lines.
         record.line(summary(&ended(record.pass(), outcome, now)));
         record.update(|pass| *pass = ended(pass.clone(), outcome, now));
+        self.changed();
         let pass = record.pass();
-        self.inner.runner.metrics.pass_finished(&pass);
+        self.runner().metrics.pass_finished(&pass);
+        self.runner().events.pass_ended(&pass);
         pass
     }
 

@@ -12,6 +12,8 @@ if ! command -v cargo-nextest >/dev/null; then
   cargo install --locked --quiet cargo-nextest
 fi
 e2e/setup.sh
+page/setup.sh
 e2e/alertmanagers.sh
 ../deploy/tools.sh >/dev/null
+api/setup.sh >/dev/null
 ../deploy/debian/setup.sh

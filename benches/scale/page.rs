@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crisweep::gc::{self, Policy};
 use crisweep::metrics::Metrics;
-use crisweep::metrics::scrape::{Format, Input, render};
+use crisweep::metrics::scrape::{Format, Input, NodePart, render};
 use crisweep::model::{Coverage, PodOrigin, Pods, Rows, Target};
 use crisweep::runtime::{ListMode, Listed, Version};
 use crisweep::snapshot::{Filesystems, Look, Timings};
@@ -37,9 +37,9 @@ fn page(bencher: Bencher<'_, '_>, size: usize, format: Format) {
             plan: Some(&plan.summary),
             quarantined: &BTreeMap::new(),
             thresholds: &crisweep::config::Thresholds::default(),
-            metrics: &metrics,
         };
-        render(&input, format)
+        let part = NodePart::of(&input)?;
+        render(&part, &metrics, format)
     });
 }
 

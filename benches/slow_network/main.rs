@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crisweep::config::Config;
+use crisweep::events::Events;
 use crisweep::gc::PassOptions;
 use crisweep::metrics::Metrics;
 use crisweep::model::{Cause, Pass, PassState, Target, TargetReport, TriggerInfo};
@@ -112,6 +113,7 @@ async fn sweep(kinds: &[Kind], disk: Duration, delay: Duration) -> (f64, f64) {
         journal: Journal::none(),
         quarantine: Arc::default(),
         disk: DiskThreads::default(),
+        events: Events::new(|_result| ()),
     };
     let record = Record::new(pass());
     let began = clock();

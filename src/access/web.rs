@@ -140,7 +140,8 @@ impl Web {
     }
 }
 
-fn decode(encoded: &str) -> Option<(String, Vec<u8>)> {
+/// Returns the user and the password.
+pub(super) fn decode(encoded: &str) -> Option<(String, Vec<u8>)> {
     let text = STANDARD.decode(encoded).ok()?;
     let colon = text.iter().position(|byte| *byte == b':')?;
     let (user, password) = text.split_at_checked(colon)?;

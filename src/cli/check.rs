@@ -1,9 +1,8 @@
 //! `crisweep check`: one line and an exit code for node-problem-detector and other checkers. Only reads; always ends
 //! within its time limit; prints no text from outside.
 
-mod findings;
 mod node;
-pub(super) mod own_service;
+mod own_service;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -14,11 +13,11 @@ use clap::{Args, ValueEnum};
 use tokio::time::{Instant, timeout_at};
 
 use crate::app;
-use crate::config::{Config, Overrides, Thresholds};
+use crate::cli::service::{Question, RemoteArgs, Silence, Site};
+use crate::config::{Overrides, Thresholds};
+use crate::health::{Facts, Verdict};
 use crate::model::setting::parse_duration;
 use crate::system::blocking::BlockingPool;
-use findings::{Facts, Verdict};
-use own_service::Question;
 
 /// node-problem-detector kills a plugin after 5 s by default.
 const TIMEOUT: &str = "4s";
@@ -27,7 +26,7 @@ const WRITING: Duration = Duration::from_millis(500);
 
 /// Arguments of `check`.
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct CheckArgs {
     /// Ask only the own service's /-/healthy and /-/ready; exits 0 or 1
     #[arg(long = "self")]
@@ -47,16 +46,16 @@ pub struct CheckArgs {
 #[derive(Args, Clone, Copy, Debug, PartialEq)]
 pub struct Marks {
     /// Exited containers that are a problem; 0 is off [default: `thresholds.exited_containers`]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     exited_containers: Option<u32>,
     /// Not-ready sandboxes that are a problem; 0 is off [default: `thresholds.not_ready_sandboxes`]
-    #[arg(long, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N")]
     not_ready_sandboxes: Option<u32>,
     /// Share of its limit at which a list is a problem; 0 is off [default: `thresholds.list_limit_ratio`]
-    #[arg(long, value_name = "RATIO", value_parser = |text: &str| number(text, 1.0))]
+    #[arg(long, hide_short_help = true, value_name = "RATIO", value_parser = |text: &str| number(text, 1.0))]
     list_limit_ratio: Option<f64>,
     /// Use of the image file system that is a problem; 0 is off [default: `thresholds.image_fs_used_percent`]
-    #[arg(long, value_name = "PERCENT", value_parser = |text: &str| number(text, 100.0))]
+    #[arg(long, hide_short_help = true, value_name = "PERCENT", value_parser = |text: &str| number(text, 100.0))]
     image_fs_used_percent: Option<f64>,
 }
 
@@ -88,20 +87,23 @@ pub enum Form {
 }
 
 const AFTER_HELP: &str = "\
+The service is asked where it runs (a unix socket of web.listen first), else the runtime itself: [service] or \
+[runtime] says which. The worst finding comes first. A problem outranks what is unknown.
+
 Exit codes:
   0  no problem
-  1  a problem: a threshold is reached, a list is over its limit, or the service hangs
-  2  unknown: the runtime gives no answer, a list or the image file system cannot be read, the pod source
-     fails, no runtime is found, the configuration is refused, or the time limit is reached
-A problem outranks what is unknown. The worst finding comes first, and [service] or [runtime] says who was
-asked: the service where it runs (a unix socket of web.listen first), else the runtime itself.
+  1  a problem: a threshold is reached, a list is over its limit, or the service
+     hangs
+  2  unknown: no runtime is found or it gives no answer, a list or the image
+     file system cannot be read, the pod source fails, the configuration is
+     refused, or the time limit is reached
 
 Examples:
-  crisweep check                                  thresholds of the configuration
-  crisweep check --exited-containers 1000         another threshold
-  crisweep check --list-limit-ratio 0.5 --exited-containers 0 --not-ready-sandboxes 0 \\
-                 --image-fs-used-percent 0        the lists alone
-  crisweep check --self                           is the service itself healthy and ready?
+  crisweep check                            thresholds of the configuration
+  crisweep check --exited-containers 1000   another threshold
+  crisweep check --self                     is the service healthy and ready?
+  crisweep check --list-limit-ratio 0.5 --exited-containers 0 \\
+    --not-ready-sandboxes 0 --image-fs-used-percent 0    the lists alone
 ";
 
 fn time_limit(text: &str) -> Result<Duration, String> {
@@ -128,6 +130,8 @@ pub struct Origin {
     pub overrides: Overrides,
     /// `--runtime-endpoint`.
     pub endpoint: Option<String>,
+    /// Flags that name a service.
+    pub remote: RemoteArgs,
 }
 
 /// Runs the check and prints its result.
@@ -164,36 +168,49 @@ async fn inspect(args: &CheckArgs, origin: Origin, by: Instant) -> Verdict {
             return Verdict::unknown("configuration refused; crisweep config FILE says why");
         }
     };
-    let question = Question::new(&config, args.timeout, by).await;
+    let remote = match origin.remote.remote().await {
+        Ok(remote) => remote,
+        Err(error) => {
+            tracing::error!(%error, "the service cannot be asked");
+            return Verdict::unknown("--service.url, its token or CA cannot be used");
+        }
+    };
+    let site = Site {
+        config,
+        endpoint: origin.endpoint,
+        remote,
+    };
+    let question = Question::new(&site, args.timeout, by).await;
     if args.own {
         return question.probes().await;
     }
-    let marks = args.marks.over(&config.thresholds);
+    let marks = args.marks.over(&site.config.thresholds);
     match question.facts().await {
         Ok(facts) => facts.judge(&marks, "service"),
-        Err(silence) => {
-            Box::pin(without_service(
-                config,
-                origin.endpoint,
-                &marks,
-                by,
-                silence,
-            ))
-            .await
+        Err(silence) if site.remote.is_some() => {
+            Verdict::unknown(format!("{} [service elsewhere]", silence.elsewhere()))
         }
+        Err(silence) => Box::pin(without_service(site, &marks, by, silence)).await,
     }
 }
 
-/// Asks the runtime, because the service does not answer.
-async fn without_service(
-    config: Config,
-    endpoint: Option<String>,
+/// Judges an answer of `GET /api/v1/status`; returns the line that says so.
+///
+/// # Errors
+/// If it is no such answer.
+pub(super) fn judged(
+    status: serde_json::Value,
     marks: &Thresholds,
-    by: Instant,
-    silence: own_service::Silence,
-) -> Verdict {
+    by: &'static str,
+) -> anyhow::Result<String> {
+    let facts = own_service::facts(status)?;
+    Ok(facts.judge(marks, by).line())
+}
+
+/// Asks the runtime, because the service does not answer.
+async fn without_service(site: Site, marks: &Thresholds, by: Instant, silence: Silence) -> Verdict {
     let asked = silence.runtime_asked();
-    let mut facts = match Box::pin(node::facts(config, endpoint, by)).await {
+    let mut facts = match Box::pin(node::facts(site.config, site.endpoint, by)).await {
         Ok(facts) => facts,
         Err(error) => {
             tracing::error!(%error, "the runtime cannot be asked");

@@ -7,14 +7,13 @@ use anyhow::Context;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
-use serde_json::{Value, json};
-use tokio::time::Instant;
+use serde_json::json;
 
 use super::Output;
-use super::answer::encoded;
-use super::check::own_service::Question;
-use super::command::print;
-use super::command::text::{pass_text, table};
+use super::command::text::{outcome_ink, pass_ink, pass_text, table};
+use super::output::{note, print_json, print_on};
+use super::screen::{Ink, Screen, Wide};
+use super::service::{Question, Site, encoded};
 use crate::config::Config;
 use crate::model::{Pass, TargetReport, escape, short_duration};
 use crate::state::{self, PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord};
@@ -22,18 +21,22 @@ use crate::system::blocking::BlockingPool;
 
 /// How long the service may take to answer.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(10);
+/// The largest answer: 1,000 removals with long errors.
+const ANSWER_MAX_BYTES: usize = 32 << 20;
 /// How long reading the database may take.
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
 /// Passes that are shown, unless `--limit` says otherwise.
 const PASSES: u32 = 20;
 /// Passes that the service remembers beside its database.
 const HISTORY: u32 = 100;
-/// Columns left for the name of an object.
-const NAME_COLUMNS: usize = 34;
+/// Columns left for the name of an object, of 80.
+const NAME_COLUMNS: usize = 32;
+/// Columns left for who asked for a pass, of 80.
+const ASKER_COLUMNS: usize = 16;
 
 /// Arguments of `passes`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct PassesArgs {
     /// A pass: its report, and each removal with its reason and result
     #[arg(value_name = "PASS")]
@@ -41,18 +44,21 @@ pub struct PassesArgs {
     /// Most rows, up to 1000 [default: 20 passes, 1000 removals]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: Option<u32>,
-    /// How to show the answer: table for people, json for machines (as GET /api/v1/passes)
+    /// Names and ids.
+    #[command(flatten)]
+    pub wide: Wide,
+    /// table for people, json for machines (as GET /api/v1/passes)
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table, hide_possible_values = true)]
     pub output: Output,
 }
 
 const AFTER_HELP: &str = "\
+The running service answers; without one this command reads the database in state.dir.
+
 Exit codes:
   0  shown
   1  no such pass, or neither the service nor the database can be read
   2  wrong arguments, or the configuration is refused
-The service answers where one runs at an address of web.listen (a unix socket first). Otherwise, or if it wants a
-credential for reading, this command reads the database in state.dir. Standard error says which.
 
 Examples:
   crisweep passes                       the last 20 passes, newest first
@@ -72,37 +78,50 @@ struct Answer {
 ///
 /// # Errors
 /// If there is no such pass, or nothing can be read.
-pub async fn run(config: &Config, args: &PassesArgs) -> anyhow::Result<bool> {
-    let answer = match asked(config, args).await? {
+pub async fn run(site: &Site, args: &PassesArgs) -> anyhow::Result<bool> {
+    let answer = match asked(site, args).await? {
         Ok(answer) => answer,
         Err(why) => {
-            eprintln!("{why}: this command reads the database in state.dir");
-            own(config, args).await?
+            note(&format!(
+                "{why}: this command reads the database in state.dir"
+            ));
+            own(&site.config, args).await?
         }
     };
+    let screen = Screen::of_stdout(args.wide);
     match (args.output, &args.id) {
         (Output::Json, None) => print_json(&json!({ "passes": answer.passes }))?,
         (Output::Json, Some(_)) => print_json(&json!({
             "pass": answer.passes.first(),
             "removals": answer.removals,
         }))?,
-        (Output::Table, None) => print(&passes_text(&answer.passes)),
+        (Output::Table, None) => {
+            print_on(&screen, &passes_text(&answer.passes, &screen), row_ink)?;
+        }
         (Output::Table, Some(_)) => {
-            print(&answer.passes.first().map(pass_text).unwrap_or_default());
+            let pass = answer.passes.first();
+            let pass = pass.map(|pass| pass_text(pass, &screen));
             let limit = args.limit.unwrap_or(REMOVALS_MAX);
-            print(&removals_text(&answer.removals, limit));
+            let removals = removals_text(&answer.removals, limit, &screen);
+            let text = pass.unwrap_or_default() + &removals;
+            print_on(&screen, &text, pass_ink)?;
         }
     }
     Ok(true)
 }
 
-fn print_json(value: &Value) -> anyhow::Result<()> {
-    print(&escape::json(&serde_json::to_string_pretty(value)?));
-    Ok(())
+/// The colour of a row of the list of passes: that of its outcome.
+fn row_ink(line: &str) -> Option<Ink> {
+    if line.trim_start().starts_with("PASS ") {
+        return Some(Ink::Head);
+    }
+    line.split_whitespace()
+        .find_map(outcome_ink)
+        .filter(|ink| *ink != Ink::Good)
 }
 
 /// Asks the service; the inner error says why it told nothing.
-async fn asked(config: &Config, args: &PassesArgs) -> anyhow::Result<Result<Answer, &'static str>> {
+async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<Answer, String>> {
     #[derive(Deserialize)]
     struct Passes {
         passes: Vec<Pass>,
@@ -111,8 +130,9 @@ async fn asked(config: &Config, args: &PassesArgs) -> anyhow::Result<Result<Answ
     struct Removals {
         removals: Vec<RemovalRecord>,
     }
-    let by = Instant::now() + SERVICE_PATIENCE;
-    let question = Question::new(config, SERVICE_PATIENCE, by).await;
+    let question = Question::within(site, SERVICE_PATIENCE)
+        .await
+        .up_to(ANSWER_MAX_BYTES);
     let Some(id) = &args.id else {
         let limit = args.limit.unwrap_or(PASSES);
         // Waiting and running ones included, as far as the history goes back.
@@ -173,7 +193,7 @@ async fn own(config: &Config, args: &PassesArgs) -> anyhow::Result<Answer> {
     read.context("the disk of state.dir")?
 }
 
-fn passes_text(passes: &[Pass]) -> String {
+fn passes_text(passes: &[Pass], screen: &Screen) -> String {
     if passes.is_empty() {
         return "no pass yet\n".to_owned();
     }
@@ -192,7 +212,10 @@ fn passes_text(passes: &[Pass]) -> String {
         };
         rows.add_row([
             escape::line(&pass.id).into_owned(),
-            escape::line(&asked_by(pass)).into_owned(),
+            screen.name(
+                &escape::line(&asked_by(pass)),
+                screen.name_columns(ASKER_COLUMNS, usize::MAX),
+            ),
             outcome.to_owned(),
             sum(|it| it.removed),
             sum(|it| it.failed),
@@ -227,7 +250,7 @@ fn took(began: Option<Timestamp>, ended: Option<Timestamp>) -> String {
     })
 }
 
-fn removals_text(removals: &[RemovalRecord], limit: u32) -> String {
+fn removals_text(removals: &[RemovalRecord], limit: u32, screen: &Screen) -> String {
     if removals.is_empty() {
         return String::new();
     }
@@ -240,17 +263,18 @@ fn removals_text(removals: &[RemovalRecord], limit: u32) -> String {
         .map(|(result, count)| format!("{count} {result}"));
     let results = results.collect::<Vec<_>>().join(", ");
     let mut rows = table(&["RESULT", "REASON", "WHAT", "MS", "ID"]);
+    let columns = screen.name_columns(NAME_COLUMNS, usize::MAX);
     for removal in removals {
         let ms = removal
             .duration_ms
             .map_or_else(String::new, |ms| ms.to_string());
-        let id = removal.id.strip_prefix("sha256:").unwrap_or(&removal.id);
+        let name = screen.name(&escape::line(&name(removal)), columns);
         rows.add_row([
             result(removal).to_owned(),
             removal.reason.clone(),
-            clipped(&escape::line(&name(removal))),
+            name,
             ms,
-            escape::line(id).chars().take(13).collect(),
+            escape::line(screen.id(&removal.id)).into_owned(),
         ]);
     }
     let title = if removals.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
@@ -285,13 +309,4 @@ fn name(removal: &RemovalRecord) -> String {
         (Some(pod), _) => format!("{pod}#{}", removal.attempt),
         (None, _) => removal.name.clone(),
     }
-}
-
-fn clipped(text: &str) -> String {
-    if text.chars().count() <= NAME_COLUMNS {
-        return text.to_owned();
-    }
-    let mut clipped: String = text.chars().take(NAME_COLUMNS - 3).collect();
-    clipped.push_str("...");
-    clipped
 }

@@ -21,7 +21,7 @@ spec:
 
 /// Arguments of `rules`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct RulesArgs {
     /// Labels that tell fleets apart where one Prometheus has several, such as cluster; separated by commas
     #[arg(long, value_name = "LABELS", value_delimiter = ',', value_parser = label)]
@@ -38,14 +38,20 @@ pub struct RulesArgs {
 }
 
 const AFTER_HELP: &str = "\
+Rules about one node keep every label anyway; --labels matters to those about the fleet.
+
+Exit codes:
+  0  printed
+  2  wrong arguments
+
 Examples:
   crisweep rules > /etc/prometheus/crisweep.rules.yaml
-  crisweep rules --labels cluster                            one Prometheus, several clusters
+  crisweep rules --labels cluster              one Prometheus, several clusters
   crisweep rules --operator | kubectl -n monitoring apply -f -
-  crisweep rules --operator | kubectl label --local -f - -o yaml release=prometheus
+  crisweep rules --operator |
+    kubectl label --local -f - -o yaml release=prometheus
   crisweep rules --runbook-url https://wiki.example.com/crisweep
-  crisweep rules --nodes 'node!~\"virtual-.+\"'                nodes that cannot have a crisweep
-Rules about one node keep every label anyway; --labels matters to those about the fleet.
+  crisweep rules --nodes 'node!~\"virtual-.+\"'  not on virtual nodes
 ";
 
 /// Returns the rules as YAML.

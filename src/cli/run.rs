@@ -6,7 +6,11 @@ use std::time::Duration;
 
 #[cfg(feature = "demo")]
 use super::demo;
-use super::{Cli, Command, PrepareStateArgs, check, command, explain, passes, rules};
+use super::service::{Remote, Site};
+use super::{
+    Cli, Command, Ending, PrepareStateArgs, check, command, doctor, explain, help, output, passes,
+    rules, status,
+};
 use crate::config::{Config, Overrides};
 use crate::model::escape;
 use crate::state::Owner;
@@ -21,6 +25,9 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Exit code for a refused configuration, as clap uses for wrong arguments.
 const EXIT_USAGE: u8 = 2;
+
+/// Exit code of a command that a person left before its result was known: 128 and SIGINT, as shells have it.
+const EXIT_INTERRUPTED: u8 = 130;
 
 /// Runs the command to its end. Generic code is compiled here, in the library, once for program and tests.
 pub fn run(cli: Cli) -> ExitCode {
@@ -58,40 +65,35 @@ async fn run_command(cli: Cli) -> ExitCode {
             file: cli.global.config_file,
             overrides,
             endpoint: cli.global.runtime_endpoint,
+            remote: cli.global.remote,
         };
         return check::run(args, origin).await;
     }
     let level = log_level(cli.command.as_ref());
     overrides.log_level = overrides.log_level.or(level.map(str::to_owned));
-    let (config, reload) = match app::set_up(cli.global.config_file, overrides).await {
+    let (config, reload) = match app::set_up(cli.global.config_file.clone(), overrides).await {
         Ok(set_up) => set_up,
         Err(error) => {
             print_error(&error.to_string());
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    let flag = cli.global.runtime_endpoint;
-    let result = match cli.command {
-        None | Some(Command::Serve) => serve(config, flag, reload).await.map(|()| true),
-        #[cfg(feature = "demo")]
-        Some(Command::Demo) => demo::run(config, flag).await.map(|()| true),
-        Some(Command::Plan(args)) => command::plan(config, flag, args).await,
-        Some(Command::Gc(args)) => command::gc(config, flag, args).await,
-        Some(Command::Evidence(args)) => command::evidence::run(config, args).await,
-        Some(Command::Snapshot(args)) => command::snapshot::run(config, flag, args).await,
-        Some(Command::Explain(args)) => explain::run(config, flag, args).await,
-        Some(Command::Passes(args)) => passes::run(&config, &args).await,
-        Some(
-            Command::Check(_)
-            | Command::Config(_)
-            | Command::PrepareState(_)
-            | Command::Rules(_)
-            | Command::Simulate(_),
-        ) => Ok(true),
+    let remote = match remote(&cli).await {
+        Ok(remote) => remote,
+        Err(error) => {
+            print_error(&telemetry::chain(error.as_ref()));
+            return ExitCode::from(EXIT_USAGE);
+        }
     };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+    let site = Site {
+        config,
+        endpoint: cli.global.runtime_endpoint,
+        remote,
+    };
+    match Box::pin(run_on(site, cli.command, reload)).await {
+        Ok(Ending::Good) => ExitCode::SUCCESS,
+        Ok(Ending::Bad) => ExitCode::FAILURE,
+        Ok(Ending::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
         Err(error) => {
             print_error(&telemetry::chain(error.as_ref()));
             ExitCode::FAILURE
@@ -99,14 +101,69 @@ async fn run_command(cli: Cli) -> ExitCode {
     }
 }
 
+/// Returns the service that flags or environment name, for commands that ask one.
+///
+/// # Errors
+/// If it is named in a way that cannot be used.
+async fn remote(cli: &Cli) -> anyhow::Result<Option<Remote>> {
+    if !asks_a_service(cli.command.as_ref()) {
+        let named = cli.global.remote.service_url.is_some();
+        anyhow::ensure!(
+            !named,
+            "--service.url is for commands that ask a service, and this one asks none"
+        );
+        return Ok(None);
+    }
+    let remote = cli.global.remote.remote().await?;
+    anyhow::ensure!(
+        remote.is_none() || cli.global.runtime_endpoint.is_none(),
+        "--service.url names a service and --runtime-endpoint a runtime: only one can be asked"
+    );
+    Ok(remote)
+}
+
+async fn run_on(
+    site: Site,
+    command: Option<Command>,
+    reload: http::Reload,
+) -> anyhow::Result<Ending> {
+    let is_good = match command {
+        None | Some(Command::Serve) => serve(site.config, site.endpoint, reload)
+            .await
+            .map(|()| true),
+        #[cfg(feature = "demo")]
+        Some(Command::Demo) => demo::run(site.config, site.endpoint).await.map(|()| true),
+        Some(Command::Status(args)) => status::run(site, args).await,
+        Some(Command::Plan(args)) => command::plan::run(site, args).await,
+        Some(Command::Gc(args)) => return command::gc::run(site, args).await,
+        Some(Command::Evidence(args)) => command::evidence::run(&site, args).await,
+        Some(Command::Snapshot(args)) => command::snapshot::run(&site, args).await,
+        Some(Command::Explain(args)) => explain::run(site, args).await,
+        Some(Command::Doctor(args)) => Box::pin(doctor::run(site, args)).await,
+        Some(Command::Passes(args)) => passes::run(&site, &args).await,
+        Some(
+            Command::Check(_)
+            | Command::Config(_)
+            | Command::PrepareState(_)
+            | Command::Rules(_)
+            | Command::Simulate(_)
+            | Command::Completions(_)
+            | Command::Man(_),
+        ) => Ok(true),
+    };
+    is_good.map(Ending::from)
+}
+
 /// The level of the log of a command whose answer is on standard output, and whose pass has its warnings among its errors:
 /// a log would only repeat them.
 fn log_level(command: Option<&Command>) -> Option<&'static str> {
     match command? {
         Command::Plan(_)
+        | Command::Status(_)
         | Command::Passes(_)
         | Command::Snapshot(_)
         | Command::Explain(_)
+        | Command::Doctor(_)
         | Command::Evidence(_) => Some("warn"),
         Command::Gc(_) => Some("error"),
         #[cfg(feature = "demo")]
@@ -116,7 +173,9 @@ fn log_level(command: Option<&Command>) -> Option<&'static str> {
         | Command::Config(_)
         | Command::PrepareState(_)
         | Command::Rules(_)
-        | Command::Simulate(_) => None,
+        | Command::Simulate(_)
+        | Command::Completions(_)
+        | Command::Man(_) => None,
     }
 }
 
@@ -129,19 +188,20 @@ fn run_without_service(cli: &Cli, overrides: &Overrides) -> Option<ExitCode> {
             Some(check_config(loaded))
         }
         Command::PrepareState(args) => Some(prepare_state(args)),
-        Command::Rules(args) => {
-            command::print(&rules::text(args));
-            Some(ExitCode::SUCCESS)
-        }
+        Command::Rules(args) => Some(printed(output::print(&rules::text(args)))),
         Command::Simulate(args) => Some(command::simulate::run(args)),
+        Command::Completions(args) => Some(printed(help::completions(args))),
+        Command::Man(args) => Some(printed(help::man(args))),
         #[cfg(feature = "demo")]
         Command::Demo => None,
         Command::Serve
+        | Command::Status(_)
         | Command::Plan(_)
         | Command::Gc(_)
         | Command::Snapshot(_)
         | Command::Passes(_)
         | Command::Explain(_)
+        | Command::Doctor(_)
         | Command::Evidence(_)
         | Command::Check(_) => None,
     }
@@ -169,15 +229,30 @@ async fn held(config: &Config) -> Option<state::Held> {
 
 fn check_config(loaded: Result<Config, config::Error>) -> ExitCode {
     match loaded {
-        Ok(config) => {
-            print!("{}", config.effective_yaml());
-            ExitCode::SUCCESS
-        }
+        Ok(config) => printed(output::print(&config.effective_yaml())),
         Err(error) => {
             print_error(&telemetry::chain(&error));
             ExitCode::from(EXIT_USAGE)
         }
     }
+}
+
+/// Says whether a command is about a node, and asks its service where one runs.
+fn asks_a_service(command: Option<&Command>) -> bool {
+    matches!(
+        command,
+        Some(
+            Command::Plan(_)
+                | Command::Status(_)
+                | Command::Gc(_)
+                | Command::Explain(_)
+                | Command::Doctor(_)
+                | Command::Passes(_)
+                | Command::Snapshot(_)
+                | Command::Evidence(_)
+                | Command::Check(_)
+        )
+    )
 }
 
 /// Where the package and the unit have the service's configuration.
@@ -186,23 +261,23 @@ const USUAL_FILE: &str = "/etc/crisweep/crisweep.yaml";
 /// Takes the service's usual configuration file for what a person runs beside the service: without it a node that only
 /// observes, or protects something, would be cleaned by the defaults. A file that may be there counts.
 fn with_usual_file(mut cli: Cli) -> Cli {
-    let is_for_the_node = matches!(
-        cli.command,
-        Some(
-            Command::Plan(_)
-                | Command::Gc(_)
-                | Command::Explain(_)
-                | Command::Passes(_)
-                | Command::Snapshot(_)
-                | Command::Evidence(_)
-                | Command::Check(_)
-        )
-    );
     let file = Path::new(USUAL_FILE);
+    // A service elsewhere has nothing to do with this node's configuration.
+    let is_for_the_node = asks_a_service(cli.command.as_ref()) && !cli.global.remote.names_one();
     if is_for_the_node && cli.global.config_file.is_none() && file.try_exists().unwrap_or(true) {
         cli.global.config_file = Some(file.to_owned());
     }
     cli
+}
+
+fn printed(done: anyhow::Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            print_error(&telemetry::chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn prepare_state(args: &PrepareStateArgs) -> ExitCode {
@@ -210,8 +285,8 @@ fn prepare_state(args: &PrepareStateArgs) -> ExitCode {
     let dir = args.dir.display();
     match state::give(&args.dir, args.owner) {
         Ok(files) => {
-            println!("{dir} and {files} files in it belong to {uid}:{gid}");
-            ExitCode::SUCCESS
+            let text = format!("{dir} and {files} files in it belong to {uid}:{gid}");
+            printed(output::print(&text))
         }
         Err(error) => {
             print_error(&format!("cannot give {dir} to {uid}:{gid}: {error}"));

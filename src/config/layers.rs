@@ -303,12 +303,18 @@ fn is_within(path: &str, other: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
+/// The variables that name the service to commands (`cli/service`), after `CRISWEEP_`.
+const OF_COMMANDS: [&str; 4] = ["URL", "TOKEN", "TOKEN_FILE", "CA_FILE"];
+
 /// Says whether a foreign variable looks like a misspelled one of ours. Ignores those that Kubernetes sets
 /// for a Service of our name (`CRISWEEP_SERVICE_HOST`, `CRISWEEP_PORT_20950_TCP_ADDR`).
 fn is_near(name: &str) -> bool {
     let Some(rest) = name.strip_prefix("CRISWEEP_") else {
         return false;
     };
+    if OF_COMMANDS.contains(&rest) {
+        return false;
+    }
     let of_service = ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter().any(|word| {
         let found = rest.match_indices(word);
         found

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +42,24 @@ enum Reading {
     Away(String),
     /// Another API server is asked from now on: what the earlier one said does not count for it.
     Moved(String),
+}
+
+/// The switch, as the API shows it.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HoldStatus {
+    /// Its path at the API server.
+    pub path: String,
+    /// `held`, `free`, or `unknown`: automatic passes wait.
+    pub state: &'static str,
+    /// Why passes are held.
+    pub reason: Option<String>,
+    /// When it was last read.
+    pub read_at: Option<Timestamp>,
+    /// How long ago that was.
+    pub age_seconds: Option<u64>,
+    /// Why the latest question had no clear answer.
+    pub error: Option<String>,
 }
 
 /// What is known of the switch.
@@ -126,10 +144,9 @@ impl Switch {
             || was_held != self.known.as_ref().map(|known| known.held.clone())
     }
 
-    pub(super) fn status(&self, now: Instant) -> Value {
-        let Some((_, path)) = &self.place else {
-            return Value::Null;
-        };
+    /// `None`: there is no switch.
+    pub(super) fn status(&self, now: Instant) -> Option<HoldStatus> {
+        let (_, path) = self.place.as_ref()?;
         let mut standing = Standing::default();
         self.put_on(&mut standing);
         let state = match (&standing.held, &standing.unknown) {
@@ -138,13 +155,13 @@ impl Switch {
             (None, None) => "free",
         };
         let known = self.known.as_ref();
-        json!({
-            "path": path,
-            "state": state,
-            "reason": known.and_then(|known| known.held.clone()),
-            "read_at": known.map(|known| known.read_at),
-            "age_seconds": known.map(|known| now.saturating_duration_since(known.at).as_secs()),
-            "error": self.unclear.as_ref().or(self.away.as_ref()),
+        Some(HoldStatus {
+            path: path.clone(),
+            state,
+            reason: known.and_then(|known| known.held.clone()),
+            read_at: known.map(|known| known.read_at),
+            age_seconds: known.map(|known| now.saturating_duration_since(known.at).as_secs()),
+            error: self.unclear.as_ref().or(self.away.as_ref()).cloned(),
         })
     }
 }
@@ -279,7 +296,7 @@ mod tests {
     }
 
     fn state(fleet: &Fleet) -> String {
-        fleet.status()["hold"]["state"].as_str().unwrap().to_owned()
+        fleet.status().hold.unwrap().state.to_owned()
     }
 
     #[tokio::test]

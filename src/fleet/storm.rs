@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +14,16 @@ use crate::model::AlertInfo;
 
 /// Alerts that are remembered. There is one rule for it.
 const ALERTS_MAX: usize = 16;
+
+/// An alert that holds, as the API shows it.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StormStatus {
+    /// Its name.
+    pub alert: String,
+    /// How long it holds unless it is seen again.
+    pub ends_in_seconds: u64,
+}
 
 /// The alerts that hold, by fingerprint: the name, and until when unless it is seen again.
 #[derive(Debug, Default)]
@@ -46,11 +56,11 @@ impl Storm {
         });
     }
 
-    pub(super) fn status(&self, now: Instant) -> Vec<Value> {
+    pub(super) fn status(&self, now: Instant) -> Vec<StormStatus> {
         let alerts = self.0.values();
-        let shown = alerts.map(|(name, until)| {
-            let ends = until.saturating_duration_since(now).as_secs();
-            json!({ "alert": name, "ends_in_seconds": ends })
+        let shown = alerts.map(|(name, until)| StormStatus {
+            alert: name.clone(),
+            ends_in_seconds: until.saturating_duration_since(now).as_secs(),
         });
         shown.collect()
     }

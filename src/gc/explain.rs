@@ -20,6 +20,7 @@ use super::{Plan, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{Image, Images, PodSourceKind, Snapshot, Target, short_duration};
 pub use answer::{Answer, ObjectAnswer, PodAnswer};
 pub use find::{NotFound, PREFIX_MIN};
+pub use words::{keep_text, remove_text};
 
 /// Explains the objects of one plan.
 pub struct Explainer<'a> {
@@ -53,6 +54,7 @@ pub struct Judged<'a> {
 
 /// Why an object is kept or removed, rule by rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// The answer in one sentence.
     pub summary: String,
@@ -70,6 +72,7 @@ pub struct Explanation {
 
 /// A time, and what happened then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Since {
     /// The time.
     pub at: Timestamp,
@@ -79,6 +82,7 @@ pub struct Since {
 
 /// One rule: what it looked at, and what it said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RuleLine {
     /// Its name.
     pub rule: &'static str,
@@ -94,6 +98,7 @@ pub struct RuleLine {
 
 /// What a rule said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Said {
     /// Nothing: the next rule was asked.
@@ -108,6 +113,7 @@ pub enum Said {
 
 /// Something that keeps an object here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Holder {
     /// `container`, `sandbox` or `pod`.
     pub kind: &'static str,
@@ -127,6 +133,7 @@ pub struct Holder {
 
 /// What is known of a pod, and from where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PodFacts {
     /// Its UID.
     pub uid: String,
@@ -152,6 +159,7 @@ pub struct PodFacts {
 
 /// A change that would lead to the opposite verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Change {
     /// What must happen.
     pub what: String,

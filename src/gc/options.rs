@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::{Limit, Planned, Policy};
 
 /// The options of a pass. Triggers join only with equal options.
@@ -27,8 +29,20 @@ pub struct PassOptions {
 pub struct SavedPlan {
     /// Its id.
     pub id: String,
+    /// When the node was looked at.
+    pub taken_at: Timestamp,
+    /// When it can no longer be carried out.
+    pub expires_at: Timestamp,
     /// What it removes.
     pub objects: Planned,
+}
+
+impl SavedPlan {
+    /// Says whether it can no longer be carried out. A clock that was set back to before its look cannot tell, so then
+    /// it cannot be carried out either.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        !(self.taken_at..self.expires_at).contains(&now)
+    }
 }
 
 impl PassOptions {
@@ -41,5 +55,24 @@ impl PassOptions {
             policy.containers.max_dead = max_dead;
             policy.sandboxes.max_dead = max_dead;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_saved_plan_expires_and_so_it_does_when_the_clock_goes_back_behind_its_look() {
+        let at = |time: &str| format!("2026-01-01T{time}Z").parse().unwrap();
+        let plan = SavedPlan {
+            id: "p".to_owned(),
+            taken_at: at("12:00:00"),
+            expires_at: at("13:00:00"),
+            objects: Planned::default(),
+        };
+        let expired =
+            ["11:59:59", "12:00:00", "12:59:59", "13:00:00"].map(|time| plan.has_expired(at(time)));
+        assert_eq!(expired, [true, false, false, true]);
     }
 }

@@ -22,7 +22,8 @@ const LISTED_MAX: usize = 100;
 
 /// The webhook's body. Unknown keys are ignored.
 #[derive(Debug, Deserialize)]
-struct Webhook {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Webhook {
     version: String,
     /// Anything: passes only show it.
     #[serde(default)]
@@ -33,6 +34,7 @@ struct Webhook {
 /// An [`Alert`] and its status. It repeats the fields of `Alert`, because serde's `flatten` would first copy
 /// all keys that we do not read.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Alert"))]
 struct Received {
     status: Status,
     labels: BTreeMap<String, String>,
@@ -43,6 +45,7 @@ struct Received {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AlertStatus"))]
 #[serde(rename_all = "lowercase")]
 enum Status {
     Firing,
@@ -63,7 +66,8 @@ impl Received {
 
 /// The answer to one webhook call.
 #[derive(Debug, Serialize)]
-struct Reply {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "WebhookAnswer"))]
+pub(super) struct Reply {
     result: &'static str,
     passes: BTreeSet<String>,
     counts: BTreeMap<&'static str, usize>,
@@ -71,6 +75,7 @@ struct Reply {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AnsweredAlert"))]
 struct Answered {
     alertname: String,
     #[serde(flatten)]

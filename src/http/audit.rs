@@ -10,7 +10,37 @@ use serde_json::json as object;
 
 use super::{Problem, Service, json};
 use crate::model::setting::parse_duration;
+use crate::model::{Cause, Outcome, RemoveReason, Target};
 use crate::state::{self, PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter};
+
+/// The parameters of `GET /api/v1/passes`.
+pub(super) const PASSES_PARAMETERS: [&str; 6] =
+    ["outcome", "cause", "since", "until", "before", "limit"];
+
+/// The parameters of `GET /api/v1/removals`.
+pub(super) const REMOVALS_PARAMETERS: [&str; 11] = [
+    "pass",
+    "target",
+    "id",
+    "pod",
+    "namespace",
+    "reason",
+    "result",
+    "since",
+    "until",
+    "before",
+    "limit",
+];
+
+/// How a removal ended, as the parameter `result` names it.
+const RESULTS: [&str; 6] = [
+    "removed",
+    "already-gone",
+    "skipped",
+    "failed",
+    "lost",
+    "unknown",
+];
 
 /// Rows of an answer, unless `limit` says otherwise.
 const ROWS: u32 = 100;
@@ -61,12 +91,11 @@ pub(super) fn unavailable(error: &state::Error) -> Response {
 }
 
 fn pass_filter(query: Vec<(String, String)>) -> Result<PassFilter, Problem> {
-    let known = ["outcome", "cause", "since", "until", "before", "limit"];
-    let mut parameters = Parameters::of(query, &known)?;
+    let mut parameters = Parameters::of(query, &PASSES_PARAMETERS)?;
     Ok(PassFilter {
         id: None,
-        outcome: parameters.text("outcome"),
-        cause: parameters.text("cause"),
+        outcome: parameters.word("outcome", &Outcome::ALL.map(Outcome::label))?,
+        cause: parameters.word("cause", &Cause::ALL.map(Cause::label))?,
         since: parameters.time("since")?,
         until: parameters.time("until")?,
         before: parameters.number("before", i64::MAX)?,
@@ -75,28 +104,16 @@ fn pass_filter(query: Vec<(String, String)>) -> Result<PassFilter, Problem> {
 }
 
 fn removal_filter(query: Vec<(String, String)>) -> Result<RemovalFilter, Problem> {
-    let known = [
-        "pass",
-        "target",
-        "id",
-        "pod",
-        "namespace",
-        "reason",
-        "result",
-        "since",
-        "until",
-        "before",
-        "limit",
-    ];
-    let mut parameters = Parameters::of(query, &known)?;
+    let mut parameters = Parameters::of(query, &REMOVALS_PARAMETERS)?;
+    let reasons = RemoveReason::ALL.map(RemoveReason::label);
     Ok(RemovalFilter {
         pass: parameters.text("pass"),
-        target: parameters.text("target"),
+        target: parameters.word("target", &Target::ALL.map(Target::label))?,
         id: parameters.text("id"),
         pod: parameters.text("pod"),
         namespace: parameters.text("namespace"),
-        reason: parameters.text("reason"),
-        result: parameters.text("result"),
+        reason: parameters.word("reason", &reasons)?,
+        result: parameters.word("result", &RESULTS)?,
         since: parameters.time("since")?,
         until: parameters.time("until")?,
         before: parameters.number("before", i64::MAX)?,
@@ -128,6 +145,20 @@ impl Parameters {
 
     pub(super) fn text(&mut self, key: &str) -> Option<String> {
         self.0.remove(key)
+    }
+
+    /// One of these words.
+    fn word(&mut self, key: &str, words: &[&str]) -> Result<Option<String>, Problem> {
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
+        if words.contains(&text.as_str()) {
+            return Ok(Some(text));
+        }
+        let words = words.join(", ");
+        Err(Problem::bad(format!(
+            "{key}: \"{text}\" is none of {words}"
+        )))
     }
 
     /// A time, or how long ago it was: `2026-01-31T09:00:00Z` or `2h`.

@@ -10,10 +10,12 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::ask::{Ask, PASS_PARAMETERS, read};
+use super::browser::{client, see_other};
 use super::connections::Exchange;
 use super::guard::By;
 use super::limits::Class;
 use super::{Problem, Service, body, json, plans};
+use crate::access::Client;
 use crate::model::{AlertResult, Caller, Cause};
 use crate::pass::record::Record;
 use crate::trigger::{Admission, Trigger};
@@ -25,6 +27,7 @@ pub(super) async fn post(
     query: Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>,
     request: Request,
 ) -> Response {
+    let client = client(request.headers());
     let Ok(Query(query)) = query else {
         return Problem::bad("the query could not be read").into_response();
     };
@@ -47,6 +50,7 @@ pub(super) async fn post(
     }
     match submit(&service, &ask, by) {
         Ok(record) if ask.follow => follow(&record),
+        Ok(record) if client == Client::Browser => see_other(record.id()),
         Ok(record) => answer(record, ask.wait).await,
         Err(problem) => problem.into_response(),
     }

@@ -14,6 +14,12 @@ use crate::evidence::{cri_log, unpack};
 use crate::model::Evidence;
 use crate::state::{self, EvidenceFilter, EvidenceFound, ID_PREFIX_MIN};
 
+/// Why a client gets no log.
+pub(super) const NO_LOGS: &str = "logs are served to processes of this node only, unless reading needs a credential \
+                                  (web.bearer_token_files.read, web.config_file, web.token_review)";
+/// Why nobody does.
+pub(super) const DAMAGED: &str = "the kept log is damaged";
+
 type Pairs = Query<Vec<(String, String)>>;
 
 /// `GET /api/v1/evidence`: newest first, without the logs.
@@ -51,12 +57,8 @@ pub(super) async fn log(
     Id(id): Id,
     Query(pairs): Pairs,
 ) -> Response {
-    // Without any credential reading is open to the network; what containers write is not.
-    let is_known = peer.is_loopback() || peer.is_unix() || peer.certificate().is_some();
-    if !service.access.get().guards_reading() && !is_known {
-        let why = "logs are served to processes of this node only, unless reading needs a credential \
-                   (web.bearer_token_files.read, web.config_file, web.token_review)";
-        return Problem::new(StatusCode::FORBIDDEN, why).into_response();
+    if !may_read_logs(&service, &peer) {
+        return Problem::new(StatusCode::FORBIDDEN, NO_LOGS).into_response();
     }
     let raw = match pairs.as_slice() {
         [] => false,
@@ -68,8 +70,7 @@ pub(super) async fn log(
         Err(problem) => return problem.into_response(),
     };
     let Some(bytes) = unpack(&packed) else {
-        let why = "the kept log is damaged";
-        return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
+        return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, DAMAGED).into_response();
     };
     let bytes = if raw {
         bytes
@@ -79,7 +80,14 @@ pub(super) async fn log(
     ([(header::CONTENT_TYPE, "text/plain")], bytes).into_response()
 }
 
-async fn found(service: &Service, id: String) -> Result<(Evidence, Vec<u8>), Problem> {
+/// Says whether a peer that may read may also read logs: without any credential reading is open to the network; what
+/// containers write is not.
+pub(super) fn may_read_logs(service: &Service, peer: &Peer) -> bool {
+    let is_known = peer.is_loopback() || peer.is_unix() || peer.certificate().is_some();
+    service.access.get().guards_reading() || is_known
+}
+
+pub(super) async fn found(service: &Service, id: String) -> Result<(Evidence, Vec<u8>), Problem> {
     let journal = &service.worker.runner().journal;
     match journal.evidence_of(id.clone()).await {
         Ok(EvidenceFound::One(evidence, log)) => Ok((*evidence, log)),

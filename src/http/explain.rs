@@ -27,7 +27,7 @@ pub(super) async fn get(State(service): State<Service>, Id(id): Id) -> Response 
 }
 
 /// Plans anew instead of sharing a plan: explanation and verdict must come from one snapshot and one policy.
-fn answer(service: &Service, look: &Look, id: &str) -> Result<Value, Problem> {
+pub(super) fn answer(service: &Service, look: &Look, id: &str) -> Result<Value, Problem> {
     let policy = &service.config().policy;
     let (next_attempts, quarantine) = {
         let mut quarantine = service.lock_quarantine();

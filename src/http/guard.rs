@@ -11,8 +11,9 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::browser::client;
 use super::{Fixed, HEALTHY, Problem, READY, Service};
-use crate::access::{Asking, Decision, Peer, Scope};
+use crate::access::{Asking, Client, Decision, Peer, Scope};
 use crate::metrics::Endpoint;
 use crate::model::{AlertResult, Caller};
 use crate::telemetry::LineLimit;
@@ -64,6 +65,7 @@ pub(super) async fn guard(
         Ok(value) => value,
         Err(why) => return refuse(&service, &peer, request.uri(), StatusCode::BAD_REQUEST, why),
     };
+    let client = client(request.headers());
     let route = request.extensions().get::<MatchedPath>();
     let asking = Asking {
         scope,
@@ -86,7 +88,7 @@ pub(super) async fn guard(
     };
     let mut response = refuse(&service, &peer, request.uri(), status, &why);
     if status == StatusCode::UNAUTHORIZED {
-        for challenge in access.challenges() {
+        for challenge in access.challenges(client) {
             let challenge = HeaderValue::from_static(challenge);
             response
                 .headers_mut()
@@ -163,7 +165,14 @@ fn may_ask<B>(
             );
         }
     }
-    if let Some(origin) = one(headers, "origin")? {
+    let site = one(headers, "sec-fetch-site")?;
+    let origin = one(headers, "origin")?;
+    // Every browser of today says where a form is. One that does not may send what another site made it send.
+    let is_nameless = origin.is_none() && site.is_none();
+    if !reads && !peer.is_unix() && is_nameless && client(headers) == Client::Browser {
+        return Err("a browser must say which page acts (Origin or Sec-Fetch-Site)");
+    }
+    if let Some(origin) = origin {
         let from = origin
             .strip_prefix("http://")
             .or_else(|| origin.strip_prefix("https://"));
@@ -172,7 +181,7 @@ fn may_ask<B>(
             return Err("requests from a page of another origin are refused");
         }
     }
-    match one(headers, "sec-fetch-site")? {
+    match site {
         None | Some("same-origin" | "none") => Ok(()),
         // A link on another site, for example a dashboard: the other page cannot read the answer.
         Some(_) if is_link(peer, reads, headers)? => Ok(()),

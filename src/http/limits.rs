@@ -35,8 +35,10 @@ pub(super) enum Class {
     Readiness,
     /// The metrics page.
     Scrape,
-    /// A plan or a snapshot: the whole node.
+    /// A plan, an explanation, a snapshot or a report of causes: the whole node.
     Plan,
+    /// A listener to events.
+    Listen,
     /// Every other read.
     Read,
     /// Every request that acts.
@@ -46,11 +48,12 @@ pub(super) enum Class {
 }
 
 impl Class {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Health,
         Self::Readiness,
         Self::Scrape,
         Self::Plan,
+        Self::Listen,
         Self::Read,
         Self::Act,
         Self::Wait,
@@ -64,8 +67,11 @@ impl Class {
             HEALTHY => Self::Health,
             READY => Self::Readiness,
             "/metrics" => Self::Scrape,
-            "/api/v1/plan" | "/api/v1/snapshot" => Self::Plan,
-            _ if path.starts_with("/api/v1/plans/") => Self::Plan,
+            "/api/v1/plan" | "/api/v1/snapshot" | "/api/v1/doctor" => Self::Plan,
+            "/api/v1/events" => Self::Listen,
+            _ if path.starts_with("/api/v1/plans/") || path.starts_with("/api/v1/explain/") => {
+                Self::Plan
+            }
             _ => Self::Read,
         }
     }
@@ -75,7 +81,7 @@ impl Class {
     fn most(self) -> usize {
         match self {
             Self::Plan => 4,
-            Self::Scrape => 16,
+            Self::Scrape | Self::Listen => 16,
             Self::Health | Self::Readiness | Self::Read => 32,
             Self::Wait => 64,
             Self::Act => 128,
@@ -87,7 +93,8 @@ impl Class {
             Self::Health => "health probes",
             Self::Readiness => "readiness probes",
             Self::Scrape => "scrapes",
-            Self::Plan => "snapshots and plans",
+            Self::Plan => "doctor reports, snapshots, explanations and plans",
+            Self::Listen => "listeners to events",
             Self::Read => "requests that read",
             Self::Act => "requests that act",
             Self::Wait => "requests that wait for a pass or follow one",
@@ -112,7 +119,7 @@ fn busy(error: String) -> Response {
 /// The limits of each class. Cloning shares.
 #[derive(Clone, Debug)]
 pub struct RequestLimits {
-    classes: Arc<[Arc<Semaphore>; 7]>,
+    classes: Arc<[Arc<Semaphore>; 8]>,
     bodies: Arc<Semaphore>,
     plans: Arc<Semaphore>,
     pages: Arc<Semaphore>,
@@ -208,9 +215,12 @@ mod tests {
             (Method::POST, "/metrics", Class::Act),
             (Method::GET, "/api/v1/plan", Class::Plan),
             (Method::GET, "/api/v1/snapshot", Class::Plan),
+            (Method::GET, "/api/v1/doctor", Class::Plan),
             (Method::GET, "/api/v1/plans/x", Class::Plan),
+            (Method::GET, "/api/v1/explain/x", Class::Plan),
             (Method::GET, "/api/v1/plans", Class::Read),
             (Method::POST, "/api/v1/plans", Class::Act),
+            (Method::GET, "/api/v1/events", Class::Listen),
             (Method::GET, "/nowhere", Class::Read),
         ] {
             assert_eq!(Class::of(&method, path), class, "{method} {path}");

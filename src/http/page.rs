@@ -1,76 +1,117 @@
-//! `GET /`: links to all other pages. The full page follows later.
+//! `GET /`: the page for a person on call. One answer has everything; its script only improves it.
 
-use axum::extract::State;
-use axum::http::{HeaderMap, header};
-use axum::response::Html;
+mod asked;
+mod change;
+mod confirm;
+mod doctor;
+mod document;
+mod drawing;
+mod evidence;
+mod explanation;
+mod figures;
+mod history;
+mod messages;
+mod objects;
+mod passes;
+mod plan;
+pub(super) mod problem;
+mod quarantine;
+mod sentence;
+mod view;
+mod words;
 
-use super::Service;
-use super::quarantine::SHOWN_MAX;
-use crate::model::escape;
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
 
-pub(super) async fn get(State(service): State<Service>, headers: HeaderMap) -> Html<String> {
-    let config = service.config();
-    let node = escape::html(&config.node.name);
-    let version = env!("CARGO_PKG_VERSION");
-    let (mode, hash) = (config.mode.label(), config.hash());
-    // Only loopback peers may act, so the examples use a loopback address instead of the name in the reader's
-    // request.
-    let port = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok())
-        .and_then(|host| host.rsplit_once(':'))
-        .and_then(|(_, port)| port.parse::<u16>().ok())
-        .unwrap_or(80);
-    let quarantine = quarantine(&service);
-    Html(format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n\
-         <title>crisweep on {node}</title>\n\
-         <style>td {{ overflow-wrap: anywhere; vertical-align: top }}</style>\n\
-         <h1>crisweep {version} on {node}</h1>\n<p>Mode: {mode}. Configuration: {hash}</p>\n<ul>\n\
-         <li><a href=\"/metrics\">Metrics</a></li>\n\
-         <li><a href=\"/api/v1/status\">Status</a></li>\n\
-         <li><a href=\"/api/v1/plan\">Plan: what a pass would remove, and why it keeps the rest</a></li>\n\
-         <li><a href=\"/api/v1/passes\">Passes</a></li>\n\
-         <li><a href=\"/-/ready\">Ready</a>, <a href=\"/-/healthy\">healthy</a></li>\n</ul>\n\
-         <p>Run a dry run: <code>curl -X POST 'http://localhost:{port}/gc?dry_run=true&amp;wait=60s'</code> on the node</p>\n\
-         {quarantine}</html>\n"
-    ))
+use super::{Problem, Service};
+use crate::access::Peer;
+use asked::Asked;
+use document::{document, security};
+use view::{Reader, View};
+use words::text;
+
+type Pairs = Vec<(String, String)>;
+
+pub(super) async fn get(
+    State(service): State<Service>,
+    Extension(peer): Extension<Peer>,
+    query: Result<Query<Pairs>, axum::extract::rejection::QueryRejection>,
+    headers: HeaderMap,
+) -> Response {
+    let query = query.map_err(|_error| "the query could not be read".to_owned());
+    let asked = match query.and_then(|Query(query)| Asked::read(query)) {
+        Ok(asked) => asked,
+        Err(why) => return Problem::bad(why).into_response(),
+    };
+    let reader = Reader {
+        peer: &peer,
+        headers: &headers,
+    };
+    match View::gather(&service, asked, reader).await {
+        Ok(view) => (security(), page(&view)).into_response(),
+        Err(problem) => problem.into_response(),
+    }
 }
 
-/// The sandboxes whose removal failed, with the runtime's error text, which is untrusted.
-fn quarantine(service: &Service) -> String {
-    let look = service.observer.latest();
-    let classes = service.quarantined_by_class(look.as_deref());
-    if classes.is_empty() {
-        return String::new();
+fn page(view: &View) -> String {
+    let verdict = sentence::sentence(&view.node.verdict);
+    let title = format!("{verdict} – {} – crisweep", view.config.node.name);
+    let moves = view.running().is_some() || view.waiting().next().is_some();
+    let head = html! {
+        // Without JavaScript the page follows a pass by loading itself again; to the same URL with its fragment a browser
+        // would only scroll.
+        @if moves && !view.asked.confirm {
+            noscript { meta http-equiv="refresh" content=(format!("3;url={}", view.asked.pass_link())); }
+        }
+    };
+    document(&title, &head, &body(view))
+}
+
+fn body(view: &View) -> Markup {
+    html! {
+        a.skip href="#plan" { "Skip to the plan" }
+        header {
+            p.brand { "crisweep " span.muted { (env!("CARGO_PKG_VERSION")) } }
+            p.node { (text(&view.config.node.name)) }
+            (sentence::mode(view))
+            nav aria-label="Sections" {
+                a href="#plan" { "Plan" } a href="#node" { "Node" } a href="#objects" { "Objects" }
+                a href="#passes" { "Passes" } a href="#quarantine" { "Quarantine" } a href="#evidence" { "Evidence" } a href="#doctor" { "Causes" }
+            }
+        }
+        main {
+            (sentence::section(view))
+            @if view.asked.confirm { (confirm::section(view)) }
+            @if let Some(explanation) = &view.node.explanation { (explanation::section(view, explanation)) }
+            @if let Some(shown) = &view.shown_evidence { (evidence::shown(view, shown)) }
+            div.first {
+                (plan::section(view))
+                (passes::section(view))
+                (figures::section(view))
+            }
+            (objects::section(view))
+            (passes::list(view))
+            (quarantine::section(view))
+            (evidence::list(view))
+            (doctor::section(view))
+        }
+        (footer(view))
     }
-    let counts: Vec<String> = classes
-        .iter()
-        .map(|(class, count)| format!("{} {count}", class.label()))
-        .collect();
-    let mut rows = String::new();
-    for shown in service.quarantined_first(look.as_deref()) {
-        let pod = shown.pod.as_ref();
-        let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
-        let known = &shown.known;
-        let cells = [
-            shown.id.clone(),
-            pod,
-            known.class.label().to_owned(),
-            known.failures.to_string(),
-            known.next_try.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
-            known.error.clone(),
-        ];
-        let cells = cells.map(|cell| format!("<td>{}</td>", escape::html(&cell)));
-        rows.push_str(&format!("<tr>{}</tr>\n", cells.concat()));
+}
+
+fn footer(view: &View) -> Markup {
+    html! {
+        footer {
+            p {
+                "Configuration " code { (view.config.hash()) } ". For programs: "
+                a href="/metrics" { "metrics" } ", " a href="/api/v1/status" { "status" } ", "
+                a href="/api/v1/plan" { "plan" } ", " a href="/api/v1/passes" { "passes" } ", "
+                a href="/-/ready" { "ready" } ", " a href="/-/healthy" { "healthy" } "."
+            }
+        }
+        dialog #dialog aria-labelledby="confirm-title" {}
     }
-    format!(
-        "<h2>Sandboxes that could not be removed</h2>\n\
-         <p>{}. They are quarantined until their next try; at most {SHOWN_MAX} are listed, \
-         <a href=\"/api/v1/plan?target=sandboxes\">the plan</a> has all.</p>\n\
-         <table>\n<tr><th>Sandbox</th><th>Pod</th><th>Class</th><th>Failures</th><th>Next try</th>\
-         <th>The runtime says</th></tr>\n{rows}</table>\n",
-        counts.join(", ")
-    )
 }

@@ -8,12 +8,11 @@ use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use tokio::time::Instant;
 
 use super::api::Id;
 use super::ask::{Ask, PLAN_PARAMETERS, read};
 use super::guard::By;
-use super::saved_plans::{Kept, Missing};
+use super::saved_plans::{Kept, Missing, Now};
 use super::{Problem, Service, body, json, plan};
 use crate::model::Caller;
 use crate::snapshot::Look;
@@ -75,13 +74,13 @@ fn keep(
 
 /// `GET /api/v1/plans`: the saved plans, newest first.
 pub(super) async fn list(State(service): State<Service>) -> Response {
-    let plans = service.fixed.saved_plans.list(Instant::now());
+    let plans = service.fixed.saved_plans.list(Now::read());
     json(StatusCode::OK, &serde_json::json!({ "plans": plans }))
 }
 
 /// `GET /api/v1/plans/{id}`.
 pub(super) async fn get(State(service): State<Service>, Id(id): Id) -> Response {
-    match service.fixed.saved_plans.get(&id, Instant::now()) {
+    match service.fixed.saved_plans.get(&id, Now::read()) {
         Ok(kept) => sent(kept).into_response(),
         Err(missing) => missing.problem(&id).into_response(),
     }
@@ -89,7 +88,7 @@ pub(super) async fn get(State(service): State<Service>, Id(id): Id) -> Response 
 
 /// `DELETE /api/v1/plans/{id}`: forgets a plan.
 pub(super) async fn forget(State(service): State<Service>, Id(id): Id) -> Response {
-    match service.fixed.saved_plans.forget(&id, Instant::now()) {
+    match service.fixed.saved_plans.forget(&id, Now::read()) {
         Ok(head) => json(StatusCode::OK, &head),
         Err(missing) => missing.problem(&id).into_response(),
     }
@@ -100,7 +99,7 @@ pub(super) async fn put_into(service: &Service, ask: &mut Ask) -> Result<(), Pro
     let Some(id) = ask.plan.take() else {
         return Ok(());
     };
-    let kept = service.fixed.saved_plans.get(&id, Instant::now());
+    let kept = service.fixed.saved_plans.get(&id, Now::read());
     let kept = kept.map_err(|missing| missing.problem(&id))?;
     let (head, made_with) = (kept.head.clone(), kept.options.clone());
     let saved = service.heavy(move |_service| kept.plan()).await?;

@@ -16,6 +16,7 @@ pub(super) const SHOWN_MAX: usize = 20;
 
 /// A quarantined sandbox.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct QuarantinedSandbox {
     pub(super) id: String,
     /// `None` also if the runtime's list could not be read.

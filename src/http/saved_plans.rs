@@ -25,6 +25,7 @@ const WINDOW_LOG: u32 = 18;
 
 /// What is said of a saved plan, besides the plan itself.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "SavedPlanHead"))]
 pub(super) struct Head {
     /// Its id: its time and a counter.
     pub(super) id: String,
@@ -47,12 +48,38 @@ pub(super) struct Head {
 
 /// A line of the list.
 #[derive(Debug, Serialize)]
+#[cfg_attr(
+    test,
+    derive(schemars::JsonSchema),
+    schemars(rename = "SavedPlanEntry")
+)]
 pub(super) struct Entry {
     taken_at: Timestamp,
     #[serde(flatten)]
     head: Head,
     /// Number of removals of each target.
     removals: BTreeMap<Target, usize>,
+}
+
+/// The present moment by two clocks; a plan expires by the first that says so. While the node sleeps the steady one
+/// stands still, and the wall clock may be set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) steady: Instant,
+    pub(super) wall: Timestamp,
+}
+
+impl Now {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the wall clock tells when a plan expires"
+    )]
+    pub(super) fn read() -> Self {
+        Self {
+            steady: Instant::now(),
+            wall: Timestamp::now(),
+        }
+    }
 }
 
 /// Why a plan is not there.
@@ -91,10 +118,16 @@ struct Saved {
     removals: BTreeMap<Target, usize>,
 }
 
+impl Saved {
+    fn has_expired(&self, now: Now) -> bool {
+        self.until <= now.steady || self.kept.head.expires_at <= now.wall
+    }
+}
+
 impl Store {
     /// Frees the plans that have expired; their ids stay known until newer plans push them out.
-    fn expire(&mut self, now: Instant) {
-        for saved in self.plans.iter_mut().filter(|it| it.until <= now) {
+    fn expire(&mut self, now: Now) {
+        for saved in self.plans.iter_mut().filter(|it| it.has_expired(now)) {
             saved.kept.packed = Arc::default();
         }
     }
@@ -169,29 +202,29 @@ impl SavedPlans {
     }
 
     /// Returns a plan that can be carried out.
-    pub(super) fn get(&self, id: &str, now: Instant) -> Result<Kept, Missing> {
+    pub(super) fn get(&self, id: &str, now: Now) -> Result<Kept, Missing> {
         let mut store = self.0.lock();
         store.expire(now);
         let saved = store.plans.iter().find(|it| it.kept.head.id == id);
         let saved = saved.ok_or(Missing::Unknown)?;
-        if saved.until <= now {
+        if saved.has_expired(now) {
             return Err(Missing::Expired(saved.kept.head.expires_at));
         }
         Ok(saved.kept.clone())
     }
 
     /// Forgets a plan.
-    pub(super) fn forget(&self, id: &str, now: Instant) -> Result<Head, Missing> {
+    pub(super) fn forget(&self, id: &str, now: Now) -> Result<Head, Missing> {
         let kept = self.get(id, now)?;
         self.0.lock().plans.retain(|it| it.kept.head.id != id);
         Ok(kept.head)
     }
 
     /// Returns the plans that can be carried out, newest first.
-    pub(super) fn list(&self, now: Instant) -> Vec<Entry> {
+    pub(super) fn list(&self, now: Now) -> Vec<Entry> {
         let mut store = self.0.lock();
         store.expire(now);
-        let live = store.plans.iter().rev().filter(|it| it.until > now);
+        let live = store.plans.iter().rev().filter(|it| !it.has_expired(now));
         live.map(|it| Entry {
             taken_at: it.kept.head.taken_at,
             head: it.kept.head.clone(),
@@ -251,6 +284,8 @@ impl Kept {
             .collect();
         Ok(SavedPlan {
             id: self.head.id.clone(),
+            taken_at: self.head.taken_at,
+            expires_at: self.head.expires_at,
             objects,
         })
     }
@@ -276,7 +311,15 @@ mod tests {
         plans.keep((head, options), &plan, at, text).unwrap()
     }
 
-    fn ids(plans: &SavedPlans, now: Instant) -> Vec<String> {
+    /// So long after the look by the steady clock.
+    fn after(looked_at: Instant, steady: Duration) -> Now {
+        Now {
+            steady: looked_at + steady,
+            wall: plan().taken_at,
+        }
+    }
+
+    fn ids(plans: &SavedPlans, now: Now) -> Vec<String> {
         let list = plans.list(now).into_iter();
         list.map(|entry| entry.head.id).collect()
     }
@@ -287,16 +330,22 @@ mod tests {
         let id = keep(&plans, now, 1).head.id;
         assert_eq!(id, "plan-20260102T120000Z-1");
         let expires_at: Timestamp = "2026-01-02T13:00:00Z".parse().unwrap();
-        let last = now + LIFETIME - Duration::from_nanos(1);
+        let last = after(now, LIFETIME.saturating_sub(Duration::from_nanos(1)));
         assert_eq!(plans.get(&id, last).unwrap().head.expires_at, expires_at);
         let missing = |now| plans.get(&id, now).map(|_| ()).unwrap_err();
-        assert_eq!(missing(now + LIFETIME), Missing::Expired(expires_at));
-        assert_eq!(ids(&plans, now + LIFETIME), [""; 0]);
+        let by_the_wall = Now {
+            wall: expires_at,
+            ..last
+        };
+        for over in [after(now, LIFETIME), by_the_wall] {
+            assert_eq!(missing(over), Missing::Expired(expires_at));
+            assert_eq!(ids(&plans, over), [""; 0]);
+        }
         assert_eq!(plans.0.lock().bytes(), 0);
         for _ in 0..PLANS_MAX {
             keep(&plans, now, 1);
         }
-        assert_eq!(missing(now), Missing::Unknown);
+        assert_eq!(missing(last), Missing::Unknown);
     }
 
     #[test]
@@ -305,19 +354,19 @@ mod tests {
         for _ in 0..=PLANS_MAX {
             keep(&plans, now, 1);
         }
-        let ids_kept = ids(&plans, now);
+        let ids_kept = ids(&plans, after(now, Duration::ZERO));
         assert_eq!(ids_kept.len(), PLANS_MAX);
         assert!(ids_kept[0].ends_with("-11") && ids_kept[9].ends_with("-2"));
         let large = BYTES_MAX * 10 / 11;
         keep(&plans, now, large);
         keep(&plans, now, large);
-        assert_eq!(ids(&plans, now).len(), 1);
+        assert_eq!(ids(&plans, after(now, Duration::ZERO)).len(), 1);
         let plan = plan();
         let head = plans.head(&plan, &BTreeSet::new(), &PassOptions::default(), None);
         let noise = (0..2 * BYTES_MAX).map(|_| Ok(fastrand::alphanumeric().to_string()));
         let kept = plans.keep((head, PassOptions::default()), &plan, now, noise);
         assert!(kept.unwrap_err().to_string().contains("name fewer targets"));
-        assert_eq!(ids(&plans, now).len(), 1);
+        assert_eq!(ids(&plans, after(now, Duration::ZERO)).len(), 1);
     }
 
     #[test]

@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-use super::{Plans, Problem, RequestLimits, SavedPlans};
+use super::{NodeParts, Plans, Problem, RequestLimits, SavedPlans};
 use crate::access;
 use crate::config::Config;
+use crate::doctor::Doctor;
 use crate::gc::{self, Plan, Policy, Summary};
 use crate::metrics::Metrics;
 use crate::model::{PodSandboxId, Snapshot, Target, Targets};
@@ -75,23 +76,19 @@ pub struct Fixed {
     pub refusals: LineLimit,
     /// Limits on requests and on heavy answers.
     pub limits: RequestLimits,
+    /// Gathers what reports of causes are made from.
+    pub doctor: Doctor,
     /// The plans that are being sent.
     pub plans: Plans,
+    /// The node's part of the metrics page.
+    pub node_parts: NodeParts,
     /// The saved plans.
     pub saved_plans: SavedPlans,
 }
 
 impl Service {
-    /// Plans what a pass would do, from an existing look.
-    pub(crate) fn plan(
-        &self,
-        look: &Arc<Look>,
-        targets: &BTreeSet<Target>,
-    ) -> Result<Arc<Plan>, NoSnapshot> {
-        self.plan_under(look, &self.config().policy, targets)
-    }
-
-    /// The same under another policy; clients that ask the same at the same time share one plan.
+    /// Plans what a pass would do under a policy, from an existing look; clients that ask the same at the same time
+    /// share one plan.
     pub(super) fn plan_under(
         &self,
         look: &Arc<Look>,

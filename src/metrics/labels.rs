@@ -3,8 +3,8 @@
 use super::table::{Label, Labels};
 use super::{Endpoint, StatusClass};
 use crate::model::{
-    AlertResult, Brake, CallerKind, Cause, EvidenceFailure, FailureClass, Outcome, PollResult,
-    RemoveReason, Target, every,
+    AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,
+    PollResult, RemoveReason, Target, every,
 };
 
 macro_rules! labels {
@@ -25,6 +25,7 @@ labels! {
     CallerKind = "caller",
     Cause = "cause",
     Endpoint = "endpoint",
+    EventResult = "result",
     EvidenceFailure = "cause",
     FailureClass = "class",
     List = "list",

@@ -1,5 +1,5 @@
 //! One metrics page: the result of a look, the plan on it, and the service's own counters. Never asks the
-//! runtime and stores nothing: what the look could not read is absent, so that no stale figure looks healthy.
+//! runtime: what the look could not read is absent, so that no stale figure looks healthy.
 
 mod collectors;
 mod containers;
@@ -18,6 +18,7 @@ mod text;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::OnceLock;
 
 use prometheus_client::encoding::text::encode_eof;
 
@@ -30,7 +31,7 @@ use crate::telemetry;
 pub use format::{Format, timeout_from_header};
 use page::{Page, plain, sample, seconds};
 
-/// The input of a page.
+/// What the node's part of a page is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The shared look; `None` if there was none within the scrape's deadline.
@@ -43,44 +44,71 @@ pub struct Input<'a> {
     pub quarantined: &'a BTreeMap<FailureClass, usize>,
     /// The thresholds.
     pub thresholds: &'a Thresholds,
-    /// The service's own counters.
-    pub metrics: &'a Metrics,
 }
 
-/// Renders the page.
-pub fn render(input: &Input<'_>, format: Format) -> String {
-    let mut text = String::with_capacity(32 * 1024);
-    if encode(input, &mut text).is_err() {
-        // Writing to a string cannot fail. If it ever does, half a page must not pass for a whole one: this
-        // text fails the scrape.
-        return "the page could not be written\n".to_owned();
+/// The node's part of a page. All scrapes of one look share it.
+#[derive(Debug)]
+pub struct NodePart {
+    openmetrics: String,
+    /// Made at the first scrape that wants it.
+    text: OnceLock<String>,
+}
+
+impl NodePart {
+    /// Writes the node's part.
+    ///
+    /// # Errors
+    /// Writing to a string cannot fail. If it ever does, half a page must not pass for a whole one.
+    pub fn of(input: &Input<'_>) -> Result<Self, fmt::Error> {
+        let mut page = Page::default();
+        let runtime = input.look.map(|look| &look.runtime).or(input.version);
+        runtime::encode(runtime, &mut page);
+        if let Some(look) = input.look {
+            encode_look(look, &mut page);
+            plan::encode_thresholds(&input.thresholds.crossed(look), &mut page);
+        }
+        collectors::encode(input.look, runtime, &mut page);
+        if let Some(plan) = input.plan {
+            plan::encode(plan, &mut page);
+        }
+        plan::encode_quarantine(input.quarantined, &mut page);
+        let mut openmetrics = String::with_capacity(16 << 10);
+        page.encode(&mut openmetrics)?;
+        Ok(Self {
+            openmetrics,
+            text: OnceLock::new(),
+        })
     }
-    match format {
-        Format::OpenMetrics => text,
-        Format::Text => text::from_openmetrics(&text),
+
+    fn written(&self, format: Format) -> &str {
+        match format {
+            Format::OpenMetrics => &self.openmetrics,
+            Format::Text => self
+                .text
+                .get_or_init(|| text::from_openmetrics(&self.openmetrics)),
+        }
     }
 }
 
-fn encode(input: &Input<'_>, text: &mut String) -> fmt::Result {
+/// Renders a page: the node's part, then the figures of this process as they are now.
+///
+/// # Errors
+/// As [`NodePart::of`].
+pub fn render(node: &NodePart, metrics: &Metrics, format: Format) -> Result<String, fmt::Error> {
+    let mut own = String::with_capacity(16 << 10);
     let mut page = Page::default();
-    let runtime = input.look.map(|look| &look.runtime).or(input.version);
-    runtime::encode(runtime, &mut page);
-    if let Some(look) = input.look {
-        encode_look(look, &mut page);
-        plan::encode_thresholds(&input.thresholds.crossed(look), &mut page);
-    }
-    collectors::encode(input.look, runtime, &mut page);
-    if let Some(plan) = input.plan {
-        plan::encode(plan, &mut page);
-    }
-    plan::encode_quarantine(input.quarantined, &mut page);
     process::encode(&mut page);
     let dropped = vec![sample([], telemetry::lines_dropped())];
     let help = "Lines of the log that were dropped because standard error was not read in time";
     page.counter(plain("crisweep_log_lines_dropped"), help, dropped);
-    page.encode(text)?;
-    input.metrics.encode(text)?;
-    encode_eof(text)
+    page.encode(&mut own)?;
+    metrics.encode(&mut own)?;
+    encode_eof(&mut own)?;
+    let own = match format {
+        Format::OpenMetrics => own,
+        Format::Text => text::from_openmetrics(&own),
+    };
+    Ok([node.written(format), &own].concat())
 }
 
 fn encode_look(look: &Look, page: &mut Page) {

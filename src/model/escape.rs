@@ -75,6 +75,20 @@ pub fn html(text: &str) -> String {
     escaped
 }
 
+/// Writes a text as one part of a path, or as a value of a query.
+pub fn url(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
 /// Escapes JSON for a terminal without changing its meaning: JSON itself escapes only the first set of control
 /// characters.
 pub fn json(text: &str) -> Cow<'_, str> {
@@ -154,5 +168,11 @@ mod tests {
     #[test]
     fn html_special_characters_are_escaped() {
         assert_eq!(html("<b>\"&'\n"), r"&lt;b&gt;&quot;&amp;&#39;\n");
+    }
+
+    #[test]
+    fn names_are_encoded_in_a_path() {
+        assert_eq!(url("shop/web#2?ü"), "shop%2Fweb%232%3F%C3%BC");
+        assert_eq!(url("0aZ-._~"), "0aZ-._~");
     }
 }

@@ -17,6 +17,7 @@ pub const LABELS_MAX: usize = 32;
 
 /// What is kept of one removed container, but for its log's text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Evidence {
     /// Its number: each is greater than all before. 0 until it is stored.
     pub number: u64,
@@ -62,6 +63,7 @@ pub struct Evidence {
 
 /// The pod of a removed container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EvidencePod {
     /// Its UID.
     pub uid: String,
@@ -73,6 +75,7 @@ pub struct EvidencePod {
 
 /// What controls a pod, by its owner references.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PodOwner {
     /// `ReplicaSet`, `DaemonSet`, `Job`, ...
     pub kind: String,
@@ -82,6 +85,7 @@ pub struct PodOwner {
 
 /// Facts about the kept end of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EvidenceLog {
     /// The log's path, as the runtime names it; empty if it has none.
     pub path: String,

@@ -20,6 +20,7 @@ use super::every;
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
@@ -63,6 +64,7 @@ impl Outcome {
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum FailureClass {
@@ -151,6 +153,7 @@ impl RemovalOutcome {
 
 /// A quarantined sandbox, as plan, status and page show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Quarantined {
     /// Number of failures in a row.
     pub failures: u32,

@@ -19,6 +19,7 @@ use crate::model::Target;
     Deserialize,
     strum::IntoStaticStr,
 )]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum KeepReason {
@@ -138,6 +139,7 @@ impl KeepReason {
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum RemoveReason {

@@ -11,6 +11,7 @@ use super::{
 
 /// A pass's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PassState {
     /// Waiting.
@@ -23,6 +24,7 @@ pub enum PassState {
 
 /// The node's figures around a pass; `null` where one could not be read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NodeFigures {
     /// Containers in state exited.
@@ -80,6 +82,7 @@ impl NodeFigures {
 
 /// The pod knowledge that a pass worked with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PodsReport {
     /// The source: `none`, `file`, `kubelet-socket`, `kubelet`, `api-server`.
@@ -92,6 +95,7 @@ pub struct PodsReport {
 
 /// What a pass did to one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TargetReport {
     /// Whether the pass has begun it.
@@ -152,6 +156,7 @@ impl TargetReport {
 
 /// A pass, from the queue to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pass {
     /// Its id: start time and a counter, so that it is unique across restarts.
     pub id: String,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Immutable text; cloning shares it. At 20,000 containers copies of ids, names and labels in rows, looks and plans
 /// would take most of the service's memory.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(inline))]
 #[serde(transparent)]
 pub struct Text(Arc<str>);
 

@@ -21,6 +21,7 @@ use super::every;
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Cause {
@@ -68,6 +69,7 @@ impl Cause {
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum AlertResult {
@@ -137,6 +139,7 @@ impl PollResult {
 
 /// Why a pass runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TriggerInfo {
     /// The first trigger's cause.
     pub cause: Cause,
@@ -153,6 +156,7 @@ pub struct TriggerInfo {
 
 /// The alert that asked for a pass.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlertInfo {
     /// Its `alertname` label.
     pub name: String,
@@ -167,6 +171,7 @@ pub struct AlertInfo {
 
 /// Who asked over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Caller {
     /// What proved it.
     pub kind: CallerKind,
@@ -202,6 +207,7 @@ impl fmt::Display for Caller {
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum CallerKind {

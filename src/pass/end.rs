@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Run;
@@ -47,6 +48,8 @@ pub(super) enum End {
     NoLook(String),
     BadPlan(String),
     NotAlone(String),
+    /// The saved plan expired while its pass waited: its id, and when.
+    PlanExpired(String, Timestamp),
 }
 
 impl End {
@@ -55,7 +58,8 @@ impl End {
             Self::Stopped(StopCause::Cancelled | StopCause::Shutdown)
             | Self::NoLook(_)
             | Self::BadPlan(_)
-            | Self::NotAlone(_) => Outcome::Aborted,
+            | Self::NotAlone(_)
+            | Self::PlanExpired(..) => Outcome::Aborted,
             Self::Stopped(StopCause::Held | StopCause::Deadline)
             | Self::MaxRemovals
             | Self::RuntimeGone => Outcome::Partial,
@@ -77,6 +81,9 @@ impl End {
             Self::NotAlone(why) => {
                 format!("the lock in state.dir was lost, nothing was removed: {why}")
             }
+            Self::PlanExpired(id, at) => format!(
+                "plan \"{id}\" expired at {at}, before this pass began; nothing was removed: save a new one"
+            ),
             Self::BadPlan(why) => format!("the plan broke a rule, nothing was removed: {why}"),
         }
     }
@@ -106,6 +113,9 @@ impl Run<'_> {
         if let Some(look) = self.runner.observer.latest() {
             self.logs_follow(&look).await;
         }
+        if let Some(why) = self.executor.evidence().stay() {
+            self.report_problem(Target::Containers, &why);
+        }
         // Given-up removals were planned, so even a late stop decides the outcome.
         let late = self.stops.reached().filter(|_| given_up).map(End::Stopped);
         let end = end.or(late);
@@ -126,6 +136,7 @@ impl Run<'_> {
             if let Some(look) = &look {
                 self.prove_gone(look);
                 self.prove_images(look, end.is_none()).await;
+                self.tell_last_records(look);
             }
             let look = look.filter(|_| end.is_none());
             retry_after = look.map(|look| self.retry_after(&look)).unwrap_or_default();

@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::in_flight::InFlight;
 use super::limiter::{Limiter, OneByOne, SLOW};
 use super::pressure::{Gauge, PRESSURE_EVERY};
-use super::remove::{Basis, Remover, remove};
+use super::remove::{Basis, EvidenceKeeper, Remover, remove};
 use super::stops::Stops;
 use crate::gc::Removal;
 use crate::model::{RemovalOutcome, Target, Text};
@@ -84,10 +85,18 @@ pub(super) struct Executor {
     /// Nothing starts before this, to relieve the disk.
     rest_until: Option<Instant>,
     stops: Stops,
+    /// What others see of `started`.
+    in_flight: InFlight,
 }
 
 impl Executor {
-    pub(super) fn new(remover: Remover, ceiling: usize, pressure: Gauge, stops: Stops) -> Self {
+    pub(super) fn new(
+        remover: Remover,
+        ceiling: usize,
+        pressure: Gauge,
+        stops: Stops,
+        in_flight: InFlight,
+    ) -> Self {
         Self {
             remover: Arc::new(remover),
             limiter: Limiter::new(ceiling),
@@ -100,7 +109,13 @@ impl Executor {
             scouts: 0,
             rest_until: None,
             stops,
+            in_flight,
         }
+    }
+
+    /// Returns what keeps evidence.
+    pub(super) fn evidence(&self) -> &EvidenceKeeper {
+        self.remover.evidence()
     }
 
     /// Starts the removals of a batch that rests on `look`, and returns as `until` says, with the removals that
@@ -302,6 +317,7 @@ impl Executor {
             waits: Waits::No,
         };
         self.started.insert(number, started);
+        self.in_flight.begin(number, &removal.subject);
         let basis = Basis::of(look, &removal, self.remover.evidence());
         let remover = Arc::clone(&self.remover);
         self.running.spawn(async move {
@@ -343,6 +359,7 @@ impl Executor {
             },
         };
         let Started { batch, waits, .. } = self.started.remove(&number)?;
+        self.in_flight.end(number);
         self.last_ended = self.last_ended.max(Some(number));
         if latency < self.limiter.patience().clearly_longer() {
             self.scouts = 0;

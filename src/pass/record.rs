@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::in_flight::InFlight;
 use crate::model::{Pass, escape};
 
 /// Progress lines that are kept for followers; later ones are only counted.
@@ -24,6 +25,7 @@ pub struct Record {
     held: CancellationToken,
     held_why: OnceLock<String>,
     could_not_look: AtomicBool,
+    in_flight: InFlight,
 }
 
 impl Record {
@@ -37,6 +39,7 @@ impl Record {
             held: CancellationToken::new(),
             held_why: OnceLock::new(),
             could_not_look: AtomicBool::new(false),
+            in_flight: InFlight::default(),
         }
     }
 
@@ -125,6 +128,11 @@ impl Record {
     /// Says whether the pass ended because the node could not be observed.
     pub fn has_not_looked(&self) -> bool {
         self.could_not_look.load(Ordering::Relaxed)
+    }
+
+    /// Returns the removals that have begun and not ended.
+    pub fn in_flight(&self) -> &InFlight {
+        &self.in_flight
     }
 
     /// Returns the token that [`Self::cancel`] cancels.

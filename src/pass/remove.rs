@@ -5,7 +5,7 @@ mod image;
 mod logs;
 mod superseded;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ use tokio::time::Instant;
 use super::Runner;
 use super::stops::Stops;
 use crate::config::Config;
+use crate::events::LastRecord;
 use crate::gc::{Expected, Removal};
 use crate::model::{
-    ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovalOutcome, RemovedContainer,
-    Target,
+    ContainerId, ContainerState, PodRef, PodSandboxId, PodSandboxState, PodUid, RemovalOutcome,
+    RemovedContainer, Target, ending,
 };
 use crate::runtime;
 use crate::snapshot::Look;
@@ -27,7 +28,10 @@ use logs::LogRemover;
 use superseded::NewerRecords;
 
 pub(super) use evidence::EvidenceKeeper;
-use evidence::Origin;
+use evidence::{IsKept, Origin};
+
+/// Why a record stays whose newer ones are gone.
+const NEEDED_NOW: &str = "the newer record is gone: it may be needed now";
 
 /// Grace for stopping a container in state unknown: the kubelet's minimum.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -38,6 +42,9 @@ const REMOVED_BY_ANOTHER_EVERY: [Duration; 2] = [Duration::from_millis(50), Dura
 /// Removed containers of one pass whose logs are removed; the logs of any more stay.
 const GONE_MAX: usize = 1 << 16;
 
+/// Pods of one pass whose newest removed container is remembered.
+const LAST_MAX: usize = 256;
+
 /// The containers that a pass removed; their logs follow. Cloning shares.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gone(Arc<Mutex<RemovedContainers>>);
@@ -47,6 +54,8 @@ struct RemovedContainers {
     all: Vec<RemovedContainer>,
     /// Number of containers already handed out.
     taken: usize,
+    /// The newest of each pod.
+    last: BTreeMap<PodUid, LastRecord>,
 }
 
 impl Gone {
@@ -67,11 +76,17 @@ impl Gone {
         self.lock().all.iter().map(|it| it.id.clone()).collect()
     }
 
-    fn note(&self, removal: &Removal, status: runtime::ContainerStatus) {
+    /// Returns the newest container of each pod, of [`LAST_MAX`] pods.
+    pub(super) fn last_records(&self) -> Vec<LastRecord> {
+        self.lock().last.values().cloned().collect()
+    }
+
+    fn note(&self, removal: &Removal, status: runtime::ContainerStatus, evidence: IsKept) {
         let (Some(pod), subject) = (removal.subject.pod.clone(), &removal.subject) else {
             return;
         };
         let mut removed = self.lock();
+        removed.note_last(&pod, removal, &status, evidence);
         if !status.log_path.is_empty() && removed.all.len() < GONE_MAX {
             removed.all.push(RemovedContainer {
                 id: status.id,
@@ -86,6 +101,32 @@ impl Gone {
 
     fn lock(&self) -> MutexGuard<'_, RemovedContainers> {
         self.0.lock()
+    }
+}
+
+impl RemovedContainers {
+    fn note_last(
+        &mut self,
+        pod: &Arc<PodRef>,
+        removal: &Removal,
+        status: &runtime::ContainerStatus,
+        evidence: IsKept,
+    ) {
+        let known = self.last.get(&pod.uid);
+        let is_older = known.is_some_and(|it| it.created_at > status.created_at);
+        if is_older || (known.is_none() && self.last.len() >= LAST_MAX) {
+            return;
+        }
+        let exit_code = (status.state == ContainerState::Exited).then_some(status.exit_code);
+        let record = LastRecord {
+            pod: Arc::clone(pod),
+            container: removal.subject.name.to_string(),
+            id: status.id.to_string(),
+            created_at: status.created_at,
+            ending: ending(exit_code, &status.reason),
+            has_evidence: evidence == IsKept::Yes,
+        };
+        self.last.insert(pod.uid.clone(), record);
     }
 }
 
@@ -190,9 +231,7 @@ pub(super) async fn remove(
     let client = &remover.client;
     match remover.newer.all_exist(client, removal, batch).await {
         Ok(true) => {}
-        Ok(false) => {
-            return RemovalOutcome::skipped("the newer record is gone: it may be needed now");
-        }
+        Ok(false) => return RemovalOutcome::skipped(NEEDED_NOW),
         Err(error) => return failure(&error),
     }
     let id = removal.subject.id.as_str();
@@ -248,6 +287,7 @@ async fn container(
     if remover.stops.reached().is_some() {
         return Ok(RemovalOutcome::NotBegun);
     }
+    let takes_time = status.state == ContainerState::Unknown || remover.evidence.is_on();
     if status.state == ContainerState::Unknown {
         client.stop_container(id, STOP_GRACE).await?;
         match client.container_status(id).await? {
@@ -258,34 +298,51 @@ async fn container(
             Some(stopped) => status = stopped,
         }
     }
+    let mut evidence = IsKept::No;
     if remover.evidence.is_on() {
-        if let Err(why) = remover.evidence.keep(removal, &status, basis).await {
-            return Ok(RemovalOutcome::skipped(&why));
+        match remover.evidence.keep(removal, &status, basis).await {
+            Ok(is_kept) => evidence = is_kept,
+            Err(why) => return Ok(RemovalOutcome::skipped(&why)),
         }
-        // That took time, and the call below kills what runs.
+    }
+    if takes_time {
+        if let Some(stays) = is_needed_now(remover, removal).await? {
+            return Ok(stays);
+        }
+        // Last, because the call below kills what runs.
         if let Some(stays) = changed(remover, &status).await? {
             return Ok(stays);
         }
     }
     let result = client.remove_container(id).await;
     if result.is_ok() {
-        remover.gone.note(removal, status);
+        remover.gone.note(removal, status, evidence);
     }
     ended(remover, result, || client.container_status(id)).await
 }
 
-/// Asks the runtime whether a container is still as its evidence says; returns the outcome if not.
+/// Asks the runtime whether the newer records still exist; returns the outcome if not. The answer of the batch is too
+/// old after a step that took time.
+async fn is_needed_now(
+    remover: &Remover,
+    removal: &Removal,
+) -> Result<Option<RemovalOutcome>, runtime::Error> {
+    let exist = superseded::all_exist_now(&remover.client, removal).await?;
+    Ok((!exist).then(|| RemovalOutcome::skipped(NEEDED_NOW)))
+}
+
+/// Asks the runtime whether a container is still as it was before a step that took time; returns the outcome if not.
 async fn changed(
     remover: &Remover,
-    kept: &runtime::ContainerStatus,
+    before: &runtime::ContainerStatus,
 ) -> Result<Option<RemovalOutcome>, runtime::Error> {
-    let Some(now) = remover.client.container_status(&kept.id).await? else {
+    let Some(now) = remover.client.container_status(&before.id).await? else {
         return Ok(Some(RemovalOutcome::AlreadyGone));
     };
     let facts = |it: &runtime::ContainerStatus| (it.state, it.created_at, it.finished_at);
-    if facts(&now) != facts(kept) {
+    if facts(&now) != facts(before) {
         return Ok(Some(RemovalOutcome::skipped(
-            "it has changed since its evidence was kept",
+            "it has changed while its removal was prepared",
         )));
     }
     Ok(remover.stops.reached().map(|_| RemovalOutcome::NotBegun))
@@ -353,6 +410,9 @@ async fn sandbox(
             return ended(remover, Err(error), || client.sandbox_status(id)).await;
         }
         // The network plugin took time.
+        if let Some(stays) = is_needed_now(remover, removal).await? {
+            return Ok(stays);
+        }
         if let Some(stays) = not_due(remover, removal, id).await? {
             return Ok(stays);
         }
@@ -363,6 +423,9 @@ async fn sandbox(
         .is_err_and(|error| wants_stop(&error.to_string()))
     {
         // The first call took time, and both calls kill whatever runs by now.
+        if let Some(stays) = is_needed_now(remover, removal).await? {
+            return Ok(stays);
+        }
         if let Some(stays) = not_due(remover, removal, id).await? {
             return Ok(stays);
         }

@@ -33,10 +33,15 @@ pub(super) struct Body {
 
 impl Http {
     pub(super) fn new(server: Server, disk: BlockingPool) -> Self {
+        Self::bounded(server, ANSWER_MAX_BYTES, disk)
+    }
+
+    /// The same with a bound of its own for answers.
+    pub(super) fn bounded(server: Server, answer_max_bytes: u64, disk: BlockingPool) -> Self {
         let (url, config) = (server.url.clone(), server.client.clone());
         Self {
             server,
-            client: HttpClient::new(url, config, ANSWER_MAX_BYTES, disk),
+            client: HttpClient::new(url, config, answer_max_bytes, disk),
         }
     }
 

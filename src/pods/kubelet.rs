@@ -16,6 +16,22 @@ pub(super) async fn list(http: &Http, node: &str) -> Result<PodList, Error> {
     })
 }
 
+/// Reads the kubelet's `/configz`. Asked for people alone, never for pods.
+pub(super) async fn configz(http: &Http) -> Result<Vec<u8>, Error> {
+    Ok(http.get("/configz", configz_advice).await?.bytes)
+}
+
+fn configz_advice(server: &Server, status: StatusCode) -> String {
+    match status {
+        StatusCode::FORBIDDEN => format!(
+            "{} lacks a right: grant its account get on nodes/configz, never nodes/proxy (a kubelet before 1.33 knows \
+             only the latter)",
+            server.shown()
+        ),
+        _ => advice(server, status),
+    }
+}
+
 fn advice(server: &Server, status: StatusCode) -> String {
     let shown = server.shown();
     match status {

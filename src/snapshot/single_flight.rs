@@ -23,6 +23,8 @@ pub(super) struct Flight {
 pub(super) struct UnderWay {
     pub(super) freshness: Freshness,
     pub(super) arrival: watch::Receiver<Option<Arc<Look>>>,
+    /// Whether it has read both lists; statuses come after them.
+    pub(super) has_lists: watch::Receiver<bool>,
 }
 
 /// Ends the flight even if the look's task dies.

@@ -67,6 +67,7 @@ pub struct RemovalFilter {
 
 /// A removal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RemovalRecord {
     /// Grows from removal to removal.
     pub number: i64,

@@ -72,6 +72,19 @@ pub struct EvidenceFilter {
     pub limit: u32,
 }
 
+/// The parameters of a question.
+pub const EVIDENCE_PARAMETERS: [&str; 9] = [
+    "pod",
+    "namespace",
+    "owner",
+    "container",
+    "exit_code",
+    "since",
+    "until",
+    "before",
+    "limit",
+];
+
 /// The most rows of an answer.
 const ROWS_MAX: u32 = 1000;
 /// Rows of an answer that asks for no number.
@@ -106,10 +119,8 @@ impl EvidenceFilter {
                 "since" => filter.since = Some(at()?),
                 "until" => filter.until = Some(at()?),
                 "before" => {
-                    let number = value
-                        .parse()
-                        .map_err(|_error| must("a number of evidence"))?;
-                    filter.before = Some(number);
+                    let number = value.parse().ok().filter(|number| *number >= 1);
+                    filter.before = Some(number.ok_or_else(|| must("a number of evidence"))?);
                 }
                 "limit" => {
                     let limit = value.parse().ok();
@@ -117,9 +128,9 @@ impl EvidenceFilter {
                     filter.limit = limit.ok_or_else(|| must("a number from 1 to 1000"))?;
                 }
                 _ => {
+                    let known = EVIDENCE_PARAMETERS.join(", ");
                     return Err(format!(
-                        "unknown parameter \"{key}\"; parameters are pod, namespace, owner, container, exit_code, \
-                         since, until, before, limit"
+                        "unknown parameter \"{key}\"; parameters are {known}"
                     ));
                 }
             }
@@ -383,7 +394,7 @@ fn find(sql: &Connection, id: &str) -> rusqlite::Result<EvidenceFound> {
     })
 }
 
-fn read(number: i64, facts: &str) -> Option<Evidence> {
+pub(super) fn read(number: i64, facts: &str) -> Option<Evidence> {
     let evidence: Evidence = serde_json::from_str(facts).ok()?;
     let number = u64::try_from(number).unwrap_or(0);
     Some(Evidence { number, ..evidence })

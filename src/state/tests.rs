@@ -4,6 +4,7 @@ mod audit;
 mod damage;
 mod evidence;
 mod failures;
+mod past;
 
 use std::fs;
 use std::path::{Path, PathBuf};

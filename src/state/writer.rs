@@ -65,6 +65,7 @@ const JOURNAL: &str = "journal";
 
 /// The state of the state directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StateStatus"))]
 pub struct Status {
     /// The directory; `None`: nothing is stored, as configured.
     pub dir: Option<PathBuf>,

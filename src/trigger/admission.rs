@@ -27,6 +27,10 @@ use seen::{AlertKey, AlertReply, SeenAlerts};
 
 /// The most passes that can wait. Only triggers with different options wait separately.
 pub const QUEUE_MAX: usize = 8;
+/// The most of them that a person's options set apart: automatic triggers ask for none and share one place.
+pub const APART_MAX: usize = QUEUE_MAX - 1;
+/// The most of them that carry out saved plans.
+pub const SAVED_PLANS_MAX: usize = QUEUE_MAX / 2;
 /// Alerts that are remembered to recognise duplicates.
 pub const SEEN_MAX: usize = 1024;
 /// How long after its pass a repeated alert counts as a duplicate. Alertmanager repeats a group after its
@@ -57,6 +61,7 @@ pub struct Trigger {
 
 /// The answer to a trigger, or to an alert that asks for nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Admission {
     /// The decision.
     pub result: AlertResult,
@@ -189,7 +194,7 @@ impl Admissions {
         now: Duration,
     ) -> Admission {
         let asked = trigger.cause.is_automatic().then_some((now, self.draw));
-        let full = self.queue.len() >= QUEUE_MAX;
+        let full = self.is_full(&trigger.options);
         let (pass, result) = match self.waiting_with(&trigger.options) {
             Some(queued) => {
                 queued.join(trigger, key.as_ref());
@@ -213,6 +218,19 @@ impl Admissions {
             self.seen.remember(key, pass, now);
         }
         admission
+    }
+
+    /// Says whether no further pass with these options can wait.
+    fn is_full(&self, options: &PassOptions) -> bool {
+        let waiting = |which: fn(&PassOptions) -> bool| {
+            let queue = self.queue.iter();
+            queue.filter(|queued| which(&queued.options)).count()
+        };
+        let is_apart = |options: &PassOptions| *options != PassOptions::default();
+        let is_saved = |options: &PassOptions| options.plan.is_some();
+        self.queue.len() >= QUEUE_MAX
+            || (is_apart(options) && waiting(is_apart) >= APART_MAX)
+            || (is_saved(options) && waiting(is_saved) >= SAVED_PLANS_MAX)
     }
 
     fn waiting_with(&mut self, options: &PassOptions) -> Option<&mut QueuedPass> {
@@ -349,8 +367,8 @@ impl Admissions {
         if !asks || end.retry_after.is_empty() {
             return None;
         }
-        let full = self.queue.len() >= QUEUE_MAX;
         let (options, asked) = (PassOptions::default(), (now, self.draw));
+        let full = self.is_full(&options);
         if let Some(waiting) = self.waiting_with(&options) {
             waiting.follow(before, &end.retry_after, asked);
             let waiting = waiting.id.clone();

@@ -54,6 +54,7 @@ impl Worker {
         };
         let record = Arc::new(Record::new(pass));
         state.history.remember(Arc::clone(&record));
+        self.changed();
         tell(&mut state.told, &record, wait.as_ref(), now);
         let line = if cause.is_automatic() {
             self.inner.queued_lines.admit(now)

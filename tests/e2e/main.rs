@@ -22,5 +22,6 @@ mod measure;
 mod node;
 mod peers;
 mod quarantine;
+mod stack;
 mod support;
 mod sweep;

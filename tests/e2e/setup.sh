@@ -20,6 +20,7 @@ missing_packages() {
   { command -v prometheus-alertmanager || command -v alertmanager; } >/dev/null || echo prometheus-alertmanager
   command -v ip >/dev/null || echo iproute2
   command -v curl >/dev/null || echo curl
+  command -v jq >/dev/null || echo jq
   command -v buildah >/dev/null || echo buildah
 }
 

@@ -8,7 +8,6 @@ pub(crate) mod cgroup;
 pub(crate) mod cri;
 pub(crate) mod crisweep;
 pub(crate) mod daemon;
-pub(crate) mod dashboards;
 pub(crate) mod node;
 pub(crate) mod plan;
 pub(crate) mod population;

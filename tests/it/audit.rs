@@ -96,6 +96,9 @@ async fn wrong_questions_are_refused_by_name() {
         ("before=x", "before: \"x\" is not a whole number from 1"),
         ("since=soon", "since: \"soon\" is neither a time"),
         ("pod=a&pod=b", "pod is there twice"),
+        ("target=pods", "none of containers, sandboxes, logs, images"),
+        ("result=faild", "result: \"faild\" is none of removed,"),
+        ("reason=old", "reason: \"old\" is none of pod-deleted,"),
     ] {
         rig.get(&format!("/api/v1/removals?{query}"))
             .await
@@ -104,6 +107,12 @@ async fn wrong_questions_are_refused_by_name() {
     rig.get("/api/v1/passes?target=images")
         .await
         .refused(400, "known are outcome");
+    rig.get("/api/v1/passes?outcome=complete")
+        .await
+        .refused(400, "outcome: \"complete\" is none of completed,");
+    rig.get("/api/v1/passes?cause=alerts")
+        .await
+        .refused(400, "cause: \"alerts\" is none of alert,");
     let quotes = rig
         .get("/api/v1/removals?namespace=%27%20OR%201%3D1%20--")
         .await;

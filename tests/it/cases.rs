@@ -1,6 +1,7 @@
 //! Runs `tests/cases/**/*.txt`: node states with the expected verdict on every object, and the kubelet's if
 //! it differs. `tests/cases/README.md` explains the words.
 
+mod documented;
 mod logs;
 mod parse;
 mod words;

@@ -1,9 +1,13 @@
 //! The command line, and what a reload does.
 
 mod demo;
+mod doctor;
 mod explain;
 mod oneshot;
 mod reload;
+mod service;
 mod simulate;
+mod status;
+mod stop;
 mod two_steps;
 mod usage;

@@ -1,6 +1,7 @@
 //! The shipped unit and Dockerfile: their restrictions are those that SECURITY.md names, and the service works
 //! without root, without capabilities and on a read-only root file system.
 
+mod kubectl;
 mod manifests;
 mod prepare_state;
 

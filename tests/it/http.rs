@@ -2,11 +2,14 @@
 
 mod cancel;
 mod crowds;
+mod doctor;
 mod escapes;
 mod explain;
 mod gc;
 pub(crate) mod guard;
 mod limits;
+mod openapi;
+mod page;
 mod paths;
 mod plans;
 mod quarantine;

@@ -15,6 +15,7 @@ mod check;
 mod command;
 mod deploy;
 mod distributions;
+mod events;
 mod faults;
 mod fleet;
 mod fuzz;

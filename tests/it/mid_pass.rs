@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crisweep::config::{BackOff, Config};
+use crisweep::events::Events;
 use crisweep::gc::PassOptions;
 use crisweep::metrics::Metrics;
 use crisweep::model::{Cause, Outcome, Pass, PassState, Target, TargetReport, TriggerInfo};
@@ -38,6 +39,7 @@ fn runner(socket: &Path) -> Runner {
         journal: Journal::none(),
         quarantine: Arc::default(),
         disk: DiskThreads::default(),
+        events: Events::new(|_result| ()),
     }
 }
 

@@ -68,6 +68,7 @@ fn alerts_dashboards_and_runbooks_name_only_metrics_that_exist() {
     let mut texts: Vec<PathBuf> = files("alerts", "yaml");
     texts.extend(files("alerts/tests", "yaml"));
     texts.extend(files("dashboards", "json"));
+    texts.extend(files("dashboards", "py"));
     texts.extend(files("docs/runbooks", "md"));
     let mut seen = 0;
     for path in texts {
@@ -114,7 +115,9 @@ fn every_panel_of_a_dashboard_is_described_and_follows_its_data_source() {
         let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(dashboard["editable"], false);
         let variables = dashboard["templating"]["list"].as_array().unwrap();
-        assert!(variables.iter().any(|it| it["type"] == "datasource"));
+        for name in ["datasource", "cluster", "job", "instance"] {
+            assert!(variables.iter().any(|it| it["name"] == name), "{name}");
+        }
         let panels = dashboard["panels"].as_array().unwrap().iter();
         let panels: Vec<_> = panels.filter(|panel| panel["type"] != "row").collect();
         assert!(panels.len() > 10, "{}", path.display());
@@ -128,14 +131,17 @@ fn every_panel_of_a_dashboard_is_described_and_follows_its_data_source() {
 fn panel_is_sound(panel: &serde_json::Value) {
     let title = panel["title"].as_str().unwrap();
     let described = panel["description"].as_str();
-    assert!(described.is_some_and(|text| text.len() > 20), "{title}");
+    // What it shows, what is bad, what to do.
+    assert!(described.is_some_and(|text| text.len() > 80), "{title}");
     let unit = &panel["fieldConfig"]["defaults"]["unit"];
     assert!(unit.is_string(), "{title}");
     assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
     for target in panel["targets"].as_array().unwrap() {
         let query = target["expr"].as_str().unwrap();
         let has_rate = query.contains("rate(") || query.contains("increase(");
-        assert!(!has_rate || query.contains("[$__rate_interval]"), "{title}");
+        let range = ["[$__rate_interval]", "[$__range]"];
+        let is_ranged = range.iter().any(|range| query.contains(range));
+        assert!(!has_rate || is_ranged, "{title}");
         assert!(query.contains("$cluster"), "{title}");
     }
 }

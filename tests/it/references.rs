@@ -4,7 +4,7 @@
 //! A reference is a code span: `FILE`, `FILE::FUNCTION`, or a case file followed by titles in quotation
 //! marks, within the same paragraph or table cell.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Possible roots of a reference.
 const ROOTS: [&str; 4] = ["", "tests/", "tests/it/", "tests/cases/"];
@@ -64,8 +64,8 @@ fn missing_function(file: &str, source: &str, name: &str) -> Option<String> {
 }
 
 #[test]
-fn references_of_the_safety_text_exist() {
-    let (count, dead) = follow(&read("docs/safety.md").unwrap());
+fn references_of_the_dangers_exist() {
+    let (count, dead) = follow(&read("docs/dev/dangers.md").unwrap());
     assert!(dead.is_empty(), "{}", dead.join("\n"));
     assert!(count > 50, "only {count} references were found");
 }
@@ -131,8 +131,8 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-#[test]
-fn prose_fits_its_columns() {
+/// Every document: the texts at the top, and all below `docs` and `tests`.
+fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut dirs = vec![root.join("docs"), root.join("tests")];
     let mut files = ["README.md", "CHANGELOG.md", "SECURITY.md"]
@@ -149,8 +149,13 @@ fn prose_fits_its_columns() {
         }
     }
     assert!(files.len() > 20, "{files:?}");
+    files
+}
+
+#[test]
+fn prose_fits_its_columns() {
     let mut long = Vec::new();
-    for file in files {
+    for file in documents() {
         let text = std::fs::read_to_string(&file).unwrap();
         for (line, _) in prose(&text).filter(|(_, line)| line.chars().count() > COLUMNS_MAX) {
             long.push(format!("{}:{}", file.display(), line + 1));
@@ -161,4 +166,66 @@ fn prose_fits_its_columns() {
         "over {COLUMNS_MAX} columns: {}",
         long.join(" ")
     );
+}
+
+/// A text without its code: fenced blocks and code spans.
+fn without_code(text: &str) -> String {
+    let parts = text.split("```").step_by(2).collect::<String>();
+    parts.split('`').step_by(2).collect()
+}
+
+/// The anchor of a heading, as forges make it.
+fn anchor(heading: &str) -> String {
+    let letters = heading.trim_start_matches('#').trim().chars();
+    letters
+        .filter(|it| it.is_alphanumeric() || [' ', '-', '_'].contains(it))
+        .flat_map(char::to_lowercase)
+        .map(|it| if it == ' ' { '-' } else { it })
+        .collect()
+}
+
+fn has_heading(file: &Path, wanted: &str) -> bool {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let text: String = text.split("```").step_by(2).collect();
+    let mut headings = text.lines().filter(|line| line.starts_with('#'));
+    headings.any(|line| anchor(line) == wanted)
+}
+
+/// Links of a document to files and headings that do not exist.
+fn dead_links(file: &Path, text: &str) -> Vec<String> {
+    let text = without_code(text);
+    let links = text.split("](").skip(1).filter_map(|it| it.split_once(')'));
+    let links = links.map(|(link, _)| link);
+    let is_ours = |link: &&str| !link.starts_with("http") && !link.starts_with("mailto:");
+    let is_dead = |link: &&str| {
+        let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+        let target = match path {
+            "" => file.to_owned(),
+            path => file.parent().unwrap().join(path),
+        };
+        let is_text = target.extension().is_some_and(|it| it == "md");
+        !target.exists() || (is_text && !heading.is_empty() && !has_heading(&target, heading))
+    };
+    let dead = links.filter(is_ours).filter(is_dead);
+    dead.map(|link| format!("{}: {link}", file.display()))
+        .collect()
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let files = documents().into_iter();
+    let dead = files.flat_map(|file| dead_links(&file, &std::fs::read_to_string(&file).unwrap()));
+    let dead: Vec<String> = dead.collect();
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+#[test]
+fn a_dead_link_is_reported() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let good = "## What it `never` does\n[a](docs/README.md), [b](#what-it-never-does), [c](https://x.example/)";
+    assert_eq!(dead_links(&file, good), Vec::<String>::new());
+    for bad in ["docs/no.md", "#no-such-heading", "docs/README.md#no"] {
+        let dead = dead_links(&file, &format!("[x]({bad})"));
+        assert_eq!(dead, [format!("{}: {bad}", file.display())]);
+    }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::findings::{Facts, Runtime};
 use crate::app;
 use crate::config::Config;
+use crate::health::{Facts, Runtime};
 use crate::model::{ContainerState, PodSandboxState};
 use crate::runtime::{Error, Listed};
 use crate::snapshot::{Part, Weights, measure_filesystems};

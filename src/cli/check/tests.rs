@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
-use super::findings::{Finding, LINE_MAX, Runtime, Severity};
 use super::*;
+use crate::health::{Finding, LINE_MAX, Runtime, Severity};
 
 fn healthy() -> Facts {
     Facts {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::text::{ROWS, Row, rows_text, table};
+use super::text::{ROWS, Row, Rows, RowsOf, table};
+use crate::cli::screen::Screen;
 use crate::gc::{Plan, Subject, Summary, Verdict};
 use crate::model::{RemoveReason, Target};
 
@@ -124,7 +125,7 @@ impl<'a> Compared<'a> {
     }
 
     /// Formats it for a person: the counts, then the objects, with `all` each of them.
-    pub(super) fn text(&self, all: bool) -> String {
+    pub(super) fn text(&self, detail: Rows, screen: &Screen) -> String {
         let count = |is_one: fn(&Difference<'_>) -> bool| {
             self.differences.iter().filter(|it| is_one(it)).count()
         };
@@ -135,7 +136,10 @@ impl<'a> Compared<'a> {
             count(|it| !it.a.removes()),
             count(|it| it.a.removes() && it.b.removes()),
         );
-        let shown = if all { usize::MAX } else { ROWS };
+        let shown = match detail {
+            Rows::All => usize::MAX,
+            Rows::First => ROWS,
+        };
         let rows = self.differences.iter().take(shown).map(|it| Row {
             subject: it.subject,
             lead: lead(&it.a.words(), &it.b.words()),
@@ -147,7 +151,12 @@ impl<'a> Compared<'a> {
             return text;
         }
         let header = lead("A (- removes)", "B (- removes)");
-        text.push_str(&rows_text(&header, &rows, self.a.taken_at, all));
+        let table = RowsOf {
+            rows: &rows,
+            now: self.a.taken_at,
+            detail,
+        };
+        text.push_str(&table.text(&header, screen));
         let left_out = self.differences.len() - rows.len();
         if left_out > 0 {
             text.push_str(&format!("\n... and {left_out} more: --all shows each\n"));

@@ -1,36 +1,35 @@
 //! `crisweep evidence`: what was kept of removed containers, from the running service or, without one, from its
 //! database. Changes nothing.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use reqwest::{StatusCode, Url};
 use serde::{Deserialize, Serialize};
 
-use super::figures::short_size;
 use super::text::table;
 use crate::cli::Output;
-use crate::cli::local_service::{Way, ways};
+use crate::cli::help::texts;
+use crate::cli::output::{note, print, print_bytes, print_json, print_on};
+use crate::cli::screen::{Ink, Screen, Wide};
+use crate::cli::service::{Question, Site, encoded};
 use crate::config::Config;
 use crate::evidence::{cri_log, unpack};
-use crate::model::{Evidence, escape, short_duration};
+use crate::model::{Evidence, escape, short_duration, short_size};
 use crate::state::{EvidenceFilter, EvidenceFound, read_evidence, read_evidence_of};
 
 /// How long the service may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long reading the web configuration file may take.
-const DISK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest answer: a page of rows with long messages.
 const ANSWER_MAX: usize = 32 << 20;
-/// How the command names itself.
-const USER_AGENT: &str = concat!("crisweep-evidence/", env!("CARGO_PKG_VERSION"));
+/// Columns left for a pod and a container, of 80.
+const POD_COLUMNS: usize = 24;
+const CONTAINER_COLUMNS: usize = 13;
 
 /// Arguments of `evidence`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_long_help = texts::EVIDENCE)]
 pub struct EvidenceArgs {
     /// What to do; the default is to list.
     #[command(subcommand)]
@@ -54,27 +53,30 @@ struct ListArgs {
     #[arg(long)]
     pod: Option<String>,
     /// Of pods of this namespace
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     namespace: Option<String>,
     /// Of pods of this owner, such as web-7f or ReplicaSet/web-7f
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     owner: Option<String>,
     /// Of the container with this name
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     container: Option<String>,
     /// With this exit code
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, allow_negative_numbers = true, hide_short_help = true)]
     exit_code: Option<i32>,
-    /// Kept since then: a time, or a duration before now such as 2h
+    /// Kept since a time, or a duration before now such as 2h
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Kept before then
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", hide_short_help = true)]
     until: Option<String>,
     /// At most this many, up to 1000 [default: 100]
     #[arg(long, value_name = "N")]
     limit: Option<u32>,
-    /// How to show it: table for people, json for machines
+    /// Names.
+    #[command(flatten)]
+    wide: Wide,
+    /// table for people, json for machines
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table, hide_possible_values = true)]
     output: Output,
 }
@@ -121,51 +123,61 @@ struct Listed {
 ///
 /// # Errors
 /// If it cannot be read, or there is none with this id.
-pub async fn run(config: Config, args: EvidenceArgs) -> anyhow::Result<bool> {
+pub async fn run(site: &Site, args: EvidenceArgs) -> anyhow::Result<bool> {
     match args.what.unwrap_or(What::List(args.list)) {
-        What::List(args) => list(&config, &args).await,
-        What::Show(args) => show(&config, &args).await,
+        What::List(args) => list(site, &args).await,
+        What::Show(args) => show(site, &args).await,
     }
     .map(|()| true)
 }
 
-async fn list(config: &Config, args: &ListArgs) -> anyhow::Result<()> {
+async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
     #[expect(clippy::disallowed_methods, reason = "ages are shown as of now")]
     let now = Timestamp::now();
     let filter = EvidenceFilter::read(args.pairs(), now).map_err(anyhow::Error::msg)?;
-    let answer = ask(config, "/api/v1/evidence", &args.pairs()).await?;
-    let listed: Listed = if let Some(answer) = answer {
-        serde_json::from_slice(&answer).context("the service's answer")?
-    } else {
-        let page = read_evidence(own(config)?, &filter)?;
-        Listed {
-            evidence: page.rows,
-            next: page.next,
+    let question = question(site).await;
+    let pairs = args.pairs();
+    let pairs = pairs
+        .iter()
+        .map(|(key, value)| format!("{key}={}", encoded(value)));
+    let pairs = pairs.collect::<Vec<_>>().join("&");
+    let path = format!("/api/v1/evidence?{pairs}");
+    let listed: Listed = match question.ask(path.trim_end_matches('?')).await? {
+        Ok(listed) => listed,
+        Err(why) => {
+            let page = read_evidence(own(&site.config, &why)?, &filter)?;
+            Listed {
+                evidence: page.rows,
+                next: page.next,
+            }
         }
     };
     match args.output {
-        Output::Json => super::print(&json(&listed)?),
-        Output::Table => super::print(&rows(&listed, now)),
+        Output::Json => print_json(&listed),
+        Output::Table => {
+            let screen = Screen::of_stdout(args.wide);
+            print_on(&screen, &rows(&listed, now, &screen), |line| {
+                line.trim_start().starts_with("no. ").then_some(Ink::Head)
+            })
+        }
     }
-    Ok(())
 }
 
-async fn show(config: &Config, args: &ShowArgs) -> anyhow::Result<()> {
+async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
     anyhow::ensure!(
         args.id.bytes().all(|b| b.is_ascii_alphanumeric()),
         "\"{}\" is neither a number nor a container's id",
         escape::line(&args.id)
     );
     let path = format!("/api/v1/evidence/{}", args.id);
-    let (evidence, log) = match ask(config, &path, &[]).await? {
-        Some(answer) => {
-            let evidence: Evidence = serde_json::from_slice(&answer).context("the answer")?;
-            let path = format!("/api/v1/evidence/{}/log", evidence.number);
-            let raw = [("raw".to_owned(), "true".to_owned())];
-            let log = ask(config, &path, &raw).await?;
-            (evidence, log.context("the service went away")?)
+    let question = question(site).await;
+    let (evidence, log) = match question.ask::<Evidence>(&path).await? {
+        Ok(evidence) => {
+            let path = format!("/api/v1/evidence/{}/log?raw=true", evidence.number);
+            let log = question.bytes(&path).await?;
+            (evidence, log.map_err(anyhow::Error::msg)?)
         }
-        None => match read_evidence_of(own(config)?, &args.id)? {
+        Err(why) => match read_evidence_of(own(&site.config, &why)?, &args.id)? {
             EvidenceFound::One(evidence, packed) => (
                 *evidence,
                 unpack(&packed).context("the kept log is damaged")?,
@@ -175,78 +187,29 @@ async fn show(config: &Config, args: &ShowArgs) -> anyhow::Result<()> {
         },
     };
     match args.output {
-        _ if args.raw => io::stdout().write_all(&log)?,
-        Output::Json => super::print(&json(&evidence)?),
-        Output::Table => super::print(&page(&evidence, &log)),
+        _ if args.raw => print_bytes(&log),
+        Output::Json => print_json(&evidence),
+        Output::Table => print(&page(&evidence, &log)),
     }
-    Ok(())
 }
 
-fn json(value: &impl Serialize) -> anyhow::Result<String> {
-    let text = serde_json::to_string_pretty(value)?;
-    Ok(format!("{}\n", escape::json(&text)))
+async fn question(site: &Site) -> Question {
+    Question::within(site, TIMEOUT).await.up_to(ANSWER_MAX)
 }
 
 /// The state directory, read without the service; says so.
-fn own(config: &Config) -> anyhow::Result<&std::path::Path> {
+fn own<'a>(config: &'a Config, why: &str) -> anyhow::Result<&'a std::path::Path> {
     let dir = config.state.dir.as_deref();
-    let dir = dir.context("no service answers, and state.dir is null: nothing is kept")?;
-    eprintln!(
-        "no service answers; this is from the database in {}",
+    let dir = dir.with_context(|| format!("{why}, and state.dir is null: nothing is kept"))?;
+    note(&format!(
+        "{why}: this is from the database in {}",
         dir.display()
-    );
+    ));
     Ok(dir)
 }
 
-/// Asks the running service; `None` if none runs or lets this user read.
-async fn ask(
-    config: &Config,
-    path: &str,
-    pairs: &[(String, String)],
-) -> anyhow::Result<Option<Vec<u8>>> {
-    for way in ways(config, DISK_TIMEOUT).await {
-        let why = match answer(&way, path, pairs).await {
-            Ok((StatusCode::OK, bytes)) => return Ok(Some(bytes)),
-            Ok((status, _)) if matches!(status.as_u16(), 401 | 403) => format!("answers {status}"),
-            Ok((status, bytes)) => {
-                let text = String::from_utf8_lossy(&bytes);
-                anyhow::bail!("the service at {way} answers {status}: {}", text.trim());
-            }
-            Err(error) if error.downcast_ref().is_some_and(reqwest::Error::is_connect) => continue,
-            Err(error) => format!(
-                "gives no answer ({})",
-                crate::telemetry::chain(error.as_ref())
-            ),
-        };
-        eprintln!("{}", escape::line(&format!("the service at {way} {why}")));
-    }
-    Ok(None)
-}
-
-async fn answer(
-    way: &Way,
-    path: &str,
-    pairs: &[(String, String)],
-) -> anyhow::Result<(StatusCode, Vec<u8>)> {
-    let mut url = Url::parse(&way.url(path))?;
-    if !pairs.is_empty() {
-        url.query_pairs_mut().extend_pairs(pairs);
-    }
-    let request = way.client(USER_AGENT)?.get(url).timeout(TIMEOUT);
-    let mut response = request.send().await?;
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        bytes.extend_from_slice(&chunk);
-        anyhow::ensure!(
-            bytes.len() <= ANSWER_MAX,
-            "the answer is longer than {ANSWER_MAX} bytes"
-        );
-    }
-    Ok((response.status(), bytes))
-}
-
 /// One row for each, for a terminal.
-fn rows(listed: &Listed, now: Timestamp) -> String {
+fn rows(listed: &Listed, now: Timestamp, screen: &Screen) -> String {
     if listed.evidence.is_empty() {
         return "nothing was kept that matches\n".to_owned();
     }
@@ -256,11 +219,17 @@ fn rows(listed: &Listed, now: Timestamp) -> String {
             .pod
             .as_ref()
             .map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
+        let name = |name: &str, at_80| {
+            screen.name(&escape::line(name), screen.name_columns(at_80, usize::MAX))
+        };
         let row = [
             it.number.to_string(),
             format!("{} ago", short_duration(now.duration_since(it.kept_at))),
-            pod,
-            format!("{}#{}", it.container, it.attempt),
+            name(&pod, POD_COLUMNS),
+            name(
+                &format!("{}#{}", it.container, it.attempt),
+                CONTAINER_COLUMNS,
+            ),
             it.ending.clone(),
             short_size(it.log.bytes),
         ];

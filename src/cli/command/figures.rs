@@ -1,6 +1,6 @@
 //! The node before and after a pass, as a small table.
 
-use crate::model::NodeFigures;
+use crate::model::{NodeFigures, short_size};
 
 /// Formats the figures before and after a pass side by side; leaves out what neither look could read.
 pub(super) fn figures_text(before: &NodeFigures, after: &NodeFigures) -> String {
@@ -45,25 +45,6 @@ pub(super) fn figures_text(before: &NodeFigures, after: &NodeFigures) -> String 
     text
 }
 
-/// Formats a size as `docker images` does, in binary units.
-pub(super) fn short_size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut unit = "B";
-    // In tenths, so that rounding never gives 1024.0.
-    let mut tenths = bytes.saturating_mul(10);
-    for next in UNITS {
-        if tenths < 10 * 1024 {
-            break;
-        }
-        tenths /= 1024;
-        unit = next;
-    }
-    if unit == "B" {
-        return format!("{bytes} B");
-    }
-    format!("{}.{} {unit}", tenths / 10, tenths % 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,20 +85,5 @@ mod tests {
         assert_eq!(lines, expected);
         let unknown = NodeFigures::default();
         assert_eq!(figures_text(&unknown, &unknown), "");
-    }
-
-    #[test]
-    fn sizes_are_rounded_down_to_a_tenth() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1024 * 1024 - 1, "1023.9 KiB"),
-            (83_886_080, "80.0 MiB"),
-            (1_610_612_736, "1.5 GiB"),
-        ] {
-            assert_eq!(short_size(bytes), text);
-        }
-        assert!(short_size(u64::MAX).ends_with(" TiB"));
     }
 }

@@ -1,5 +1,4 @@
-//! Asks the running service: `crisweep gc` while it holds the lock, and saved plans, which live in it. Over a unix
-//! socket or an address of this machine, where root needs no credential.
+//! Passes and saved plans of the running service.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,21 +6,25 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::Timestamp;
 use reqwest::header::LOCATION;
-use reqwest::{Client, Response, Url};
+use reqwest::{Method, Response};
 use serde::Deserialize;
+use tokio::time::Instant;
 
-use crate::cli::local_service::{Way, ways};
-use crate::cli::{GcArgs, Output, PassArgs};
-use crate::config::Config;
+use super::interrupts::Interrupts;
+use super::progress::Progress;
+use crate::cli::service::{Found, Question, Site, encoded};
+use crate::cli::{GcArgs, PassArgs};
 use crate::gc::Summary;
 use crate::model::{Pass, Target, escape};
 
-/// How the command names itself.
-const USER_AGENT: &str = concat!("crisweep-gc/", env!("CARGO_PKG_VERSION"));
-/// How long the service may take to answer its probe, and reading the web configuration file.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the service may take to answer a question about a pass.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a plan may take.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often the pass is read while a terminal shows it.
+const READ_EVERY: Duration = Duration::from_secs(1);
+/// The largest refusal that is read.
+const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
 /// What is read of a saved plan.
 #[derive(Deserialize)]
@@ -34,126 +37,215 @@ pub(super) struct Saved {
     pub(super) summary: BTreeMap<Target, Summary>,
 }
 
-/// Finds the running service.
-///
-/// # Errors
-/// If none answers.
-pub(super) async fn running(config: &Config) -> anyhow::Result<Way> {
-    for way in ways(config, PROBE_TIMEOUT).await {
-        let client = way.client(USER_AGENT)?;
-        let probe = client.get(way.url("/-/healthy")).timeout(PROBE_TIMEOUT);
-        let Ok(answer) = probe.send().await else {
-            continue;
-        };
-        let is_well = answer.status().is_success();
-        if is_well
-            && answer
-                .text()
-                .await
-                .is_ok_and(|text| text.starts_with("crisweep"))
-        {
-            return Ok(way);
-        }
-    }
-    anyhow::bail!(
-        "no service answers at web.listen of this configuration; it keeps the saved plans"
-    )
-}
-
 /// Has the service save a plan; returns its answer.
 ///
 /// # Errors
 /// If the service does not answer, or refuses.
-pub(super) async fn save(way: &Way, args: &PassArgs) -> anyhow::Result<String> {
-    let at = || format!("the service at {way}");
-    let mut url = Url::parse(&way.url("/api/v1/plans"))?;
-    add(&mut url, args);
-    let request = way.client(USER_AGENT)?.post(url).timeout(PLAN_TIMEOUT);
-    let response = request.send().await.with_context(at)?;
-    let response = accepted(response).await.with_context(at)?;
+pub(super) async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<String> {
+    let question = Question::within(site, PLAN_TIMEOUT).await;
+    let found = question.reach().await;
+    let found = found.map_err(|failure| {
+        anyhow::anyhow!("{}; the service keeps the saved plans", failure.words)
+    })?;
+    let path = format!("/api/v1/plans?{}", query(args));
+    let request = found.request(Method::POST, path.trim_end_matches('?'));
+    let at = || found.at();
+    let response = request
+        .timeout(PLAN_TIMEOUT)
+        .send()
+        .await
+        .with_context(at)?;
+    let response = accepted(&found, response).await?;
     response.text().await.with_context(at)
 }
 
-/// Asks for a pass, shows its progress and returns it when it is done; Ctrl-C cancels it.
+/// How the pass came about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// This command asked for it.
+    Started,
+    /// It was asked for before, and this command's question joined it.
+    Joined,
+}
+
+/// A pass of the service, as this command watches it.
+struct Watched<'a> {
+    found: &'a Found<'a>,
+    path: String,
+    origin: Origin,
+    progress: Progress,
+    cancelled: bool,
+}
+
+/// Asks for a pass, shows its progress and returns it when it is done; `None` if a person left before. Ctrl-C cancels
+/// a pass that this command started, and leaves one that it joined.
 ///
 /// # Errors
 /// If the service does not answer, or refuses the pass.
-pub(super) async fn gc(way: &Way, args: &GcArgs) -> anyhow::Result<Pass> {
-    let client: Client = way.client(USER_AGENT)?;
-    let at = || format!("the service at {way}");
-    let response = client.post(url(way, args)?).send().await.with_context(at)?;
-    let response = accepted(response).await.with_context(at)?;
+pub(super) async fn gc(found: &Found<'_>, args: &GcArgs) -> anyhow::Result<Option<Pass>> {
+    let mut interrupts = Interrupts::new()?;
+    let at = || found.at();
+    let path = format!("/gc?{}", pass_query(args));
+    let asked = found.request(Method::POST, &path).send();
+    let response = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
+    let response = response.with_context(at)?.with_context(at)?;
+    let mut response = accepted(found, response).await?;
     let location = response.headers().get(LOCATION);
     let location = location.and_then(|it| it.to_str().ok());
-    let path = location.context("the service names no pass")?;
-    let pass = Url::parse(&way.url("/"))?.join(path)?;
-    let mut following = std::pin::pin!(follow(response, args.pass.output));
-    tokio::select! {
-        followed = following.as_mut() => followed.with_context(at)?,
-        interrupted = tokio::signal::ctrl_c() => {
-            interrupted?;
-            eprintln!("stopping: no new removal starts, removals in flight may finish");
-            client.delete(pass.clone()).send().await.with_context(at)?;
-            following.await.with_context(at)?;
+    let path = location.context("the service names no pass")?.to_owned();
+    anyhow::ensure!(path.starts_with('/'), "the service names no pass");
+    let mut watched = Watched {
+        found,
+        path,
+        origin: Origin::Started,
+        progress: Progress::new(args.pass.output, args.max_removals),
+        cancelled: false,
+    };
+    let pass = watched.read().await?;
+    if pass.merged_triggers > 0 {
+        watched.origin = Origin::Joined;
+        watched.progress.interrupts(&format!(
+            "joined pass {}, which waits with the same parameters",
+            escape::line(&pass.id)
+        ));
+    }
+    watched.progress.shows(&pass, Instant::now());
+    let mut text = Vec::new();
+    loop {
+        tokio::select! {
+            chunk = response.chunk() => match chunk.with_context(at)? {
+                Some(chunk) => watched.said(&mut text, &chunk),
+                None => break,
+            },
+            () = tokio::time::sleep(READ_EVERY) => {
+                let pass = watched.read().await?;
+                watched.progress.shows(&pass, Instant::now());
+            }
+            () = interrupts.next() => {
+                if watched.interrupted().await? {
+                    return Ok(None);
+                }
+            }
         }
     }
-    let response = client.get(pass).send().await.with_context(at)?;
-    let text = accepted(response).await.with_context(at)?.text().await?;
-    serde_json::from_str(&text).context("the service's answer is not a pass")
+    watched.progress.clear();
+    watched.read().await.map(Some)
 }
 
-fn url(way: &Way, args: &GcArgs) -> anyhow::Result<Url> {
-    let mut url = Url::parse(&way.url("/gc"))?;
-    add(&mut url, &args.pass);
-    let mut query = url.query_pairs_mut();
-    query.append_pair("follow", "true");
+impl Watched<'_> {
+    /// Reads the pass as it stands.
+    async fn read(&self) -> anyhow::Result<Pass> {
+        let at = || self.found.at();
+        let request = self.found.request(Method::GET, &self.path);
+        let response = request
+            .timeout(ANSWER_TIMEOUT)
+            .send()
+            .await
+            .with_context(at)?;
+        let text = accepted(self.found, response).await?.text().await?;
+        serde_json::from_str(&text).context("the service's answer is not a pass")
+    }
+
+    /// Takes a piece of the pass's lines; `text` holds an unfinished one.
+    fn said(&mut self, text: &mut Vec<u8>, chunk: &[u8]) {
+        text.extend_from_slice(chunk);
+        let end = text.iter().rposition(|byte| *byte == b'\n');
+        let whole = end.map_or(0, |end| end + 1);
+        let lines: Vec<u8> = text.drain(..whole).collect();
+        let lines = String::from_utf8_lossy(&lines);
+        self.progress.said(lines.lines());
+    }
+
+    /// Handles Ctrl-C; says whether the command ends now.
+    async fn interrupted(&mut self) -> anyhow::Result<bool> {
+        let id = self.path.rsplit('/').next().unwrap_or_default();
+        let id = escape::line(id).into_owned();
+        if self.origin == Origin::Joined {
+            self.progress.interrupts(&format!(
+                "stopped watching; the pass goes on, because this command only joined it: crisweep passes {id}"
+            ));
+            return Ok(true);
+        }
+        if self.cancelled {
+            self.progress.interrupts(&format!(
+                "left at once; the service still ends the removals in flight: crisweep passes {id}"
+            ));
+            return Ok(true);
+        }
+        self.cancelled = true;
+        let request = self.found.request(Method::DELETE, &self.path);
+        let response = request.timeout(ANSWER_TIMEOUT).send().await;
+        let response = response.with_context(|| self.found.at())?;
+        // 409: it ended meanwhile.
+        if response.status() != reqwest::StatusCode::CONFLICT {
+            accepted(self.found, response).await?;
+        }
+        self.progress.interrupts(
+            "stopping the pass that this command started: no new removal starts, removals in flight may finish; \
+             Ctrl-C again leaves at once",
+        );
+        Ok(false)
+    }
+}
+
+/// Returns the query of a plan. Where no target is named the service chooses: all, or those of the saved plan.
+pub(super) fn query(args: &PassArgs) -> String {
+    let mut pairs = Vec::new();
+    if args.names_targets() {
+        let targets = args.targets().into_iter();
+        pairs.extend(targets.map(|target| ("target", target.label().to_owned())));
+    }
+    if let Some(age) = args.options().assume_finished_after {
+        let age = humantime::format_duration(age).to_string();
+        pairs.push(("assume_finished_after", age));
+    }
+    if let Some(max_dead) = args.max_dead {
+        pairs.push(("max_dead", max_dead.to_string()));
+    }
+    joined(&pairs)
+}
+
+fn pass_query(args: &GcArgs) -> String {
+    let mut pairs = vec![("follow", "true".to_owned())];
     let values = [
         ("max_removals", args.max_removals.map(|it| it.to_string())),
         ("dry_run", args.dry_run.then(|| "true".to_owned())),
+        ("force", args.force.then(|| "true".to_owned())),
         ("plan", args.plan.clone()),
     ];
-    for (key, value) in values {
-        if let Some(value) = value {
-            query.append_pair(key, &value);
-        }
+    pairs.extend(
+        values
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?))),
+    );
+    let shared = query(&args.pass);
+    let own = joined(&pairs);
+    if shared.is_empty() {
+        own
+    } else {
+        format!("{own}&{shared}")
     }
-    drop(query);
-    Ok(url)
 }
 
-/// Adds what plans and passes share. Where no target is named the service chooses: all, or those of the saved plan.
-fn add(url: &mut Url, args: &PassArgs) {
-    let mut query = url.query_pairs_mut();
-    if args.names_targets() {
-        for target in args.targets() {
-            query.append_pair("target", target.label());
-        }
-    }
-    let options = args.options();
-    if let Some(age) = options.assume_finished_after {
-        let age = humantime::format_duration(age).to_string();
-        query.append_pair("assume_finished_after", &age);
-    }
-    if let Some(max_dead) = args.max_dead {
-        query.append_pair("max_dead", &max_dead.to_string());
-    }
+fn joined(pairs: &[(&str, String)]) -> String {
+    let pairs = pairs
+        .iter()
+        .map(|(key, value)| format!("{key}={}", encoded(value)));
+    pairs.collect::<Vec<_>>().join("&")
 }
 
 /// Returns the answer, or the service's own words if it refuses.
-async fn accepted(response: Response) -> anyhow::Result<Response> {
+async fn accepted(found: &Found<'_>, mut response: Response) -> anyhow::Result<Response> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
     }
-    let text = response.text().await.unwrap_or_default();
-    anyhow::bail!("it answered {status}: {}", text.trim());
-}
-
-async fn follow(mut response: Response, output: Output) -> anyhow::Result<()> {
-    while let Some(lines) = response.chunk().await? {
-        if output == Output::Table {
-            eprint!("{}", escape::lines(&String::from_utf8_lossy(&lines)));
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        body.extend_from_slice(&chunk);
+        if body.len() > REFUSAL_MAX_BYTES {
+            break;
         }
     }
-    Ok(())
+    anyhow::bail!("{}", found.refusal(status, &body));
 }

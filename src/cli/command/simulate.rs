@@ -11,9 +11,11 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::difference::Compared;
-use super::text::plan_text;
-use super::{print, print_json};
-use crate::cli::{Output, PassArgs};
+use super::shown::Shown;
+use super::text::{plan_ink, plan_text};
+use crate::cli::output::{note, print_json, print_on};
+use crate::cli::screen::Screen;
+use crate::cli::{Output, PassArgs, RowArgs};
 use crate::config::{self, Config, Overrides};
 use crate::gc::{self, Plan, Policy};
 use crate::model::escape;
@@ -30,27 +32,30 @@ const EXIT_USAGE: u8 = 2;
 
 /// Arguments of `simulate`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct SimulateArgs {
     /// The snapshot file; - is standard input
     pub file: PathBuf,
-    /// Configuration file with the policy to plan by; the word "snapshot" is the policy in force when the file was
-    /// written. Twice: compare two policies [default: snapshot]
+    /// Configuration file with the policy to plan by; twice: compare two policies
+    ///
+    /// The word "snapshot" is the policy in force when the file was written [default: snapshot]
     #[arg(long = "config", value_name = "FILE")]
     pub configs: Vec<PathBuf>,
-    /// Plan for a later time, such as +1h or 2026-01-02T15:00:00Z: every age grows, what is known stays as it was
+    /// Plan for a later time, such as +1h
+    ///
+    /// Or 2026-01-02T15:00:00Z. Every age grows; what is known stays as it was
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub at: Option<Moment>,
     /// What and how to show.
     #[command(flatten)]
     pub pass: PassArgs,
-    /// Show every row, also kept objects, and the details of each verdict [default: the first 20 removals]
-    #[arg(long)]
-    pub all: bool,
+    /// Which rows.
+    #[command(flatten)]
+    pub rows: RowArgs,
 }
 
 const AFTER_HELP: &str = "\
-Only the keys below policy:, and pods.settle, pods.quiet and pods.assume_finished_after, matter of a
+Only the keys below policy:, and pods.settle, pods.quiet and pods.assume_finished_after, matter of a \
 configuration file. The environment is not read. docs/simulate.md describes the file.
 
 Exit codes:
@@ -59,12 +64,13 @@ Exit codes:
   2  a configuration file is refused, or the arguments are wrong
 
 Examples:
-  crisweep snapshot node.json.zst                          on the node, as root
-  crisweep simulate node.json.zst                          anywhere: what a pass would have removed
-  crisweep simulate node.json.zst --config new.yaml --all  the same with another policy
+  crisweep snapshot node.json.zst            on the node, as root
+  crisweep simulate node.json.zst            anywhere: what a pass would remove
+  crisweep simulate node.json.zst --at +1h   the same node, an hour older
+  crisweep simulate node.json.zst --config new.yaml --all
+                                             the same with another policy
   crisweep simulate node.json.zst --config snapshot --config new.yaml
-                                                           what the new policy changes
-  crisweep simulate node.json.zst --at +1h                 the same node, an hour older
+                                             what the new policy changes
 ";
 
 /// A moment, as `--at` names it.
@@ -104,7 +110,7 @@ pub fn run(args: &SimulateArgs) -> ExitCode {
 }
 
 fn say(error: &(dyn std::error::Error + 'static)) {
-    eprintln!("crisweep: {}", escape::lines(&telemetry::chain(error)));
+    note(&format!("crisweep: {}", telemetry::chain(error)));
 }
 
 /// Reads the named policies; `None` is the file's own.
@@ -148,8 +154,10 @@ fn simulate(args: &SimulateArgs, policies: Vec<Option<Policy>>) -> anyhow::Resul
         for violation in gc::check::check(&plan.removals, &file.snapshot, &policy) {
             keeps_rules = false;
             let violation = violation.to_string();
-            let violation = escape::line(&violation);
-            eprintln!("the plan breaks a rule; this is a bug in crisweep: {violation}");
+            note(&format!(
+                "the plan breaks a rule; this is a bug in crisweep: {}",
+                escape::line(&violation)
+            ));
         }
         plan.add_details(&file.snapshot, &policy);
         plans.push(plan);
@@ -164,23 +172,25 @@ fn show(args: &SimulateArgs, file: &SnapshotFile, plans: &[Plan]) -> anyhow::Res
         .iter()
         .map(|it| it.display().to_string())
         .collect();
+    let screen = Screen::of_stdout(args.rows.wide);
     match (plans, &*names, args.pass.output) {
         ([a, b], [name_a, name_b], Output::Json) => {
             print_json(&Compared::new(a, b).json([name_a, name_b]))
         }
         ([a, b], [name_a, name_b], Output::Table) => {
-            let compared = Compared::new(a, b).text(args.all);
+            let compared = Compared::new(a, b).text(args.rows.rows(), &screen);
             let names = format!("A: {}\nB: {}", escape::line(name_a), escape::line(name_b));
-            print(&format!("{}\n{names}\n\n{compared}", head(file)));
-            Ok(())
+            let text = format!("{}\n{names}\n\n{compared}", head(file));
+            print_on(&screen, &text, plan_ink)
         }
         (plans, _, output) => {
             for plan in plans {
                 match output {
                     Output::Json => print_json(plan)?,
                     Output::Table => {
-                        let text = plan_text(plan, &file.snapshot, args.all);
-                        print(&format!("{}\n\n{text}", head(file)));
+                        let shown = Shown::of(plan, &file.snapshot);
+                        let text = plan_text(&shown, args.rows.rows(), &screen);
+                        print_on(&screen, &format!("{}\n\n{text}", head(file)), plan_ink)?;
                     }
                 }
             }

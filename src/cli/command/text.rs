@@ -1,4 +1,4 @@
-//! Plans and passes as text that fits a terminal of 80 columns.
+//! Plans and passes as text that fits the terminal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -6,15 +6,15 @@ use std::fmt::Display;
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::{SignedDuration, Timestamp};
 
-use super::figures::{figures_text, short_size};
-use crate::gc::{Kept, Plan, Subject, Summary};
-use crate::model::{Images, Outcome, Pass, Pods, Snapshot, Target, escape, short_duration};
+use super::figures::figures_text;
+use super::shown::{Shown, ShownRow};
+use crate::cli::screen::{Ink, Screen};
+use crate::gc::{Subject, Summary};
+use crate::model::{Outcome, Pass, Target, escape, short_duration, short_size};
 
 /// Rows shown without `--all`.
 pub(super) const ROWS: usize = 20;
-/// The narrowest usual terminal.
-const COLUMNS: usize = 80;
-/// Columns left for the object's name.
+/// Columns left for the object's name, of 80.
 const NAME_COLUMNS: usize = 28;
 
 /// Returns an empty table for a terminal.
@@ -27,42 +27,40 @@ pub(in crate::cli) fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Formats a plan for a person: the counts, then the removals pod by pod; with `all` every row and the
-/// details of each verdict.
-pub(super) fn plan_text(plan: &Plan, snapshot: &Snapshot, all: bool) -> String {
-    let mut text = counts(&plan.summary);
-    for line in unknown(plan, snapshot) {
-        text.push_str(&format!("\n{}\n", escape::line(&line)));
+/// How much of a plan is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// The first removals.
+    First,
+    /// Every object, with the facts behind each verdict.
+    All,
+}
+
+/// Formats a plan for a person: the counts, then the removals pod by pod.
+pub(super) fn plan_text(plan: &Shown, rows: Rows, screen: &Screen) -> String {
+    let mut text = counts(&plan.summary, screen);
+    for line in &plan.doubts {
+        text.push_str(&format!("\n{}\n", escape::line(line)));
     }
     let lead = |verdict: &str, reason: &str| format!("{verdict:<7} {reason:<15}");
-    let removed = plan.removals.iter().map(|removal| Row {
-        subject: &removal.subject,
-        lead: lead("remove", removal.reason.label()),
-        name_columns: NAME_COLUMNS,
-        detail: removal.detail.to_string(),
-    });
-    let kept = plan.kept.iter().map(|kept| Row {
-        subject: &kept.subject,
-        lead: lead("keep", kept.reason.label()),
-        name_columns: NAME_COLUMNS,
-        detail: quarantine(kept, plan.taken_at).unwrap_or_else(|| kept.detail.to_string()),
-    });
-    let shown: Vec<Row<'_>> = if all {
-        removed.chain(kept).collect()
-    } else {
-        removed.take(ROWS).collect()
+    let row = |verdict, it| Row::of(it, lead(verdict, &it.reason), plan.taken_at);
+    let removed = plan.removals.iter().map(|it| row("remove", it));
+    let kept = plan.kept.iter().map(|it| row("keep", it));
+    let shown: Vec<Row<'_>> = match rows {
+        Rows::All => removed.chain(kept).collect(),
+        Rows::First => removed.take(ROWS).collect(),
     };
     if shown.is_empty() {
         return text;
     }
-    text.push_str(&rows_text(
-        &lead("VERDICT", "REASON"),
-        &shown,
-        plan.taken_at,
-        all,
-    ));
+    let table = RowsOf {
+        rows: &shown,
+        now: plan.taken_at,
+        detail: rows,
+    };
+    text.push_str(&table.text(&lead("VERDICT", "REASON"), screen));
     let left_out = plan.removals.len().saturating_sub(ROWS);
-    if !all && left_out > 0 {
+    if rows == Rows::First && left_out > 0 {
         text.push_str(&format!(
             "\n... and {left_out} more would be removed: --all shows every object with its reason\n"
         ));
@@ -70,17 +68,40 @@ pub(super) fn plan_text(plan: &Plan, snapshot: &Snapshot, all: bool) -> String {
     text
 }
 
-/// Formats objects pod by pod, below a header; `lead` is the header of their first columns.
-pub(super) fn rows_text(lead: &str, rows: &[Row<'_>], now: Timestamp, with_detail: bool) -> String {
-    let width = rows.first().map_or(NAME_COLUMNS, |row| row.name_columns);
-    let mut text = format!("\n  {lead} {:<width$} {:<9} ID\n", "WHAT", "AGE");
-    for (title, rows) in by_pod(rows) {
-        text.push_str(&format!("{title}\n"));
-        for row in rows {
-            row.write(now, with_detail, &mut text);
+/// Returns the colour of a line of a plan.
+pub(super) fn plan_ink(line: &str) -> Option<Ink> {
+    let is_head = line.starts_with("  VERDICT ") || line.starts_with("  A (");
+    is_head.then_some(Ink::Head)
+}
+
+/// Objects that are shown pod by pod, below a header.
+pub(super) struct RowsOf<'a> {
+    pub(super) rows: &'a [Row<'a>],
+    pub(super) now: Timestamp,
+    pub(super) detail: Rows,
+}
+
+impl RowsOf<'_> {
+    /// Formats them; `lead` is the header of their first columns.
+    pub(super) fn text(&self, lead: &str, screen: &Screen) -> String {
+        let at_80 = self
+            .rows
+            .first()
+            .map_or(NAME_COLUMNS, |row| row.name_columns);
+        let names = self
+            .rows
+            .iter()
+            .map(|row| escape::line(&row.name()).chars().count());
+        let width = screen.name_columns(at_80, names.max().unwrap_or(0));
+        let mut text = format!("\n  {lead} {:<width$} {:<9} ID\n", "WHAT", "AGE");
+        for (title, rows) in by_pod(self.rows, screen) {
+            text.push_str(&format!("{title}\n"));
+            for row in rows {
+                text.push_str(&row.text(self, width, screen));
+            }
         }
+        text
     }
-    text
 }
 
 /// One object of a plan.
@@ -95,34 +116,56 @@ pub(super) struct Row<'a> {
     pub(super) detail: String,
 }
 
-impl Row<'_> {
-    fn write(&self, now: Timestamp, with_detail: bool, text: &mut String) {
-        let (subject, kind, width) = (self.subject, self.kind(), self.name_columns);
-        let name = match subject.target {
+impl<'a> Row<'a> {
+    fn of(shown: &'a ShownRow, lead: String, now: Timestamp) -> Self {
+        Self {
+            subject: &shown.subject,
+            lead,
+            name_columns: NAME_COLUMNS,
+            detail: quarantine(shown, now).unwrap_or_else(|| shown.detail.clone()),
+        }
+    }
+
+    fn name(&self) -> String {
+        let (subject, kind) = (self.subject, self.kind());
+        match subject.target {
             Target::Containers => format!("{kind} {} #{}", subject.name, subject.attempt),
             Target::Sandboxes => format!("{kind} #{}", subject.attempt),
             Target::Logs => format!("{kind} {}", subject.name),
             Target::Images => subject.name.to_string(),
+        }
+    }
+
+    fn text(&self, of: &RowsOf<'_>, width: usize, screen: &Screen) -> String {
+        let subject = self.subject;
+        let id = match subject.target {
+            Target::Logs => "",
+            Target::Containers | Target::Sandboxes | Target::Images => screen.id(&subject.id),
         };
         let line = format!(
             "  {} {:<width$} {:<9} {}",
             self.lead,
-            clipped(&escape::line(&name), width),
+            screen.name(&escape::line(&self.name()), width),
             short_duration(SignedDuration::from_secs(subject.age_seconds)),
-            self.short_id(),
+            escape::line(id),
         );
-        text.push_str(line.trim_end());
-        text.push('\n');
+        let mut text = format!("{}\n", line.trim_end());
         if subject.target == Target::Logs {
             // The beginning of a path is not distinctive.
             text.push_str(&format!("      {}\n", escape::line(&subject.id)));
         }
         if subject.target == Target::Images {
-            text.push_str(&format!("      {}\n", image_words(subject, now)));
+            text.push_str(&format!("      {}\n", image_words(subject, of.now)));
         }
-        if with_detail && !self.detail.is_empty() {
-            text.push_str(&wrapped(&escape::line(&self.detail), ' ', 6));
+        if of.detail == Rows::All && !self.detail.is_empty() {
+            text.push_str(&wrapped_at(
+                screen.columns,
+                &escape::line(&self.detail),
+                ' ',
+                6,
+            ));
         }
+        text
     }
 
     fn kind(&self) -> &'static str {
@@ -134,20 +177,7 @@ impl Row<'_> {
         }
     }
 
-    fn short_id(&self) -> String {
-        let id = &self.subject.id;
-        match self.subject.target {
-            Target::Logs => String::new(),
-            Target::Containers | Target::Sandboxes | Target::Images => id
-                .strip_prefix("sha256:")
-                .unwrap_or(id)
-                .chars()
-                .take(12)
-                .collect(),
-        }
-    }
-
-    fn title(&self) -> String {
+    fn title(&self, screen: &Screen) -> String {
         let Some(pod) = &self.subject.pod else {
             return match self.subject.target {
                 Target::Images => "images".to_owned(),
@@ -157,20 +187,19 @@ impl Row<'_> {
         };
         let state = serde_json::to_string(&self.subject.pod_state).unwrap_or_default();
         let state = state.trim_matches('"');
-        let name = clipped(
-            &escape::line(&format!("{}/{}", pod.namespace, pod.name)),
-            COLUMNS - state.len() - 3,
-        );
+        let name = format!("{}/{}", pod.namespace, pod.name);
+        let room = screen.columns.saturating_sub(state.len() + 3);
+        let name = screen.name(&escape::line(&name), room);
         format!("{name} ({state})")
     }
 }
 
 /// Groups rows by pod, in the order of their first row.
-fn by_pod<'a>(rows: &'a [Row<'a>]) -> Vec<(String, Vec<&'a Row<'a>>)> {
+fn by_pod<'a>(rows: &'a [Row<'a>], screen: &Screen) -> Vec<(String, Vec<&'a Row<'a>>)> {
     let mut places = BTreeMap::new();
     let mut groups: Vec<(String, Vec<&Row<'_>>)> = Vec::new();
     for row in rows {
-        let title = row.title();
+        let title = row.title(screen);
         let key = (row.subject.pod.as_ref().map(|pod| &pod.uid), title.clone());
         let place = *places.entry(key).or_insert_with(|| {
             groups.push((title, Vec::new()));
@@ -184,29 +213,27 @@ fn by_pod<'a>(rows: &'a [Row<'a>]) -> Vec<(String, Vec<&'a Row<'a>>)> {
 }
 
 /// Returns for each target how many objects are removed and kept, and for which reasons.
-pub(super) fn counts(summaries: &BTreeMap<Target, Summary>) -> String {
+pub(super) fn counts(summaries: &BTreeMap<Target, Summary>, screen: &Screen) -> String {
     let mut text = String::new();
     for (target, summary) in summaries {
         let remove = reasons(summary.remove.iter().map(|(why, n)| (why.label(), n)));
         let keep = reasons(summary.keep.iter().map(|(why, n)| (why.label(), n)));
-        text.push_str(&line(
-            *target,
-            "remove",
-            summary.remove.values().sum(),
-            &remove,
-        ));
-        text.push_str(&line(*target, "keep", summary.keep.values().sum(), &keep));
+        for (verdict, count, reasons) in [
+            ("remove", summary.remove.values().sum::<usize>(), remove),
+            ("keep", summary.keep.values().sum(), keep),
+        ] {
+            text.push_str(&counted(
+                &format!("{target}: {verdict} {count}"),
+                &reasons,
+                screen,
+            ));
+        }
     }
     text
 }
 
 fn reasons<'a>(counts: impl Iterator<Item = (&'a str, impl Display)>) -> Vec<String> {
     counts.map(|(why, n)| format!("{why} {n}")).collect()
-}
-
-/// Breaks a text into indented lines after `mark`s.
-fn wrapped(text: &str, mark: char, indent: usize) -> String {
-    wrapped_at(COLUMNS, text, mark, indent)
 }
 
 /// Breaks a text into indented lines of at most so many columns after `mark`s.
@@ -237,66 +264,26 @@ pub(in crate::cli) fn clipped(text: &str, columns: usize) -> String {
     format!("{start}…")
 }
 
-/// Lists what the plan's snapshot does not have, which may be why objects stay.
-fn unknown(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
-    let mut lines = Vec::new();
-    if !snapshot.seen.is_all() {
-        lines.push(
-            "the runtime's lists could not be read completely; only what is certain is removed"
-                .to_owned(),
-        );
+/// Writes a count with its reasons behind it, or below it where they do not fit.
+fn counted(count: &str, reasons: &[String], screen: &Screen) -> String {
+    if reasons.is_empty() {
+        return format!("{count}\n");
     }
-    if plan.pods_from_cache {
-        lines.push(
-            "the pods are those of the API server's watch cache; a pass asks the API server itself"
-                .to_owned(),
-        );
-    }
-    if let Pods::Unknown(why) = &snapshot.pods {
-        lines.push(format!(
-            "the pods are unknown: {why}; only surplus is removed"
-        ));
-    }
-    if plan.summary.contains_key(&Target::Logs) {
-        let why = snapshot.logs.unread.iter().chain(&snapshot.logs.unwritable);
-        lines.extend(why.map(|why| format!("logs cannot be reached: {why}")));
-    }
-    if let (true, Images::Unknown(why)) =
-        (plan.summary.contains_key(&Target::Images), &snapshot.images)
-    {
-        lines.push(format!("the images are unknown: {why}"));
-    }
-    lines
-}
-
-fn line(target: Target, verdict: &str, count: usize, reasons: &[String]) -> String {
-    let reasons = if reasons.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", reasons.join(", "))
-    };
-    let text = format!("{target}: {verdict} {count}{reasons}");
-    if text.len() <= COLUMNS {
+    let reasons = format!("({})", reasons.join(", "));
+    let text = format!("{count} {reasons}");
+    if text.len() <= screen.columns {
         return format!("{text}\n");
     }
-    let (first, rest) = text.split_once('(').unwrap_or((&text, ""));
-    format!(
-        "{}\n{}",
-        first.trim_end(),
-        wrapped(&format!("({rest}"), ' ', 4)
-    )
+    format!("{count}\n{}", wrapped_at(screen.columns, &reasons, ' ', 4))
 }
 
 /// Returns how a quarantined sandbox failed and when it is tried again.
-fn quarantine(kept: &Kept, now: Timestamp) -> Option<String> {
+fn quarantine(kept: &ShownRow, now: Timestamp) -> Option<String> {
     let known = kept.quarantine.as_ref()?;
-    let (class, left) = (
-        known.class.label(),
-        short_duration(known.next_try.duration_since(now)),
-    );
+    let left = short_duration(known.next_try.duration_since(now));
     Some(format!(
-        "{} ({class}, next try in {left})",
-        kept.reason.label()
+        "{} ({}, next try in {left})",
+        kept.reason, known.class
     ))
 }
 
@@ -315,7 +302,7 @@ fn image_words(subject: &Subject, now: Timestamp) -> String {
 }
 
 /// Formats an ended pass.
-pub(in crate::cli) fn pass_text(pass: &Pass) -> String {
+pub(in crate::cli) fn pass_text(pass: &Pass, screen: &Screen) -> String {
     let header = [
         "TARGET",
         "PLANNED",
@@ -343,26 +330,42 @@ pub(in crate::cli) fn pass_text(pass: &Pass) -> String {
     } else {
         ""
     };
-    let mut text = format!("{}\n", rows.trim_fmt());
-    for (target, report) in &pass.targets {
-        let kept = reasons(report.kept.iter().map(|(why, n)| (why.label(), n)));
-        let count: u64 = report.kept.values().sum();
-        text.push_str(&line(
-            *target,
-            "kept",
-            usize::try_from(count).unwrap_or(usize::MAX),
-            &kept,
-        ));
-    }
-    if let (Some(before), Some(after), false) = (&pass.before, &pass.after, pass.dry_run) {
-        text.push_str(&figures_text(before, after));
-    }
-    text.push_str(&format!("\n{outcome}{dry}\n"));
+    // What a person wants to know first.
+    let mut text = format!("{outcome}{dry}\n");
     let distinct: BTreeSet<&String> = pass.errors.iter().collect();
     for error in distinct {
         text.push_str(&format!("  {}\n", escape::line(error)));
     }
+    text.push_str(&format!("\n{}\n", rows.trim_fmt()));
+    for (target, report) in &pass.targets {
+        let kept = reasons(report.kept.iter().map(|(why, n)| (why.label(), n)));
+        let count: u64 = report.kept.values().sum();
+        text.push_str(&counted(&format!("{target}: kept {count}"), &kept, screen));
+    }
+    if let (Some(before), Some(after), false) = (&pass.before, &pass.after, pass.dry_run) {
+        text.push_str(&figures_text(before, after));
+    }
     text
+}
+
+/// Returns the colour of a line of a pass or of a list of passes.
+pub(in crate::cli) fn pass_ink(line: &str) -> Option<Ink> {
+    let words: Vec<&str> = line.split_whitespace().take(3).collect();
+    match *words.as_slice() {
+        ["TARGET" | "PASS" | "RESULT" | "NODE", ..] => Some(Ink::Head),
+        [outcome, ..] if !line.starts_with(' ') => outcome_ink(outcome),
+        _ => None,
+    }
+}
+
+/// Returns the colour of an outcome.
+pub(in crate::cli) fn outcome_ink(outcome: &str) -> Option<Ink> {
+    match outcome {
+        "completed" | "planned" | "nothing-to-do" => Some(Ink::Good),
+        "partial" | "interrupted" => Some(Ink::Doubt),
+        "aborted" => Some(Ink::Bad),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -371,14 +374,15 @@ mod tests {
 
     #[test]
     fn a_line_breaks_between_reasons() {
+        let screen = Screen::of_stdout(crate::cli::screen::Wide::default());
         let reasons: Vec<String> = (0..12).map(|n| format!("within-limits {n}")).collect();
-        let text = line(Target::Containers, "keep", 78, &reasons);
+        let text = counted("containers: keep 78", &reasons, &screen);
         assert!(
             text.starts_with("containers: keep 78\n    (within-limits 0, "),
             "{text}"
         );
         assert!(
-            text.lines().all(|line| line.chars().count() <= COLUMNS),
+            text.lines().all(|line| line.chars().count() <= 80),
             "{text}"
         );
         assert!(text.ends_with("within-limits 11)\n"), "{text}");

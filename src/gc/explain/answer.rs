@@ -16,6 +16,7 @@ const OBJECTS_MAX: usize = 500;
 
 /// What an answer is about.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Explanations"))]
 #[serde(untagged)]
 pub enum Answer<'a> {
     /// One object.
@@ -26,6 +27,7 @@ pub enum Answer<'a> {
 
 /// Why one object is kept or removed.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ObjectAnswer<'a> {
     #[serde(flatten)]
     object: ObjectVerdict<'a>,
@@ -36,6 +38,7 @@ pub struct ObjectAnswer<'a> {
 
 /// The verdict on one object.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ObjectVerdict<'a> {
     kind: &'static str,
     title: String,
@@ -51,6 +54,7 @@ struct ObjectVerdict<'a> {
 
 /// The fields of an image that a plan omits.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ImageFields<'a> {
     repo_tags: &'a [String],
     repo_digests: &'a [String],
@@ -60,6 +64,7 @@ struct ImageFields<'a> {
 
 /// What is known of a pod, and the verdict on each of its objects.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PodAnswer<'a> {
     kind: &'static str,
     uid: &'a str,

@@ -45,7 +45,7 @@ impl Explainer<'_> {
 }
 
 /// Returns what a reason to keep means.
-pub(super) fn keep_text(reason: KeepReason) -> &'static str {
+pub fn keep_text(reason: KeepReason) -> &'static str {
     match reason {
         KeepReason::Running => "it runs",
         KeepReason::Starting => "it was created less than created_grace ago and may start",
@@ -85,7 +85,7 @@ pub(super) fn keep_text(reason: KeepReason) -> &'static str {
 }
 
 /// Returns what a reason to remove means.
-pub(super) fn remove_text(reason: RemoveReason) -> &'static str {
+pub fn remove_text(reason: RemoveReason) -> &'static str {
     match reason {
         RemoveReason::PodDeleted => "its pod is deleted: nothing needs it any more",
         RemoveReason::Superseded => {

@@ -18,17 +18,14 @@ use node::{container, hours_ago, listed, look, metrics, plan, quarantined, refus
 fn page_of(look: Option<&Look>, format: Format) -> String {
     let (metrics, plan, quarantined) = (metrics(), plan(), quarantined());
     let plan = look.is_some().then_some(&plan);
-    render(
-        &Input {
-            look,
-            version: None,
-            plan,
-            quarantined: &quarantined,
-            thresholds: &node::thresholds(),
-            metrics: &metrics,
-        },
-        format,
-    )
+    let part = NodePart::of(&Input {
+        look,
+        version: None,
+        plan,
+        quarantined: &quarantined,
+        thresholds: &node::thresholds(),
+    });
+    render(&part.unwrap(), &metrics, format).unwrap()
 }
 
 /// Masks what differs between runs: the figures of the test's own process, and the build.
@@ -257,9 +254,9 @@ fn a_page_has_few_samples_however_much_the_service_has_done() {
             plan: Some(&plan.clone().into()),
             quarantined: &quarantined(),
             thresholds: &node::thresholds(),
-            metrics,
         };
-        parse(&render(&input, Format::Text)).len()
+        let part = NodePart::of(&input).unwrap();
+        parse(&render(&part, metrics, Format::Text).unwrap()).len()
     };
     let fresh = Metrics::new("node-1");
     fresh.expect_passes([Cause::Alert, Cause::Threshold]);
@@ -316,9 +313,9 @@ fn an_interrupted_pass_counts_but_has_no_duration() {
         plan: None,
         quarantined: &BTreeMap::new(),
         thresholds: &node::thresholds(),
-        metrics: &metrics,
     };
-    let samples = parse(&render(&input, Format::Text));
+    let part = NodePart::of(&input).unwrap();
+    let samples = parse(&render(&part, &metrics, Format::Text).unwrap());
     assert_eq!(samples["crisweep_pass_duration_seconds_count"], "0");
     assert!(samples.contains_key("crisweep_last_pass_timestamp_seconds{outcome=\"interrupted\"}"));
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use super::Basis;
 use crate::config::Config;
@@ -29,6 +30,13 @@ use crate::system::blocking::BlockingPool;
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a removal waits for the database.
 const DATABASE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether a container's evidence is in the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IsKept {
+    Yes,
+    No,
+}
 
 /// What a look knew of a container's pod.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +61,15 @@ pub(in crate::pass) struct EvidenceKeeper {
     /// The database did not answer in time.
     database_hangs: AtomicBool,
     warned: AtomicBool,
+    stay: Mutex<Stay>,
+}
+
+/// The containers that stay because their evidence is required and could not be kept.
+#[derive(Debug, Default)]
+struct Stay {
+    count: u64,
+    /// Why the first one stays.
+    first: String,
 }
 
 impl EvidenceKeeper {
@@ -68,6 +85,7 @@ impl EvidenceKeeper {
             logs_hang: AtomicBool::new(false),
             database_hangs: AtomicBool::new(false),
             warned: AtomicBool::new(false),
+            stay: Mutex::default(),
         }
     }
 
@@ -113,7 +131,7 @@ impl EvidenceKeeper {
         removal: &Removal,
         status: &ContainerStatus,
         basis: &Basis,
-    ) -> Result<(), String> {
+    ) -> Result<IsKept, String> {
         let (end, problem) = match self.log(status).await {
             Ok(end) => (end, None),
             Err((cause, why)) => {
@@ -135,10 +153,33 @@ impl EvidenceKeeper {
         if let Err(why) = &stored {
             self.failed(removal, EvidenceFailure::Database, why);
         }
+        let is_kept = if stored.is_ok() {
+            IsKept::Yes
+        } else {
+            IsKept::No
+        };
         match (stored.err().or(problem), self.config.required) {
-            (Some(why), true) => Err(format!("its evidence could not be kept: {why}")),
-            (Some(_), false) | (None, _) => Ok(()),
+            (Some(why), true) => {
+                let mut stay = self.stay.lock();
+                if stay.count == 0 {
+                    stay.first = format!("{}: {why}", removal.subject.id);
+                }
+                stay.count += 1;
+                Err(format!("its evidence could not be kept: {why}"))
+            }
+            (Some(_), false) | (None, _) => Ok(is_kept),
         }
+    }
+
+    /// Says how many containers stay because evidence is required, and why the first one does.
+    pub(in crate::pass) fn stay(&self) -> Option<String> {
+        let Stay { count, first } = &*self.stay.lock();
+        let stays = || {
+            format!(
+                "{count} stay because their evidence could not be kept (evidence.required); first {first}"
+            )
+        };
+        (*count > 0).then(stays)
     }
 
     async fn log(&self, status: &ContainerStatus) -> Result<LogEnd, (EvidenceFailure, String)> {

@@ -218,6 +218,7 @@ fn a_filter_is_read_in_full_or_refused_by_name() {
         ("exit_code", "x"),
         ("since", "soon"),
         ("before", "x"),
+        ("before", "0"),
         ("limit", "0"),
         ("limit", "1001"),
         ("pods", "x"),

@@ -97,6 +97,20 @@ fn braked(why: &str) -> Admission {
     Admission::without_pass(AlertResult::Braked, why)
 }
 
+/// The options of a pass that carries out a saved plan.
+fn plan(id: &str) -> PassOptions {
+    let at = |text: &str| text.parse().unwrap();
+    PassOptions {
+        plan: Some(std::sync::Arc::new(crate::gc::SavedPlan {
+            id: id.to_owned(),
+            taken_at: at("2026-01-01T12:00:00Z"),
+            expires_at: at("2026-01-01T13:00:00Z"),
+            objects: crate::gc::Planned::default(),
+        })),
+        ..PassOptions::default()
+    }
+}
+
 fn full() -> Admission {
     Admission::without_pass(
         AlertResult::Unavailable,
@@ -124,15 +138,25 @@ fn runs_one_pass_at_a_time_in_order() {
 }
 
 #[test]
+fn saved_plans_leave_half_of_the_queue_to_others() {
+    let mut admissions = admissions();
+    for n in 0..SAVED_PLANS_MAX {
+        let id = n.to_string();
+        let admission = admissions.admit(by_hand(BOTH, plan(&id)), &id, at(0));
+        assert_eq!(admission, queued(&id));
+    }
+    let more = admissions.admit(by_hand(BOTH, plan("more")), "x", at(0));
+    assert_eq!(more, full());
+    let again = admissions.admit(by_hand(BOTH, plan("0")), "x", at(0));
+    assert_eq!(again, merged("0"));
+    let other = admissions.admit(by_hand(BOTH, dry()), "dry", at(0));
+    assert_eq!(other, queued("dry"));
+    assert_eq!(admissions.admit(alert(1, BOTH), "a", at(0)), queued("a"));
+}
+
+#[test]
 fn a_saved_plan_joins_no_other_pass_and_no_other_joins_it() {
     let mut admissions = admissions();
-    let plan = |id: &str| PassOptions {
-        plan: Some(std::sync::Arc::new(crate::gc::SavedPlan {
-            id: id.to_owned(),
-            objects: crate::gc::Planned::default(),
-        })),
-        ..PassOptions::default()
-    };
     for (options, id) in [
         (PassOptions::default(), "all"),
         (plan("one"), "one"),
@@ -321,7 +345,7 @@ fn the_queue_is_bounded() {
         max_removals: Some(n as u64 + 1),
         ..PassOptions::default()
     };
-    for n in 0..QUEUE_MAX {
+    for n in 0..APART_MAX {
         assert_eq!(
             admissions.admit(by_hand(BOTH, nth(n)), &n.to_string(), at(0)),
             queued(&n.to_string())
@@ -331,13 +355,17 @@ fn the_queue_is_bounded() {
         admissions.admit(by_hand(BOTH, nth(QUEUE_MAX)), "x", at(0)),
         full()
     );
-    assert_eq!(admissions.admit(alert(1, BOTH), "x", at(0)), full());
+    assert_eq!(
+        admissions.admit(alert(1, BOTH), "a", at(0)),
+        queued("a"),
+        "an alert has a place of its own"
+    );
     assert_eq!(
         admissions.admit(by_hand(BOTH, nth(3)), "x", at(0)),
         merged("3")
     );
     assert_eq!(admissions.drain().len(), QUEUE_MAX);
-    assert_eq!(admissions.admit(alert(1, BOTH), "x", at(0)), queued("x"));
+    assert_eq!(admissions.admit(alert(2, BOTH), "x", at(0)), queued("x"));
 }
 
 #[test]

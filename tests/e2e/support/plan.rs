@@ -162,6 +162,14 @@ pub(crate) fn handful() -> Vec<PodPlan> {
     pods
 }
 
+/// A pod that ended long after the others: every second one deleted, the rest succeeded.
+pub(crate) fn leftover(number: u32) -> PodPlan {
+    let known = [Known::Absent, Known::Succeeded][(number % 2) as usize];
+    let pod = PodPlan::new(10_000 + number, format!("batch-{number}"), known);
+    let containers = [("main", 0, FAILED), ("main", 1, FAILED), ("sidecar", 0, OK)];
+    pod.sandbox(Fate::Stopped, &containers)
+}
+
 /// Its sandbox is stopped and every container has exited: 35 deleted, 20 succeeded, 9 that exist and will be
 /// restarted.
 fn finished(number: u32) -> PodPlan {

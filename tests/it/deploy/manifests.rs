@@ -231,9 +231,11 @@ fn no_value_of_the_chart_grants_more() {
         "[coordination.k8s.io], resources: [leases], verbs: [get, update], resourceNames: {{ $leases | toJson }} }",
         "[authentication.k8s.io], resources: [tokenreviews], verbs: [create] }",
         "[authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create] }",
+        "[\"\"], resources: [events], verbs: [create, patch] }",
     ];
     assert_eq!(rules, BTreeSet::from(wanted));
-    assert_eq!(template.matches("apiGroups").count(), wanted.len());
+    // Events: in the namespace default, or in all.
+    assert_eq!(template.matches("apiGroups").count(), wanted.len() + 1);
 }
 
 #[test]

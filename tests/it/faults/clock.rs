@@ -167,3 +167,39 @@ async fn set_back_no_failed_sandbox_is_quarantined_for_longer() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_saved_plan_that_expires_while_its_pass_waits_removes_nothing() {
+    let Some(moved) = Moved::start(nodes::litter(8), json!({})).await else {
+        return;
+    };
+    let rig = &moved.rig;
+    let plan = rig.post("/api/v1/plans").await.json();
+    let id = plan["id"].as_str().unwrap();
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let first = rig.begin_gc("target=containers&max_removals=1").await;
+    rig.removing().await;
+    let late = rig.begin_gc(&format!("plan={id}")).await;
+    moved.to(2 * 3600).await;
+    rig.sim.clear_faults();
+    rig.finished(&first).await;
+    let left = rig.exited_containers();
+    let pass = rig.finished(&late).await;
+    assert_eq!(pass["outcome"], "aborted", "{pass:#}");
+    assert!(
+        pass["errors"].to_string().contains("expired at"),
+        "{pass:#}"
+    );
+    assert_eq!(rig.exited_containers(), left);
+    // Whoever comes later hears it at once.
+    let path = format!("/api/v1/plans/{id}");
+    rig.get(&path).await.refused(410, "expired at");
+    rig.delete(&path).await.refused(410, "save a new one");
+    rig.post(&format!("/gc?plan={id}"))
+        .await
+        .refused(410, "expired at");
+    let list = rig.get("/api/v1/plans").await.json();
+    assert_eq!(list["plans"], json!([]));
+    moved.to(0).await;
+    cleans(rig).await;
+}

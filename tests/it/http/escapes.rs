@@ -42,7 +42,7 @@ async fn names_and_texts_from_outside_are_escaped_in_every_output() {
     assert!(errors.contains(r"<b>refused\nFORGED"), "{errors}");
 
     let page = rig.get("/").await.text;
-    assert!(is_tame(&page) && !page.contains("<b>"), "{page}");
+    assert!(is_tame(&page) && !page.contains("<b>refused"), "{page}");
     assert!(
         page.contains(r"&lt;b&gt;refused\nFORGED\u{2028}line \u{1b}[2J"),
         "{page}"

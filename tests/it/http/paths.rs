@@ -82,7 +82,7 @@ async fn the_page_names_the_node_and_its_mode() {
         page.header("content-type"),
         Some("text/html; charset=utf-8")
     );
-    for words in ["node-1", "observe", "/metrics"] {
+    for words in ["node-1", "observe", "/metrics", "/api/v1/status"] {
         assert!(page.text.contains(words), "{words}: {}", page.text);
     }
 }

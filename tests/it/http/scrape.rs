@@ -182,3 +182,35 @@ async fn a_scrape_waits_for_no_plans_of_other_people() {
     }
     plans.abort();
 }
+
+/// A status for each of 20,000 containers takes seconds, and decides nothing that readiness promises.
+#[tokio::test]
+async fn the_service_is_ready_once_the_lists_are_read_and_before_all_statuses_are() {
+    let rig = Rig::without_runtime(nodes::litter(200), json!({})).await;
+    rig.sim.set_fault(Rpc::ContainerStatus, Fault::hang());
+    rig.sim.start().unwrap();
+    rig.listed().await;
+    // The look gives up once 64 calls hang, more than three seconds after its first.
+    let asked = rig.sim.call_count(Rpc::ContainerStatus);
+    assert!(asked < 64, "ready only at the end of the look");
+    rig.sim.clear_fault(Rpc::ContainerStatus);
+}
+
+#[tokio::test]
+async fn scrapes_of_one_look_share_its_part_of_the_page_and_not_the_services_own_figures() {
+    let mut rig = Rig::start(nodes::litter(3), json!({ "collect": { "max_age": "1h" } })).await;
+    let first = rig.metrics().await;
+    let dead = "cri_containers{state=\"exited\"}";
+    let requests = "crisweep_http_requests_total{endpoint=\"metrics\",code=\"2xx\"}";
+    let lists = rig.sim.call_count(Rpc::ListContainers);
+    let second = rig.metrics().await;
+    assert_eq!(second.get(dead), first.get(dead));
+    assert!(second.get(requests) > first.get(requests));
+    assert_eq!(rig.sim.call_count(Rpc::ListContainers), lists);
+    // What the page says must follow the configuration in force, whatever the age of the look.
+    let removable = |page: &Page| page.sum("crisweep_removable", "target=\"containers\"");
+    assert!(removable(&second) > 0.0);
+    rig.configure(&json!({ "policy": { "containers": { "min_age": "1000h" } } }));
+    assert_eq!(rig.post("/-/reload").await.status, 200);
+    assert!(removable(&rig.metrics().await) < 0.5);
+}

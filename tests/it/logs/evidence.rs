@@ -5,12 +5,13 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crisweep_sim::{ContainerSpec, PodSpec, hours};
+use crisweep_sim::{ContainerSpec, PodSpec, Rpc, hours};
 use serde_json::{Value, json};
 
 use super::tree::Tree;
 use crate::support::Rig;
 use crate::support::hung::Hung;
+use crate::support::wait::until_true;
 
 const KEPT: usize = 64 << 10;
 const DEAD: &str = "default/web/app#3";
@@ -172,6 +173,16 @@ async fn a_container_whose_required_evidence_cannot_be_kept_stays() {
     let pass = rig.gc("target=containers").await;
     assert_eq!(pass["outcome"], "partial", "{pass:#}");
     assert_eq!(pass["targets"]["containers"]["skipped"], 1, "{pass:#}");
+    let errors = pass["errors"].as_array().unwrap();
+    let [error] = &errors[..] else {
+        panic!("{pass:#}");
+    };
+    let error = error.as_str().unwrap();
+    assert!(
+        error.starts_with("containers: 1 stay because their evidence could not be kept")
+            && error.contains("link"),
+        "{error}"
+    );
     assert_eq!(rig.exited_containers(), 1);
     rig.metrics()
         .await
@@ -225,4 +236,52 @@ async fn a_hung_log_disk_costs_the_evidence_and_not_the_pass() {
         1
     );
     drop(hung);
+}
+
+/// Runs a pass over a pod on a node whose log disk hangs, and changes the node while the evidence is read.
+async fn change_while_evidence_is_read(pod: PodSpec, change: impl FnOnce(&Rig)) -> (Rig, Value) {
+    let tree = Tree::plain();
+    let mut changes = on(&tree, &json!({}));
+    changes["policy"]["logs"]["enabled"] = json!(false);
+    changes["policy"]["containers"] = json!({ "max_per_container": 0 });
+    let rig = Rig::start(alive(&tree).pod(pod), changes).await;
+    let hung = Hung::at(&tree.real(&tree.pods_root()));
+    let asked = rig.sim.call_count(Rpc::ContainerStatus);
+    let pass = rig.begin_gc("target=containers").await;
+    until_true("both records were asked about, and a log is read", || {
+        rig.sim.call_count(Rpc::ContainerStatus) == asked + 2
+    })
+    .await;
+    change(&rig);
+    let pass = rig.finished(&pass).await;
+    drop(hung);
+    (rig, pass)
+}
+
+#[tokio::test]
+async fn an_older_record_stays_when_the_newer_one_goes_while_evidence_is_read() {
+    let pod = PodSpec::new("loops")
+        .exited("app", 0, hours(3))
+        .running("app", 1);
+    let change = |rig: &Rig| {
+        let newer = rig.sim.container_id("default/loops/app#1").unwrap();
+        assert!(rig.sim.change(|node| node.vanish_container(&newer)));
+    };
+    let (rig, pass) = change_while_evidence_is_read(pod, change).await;
+    assert_eq!(pass["targets"]["containers"]["skipped"], 1, "{pass:#}");
+    rig.nothing_was_touched();
+}
+
+#[tokio::test]
+async fn a_container_that_starts_while_its_evidence_is_read_stays() {
+    let pod = PodSpec::new("slow")
+        .created("app", 0, hours(3))
+        .running("app", 1);
+    let change = |rig: &Rig| {
+        let id = rig.sim.container_id("default/slow/app#0").unwrap();
+        assert!(rig.sim.change(|node| node.start_container(&id)));
+    };
+    let (rig, pass) = change_while_evidence_is_read(pod, change).await;
+    assert_eq!(pass["targets"]["containers"]["skipped"], 1, "{pass:#}");
+    rig.nothing_was_touched();
 }

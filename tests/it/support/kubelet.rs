@@ -103,6 +103,7 @@ pub(crate) struct Asked {
     pub(crate) line: String,
     pub(crate) authorization: Option<String>,
     pub(crate) host: Option<String>,
+    pub(crate) content_type: Option<String>,
     /// The client's certificate.
     pub(crate) certificate: Option<Vec<u8>>,
     pub(crate) body: String,
@@ -295,6 +296,7 @@ where
             line,
             authorization: header("authorization"),
             host: header("host"),
+            content_type: header("content-type"),
             certificate,
             body: String::from_utf8_lossy(&body).into_owned(),
             at: Instant::now(),

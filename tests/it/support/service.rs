@@ -208,8 +208,19 @@ impl Service {
         passes["passes"].as_array().unwrap().clone()
     }
 
-    /// Waits until it is ready.
+    /// Waits until it is ready, and until its first look has ended, which may be later.
     pub(crate) async fn ready(&self) {
+        self.listed().await;
+        until("the first look has ended", || async {
+            let page = self.get("/metrics").await;
+            // Who may not read cannot tell.
+            (page.status == 401 || page.text.contains("\ncri_up 1\n")).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until it is ready: the runtime's lists were read once.
+    pub(crate) async fn listed(&self) {
         until("the service is ready", || async {
             (self.get("/-/ready").await.status == 200).then_some(())
         })

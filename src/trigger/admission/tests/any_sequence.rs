@@ -266,7 +266,7 @@ impl Account {
                 is_follow_up: true,
                 ..Wish::default()
             }),
-            (None, None) => return assert_eq!(self.waiting.len(), QUEUE_MAX),
+            (None, None) => panic!("the place of automatic passes was taken"),
             (Some(_), Some(_)) => panic!("two pending passes"),
         };
         for (target, after) in &over.retry_after {
@@ -322,7 +322,12 @@ impl Account {
                 let spent = |target: &Target| self.is_spent(*target, brakes, now);
                 assert!(trigger.targets.iter().all(spent), "{trigger:?}");
             }
-            AlertResult::Unavailable => assert_eq!(self.waiting.len(), QUEUE_MAX),
+            AlertResult::Unavailable => {
+                assert_ne!(trigger.options, PassOptions::default());
+                let is_apart = |wish: &&Wish| wish.options != PassOptions::default();
+                let apart = self.waiting.values().filter(is_apart).count();
+                assert_eq!(apart, APART_MAX);
+            }
             AlertResult::Duplicate => {
                 assert!(now.saturating_sub(self.answered[pass]) < DUPLICATE_WINDOW);
             }

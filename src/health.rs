@@ -1,36 +1,44 @@
-//! What is known of the node, held against the thresholds. Pure.
+//! What is wrong with the node: what is known of it, held against the thresholds. `crisweep check` and the page judge
+//! here. Never asks anything.
+
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::config::Thresholds;
+use crate::gc::knowledge::SourceState;
+use crate::snapshot::Look;
+
+/// While the runtime gives no answer in time, the last look tells. Figures of an older one do not count.
+pub const LOOK_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// node-problem-detector cuts the line here (`max_output_length`).
-pub(super) const LINE_MAX: usize = 80;
+pub const LINE_MAX: usize = 80;
 
 /// What is known of the node; `None` where it could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Facts {
+pub struct Facts {
     /// Whether the runtime answers.
-    pub(super) runtime: Runtime,
+    pub runtime: Runtime,
     /// Exited containers.
-    pub(super) exited_containers: Option<u64>,
+    pub exited_containers: Option<u64>,
     /// Not-ready sandboxes.
-    pub(super) not_ready_sandboxes: Option<u64>,
+    pub not_ready_sandboxes: Option<u64>,
     /// The share of its limit that each list takes, also of a list that failed for its size.
-    pub(super) lists: Vec<(&'static str, Option<f64>)>,
+    pub lists: Vec<(&'static str, Option<f64>)>,
     /// Use of the image file system.
-    pub(super) image_fs_used_percent: Option<f64>,
+    pub image_fs_used_percent: Option<f64>,
     /// How the pod source fails, if it does.
-    pub(super) pod_source: Option<&'static str>,
+    pub pod_source: Option<&'static str>,
     /// What is wrong with the service.
     #[serde(skip)]
-    pub(super) service: Option<Finding>,
+    pub service: Option<Finding>,
 }
 
 /// Whether the runtime answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Runtime {
+pub enum Runtime {
     /// In time.
     Answers,
     /// Not in time; it did a moment ago.
@@ -43,7 +51,7 @@ pub(super) enum Runtime {
 /// How bad a finding is; the worse is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Severity {
+pub enum Severity {
     /// Nothing is wrong.
     Ok,
     /// It is not known whether something is wrong.
@@ -54,22 +62,24 @@ pub(super) enum Severity {
 
 /// One thing that is wrong or not known. Its text is crisweep's own, in ASCII.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
+pub struct Finding {
     /// How bad it is.
-    pub(super) severity: Severity,
+    pub severity: Severity,
     /// What it is.
-    pub(super) text: String,
+    pub text: String,
 }
 
 impl Finding {
-    pub(super) fn problem(text: impl Into<String>) -> Self {
+    /// Something is wrong.
+    pub fn problem(text: impl Into<String>) -> Self {
         Self {
             severity: Severity::Problem,
             text: text.into(),
         }
     }
 
-    pub(super) fn unknown(text: impl Into<String>) -> Self {
+    /// It is not known whether something is wrong.
+    pub fn unknown(text: impl Into<String>) -> Self {
         Self {
             severity: Severity::Unknown,
             text: text.into(),
@@ -78,8 +88,40 @@ impl Finding {
 }
 
 impl Facts {
+    /// Returns what a look knows. `is_new`: the runtime answered it just now.
+    pub fn of(look: &Look, is_new: bool, source: SourceState) -> Self {
+        let is_young = is_new || look.started.elapsed() <= LOOK_AGE_MAX;
+        let runtime = match &look.runtime {
+            Ok(_) if is_new => Runtime::Answers,
+            Ok(_) if is_young => Runtime::Slow,
+            Ok(_) | Err(_) => Runtime::Silent,
+        };
+        if runtime == Runtime::Silent {
+            return Self::default();
+        }
+        let (figures, weights) = (look.figures(), look.weights());
+        let source = Some(source).filter(|_| is_new);
+        Self {
+            runtime,
+            exited_containers: figures.exited_containers,
+            not_ready_sandboxes: figures.not_ready_sandboxes,
+            lists: vec![
+                ("containers", weights.containers.ratio()),
+                ("sandboxes", weights.sandboxes.ratio()),
+                ("images", weights.images.ratio()),
+            ],
+            image_fs_used_percent: figures.image_fs_used_ratio.map(|ratio| 100.0 * ratio),
+            pod_source: source.and_then(|state| match state {
+                SourceState::Failed => Some("failed"),
+                SourceState::Incomplete => Some("incomplete"),
+                SourceState::None | SourceState::Settling | SourceState::Known => None,
+            }),
+            service: None,
+        }
+    }
+
     /// Holds the facts against the thresholds; `asked` says who told them.
-    pub(super) fn judge(self, marks: &Thresholds, asked: &'static str) -> Verdict {
+    pub fn judge(self, marks: &Thresholds, asked: &'static str) -> Verdict {
         let mut findings = self.findings(marks);
         // Stable: within a severity the order of `findings` stays, which is from bad to less bad.
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -188,7 +230,7 @@ fn percent(value: f64) -> String {
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Verdict {
+pub struct Verdict {
     /// The findings, the worst first.
     findings: Vec<Finding>,
     /// Who told the facts.
@@ -200,12 +242,12 @@ pub(super) struct Verdict {
 
 impl Verdict {
     /// Nothing could be found out.
-    pub(super) fn unknown(text: impl Into<String>) -> Self {
+    pub fn unknown(text: impl Into<String>) -> Self {
         Self::of(Some(Finding::unknown(text)), "", None)
     }
 
     /// One finding, or none and what is well.
-    pub(super) fn of(
+    pub fn of(
         finding: Option<Finding>,
         well: impl Into<String>,
         asked: Option<&'static str>,
@@ -218,13 +260,24 @@ impl Verdict {
         }
     }
 
-    fn severity(&self) -> Severity {
+    /// Returns how bad the worst finding is.
+    pub fn severity(&self) -> Severity {
         let worst = self.findings.iter().map(|finding| finding.severity).max();
         worst.unwrap_or(Severity::Ok)
     }
 
+    /// Returns what is wrong or not known, the worst first.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Returns what to say where nothing is wrong.
+    pub fn well(&self) -> &str {
+        &self.well
+    }
+
     /// Returns node-problem-detector's exit code.
-    pub(super) fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self.severity() {
             Severity::Ok => 0,
             Severity::Problem => 1,
@@ -233,7 +286,7 @@ impl Verdict {
     }
 
     /// Returns one line of at most [`LINE_MAX`] printable ASCII characters.
-    pub(super) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let head = match self.severity() {
             Severity::Ok => "OK: ",
             Severity::Problem => "PROBLEM: ",
@@ -253,7 +306,7 @@ impl Verdict {
     }
 
     /// Returns all of it as one JSON object.
-    pub(super) fn json(&self) -> String {
+    pub fn json(&self) -> String {
         let object = serde_json::json!({
             "status": self.severity(),
             "asked": self.asked,

@@ -1,7 +1,8 @@
-//! Where the service of this configuration can be asked: a unix socket, or an address of this machine.
+//! Where a service can be asked: the one of this configuration at a unix socket or an address of this machine, or the
+//! one that `--service.url` names.
 //!
-//! Where it speaks TLS its certificate is not verified: only addresses of this machine are asked, nothing secret is
-//! sent, and a probe must not fail because a certificate has run out.
+//! An address of this machine: the certificate is not verified, because nothing secret is sent there, and a probe must
+//! not fail because a certificate has run out.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 use reqwest::Client;
 
+use super::Remote;
+use super::client::builder;
 use crate::access::Listen;
 use crate::access::web_config::WebConfig;
 use crate::config::Config;
@@ -19,14 +22,15 @@ use crate::system::blocking::BlockingPool;
 const WAYS_MAX: usize = 4;
 
 /// How a listening service can be reached.
-pub(super) enum Way {
+pub(in crate::cli) enum Way {
     Unix(PathBuf),
     Tcp { address: SocketAddr, tls: bool },
+    Remote(Remote),
 }
 
 impl Way {
     /// Returns the URL of a path.
-    pub(super) fn url(&self, path: &str) -> String {
+    pub(in crate::cli) fn url(&self, path: &str) -> String {
         match self {
             // The host name is not looked up; the service knows it as its own.
             Self::Unix(_) => format!("http://localhost{path}"),
@@ -35,6 +39,7 @@ impl Way {
                 tls: false,
             } => format!("http://{address}{path}"),
             Self::Tcp { address, tls: true } => format!("https://{address}{path}"),
+            Self::Remote(remote) => remote.url(path),
         }
     }
 
@@ -42,19 +47,13 @@ impl Way {
     ///
     /// # Errors
     /// If it cannot be built.
-    pub(super) fn client(&self, user_agent: &str) -> reqwest::Result<Client> {
-        // Fails only if a provider is already installed, which is fine.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let builder = Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .tls_danger_accept_invalid_certs(true)
-            .user_agent(user_agent);
+    pub(in crate::cli) fn client(&self) -> reqwest::Result<Client> {
+        let builder = builder().tls_danger_accept_invalid_certs(true);
         match self {
-            Self::Unix(path) => builder.unix_socket(path.as_path()),
-            Self::Tcp { .. } => builder,
+            Self::Unix(path) => builder.unix_socket(path.as_path()).build(),
+            Self::Tcp { .. } => builder.build(),
+            Self::Remote(remote) => Ok(remote.client()),
         }
-        .build()
     }
 }
 
@@ -63,6 +62,7 @@ impl fmt::Display for Way {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp { address, .. } => write!(f, "{address}"),
+            Self::Remote(remote) => write!(f, "{remote}"),
         }
     }
 }

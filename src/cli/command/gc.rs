@@ -1,0 +1,247 @@
+//! `crisweep gc`: one pass. The running service runs it; without one this command does, under the service's lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::interrupts::Interrupts;
+use super::progress::Progress;
+use super::service;
+use super::text::{pass_ink, pass_text};
+use super::{past_failures, read_ages, settled_look, take_over};
+use crate::cli::output::{note, print, print_on};
+use crate::cli::screen::{Screen, Wide};
+use crate::cli::service::{Question, Silence, Site};
+use crate::cli::{Ending, GcArgs, Output};
+use crate::config::{Brakes, Config, Mode};
+use crate::fleet::Fleet;
+use crate::gc::PassOptions;
+use crate::model::{Cause, Outcome, Pass, escape};
+use crate::pass::in_flight::Removing;
+use crate::pass::record::Record;
+use crate::system::pulse::Pulses;
+use crate::trigger::{Trigger, Worker};
+use crate::{app, state};
+
+/// How long the service may take to say that it is there.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// Removals in flight that are named; the others are counted.
+const NAMED: usize = 5;
+/// How often a terminal's line is drawn while nothing happens.
+const DRAW_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs `crisweep gc`.
+///
+/// # Errors
+/// If the runtime is not found or does not answer, or another crisweep works on the node.
+pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
+    if site.endpoint.is_some() {
+        anyhow::ensure!(
+            args.plan.is_none(),
+            "the service keeps the saved plans: leave out --runtime-endpoint"
+        );
+        note("--runtime-endpoint names a runtime: this command runs the pass itself");
+        return own(site, args).await;
+    }
+    let question = Question::within(&site, PATIENCE).await;
+    let failure = match question.reach().await {
+        Ok(found) => {
+            note(&format!("{} runs the pass", found.at()));
+            let ended = service::gc(&found, &args).await?;
+            return match ended {
+                Some(pass) => show(&pass, args.pass.output),
+                None => Ok(Ending::Interrupted),
+            };
+        }
+        Err(failure) => failure,
+    };
+    let is_needed = site.remote.is_some() || args.plan.is_some();
+    if is_needed || failure.silence == Silence::Refuses {
+        let why = args
+            .plan
+            .as_ref()
+            .map_or("", |_| "; it keeps the saved plans");
+        anyhow::bail!("{}{why}", failure.words);
+    }
+    note(&format!(
+        "{}: this command runs the pass itself",
+        failure.words
+    ));
+    own(site, args).await
+}
+
+/// Runs the pass in this process.
+async fn own(mut site: Site, args: GcArgs) -> anyhow::Result<Ending> {
+    site.config.brakes = Brakes {
+        cooldown: Duration::ZERO,
+        max_passes_per_hour: None,
+        jitter: None,
+        // A person who types the command wants the pass despite a pause.
+        pause: false,
+    };
+    let config = site.config;
+    let (_, settings) = watch::channel(Arc::new(config.clone()));
+    let mut runner = app::runner(settings.clone(), site.endpoint).await?;
+    let failures = if !args.dry_run && config.mode == Mode::Enforce {
+        take_over(&config, &mut runner).await.map_err(held)?
+    } else {
+        read_ages(&config, &runner).await;
+        past_failures(&config).await
+    };
+    let (journal, observer) = (runner.journal.clone(), runner.observer.clone());
+    let look = settled_look(&runner).await?;
+    runner.restore(failures, config.quarantine, look.taken_at);
+    let shutdown = CancellationToken::new();
+    // Nor do the fleet's brakes hold a person who types the command.
+    let fleet = Fleet::default();
+    let worker = Worker::new(runner, settings, fleet, shutdown.clone(), Pulses::default());
+    let admission = worker.submit(vec![trigger(&args)]).pop();
+    let pass = admission.and_then(|admission| admission.pass);
+    let Some(record) = pass.and_then(|id| worker.find(&id)) else {
+        anyhow::bail!("the pass was not admitted; this is a bug in crisweep");
+    };
+    let working = tokio::spawn({
+        let worker = worker.clone();
+        async move { worker.run().await }
+    });
+    let progress = Progress::new(args.pass.output, at_most(&config, &args));
+    let seen = follow(&record, progress).await?;
+    if seen == Seen::Left {
+        journal.settled(app::LAST_WRITES).await;
+        return Ok(Ending::Interrupted);
+    }
+    shutdown.cancel();
+    working
+        .await
+        .context("the worker panicked; this is a bug in crisweep")?;
+    observer.save_ages();
+    journal.settled(app::LAST_WRITES).await;
+    show(&record.pass(), args.pass.output)
+}
+
+fn trigger(args: &GcArgs) -> Trigger {
+    Trigger {
+        cause: Cause::Command,
+        targets: args.pass.targets(),
+        options: PassOptions {
+            dry_run: args.dry_run,
+            max_removals: args.max_removals,
+            force: args.force,
+            ..args.pass.options()
+        },
+        by: None,
+        alert: None,
+    }
+}
+
+fn at_most(config: &Config, args: &GcArgs) -> Option<u64> {
+    let bounds = [config.gc.max_removals, args.max_removals];
+    bounds.into_iter().flatten().min()
+}
+
+/// Says what to do where another crisweep holds the lock.
+fn held(error: anyhow::Error) -> anyhow::Error {
+    if !error.is::<state::Held>() {
+        return error;
+    }
+    error.context(
+        "this command cannot run a pass beside the service, and found no way to ask it: name its address with \
+         --service.url (it listens at web.listen of its own configuration)",
+    )
+}
+
+/// Prints a pass; says whether everything planned was removed.
+fn show(pass: &Pass, output: Output) -> anyhow::Result<Ending> {
+    match output {
+        Output::Json => print(&escape::json(&serde_json::to_string_pretty(pass)?))?,
+        Output::Table => {
+            let screen = Screen::of_stdout(Wide::default());
+            print_on(&screen, &pass_text(pass, &screen), pass_ink)?;
+        }
+    }
+    let is_good = matches!(
+        pass.outcome,
+        Some(Outcome::Completed | Outcome::Planned | Outcome::NothingToDo)
+    );
+    Ok(Ending::from(is_good))
+}
+
+/// How following a pass ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// The pass is over.
+    End,
+    /// A second Ctrl-C did not wait for it.
+    Left,
+}
+
+/// Shows a pass's progress until it is done. Ctrl-C or SIGTERM cancels it; a second one leaves at once.
+async fn follow(record: &Record, mut progress: Progress) -> anyhow::Result<Seen> {
+    let mut watch = record.watch();
+    let mut interrupts = Interrupts::new()?;
+    let mut sent = 0;
+    loop {
+        let pass = watch.borrow_and_update().clone();
+        let lines = record.lines_from(sent);
+        sent += lines.len();
+        progress.said(lines.iter().map(String::as_str));
+        if pass.is_done() {
+            progress.clear();
+            return Ok(Seen::End);
+        }
+        progress.shows(&pass, Instant::now());
+        tokio::select! {
+            changed = watch.changed() => changed.context("the pass vanished")?,
+            () = tokio::time::sleep(DRAW_EVERY) => {}
+            () = interrupts.next() => {
+                let flying = named(&record.in_flight().list());
+                if record.cancelled().is_cancelled() {
+                    progress.interrupts(&format!("left at once. {}", unknown(&flying)));
+                    return Ok(Seen::Left);
+                }
+                record.cancel();
+                progress.interrupts(&format!("stopping: no new removal starts. {}", waited_for(&flying)));
+            }
+        }
+    }
+}
+
+fn waited_for(flying: &str) -> String {
+    if flying.is_empty() {
+        return "No removal is in flight".to_owned();
+    }
+    format!("In flight: {flying}; waiting up to 10 s for them. Ctrl-C again leaves at once")
+}
+
+fn unknown(flying: &str) -> String {
+    if flying.is_empty() {
+        return "No removal was in flight".to_owned();
+    }
+    format!(
+        "Unknown whether the runtime still removes: {flying}. crisweep passes shows what was recorded"
+    )
+}
+
+/// Names the removals in flight.
+fn named(flying: &[Removing]) -> String {
+    let one = |it: &Removing| {
+        let kind = it.target.label().trim_end_matches('s');
+        let kind = if kind == "sandboxe" { "sandbox" } else { kind };
+        let id: String = it
+            .id
+            .trim_start_matches("sha256:")
+            .chars()
+            .take(12)
+            .collect();
+        format!("{kind} {} ({})", escape::line(&it.name), escape::line(&id))
+    };
+    let mut words: Vec<String> = flying.iter().take(NAMED).map(one).collect();
+    if flying.len() > NAMED {
+        words.push(format!("{} more", flying.len() - NAMED));
+    }
+    words.join(", ")
+}

@@ -1,0 +1,124 @@
+//! `crisweep plan`: what a pass would remove. The running service plans; without one this command does.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use super::shown::Shown;
+use super::text::{self, plan_ink, plan_text};
+use super::{looked, service};
+use crate::cli::output::{note, print, print_json, print_on};
+use crate::cli::screen::Screen;
+use crate::cli::service::{Question, Site};
+use crate::cli::{Output, PassArgs, PlanArgs};
+use crate::gc;
+use crate::model::escape;
+
+/// How long the service may take: a look at a sick node takes up to 8 s, and then it plans.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// The largest plan: 40,000 objects are 12 MiB.
+const PLAN_MAX_BYTES: usize = 128 << 20;
+
+/// Runs `crisweep plan`; returns whether everything succeeded.
+///
+/// # Errors
+/// If the runtime is not found or does not answer.
+pub async fn run(site: Site, args: PlanArgs) -> anyhow::Result<bool> {
+    if args.save {
+        return save(&site, &args.pass).await;
+    }
+    let asked = match site.endpoint {
+        None => asked(&site, &args.pass).await?,
+        Some(_) => Err("--runtime-endpoint names a runtime".to_owned()),
+    };
+    match asked {
+        Ok((plan, status)) => {
+            if args.pass.output == Output::Json {
+                let plan = String::from_utf8_lossy(&plan);
+                print(&escape::json(&plan))?;
+            } else {
+                let shown: Shown = serde_json::from_slice(&plan)
+                    .context("the service's answer is not understood")?;
+                show(&shown.with_status(&status), &args)?;
+            }
+        }
+        Err(why) => {
+            note(&format!("{why}: this command looks for itself"));
+            own(&site, &args).await?;
+        }
+    }
+    Ok(true)
+}
+
+/// Asks the service for its plan and its status; the inner error says why it told nothing.
+async fn asked(site: &Site, args: &PassArgs) -> anyhow::Result<Result<(Vec<u8>, Value), String>> {
+    let question = Question::within(site, PATIENCE).await;
+    let question = question.up_to(PLAN_MAX_BYTES);
+    let path = format!("/api/v1/plan?{}", service::query(args));
+    let plan = match question.bytes(path.trim_end_matches('?')).await? {
+        Ok(plan) => plan,
+        Err(why) => return Ok(Err(why)),
+    };
+    let status = match args.output {
+        Output::Table => question.quietly("/api/v1/status").await,
+        Output::Json => None,
+    };
+    Ok(Ok((plan, status.unwrap_or_default())))
+}
+
+/// Takes a look and plans on it.
+async fn own(site: &Site, args: &PlanArgs) -> anyhow::Result<()> {
+    let mut policy = site.config.policy.clone();
+    args.pass.options().apply_to(&mut policy);
+    let (runner, look) = looked(site).await?;
+    let snapshot = look.snapshot(runner.next_attempts(look.taken_at))?;
+    if !snapshot.seen.is_all() {
+        note("the runtime's lists could not be read completely; only what is certain is removed");
+    }
+    if let Some(wait) = gc::kept_for_quiet(&snapshot, &policy, &args.pass.targets()) {
+        let seconds = wait.as_secs_f64();
+        note(&format!(
+            "more would go in {seconds:.0} s: finished pods must have been seen finished for pods.quiet; \
+             crisweep gc waits for that"
+        ));
+    }
+    let mut plan = gc::plan(&snapshot, &policy, &args.pass.targets());
+    plan.add_details(&snapshot, &policy);
+    plan.add_quarantine(|id| runner.quarantined(id));
+    match args.pass.output {
+        Output::Json => print_json(&plan),
+        Output::Table => show(&Shown::of(&plan, &snapshot), args),
+    }
+}
+
+fn show(plan: &Shown, args: &PlanArgs) -> anyhow::Result<()> {
+    let screen = Screen::of_stdout(args.rows.wide);
+    let text = plan_text(plan, args.rows.rows(), &screen);
+    print_on(&screen, &text, plan_ink)
+}
+
+/// Has the service save its plan, and says how to have it carried out.
+async fn save(site: &Site, args: &PassArgs) -> anyhow::Result<bool> {
+    let text = service::save(site, args).await?;
+    let saved: service::Saved =
+        serde_json::from_str(&text).context("the service's answer is not a plan")?;
+    let apply = format!(
+        "saved until {} as {}; what it lacks stays. To carry it out:\n  crisweep gc --plan {}",
+        saved.expires_at,
+        escape::line(&saved.id),
+        escape::line(&saved.id)
+    );
+    match args.output {
+        Output::Json => {
+            print(&escape::json(&text))?;
+            note(&apply);
+        }
+        Output::Table => {
+            let screen = Screen::of_stdout(crate::cli::screen::Wide::default());
+            let counts = text::counts(&saved.summary, &screen);
+            print(&format!("{counts}\n{apply}"))?;
+        }
+    }
+    Ok(true)
+}

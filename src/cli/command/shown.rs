@@ -1,0 +1,204 @@
+//! A plan as a person sees it, whoever made it: this command from its own look, or the service.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::gc::{ImageUse, Kept, Plan, PodKnowledge, Removal, Subject, Summary};
+use crate::model::{Images, PodRef, Pods, Snapshot, Target, Text};
+
+/// What is shown of a plan.
+#[derive(Deserialize)]
+pub(super) struct Shown {
+    /// When the node was looked at.
+    pub(super) taken_at: Timestamp,
+    #[serde(default)]
+    pods_from_cache: bool,
+    /// In their order.
+    pub(super) removals: Vec<ShownRow>,
+    pub(super) kept: Vec<ShownRow>,
+    pub(super) summary: BTreeMap<Target, Summary>,
+    /// What the look does not have, which may be why objects stay.
+    #[serde(skip)]
+    pub(super) doubts: Vec<String>,
+}
+
+/// An object with its verdict's reason.
+#[derive(Deserialize)]
+#[serde(from = "RowJson")]
+pub(super) struct ShownRow {
+    pub(super) subject: Subject,
+    pub(super) reason: String,
+    pub(super) detail: String,
+    pub(super) quarantine: Option<ShownQuarantine>,
+}
+
+/// How a sandbox failed.
+#[derive(Deserialize)]
+pub(super) struct ShownQuarantine {
+    pub(super) class: String,
+    pub(super) next_try: Timestamp,
+}
+
+/// A row of `GET /api/v1/plan`.
+#[derive(Deserialize)]
+struct RowJson {
+    target: Target,
+    id: Text,
+    name: Text,
+    pod: Option<PodRef>,
+    #[serde(with = "PodState")]
+    pod_state: PodKnowledge,
+    attempt: u32,
+    created_at: Timestamp,
+    age_seconds: i64,
+    last_used_at: Option<Timestamp>,
+    size_bytes: Option<u64>,
+    reason: String,
+    #[serde(default)]
+    detail: String,
+    quarantine: Option<ShownQuarantine>,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "PodKnowledge", rename_all = "lowercase")]
+enum PodState {
+    Active,
+    Terminated,
+    Assumed,
+    Deleted,
+    Absent,
+    Unknown,
+}
+
+impl From<RowJson> for ShownRow {
+    fn from(row: RowJson) -> Self {
+        let last_used_at = row.last_used_at;
+        let image = row.size_bytes.map(|size_bytes| {
+            Box::new(ImageUse {
+                last_used_at,
+                size_bytes,
+            })
+        });
+        Self {
+            subject: Subject {
+                target: row.target,
+                id: row.id,
+                name: row.name,
+                pod: row.pod.map(Into::into),
+                pod_state: row.pod_state,
+                attempt: row.attempt,
+                created_at: row.created_at,
+                age_seconds: row.age_seconds,
+                image,
+            },
+            reason: row.reason,
+            detail: row.detail,
+            quarantine: row.quarantine,
+        }
+    }
+}
+
+impl From<&Removal> for ShownRow {
+    fn from(removal: &Removal) -> Self {
+        Self {
+            subject: removal.subject.clone(),
+            reason: removal.reason.label().to_owned(),
+            detail: removal.detail.to_string(),
+            quarantine: None,
+        }
+    }
+}
+
+impl From<&Kept> for ShownRow {
+    fn from(kept: &Kept) -> Self {
+        Self {
+            subject: kept.subject.clone(),
+            reason: kept.reason.label().to_owned(),
+            detail: kept.detail.to_string(),
+            quarantine: kept.quarantine.as_ref().map(|known| ShownQuarantine {
+                class: known.class.label().to_owned(),
+                next_try: known.next_try,
+            }),
+        }
+    }
+}
+
+impl Shown {
+    /// Takes over a plan that this command made.
+    pub(super) fn of(plan: &Plan, snapshot: &Snapshot) -> Self {
+        let mut shown = Self {
+            taken_at: plan.taken_at,
+            pods_from_cache: plan.pods_from_cache,
+            removals: plan.removals.iter().map(ShownRow::from).collect(),
+            kept: plan.kept.iter().map(ShownRow::from).collect(),
+            summary: plan.summary.clone(),
+            doubts: Vec::new(),
+        };
+        let mut doubts = shown.cache_doubt();
+        if !snapshot.seen.is_all() {
+            doubts.push(INCOMPLETE.to_owned());
+        }
+        if let Pods::Unknown(why) = &snapshot.pods {
+            doubts.push(pods_unknown(&why.to_string()));
+        }
+        if plan.summary.contains_key(&Target::Logs) {
+            let why = snapshot.logs.unread.iter().chain(&snapshot.logs.unwritable);
+            doubts.extend(why.map(|why| format!("logs cannot be reached: {why}")));
+        }
+        if let (true, Images::Unknown(why)) =
+            (plan.summary.contains_key(&Target::Images), &snapshot.images)
+        {
+            doubts.push(format!("the images are unknown: {why}"));
+        }
+        shown.doubts = doubts;
+        shown
+    }
+
+    /// Takes over a plan of the service; `status` is its `GET /api/v1/status`.
+    pub(super) fn with_status(mut self, status: &Value) -> Self {
+        let mut doubts = self.cache_doubt();
+        let at = |path: &str| status.pointer(path).unwrap_or(&Value::Null);
+        let complete = ["/lists/containers/complete", "/lists/sandboxes/complete"].map(at);
+        if complete.contains(&&Value::Bool(false)) {
+            doubts.push(INCOMPLETE.to_owned());
+        }
+        if let (Some(why), true) = (
+            at("/pods/why").as_str(),
+            *at("/pods/known") == Value::Bool(false),
+        ) {
+            doubts.push(pods_unknown(why));
+        }
+        let errors = at("/look/errors").as_object();
+        for (part, error) in errors.into_iter().flatten() {
+            let error = error.as_str().unwrap_or_default();
+            let is_asked =
+                |target: Target| part == target.label() && self.summary.contains_key(&target);
+            if is_asked(Target::Logs) {
+                doubts.push(format!("logs cannot be reached: {error}"));
+            } else if is_asked(Target::Images) {
+                doubts.push(format!("the images are unknown: {error}"));
+            }
+        }
+        self.doubts = doubts;
+        self
+    }
+
+    fn cache_doubt(&self) -> Vec<String> {
+        const WORDS: &str =
+            "the pods are those of the API server's watch cache; a pass asks the API server itself";
+        self.pods_from_cache
+            .then(|| WORDS.to_owned())
+            .into_iter()
+            .collect()
+    }
+}
+
+const INCOMPLETE: &str =
+    "the runtime's lists could not be read completely; only what is certain is removed";
+
+fn pods_unknown(why: &str) -> String {
+    format!("the pods are unknown: {why}; only surplus is removed")
+}

@@ -1,0 +1,85 @@
+//! `crisweep doctor`: why litter comes up on this node, and what would stop it. Asks the running service; without one it
+//! looks for itself.
+
+mod text;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::Output;
+use super::command::looked;
+use super::output::{note, print, print_json};
+use super::service::{Question, Site};
+use crate::doctor::{Doctor, diagnose};
+use text::Screen;
+
+/// How long the service may take: a look at the node takes up to 8 s, what else is read 3 s more.
+const SERVICE_PATIENCE: Duration = Duration::from_secs(25);
+
+/// Arguments of `doctor`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[command(after_long_help = AFTER_HELP)]
+pub struct DoctorArgs {
+    /// table for people, json for machines (as GET /api/v1/doctor)
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table, hide_possible_values = true)]
+    pub output: Output,
+}
+
+const AFTER_HELP: &str = "\
+The running service answers; without one this command takes one look at the node itself.
+
+Exit codes:
+  0  reported, whatever was found (see crisweep check)
+  1  the node cannot be looked at
+  2  wrong arguments, or the configuration is refused
+
+Examples:
+  crisweep doctor      who leaves the litter, and what would stop it
+  crisweep doctor --output json | jq '.findings[] | {id, change}'
+";
+
+/// Runs `crisweep doctor`.
+///
+/// # Errors
+/// If the node cannot be looked at.
+pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
+    let asked = match site.endpoint {
+        None => asked(&site).await?,
+        Some(_) => Err("--runtime-endpoint names a runtime".to_owned()),
+    };
+    let report = match asked {
+        Ok(report) => report,
+        Err(why) => {
+            note(&format!("{why}: this command looks for itself"));
+            own(site).await?
+        }
+    };
+    match args.output {
+        Output::Json => print_json(&report)?,
+        Output::Table => print(&text::of(report, Screen::of_terminal())?)?,
+    }
+    Ok(true)
+}
+
+/// Asks the service; the inner error says why it told nothing.
+async fn asked(site: &Site) -> anyhow::Result<Result<Value, String>> {
+    let question = Question::within(site, SERVICE_PATIENCE).await;
+    question.ask("/api/v1/doctor").await
+}
+
+/// Takes a look and reports from it.
+async fn own(site: Site) -> anyhow::Result<Value> {
+    let (runner, look) = looked(&site).await?;
+    let client = runner.observer.client();
+    let doctor = Doctor::default();
+    let mut facts = doctor.facts(&look, Arc::new(site.config), &client).await;
+    for sandbox in &facts.sandboxes {
+        if let Some(failed) = runner.quarantined(sandbox.id.as_str()) {
+            *facts.quarantined.entry(failed.class).or_default() += 1;
+        }
+    }
+    Ok(serde_json::to_value(diagnose(&facts))?)
+}

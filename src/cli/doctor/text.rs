@@ -1,0 +1,261 @@
+//! A report of causes as text that fits one screen.
+
+use anyhow::Context;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::cli::command::text::{clipped, table};
+use crate::model::escape;
+
+/// Where the text of each finding begins.
+const INDENT: usize = 9;
+/// Lines of one text of a finding.
+const LINES_MAX: usize = 3;
+/// Owners shown; the JSON has more.
+const OWNERS: usize = 4;
+/// Columns for an owner's name.
+const NAME_COLUMNS: usize = 40;
+
+/// The size of the terminal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Screen {
+    pub(super) columns: usize,
+    pub(super) rows: usize,
+}
+
+impl Screen {
+    /// Returns the size of the terminal on standard output; where there is none, that of a usual window.
+    pub(super) fn of_terminal() -> Self {
+        const USUAL: Screen = Screen {
+            columns: 100,
+            rows: 40,
+        };
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+        let size = size.filter(|it| it.ws_col > 0 && it.ws_row > 0);
+        size.map_or(USUAL, |it| Self {
+            columns: usize::from(it.ws_col).clamp(40, 140),
+            rows: usize::from(it.ws_row).clamp(24, 100),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Shown {
+    summary: String,
+    findings: Vec<ShownFinding>,
+    top: ShownTop,
+}
+
+#[derive(Deserialize)]
+struct ShownFinding {
+    severity: String,
+    summary: String,
+    change: String,
+}
+
+#[derive(Deserialize)]
+struct ShownTop {
+    owners: Vec<ShownOwner>,
+}
+
+#[derive(Deserialize)]
+struct ShownOwner {
+    namespace: String,
+    kind: String,
+    name: String,
+    dead_containers: u64,
+    not_ready_sandboxes: u64,
+    came_1h: u64,
+    came_24h: u64,
+}
+
+/// Formats an answer of `GET /api/v1/doctor`.
+pub(super) fn of(report: Value, screen: Screen) -> anyhow::Result<String> {
+    let shown: Shown = serde_json::from_value(report).context("the answer is no report")?;
+    let mut lines = wrapped(&shown.summary, screen.columns, LINES_MAX);
+    let owners = owners(&shown.top.owners, screen);
+    // A line for what is left out, and the prompt's.
+    let room = screen.rows.saturating_sub(owners.len() + 2);
+    let mut left_out = 0;
+    for finding in &shown.findings {
+        let text = of_finding(finding, screen);
+        if left_out > 0 || lines.len() + text.len() > room {
+            left_out += 1;
+        } else {
+            lines.extend(text);
+        }
+    }
+    if left_out > 0 {
+        let more = format!("{:INDENT$}{left_out} more: --output json has them all", "");
+        lines.push(clipped(&more, screen.columns));
+    }
+    lines.extend(owners);
+    let lines = lines.iter().map(|line| format!("{}\n", line.trim_end()));
+    Ok(lines.collect())
+}
+
+fn of_finding(finding: &ShownFinding, screen: Screen) -> Vec<String> {
+    let width = screen.columns.saturating_sub(INDENT);
+    let summary = wrapped(&finding.summary, width, LINES_MAX);
+    let change = wrapped(&finding.change, width.saturating_sub(2), LINES_MAX);
+    let head = summary.iter().enumerate().map(|(number, line)| {
+        let title = if number == 0 {
+            finding.severity.as_str()
+        } else {
+            ""
+        };
+        format!(
+            "{:<INDENT$}{line}",
+            clipped(&escape::line(title), INDENT - 1)
+        )
+    });
+    let is_none = finding.change == "none needed";
+    let change = change.iter().enumerate().map(|(number, line)| {
+        let mark = if number == 0 { "> " } else { "  " };
+        format!("{:INDENT$}{mark}{line}", "")
+    });
+    head.chain(change.filter(|_| !is_none)).collect()
+}
+
+fn owners(owners: &[ShownOwner], screen: Screen) -> Vec<String> {
+    let leaves = |it: &&ShownOwner| it.dead_containers + it.not_ready_sandboxes + it.came_24h > 0;
+    let mut rows = table(&["WHO LEAVES IT", "DEAD", "SANDBOXES", "LAST 1H", "LAST 24H"]);
+    let mut is_empty = true;
+    for owner in owners.iter().filter(leaves).take(OWNERS) {
+        is_empty = false;
+        let name = format!("{}/{}", owner.namespace, owner.kind);
+        let name = if owner.name.is_empty() {
+            name
+        } else {
+            format!("{name}/{}", owner.name)
+        };
+        rows.add_row([
+            clipped(
+                &escape::line(&name),
+                NAME_COLUMNS.min(screen.columns.saturating_sub(40).max(8)),
+            ),
+            owner.dead_containers.to_string(),
+            owner.not_ready_sandboxes.to_string(),
+            owner.came_1h.to_string(),
+            owner.came_24h.to_string(),
+        ]);
+    }
+    if is_empty {
+        return Vec::new();
+    }
+    let text = rows.trim_fmt();
+    let lines = text
+        .lines()
+        .map(|line| line.strip_prefix(' ').unwrap_or(line));
+    let lines = lines.map(|line| clipped(line, screen.columns));
+    std::iter::once(String::new()).chain(lines).collect()
+}
+
+/// Breaks a text into at most `most` lines; a word that is longer than a line is broken too.
+fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
+    let width = width.max(20);
+    let text = escape::line(text);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let mut rest: Vec<char> = word.chars().collect();
+        while !rest.is_empty() {
+            let Some(line) = lines.last_mut() else { break };
+            let used = line.chars().count();
+            let gap = usize::from(used > 0);
+            if used + gap + rest.len() <= width || used == 0 {
+                let part: String = rest.drain(..rest.len().min(width)).collect();
+                line.push_str(if gap > 0 { " " } else { "" });
+                line.push_str(&part);
+            } else {
+                lines.push(String::new());
+            }
+        }
+    }
+    if lines.len() > most {
+        lines.truncate(most);
+        if let Some(last) = lines.last_mut() {
+            *last = clipped(&format!("{last} …"), width);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn finding(severity: &str, summary: &str, change: &str) -> Value {
+        json!({ "id": "x", "severity": severity, "summary": summary, "change": change, "details": {} })
+    }
+
+    fn report(findings: &[Value]) -> Value {
+        json!({
+            "summary": "1 problem: 12 dead containers and 3 not-ready sandboxes, 40 came in the last 24 h.",
+            "findings": findings,
+            "top": { "owners": [{
+                "namespace": "shop", "kind": "Deployment", "name": "web", "derived": true, "share": 0.8,
+                "dead_containers": 12, "not_ready_sandboxes": 3, "list_bytes": 9000, "came_1h": 2, "came_24h": 40,
+            }] },
+        })
+    }
+
+    fn shown(report: Value, columns: usize, rows: usize) -> String {
+        let text = of(report, Screen { columns, rows }).unwrap();
+        for line in text.lines() {
+            assert!(
+                line.chars().count() <= columns && line == line.trim_end(),
+                "{line:?}"
+            );
+        }
+        assert!(text.lines().count() <= rows, "{text}");
+        text
+    }
+
+    #[test]
+    fn a_report_begins_with_its_result_and_ends_with_who_leaves_it() {
+        let long = "Container app of Deployment shop/web was restarted at least 12 times in the last 24 h.";
+        let found = [
+            finding("problem", long, "raise its memory"),
+            finding("info", "All well.", "none needed"),
+        ];
+        let text = shown(report(&found), 80, 40);
+        assert_eq!(
+            text,
+            "1 problem: 12 dead containers and 3 not-ready sandboxes, 40 came in the last 24\n\
+             h.\n\
+             problem  Container app of Deployment shop/web was restarted at least 12 times in\n         \
+             the last 24 h.\n         \
+             > raise its memory\n\
+             info     All well.\n\
+             \n\
+             WHO LEAVES IT        DEAD  SANDBOXES  LAST 1H  LAST 24H\n\
+             shop/Deployment/web  12    3          2        40\n"
+        );
+    }
+
+    #[test]
+    fn it_fits_any_terminal_whatever_names_are_like() {
+        let hostile = format!(
+            "\u{1b}[2J{}\u{202e} {}",
+            "x".repeat(500),
+            "word ".repeat(200)
+        );
+        let found: Vec<Value> = (0..50)
+            .map(|_| finding("problem", &hostile, &hostile))
+            .collect();
+        for (columns, rows) in [(40, 24), (80, 24), (140, 100)] {
+            let text = shown(report(&found), columns, rows);
+            assert!(text.contains(" more: --output json"), "{text}");
+            assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
+        }
+    }
+
+    #[test]
+    fn no_finding_is_one_sentence() {
+        let mut report = report(&[]);
+        report["top"]["owners"] = json!([]);
+        assert_eq!(shown(report, 100, 24).lines().count(), 1);
+    }
+}

@@ -1,0 +1,370 @@
+//! The running service, as commands ask it: where it is, what it answers, and why it does not. Sends a credential only
+//! to a service that was named (`--service.url`).
+
+mod client;
+mod remote;
+mod way;
+
+use std::time::Duration;
+
+use anyhow::Context;
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use super::output::note;
+use crate::config::Config;
+use crate::http::HANGS;
+pub use remote::{Remote, RemoteArgs};
+use way::{Way, ways};
+
+/// The largest answer that is read, where the question names no other bound.
+const ANSWER_MAX_BYTES: usize = 4 << 20;
+
+/// What a command is about: this node, or the service that was named.
+#[derive(Debug)]
+pub struct Site {
+    /// The configuration.
+    pub config: Config,
+    /// `--runtime-endpoint`: the command asks this runtime, and no service.
+    pub endpoint: Option<String>,
+    /// `--service.url`: the command asks this service, and nothing else.
+    pub remote: Option<Remote>,
+}
+
+/// Why the service told nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// Nothing listens there, or the service has no address that can be known.
+    Down,
+    /// It did not answer in time.
+    NoAnswer,
+    /// It says itself that it hangs.
+    Hangs,
+    /// It wants a credential, or another one.
+    Refuses,
+    /// Something else answered.
+    Foreign,
+}
+
+/// Why the service told nothing, and in words what to do about it.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) silence: Silence,
+    pub(super) words: String,
+}
+
+/// A service that said that it is healthy.
+pub(super) struct Found<'a> {
+    way: &'a Way,
+    client: Client,
+}
+
+impl Found<'_> {
+    /// Returns a request to a path of it.
+    pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, self.way.url(path))
+    }
+
+    /// Returns where it is, for people.
+    pub(super) fn at(&self) -> String {
+        format!("the service at {}", self.way)
+    }
+
+    /// Returns why it refused, with its own words and what to do about it.
+    pub(super) fn refusal(&self, status: StatusCode, body: &[u8]) -> String {
+        let said = said(body);
+        let hint = match (status.as_u16(), self.way) {
+            (401 | 403, Way::Remote(remote)) if remote.has_credential => {
+                "; it does not take the credential of --service.token-file for this"
+            }
+            (401 | 403, Way::Remote(_)) => "; name a credential with --service.token-file",
+            (401 | 403, Way::Unix(_) | Way::Tcp { .. }) => {
+                "; name it with --service.url, and its credential with --service.token-file"
+            }
+            _ => "",
+        };
+        format!("{} answers {status}: {said}{hint}", self.at())
+    }
+}
+
+/// Questions to the service, within a time.
+pub(super) struct Question {
+    ways: Vec<Way>,
+    is_remote: bool,
+    /// When a probe that was sent now must be answered: a service that works answers at once.
+    patience: Duration,
+    by: Instant,
+    answer_max_bytes: usize,
+}
+
+impl Question {
+    /// Prepares questions that are answered within the limit.
+    pub(super) async fn within(site: &Site, limit: Duration) -> Self {
+        Self::new(site, limit, Instant::now() + limit).await
+    }
+
+    /// The same with an end that was set before.
+    pub(super) async fn new(site: &Site, limit: Duration, by: Instant) -> Self {
+        let ways = match &site.remote {
+            Some(remote) => vec![Way::Remote(remote.clone())],
+            None => ways(&site.config, limit / 4).await,
+        };
+        Self {
+            ways,
+            is_remote: site.remote.is_some(),
+            patience: limit / 4,
+            by,
+            answer_max_bytes: ANSWER_MAX_BYTES,
+        }
+    }
+
+    /// Takes answers of up to so many bytes.
+    pub(super) fn up_to(mut self, bytes: usize) -> Self {
+        self.answer_max_bytes = bytes;
+        self
+    }
+
+    /// Asks for a path, and says on standard error that the service answers. The inner error says why it told nothing;
+    /// the command then works by itself.
+    ///
+    /// # Errors
+    /// With the service's own words, if it refuses; or if it was named and does not answer.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> anyhow::Result<Result<T, String>> {
+        Ok(match self.bytes(path).await? {
+            Ok(body) => {
+                let value = serde_json::from_slice(&body);
+                Ok(value.context("the service's answer is not understood")?)
+            }
+            Err(why) => Err(why),
+        })
+    }
+
+    /// The same for an answer that is no JSON.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(super) async fn bytes(&self, path: &str) -> anyhow::Result<Result<Vec<u8>, String>> {
+        let found = match self.reach().await {
+            Ok(found) => found,
+            Err(failure) => return self.instead(failure.words),
+        };
+        let (status, body) = match self.get(&found, path).await {
+            Ok(answer) => answer,
+            Err(failure) => return self.instead(failure.words),
+        };
+        match status {
+            StatusCode::OK => {
+                note(&format!("the running service answers ({})", found.way));
+                Ok(Ok(body))
+            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                self.instead(found.refusal(status, &body))
+            }
+            _ => anyhow::bail!("{}", said(&body)),
+        }
+    }
+
+    /// Asks for what only completes an answer: nothing is said of it, and without it the answer has less.
+    pub(super) async fn quietly<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
+        let found = self.reach().await.ok()?;
+        match self.get(&found, path).await.ok()? {
+            (StatusCode::OK, body) => serde_json::from_slice(&body).ok(),
+            _ => None,
+        }
+    }
+
+    /// The command works by itself, unless a service was named.
+    fn instead<T>(&self, why: String) -> anyhow::Result<Result<T, String>> {
+        if self.is_remote {
+            anyhow::bail!(why);
+        }
+        Ok(Err(why))
+    }
+
+    /// Asks a service for a path; returns its answer, whatever the status.
+    pub(super) async fn get(
+        &self,
+        found: &Found<'_>,
+        path: &str,
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let request = found.request(Method::GET, path);
+        let answer = answer(request, self.by, self.answer_max_bytes).await;
+        answer.map_err(|silence| silence.at(found.way))
+    }
+
+    /// Finds the first address where a healthy service answers.
+    pub(super) async fn reach(&self) -> Result<Found<'_>, Failure> {
+        let mut failure = None;
+        for way in &self.ways {
+            let Ok(client) = way.client() else {
+                continue;
+            };
+            let found = Found { way, client };
+            let by = self.by.min(Instant::now() + self.patience);
+            let request = found.request(Method::GET, "/-/healthy");
+            let silent = match answer(request, by, self.answer_max_bytes).await {
+                Ok((StatusCode::OK, body)) if body.starts_with(b"crisweep") => return Ok(found),
+                Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => {
+                    let says_so = body.windows(HANGS.len()).any(|it| it == HANGS.as_bytes());
+                    let silence = if says_so {
+                        Silence::Hangs
+                    } else {
+                        Silence::NoAnswer
+                    };
+                    return Err(Silent::of(silence).at(way));
+                }
+                Ok((status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), body)) => {
+                    failure = Some(Failure {
+                        silence: Silence::Refuses,
+                        words: found.refusal(status, &body),
+                    });
+                    continue;
+                }
+                Ok(_) => Silent::of(Silence::Foreign),
+                Err(silent) => silent,
+            };
+            if failure.is_none() || silent.silence != Silence::Down {
+                failure = Some(silent.at(way));
+            }
+        }
+        Err(failure.unwrap_or_else(no_way))
+    }
+}
+
+fn no_way() -> Failure {
+    Failure {
+        silence: Silence::Down,
+        words:
+            "no service answers: web.listen of this configuration names no address of this machine"
+                .to_owned(),
+    }
+}
+
+/// A silence, with what caused it.
+struct Silent {
+    silence: Silence,
+    cause: Option<String>,
+}
+
+impl Silent {
+    fn of(silence: Silence) -> Self {
+        Self {
+            silence,
+            cause: None,
+        }
+    }
+
+    fn at(self, way: &Way) -> Failure {
+        let key = match way {
+            Way::Remote(_) => "--service.url",
+            Way::Unix(_) | Way::Tcp { .. } => "web.listen",
+        };
+        let cause = self.cause.map(|cause| format!(": {cause}"));
+        let cause = cause.unwrap_or_default();
+        let words = match self.silence {
+            Silence::Down => format!("no service answers at {way} ({key}){cause}"),
+            Silence::NoAnswer => format!("the service at {way} ({key}) gives no answer in time"),
+            Silence::Hangs => format!("the service at {way} says that it hangs: restart it"),
+            Silence::Refuses => format!("the service at {way} refuses{cause}"),
+            Silence::Foreign => format!("what answers at {way} ({key}) is no crisweep{cause}"),
+        };
+        Failure {
+            silence: self.silence,
+            words,
+        }
+    }
+}
+
+/// Sends a request and reads its answer, at most so many bytes, by then.
+async fn answer(
+    request: RequestBuilder,
+    by: Instant,
+    max: usize,
+) -> Result<(StatusCode, Vec<u8>), Silent> {
+    let answer = async {
+        let mut response = request.send().await?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            body.extend_from_slice(&chunk);
+            if body.len() > max {
+                return Ok((response.status(), None));
+            }
+        }
+        Ok((response.status(), Some(body)))
+    };
+    match timeout_at(by, answer).await {
+        Ok(Ok((status, Some(body)))) => Ok((status, body)),
+        Ok(Ok((_, None))) => Err(Silent {
+            silence: Silence::Foreign,
+            cause: Some(format!("its answer is longer than {max} bytes")),
+        }),
+        Ok(Err(error)) => {
+            let error: reqwest::Error = error;
+            let silence = if error.is_connect() {
+                Silence::Down
+            } else {
+                Silence::Foreign
+            };
+            Err(Silent {
+                silence,
+                cause: Some(cause(error)),
+            })
+        }
+        Err(_elapsed) => Err(Silent::of(Silence::NoAnswer)),
+    }
+}
+
+/// The last cause says most, and the URL is named already.
+fn cause(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut last: &dyn std::error::Error = &error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+/// Returns the service's own words of a refusal.
+pub(super) fn said(body: &[u8]) -> String {
+    let error: Option<Value> = serde_json::from_slice(body).ok();
+    let error = error.as_ref().and_then(|error| error["error"].as_str());
+    let text = error.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
+    let text = text.trim();
+    if text.is_empty() {
+        return "without a reason".to_owned();
+    }
+    text.chars().take(SAID_MAX_CHARS).collect()
+}
+
+/// The longest text that a service may put into an error.
+const SAID_MAX_CHARS: usize = 1_000;
+
+/// Writes a text as one part of a path, or as a value of a query.
+pub(super) fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_encoded_in_a_path() {
+        assert_eq!(encoded("shop/web#2?ü"), "shop%2Fweb%232%3F%C3%BC");
+        assert_eq!(encoded("0aZ-._~"), "0aZ-._~");
+    }
+}

@@ -1,0 +1,230 @@
+//! The service that `--service.url` names: its address, the credential that it gets, and whose certificates count.
+//! The credential goes to this address alone, and is never shown.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Client, Url};
+
+use super::client::builder;
+use crate::outgoing::tls::{Trust, client_config};
+use crate::outgoing::{self, TlsConfig, is_secure_url};
+use crate::system::blocking::BlockingPool;
+use crate::telemetry;
+
+/// Flags that name the service to ask. `CRISWEEP_URL`, `CRISWEEP_TOKEN_FILE`, `CRISWEEP_TOKEN` and `CRISWEEP_CA_FILE`
+/// are their variables.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Which service to ask")]
+pub struct RemoteArgs {
+    /// Ask the service there, and nothing else: http(s)://HOST:PORT, unix:PATH
+    ///
+    /// [default: the service at web.listen, where one runs]
+    #[arg(
+        long = "service.url",
+        visible_alias = "url",
+        global = true,
+        value_name = "URL"
+    )]
+    pub service_url: Option<String>,
+    /// File with the bearer token that service.url wants
+    #[arg(
+        long = "service.token-file",
+        visible_alias = "token-file",
+        global = true,
+        value_name = "FILE",
+        hide_short_help = true
+    )]
+    pub service_token_file: Option<PathBuf>,
+    /// File with the CA that signed the certificate of service.url [default: the CAs of this machine]
+    #[arg(
+        long = "service.ca-file",
+        visible_alias = "ca-file",
+        global = true,
+        value_name = "FILE",
+        hide_short_help = true
+    )]
+    pub service_ca_file: Option<PathBuf>,
+}
+
+/// A service elsewhere.
+#[derive(Clone)]
+pub struct Remote {
+    /// Without user and password.
+    shown: String,
+    base: String,
+    client: Client,
+    /// Whether a credential is sent.
+    pub(super) has_credential: bool,
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({})", self.shown)
+    }
+}
+
+impl RemoteArgs {
+    /// Adds what the environment says and no flag does.
+    fn with_environment(mut self) -> (Self, Option<String>) {
+        let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        self.service_url = self.service_url.or_else(|| variable("CRISWEEP_URL"));
+        let file = || variable("CRISWEEP_TOKEN_FILE").map(PathBuf::from);
+        self.service_token_file = self.service_token_file.or_else(file);
+        let ca = || variable("CRISWEEP_CA_FILE").map(PathBuf::from);
+        self.service_ca_file = self.service_ca_file.or_else(ca);
+        (self, variable("CRISWEEP_TOKEN"))
+    }
+
+    /// Says whether the flags or the environment name a service.
+    pub(in crate::cli) fn names_one(&self) -> bool {
+        self.clone().with_environment().0.service_url.is_some()
+    }
+
+    /// Returns the service that they name, if any.
+    ///
+    /// # Errors
+    /// If the URL, a file or their combination cannot be used.
+    pub(in crate::cli) async fn remote(&self) -> anyhow::Result<Option<Remote>> {
+        let asks_for_more = self.service_token_file.is_some() || self.service_ca_file.is_some();
+        let (args, token) = self.clone().with_environment();
+        let Some(url) = &args.service_url else {
+            anyhow::ensure!(
+                !asks_for_more,
+                "--service.token-file and --service.ca-file need --service.url: a credential goes to a service that \
+                 is named, and to no other"
+            );
+            return Ok(None);
+        };
+        let disk = BlockingPool::new(1);
+        let token = match &args.service_token_file {
+            Some(path) => Some(read_token(&disk, path).await?),
+            None => token,
+        };
+        let remote = match url.strip_prefix("unix:") {
+            Some(path) => over_unix(path.trim_start_matches("//"), token.as_deref())?,
+            None => {
+                over_tcp(
+                    url,
+                    token.as_deref(),
+                    args.service_ca_file.as_deref(),
+                    &disk,
+                )
+                .await?
+            }
+        };
+        Ok(Some(remote))
+    }
+}
+
+async fn read_token(disk: &BlockingPool, path: &Path) -> anyhow::Result<String> {
+    let bytes = outgoing::read(disk, path).await;
+    let bytes = bytes
+        .map_err(|error| anyhow::anyhow!("--service.token-file: {}", telemetry::chain(&error)))?;
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    let token = text.trim();
+    anyhow::ensure!(
+        !token.is_empty() && !token.contains(char::is_whitespace),
+        "--service.token-file: {} holds no token",
+        path.display()
+    );
+    Ok(token.to_owned())
+}
+
+fn headers(token: Option<&str>) -> anyhow::Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    if let Some(token) = token {
+        let value = HeaderValue::try_from(format!("Bearer {token}"));
+        let value = value.map_err(|_text_is_secret| {
+            anyhow::anyhow!("the token for --service.url has characters that no token has")
+        });
+        let mut value = value?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
+fn over_unix(path: &str, token: Option<&str>) -> anyhow::Result<Remote> {
+    anyhow::ensure!(
+        path.starts_with('/'),
+        "--service.url: unix:PATH needs an absolute path, such as unix:/run/crisweep/crisweep.sock"
+    );
+    let client = builder().default_headers(headers(token)?).unix_socket(path);
+    Ok(Remote {
+        shown: format!("unix:{path}"),
+        base: "http://localhost".to_owned(),
+        client: client.build()?,
+        has_credential: token.is_some(),
+    })
+}
+
+async fn over_tcp(
+    text: &str,
+    token: Option<&str>,
+    ca_file: Option<&Path>,
+    disk: &BlockingPool,
+) -> anyhow::Result<Remote> {
+    let url = Url::parse(text).ok();
+    let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let Some(url) = url else {
+        anyhow::bail!(
+            "--service.url must be http://HOST:PORT, https://HOST:PORT or unix:PATH, such as http://127.0.0.1:20950"
+        );
+    };
+    let mut shown = url.clone();
+    let has_password = url.password().is_some() || !url.username().is_empty();
+    // Fails only for URLs without a host.
+    let _cleared = shown.set_username("").and(shown.set_password(None));
+    let shown = shown.as_str().trim_end_matches('/').to_owned();
+    let has_credential = has_password || token.is_some();
+    if has_credential && !is_secure_url(text) {
+        tracing::warn!("the credential goes to {shown} in clear text: use https://");
+    }
+    let mut client = builder().default_headers(headers(token)?);
+    if url.scheme() == "https" {
+        client = client.tls_backend_preconfigured(trust(ca_file, disk).await?);
+    }
+    Ok(Remote {
+        shown,
+        base: url.as_str().trim_end_matches('/').to_owned(),
+        client: client.build()?,
+        has_credential,
+    })
+}
+
+async fn trust(
+    ca_file: Option<&Path>,
+    disk: &BlockingPool,
+) -> anyhow::Result<rustls::ClientConfig> {
+    let named =
+        |error: outgoing::Error| anyhow::anyhow!("--service.ca-file: {}", telemetry::chain(&error));
+    let pem = match ca_file {
+        Some(path) => Some((path, outgoing::read(disk, path).await.map_err(named)?)),
+        None => None,
+    };
+    let trust = match &pem {
+        Some((path, pem)) => Trust::File(path, pem),
+        None => Trust::System,
+    };
+    let config = client_config(&TlsConfig::default(), trust, None, disk).await;
+    config.map_err(named)
+}
+
+impl Remote {
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    pub(super) fn client(&self) -> Client {
+        self.client.clone()
+    }
+}

@@ -1,0 +1,300 @@
+//! The status as one screen.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::cli::command::text::outcome_ink;
+use crate::cli::screen::{Ink, Screen};
+use crate::model::{Outcome, Pass, escape, short_duration, short_size};
+
+/// Where the text of each part begins.
+const INDENT: usize = 12;
+
+/// Formats the answer of `GET /api/v1/status`.
+pub(super) fn of(status: &Value, judged: &str, screen: &Screen) -> String {
+    let mut text = format!("{}\n\n", escape::line(judged));
+    let parts = [
+        ("node", node(status)),
+        ("runtime", runtime(status)),
+        ("containers", states(status, "containers")),
+        ("sandboxes", states(status, "sandboxes")),
+        ("lists", lists(status)),
+        ("image fs", image_filesystem(status)),
+        ("pods", pods(status)),
+        ("brakes", brakes(status)),
+        ("would go", removable(status)),
+        ("quarantine", quarantine(status)),
+        ("running", running(status)),
+        ("last pass", last_pass(status)),
+    ];
+    for (name, words) in parts {
+        if words.is_empty() {
+            continue;
+        }
+        let words = escape::line(&words);
+        let lines = wrapped(&words, screen.columns.saturating_sub(INDENT));
+        for (number, line) in lines.iter().enumerate() {
+            let name = if number == 0 { name } else { "" };
+            text.push_str(&format!("{name:<INDENT$}{line}\n"));
+        }
+    }
+    text
+}
+
+/// Returns the colour of a line.
+pub(super) fn ink(line: &str) -> Option<Ink> {
+    if line.starts_with("OK: ") {
+        return Some(Ink::Good);
+    }
+    if line.starts_with("PROBLEM: ") {
+        return Some(Ink::Bad);
+    }
+    if line.starts_with("UNKNOWN: ") || line.starts_with("brakes ") {
+        return Some(Ink::Doubt);
+    }
+    let outcome = line.strip_prefix("last pass")?.split_whitespace().next()?;
+    outcome_ink(outcome).filter(|ink| *ink != Ink::Good)
+}
+
+/// Returns a part; `null` where it is missing.
+fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
+    value.pointer(path).unwrap_or(&Value::Null)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn node(status: &Value) -> String {
+    let mode = text(at(status, "/mode"));
+    let paused = match at(status, "/paused").as_bool() {
+        Some(true) => ", paused (brakes.pause)",
+        _ => "",
+    };
+    let up = at(status, "/uptime_seconds").as_i64().map(|seconds| {
+        let up = short_duration(SignedDuration::from_secs(seconds));
+        format!(", up for {up}")
+    });
+    format!(
+        "{}, mode {mode}{paused}, crisweep {}{}",
+        text(at(status, "/node")),
+        text(at(status, "/version")),
+        up.unwrap_or_default()
+    )
+}
+
+fn runtime(status: &Value) -> String {
+    let runtime = at(status, "/runtime");
+    let name = format!(
+        "{} {}",
+        text(at(runtime, "/name")),
+        text(at(runtime, "/version"))
+    );
+    let age = at(status, "/look/age_seconds").as_f64();
+    let age = age.and_then(|age| SignedDuration::try_from_secs_f64(age).ok());
+    let age = age.map(|age| format!(", seen {} ago", short_duration(age)));
+    let age = age.unwrap_or_default();
+    let state = match (at(runtime, "/up").as_bool(), at(runtime, "/error").as_str()) {
+        (Some(true), _) => String::new(),
+        (_, Some(error)) => format!(", down: {error}"),
+        (_, None) => ", gives no answer".to_owned(),
+    };
+    let at = text(at(runtime, "/endpoint"));
+    format!("{}{state} at {at}{age}", name.trim())
+        .trim()
+        .to_owned()
+}
+
+fn states(status: &Value, list: &str) -> String {
+    let Some(counts) = at(at(status, "/states"), &format!("/{list}")).as_object() else {
+        return "not read".to_owned();
+    };
+    let total: u64 = counts.values().filter_map(Value::as_u64).sum();
+    let state = |(state, number): (&String, &Value)| {
+        let state = state.replace("notready", "not ready");
+        format!("{number} {state}")
+    };
+    let present = counts
+        .iter()
+        .filter(|(_, number)| number.as_u64() != Some(0));
+    let counts: Vec<String> = present.map(state).collect();
+    if counts.is_empty() {
+        return "none".to_owned();
+    }
+    format!("{total}: {}", counts.join(", "))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+fn lists(status: &Value) -> String {
+    let lists = at(status, "/lists").as_object();
+    let list = |(name, list): (&String, &Value)| {
+        let (bytes, limit) = (
+            at(list, "/bytes").as_u64()?,
+            at(list, "/limit_bytes").as_u64()?,
+        );
+        let percent = (100.0 * bytes as f64 / limit.max(1) as f64).floor();
+        let limit = short_size(limit);
+        let part = match at(list, "/complete").as_bool() {
+            Some(false) => ", incomplete",
+            _ => "",
+        };
+        Some(format!(
+            "{name} {} of {limit} ({percent:.0}%{part})",
+            short_size(bytes)
+        ))
+    };
+    let lists: Vec<String> = lists.into_iter().flatten().filter_map(list).collect();
+    lists.join("; ")
+}
+
+fn image_filesystem(status: &Value) -> String {
+    let figures = at(status, "/figures");
+    let Some(ratio) = at(figures, "/image_fs_used_ratio").as_f64() else {
+        return "not measured".to_owned();
+    };
+    let used = at(figures, "/image_fs_used_bytes").as_u64().map(short_size);
+    let free = at(figures, "/image_fs_available_bytes")
+        .as_u64()
+        .map(short_size);
+    let marks = at(status, "/marks");
+    let marks = at(marks, "/image_high_percent")
+        .as_f64()
+        .zip(at(marks, "/image_low_percent").as_f64());
+    let marks = marks.map(|(high, low)| format!("; images go above {high}% down to {low}%"));
+    format!(
+        "{:.1}% used ({}, {} free){}",
+        100.0 * ratio,
+        used.unwrap_or_default(),
+        free.unwrap_or_default(),
+        marks.unwrap_or_default()
+    )
+}
+
+fn pods(status: &Value) -> String {
+    let pods = at(status, "/pods");
+    let why = at(pods, "/why").as_str().map(|why| format!(": {why}"));
+    let cached = match at(pods, "/from_cache").as_bool() {
+        Some(true) => ", from the API server's watch cache",
+        _ => "",
+    };
+    if !pods.is_object() {
+        return String::new();
+    }
+    let (source, state) = (text(at(pods, "/source")), text(at(pods, "/state")));
+    format!("{source}, {state}{cached}{}", why.unwrap_or_default())
+}
+
+fn brakes(status: &Value) -> String {
+    let holding = at(status, "/brakes/holding").as_array();
+    let holding: Vec<&str> = holding.into_iter().flatten().map(text).collect();
+    if holding.is_empty() {
+        return String::new();
+    }
+    format!("hold automatic passes: {}", holding.join(", "))
+}
+
+fn removable(status: &Value) -> String {
+    let removable = at(status, "/removable").as_object();
+    if at(status, "/removable").is_null() {
+        return "unknown: no plan is possible on the last look".to_owned();
+    }
+    let counts = removable.into_iter().flatten();
+    let counts = counts.filter(|(_, n)| n.as_u64() != Some(0));
+    let counts: Vec<String> = counts.map(|(target, n)| format!("{n} {target}")).collect();
+    if counts.is_empty() {
+        return "nothing, in a pass now".to_owned();
+    }
+    format!("{}, in a pass now (crisweep plan)", counts.join(", "))
+}
+
+fn quarantine(status: &Value) -> String {
+    let classes = at(status, "/quarantined_sandboxes").as_object();
+    let counts = classes.into_iter().flatten();
+    let counts = counts.filter(|(_, n)| n.as_u64() != Some(0));
+    let counts: Vec<String> = counts.map(|(class, n)| format!("{n} {class}")).collect();
+    if counts.is_empty() {
+        return String::new();
+    }
+    format!("sandboxes whose removal failed: {}", counts.join(", "))
+}
+
+fn running(status: &Value) -> String {
+    let waiting = at(status, "/waiting").as_array().map_or(0, Vec::len);
+    let waiting = match waiting {
+        0 => String::new(),
+        1 => ", 1 pass waits".to_owned(),
+        n => format!(", {n} passes wait"),
+    };
+    let pass: Option<Pass> = serde_json::from_value(at(status, "/running").clone()).ok();
+    let Some(pass) = pass else {
+        return waiting.trim_start_matches(", ").to_owned();
+    };
+    let mut begun = pass.targets.iter().filter(|(_, report)| report.begun);
+    let now = begun
+        .next_back()
+        .map_or_else(String::new, |(target, report)| {
+            let gone = report.planned.saturating_sub(report.remaining);
+            format!(", {target}: {gone} of {}", report.planned)
+        });
+    format!(
+        "pass {}{now}{waiting} (crisweep passes {})",
+        pass.id, pass.id
+    )
+}
+
+fn last_pass(status: &Value) -> String {
+    let pass: Option<Pass> = serde_json::from_value(at(status, "/last_pass").clone()).ok();
+    let Some(pass) = pass else {
+        let is_known = status.get("last_pass").is_some();
+        return if is_known { "none yet" } else { "" }.to_owned();
+    };
+    let outcome = pass.outcome.map_or("unfinished", Outcome::label);
+    let now: Option<Timestamp> = text(at(status, "/look/taken_at")).parse().ok();
+    let ago = now.zip(pass.finished_at).map(|(now, then)| {
+        let ago = short_duration(now.duration_since(then));
+        format!(" {ago} ago")
+    });
+    let removed: u64 = pass.targets.values().map(|it| it.removed).sum();
+    let failed: u64 = pass.targets.values().map(|it| it.failed).sum();
+    let mut words = format!("{outcome}{}, {removed} removed", ago.unwrap_or_default());
+    if failed > 0 {
+        words.push_str(&format!(", {failed} failed"));
+    }
+    if let (Some(before), Some(after)) = (&pass.before, &pass.after) {
+        let changes = [
+            (
+                "exited containers",
+                before.exited_containers,
+                after.exited_containers,
+            ),
+            (
+                "dead sandboxes",
+                before.not_ready_sandboxes,
+                after.not_ready_sandboxes,
+            ),
+        ];
+        for (what, before, after) in changes {
+            if let (Some(before), Some(after)) = (before, after) {
+                words.push_str(&format!("; {what} {before} → {after}"));
+            }
+        }
+    }
+    words.push_str(&format!(" (crisweep passes {})", pass.id));
+    words
+}
+
+fn wrapped(words: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}

@@ -1,0 +1,377 @@
+//! Containers that end and are started again in short time.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use super::litter::is_plain;
+use super::owners::{Owner, Owners};
+use super::report::many;
+use super::{End, FINDINGS_MAX, Facts, Finding, Severity};
+use crate::model::{
+    Container, ContainerId, ContainerState, Evidence, PodRef, PodUid, Text, ending, short_duration,
+};
+
+/// Fewer attempts than this are no loop.
+const ATTEMPTS_MIN: u32 = 3;
+/// Restarts in an hour that are a loop.
+const RESTARTS_1H: u32 = 3;
+/// Restarts in a day that are a loop.
+const RESTARTS_24H: u32 = 5;
+/// Two attempts that follow each other this closely are a loop: the kubelet's longest back-off is 5 minutes.
+const GAP_MAX: SignedDuration = SignedDuration::from_mins(10);
+/// Attempts from which on such a gap counts.
+const GAP_ATTEMPTS: u32 = 5;
+/// Names that are looked at closely.
+const NAMES_MAX: usize = 40;
+/// Dead containers of a name whose status is asked.
+const ENDS_OF_NAME: usize = 2;
+
+/// The containers of one name of one pod, newest attempt first.
+#[derive(Debug)]
+struct Name<'a> {
+    pod: &'a PodRef,
+    container: &'a Text,
+    rows: Vec<&'a Container>,
+}
+
+impl Name<'_> {
+    fn attempts(&self) -> u32 {
+        self.rows.first().map_or(0, |row| row.attempt)
+    }
+
+    /// Says whether the newest record is young: an old loop that runs now is over.
+    fn moves(&self, facts: &Facts) -> bool {
+        self.rows.first().is_some_and(|row| {
+            let exit = row
+                .finished_at
+                .filter(|_| row.state == ContainerState::Exited);
+            facts.is_within(
+                exit.map_or(row.created_at, |exit| exit.max(row.created_at)),
+                1,
+            )
+        })
+    }
+}
+
+/// Returns the names that may be in a loop, those with the most attempts first.
+fn names(facts: &Facts) -> Vec<Name<'_>> {
+    let mut by_name: BTreeMap<(&PodUid, &Text), Name<'_>> = BTreeMap::new();
+    for row in &facts.containers {
+        let Some(pod) = row.pod.as_deref() else {
+            continue;
+        };
+        let empty = || Name {
+            pod,
+            container: &row.name,
+            rows: Vec::new(),
+        };
+        let name = by_name.entry((&pod.uid, &row.name)).or_insert_with(empty);
+        name.rows.push(row);
+    }
+    let mut names: Vec<Name<'_>> = by_name.into_values().collect();
+    for name in &mut names {
+        name.rows
+            .sort_by_key(|row| std::cmp::Reverse((row.attempt, row.created_at)));
+    }
+    names.retain(|name| name.attempts() >= ATTEMPTS_MIN && name.moves(facts));
+    names.sort_by_key(|name| std::cmp::Reverse(name.attempts()));
+    names.truncate(NAMES_MAX);
+    names
+}
+
+/// Returns the names whose kept evidence tells more, and the containers whose status does.
+pub(super) fn wanted(facts: &Facts) -> (Vec<(String, String)>, Vec<ContainerId>) {
+    let names = names(facts);
+    let of = |name: &Name<'_>| (name.pod.uid.to_string(), name.container.to_string());
+    let dead = names.iter().flat_map(|name| {
+        let exited = name
+            .rows
+            .iter()
+            .filter(|row| row.state == ContainerState::Exited);
+        exited.take(ENDS_OF_NAME).map(|row| row.id.clone())
+    });
+    (names.iter().map(of).collect(), dead.collect())
+}
+
+/// One attempt of which the end is known.
+#[derive(Clone, Debug)]
+struct Ended {
+    attempt: u32,
+    end: Option<End>,
+    created_at: Timestamp,
+    finished_at: Option<Timestamp>,
+    /// Its evidence's number.
+    evidence: Option<u64>,
+}
+
+/// A loop.
+#[derive(Debug)]
+struct Loop<'a> {
+    pod: &'a PodRef,
+    name: &'a Text,
+    attempts: u32,
+    restarts_1h: u32,
+    restarts_24h: u32,
+    /// Newest first.
+    ends: Vec<Ended>,
+}
+
+impl<'a> Loop<'a> {
+    fn of(facts: &Facts, name: &Name<'a>) -> Option<Self> {
+        let ends = ends(facts, name);
+        let known = name.rows.iter().map(|row| (row.attempt, row.created_at));
+        let known: Vec<(u32, Timestamp)> = known
+            .chain(ends.iter().map(|it| (it.attempt, it.created_at)))
+            .collect();
+        let attempts = name.attempts();
+        let born = facts.sandboxes.iter().filter(|sandbox| {
+            sandbox.attempt == 0
+                && sandbox
+                    .pod
+                    .as_deref()
+                    .is_some_and(|pod| pod.uid == name.pod.uid)
+        });
+        let born = born.map(|sandbox| sandbox.created_at).min();
+        // Attempts between two known ones lie between them. A pod that is younger than the window had all in it.
+        let restarts = |hours| {
+            if born.is_some_and(|at| facts.is_within(at, hours)) {
+                return attempts;
+            }
+            let within = known
+                .iter()
+                .filter(|(attempt, at)| *attempt > 0 && facts.is_within(*at, hours));
+            let first = within.map(|(attempt, _)| *attempt).min();
+            first.map_or(0, |first| (attempts + 1).saturating_sub(first))
+        };
+        let (restarts_1h, restarts_24h) = (restarts(1), restarts(24));
+        let previous = attempts.checked_sub(1);
+        let at = |attempt: Option<u32>| {
+            known
+                .iter()
+                .find(|it| Some(it.0) == attempt)
+                .map(|(_, at)| *at)
+        };
+        let gap = at(Some(attempts)).zip(at(previous));
+        let is_close = gap.is_some_and(|(last, before)| last.duration_since(before) <= GAP_MAX);
+        let is_loop = restarts_1h >= RESTARTS_1H
+            || restarts_24h >= RESTARTS_24H
+            || is_close && attempts >= GAP_ATTEMPTS;
+        is_loop.then_some(Self {
+            pod: name.pod,
+            name: name.container,
+            attempts,
+            restarts_1h,
+            restarts_24h,
+            ends,
+        })
+    }
+
+    fn last(&self) -> Option<&End> {
+        self.ends.iter().find_map(|it| it.end.as_ref())
+    }
+
+    /// Returns the latest ends in a row that failed.
+    fn streak(&self) -> Vec<&Ended> {
+        let known = self.ends.iter().filter(|it| it.end.is_some());
+        let failed = |it: &&Ended| it.end.as_ref().is_some_and(|end| end.exit_code != 0);
+        known.take_while(failed).collect()
+    }
+}
+
+fn ends(facts: &Facts, name: &Name<'_>) -> Vec<Ended> {
+    let mut ends: BTreeMap<u32, Ended> = BTreeMap::new();
+    let of_pod = |it: &&Evidence| {
+        let uid = it.pod.as_ref().map(|pod| pod.uid.as_str());
+        it.container == **name.container && uid == Some(name.pod.uid.as_str())
+    };
+    for it in facts.past.iter().flat_map(|past| &past.ends).filter(of_pod) {
+        let end = it.exit_code.map(|exit_code| End {
+            exit_code,
+            reason: it.reason.clone(),
+        });
+        ends.entry(it.attempt).or_insert(Ended {
+            attempt: it.attempt,
+            end,
+            created_at: it.created_at,
+            finished_at: it.finished_at,
+            evidence: Some(it.number),
+        });
+    }
+    for row in name
+        .rows
+        .iter()
+        .filter(|row| row.state == ContainerState::Exited)
+    {
+        let ended = ends.entry(row.attempt).or_insert(Ended {
+            attempt: row.attempt,
+            end: None,
+            created_at: row.created_at,
+            finished_at: row.finished_at,
+            evidence: None,
+        });
+        ended.end = ended
+            .end
+            .take()
+            .or_else(|| facts.ends.get(&row.id).cloned());
+    }
+    ends.into_values().rev().collect()
+}
+
+/// The loops, one finding for each owner and container name.
+pub(super) fn findings(facts: &Facts, owners: &Owners<'_>) -> Vec<Finding> {
+    let mut groups: BTreeMap<(&Text, Owner, &Text), Vec<Loop<'_>>> = BTreeMap::new();
+    for found in names(facts)
+        .into_iter()
+        .filter_map(|name| Loop::of(facts, &name))
+    {
+        let born = found
+            .ends
+            .first()
+            .map_or(facts.taken_at, |it| it.created_at);
+        let mut owner = owners.owner(&found.pod.uid, &found.pod.namespace, born);
+        if owner.name.is_empty() {
+            // Two pods without a known owner have nothing in common.
+            owner.name = found.pod.name.to_string();
+        }
+        let key = (&found.pod.namespace, owner, found.name);
+        groups.entry(key).or_default().push(found);
+    }
+    let mut findings: Vec<Finding> = groups
+        .into_iter()
+        .filter_map(|((namespace, owner, _), mut loops)| {
+            loops.sort_by_key(|it| std::cmp::Reverse((it.restarts_24h, it.attempts)));
+            finding(facts, namespace, &owner, &loops)
+        })
+        .collect();
+    findings.sort_by_key(|it| (it.severity, std::cmp::Reverse(it.cost)));
+    let more = findings.len().saturating_sub(FINDINGS_MAX);
+    findings.truncate(FINDINGS_MAX);
+    findings.extend((more > 0).then(|| Finding {
+        id: "crash-loops-more",
+        severity: Severity::Info,
+        summary: format!("{} more are not listed.", many(more as u64, "crash loop")),
+        change: "mend the listed ones first".to_owned(),
+        details: json!({ "more": more }),
+        cost: 0,
+    }));
+    findings
+}
+
+fn finding(facts: &Facts, namespace: &str, owner: &Owner, loops: &[Loop<'_>]) -> Option<Finding> {
+    let worst = loops.first()?;
+    let restarts: u64 = loops.iter().map(|it| u64::from(it.restarts_24h)).sum();
+    let streak = worst.streak();
+    let last = worst.last();
+    let completes = last.is_some_and(|end| end.exit_code == 0);
+    let words = last.map_or("it is not known how it ended".to_owned(), |end| {
+        format!("it {}", ending_of(end))
+    });
+    let who = match owner.kind.as_str() {
+        "none" | "unknown" | "Node" => format!("pod {namespace}/{}", worst.pod.name),
+        _ => owner.words(namespace),
+    };
+    let pods = if loops.len() > 1 {
+        format!(" ({})", many(loops.len() as u64, "pod"))
+    } else {
+        String::new()
+    };
+    let last_at = streak.first().and_then(|it| it.finished_at);
+    let first_at = streak.last().and_then(|it| it.finished_at);
+    let ago = last_at.map_or_else(String::new, |at| {
+        format!(
+            ", last {} ago",
+            short_duration(facts.taken_at.duration_since(at))
+        )
+    });
+    let number = worst.ends.iter().find_map(|it| it.evidence);
+    let (row_bytes, _) = facts.row_bytes();
+    Some(Finding {
+        id: "crash-loop",
+        severity: if completes {
+            Severity::Advice
+        } else {
+            Severity::Problem
+        },
+        summary: format!(
+            "Container {} of {who}{pods} was restarted at least {} in the last 24 h{ago}: {words}.",
+            worst.name,
+            many(restarts, "time"),
+        ),
+        change: change(worst, owner, namespace, number),
+        details: json!({
+            "namespace": namespace, "owner_kind": owner.kind, "owner": owner.name, "container": worst.name,
+            "pods": loops.len(), "pod": worst.pod.name, "pod_uid": worst.pod.uid,
+            "attempts": worst.attempts,
+            "restarts_1h": worst.restarts_1h, "restarts_24h": worst.restarts_24h, "restarts_24h_all_pods": restarts,
+            "exit_code": last.map(|it| it.exit_code), "reason": last.map(|it| &it.reason),
+            "ending": last.map(|end| ending(Some(end.exit_code), &end.reason)),
+            "failures_in_a_row": streak.len(), "first_failure": first_at, "last_failure": last_at,
+            "evidence": evidence(worst, number),
+        }),
+        cost: restarts.saturating_mul(row_bytes.max(1)),
+    })
+}
+
+fn ending_of(end: &End) -> String {
+    let words = ending(Some(end.exit_code), &end.reason);
+    // `ending` continues a title; here a sentence goes on.
+    match words.split(' ').next() {
+        Some("killed") => format!("was {words}"),
+        _ => words,
+    }
+}
+
+/// Returns the command that shows more; names that are not Kubernetes' are left out.
+fn evidence(it: &Loop<'_>, number: Option<u64>) -> String {
+    match number {
+        Some(number) => format!("crisweep evidence show {number}"),
+        None if is_plain(&it.pod.namespace) && is_plain(&it.pod.name) && is_plain(it.name) => {
+            format!(
+                "kubectl -n {} logs {} -c {} --previous",
+                it.pod.namespace, it.pod.name, it.name
+            )
+        }
+        None => "kubectl logs --previous".to_owned(),
+    }
+}
+
+fn change(it: &Loop<'_>, owner: &Owner, namespace: &str, number: Option<u64>) -> String {
+    let template = match owner.kind.as_str() {
+        "CronJob" => "spec.jobTemplate.spec.template.spec",
+        "none" | "unknown" | "Node" => "spec",
+        _ => "spec.template.spec",
+    };
+    let container = format!("{template}.containers[name={}]", it.name);
+    let show = evidence(it, number);
+    let Some(end) = it.last() else {
+        return format!("read why it ends: {show}");
+    };
+    match (end.exit_code, end.reason.as_str()) {
+        (_, "OOMKilled") => format!(
+            "raise {container}.resources.limits.memory in {}, or have it use less",
+            owner_words(it, owner, namespace)
+        ),
+        (0, _) => format!(
+            "its process ends by itself: keep it in the foreground, or run it as a Job ({show} has its last lines)"
+        ),
+        (126..=128, _) => format!(
+            "correct {container}.command in {}: {show} has the runtime's message",
+            owner_words(it, owner, namespace)
+        ),
+        (137 | 143, _) => format!(
+            "correct {container}.livenessProbe in {}, if the pod's events name it as the one that kills: kubectl \
+             describe pod; else {show}",
+            owner_words(it, owner, namespace)
+        ),
+        _ => format!("mend what it fails on: {show} has its last lines"),
+    }
+}
+
+fn owner_words(it: &Loop<'_>, owner: &Owner, namespace: &str) -> String {
+    match owner.kind.as_str() {
+        "none" | "unknown" | "Node" => format!("the pod {namespace}/{}", it.pod.name),
+        _ => owner.words(namespace),
+    }
+}

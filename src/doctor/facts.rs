@@ -1,0 +1,134 @@
+//! What the report is made from: values that were read before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::kubelet;
+use crate::config::Config;
+use crate::model::{
+    Container, ContainerId, ContainerState, FailureClass, Images, PodOrigin, PodSandbox,
+    PodSandboxState, Pods, Rows,
+};
+use crate::snapshot::{Look, Weight, Weights};
+use crate::state::{Past, Status};
+
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Its exit code.
+    pub exit_code: i32,
+    /// The runtime's word for it.
+    pub reason: String,
+}
+
+/// How long the runtime takes for one `ContainerStatus`, asked one by one as the kubelet does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latency {
+    /// How many were asked.
+    pub calls: usize,
+    /// How long one of them took on average.
+    pub mean: Duration,
+}
+
+/// Everything that a report is made from.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The report's only "now".
+    pub taken_at: Timestamp,
+    /// The settings in force.
+    pub config: Arc<Config>,
+    /// The containers; those that could be listed.
+    pub containers: Rows<Container>,
+    /// The sandboxes; those that could be listed.
+    pub sandboxes: Rows<PodSandbox>,
+    /// What of the node could not be read, and why.
+    pub unread: Vec<String>,
+    /// The pod source's answer.
+    pub pods: Pods,
+    /// The pod source.
+    pub origin: PodOrigin,
+    /// The images.
+    pub images: Images,
+    /// What the lists weigh.
+    pub weights: Weights,
+    /// Sandboxes that could not be removed.
+    pub quarantined: BTreeMap<FailureClass, usize>,
+    /// The state directory.
+    pub state: Status,
+    /// What the database says of the last 24 hours; or why it says nothing.
+    pub past: Result<Past, String>,
+    /// How the last containers of crash loops ended.
+    pub ends: BTreeMap<ContainerId, End>,
+    /// How long a status takes; `None`: none was asked.
+    pub latency: Option<Latency>,
+    /// What the kubelet is set to.
+    pub kubelet: kubelet::KubeletSettings,
+}
+
+impl Facts {
+    /// Takes over what a look found; the rest is unknown.
+    pub fn of(look: &Look, config: Arc<Config>) -> Self {
+        let mut unread = Vec::new();
+        let mut note = |what: &str, error: Option<&crate::runtime::Error>| {
+            unread.extend(error.map(|error| format!("{what}: {error}")));
+        };
+        note("runtime", look.runtime.as_ref().err());
+        note("containers", look.containers.as_ref().err());
+        note("sandboxes", look.sandboxes.as_ref().err());
+        if unread.is_empty() && !look.seen().is_all() {
+            unread.push("the lists are incomplete: every count is a lower bound".to_owned());
+        }
+        let containers = look.containers.as_ref().ok();
+        let sandboxes = look.sandboxes.as_ref().ok();
+        Self {
+            taken_at: look.taken_at,
+            config,
+            containers: containers.map(|it| it.rows.clone()).unwrap_or_default(),
+            sandboxes: sandboxes.map(|it| it.rows.clone()).unwrap_or_default(),
+            unread,
+            pods: look.pods.clone(),
+            origin: look.pod_origin.clone(),
+            images: look.store.clone(),
+            weights: look.weights(),
+            quarantined: BTreeMap::new(),
+            state: Status::default(),
+            past: Err("it was not read".to_owned()),
+            ends: BTreeMap::new(),
+            latency: None,
+            kubelet: kubelet::KubeletSettings::default(),
+        }
+    }
+
+    /// Returns the exited containers.
+    pub(super) fn dead(&self) -> impl Iterator<Item = &Container> {
+        let rows = self.containers.iter();
+        rows.filter(|it| it.state == ContainerState::Exited)
+    }
+
+    /// Returns the sandboxes that are not ready.
+    pub(super) fn not_ready(&self) -> impl Iterator<Item = &PodSandbox> {
+        let rows = self.sandboxes.iter();
+        rows.filter(|it| it.state == PodSandboxState::NotReady)
+    }
+
+    /// Returns the mean weight of a container and of a sandbox in their lists.
+    pub(super) fn row_bytes(&self) -> (u64, u64) {
+        let mean = |weight: Weight, rows: usize| {
+            let bytes = weight.bytes.unwrap_or(0);
+            bytes.checked_div(rows as u64).unwrap_or(0)
+        };
+        let (containers, sandboxes) = (self.containers.len(), self.sandboxes.len());
+        (
+            mean(self.weights.containers, containers),
+            mean(self.weights.sandboxes, sandboxes),
+        )
+    }
+
+    /// Says whether a time is less than so long before the look.
+    pub(super) fn is_within(&self, at: Timestamp, hours: i64) -> bool {
+        self.taken_at.duration_since(at) < SignedDuration::from_hours(hours)
+    }
+}

@@ -1,0 +1,174 @@
+//! Finished pods that the cluster still keeps: as long as it does, their newest records stay on the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::litter::is_plain;
+use super::owners::{Owner, Owners};
+use super::report::many;
+use super::{Facts, Finding, ROWS_MAX, Severity};
+use crate::model::{PodRef, PodSourceKind, PodUid, Pods, short_size};
+
+/// Finished pods from which on they are worth a change.
+const PODS_MUCH: u64 = 50;
+/// How many finished pods a cluster keeps by default (`--terminated-pod-gc-threshold`).
+const CLUSTER_KEEPS: u32 = 12_500;
+
+#[derive(Debug, Default)]
+struct Left {
+    pods: BTreeSet<PodUid>,
+    containers: u64,
+    sandboxes: u64,
+    bytes: u64,
+}
+
+/// Counts the finished pods and what they cost on this node.
+pub(super) fn finding(facts: &Facts, owners: &Owners<'_>) -> Option<Finding> {
+    let Pods::Known(list) = &facts.pods else {
+        return None;
+    };
+    let finished: BTreeSet<&PodUid> = list
+        .pods
+        .iter()
+        .filter(|(_, pod)| pod.finished && !pod.is_static())
+        .map(|(uid, _)| uid)
+        .collect();
+    let (container_bytes, sandbox_bytes) = facts.row_bytes();
+    let mut groups: BTreeMap<(String, Owner), Left> = BTreeMap::new();
+    let mut group = |pod: &PodRef, at: Timestamp| -> Option<()> {
+        finished.get(&pod.uid)?;
+        let owner = owners.owner(&pod.uid, &pod.namespace, at);
+        let left = groups
+            .entry((pod.namespace.to_string(), owner))
+            .or_default();
+        left.pods.insert(pod.uid.clone());
+        Some(())
+    };
+    let rows = facts
+        .containers
+        .iter()
+        .filter_map(|row| Some((row.pod.as_deref()?, row.created_at)));
+    let boxes = facts
+        .sandboxes
+        .iter()
+        .filter_map(|row| Some((row.pod.as_deref()?, row.created_at)));
+    for (pod, at) in boxes.chain(rows) {
+        let _counted = group(pod, at);
+    }
+    let owner_of: BTreeMap<PodUid, (String, Owner)> = groups
+        .iter()
+        .flat_map(|(key, left)| left.pods.iter().map(move |uid| (uid.clone(), key.clone())))
+        .collect();
+    let left_of =
+        |groups: &mut BTreeMap<(String, Owner), Left>, uid: &PodUid, add: fn(&mut Left), bytes| {
+            if let Some(left) = owner_of.get(uid).and_then(|key| groups.get_mut(key)) {
+                add(left);
+                left.bytes += bytes;
+            }
+        };
+    for row in facts.containers.iter().filter_map(|row| row.pod.as_deref()) {
+        left_of(
+            &mut groups,
+            &row.uid,
+            |left| left.containers += 1,
+            container_bytes,
+        );
+    }
+    for row in facts.sandboxes.iter().filter_map(|row| row.pod.as_deref()) {
+        left_of(
+            &mut groups,
+            &row.uid,
+            |left| left.sandboxes += 1,
+            sandbox_bytes,
+        );
+    }
+    build(facts, finished.len() as u64, groups)
+}
+
+fn build(facts: &Facts, finished: u64, groups: BTreeMap<(String, Owner), Left>) -> Option<Finding> {
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, left)| std::cmp::Reverse((left.bytes, left.pods.len())));
+    let ((namespace, owner), first) = groups.first()?;
+    let sum = |of: fn(&Left) -> u64| groups.iter().map(|(_, left)| of(left)).sum::<u64>();
+    let pods = sum(|left| left.pods.len() as u64);
+    let bytes = sum(|left| left.bytes);
+    let look = look(namespace, owner);
+    let rows: Vec<_> = groups
+        .iter()
+        .take(ROWS_MAX)
+        .map(|((namespace, owner), left)| {
+            json!({
+                "namespace": namespace, "kind": owner.kind, "name": owner.name, "pods": left.pods.len(),
+                "containers": left.containers, "sandboxes": left.sandboxes, "list_bytes": left.bytes,
+            })
+        })
+        .collect();
+    Some(Finding {
+        id: "finished-pods",
+        severity: if pods >= PODS_MUCH {
+            Severity::Advice
+        } else {
+            Severity::Info
+        },
+        summary: format!(
+            "The cluster still keeps {}, which cost this node {}, {} and {} of the lists; {} of them {} of {}.",
+            many(pods, "finished pod"),
+            many(sum(|left| left.containers), "container"),
+            many(sum(|left| left.sandboxes), "sandbox"),
+            short_size(bytes),
+            first.pods.len(),
+            if first.pods.len() == 1 { "is" } else { "are" },
+            owner.words(namespace),
+        ),
+        change: change(facts, namespace, owner, &look),
+        details: json!({
+            "pods": pods, "list_bytes": bytes, "owners": rows,
+            "other_owners": groups.len().saturating_sub(ROWS_MAX),
+            "without_records_here": finished.saturating_sub(pods),
+            "look": look,
+            "jobs_specs_read": false,
+            "cluster_keeps_by_default": CLUSTER_KEEPS,
+            "cluster_flag": "kube-controller-manager --terminated-pod-gc-threshold",
+        }),
+        cost: bytes,
+    })
+}
+
+/// Returns the command that shows what crisweep cannot read: it has no right to Jobs.
+fn look(namespace: &str, owner: &Owner) -> String {
+    let (kind, name) = (owner.kind.as_str(), owner.name.as_str());
+    if !is_plain(namespace) {
+        return "kubectl get pods --field-selector=status.phase!=Running".to_owned();
+    }
+    match kind {
+        "CronJob" if is_plain(name) => format!(
+            "kubectl -n {namespace} get cronjob {name} -o jsonpath='{{.spec.successfulJobsHistoryLimit}} \
+             {{.spec.failedJobsHistoryLimit}} {{.spec.jobTemplate.spec.ttlSecondsAfterFinished}}'"
+        ),
+        "Job" if is_plain(name) => format!(
+            "kubectl -n {namespace} get job {name} -o jsonpath='{{.spec.ttlSecondsAfterFinished}}'"
+        ),
+        _ => format!("kubectl -n {namespace} get pods --field-selector=status.phase!=Running"),
+    }
+}
+
+fn change(facts: &Facts, namespace: &str, owner: &Owner, look: &str) -> String {
+    match owner.kind.as_str() {
+        "CronJob" | "Job" => {
+            let change = super::litter::change(owner, namespace, &facts.config.node.name);
+            format!("{change} (what it is now: {look})")
+        }
+        "unknown" if facts.origin.source == PodSourceKind::File => {
+            format!("have the pods file name owners, or look yourself: {look}")
+        }
+        _ if is_plain(namespace) => format!(
+            "delete the finished pods of this node in {namespace}, also those of other owners: kubectl -n {namespace} \
+             delete pods --field-selector=status.phase==Failed,spec.nodeName={node} (and ==Succeeded); the cluster itself begins at {CLUSTER_KEEPS} pods (kube-controller-manager \
+             --terminated-pod-gc-threshold)",
+            node = facts.config.node.name
+        ),
+        _ => format!("delete them; {look}"),
+    }
+}

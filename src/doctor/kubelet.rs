@@ -1,0 +1,413 @@
+//! What the kubelet is set to: from its `/configz`, its command line and its configuration files. Reads nothing itself.
+
+mod parse;
+pub(super) mod read;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use parse::{eviction, seconds};
+
+/// The node's cap on dead containers; a flag, not a key.
+pub(super) const MAX_DEAD: &str = "maximum-dead-containers";
+/// Dead containers that stay for each name; a flag, not a key.
+pub(super) const MAX_PER_CONTAINER: &str = "maximum-dead-containers-per-container";
+/// The age from which on dead containers go; a flag, not a key.
+pub(super) const MIN_AGE: &str = "minimum-container-ttl-duration";
+pub(super) const IMAGE_HIGH: &str = "imageGCHighThresholdPercent";
+pub(super) const IMAGE_LOW: &str = "imageGCLowThresholdPercent";
+pub(super) const IMAGE_MAX_AGE: &str = "imageMaximumGCAge";
+pub(super) const EVICTION_HARD: &str = "evictionHard";
+
+/// The kind of a setting's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ValueKind {
+    Whole,
+    Text,
+    Table,
+}
+
+/// A setting that matters here.
+#[derive(Debug)]
+struct KnownSetting {
+    /// Its name in reports: the key, or the flag of what has no key.
+    name: &'static str,
+    /// Whether a configuration file may have it.
+    is_key: bool,
+    /// Its flag, if it has one.
+    flag: Option<&'static str>,
+    kind: ValueKind,
+    /// The kubelet's default.
+    default: &'static str,
+}
+
+const fn setting(
+    name: &'static str,
+    flag: Option<&'static str>,
+    kind: ValueKind,
+    default: &'static str,
+) -> KnownSetting {
+    KnownSetting {
+        name,
+        is_key: true,
+        flag,
+        kind,
+        default,
+    }
+}
+
+const fn flag(name: &'static str, kind: ValueKind, default: &'static str) -> KnownSetting {
+    KnownSetting {
+        name,
+        is_key: false,
+        flag: Some(name),
+        kind,
+        default,
+    }
+}
+
+const KNOWN: [KnownSetting; 11] = [
+    flag(MAX_DEAD, ValueKind::Whole, "-1"),
+    flag(MAX_PER_CONTAINER, ValueKind::Whole, "1"),
+    flag(MIN_AGE, ValueKind::Text, "0s"),
+    setting(
+        IMAGE_HIGH,
+        Some("image-gc-high-threshold"),
+        ValueKind::Whole,
+        "85",
+    ),
+    setting(
+        IMAGE_LOW,
+        Some("image-gc-low-threshold"),
+        ValueKind::Whole,
+        "80",
+    ),
+    setting(
+        "imageMinimumGCAge",
+        Some("minimum-image-ttl-duration"),
+        ValueKind::Text,
+        "2m0s",
+    ),
+    setting(IMAGE_MAX_AGE, None, ValueKind::Text, "0s"),
+    setting(
+        "containerLogMaxSize",
+        Some("container-log-max-size"),
+        ValueKind::Text,
+        "10Mi",
+    ),
+    setting(
+        "containerLogMaxFiles",
+        Some("container-log-max-files"),
+        ValueKind::Whole,
+        "5",
+    ),
+    setting(EVICTION_HARD, Some("eviction-hard"), ValueKind::Table, ""),
+    setting("evictionSoft", Some("eviction-soft"), ValueKind::Table, ""),
+];
+
+/// Keys that people put into a configuration file and that the kubelet ignores there, without dashes and in lower case,
+/// with the flag that does what they mean.
+const MISPLACED: [(&str, &str); 6] = [
+    ("maximumdeadcontainers", MAX_DEAD),
+    ("maxcontainercount", MAX_DEAD),
+    ("maximumdeadcontainerspercontainer", MAX_PER_CONTAINER),
+    ("maxperpodcontainercount", MAX_PER_CONTAINER),
+    ("minimumcontainerttlduration", MIN_AGE),
+    ("minimumgcage", MIN_AGE),
+];
+/// The same with the key that they mean.
+const MISSPELT: [(&str, &str); 4] = [
+    ("imagegchighthreshold", IMAGE_HIGH),
+    ("imagegclowthreshold", IMAGE_LOW),
+    ("minimumimagettlduration", "imageMinimumGCAge"),
+    ("containerlogmaxfile", "containerLogMaxFiles"),
+];
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// The kubelet itself.
+    Configz,
+    /// Its command line.
+    Flag,
+    /// Its configuration file or a drop-in.
+    File,
+    /// Nothing sets it.
+    Default,
+}
+
+/// A setting's value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Setting {
+    /// The value.
+    pub value: Value,
+    /// Where it comes from.
+    pub from: Origin,
+}
+
+/// A key in a file that the kubelet ignores.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct IgnoredKey {
+    /// The key as written.
+    pub key: String,
+    /// Its value, if it is a number or a short text.
+    pub value: String,
+    /// The file.
+    pub file: String,
+    /// The flag (with dashes) or the key that does what was meant.
+    pub meant: String,
+}
+
+/// What is known of the kubelet's settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct KubeletSettings {
+    /// What was read, in words; empty: nothing.
+    pub source: String,
+    /// Each setting by its name; one that is not known is missing.
+    pub settings: BTreeMap<&'static str, Setting>,
+    /// Keys of its files that it ignores.
+    pub ignored_keys: Vec<IgnoredKey>,
+    /// What could not be read, and what would let crisweep see it.
+    pub missing: Vec<String>,
+    /// The kubelet runs within this program.
+    pub within: Option<&'static str>,
+}
+
+impl KubeletSettings {
+    /// Returns a whole number.
+    pub(super) fn number(&self, name: &str) -> Option<i64> {
+        self.settings.get(name)?.value.as_i64()
+    }
+
+    /// Returns a duration in seconds.
+    pub(super) fn seconds(&self, name: &str) -> Option<f64> {
+        seconds(self.settings.get(name)?.value.as_str()?)
+    }
+
+    /// Returns the value of an eviction signal.
+    pub(super) fn eviction(&self, signal: &str) -> Option<&str> {
+        self.settings
+            .get(EVICTION_HARD)?
+            .value
+            .get(signal)?
+            .as_str()
+    }
+}
+
+/// The answer to `/configz`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Configz {
+    /// Crisweep has no credentials for the kubelet.
+    #[default]
+    NotAsked,
+    /// The answer.
+    Answer(Vec<u8>),
+    /// No answer, or a refusal, in words.
+    Refused(String),
+}
+
+/// A file of the kubelet's configuration, or why it could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ConfigFile {
+    pub(super) path: String,
+    pub(super) content: Result<String, String>,
+}
+
+/// The process of the kubelet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Process {
+    /// No process of that name is visible.
+    #[default]
+    Hidden,
+    /// `/proc` could not be read, in words.
+    Unread(String),
+    /// It runs within another program.
+    Within(&'static str),
+    /// Its arguments, and its configuration files: the file, then the drop-ins in their order.
+    Seen {
+        pid: u32,
+        args: Vec<String>,
+        files: Vec<ConfigFile>,
+        /// Drop-ins that were left out, and why.
+        problem: Option<String>,
+    },
+}
+
+/// Puts together what was read. The kubelet's own answer counts most; then flags, drop-ins, the file.
+pub(super) fn assemble(configz: Configz, process: Process) -> KubeletSettings {
+    let mut known = KubeletSettings::default();
+    let mut sources = Vec::new();
+    let mut table = Value::Null;
+    let (mut flags, mut files_whole) = (None, false);
+    match process {
+        Process::Hidden => known.missing.push(
+            "no process named kubelet is visible: give crisweep hostPID: true, or a runtime.host_root whose /proc is \
+             the host's"
+                .to_owned(),
+        ),
+        Process::Unread(why) => known.missing.push(format!("the process table: {why}")),
+        Process::Within(program) => {
+            known.within = Some(program);
+            known.missing.push(format!(
+                "{program} runs the kubelet within its own process, whose command line does not show the kubelet's"
+            ));
+        }
+        Process::Seen { pid, args, files, problem } => {
+            sources.push(format!("command line of process {pid}"));
+            files_whole = problem.is_none();
+            known.missing.extend(problem);
+            for file in files {
+                match file.content.and_then(|text| parse::document(&text)) {
+                    Ok(document) => {
+                        ignored_keys(&document, &file.path, &mut known.ignored_keys);
+                        merge(&mut table, document);
+                        sources.push(file.path);
+                    }
+                    Err(why) => {
+                        files_whole = false;
+                        known.missing.push(format!("{}: {why}", file.path));
+                    }
+                }
+            }
+            flags = Some(parse::flags(&args));
+        }
+    }
+    for it in &KNOWN {
+        let value = one(it, flags.as_ref(), &table, files_whole);
+        known.settings.extend(value.map(|value| (it.name, value)));
+    }
+    match configz {
+        Configz::NotAsked => known.missing.push(
+            "/configz was not asked: it needs pods.source kubelet, and an account that may get nodes/configz".to_owned(),
+        ),
+        Configz::Refused(why) => known.missing.push(why),
+        Configz::Answer(bytes) => match parse::configz(&bytes) {
+            Ok(answer) => {
+                sources.insert(0, "/configz".to_owned());
+                for it in KNOWN.iter().filter(|it| it.is_key) {
+                    let value = answer.get(it.name).and_then(|value| it.kind.read(value));
+                    let from = Origin::Configz;
+                    known.settings.extend(value.map(|value| (it.name, Setting { value, from })));
+                }
+            }
+            Err(why) => known.missing.push(format!("/configz: {why}")),
+        },
+    }
+    known.source = sources.join(", ");
+    known
+}
+
+/// Returns a setting by flags and files; a default only if nothing else can set it.
+fn one(
+    it: &KnownSetting,
+    flags: Option<&BTreeMap<String, String>>,
+    table: &Value,
+    files_whole: bool,
+) -> Option<Setting> {
+    let flags = flags?;
+    let set = |value, from| Some(Setting { value, from });
+    if let Some(text) = it.flag.and_then(|flag| flags.get(flag)) {
+        return set(it.kind.of_text(text)?, Origin::Flag);
+    }
+    if it.is_key {
+        if let Some(value) = table.get(it.name).filter(|value| !value.is_null()) {
+            return set(it.kind.read(value)?, Origin::File);
+        }
+        if !files_whole {
+            return None;
+        }
+    }
+    match it.kind {
+        // The defaults of evictions depend on the version.
+        ValueKind::Table => None,
+        ValueKind::Whole | ValueKind::Text => set(it.kind.of_text(it.default)?, Origin::Default),
+    }
+}
+
+impl ValueKind {
+    /// Takes a value of this kind, bounded.
+    fn read(self, value: &Value) -> Option<Value> {
+        match (self, value) {
+            (Self::Whole, Value::Number(_)) => value.as_i64().map(Value::from),
+            (Self::Whole | Self::Text, Value::String(text)) => self.of_text(text),
+            (Self::Text, Value::Number(number)) => Some(number.to_string().into()),
+            (Self::Table, Value::Object(table)) => {
+                let texts = table.iter().filter_map(|(key, value)| {
+                    let text = value.as_str().map(str::to_owned);
+                    let text = text.or_else(|| value.as_i64().map(|it| it.to_string()))?;
+                    (key.len() <= parse::TEXT_MAX && text.len() <= parse::TEXT_MAX)
+                        .then(|| (key.clone(), Value::from(text)))
+                });
+                Some(Value::Object(texts.take(16).collect()))
+            }
+            _ => None,
+        }
+    }
+
+    fn of_text(self, text: &str) -> Option<Value> {
+        match self {
+            Self::Whole => text.parse::<i64>().ok().map(Value::from),
+            Self::Text => (text.len() <= parse::TEXT_MAX).then(|| text.into()),
+            Self::Table => Some(json!(eviction(text))),
+        }
+    }
+}
+
+/// Lays a drop-in over a table, as the kubelet does (a JSON merge).
+fn merge(table: &mut Value, over: Value) {
+    match (table, over) {
+        (Value::Object(table), Value::Object(over)) => {
+            for (key, value) in over {
+                merge(table.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (table, over) => *table = over,
+    }
+}
+
+fn ignored_keys(document: &Value, file: &str, ignored: &mut Vec<IgnoredKey>) {
+    const MOST: usize = 20;
+    let Value::Object(table) = document else {
+        return;
+    };
+    for (key, value) in table {
+        if key.len() > parse::TEXT_MAX {
+            continue;
+        }
+        let bare: String = key.chars().filter(|it| !"-_".contains(*it)).collect();
+        let bare = bare.to_ascii_lowercase();
+        let listed = |list: &[(&'static str, &'static str)]| {
+            list.iter()
+                .find(|(name, _)| *name == bare)
+                .map(|(_, meant)| *meant)
+        };
+        // Keys are compared with their case.
+        let same = KNOWN
+            .iter()
+            .find(|it| it.is_key && it.name.eq_ignore_ascii_case(&bare));
+        let same = same.map(|it| it.name).filter(|name| name != key);
+        let flag = listed(&MISPLACED).map(|flag| format!("--{flag}"));
+        let Some(meant) = flag.or_else(|| listed(&MISSPELT).or(same).map(str::to_owned)) else {
+            continue;
+        };
+        if ignored.len() < MOST {
+            let short = parse::short(value);
+            ignored.push(IgnoredKey {
+                key: key.clone(),
+                value: short,
+                file: file.to_owned(),
+                meant,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

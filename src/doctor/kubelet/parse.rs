@@ -1,0 +1,141 @@
+//! Reads the kubelet's texts. Errors name lines, never values: a file that is not the kubelet's may hold a secret.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// The longest value that is kept.
+pub(super) const TEXT_MAX: usize = 64;
+/// The most levels of a configuration file.
+const DEPTH_MAX: usize = 16;
+
+/// Returns the flags of a command line that have a value; of one that stands twice the last. Names have dashes where
+/// they may have underscores.
+pub(super) fn flags(args: &[String]) -> BTreeMap<String, String> {
+    let mut flags = BTreeMap::new();
+    let mut args = args.iter().skip(1).peekable();
+    while let Some(arg) = args.next() {
+        if arg == "--" {
+            break;
+        }
+        let Some(flag) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')) else {
+            continue;
+        };
+        let (name, value) = if let Some((name, value)) = flag.split_once('=') {
+            (name, Some(value.to_owned()))
+        } else {
+            // Of a flag that takes a value the next word is the value, even `-1`. A switch has none.
+            let is_value = |next: &&String| !next.starts_with('-') || next.parse::<i64>().is_ok();
+            (flag, args.next_if(is_value).cloned())
+        };
+        if let Some(value) = value {
+            flags.insert(name.replace('_', "-"), unquoted(&value).to_owned());
+        }
+    }
+    flags
+}
+
+/// Takes the quotes off that a service file without a shell leaves around a value.
+fn unquoted(value: &str) -> &str {
+    for quote in ['"', '\''] {
+        let inner = value
+            .strip_prefix(quote)
+            .and_then(|it| it.strip_suffix(quote));
+        if let Some(inner) = inner {
+            return inner;
+        }
+    }
+    value
+}
+
+/// Returns the path of the configuration file.
+pub(super) fn config_file(flags: &BTreeMap<String, String>) -> Option<&str> {
+    flags
+        .get("config")
+        .map(String::as_str)
+        .filter(|path| !path.is_empty())
+}
+
+/// Returns the path of the directory of drop-ins.
+pub(super) fn config_dir(flags: &BTreeMap<String, String>) -> Option<&str> {
+    flags
+        .get("config-dir")
+        .map(String::as_str)
+        .filter(|path| !path.is_empty())
+}
+
+/// Reads a configuration file: YAML, which JSON is too.
+pub(super) fn document(text: &str) -> Result<Value, String> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
+    };
+    let document: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        match error.location() {
+            Some(at) => format!("it is no YAML and no JSON: line {}", at.line()),
+            None => "it is no YAML and no JSON".to_owned(),
+        }
+    })?;
+    let kind = document.get("kind").and_then(Value::as_str);
+    if kind != Some("KubeletConfiguration") {
+        return Err("it is no KubeletConfiguration".to_owned());
+    }
+    Ok(document)
+}
+
+/// Reads the answer to `/configz`.
+pub(super) fn configz(bytes: &[u8]) -> Result<Value, String> {
+    let answer: Value = serde_json::from_slice(bytes)
+        .map_err(|error| format!("the answer is no JSON: line {}", error.line()))?;
+    let config = answer.get("kubeletconfig").filter(|it| it.is_object());
+    config
+        .cloned()
+        .ok_or_else(|| "the answer has no kubeletconfig".to_owned())
+}
+
+/// Reads `signal<value,signal<value`.
+pub(super) fn eviction(text: &str) -> BTreeMap<String, String> {
+    let parts = text.split(',').filter_map(|part| part.split_once('<'));
+    let short = |it: &str| it.trim().to_owned();
+    let parts = parts.map(|(signal, value)| (short(signal), short(value)));
+    parts
+        .filter(|(signal, value)| signal.len().max(value.len()) <= TEXT_MAX)
+        .take(16)
+        .collect()
+}
+
+/// Reads a duration as Go writes it (`2m0s`, `1.5h`), in seconds.
+pub(super) fn seconds(text: &str) -> Option<f64> {
+    let mut rest = text.trim();
+    if rest == "0" {
+        return Some(0.0);
+    }
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let end = rest.find(|it: char| !it.is_ascii_digit() && it != '.')?;
+        let (number, tail) = rest.split_at(end);
+        let number: f64 = number.parse().ok()?;
+        let units = [
+            ("ms", 1e-3),
+            ("us", 1e-6),
+            ("µs", 1e-6),
+            ("ns", 1e-9),
+            ("h", 3600.0),
+            ("m", 60.0),
+            ("s", 1.0),
+        ];
+        let (unit, factor) = units.into_iter().find(|(unit, _)| tail.starts_with(unit))?;
+        seconds += number * factor;
+        rest = tail.strip_prefix(unit)?;
+    }
+    (!text.trim().is_empty()).then_some(seconds)
+}
+
+/// Returns a value as a short text; empty if it is a table, a list or long.
+pub(super) fn short(value: &Value) -> String {
+    match value {
+        Value::String(text) if text.len() <= TEXT_MAX => text.clone(),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(switch) => switch.to_string(),
+        Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => String::new(),
+    }
+}

@@ -1,0 +1,263 @@
+//! Reads the kubelet's command line from `/proc`, and its configuration files. Everything is bounded, and no path leads
+//! out of the host's root. All functions block.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+
+use super::parse;
+use super::{ConfigFile, Process};
+
+/// How long the process table is searched.
+const SEARCH: Duration = Duration::from_millis(1500);
+/// Entries of the process table that are looked at.
+const ENTRIES_MAX: usize = 1 << 16;
+/// The longest command line.
+const ARGS_MAX_BYTES: u64 = 64 << 10;
+/// The largest configuration file.
+const FILE_MAX_BYTES: u64 = 1 << 20;
+/// The most drop-ins, and the most entries of a directory of them.
+const DROP_INS_MAX: usize = 32;
+const DIR_ENTRIES_MAX: usize = 256;
+/// The most levels of directories of drop-ins.
+const DIR_DEPTH_MAX: usize = 4;
+
+/// Finds the kubelet and reads its files. `host_root` is where the host's file system is.
+pub(in crate::doctor) fn process(host_root: &Path) -> Process {
+    let below = host_root.join("proc");
+    // With hostPID the own /proc shows the host's processes too.
+    let own = Path::new("/proc");
+    let mut tables = vec![below.as_path()];
+    if host_root != Path::new("/") {
+        tables.push(own);
+    }
+    let mut unread = None;
+    let until = Instant::now() + SEARCH;
+    for table in tables {
+        match search(table, until) {
+            Ok(Some(Found::Kubelet(pid, args))) => {
+                let (files, problem) = files(host_root, &args);
+                return Process::Seen {
+                    pid,
+                    args,
+                    files,
+                    problem,
+                };
+            }
+            Ok(Some(Found::Within(program))) => return Process::Within(program),
+            Ok(None) => {}
+            Err(why) => unread = unread.or(Some(format!("{}: {why}", table.display()))),
+        }
+    }
+    unread.map_or(Process::Hidden, Process::Unread)
+}
+
+enum Found {
+    Kubelet(u32, Vec<String>),
+    Within(&'static str),
+}
+
+/// Looks for a process that is the kubelet and not in a pod. One in a pod counts only if there is no other.
+fn search(table: &Path, until: Instant) -> Result<Option<Found>, String> {
+    let entries = fs::read_dir(table).map_err(|error| error.kind().to_string())?;
+    let mut within = None;
+    for (looked_at, entry) in entries.enumerate() {
+        if looked_at >= ENTRIES_MAX || Instant::now() >= until {
+            return Err(format!("no kubelet among the first {looked_at} entries"));
+        }
+        let Some(pid) = entry
+            .ok()
+            .and_then(|it| it.file_name().to_str()?.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        let process = table.join(pid.to_string());
+        let Some(args) = arguments(&process) else {
+            continue;
+        };
+        match program(&args) {
+            Some("kubelet") if !is_in_pod(&process) => return Ok(Some(Found::Kubelet(pid, args))),
+            Some("kubelet") | None => {}
+            Some(other) if !is_in_pod(&process) => within = within.or(Some(Found::Within(other))),
+            Some(_) => {}
+        }
+    }
+    Ok(within)
+}
+
+/// Returns `kubelet`, or the program that has the kubelet within itself; `None`: neither.
+fn program(args: &[String]) -> Option<&'static str> {
+    let name = args.first()?.split(' ').next()?.rsplit('/').next()?;
+    let second = args.get(1).map(String::as_str);
+    match (name, second) {
+        ("kubelet", _) | ("hyperkube", Some("kubelet")) => Some("kubelet"),
+        ("k3s" | "k3s-server" | "k3s-agent", _) => Some("k3s"),
+        ("kubelite", _) => Some("kubelite"),
+        _ => None,
+    }
+}
+
+/// A pod can hold a process of any name. From within a pod, the group of another pod is a path that begins with `/..`
+/// and lacks its first parts; a unit of systemd keeps its name.
+fn is_in_pod(process: &Path) -> bool {
+    let cgroups = bounded(&process.join("cgroup"), ARGS_MAX_BYTES).unwrap_or_default();
+    let cgroups = String::from_utf8_lossy(&cgroups);
+    let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
+    cgroups.lines().filter_map(path).any(|path| {
+        let is_elsewhere = path.starts_with("/..") && !path.ends_with(".service");
+        is_elsewhere || path.contains("kubepods") || path.contains("/pod")
+    })
+}
+
+fn arguments(process: &Path) -> Option<Vec<String>> {
+    let bytes = bounded(&process.join("cmdline"), ARGS_MAX_BYTES).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let text = text.trim_end_matches('\0');
+    (!text.is_empty()).then(|| text.split('\0').map(str::to_owned).collect())
+}
+
+/// Reads the beginning of a file of the process table.
+fn bounded(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads the configuration file that the flags name, and the drop-ins; and says which were left out.
+fn files(host_root: &Path, args: &[String]) -> (Vec<ConfigFile>, Option<String>) {
+    let flags = parse::flags(args);
+    let root = match openat(
+        CWD,
+        host_root,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
+        Ok(root) => root,
+        Err(errno) => {
+            return (
+                Vec::new(),
+                Some(format!("{}: {errno}", host_root.display())),
+            );
+        }
+    };
+    let root = Root {
+        is_host: host_root == Path::new("/"),
+        root,
+    };
+    let mut files: Vec<ConfigFile> = Vec::new();
+    files.extend(parse::config_file(&flags).map(|path| root.file(Path::new(path))));
+    let Some(dir) = parse::config_dir(&flags) else {
+        return (files, None);
+    };
+    let mut names = Vec::new();
+    let problem = root
+        .drop_ins(Path::new(dir), DIR_DEPTH_MAX, &mut names)
+        .err();
+    // The kubelet walks the directory in this order.
+    names.sort();
+    let problem = problem.or_else(|| {
+        (names.len() > DROP_INS_MAX).then(|| {
+            format!(
+                "{dir}: only the first {DROP_INS_MAX} of {} drop-ins were read",
+                names.len()
+            )
+        })
+    });
+    files.extend(names.iter().take(DROP_INS_MAX).map(|path| root.file(path)));
+    (files, problem)
+}
+
+/// The host's file system.
+struct Root {
+    root: OwnedFd,
+    is_host: bool,
+}
+
+impl Root {
+    /// Opens a path of the host. Links are followed as on the host, never out of it.
+    fn open(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        if self.is_host {
+            return openat(CWD, path, flags, Mode::empty());
+        }
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        openat2(&self.root, path, flags, Mode::empty(), resolve)
+    }
+
+    fn file(&self, path: &Path) -> ConfigFile {
+        let content = if path.is_absolute() {
+            self.read(path)
+        } else {
+            Err("its path is relative to a directory that is not known".to_owned())
+        };
+        ConfigFile {
+            path: path.display().to_string(),
+            content,
+        }
+    }
+
+    fn read(&self, path: &Path) -> Result<String, String> {
+        let file = self
+            .open(path, OFlags::empty())
+            .map_err(|errno| errno.to_string())?;
+        let stat = fstat(&file).map_err(|errno| errno.to_string())?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err("it is not a regular file".to_owned());
+        }
+        let mut bytes = Vec::new();
+        let read = fs::File::from(file)
+            .take(FILE_MAX_BYTES + 1)
+            .read_to_end(&mut bytes);
+        read.map_err(|error| error.to_string())?;
+        if bytes.len() as u64 > FILE_MAX_BYTES {
+            return Err(format!("it is larger than {FILE_MAX_BYTES} bytes"));
+        }
+        String::from_utf8(bytes).map_err(|_not_text| "it is no text in UTF-8".to_owned())
+    }
+
+    /// Collects the drop-ins below a directory: every file whose name ends in `.conf`.
+    fn drop_ins(&self, dir: &Path, depth: usize, names: &mut Vec<PathBuf>) -> Result<(), String> {
+        let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", dir.display());
+        if !dir.is_absolute() {
+            return Err(failed(
+                &"its path is relative to a directory that is not known",
+            ));
+        }
+        let opened = self
+            .open(dir, OFlags::DIRECTORY)
+            .map_err(|errno| failed(&errno))?;
+        let mut entries = Dir::new(opened).map_err(|errno| failed(&errno))?;
+        let mut looked_at = 0;
+        while let Some(entry) = entries.read() {
+            let entry = entry.map_err(|errno| failed(&errno))?;
+            let Ok(name) = entry.file_name().to_str().map(str::to_owned) else {
+                continue;
+            };
+            looked_at += 1;
+            if looked_at > DIR_ENTRIES_MAX || names.len() > DIR_ENTRIES_MAX {
+                return Err(failed(&format!(
+                    "it has more than {DIR_ENTRIES_MAX} entries"
+                )));
+            }
+            if name == "." || name == ".." {
+                continue;
+            }
+            if entry.file_type() == FileType::Directory {
+                let depth = depth
+                    .checked_sub(1)
+                    .ok_or_else(|| failed(&"it is nested too deep"))?;
+                self.drop_ins(&dir.join(name), depth, names)?;
+            } else if Path::new(&name).extension().is_some_and(|it| it == "conf") {
+                names.push(dir.join(name));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

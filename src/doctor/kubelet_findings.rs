@@ -1,0 +1,306 @@
+//! What the kubelet's settings mean for the litter.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::kubelet::{self, IgnoredKey};
+use super::report::many;
+use super::{Facts, Finding, Severity};
+use crate::config::Mode;
+use crate::model::{FilesystemUsage, Images};
+
+/// Dead containers from which on the kubelet's missing cap is worth a change.
+const DEAD_MUCH: usize = 200;
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut findings = ignored(&facts.kubelet.ignored_keys);
+    findings.extend(unknown(facts));
+    findings.extend(no_cap(facts));
+    findings.extend(keeps_many(facts));
+    findings.extend(images(facts));
+    findings.extend(eviction(facts));
+    findings
+}
+
+fn finding(id: &'static str, severity: Severity, summary: String, change: String) -> Finding {
+    Finding {
+        id,
+        severity,
+        summary,
+        change,
+        details: json!({}),
+        cost: 0,
+    }
+}
+
+/// Keys that the kubelet ignores, one finding for all of what they mean.
+fn ignored(keys: &[IgnoredKey]) -> Vec<Finding> {
+    let mut by_meant: BTreeMap<&str, &IgnoredKey> = BTreeMap::new();
+    for key in keys {
+        by_meant.entry(&key.meant).or_insert(key);
+    }
+    by_meant
+        .into_iter()
+        .map(|(meant, it)| {
+            let value = if it.value.is_empty() { "VALUE" } else { &it.value };
+            let change = if meant.starts_with("--") {
+                format!("start the kubelet with {meant}={value}, and take {} out of the file", it.key)
+            } else {
+                format!("write {meant}: {value} in its place")
+            };
+            Finding {
+                details: json!({ "key": it.key, "file": it.file, "meant": meant, "value": it.value }),
+                ..finding(
+                    "kubelet-ignored-key",
+                    Severity::Problem,
+                    format!("{} sets {}, which the kubelet silently ignores.", it.file, it.key),
+                    change,
+                )
+            }
+        })
+        .collect()
+}
+
+fn unknown(facts: &Facts) -> Option<Finding> {
+    let known = &facts.kubelet;
+    if known.settings.contains_key(kubelet::MAX_DEAD)
+        && known.settings.contains_key(kubelet::IMAGE_HIGH)
+    {
+        return None;
+    }
+    let change = match known.within {
+        Some("k3s") => {
+            "look yourself: kubelet-arg in /etc/rancher/k3s/config.yaml, or let crisweep ask /configz (pods.source \
+             kubelet, nodes/configz)"
+        }
+        Some("kubelite") => {
+            "look yourself: /var/snap/microk8s/current/args/kubelet, or let crisweep ask /configz (pods.source \
+             kubelet, nodes/configz)"
+        }
+        Some(_) | None => {
+            "set hostPID: true in crisweep's pod spec (it then reads the kubelet's command line and file), or grant \
+             its account get on nodes/configz with pods.source kubelet"
+        }
+    };
+    let what = if known.settings.is_empty() {
+        ""
+    } else {
+        " in full"
+    };
+    Some(Finding {
+        details: json!({ "missing": known.missing }),
+        ..finding(
+            "kubelet-unknown",
+            Severity::Info,
+            format!(
+                "The kubelet's settings are not known{what}: {}.",
+                known.missing.join("; ")
+            ),
+            change.to_owned(),
+        )
+    })
+}
+
+fn no_cap(facts: &Facts) -> Option<Finding> {
+    let cap = facts
+        .kubelet
+        .number(kubelet::MAX_DEAD)
+        .filter(|cap| *cap < 0)?;
+    let dead = facts.dead().count();
+    let much = dead >= DEAD_MUCH;
+    Some(Finding {
+        details: json!({ "maximum-dead-containers": cap, "dead_containers": dead }),
+        ..finding(
+            "kubelet-no-cap",
+            if much {
+                Severity::Advice
+            } else {
+                Severity::Info
+            },
+            format!(
+                "The kubelet has no cap on dead containers (--{} is {cap}): it keeps the newest of each container of \
+                 each pod, {} now.",
+                kubelet::MAX_DEAD,
+                many(dead as u64, "dead container"),
+            ),
+            format!(
+                "start the kubelet with --{}=200, or let policy.containers.max_dead do it",
+                kubelet::MAX_DEAD
+            ),
+        )
+    })
+}
+
+fn keeps_many(facts: &Facts) -> Option<Finding> {
+    let keeps = facts.kubelet.number(kubelet::MAX_PER_CONTAINER)?;
+    let words = match keeps {
+        ..0 => "every dead container of each name".to_owned(),
+        2.. => format!("{keeps} dead containers of each name"),
+        0 | 1 => return None,
+    };
+    Some(Finding {
+        details: json!({ "maximum-dead-containers-per-container": keeps }),
+        ..finding(
+            "kubelet-keeps-many",
+            Severity::Advice,
+            format!(
+                "The kubelet keeps {words} (--{} is {keeps}).",
+                kubelet::MAX_PER_CONTAINER
+            ),
+            format!(
+                "start the kubelet with --{}=1, its default",
+                kubelet::MAX_PER_CONTAINER
+            ),
+        )
+    })
+}
+
+/// Who removes images first: the kubelet or crisweep.
+fn images(facts: &Facts) -> Option<Finding> {
+    let policy = &facts.config.policy.images;
+    let high = facts.kubelet.number(kubelet::IMAGE_HIGH)?;
+    let low = facts.kubelet.number(kubelet::IMAGE_LOW);
+    let age = facts.kubelet.seconds(kubelet::IMAGE_MAX_AGE).unwrap_or(0.0);
+    let ours = i64::from(policy.high_threshold_percent);
+    let details = json!({
+        "kubelet_high": high, "kubelet_low": low, "kubelet_max_age_seconds": age,
+        "policy.images.enabled": policy.enabled,
+        "policy.images.high_threshold_percent": ours,
+        "policy.images.low_threshold_percent": policy.low_threshold_percent,
+    });
+    let acts = policy.enabled && facts.config.mode == Mode::Enforce;
+    let (summary, change) = if high >= 100 && age <= 0.0 {
+        let summary = format!(
+            "The kubelet never removes images ({} is {high}); {}.",
+            kubelet::IMAGE_HIGH,
+            if acts {
+                "crisweep alone does"
+            } else {
+                "nothing does"
+            }
+        );
+        let change = if acts {
+            "none needed"
+        } else {
+            "set policy.images.enabled to true and mode to enforce"
+        };
+        (summary, change.to_owned())
+    } else if !acts {
+        let summary =
+            format!("The kubelet alone removes images, from {high} % on, every 5 minutes.");
+        (summary, "none needed".to_owned())
+    } else if high <= ours {
+        let summary = format!(
+            "The kubelet removes images first: from {high} % on, every 5 minutes; crisweep from {ours} % on, when it \
+             is asked."
+        );
+        let change = format!(
+            "to have crisweep act first, set policy.images.high_threshold_percent below {high}; else none needed"
+        );
+        (summary, change)
+    } else {
+        return None;
+    };
+    let is_off = !acts && high >= 100 && age <= 0.0;
+    let severity = if is_off {
+        Severity::Advice
+    } else {
+        Severity::Info
+    };
+    Some(Finding {
+        details,
+        ..finding("image-collection", severity, summary, change)
+    })
+}
+
+/// Pods are evicted for a full image file system before anyone removes images.
+fn eviction(facts: &Facts) -> Option<Finding> {
+    let signal = "imagefs.available";
+    let written = facts.kubelet.eviction(signal)?;
+    let evicts_at = evicts_at(written, usage(facts))?;
+    let kubelet = facts.kubelet.number(kubelet::IMAGE_HIGH);
+    let policy = &facts.config.policy.images;
+    let ours = (policy.enabled && facts.config.mode == Mode::Enforce)
+        .then_some(i64::from(policy.high_threshold_percent));
+    let first = kubelet
+        .into_iter()
+        .chain(ours)
+        .filter(|mark| *mark < 100)
+        .min();
+    #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+    let is_late = first.is_none_or(|mark| mark as f64 > evicts_at);
+    is_late.then(|| Finding {
+        details: json!({
+            "signal": signal, "value": written, "evicts_at_used_percent": evicts_at,
+            "kubelet_high": kubelet, "policy.images.high_threshold_percent": ours,
+        }),
+        ..finding(
+            "eviction-before-images",
+            Severity::Advice,
+            format!(
+                "The kubelet evicts pods when the image file system is {evicts_at:.0} % full ({signal}<{written}), \
+                 before anything removes images by a mark ({}).",
+                first.map_or("none is set".to_owned(), |mark| format!("{mark} %"))
+            ),
+            format!("set {} below {evicts_at:.0} in the kubelet's configuration", kubelet::IMAGE_HIGH),
+        )
+    })
+}
+
+fn usage(facts: &Facts) -> Option<FilesystemUsage> {
+    match &facts.images {
+        Images::Known(store) => store.filesystem,
+        Images::Unknown(_) => None,
+    }
+}
+
+/// Returns at how many per cent of use a threshold of what is available is crossed.
+#[expect(clippy::cast_precision_loss, reason = "a percentage")]
+fn evicts_at(written: &str, usage: Option<FilesystemUsage>) -> Option<f64> {
+    const UNITS: [(&str, f64); 8] = [
+        ("Ki", 1024.0),
+        ("Mi", 1_048_576.0),
+        ("Gi", 1_073_741_824.0),
+        ("Ti", 1_099_511_627_776.0),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+    ];
+    if let Some(percent) = written.strip_suffix('%') {
+        let percent: f64 = percent.parse().ok()?;
+        return (percent > 0.0).then_some(100.0 - percent);
+    }
+    let unit = UNITS
+        .iter()
+        .find_map(|(unit, factor)| Some((written.strip_suffix(unit)?, *factor)));
+    let (number, factor) = unit.unwrap_or((written, 1.0));
+    let bytes = number.parse::<f64>().ok()? * factor;
+    let capacity = usage
+        .map(|it| it.capacity_bytes as f64)
+        .filter(|it| *it > 0.0)?;
+    (bytes > 0.0 && bytes <= capacity).then(|| 100.0 * (1.0 - bytes / capacity))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eviction_threshold_is_a_share_or_bytes() {
+        let usage = FilesystemUsage {
+            capacity_bytes: 100 << 30,
+            available_bytes: 0,
+            used_bytes: 0,
+            inodes: 0,
+            inodes_free: 0,
+        };
+        assert_eq!(evicts_at("15%", None), Some(85.0));
+        assert_eq!(evicts_at("10Gi", Some(usage)), Some(90.0));
+        for unusable in ["0%", "x%", "10Gi", "", "-1"] {
+            assert_eq!(evicts_at(unusable, None), None, "{unusable}");
+        }
+        assert_eq!(evicts_at("200Gi", Some(usage)), None);
+    }
+}

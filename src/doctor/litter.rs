@@ -1,0 +1,233 @@
+//! Which namespaces and owners leave the litter, and how fast it grows.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::owners::{Owner, Owners};
+use super::report::{many, percent, share};
+use super::{Counts, Facts, Finding, Others, ROWS_MAX, Severity, Top, TopRow};
+use crate::model::{PodRef, PodUid, Target, short_size};
+
+/// Less litter than this is none to speak of.
+const LITTER_MIN: u64 = 20;
+/// From here on it is worth a change.
+const LITTER_MUCH: u64 = 200;
+
+type Groups = BTreeMap<(String, Option<Owner>), Counts>;
+
+/// The litter by namespace and owner.
+#[derive(Debug)]
+pub(super) struct Litter {
+    pub(super) total: Counts,
+    namespaces: Vec<((String, Option<Owner>), Counts)>,
+    owners: Vec<((String, Option<Owner>), Counts)>,
+}
+
+impl Litter {
+    pub(super) fn of(facts: &Facts, owners: &Owners<'_>) -> Self {
+        let (container_bytes, sandbox_bytes) = facts.row_bytes();
+        let mut sum = Sum::default();
+        for row in facts.dead() {
+            let mut counts = came(facts, row.finished_at.unwrap_or(row.created_at));
+            counts.dead_containers = 1;
+            counts.list_bytes = container_bytes;
+            sum.add(owners, row.pod.as_deref(), row.created_at, &counts);
+        }
+        for row in facts.not_ready() {
+            let mut counts = came(facts, row.created_at);
+            counts.not_ready_sandboxes = 1;
+            counts.list_bytes = sandbox_bytes;
+            sum.add(owners, row.pod.as_deref(), row.created_at, &counts);
+        }
+        for removed in facts.past.iter().flat_map(|past| &past.removed) {
+            let is_litter = [Target::Containers, Target::Sandboxes].map(Target::label);
+            if !is_litter.contains(&removed.target.as_str()) {
+                continue;
+            }
+            let counts = Counts {
+                came_1h: removed.came_1h,
+                came_24h: removed.came_24h,
+                ..Counts::default()
+            };
+            let uid = removed.pod_uid.as_deref().and_then(PodUid::new);
+            let pod = uid.map(|uid| PodRef {
+                uid,
+                namespace: removed.namespace.as_str().into(),
+                name: "".into(),
+            });
+            sum.add(owners, pod.as_ref(), facts.taken_at, &counts);
+        }
+        Self {
+            total: sum.total,
+            namespaces: ordered(sum.namespaces),
+            owners: ordered(sum.owners),
+        }
+    }
+
+    pub(super) fn top(&self) -> Top {
+        let (namespaces, other_namespaces) = self.cut(&self.namespaces);
+        let (owners, other_owners) = self.cut(&self.owners);
+        Top {
+            namespaces,
+            other_namespaces,
+            owners,
+            other_owners,
+        }
+    }
+
+    fn cut(&self, groups: &[((String, Option<Owner>), Counts)]) -> (Vec<TopRow>, Others) {
+        let row = |((namespace, owner), counts): &((String, Option<Owner>), Counts)| TopRow {
+            namespace: namespace.clone(),
+            kind: owner.as_ref().map(|it| it.kind.clone()),
+            name: owner.as_ref().map(|it| it.name.clone()),
+            derived: owner.as_ref().is_some_and(|it| it.derived),
+            share: share(counts.objects(), self.total.objects()),
+            counts: *counts,
+        };
+        let mut others = Others::default();
+        for (_, counts) in groups.iter().skip(ROWS_MAX) {
+            others.groups += 1;
+            others.counts.add(counts);
+        }
+        (groups.iter().take(ROWS_MAX).map(row).collect(), others)
+    }
+
+    /// Names who leaves most.
+    pub(super) fn finding(&self, facts: &Facts) -> Option<Finding> {
+        let total = self.total.objects();
+        let ((namespace, owner), counts) = self.owners.first()?;
+        let owner = owner.as_ref()?;
+        if total < LITTER_MIN || counts.objects() == 0 {
+            return None;
+        }
+        let severity = if total >= LITTER_MUCH {
+            Severity::Advice
+        } else {
+            Severity::Info
+        };
+        let part = percent(share(counts.objects(), total));
+        let words = owner.words(namespace);
+        let has = if owner.name.is_empty() || owner.kind == "Node" {
+            "have"
+        } else {
+            "has"
+        };
+        Some(Finding {
+            id: "litter",
+            severity,
+            summary: format!(
+                "{words} {has} {} of {} and not-ready sandboxes ({part} %, {} of the lists); {} came in the last \
+                 hour, {} in 24 h.",
+                counts.objects(),
+                many(total, "dead container"),
+                short_size(counts.list_bytes),
+                counts.came_1h,
+                counts.came_24h,
+            ),
+            change: change(owner, namespace, &facts.config.node.name),
+            details: json!({
+                "namespace": namespace, "kind": owner.kind, "name": owner.name,
+                "counts": counts, "total": self.total,
+                "removed_counted": facts.past.is_ok(),
+                "removed_unread": facts.past.as_ref().err(),
+            }),
+            cost: counts.list_bytes,
+        })
+    }
+}
+
+#[derive(Default)]
+struct Sum {
+    total: Counts,
+    namespaces: Groups,
+    owners: Groups,
+}
+
+impl Sum {
+    fn add(&mut self, owners: &Owners<'_>, pod: Option<&PodRef>, at: Timestamp, counts: &Counts) {
+        let namespace = pod.map(|pod| pod.namespace.to_string()).unwrap_or_default();
+        let owner = match pod {
+            Some(pod) => owners.owner(&pod.uid, &namespace, at),
+            None => Owner {
+                kind: "unknown".to_owned(),
+                name: String::new(),
+                derived: false,
+            },
+        };
+        self.total.add(counts);
+        let of_namespace = self.namespaces.entry((namespace.clone(), None));
+        of_namespace.or_default().add(counts);
+        let of_owner = self.owners.entry((namespace, Some(owner)));
+        of_owner.or_default().add(counts);
+    }
+}
+
+fn came(facts: &Facts, at: Timestamp) -> Counts {
+    Counts {
+        came_1h: u64::from(facts.is_within(at, 1)),
+        came_24h: u64::from(facts.is_within(at, 24)),
+        ..Counts::default()
+    }
+}
+
+/// The most first: by what lies there, then by what came.
+fn ordered(groups: Groups) -> Vec<((String, Option<Owner>), Counts)> {
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, it)| std::cmp::Reverse((it.objects(), it.came_24h)));
+    groups
+}
+
+/// Returns the one change for what an owner's pods leave.
+pub(super) fn change(owner: &Owner, namespace: &str, node: &str) -> String {
+    let (kind, name) = (owner.kind.as_str(), owner.name.as_str());
+    let patch = |patch: &str| {
+        if is_plain(namespace) && is_plain(name) {
+            let kind = kind.to_lowercase();
+            format!(": kubectl -n {namespace} patch {kind} {name} --type merge -p '{patch}'")
+        } else {
+            String::new()
+        }
+    };
+    match kind {
+        "CronJob" => {
+            let command =
+                patch(r#"{"spec":{"jobTemplate":{"spec":{"ttlSecondsAfterFinished":300}}}}"#);
+            format!("set spec.jobTemplate.spec.ttlSecondsAfterFinished to 300{command}")
+        }
+        "Job" => {
+            let command = patch(r#"{"spec":{"ttlSecondsAfterFinished":300}}"#);
+            format!("set spec.ttlSecondsAfterFinished to 300{command}")
+        }
+        "Node" => {
+            "mend or delete the manifest in the kubelet's staticPodPath: its pod ends again and again"
+                .to_owned()
+        }
+        "none" => {
+            let command =
+                format!("delete pods --field-selector=status.phase==Succeeded,spec.nodeName={node}");
+            let of = if is_plain(namespace) {
+                format!(" -n {namespace}")
+            } else {
+                String::new()
+            };
+            format!("delete the finished pods of this node, also those of other owners: kubectl{of} {command}")
+        }
+        "unknown" if namespace.is_empty() => {
+            "find the tool that made them (crictl ps -a, ctr -n k8s.io containers ls); it must remove them itself"
+                .to_owned()
+        }
+        "unknown" => "set pods.source, so that crisweep knows the pods and their owners".to_owned(),
+        _ if is_plain(namespace) => format!(
+            "stop what ends its containers: crisweep evidence --namespace {namespace} shows how they ended"
+        ),
+        _ => "stop what ends its containers: crisweep evidence shows how they ended".to_owned(),
+    }
+}
+
+/// Says whether a name is one of Kubernetes: only such a name is put into a command.
+pub(super) fn is_plain(name: &str) -> bool {
+    let plain = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"-.".contains(&it);
+    !name.is_empty() && name.len() <= 253 && !name.starts_with('-') && name.bytes().all(plain)
+}

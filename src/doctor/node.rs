@@ -1,0 +1,250 @@
+//! What else crisweep knows and someone should look at.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::report::{many, percent};
+use super::{Facts, Finding, Severity};
+use crate::config::Mode;
+use crate::gc::Limit;
+use crate::model::{FailureClass, ImageNames, ImageStore, Images, Pods, PodsUnknown, short_size};
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    [
+        unread(facts),
+        teardown(facts),
+        state(facts),
+        pods(facts),
+        images(facts),
+        foreign(facts),
+        observes(facts),
+        uncapped(facts),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn unread(facts: &Facts) -> Option<Finding> {
+    (!facts.unread.is_empty()).then(|| Finding {
+        id: "node-unread",
+        severity: Severity::Problem,
+        summary: format!(
+            "A part of the node could not be read: {}.",
+            facts.unread.join("; ")
+        ),
+        change: "see whether the runtime is well: crictl version; crisweep check".to_owned(),
+        details: json!({ "unread": facts.unread }),
+        cost: u64::MAX,
+    })
+}
+
+/// Sandboxes that cannot be removed.
+fn teardown(facts: &Facts) -> Option<Finding> {
+    let stuck: usize = facts.quarantined.values().sum();
+    let (class, most) = facts.quarantined.iter().max_by_key(|(_, count)| **count)?;
+    let (why, change) = match class {
+        FailureClass::NetworkTeardown => (
+            "the CNI plugin's teardown fails",
+            "mend the CNI plugin: its own log and its daemon on this node say why DEL fails; the sandboxes go by \
+             themselves then",
+        ),
+        FailureClass::PluginMissing => (
+            "the CNI plugin or its configuration is missing",
+            "put the CNI plugin back: its binary in /opt/cni/bin, its configuration in /etc/cni/net.d",
+        ),
+        FailureClass::Busy => (
+            "another removal holds them",
+            "find who else removes them (a script, another collector) and stop it",
+        ),
+        FailureClass::Timeout => (
+            "the runtime does not end their removal in time",
+            "raise runtime.removal_timeout above the time that the CNI plugin needs",
+        ),
+        FailureClass::Other => (
+            "the runtime refuses",
+            "read the runtime's error: crisweep status, or GET /api/v1/status (quarantine)",
+        ),
+    };
+    let (_, row) = facts.row_bytes();
+    let classes: serde_json::Map<_, _> = facts
+        .quarantined
+        .iter()
+        .map(|(class, count)| (class.label().to_owned(), json!(count)))
+        .collect();
+    Some(Finding {
+        id: "sandbox-teardown",
+        severity: Severity::Problem,
+        summary: format!(
+            "{} cannot be removed; of {most}, {why}.",
+            many(stuck as u64, "sandbox"),
+        ),
+        change: change.to_owned(),
+        details: json!({ "sandboxes": stuck, "classes": classes }),
+        cost: row.saturating_mul(stuck as u64),
+    })
+}
+
+fn state(facts: &Facts) -> Option<Finding> {
+    let state = &facts.state;
+    let (part, error) = state.errors.iter().next()?;
+    let dir = state.dir.as_ref().map(|dir| dir.display().to_string());
+    Some(Finding {
+        id: "state-not-writable",
+        severity: Severity::Problem,
+        summary: format!("crisweep cannot write its state ({part}): {error}."),
+        change: format!(
+            "make {} writable and give it room (state.dir); until then no evidence and no history is kept",
+            dir.as_deref().unwrap_or("state.dir")
+        ),
+        details: json!({ "dir": dir, "errors": state.errors }),
+        cost: 0,
+    })
+}
+
+fn pods(facts: &Facts) -> Option<Finding> {
+    let Pods::Unknown(why) = &facts.pods else {
+        return None;
+    };
+    let source = facts.origin.source.label();
+    let (severity, change) = match why {
+        PodsUnknown::NoSource => (
+            Severity::Advice,
+            "set pods.source (docs/pods.md says which): without one only surplus goes, and owners are unknown",
+        ),
+        PodsUnknown::Settling => (Severity::Info, "wait for pods.settle, and ask again"),
+        PodsUnknown::Failed(_) => (
+            Severity::Problem,
+            "mend the pod source: crisweep check, and docs/pods.md; until then only surplus goes",
+        ),
+    };
+    Some(Finding {
+        id: "pods-unknown",
+        severity,
+        summary: format!("No pod is known: {why}."),
+        change: change.to_owned(),
+        details: json!({ "source": source, "chosen": facts.origin.why, "why": why.to_string() }),
+        cost: 0,
+    })
+}
+
+/// Unused images while their disk is above the mark.
+fn images(facts: &Facts) -> Option<Finding> {
+    let Images::Known(store) = &facts.images else {
+        return None;
+    };
+    let policy = &facts.config.policy.images;
+    let used = store.filesystem?.used_ratio();
+    if used * 100.0 < f64::from(policy.high_threshold_percent) {
+        return None;
+    }
+    let (unused, bytes) = unused(facts, store)?;
+    let change = match (policy.enabled, facts.config.mode) {
+        (false, _) => "set policy.images.enabled to true",
+        (true, Mode::Observe) => "set mode to enforce",
+        (true, Mode::Enforce) => "remove them now: crisweep gc --target images",
+    };
+    (unused > 0).then(|| Finding {
+        id: "unused-images",
+        severity: Severity::Advice,
+        summary: format!(
+            "The image file system is {} % full (mark {} %), and {} that no container uses are listed with {} \
+             (shared layers counted in full).",
+            percent(used),
+            policy.high_threshold_percent,
+            many(unused, "image"),
+            short_size(bytes),
+        ),
+        change: change.to_owned(),
+        details: json!({ "used_ratio": used, "unused_images": unused, "unused_bytes": bytes }),
+        cost: 0,
+    })
+}
+
+/// Counts the images that nothing uses; `None`: not all users are known.
+fn unused(facts: &Facts, store: &ImageStore) -> Option<(u64, u64)> {
+    let (ImageNames::Known(sandbox), ImageNames::Known(volume)) =
+        (&store.sandbox_images, &store.volume_images)
+    else {
+        return None;
+    };
+    let of_containers = facts.containers.iter().flat_map(|row| &row.image.names);
+    let used: BTreeSet<&str> = of_containers
+        .chain(sandbox)
+        .chain(volume)
+        .map(String::as_str)
+        .collect();
+    let rows = store
+        .rows
+        .iter()
+        .filter(|it| !it.pinned && it.names().all(|name| !used.contains(name)));
+    Some(rows.fold((0, 0), |(count, bytes), it| {
+        (count + 1, bytes + it.size_bytes)
+    }))
+}
+
+/// Containers that another tool made: crisweep and the kubelet's rules do not touch them.
+fn foreign(facts: &Facts) -> Option<Finding> {
+    let all = facts
+        .containers
+        .iter()
+        .filter(|row| row.pod.is_none())
+        .count();
+    let dead = facts.dead().filter(|row| row.pod.is_none()).count();
+    let (row, _) = facts.row_bytes();
+    (all > 0).then(|| Finding {
+        id: "foreign-containers",
+        severity: if dead > 0 {
+            Severity::Advice
+        } else {
+            Severity::Info
+        },
+        summary: format!(
+            "{} {} not the kubelet's ({dead} of them dead); crisweep never removes such ones.",
+            many(all as u64, "container"),
+            if all == 1 { "is" } else { "are" },
+        ),
+        change: "find the tool that made them: crictl ps -a; it must remove them itself".to_owned(),
+        details: json!({ "containers": all, "dead_containers": dead }),
+        cost: row.saturating_mul(dead as u64),
+    })
+}
+
+fn observes(facts: &Facts) -> Option<Finding> {
+    let config = &facts.config;
+    let (summary, change) = match () {
+        () if config.mode == Mode::Observe => (
+            "crisweep only observes: it plans and removes nothing.",
+            "set mode to enforce",
+        ),
+        () if config.brakes.pause => (
+            "crisweep is paused: it starts no pass by itself.",
+            "set brakes.pause to false",
+        ),
+        () => return None,
+    };
+    Some(Finding {
+        id: "nothing-is-removed",
+        severity: Severity::Advice,
+        summary: summary.to_owned(),
+        change: change.to_owned(),
+        details: json!({ "mode": config.mode.label(), "pause": config.brakes.pause }),
+        cost: 0,
+    })
+}
+
+/// Neither crisweep nor the kubelet has a cap.
+fn uncapped(facts: &Facts) -> Option<Finding> {
+    let kubelet = facts.kubelet.number(super::kubelet::MAX_DEAD)?;
+    let policy = facts.config.policy.containers.max_dead;
+    (kubelet < 0 && policy == Limit::None).then(|| Finding {
+        id: "no-cap",
+        severity: Severity::Advice,
+        summary: "Neither the kubelet nor crisweep caps the dead containers of this node."
+            .to_owned(),
+        change: "set policy.containers.max_dead to 200".to_owned(),
+        details: json!({ "maximum-dead-containers": kubelet, "policy.containers.max_dead": -1 }),
+        cost: 0,
+    })
+}

@@ -1,0 +1,170 @@
+//! Who controls a pod: by the pod source, else by what was kept of the pod's removed containers; else it is unknown.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Facts;
+use crate::model::{ConfigSource, PodOwner, PodUid, Pods};
+
+/// The label that a Deployment puts on its pods: the end of the `ReplicaSet`'s name.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+/// How far a Job's scheduled time may lie from its pods' creation.
+const SCHEDULED_WITHIN: SignedDuration = SignedDuration::from_hours(48);
+
+/// What controls pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Owner {
+    /// `Deployment`, `CronJob`, ..., `Node`, `none` or `unknown`.
+    pub(super) kind: String,
+    /// Its name; empty for `none` and `unknown`.
+    pub(super) name: String,
+    /// It is one further up than the pod's controller.
+    pub(super) derived: bool,
+}
+
+impl Owner {
+    fn plain(kind: &str, name: &str) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            derived: false,
+        }
+    }
+
+    fn derived(kind: &str, name: &str) -> Self {
+        Self {
+            derived: true,
+            ..Self::plain(kind, name)
+        }
+    }
+
+    /// Names it in a sentence.
+    pub(super) fn words(&self, namespace: &str) -> String {
+        match self.kind.as_str() {
+            "none" => format!("pods without an owner in namespace {namespace}"),
+            "unknown" if namespace.is_empty() => "containers of no pod".to_owned(),
+            "unknown" => format!("pods of unknown owners in namespace {namespace}"),
+            "Node" => format!("static pods in namespace {namespace}"),
+            kind => format!("{kind} {namespace}/{}", self.name),
+        }
+    }
+}
+
+/// The owners of the node's pods.
+#[derive(Debug)]
+pub(super) struct Owners<'a> {
+    facts: &'a Facts,
+    /// Of each sandbox's pod: the Deployment's name by the `ReplicaSet`'s namespace and name.
+    deployments: BTreeMap<(String, String), String>,
+    /// The kubelet's source of each pod, by its sandbox.
+    sources: BTreeMap<&'a PodUid, ConfigSource>,
+}
+
+impl<'a> Owners<'a> {
+    pub(super) fn of(facts: &'a Facts) -> Self {
+        let mut owners = Self {
+            facts,
+            deployments: BTreeMap::new(),
+            sources: BTreeMap::new(),
+        };
+        for sandbox in &facts.sandboxes {
+            let Some(pod) = &sandbox.pod else { continue };
+            if let Some(source) = sandbox.config_source {
+                owners.sources.insert(&pod.uid, source);
+            }
+            let hash = sandbox.labels.get(TEMPLATE_HASH);
+            let set = owners
+                .controller(&pod.uid)
+                .filter(|it| it.kind == "ReplicaSet");
+            if let Some((hash, set)) = hash.zip(set)
+                && let Some(name) = set
+                    .name
+                    .strip_suffix(hash)
+                    .and_then(|it| it.strip_suffix('-'))
+            {
+                let key = (pod.namespace.to_string(), set.name.clone());
+                let name = name.to_owned();
+                owners.deployments.insert(key, name);
+            }
+        }
+        owners
+    }
+
+    /// Returns who controls the pod; `at` is a time near its creation.
+    pub(super) fn owner(&self, uid: &PodUid, namespace: &str, at: Timestamp) -> Owner {
+        if let Some(controller) = self.controller(uid) {
+            return self.further_up(controller, namespace, at);
+        }
+        let listed = match &self.facts.pods {
+            Pods::Known(list) => list.pods.get(uid),
+            Pods::Unknown(_) => None,
+        };
+        let source = self.sources.get(uid).copied();
+        let source = source.or(listed.map(|pod| pod.config_source));
+        match (source, listed) {
+            (Some(ConfigSource::File | ConfigSource::Http), _) => {
+                Owner::plain("Node", &self.facts.config.node.name)
+            }
+            (_, Some(_)) => Owner::plain("none", ""),
+            (_, None) => Owner::plain("unknown", ""),
+        }
+    }
+
+    fn controller(&self, uid: &PodUid) -> Option<&'a PodOwner> {
+        let listed = match &self.facts.pods {
+            Pods::Known(list) => list.owners.get(uid),
+            Pods::Unknown(_) => None,
+        };
+        let past = self.facts.past.as_ref().ok();
+        listed.or_else(|| past?.owners.get(uid.as_str()))
+    }
+
+    fn further_up(&self, controller: &PodOwner, namespace: &str, at: Timestamp) -> Owner {
+        match controller.kind.as_str() {
+            "ReplicaSet" => {
+                let key = (namespace.to_owned(), controller.name.clone());
+                let deployment = self.deployments.get(&key);
+                deployment.map(|name| Owner::derived("Deployment", name))
+            }
+            "Job" => cron_job(&controller.name, at).map(|name| Owner::derived("CronJob", name)),
+            _ => None,
+        }
+        .unwrap_or_else(|| Owner::plain(&controller.kind, &controller.name))
+    }
+}
+
+/// Returns the `CronJob` of a Job, if the Job's name ends in the minute for which it was scheduled (Kubernetes 1.21 and
+/// later) and the pod is from about then.
+fn cron_job(job: &str, at: Timestamp) -> Option<&str> {
+    let (name, minute) = job.rsplit_once('-')?;
+    let digits = minute.len() == 8 && minute.bytes().all(|it| it.is_ascii_digit());
+    let minute: i64 = minute.parse().ok().filter(|_| digits && !name.is_empty())?;
+    let scheduled = Timestamp::from_second(minute * 60).ok()?;
+    let apart = at.duration_since(scheduled).abs();
+    (apart <= SCHEDULED_WITHIN).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jobs_name_that_ends_in_its_minute_names_the_cron_job() {
+        let at: Timestamp = "2026-01-31T12:00:00Z".parse().unwrap();
+        let minute = at.as_second() / 60;
+        let name = |minute: i64| format!("report-{minute}");
+        assert_eq!(cron_job(&name(minute), at), Some("report"));
+        assert_eq!(cron_job(&name(minute - 48 * 60), at), Some("report"));
+        for other in [
+            name(minute - 48 * 60 - 1),
+            name(minute * 60),
+            format!("-{minute}"),
+            "report-abcdefgh".into(),
+            "report".into(),
+            "report-+2949800".into(),
+        ] {
+            assert_eq!(cron_job(&other, at), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Writes Events to the API server, one at a time and not too many.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::event::{Event, Object, Reason};
+use super::{Config, Events};
+use crate::access::rate_limit::{RateLimit, TokenBucket};
+use crate::kubernetes::{ApiClient, ApiServer};
+use crate::model::EventResult;
+use crate::system::blocking::BlockingPool;
+
+/// A storm of passes must not become a storm of Events: 5,000 nodes then write 170 a second at most, and as many of
+/// pods.
+const LIMIT: RateLimit = RateLimit {
+    interval: Duration::from_secs(30),
+    burst: 10,
+};
+/// Timeout of one request.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The largest answer: the Event that was written.
+const ANSWER_MAX_BYTES: u64 = 64 << 10;
+/// Threads for reading credentials.
+const DISK_CALLS_MAX: usize = 2;
+/// Events that a repetition is added to.
+const WRITTEN_MAX: usize = 64;
+/// How long after its last repetition one is added to. API servers keep Events for an hour.
+const REPEATED_FOR: Duration = Duration::from_secs(50 * 60);
+
+/// An Event at the API server.
+struct Written {
+    object: Object,
+    reason: Reason,
+    path: String,
+    count: u64,
+    at: Instant,
+}
+
+/// Why an Event was not written.
+enum Failure {
+    /// The earlier one is gone: its time is over.
+    Gone,
+    Other(String),
+}
+
+struct Sender {
+    events: Events,
+    client: ApiClient,
+    node: String,
+    /// Apart: a pass over many finished pods must not cost the node its own Event.
+    of_node: TokenBucket,
+    of_pods: TokenBucket,
+    began: Instant,
+    /// Oldest first.
+    written: VecDeque<Written>,
+    is_warned: bool,
+}
+
+/// Writes what [`Events`] takes, until `stop`. Takes nothing before and after.
+pub async fn write(
+    events: Events,
+    config: Config,
+    (server, node): (ApiServer, String),
+    stop: CancellationToken,
+) {
+    let client = ApiClient::new(server, ANSWER_MAX_BYTES, BlockingPool::new(DISK_CALLS_MAX));
+    let mut sender = Sender {
+        events: events.clone(),
+        client,
+        node,
+        of_node: TokenBucket::default(),
+        of_pods: TokenBucket::default(),
+        began: Instant::now(),
+        written: VecDeque::new(),
+        is_warned: false,
+    };
+    let mut queue = events.inner.queue.lock().await;
+    // What waits since Events were switched off is no news.
+    while queue.try_recv().is_ok() {
+        events.leave_out(EventResult::LeftOut);
+    }
+    events.turn_on(config);
+    let writing = async {
+        while let Some(event) = queue.recv().await {
+            sender.take(&event).await;
+        }
+    };
+    stop.run_until_cancelled(writing).await;
+    events.turn_off();
+}
+
+impl Sender {
+    async fn take(&mut self, event: &Event) {
+        let bucket = match event.object {
+            Object::Node => &mut self.of_node,
+            Object::Pod(_) => &mut self.of_pods,
+        };
+        if bucket.admit(LIMIT, self.began.elapsed()).is_err() {
+            self.events.leave_out(EventResult::LeftOut);
+            return;
+        }
+        let left_out = self.events.inner.left_out.load(Ordering::Relaxed);
+        match self.write(event, left_out).await {
+            Ok(result) => {
+                let told = &self.events.inner.left_out;
+                told.fetch_sub(left_out, Ordering::Relaxed);
+                if std::mem::take(&mut self.is_warned) {
+                    tracing::info!("Events can be written again");
+                }
+                self.events.count(result);
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut self.is_warned, true) {
+                    tracing::warn!(
+                        why,
+                        "an Event could not be written; later failures are counted only"
+                    );
+                }
+                self.events.leave_out(EventResult::Failed);
+            }
+        }
+    }
+
+    async fn write(&mut self, event: &Event, left_out: u64) -> Result<EventResult, String> {
+        self.written.retain(|it| it.at.elapsed() < REPEATED_FOR);
+        let earlier = self
+            .written
+            .iter()
+            .position(|it| it.reason == event.reason && it.object == event.object);
+        if let Some(mut earlier) = earlier.and_then(|place| self.written.remove(place)) {
+            let body = event.repetition(earlier.count + 1, left_out);
+            match self.send(Method::PATCH, &earlier.path, &body).await {
+                Ok(()) => {
+                    earlier.count += 1;
+                    self.remember(earlier);
+                    return Ok(EventResult::Repeated);
+                }
+                Err(Failure::Gone) => {}
+                Err(Failure::Other(why)) => {
+                    self.remember(earlier);
+                    return Err(why);
+                }
+            }
+        }
+        let (path, name) = (event.path(), format!("crisweep-{:016x}", fastrand::u64(..)));
+        let body = event.new_object(&name, &self.node, left_out);
+        match self.send(Method::POST, &path, &body).await {
+            Ok(()) => {
+                self.remember(Written {
+                    object: event.object.clone(),
+                    reason: event.reason,
+                    path: format!("{path}/{name}"),
+                    count: 1,
+                    at: Instant::now(),
+                });
+                Ok(EventResult::Created)
+            }
+            Err(Failure::Gone) => Err(format!("POST {path}: 404 Not Found")),
+            Err(Failure::Other(why)) => Err(why),
+        }
+    }
+
+    fn remember(&mut self, written: Written) {
+        if self.written.len() >= WRITTEN_MAX {
+            self.written.pop_front();
+        }
+        let at = Instant::now();
+        self.written.push_back(Written { at, ..written });
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> Result<(), Failure> {
+        let line = self.client.server().line(method.as_str(), path);
+        let other = |why: String| Failure::Other(format!("{line}: {why}"));
+        let json = body.to_string().into_bytes();
+        let answer = timeout(TIMEOUT, self.client.send(method, path, json)).await;
+        let answer = answer
+            .map_err(|_elapsed| {
+                let after = humantime::format_duration(TIMEOUT);
+                other(format!("no answer within {after}"))
+            })?
+            .map_err(|error| other(error.shown()))?;
+        match answer.status {
+            status if status.is_success() => Ok(()),
+            StatusCode::NOT_FOUND => Err(Failure::Gone),
+            status => Err(other(status.to_string())),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! `GET /api/v1/events`: tells a listener (server-sent events) when a pass moves or the node was looked at. Only
+//! changes are sent, and nothing is asked of the runtime.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Service;
+use crate::model::{Pass, escape};
+use crate::pass::record::Record;
+
+/// Least time between two batches of events to one listener: a pass moves hundreds of times a second.
+const GAP: Duration = Duration::from_millis(500);
+/// How often a comment is sent when nothing happens, so that both ends see a dead connection.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// When an answer ends, and its client asks again: a credential that is no longer in force must not listen for ever.
+const ANSWER_MAX: Duration = Duration::from_secs(300);
+
+/// What a listener compares with what it shows.
+#[derive(Debug, PartialEq, Serialize)]
+struct Moved {
+    /// When the latest look began.
+    look: Option<Timestamp>,
+    /// The running pass.
+    running: Option<String>,
+    /// The waiting passes.
+    waiting: Vec<String>,
+    /// The last pass that ended.
+    last_pass: Option<String>,
+    /// The configuration in force.
+    config: String,
+}
+
+/// A listener, and what it was told.
+struct Listener {
+    service: Service,
+    passes: watch::Receiver<u64>,
+    looks: watch::Receiver<Option<Timestamp>>,
+    /// The running pass, or the last one until its end is told.
+    pass: Option<(Arc<Record>, watch::Receiver<Pass>)>,
+    told: Option<Moved>,
+    unsent: VecDeque<Event>,
+    until: Instant,
+}
+
+pub(super) async fn get(State(service): State<Service>) -> Response {
+    let listener = Listener {
+        passes: service.worker.changes(),
+        looks: service.observer.arrivals(),
+        service,
+        pass: None,
+        told: None,
+        unsent: VecDeque::new(),
+        until: Instant::now() + ANSWER_MAX,
+    };
+    let events = stream::unfold(listener, |mut listener| async move {
+        let event = listener.next().await?;
+        Some((Ok::<_, Infallible>(event), listener))
+    });
+    let heartbeat = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
+    Sse::new(events).keep_alive(heartbeat).into_response()
+}
+
+impl Listener {
+    /// Returns the next event; `None` when the service goes down, and when the listener must ask again.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.unsent.pop_front() {
+                return Some(event);
+            }
+            if self.told.is_some() {
+                let shutdown = self.service.worker.shutdown().clone();
+                let until = self.until;
+                let moved = tokio::time::timeout_at(until, self.moved());
+                shutdown.run_until_cancelled(moved).await?.ok()?;
+            }
+            self.collect();
+        }
+    }
+
+    /// Waits until something may be new, and a little longer.
+    async fn moved(&mut self) {
+        let pass = async {
+            match &mut self.pass {
+                Some((_, pass)) => drop(pass.changed().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.passes.changed() => {}
+            _ = self.looks.changed() => {}
+            () = pass => {}
+        }
+        tokio::time::sleep(GAP).await;
+    }
+
+    fn collect(&mut self) {
+        self.passes.mark_unchanged();
+        self.looks.mark_unchanged();
+        self.collect_pass();
+        let moved = self.state();
+        if self.told.as_ref() != Some(&moved) {
+            self.unsent.extend(event("state", &moved));
+            self.told = Some(moved);
+        }
+    }
+
+    fn collect_pass(&mut self) {
+        if let Some((record, mut watch)) = self.pass.take() {
+            if watch.has_changed().unwrap_or(false) {
+                self.unsent
+                    .extend(event("pass", &*watch.borrow_and_update()));
+            }
+            if !record.read(Pass::is_done) {
+                self.pass = Some((record, watch));
+                return;
+            }
+        }
+        let worker = &self.service.worker;
+        let running = worker.running().and_then(|pass| worker.find(&pass.id));
+        if let Some(record) = running {
+            let mut watch = record.watch();
+            self.unsent
+                .extend(event("pass", &*watch.borrow_and_update()));
+            self.pass = Some((record, watch));
+        }
+    }
+
+    fn state(&self) -> Moved {
+        let worker = &self.service.worker;
+        let passes = worker.passes();
+        let waits = |pass: &&Pass| pass.started_at.is_none() && !pass.is_done();
+        Moved {
+            look: *self.looks.borrow(),
+            running: worker.running().map(|pass| pass.id),
+            waiting: passes
+                .iter()
+                .filter(waits)
+                .map(|it| it.id.clone())
+                .collect(),
+            last_pass: passes
+                .iter()
+                .find(|it| it.is_done())
+                .map(|it| it.id.clone()),
+            config: self.service.config().hash(),
+        }
+    }
+}
+
+fn event(name: &str, data: &impl Serialize) -> Option<Event> {
+    let text = serde_json::to_string(data).ok()?;
+    Some(Event::default().event(name).data(escape::json(&text)))
+}

@@ -1,0 +1,239 @@
+//! What the page is asked to show: its query, and links that keep or change parts of it.
+
+use std::collections::BTreeSet;
+
+use crate::model::{Target, Targets, escape};
+
+/// The longest search; longer ones are refused.
+const QUERY_CHARS_MAX: usize = 200;
+/// The highest number of a page of objects.
+const PAGE_MAX: usize = 100_000;
+
+/// Which verdicts are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Show {
+    /// All.
+    #[default]
+    All,
+    /// What a pass would remove.
+    Goes,
+    /// What it would keep.
+    Stays,
+}
+
+impl Show {
+    pub(super) const ALL: [Self; 3] = [Self::All, Self::Goes, Self::Stays];
+
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Goes => "goes",
+            Self::Stays => "stays",
+        }
+    }
+}
+
+/// The query of the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Words that an object must have.
+    pub(super) q: String,
+    /// Which verdicts.
+    pub(super) show: Show,
+    /// Objects of these targets; with `confirm` those of the pass. Empty: all.
+    pub(super) targets: BTreeSet<Target>,
+    /// Which page of objects, from 1.
+    pub(super) page: usize,
+    /// The object to explain.
+    pub(super) explain: Option<String>,
+    /// The pass to show.
+    pub(super) pass: Option<String>,
+    /// The evidence to show.
+    pub(super) evidence: Option<String>,
+    /// The pod whose evidence is listed.
+    pub(super) pod: Option<String>,
+    /// Whether the causes of litter are looked for.
+    pub(super) doctor: bool,
+    /// Whether a pass must be confirmed.
+    pub(super) confirm: bool,
+}
+
+impl Asked {
+    /// Reads the query.
+    ///
+    /// # Errors
+    /// Names a parameter that is unknown or has no such value.
+    pub(super) fn read(query: Vec<(String, String)>) -> Result<Self, String> {
+        let mut asked = Self {
+            page: 1,
+            ..Self::default()
+        };
+        let mut seen = BTreeSet::new();
+        for (key, value) in query {
+            if key != "target" && !seen.insert(key.clone()) {
+                return Err(format!("{key} is there twice"));
+            }
+            asked.take(&key, value)?;
+        }
+        Ok(asked)
+    }
+
+    fn take(&mut self, key: &str, value: String) -> Result<(), String> {
+        let given = |value: String| Some(value).filter(|value| !value.is_empty());
+        let must = |be: &str, value: &str| format!("{key} is \"{value}\", but must be {be}");
+        match key {
+            "q" if value.chars().count() > QUERY_CHARS_MAX => {
+                return Err(format!("q has more than {QUERY_CHARS_MAX} characters"));
+            }
+            "q" => value.trim().clone_into(&mut self.q),
+            "show" => {
+                let shown = Show::ALL.into_iter().find(|show| show.label() == value);
+                self.show = shown.ok_or_else(|| must("all, goes or stays", &value))?;
+            }
+            "target" => {
+                let targets = value
+                    .parse::<Targets>()
+                    .map_err(|error| error.to_string())?;
+                self.targets.extend(targets.0);
+            }
+            "page" => {
+                let page = value
+                    .parse()
+                    .ok()
+                    .filter(|page| (1..=PAGE_MAX).contains(page));
+                self.page = page.ok_or_else(|| must("a whole number from 1", &value))?;
+            }
+            "explain" => self.explain = given(value.trim().to_owned()),
+            "pass" => self.pass = given(value),
+            "evidence" => self.evidence = given(value),
+            "pod" => self.pod = given(value.trim().to_owned()),
+            "doctor" if value == "true" => self.doctor = true,
+            "doctor" => return Err(must("true", &value)),
+            "confirm" if value == "pass" => self.confirm = true,
+            "confirm" => return Err(must("pass", &value)),
+            _ => {
+                return Err(format!(
+                    "unknown parameter \"{key}\"; parameters are q, show, target, page, explain, pass, evidence, \
+                     pod, \
+                     doctor, confirm"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says whether objects of a target are shown.
+    pub(super) fn wants(&self, target: Target) -> bool {
+        self.targets.is_empty() || self.targets.contains(&target)
+    }
+
+    /// Returns the targets of a pass to confirm.
+    pub(super) fn pass_targets(&self) -> BTreeSet<Target> {
+        if self.targets.is_empty() {
+            Targets::all().0
+        } else {
+            self.targets.clone()
+        }
+    }
+
+    /// Returns the link to the same objects, with a change.
+    pub(super) fn objects(&self, change: impl FnOnce(&mut Self)) -> String {
+        let mut asked = Self {
+            q: self.q.clone(),
+            show: self.show,
+            targets: self.targets.clone(),
+            page: 1,
+            ..Self::default()
+        };
+        change(&mut asked);
+        format!("{}#objects", asked.link())
+    }
+
+    /// Returns the link to the explanation of an object, which keeps the list of objects as it is.
+    pub(super) fn explanation(&self, id: &str) -> String {
+        let mut asked = Self {
+            q: self.q.clone(),
+            show: self.show,
+            targets: self.targets.clone(),
+            page: self.page,
+            ..Self::default()
+        };
+        asked.explain = Some(id.to_owned());
+        format!("{}#explanation", asked.link())
+    }
+
+    /// Returns the link to the pass that is shown, or to the page as it is without one.
+    pub(super) fn pass_link(&self) -> String {
+        match &self.pass {
+            Some(id) => format!("/?pass={}", escape::url(id)),
+            None => "/".to_owned(),
+        }
+    }
+
+    fn link(&self) -> String {
+        let mut pairs = Vec::new();
+        let mut add = |key: &str, value: &str| {
+            if !value.is_empty() {
+                pairs.push(format!("{key}={}", escape::url(value)));
+            }
+        };
+        add("explain", self.explain.as_deref().unwrap_or_default());
+        add("q", &self.q);
+        if self.show != Show::All {
+            add("show", self.show.label());
+        }
+        for target in &self.targets {
+            add("target", target.label());
+        }
+        if self.page > 1 {
+            add("page", &self.page.to_string());
+        }
+        format!("/?{}", pairs.join("&"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Asked, String> {
+        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Asked::read(pairs.iter().map(own).collect())
+    }
+
+    #[test]
+    fn a_query_is_read_and_a_link_keeps_it() {
+        let asked = read(&[
+            ("q", " a&b "),
+            ("target", "logs"),
+            ("show", "stays"),
+            ("page", "3"),
+        ]);
+        let asked = asked.unwrap();
+        assert!(asked.wants(Target::Logs) && !asked.wants(Target::Images));
+        assert_eq!(
+            asked.explanation("x/y"),
+            "/?explain=x%2Fy&q=a%26b&show=stays&target=logs&page=3#explanation"
+        );
+        let next = asked.objects(|it| it.page = 4);
+        assert_eq!(next, "/?q=a%26b&show=stays&target=logs&page=4#objects");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        for (pairs, words) in [
+            (&[("what", "x")][..], "unknown parameter \"what\""),
+            (&[("q", "a"), ("q", "b")], "q is there twice"),
+            (&[("show", "x")], "show is \"x\""),
+            (&[("target", "pods")], "unknown target \"pods\""),
+            (&[("page", "0")], "page is \"0\""),
+            (&[("page", "-1")], "page is \"-1\""),
+            (&[("confirm", "x")], "confirm is \"x\""),
+        ] {
+            let error = read(pairs).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+        let long = "x".repeat(QUERY_CHARS_MAX + 1);
+        assert!(read(&[("q", &long)]).unwrap_err().contains("200"));
+    }
+}

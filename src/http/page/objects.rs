@@ -1,0 +1,286 @@
+//! The objects of the plan, grouped by pod, some at a time.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::asked::{Asked, Show};
+use super::view::View;
+use super::words::{count, name, short_id, span, text};
+use crate::gc::explain::{keep_text, remove_text};
+use crate::gc::{Plan, PodKnowledge, Subject};
+use crate::model::{KeepReason, Target};
+
+/// Objects of one page.
+pub(super) const ROWS_MAX: usize = 100;
+
+/// An object with its verdict.
+struct Row<'a> {
+    subject: &'a Subject,
+    goes: bool,
+    reason: &'static str,
+    meaning: &'static str,
+    detail: &'a str,
+    /// What people ask about first: failures, what goes, what stays dead, what lives.
+    rank: u8,
+}
+
+/// The key of a group: how soon it is shown, and its pod's namespace, name and UID; objects without a pod come last.
+type Group<'a> = (u8, bool, Option<(&'a str, &'a str, &'a str)>);
+
+/// The form that finds objects. It is on the first screen, and works without JavaScript.
+pub(super) fn search(view: &View) -> Markup {
+    let asked = &view.asked;
+    html! {
+        form #search role="search" action="/#objects" method="get" {
+            label for="q" { "Why does it stay?" }
+            input #q type="search" name="q" value=(text(&asked.q)) maxlength="200"
+                placeholder="pod, namespace, id or reason" autocomplete="off" spellcheck="false";
+            @if asked.show != Show::All { input type="hidden" name="show" value=(asked.show.label()); }
+            @for target in &asked.targets { input type="hidden" name="target" value=(target); }
+            button { "Find" }
+        }
+    }
+}
+
+pub(super) fn section(view: &View) -> Markup {
+    html! {
+        section #objects data-live aria-labelledby="objects-title" {
+            @match &view.node.plan {
+                Ok(plan) => (found(&view.asked, plan)),
+                Err(why) => { h2 #objects-title { "Objects" } p.problem { (text(why)) } },
+            }
+        }
+    }
+}
+
+fn found(asked: &Asked, plan: &Plan) -> Markup {
+    let rows = rows(asked, plan);
+    let pages = rows.len().div_ceil(ROWS_MAX).max(1);
+    let page = asked.page.min(pages);
+    let shown = rows.chunks(ROWS_MAX).nth(page - 1).unwrap_or_default();
+    html! {
+        h2 #objects-title {
+            @if asked.q.is_empty() { "Objects" } @else { "Objects that match “" (text(&asked.q)) "”" }
+        }
+        (filters(asked))
+        p role="status" {
+            @if rows.is_empty() { "Nothing matches. " a href="/#objects" { "Show all" } } @else {
+                (count(rows.len())) " of " (count(plan.removals.len() + plan.kept.len()))
+                @if pages > 1 { ", page " (page) " of " (count(pages)) }
+            }
+        }
+        @if !shown.is_empty() { (table(asked, shown)) }
+        (paging(asked, page, pages, rows.len()))
+    }
+}
+
+fn filters(asked: &Asked) -> Markup {
+    let link = |to: String, is_on: bool, words: &str| {
+        html! { a href=(to) aria-current=[is_on.then_some("true")] { (words) } }
+    };
+    html! {
+        nav.filters aria-label="Which objects" {
+            span {
+                @for show in Show::ALL {
+                    (link(asked.objects(|it| it.show = show), asked.show == show, show.label())) " "
+                }
+            }
+            span {
+                (link(asked.objects(|it| it.targets.clear()), asked.targets.is_empty(), "all kinds")) " "
+                @for target in Target::ALL {
+                    @let is_on = asked.targets.contains(&target);
+                    (link(asked.objects(|it| it.targets = [target].into()), is_on, target.label())) " "
+                }
+            }
+        }
+    }
+}
+
+fn paging(asked: &Asked, page: usize, pages: usize, rows: usize) -> Markup {
+    let rest = rows.saturating_sub(page * ROWS_MAX);
+    html! {
+        @if pages > 1 {
+            nav.paging aria-label="Pages of objects" {
+                @if page > 1 { a href=(asked.objects(|it| it.page = page - 1)) rel="prev" { "Previous " (ROWS_MAX) } " " }
+                @if rest > 0 {
+                    a href=(asked.objects(|it| it.page = page + 1)) rel="next" {
+                        (count(rest)) " more"
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn rows<'a>(asked: &Asked, plan: &'a Plan) -> Vec<Row<'a>> {
+    let words: Vec<String> = asked.q.split_whitespace().map(str::to_lowercase).collect();
+    let goes = plan.removals.iter().map(|it| Row {
+        subject: &it.subject,
+        goes: true,
+        reason: it.reason.label(),
+        meaning: remove_text(it.reason),
+        detail: &it.detail,
+        rank: 1,
+    });
+    let stays = plan.kept.iter().map(|it| Row {
+        subject: &it.subject,
+        goes: false,
+        reason: it.reason.label(),
+        meaning: keep_text(it.reason),
+        detail: &it.detail,
+        rank: rank(it.reason),
+    });
+    let is_shown = |row: &Row<'_>| match asked.show {
+        Show::All => true,
+        Show::Goes => row.goes,
+        Show::Stays => !row.goes,
+    };
+    let rows = goes.chain(stays).filter(is_shown);
+    let rows = rows.filter(|row| asked.wants(row.subject.target));
+    let mut rows: Vec<Row<'a>> = rows.filter(|row| row.has_all(&words)).collect();
+    let mut first: BTreeMap<Option<(&str, &str, &str)>, u8> = BTreeMap::new();
+    for row in &rows {
+        let rank = first.entry(pod(row.subject)).or_insert(row.rank);
+        *rank = row.rank.min(*rank);
+    }
+    rows.sort_by_cached_key(|row| {
+        let pod = pod(row.subject);
+        let rank = first.get(&pod).copied().unwrap_or(row.rank);
+        let group: Group<'_> = (rank, pod.is_none(), pod);
+        (
+            group,
+            row.rank,
+            row.subject.target,
+            row.subject.name.as_str(),
+            row.subject.attempt,
+        )
+    });
+    rows
+}
+
+fn rank(reason: KeepReason) -> u8 {
+    match reason {
+        KeepReason::Quarantined => 0,
+        KeepReason::Running
+        | KeepReason::Ready
+        | KeepReason::Starting
+        | KeepReason::InUse
+        | KeepReason::Pinned
+        | KeepReason::SandboxImage
+        | KeepReason::PodExists
+        | KeepReason::TargetExists => 3,
+        KeepReason::StateUnknown
+        | KeepReason::HasContainers
+        | KeepReason::Unmanaged
+        | KeepReason::Protected
+        | KeepReason::TooYoung
+        | KeepReason::Newest
+        | KeepReason::WithinLimits
+        | KeepReason::UnknownUser
+        | KeepReason::Keep
+        | KeepReason::BelowThreshold
+        | KeepReason::ForeignName
+        | KeepReason::NotAsked
+        | KeepReason::PodsUnknown
+        | KeepReason::NotInPlan => 2,
+    }
+}
+
+fn pod(subject: &Subject) -> Option<(&str, &str, &str)> {
+    let pod = subject.pod.as_deref()?;
+    Some((pod.namespace.as_str(), pod.name.as_str(), pod.uid.as_str()))
+}
+
+impl Row<'_> {
+    /// Says whether each word is in the object's name, its pod's, its id or its reason.
+    fn has_all(&self, words: &[String]) -> bool {
+        let subject = self.subject;
+        let pod = pod(subject);
+        let has = |word: &String| {
+            let is_in = |text: &str| text.to_lowercase().contains(word);
+            is_in(&subject.id)
+                || is_in(&subject.name)
+                || is_in(self.reason)
+                || subject.target.label().starts_with(word.as_str())
+                || pod.is_some_and(|(namespace, name, uid)| {
+                    is_in(&format!("{namespace}/{name}")) || is_in(uid)
+                })
+        };
+        words.iter().all(has)
+    }
+}
+
+fn table(asked: &Asked, rows: &[Row<'_>]) -> Markup {
+    let groups = rows.chunk_by(|a, b| pod(a.subject) == pod(b.subject));
+    html! {
+        table.objects {
+            thead { tr {
+                th scope="col" { "Object" }
+                th scope="col" { "Verdict" }
+                th scope="col" { "Why" }
+                th.age scope="col" { "Age" }
+            } }
+            @for group in groups {
+                tbody {
+                    tr.pod { th colspan="4" scope="rowgroup" { (heading(asked, group)) } }
+                    @for row in group { (object(asked, row)) }
+                }
+            }
+        }
+    }
+}
+
+fn heading(asked: &Asked, group: &[Row<'_>]) -> Markup {
+    let Some(first) = group.first() else {
+        return html! {};
+    };
+    match pod(first.subject) {
+        None => html! { "Without a pod" },
+        Some((namespace, pod_name, uid)) => html! {
+            a href=(asked.explanation(uid)) { (name(namespace)) "/" (name(pod_name)) }
+            " " span.muted { (knowledge(first.subject.pod_state)) }
+        },
+    }
+}
+
+fn knowledge(state: PodKnowledge) -> &'static str {
+    match state {
+        PodKnowledge::Active => "pod exists",
+        PodKnowledge::Terminated => "pod finished",
+        PodKnowledge::Assumed => "pod counts as finished",
+        PodKnowledge::Deleted => "pod deleted",
+        PodKnowledge::Absent => "pod not listed, not for long enough",
+        PodKnowledge::Unknown => "pod not known",
+    }
+}
+
+fn object(asked: &Asked, row: &Row<'_>) -> Markup {
+    let subject = row.subject;
+    let kind = match subject.target {
+        Target::Containers => "container",
+        Target::Sandboxes => "sandbox",
+        Target::Logs => "log",
+        Target::Images => "image",
+    };
+    html! {
+        tr {
+            td {
+                a href=(asked.explanation(&subject.id)) {
+                    (kind)
+                    @match subject.target {
+                        Target::Containers => { " " (name(&subject.name)) "#" (subject.attempt) }
+                        Target::Sandboxes => { "#" (subject.attempt) }
+                        Target::Logs | Target::Images => { " " (name(&subject.name)) }
+                    }
+                }
+                @if subject.target != Target::Logs {
+                    " " code { (text(short_id(subject.id.trim_start_matches("sha256:")))) }
+                }
+            }
+            td { @if row.goes { span.goes { "goes" } } @else { span.stays { "stays" } } }
+            td { b title=(row.meaning) { (row.reason) } @if !row.detail.is_empty() { ": " (name(row.detail)) } }
+            td.age { (span(subject.age_seconds)) }
+        }
+    }
+}

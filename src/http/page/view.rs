@@ -1,0 +1,313 @@
+//! All that the page shows, gathered once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderMap, Method, header};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::super::quarantine::QuarantinedSandbox;
+use super::super::{Problem, Service, doctor, evidence, explain};
+use super::asked::Asked;
+use crate::access::{Asking, Decision, Peer, Scope};
+use crate::config::Config;
+use crate::doctor::Report;
+use crate::evidence::{cri_log, unpack};
+use crate::fleet::Standing;
+use crate::gc::Plan;
+use crate::gc::knowledge::{Knowledge, SourceState};
+use crate::health::{Facts, Finding, Verdict};
+use crate::model::{Brake, Evidence, FailureClass, Pass, Pods, Target, Targets};
+use crate::snapshot::{Look, Sample};
+use crate::state::EvidenceFilter;
+
+/// How long the page waits for a look; then it shows the latest one.
+const LOOK_PATIENCE: Duration = Duration::from_secs(3);
+/// Evidence that the page lists.
+pub(super) const EVIDENCE_ROWS: u32 = 20;
+
+/// What a part of the page shows, or why it cannot.
+pub(super) type Part<T> = Result<T, String>;
+
+/// Whether the client may act.
+#[derive(Debug)]
+pub(super) enum May {
+    /// It may.
+    Act,
+    /// Its browser will ask for a credential; the words name it.
+    Ask(&'static str),
+    /// It may not; the text says why.
+    Not(String),
+}
+
+/// The evidence of one container.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) evidence: Evidence,
+    /// The end of its log, or why this client does not get it.
+    pub(super) log: Part<String>,
+}
+
+/// Who asks for the page.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    pub(super) peer: &'a Peer,
+    pub(super) headers: &'a HeaderMap,
+}
+
+/// What comes from the latest look.
+pub(super) struct Node {
+    pub(super) look: Option<Arc<Look>>,
+    /// The runtime answered it just now.
+    pub(super) is_new: bool,
+    pub(super) verdict: Verdict,
+    pub(super) pods: (SourceState, Option<String>),
+    /// The plan of a pass over everything.
+    pub(super) plan: Part<Arc<Plan>>,
+    /// The plan of the pass that must be confirmed.
+    pub(super) asked_plan: Option<Part<Arc<Plan>>>,
+    pub(super) explanation: Option<Part<Value>>,
+}
+
+/// All that the page shows.
+pub(super) struct View {
+    pub(super) asked: Asked,
+    pub(super) config: Arc<Config>,
+    pub(super) now: Timestamp,
+    pub(super) node: Node,
+    pub(super) trend: Vec<Sample>,
+    /// The passes of the history, newest first.
+    pub(super) passes: Vec<Pass>,
+    /// The pass that was asked for.
+    pub(super) pass: Option<Part<Pass>>,
+    /// The progress lines of the running or asked pass.
+    pub(super) lines: Vec<String>,
+    pub(super) quarantine: (BTreeMap<FailureClass, usize>, Vec<QuarantinedSandbox>),
+    pub(super) evidence: Part<Vec<Evidence>>,
+    pub(super) shown_evidence: Option<Part<Shown>>,
+    /// The causes of litter, where they were asked for.
+    pub(super) doctor: Option<Part<Report>>,
+    pub(super) holding: Vec<Brake>,
+    pub(super) standing: Standing,
+    pub(super) may: May,
+    /// The port at which the reader reached the service.
+    pub(super) port: u16,
+}
+
+impl View {
+    /// Gathers everything.
+    ///
+    /// # Errors
+    /// If the node cannot be judged; a bug in crisweep.
+    pub(super) async fn gather(
+        service: &Service,
+        asked: Asked,
+        reader: Reader<'_>,
+    ) -> Result<Self, Problem> {
+        let look = service.observer.shared(service.config().collect.max_age);
+        let (look, is_new) = match tokio::time::timeout(LOOK_PATIENCE, look).await {
+            Ok(Ok(look)) => (Some(look), true),
+            Ok(Err(_)) | Err(_) => (service.observer.latest(), false),
+        };
+        let pass = asked_pass(service, &asked).await;
+        let lines = lines(service, &asked);
+        let evidence = evidence_of_pod(service, &asked).await;
+        let shown_evidence = match &asked.evidence {
+            Some(id) => Some(shown(service, reader.peer, id.clone()).await),
+            None => None,
+        };
+        let doctor = match (&look, asked.doctor) {
+            (Some(look), true) => Some(causes(service, look).await),
+            (Some(_) | None, _) => None,
+        };
+        let may = may(service, reader).await;
+        let quarantine = (
+            service.quarantined_by_class(look.as_deref()),
+            service.quarantined_first(look.as_deref()),
+        );
+        let question = asked.clone();
+        let node = service.heavy(move |service| Node::of(service, look, is_new, &question));
+        Ok(Self {
+            config: service.config(),
+            now: clock(),
+            node: node.await?,
+            trend: service.observer.trend(),
+            passes: service.worker.passes(),
+            pass,
+            lines,
+            quarantine,
+            evidence,
+            shown_evidence,
+            doctor,
+            holding: service.worker.holding(),
+            standing: service.worker.fleet().standing(),
+            may,
+            port: port(reader.headers),
+            asked,
+        })
+    }
+
+    /// Returns the running pass.
+    pub(super) fn running(&self) -> Option<&Pass> {
+        let runs = |pass: &&Pass| pass.started_at.is_some() && !pass.is_done();
+        self.passes.iter().find(runs)
+    }
+
+    /// Returns the waiting passes.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Pass> {
+        let waits = |pass: &&Pass| pass.started_at.is_none() && !pass.is_done();
+        self.passes.iter().filter(waits)
+    }
+
+    /// Returns the passes that ended, newest first.
+    pub(super) fn ended(&self) -> impl Iterator<Item = &Pass> {
+        self.passes.iter().filter(|pass| pass.is_done())
+    }
+
+    /// Says why a real pass would not run now.
+    pub(super) fn held(&self) -> Option<&str> {
+        let held = self.standing.held.as_deref();
+        held.or(self
+            .config
+            .brakes
+            .pause
+            .then_some("passes are paused (brakes.pause)"))
+    }
+}
+
+impl Node {
+    fn of(service: &Service, look: Option<Arc<Look>>, is_new: bool, asked: &Asked) -> Self {
+        let pods = match &look {
+            Some(look) => pods(service, look),
+            None => (SourceState::None, None),
+        };
+        let mut facts = match &look {
+            Some(look) => Facts::of(look, is_new, pods.0),
+            None => Facts::default(),
+        };
+        if service.observer.hangs() {
+            facts.service = Some(Finding::problem("service hangs, restart it"));
+        }
+        let plan = |targets: &BTreeSet<Target>| match &look {
+            Some(look) => service
+                .plan_under(look, &service.config().policy, targets)
+                .map_err(|error| error.to_string()),
+            None => Err("no look at the node has been taken yet".to_owned()),
+        };
+        let explanation = asked.explain.as_ref().map(|id| match &look {
+            Some(look) => explain::answer(service, look, id).map_err(|problem| problem.error),
+            None => Err("no look at the node has been taken yet".to_owned()),
+        });
+        Self {
+            verdict: facts.judge(&service.config().thresholds, "service"),
+            pods,
+            plan: plan(&Targets::all().0),
+            asked_plan: asked.confirm.then(|| plan(&asked.pass_targets())),
+            explanation,
+            is_new,
+            look,
+        }
+    }
+}
+
+/// Returns how far the pods are known. If the lists could not be read, they cannot be compared with them.
+fn pods(service: &Service, look: &Look) -> (SourceState, Option<String>) {
+    let config = service.config();
+    match (service.snapshot(look), &look.pods) {
+        (Ok(snapshot), _) => {
+            let knowledge = Knowledge::of(&snapshot, &config.policy);
+            (knowledge.source_state(), knowledge.source_doubt())
+        }
+        (Err(_), Pods::Unknown(why)) => (why.into(), Some(why.to_string())),
+        (Err(_), Pods::Known(_)) => (SourceState::Known, None),
+    }
+}
+
+async fn asked_pass(service: &Service, asked: &Asked) -> Option<Part<Pass>> {
+    let id = asked.pass.as_ref()?;
+    if let Some(record) = service.worker.find(id) {
+        return Some(Ok(record.pass()));
+    }
+    let found = service.worker.runner().journal.pass(id).await;
+    let missing = || format!("no pass \"{id}\" is remembered");
+    Some(found.ok().flatten().ok_or_else(missing))
+}
+
+fn lines(service: &Service, asked: &Asked) -> Vec<String> {
+    let running = || service.worker.running().map(|pass| pass.id);
+    let id = asked.pass.clone().or_else(running);
+    let record = id.and_then(|id| service.worker.find(&id));
+    record.map_or_else(Vec::new, |record| record.lines_from(0))
+}
+
+async fn evidence_of_pod(service: &Service, asked: &Asked) -> Part<Vec<Evidence>> {
+    let filter = EvidenceFilter {
+        pod: asked.pod.clone(),
+        limit: EVIDENCE_ROWS,
+        ..EvidenceFilter::default()
+    };
+    let page = service.worker.runner().journal.evidence(filter).await;
+    page.map(|page| page.rows)
+        .map_err(|error| error.to_string())
+}
+
+async fn shown(service: &Service, peer: &Peer, id: String) -> Part<Shown> {
+    let found = evidence::found(service, id).await;
+    let (evidence, packed) = found.map_err(|problem| problem.error)?;
+    let log = if !evidence::may_read_logs(service, peer) {
+        Err(evidence::NO_LOGS.to_owned())
+    } else if let Some(bytes) = unpack(&packed) {
+        let output = cri_log::output(&bytes, evidence.log.is_whole);
+        Ok(String::from_utf8_lossy(&output).into_owned())
+    } else {
+        Err(evidence::DAMAGED.to_owned())
+    };
+    Ok(Shown { evidence, log })
+}
+
+async fn causes(service: &Service, look: &Look) -> Part<Report> {
+    let report = doctor::report(service, look).await;
+    report.map_err(|problem| problem.error)
+}
+
+/// Says whether the reader could begin a pass with what it shows now.
+async fn may(service: &Service, reader: Reader<'_>) -> May {
+    let authorization = reader.headers.get(header::AUTHORIZATION);
+    let asking = Asking {
+        scope: Scope::Act,
+        peer: reader.peer,
+        authorization: authorization.and_then(|value| value.to_str().ok()),
+        method: &Method::POST,
+        route: Some("/gc"),
+    };
+    let access = service.access.get();
+    match access.decide(asking).await {
+        Decision::Allowed(_) => May::Act,
+        Decision::Forbidden(why) | Decision::Unavailable(why) => May::Not(why),
+        Decision::Unauthenticated(why) => match access.asks_for() {
+            Some(words) => May::Ask(words),
+            None => May::Not(why),
+        },
+    }
+}
+
+/// Examples use a loopback address, because without credentials only loopback peers may act.
+fn port(headers: &HeaderMap) -> u16 {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let port = host
+        .and_then(|host| host.rsplit_once(':'))
+        .map(|(_, port)| port);
+    port.and_then(|port| port.parse().ok()).unwrap_or(80)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "people read how long ago things happened"
+)]
+fn clock() -> Timestamp {
+    Timestamp::now()
+}

@@ -1,0 +1,77 @@
+//! `crisweep doctor`.
+
+use crisweep_sim::{NodeBuilder, PodSpec, minutes};
+use serde_json::{Value, json};
+
+use super::oneshot::{Bare, text};
+use crate::support::service::run;
+use crate::support::{Rig, nodes};
+
+fn node() -> NodeBuilder {
+    let crash = PodSpec::new("crash")
+        .namespace("shop")
+        .failed("app", 6, minutes(8))
+        .failed("app", 7, minutes(4));
+    nodes::litter(30).pod(crash)
+}
+
+#[tokio::test]
+async fn the_causes_are_told_on_one_screen_without_a_service() {
+    let node = Bare::start(node(), &json!({}));
+    let output = node.run(&["doctor"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.lines().count() <= 40, "{shown}");
+    for line in shown.lines() {
+        assert!(
+            line.chars().count() <= 100 && line == line.trim_end(),
+            "{line:?}"
+        );
+    }
+    let first = shown.lines().next().unwrap();
+    assert!(
+        first.contains("problem") && first.contains("dead containers"),
+        "{first}"
+    );
+    assert!(
+        shown.contains("problem  Container app of pod shop/crash was restarted"),
+        "{shown}"
+    );
+    assert!(shown.contains("WHO LEAVES IT"), "{shown}");
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("no service answers") && said.contains("looks for itself"),
+        "{said}"
+    );
+    assert_eq!(node.sim.calls(), []);
+}
+
+#[tokio::test]
+async fn the_running_service_answers_with_its_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("crisweep.sock");
+    let listen = [
+        "127.0.0.1:0".to_owned(),
+        format!("unix:{}", socket.display()),
+    ];
+    let rig = Rig::start(node(), json!({ "web": { "listen": listen } })).await;
+    let config = rig.config_file();
+    let args = [
+        "--config.file",
+        config.to_str().unwrap(),
+        "doctor",
+        "--output",
+        "json",
+    ];
+    let output = run(&args).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("the running service answers"));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of_api = rig.get("/api/v1/doctor").await.json();
+    let ids = |report: &Value| -> Vec<String> {
+        let findings = report["findings"].as_array().unwrap().iter();
+        findings.map(|it| it["id"].to_string()).collect()
+    };
+    assert_eq!(ids(&report), ids(&of_api));
+    rig.nothing_was_touched();
+}

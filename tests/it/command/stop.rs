@@ -1,0 +1,199 @@
+//! Ctrl-C during `crisweep gc`, and its progress on a terminal.
+
+use std::process::Stdio;
+
+use crisweep_sim::{Disk, Fault, Rpc};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr};
+
+use super::oneshot::{Bare, text};
+use crate::support::service::program;
+use crate::support::wait::{PATIENCE, until_true};
+use crate::support::{Rig, nodes};
+
+/// A command whose standard error is read line by line.
+struct Running {
+    child: Child,
+    said: Lines<BufReader<ChildStderr>>,
+}
+
+impl Running {
+    fn start(args: &[&str]) -> Self {
+        let mut command = program();
+        command
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap()).lines();
+        Self { child, said }
+    }
+
+    fn interrupt(&self) {
+        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::INT).unwrap();
+    }
+
+    /// Returns the next line that contains the words.
+    async fn says(&mut self, words: &str) -> String {
+        let mut all = Vec::new();
+        let found = async {
+            loop {
+                let line = self.said.next_line().await.unwrap();
+                let line = line.unwrap_or_else(|| panic!("{words}: {all:?}"));
+                if line.contains(words) {
+                    return line;
+                }
+                all.push(line);
+            }
+        };
+        tokio::time::timeout(PATIENCE, found)
+            .await
+            .expect("it says so")
+    }
+
+    /// Returns its exit code and its answer.
+    async fn ends(self) -> (i32, String) {
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait_with_output());
+        let output = ended.await.expect("it ends").unwrap();
+        (output.status.code().unwrap(), text(&output.stdout))
+    }
+}
+
+fn slow() -> Disk {
+    Disk {
+        each: std::time::Duration::from_secs(2),
+        crowding: std::time::Duration::ZERO,
+    }
+}
+
+fn one_at_a_time() -> serde_json::Value {
+    json!({ "gc": { "max_concurrency": 1 } })
+}
+
+#[tokio::test]
+async fn the_first_ctrl_c_names_what_is_in_flight_and_waits_for_it() {
+    let node = Bare::start(nodes::litter(5), &one_at_a_time());
+    node.sim.set_disk(slow());
+    let config = node.config.to_str().unwrap();
+    let mut running = Running::start(&["--config.file", config, "gc"]);
+    until_true("a removal is under way", || {
+        node.sim.removals_in_flight() > 0
+    })
+    .await;
+    running.interrupt();
+    let line = running.says("stopping: no new removal starts").await;
+    assert!(line.contains("In flight: container default/old-"), "{line}");
+    assert!(line.contains("Ctrl-C again leaves at once"), "{line}");
+    let (code, shown) = running.ends().await;
+    assert_eq!(code, 1, "{shown}");
+    assert!(shown.starts_with("aborted\n"), "{shown}");
+    assert_eq!(node.sim.removals_in_flight(), 0);
+}
+
+#[tokio::test]
+async fn the_second_ctrl_c_leaves_at_once_and_says_what_is_unknown() {
+    let node = Bare::start(nodes::litter(5), &one_at_a_time());
+    node.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let config = node.config.to_str().unwrap();
+    let mut running = Running::start(&["--config.file", config, "gc"]);
+    until_true("a removal is under way", || {
+        node.sim.removals_in_flight() > 0
+    })
+    .await;
+    running.interrupt();
+    running.says("stopping").await;
+    running.interrupt();
+    let line = running.says("left at once").await;
+    assert!(
+        line.contains("Unknown whether the runtime still removes: container default/old-"),
+        "{line}"
+    );
+    let (code, shown) = running.ends().await;
+    assert_eq!((code, shown.as_str()), (130, ""));
+}
+
+#[tokio::test]
+async fn ctrl_c_cancels_the_services_pass_that_this_command_started() {
+    let rig = Rig::start(nodes::litter(5), one_at_a_time()).await;
+    rig.sim.set_disk(slow());
+    let url = format!("http://{}", rig.address);
+    let mut running = Running::start(&["gc", "--url", &url]);
+    rig.removing().await;
+    running.interrupt();
+    running
+        .says("stopping the pass that this command started")
+        .await;
+    let (code, shown) = running.ends().await;
+    assert_eq!(code, 1, "{shown}");
+    assert!(shown.starts_with("aborted\n"), "{shown}");
+    assert_eq!(rig.passes().await[0]["outcome"], "aborted");
+}
+
+#[tokio::test]
+async fn ctrl_c_only_leaves_a_pass_that_this_command_joined() {
+    let rig = Rig::start(nodes::litter(3), one_at_a_time()).await;
+    rig.sim.set_disk(slow());
+    let first = rig.begin_gc("target=containers").await;
+    rig.removing().await;
+    let waiting = rig.begin_gc("target=containers").await;
+    let url = format!("http://{}", rig.address);
+    let mut running = Running::start(&["gc", "--target", "containers", "--url", &url]);
+    let line = running.says("joined pass").await;
+    assert!(line.contains(&waiting), "{line}");
+    running.interrupt();
+    running.says("stopped watching; the pass goes on").await;
+    let (code, shown) = running.ends().await;
+    assert_eq!((code, shown.as_str()), (130, ""));
+    assert_eq!(rig.finished(&first).await["outcome"], "completed");
+    assert_ne!(rig.finished(&waiting).await["outcome"], "aborted");
+}
+
+/// Runs a command with a terminal of so many columns; returns what it draws.
+async fn on_a_terminal(columns: u16, line: &str, variable: &str) -> String {
+    let program_path = env!("CARGO_BIN_EXE_crisweep");
+    let script = format!("stty cols {columns}; {variable} {program_path} {line}");
+    let mut command = tokio::process::Command::new("script");
+    command.args(["-qec", &script, "/dev/null"]);
+    command
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR")
+        .kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, command.stdin(Stdio::null()).output());
+    text(&output.await.expect("it ends").unwrap().stdout)
+}
+
+#[tokio::test]
+async fn on_a_terminal_progress_is_one_line_and_tables_fit() {
+    let rig = Rig::start(nodes::litter(30), json!({})).await;
+    rig.sim.set_disk(Disk {
+        each: std::time::Duration::from_millis(100),
+        crowding: std::time::Duration::ZERO,
+    });
+    let url = format!("--url http://{}", rig.address);
+    for columns in [80, 200] {
+        let shown = on_a_terminal(columns, &format!("plan --all {url}"), "").await;
+        assert!(shown.contains("\u{1b}[1m  VERDICT"), "{shown}");
+        let plain = on_a_terminal(columns, &format!("plan --all {url}"), "NO_COLOR=1").await;
+        assert!(!plain.contains('\u{1b}'), "{plain:?}");
+        for line in plain.lines() {
+            assert!(line.chars().count() <= usize::from(columns), "{line}");
+        }
+    }
+    let plain = on_a_terminal(80, &format!("plan {url}"), "NO_COLOR=1").await;
+    let id = rig.sim.container_id("default/old-0/app#0").unwrap();
+    assert!(plain.contains(&id[..12]) && !plain.contains(&id), "{plain}");
+    let wide = on_a_terminal(80, &format!("plan --wide --all {url}"), "NO_COLOR=1").await;
+    assert!(wide.contains(&id), "{wide}");
+    let shown = on_a_terminal(80, &format!("gc {url}"), "").await;
+    assert!(
+        shown.contains("\rcontainers: ") && shown.contains(" of 30"),
+        "{shown:?}"
+    );
+    assert!(!shown.contains("batch 1"), "{shown:?}");
+    assert!(shown.contains("\u{1b}[32mcompleted\u{1b}[0m"), "{shown:?}");
+    // Each line is drawn over the one before, and none is left behind.
+    assert!(shown.contains("\r\u{1b}[K"), "{shown:?}");
+}

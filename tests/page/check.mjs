@@ -1,0 +1,217 @@
+// What a person does with the page, in a real browser: see, search, ask why, dry run, remove, cancel, look back. At both
+// widths and in both colour schemes, without JavaScript, and with the keyboard alone. axe finds nothing anywhere.
+
+import assert from "node:assert/strict";
+import { axe, startBrowser, startDemo, until } from "./demo.mjs";
+
+const WIDE = { width: 1600, height: 1000 };
+const PHONE = { width: 400, height: 850 };
+const problems = [];
+
+async function open(browser, url, options = {}) {
+  const context = await browser.newContext({ viewport: WIDE, reducedMotion: "reduce", ...options });
+  await context.addInitScript({ content: axe });
+  const page = await context.newPage();
+  page.setDefaultTimeout(20_000);
+  page.on("pageerror", (error) => problems.push(`${page.url()}: ${error}`));
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) problems.push(`${page.url()}: ${message.text()}`);
+  });
+  await page.goto(url);
+  return page;
+}
+
+async function accessible(page, where) {
+  const found = await page.evaluate(() => globalThis.axe.run());
+  for (const it of found.violations) {
+    problems.push(`${where}: ${it.id}: ${it.help}\n  ${it.nodes.map((node) => node.html).join("\n  ")}`);
+  }
+}
+
+async function fits(page, where) {
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  if (over > 0) problems.push(`${where}: ${over} px too wide`);
+}
+
+/** What must be read without scrolling. */
+async function onFirstScreen(page, selectors) {
+  for (const selector of selectors) {
+    const box = await page.locator(selector).first().boundingBox();
+    const height = page.viewportSize().height;
+    assert.ok(box && box.y >= 0 && box.y + box.height <= height, `${selector} is not on the first screen: ${box?.y}`);
+  }
+}
+
+async function text(page, selector) {
+  return (await page.locator(selector).first().innerText()).replace(/\s+/g, " ");
+}
+
+async function says(page, selector, words) {
+  await until(`${selector} says ${words}`, async () => {
+    const found = await page.locator(selector).count();
+    return found > 0 && words.test(await text(page, selector).catch(() => ""));
+  });
+}
+
+/** A sandbox that stays although it is dead. */
+async function stayingSandbox(demo) {
+  const { kept } = await demo.get("/api/v1/plan?target=sandboxes");
+  return kept.find((it) => it.reason !== "ready" && it.pod);
+}
+
+async function personOnCall(browser, demo) {
+  const page = await open(browser, demo.url);
+  assert.match(await text(page, "h1"), /Not healthy: \d+ exited containers/);
+  await onFirstScreen(page, ["h1", "#mode", "#plan-title", "#dry-run", "#remove", "#q", "#pass-title", "#node-title"]);
+
+  const sandbox = await stayingSandbox(demo);
+  await page.locator("#q").pressSequentially(sandbox.pod.name);
+  await says(page, "#objects-title", new RegExp(sandbox.pod.name));
+  await page.locator("#objects td a", { hasText: "sandbox" }).first().click();
+  await says(page, "#explanation-title", /Why sandbox .* stays/);
+  assert.match(await text(page, "#explanation"), /What would let it go/);
+  await accessible(page, "explanation");
+
+  await page.goto(demo.url);
+  await page.locator("#dry-run").click();
+  await page.waitForURL(/\?pass=/);
+  await says(page, "#pass-title", /was a dry run: nothing was removed/);
+  assert.match(await text(page, "#pass"), /It would remove [\d,]+ containers/);
+
+  await page.goto(demo.url);
+  await page.locator("#remove").click();
+  await says(page, "dialog #confirm-title", /Remove [\d,]+ containers.* on node-1\?/);
+  await accessible(page, "dialog");
+  await page.locator("dialog [data-close]").click();
+  assert.equal(await page.locator("dialog[open]").count(), 0);
+  assert.equal((await demo.get("/api/v1/passes")).passes.length, 1, "only the dry run ran");
+
+  await cancels(page, demo);
+  await removes(page, demo);
+  await looksBack(page, demo);
+  await page.context().close();
+}
+
+async function beginPass(page, demo) {
+  await page.goto(demo.url);
+  await page.locator("#remove").click();
+  await page.locator("dialog #confirmed").click();
+  await page.waitForURL(/\?pass=/);
+}
+
+async function cancels(page, demo) {
+  await beginPass(page, demo);
+  await says(page, "#pass-title", /A pass removes now/);
+  const bar = page.locator('tr[data-target="containers"] progress');
+  const began = await bar.evaluate((it) => it.value);
+  await until("the bar moves", async () => (await bar.evaluate((it) => it.value).catch(() => began)) > began);
+  await accessible(page, "running pass");
+  await page.locator("#cancel").click();
+  await says(page, "#pass-title", /was ended early/);
+}
+
+async function removes(page, demo) {
+  await beginPass(page, demo);
+  const here = page.url();
+  // Nothing is clicked or loaded by hand: the page hears of the end.
+  await says(page, "#pass-title", /did (not do )?all that it planned/);
+  assert.equal(page.url(), here);
+  await says(page, "#pass .change", /exited containers [\d,]+ [\d,]+ −[\d,]+/);
+  await says(page, "h1", /\d+ (exited|dead)|Healthy/);
+}
+
+async function looksBack(page, demo) {
+  await page.goto(demo.url);
+  await says(page, "#passes", /aborted.*planned/);
+  await says(page, "#quarantine", /in quarantine until the next try.*network plugin/);
+  await page.locator("#evidence tbody a").first().click();
+  await says(page, "#shown-title", /^Container /);
+  await page.locator("#shown .log, #shown .muted").first().waitFor();
+  await accessible(page, "evidence");
+}
+
+async function everywhere(browser, demo) {
+  const sandbox = await stayingSandbox(demo);
+  const [pass] = (await demo.get("/api/v1/passes")).passes;
+  const [evidence] = (await demo.get("/api/v1/evidence")).evidence;
+  const paths = [
+    "/", "/?q=newest&show=stays", `/?explain=${sandbox.id}`, `/?pass=${pass.id}`, "/?confirm=pass",
+    `/?evidence=${evidence.number}`, "/?show=wrong",
+  ];
+  for (const colorScheme of ["light", "dark"]) {
+    for (const viewport of [WIDE, PHONE]) {
+      const page = await open(browser, demo.url, { colorScheme, viewport });
+      for (const path of paths) {
+        const where = `${path}, ${colorScheme}, ${viewport.width} px`;
+        await page.goto(demo.url + path);
+        await fits(page, where);
+        await accessible(page, where);
+      }
+      await page.context().close();
+    }
+  }
+  const phone = await open(browser, demo.url, { viewport: PHONE });
+  await onFirstScreen(phone, ["h1", "#plan-title", "#remove"]);
+  await phone.context().close();
+}
+
+async function withoutScript(browser, demo) {
+  const page = await open(browser, demo.url, { javaScriptEnabled: false });
+  await page.locator("#q").fill("quarantined");
+  await page.locator("#search button").click();
+  await says(page, "#objects-title", /quarantined/);
+  await page.goto(demo.url);
+  await page.locator("#remove").click();
+  await says(page, "#confirm-title", /on node-1\?/);
+  for (const target of ["sandboxes", "logs", "images"]) await page.locator(`#confirm [value=${target}]`).uncheck();
+  await page.locator("#confirm fieldset button").click();
+  await page.waitForURL(/target=containers/);
+  await page.locator("#confirmed").click();
+  await page.waitForURL(/\?pass=/);
+  // It loads itself again until the pass is over.
+  await says(page, "#pass-title", /Pass (did|found)/);
+  await page.context().close();
+}
+
+async function keyboardOnly(browser, demo) {
+  const page = await open(browser, demo.url);
+  const focused = () => page.evaluate(() => document.activeElement?.id || document.activeElement?.className);
+  const tabTo = async (id) => {
+    for (let presses = 0; presses < 60; presses += 1) {
+      if ((await focused()) === id) return;
+      await page.keyboard.press("Tab");
+    }
+    assert.fail(`no way to ${id} by Tab`);
+  };
+  await tabTo("skip");
+  await page.keyboard.press("Enter");
+  await tabTo("remove");
+  await page.keyboard.press("Enter");
+  await page.locator("dialog #confirm-title").waitFor();
+  assert.equal(await focused(), "confirmed");
+  const outline = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
+  assert.notEqual(outline, "none", "the focus is visible");
+  await page.keyboard.press("Escape");
+  await until("the focus is back", async () => (await focused()) === "remove");
+  await tabTo("q");
+  await page.keyboard.type("ready");
+  await page.keyboard.press("Enter");
+  await says(page, "#objects-title", /ready/);
+  await page.context().close();
+}
+
+const demo = await startDemo();
+const browser = await startBrowser();
+try {
+  for (const part of [personOnCall, everywhere, withoutScript, keyboardOnly]) {
+    const began = Date.now();
+    await part(browser, demo);
+    console.log(`page: ${part.name}: ${((Date.now() - began) / 1000).toFixed(1)} s`);
+  }
+  // The refusal of a wrong query is a 400, which Chromium reports.
+  const unexpected = problems.filter((it) => !it.includes("400 (Bad Request)"));
+  assert.deepEqual(unexpected, []);
+} finally {
+  await browser.close();
+  await demo.stop();
+}
