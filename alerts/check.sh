@@ -62,17 +62,39 @@ route people alertname=SomebodyElses
 
 # Each alert has its tests and its runbook, and each runbook its alert.
 failed=0
+complain() { echo "$1" >&2; failed=1; }
 alerts=$(sed -n 's/^ *- alert: *//p' crisweep.rules.yaml)
 for alert in $alerts; do
     for file in "tests/$alert.yaml" "../docs/runbooks/$alert.md"; do
-        [ -f "$file" ] || { echo "$alert: no $file" >&2; failed=1; }
+        [ -f "$file" ] || complain "$alert: no $file"
     done
+    # When it fires, when it does not, and what neither begins nor ends it.
+    for case in fires 'stays silent' '"churn:'; do
+        grep -q "^  - name: $case" "tests/$alert.yaml" || complain "tests/$alert.yaml: no case $case"
+    done
+    # One shape, short, three commands.
+    page=../docs/runbooks/$alert.md
+    shape=$(sed -n 's/^## //p' "$page" | grep -v '^By hand$' | tr '\n' ,)
+    [ "$shape" = 'crisweep does,You do,Commands,' ] || complain "$page: its headings are $shape"
+    commands=$(sed -n '/^## Commands/,/^```$/p' "$page" | grep -cE '^(curl|crisweep|journalctl|kubectl|tr) ')
+    [ "$commands" = 3 ] || complain "$page: $commands commands, not 3"
+    words=$(sed '/^```/,/^```/d' "$page" | wc -w)
+    [ "$words" -le 250 ] || complain "$page: $words words, more than 250"
 done
+# The table of the runbooks says of each alert what its rule says.
+awk '
+    $1 == "-" && $2 == "alert:" { alert = $3; asks = "nothing" }
+    $1 == "crisweep:" { asks = $2 == "hold" ? "nothing; it holds passes" : "the alert" }
+    $1 == "severity:" { severity = $2 }
+    $1 == "annotations:" { print "| [" alert "](" alert ".md) | " severity " | " asks " |" }
+' crisweep.rules.yaml | sort >"$variant/rules"
+sed -nE 's/^(\| \[Crisweep[^|]*\|[^|]*\|)[^|]*\|/\1/p' ../docs/runbooks/README.md | sort >"$variant/table"
+diff "$variant/rules" "$variant/table" >&2 || complain "docs/runbooks/README.md: its table is not that of the rules"
 for file in tests/*.yaml ../docs/runbooks/Crisweep*.md; do
     alert=$(basename "$file" | sed 's/\.[a-z]*$//')
     case " $(echo $alerts) " in
         *" $alert "*) ;;
-        *) echo "$file: no such alert" >&2; failed=1 ;;
+        *) complain "$file: no such alert" ;;
     esac
 done
 exit "$failed"
