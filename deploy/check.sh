@@ -53,7 +53,10 @@ done <<'VALUES'
 --set secrets={web},web.tls=true,probes.tcpSocket=true,config.web.config_file=/etc/crisweep-secrets/web/web-config.yml
 --set state.hostPath=/data/crisweep-state,minReadySeconds=5
 --set config.fleet.hold_config_map=null,config.pods.source=none
+--set config.events.enabled=true
+--set config.events.enabled=true,config.events.pods=false,config.fleet.hold_config_map=null,config.pods.source=none
 --set config.fleet.budget.max_nodes=3
+--set dashboards.enabled=true,dashboards.namespace=grafana,dashboards.annotations.grafana_folder=Nodes
 --set config.fleet.hold_config_map=null,config.fleet.budget.max_nodes=1,config.pods.source=none
 --set canary.enabled=true,canary.config.fleet.hold_config_map=other,config.pods.source=kubelet-socket
 VALUES
@@ -65,7 +68,7 @@ template --values helm/stages/canary.yaml --set "$(expressions 0 a),$(expression
 [[ $(grep -c "operator: NotIn" "$scratch/affinity.yaml") == 2 ]] || { echo "a term without NotIn" >&2; exit 1; }
 
 # kubectl understands each stage.
-for stage in watch canary all monitoring; do
+for stage in watch canary all monitoring dashboards; do
   "$tools/bin/kubectl" kustomize "kubernetes/$stage" >"$scratch/kustomize-$stage.yaml"
 done
 

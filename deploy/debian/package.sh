@@ -15,6 +15,12 @@ mkdir -p "$staging"
 strip -o "$staging/crisweep" "$program"
 sed 's|/usr/local/bin/crisweep|/usr/bin/crisweep|; /^#   /d; 1s/.*/# crisweep on a node, beside its container runtime./' \
   deploy/crisweep.service >"$staging/crisweep.service"
+mkdir "$staging/man"
+"$staging/crisweep" man --dir "$staging/man"
+gzip -9n "$staging"/man/*
+"$staging/crisweep" completions bash >"$staging/crisweep.bash"
+"$staging/crisweep" completions zsh >"$staging/_crisweep"
+"$staging/crisweep" completions fish >"$staging/crisweep.fish"
 gzip -9nc CHANGELOG.md >"$staging/changelog.gz"
 for text in README.md SECURITY.md docs/configuration.md; do
   gzip -9nc "$text" >"$staging/$(basename "$text").gz"

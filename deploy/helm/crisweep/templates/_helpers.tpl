@@ -123,7 +123,12 @@ filesystems: {{ .Values.runtime.filesystems | default (index $it 2) | toJson }}
 {{- $asks := has .pods.source (list "api-server" "kubelet" "auto") -}}
 {{- $review := dig "token_review" "enabled" false (.web | default dict) -}}
 {{- $fleet := include "crisweep.usesFleet" . -}}
-{{- if or $asks $review $fleet }}true{{ end -}}
+{{- if or $asks $review $fleet (include "crisweep.writesEvents" .) }}true{{ end -}}
+{{- end -}}
+
+{{/* "true" or "": whether Kubernetes Events are written. */}}
+{{- define "crisweep.writesEvents" -}}
+{{- if dig "enabled" false (.events | default dict) }}true{{ end -}}
 {{- end -}}
 
 {{/* "true" or "": whether brakes for all nodes are read at the API server. */}}
