@@ -35,6 +35,11 @@ impl Answer {
         let found = self.headers.iter().find(|(it, _)| it == name);
         found.map(|(_, value)| value.as_str())
     }
+
+    /// Events go on for minutes; a client that has them reads no more.
+    fn is_endless(&self) -> bool {
+        self.header("content-type") == Some("text/event-stream")
+    }
 }
 
 /// A connection that is kept as long as it lasts.
@@ -165,7 +170,13 @@ impl<'a> Client<'a> {
                 return (answers, None);
             }
             match answer(&mut stream, is_head) {
-                Ok(Some(answer)) => answers.push(answer),
+                Ok(Some(answer)) => {
+                    let is_endless = answer.is_endless();
+                    answers.push(answer);
+                    if is_endless {
+                        return (answers, None);
+                    }
+                }
                 Ok(None) => return (answers, None),
                 Err(error) => {
                     self.ended(Some(error));
@@ -237,7 +248,7 @@ fn answer(stream: &mut impl BufRead, is_head: bool) -> io::Result<Option<Answer>
             headers,
             body: Vec::new(),
         };
-        if !is_head {
+        if !is_head && !answer.is_endless() {
             read_body(stream, &mut answer)?;
         }
         return Ok(Some(answer));
