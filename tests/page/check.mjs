@@ -105,7 +105,6 @@ async function cancels(page, demo) {
   const bar = page.locator('tr[data-target="containers"] progress');
   const began = await bar.evaluate((it) => it.value);
   await until("the bar moves", async () => (await bar.evaluate((it) => it.value).catch(() => began)) > began);
-  await accessible(page, "running pass");
   await page.locator("#cancel").click();
   await says(page, "#pass-title", /was ended early/);
 }
@@ -113,6 +112,7 @@ async function cancels(page, demo) {
 async function removes(page, demo) {
   await beginPass(page, demo);
   const here = page.url();
+  await accessible(page, "running pass");
   // Nothing is clicked or loaded by hand: the page hears of the end.
   await says(page, "#pass-title", /did (not do )?all that it planned/);
   assert.equal(page.url(), here);

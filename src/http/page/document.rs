@@ -22,8 +22,9 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
         BASE64_STANDARD.encode(digest)
     };
     format!(
-        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; form-action 'self'; \
-         frame-ancestors 'none'; base-uri 'none'",
+        // The empty icon is `data:`; without it a browser asks for /favicon.ico.
+        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; img-src data:; connect-src 'self'; \
+         form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
         sha256(STYLE),
         sha256(SCRIPT)
     )
