@@ -120,10 +120,12 @@ fn arguments(process: &Path) -> Option<Vec<String>> {
     (!text.is_empty()).then(|| text.split('\0').map(str::to_owned).collect())
 }
 
-/// Reads the beginning of a file of the process table.
+/// Reads the beginning of a file of the process table. Never waits for the writer of a pipe.
 fn bounded(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::File::from(openat(CWD, path, flags, Mode::empty())?);
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

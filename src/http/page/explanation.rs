@@ -143,14 +143,14 @@ fn object(view: &View, shown: &Shown) -> Markup {
 
 fn held_by(view: &View, holder: &Holder) -> Markup {
     html! {
-        (text(&holder.kind)) " "
         a href=(view.asked.explanation(&holder.id)) { (text(&holder.name)) }
         @if let Some(verdict) = &holder.verdict {
             ", which " (verdict_words(verdict))
             @if let Some(reason) = &holder.reason { " (" (text(reason)) ")" }
         }
         ": " (text(&holder.detail))
-        @if let Some(pod) = &holder.pod { ". " (text(&pod.words)) }
+        // A pod's own detail is these words.
+        @if let Some(pod) = holder.pod.as_ref().filter(|_| holder.kind != "pod") { ". " (text(&pod.words)) }
     }
 }
 
