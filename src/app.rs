@@ -68,8 +68,15 @@ pub async fn serve(
     // Before the service is reported ready, so that no signal is missed.
     let mut signals = signals()?;
     let (settings, changes) = watch::channel(Arc::new(config.clone()));
+    let (manager, pulses) = (reporting.manager.clone(), reporting.pulses.clone());
+    let mut loops = Loops::new(pulses.clone());
     let started = async {
         let mut runner = runner(changes.clone(), flag).await?;
+        // The runtime is asked while the disk works.
+        let (looking, until) = (first_look(runner.observer.clone()), shutdown.clone());
+        loops.spawn_unwatched(async move {
+            until.run_until_cancelled(looking).await;
+        });
         let history = remember(&config, &mut runner).await?;
         anyhow::Ok((runner, history))
     };
@@ -80,8 +87,6 @@ pub async fn serve(
             return Ok(());
         }
     };
-    let (manager, pulses) = (reporting.manager.clone(), reporting.pulses.clone());
-    let mut loops = Loops::new(pulses.clone());
     let brakes = Fleet::new(&config.fleet, config.pods.api_server());
     let worker = Worker::new(
         runner.clone(),
@@ -93,10 +98,6 @@ pub async fn serve(
     worker.restore(history);
     let service = service(&runner, worker.clone(), reload, settings, access, &manager);
     accept(&mut loops, listeners, &service, &stop);
-    let (looking, until) = (first_look(service.observer.clone()), shutdown.clone());
-    loops.spawn_unwatched(async move {
-        until.run_until_cancelled(looking).await;
-    });
     let brakes = fleet::run(changes.clone(), brakes, shutdown.clone());
     loops.spawn("the fleet's brakes", brakes);
     let events = events::run(changes.clone(), runner.events.clone(), shutdown.clone());

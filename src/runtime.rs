@@ -9,6 +9,7 @@ pub mod convert;
 mod defect;
 pub mod discover;
 mod error;
+mod known_rows;
 pub mod wire;
 
 use crate::model::every;

@@ -150,10 +150,10 @@ impl Observer {
         }
     }
 
-    /// Starts from these image ages, and saves them to `journal`. Call it before the first look, because it
-    /// replaces what looks have seen.
+    /// Adds the image ages of earlier runs, and saves ages to `journal` from now on. Until then images look younger
+    /// than they are.
     pub fn remember(&self, ages: Ages, journal: Journal) {
-        *self.inner.ages() = AgeBook::new(ages, journal);
+        self.inner.ages().remember(ages, journal);
     }
 
     /// Saves unsaved image ages; call it at the end.

@@ -36,7 +36,10 @@ async fn main() {
     // reqwest needs a TLS provider even without TLS; installing it twice fails.
     let _done = rustls::crypto::ring::default_provider().install_default();
     println!("Median of {ROUNDS} rounds; node_exporter beside each figure");
-    println!("{:<44} | {:>10} | {:>13} | ratio", "", "crisweep", "node_exporter");
+    println!(
+        "{:<44} | {:>10} | {:>13} | ratio",
+        "", "crisweep", "node_exporter"
+    );
     for size in sizes {
         measure(size).await;
     }
@@ -73,15 +76,26 @@ async fn measure(size: usize) {
     println!("{size} containers");
     let row = |what: &str, ours: &[Figures], of: fn(&Figures) -> f64| {
         let (ours, peers) = (median(ours, of), median(&peer, of));
-        println!("{what:<44} | {ours:>10.1} | {peers:>13.1} | {:.2}", ours / peers);
+        println!(
+            "{what:<44} | {ours:>10.1} | {peers:>13.1} | {:.2}",
+            ours / peers
+        );
     };
-    row("processor ms of a scrape, a new look each", &fresh, |it| it.scrape_ms);
-    row("processor ms of a scrape, a shared look", &shared, |it| it.scrape_ms);
+    row("processor ms of a scrape, a new look each", &fresh, |it| {
+        it.scrape_ms
+    });
+    row("processor ms of a scrape, a shared look", &shared, |it| {
+        it.scrape_ms
+    });
     row("p50 ms of a scrape, a shared look", &shared, |it| it.p50_ms);
     row("p99 ms of a scrape, a shared look", &shared, |it| it.p99_ms);
     row("ms from exec to ready", &shared, |it| it.ready_ms);
     row("MiB resident, idle", &shared, |it| it.idle_mib);
-    row("MiB resident after 20 scrapes, a new look each", &fresh, |it| it.warm_mib);
+    row(
+        "MiB resident after 20 scrapes, a new look each",
+        &fresh,
+        |it| it.warm_mib,
+    );
     served.sim.shutdown().await;
 }
 
@@ -107,7 +121,14 @@ async fn figures(mut program: Program) -> Figures {
     times.sort_by(f64::total_cmp);
     let (p50_ms, p99_ms) = (at(&times, 50), at(&times, 99));
     program.end().await;
-    Figures { ready_ms, idle_mib, warm_mib, scrape_ms, p50_ms, p99_ms }
+    Figures {
+        ready_ms,
+        idle_mib,
+        warm_mib,
+        scrape_ms,
+        p50_ms,
+        p99_ms,
+    }
 }
 
 fn median(rounds: &[Figures], of: fn(&Figures) -> f64) -> f64 {

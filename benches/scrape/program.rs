@@ -67,7 +67,13 @@ impl Program {
             .spawn()
             .expect("crisweep, and node_exporter by its name or NODE_EXPORTER");
         let http = reqwest::Client::new();
-        Self { child, address, ready, started, http }
+        Self {
+            child,
+            address,
+            ready,
+            started,
+            http,
+        }
     }
 
     /// Returns how many milliseconds it took from its start until it answered that it is ready.
@@ -90,7 +96,9 @@ impl Program {
         let began = Instant::now();
         while began.elapsed() < READY_WITHIN {
             let page = self.page().await;
-            let unknown = page.lines().find_map(|line| line.strip_prefix("crisweep_exit_times_unknown "));
+            let unknown = page
+                .lines()
+                .find_map(|line| line.strip_prefix("crisweep_exit_times_unknown "));
             if unknown.is_none_or(|count| count == "0") {
                 break;
             }
@@ -101,7 +109,10 @@ impl Program {
 
     async fn page(&self) -> String {
         let url = format!("http://{}/metrics", self.address);
-        let request = self.http.get(url).header("x-prometheus-scrape-timeout-seconds", "10");
+        let request = self
+            .http
+            .get(url)
+            .header("x-prometheus-scrape-timeout-seconds", "10");
         let answer = request.send().await.expect("an answer");
         assert!(answer.status().is_success(), "{answer:?}");
         answer.text().await.expect("a page")
@@ -123,7 +134,10 @@ impl Program {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).expect("a process");
         // The name in parentheses may have spaces; user and system time are fields 14 and 15.
         let fields = stat.rsplit(')').next().expect("fields").split_whitespace();
-        let ticks = fields.skip(11).take(2).map(|it| it.parse::<f64>().expect("ticks"));
+        let ticks = fields
+            .skip(11)
+            .take(2)
+            .map(|it| it.parse::<f64>().expect("ticks"));
         ticks.sum::<f64>() / TICKS_EACH_SECOND
     }
 

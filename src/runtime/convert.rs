@@ -16,6 +16,7 @@ use prost::Message;
 pub(crate) use sandbox_images::made_from;
 use sandbox_images::sandbox_images;
 
+use super::known_rows::KnownRows;
 use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version};
 use crate::model::{
     ConfigSource, Container, ContainerId, ContainerImage, ContainerState, Image, ImageId, Labels,
@@ -41,13 +42,18 @@ pub struct Malformed;
 /// A row of a list on the wire.
 pub trait Row: Message + Default + 'static {
     /// What it becomes.
-    type Model: Send + Sync + 'static;
+    type Model: Clone + Send + Sync + 'static;
 
     /// Converts it.
     fn into_model(self) -> Result<Self::Model, Malformed>;
 
     /// Replaces values that an earlier row also had with shared copies.
     fn share(_row: &mut Self::Model, _shared: &mut Shared) {}
+
+    /// Returns the rows of the last list; `None`: they are few, and read anew.
+    fn known(_shared: &mut Shared) -> Option<&mut KnownRows<Self::Model>> {
+        None
+    }
 }
 
 /// Values that rows share: with each other, with the other list, and with earlier looks. 20,000 containers use
@@ -58,11 +64,16 @@ pub struct Shared {
     pods: HashSet<Arc<PodRef>>,
     images: HashSet<Arc<ContainerImage>>,
     labels: HashSet<Labels>,
+    containers: KnownRows<Container>,
+    sandboxes: KnownRows<PodSandbox>,
 }
 
 impl Shared {
-    /// Forgets values that no row uses any more.
-    pub(super) fn forget_unused(&mut self) {
+    /// Begins a list: forgets the rows that the last list lacked, and the values that no row uses any more.
+    pub(super) fn begin<R: Row>(&mut self) {
+        if let Some(known) = R::known(self) {
+            known.begin();
+        }
         self.pods.retain(|pod| Arc::strong_count(pod) > 1);
         self.images.retain(|image| Arc::strong_count(image) > 1);
         self.labels.retain(|labels| labels.holders() > 1);
@@ -164,6 +175,10 @@ impl Row for cri::ContainerRow {
             shared.pod(pod);
         }
     }
+
+    fn known(shared: &mut Shared) -> Option<&mut KnownRows<Container>> {
+        Some(&mut shared.containers)
+    }
 }
 
 impl Row for cri::PodSandboxRow {
@@ -188,6 +203,10 @@ impl Row for cri::PodSandboxRow {
         if let Some(pod) = &mut row.pod {
             shared.pod(pod);
         }
+    }
+
+    fn known(shared: &mut Shared) -> Option<&mut KnownRows<PodSandbox>> {
+        Some(&mut shared.sandboxes)
     }
 }
 

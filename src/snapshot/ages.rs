@@ -41,6 +41,17 @@ impl AgeBook {
         }
     }
 
+    /// Adds what an earlier run knew, and saves to `journal` from now on.
+    pub(super) fn remember(&mut self, earlier: Ages, journal: Journal) {
+        // A look that was faster saved nowhere.
+        self.saved_at = None;
+        self.changed = !self.ages.is_empty();
+        let known = earlier.len();
+        self.ages.add_earlier(earlier);
+        self.news = self.ages.len() != known;
+        self.journal = journal;
+    }
+
     /// Notes a look that found all images, with whether each is used.
     pub(super) fn note(&mut self, uses: &BTreeMap<String, bool>, now: Timestamp) {
         let before = self.ages.len();
@@ -145,5 +156,21 @@ mod tests {
         book.note(&uses(&[("a", false)]), at(320));
         assert!(is_saved(&book), "nothing changed");
         assert_eq!(book.all(at(330))["a"].last_used, Some(at(310)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_before_the_earlier_ages_came_loses_none_and_is_saved_later() {
+        let mut earlier = Ages::default();
+        earlier.touch("a", false, at(0));
+        let mut book = AgeBook::new(Ages::default(), Journal::none());
+        book.note(&uses(&[("a", true), ("b", false)]), at(100));
+        book.remember(earlier, Journal::none());
+        assert!(!is_saved(&book));
+        let ages = book.all(at(110));
+        assert_eq!(ages["a"].first_seen, at(0));
+        assert_eq!(ages["a"].last_used, Some(at(100)));
+        assert_eq!(ages["b"].first_seen, at(100));
+        book.note(&uses(&[("a", false), ("b", false)]), at(120));
+        assert!(is_saved(&book));
     }
 }

@@ -1,6 +1,6 @@
 //! Combines the parts of a look into what planning may know of the images.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::Timestamp;
 
@@ -67,7 +67,7 @@ fn uses(
     volumes: &ImageNames,
 ) -> BTreeMap<String, bool> {
     // Most containers share their image with others.
-    let users: BTreeSet<&ContainerImage> = containers.iter().map(|c| &*c.image).collect();
+    let users: HashSet<&ContainerImage> = containers.iter().map(|c| &*c.image).collect();
     let mounted = match volumes {
         ImageNames::Known(names) => Some(names),
         ImageNames::Unknown(_) => None,

@@ -1,7 +1,7 @@
 //! The log roots: their content, since when each directory is an orphan, and the runtime's answers about
 //! containers of dead links.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -94,7 +94,7 @@ impl Known {
     fn date_orphans(
         &mut self,
         logs: &mut Logs,
-        shown: &BTreeSet<&PodUid>,
+        shown: &HashSet<&PodUid>,
         coverage: Coverage,
         pods: &Pods,
         taken_at: Timestamp,
@@ -132,7 +132,7 @@ impl Known {
         logs: &mut Logs,
         containers: &Rows<Container>,
     ) {
-        let listed: BTreeSet<&ContainerId> = containers.iter().map(|it| &it.id).collect();
+        let listed: HashSet<&ContainerId> = containers.iter().map(|it| &it.id).collect();
         let dead: BTreeMap<usize, ContainerId> = logs
             .links
             .iter()
@@ -276,7 +276,7 @@ mod tests {
             unread: vec!["it hangs".into()],
             ..Logs::default()
         };
-        let (nobody, whole) = (BTreeSet::new(), Coverage::Whole);
+        let (nobody, whole) = (HashSet::new(), Coverage::Whole);
         known.date_orphans(&mut unread, &nobody, whole, &absent, at(20));
         assert_eq!(since(known, 30, &absent, false), Some(10));
         known.date_orphans(&mut Logs::default(), &nobody, whole, &absent, at(40));

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -57,9 +57,9 @@ impl PodHistories {
         if found.is_whole() {
             self.0.retain(|uid, _| shown.contains(uid));
         }
-        for uid in shown {
+        shown.into_iter().for_each(|uid| {
             self.0.entry(uid).or_default();
-        }
+        });
         self.note_sources(found);
         let trust = answer.list().map(|list| Trust::of(found, list));
         for (uid, entry) in &mut self.0 {
@@ -147,7 +147,7 @@ fn coverage_of<T>(part: &Part<runtime::Listed<T>>) -> Coverage {
 /// How far an answer is trusted, compared with what the same look found.
 struct Trust<'a> {
     list: &'a PodList,
-    living: BTreeSet<&'a PodUid>,
+    living: HashSet<&'a PodUid>,
     /// The answer lacks a pod that lives here.
     lacks_living: bool,
     /// A pod may live here unseen.
@@ -205,7 +205,7 @@ impl<'a> Found<'a> {
         living.all(|uid| list.pods.contains_key(uid))
     }
 
-    fn uids(&self) -> BTreeSet<PodUid> {
+    fn uids(&self) -> HashSet<PodUid> {
         let containers = self.containers.iter().flat_map(|list| list.rows.iter());
         let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());
         let pods = containers
@@ -222,7 +222,7 @@ impl<'a> Found<'a> {
             .collect()
     }
 
-    fn living(&self) -> BTreeSet<&'a PodUid> {
+    fn living(&self) -> HashSet<&'a PodUid> {
         let containers = self.containers.iter().flat_map(|list| list.rows.iter());
         let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());
         let running = containers.filter(|it| it.state == ContainerState::Running);

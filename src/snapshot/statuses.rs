@@ -2,7 +2,7 @@
 //! asked once, and once more after it exited. Neither fact changes after that, so the answer is kept as long as
 //! the container is listed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 
@@ -27,7 +27,7 @@ enum ExitStatus {
 /// Known statuses.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
-    known: BTreeMap<ContainerId, ExitStatus>,
+    known: HashMap<ContainerId, ExitStatus>,
     /// Separate, because most containers have none.
     volumes: BTreeMap<ContainerId, Vec<String>>,
     last: BTreeMap<PodUid, Timestamp>,
@@ -54,7 +54,7 @@ impl Statuses {
         terms: QueryLimits,
     ) -> Filled {
         let rows: &mut [Container] = &mut containers.rows;
-        let listed: BTreeSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
+        let listed: HashSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
         // Containers missing from a partial list may be listed again.
         let is_part = containers.coverage != Coverage::Whole && self.known.len() < KNOWN_MAX;
         self.known.retain(|id, _| is_part || listed.contains(id));
@@ -193,7 +193,7 @@ impl Statuses {
     pub(super) fn forget_pods_without(&mut self, rows: &[Container], sandboxes: &[PodSandbox]) {
         let of_rows = rows.iter().filter_map(|row| row.pod.as_ref());
         let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.pod.as_ref());
-        let present: BTreeSet<&PodUid> = of_rows.chain(of_sandboxes).map(|pod| &pod.uid).collect();
+        let present: HashSet<&PodUid> = of_rows.chain(of_sandboxes).map(|pod| &pod.uid).collect();
         self.last.retain(|uid, _| present.contains(uid));
     }
 

@@ -54,6 +54,15 @@ impl Ages {
         self.entries.insert(key.to_owned(), age);
     }
 
+    /// Adds what an earlier run knew. An image that both know was first seen then.
+    pub(crate) fn add_earlier(&mut self, earlier: Self) {
+        for (key, earlier) in earlier.entries {
+            let age = self.entries.entry(key).or_insert(earlier);
+            age.first_seen = earlier.first_seen;
+            age.last_used = age.last_used.max(earlier.last_used);
+        }
+    }
+
     /// Returns every image's times, as [`Self::get`] does.
     pub fn all(&self, now: Timestamp) -> BTreeMap<String, ImageAge> {
         let keys = self.entries.keys();
@@ -164,6 +173,26 @@ mod tests {
         ages.touch("a", false, at(50));
         let age = ages.get("a", at(50)).unwrap();
         assert_eq!((age.first_seen, age.last_used), (at(50), None));
+    }
+
+    #[test]
+    fn an_image_of_an_earlier_run_is_as_old_as_it_was_then() {
+        let (mut earlier, mut ages) = (Ages::default(), Ages::default());
+        earlier.touch("both", true, at(10));
+        earlier.touch("unused", false, at(10));
+        earlier.touch("theirs", true, at(10));
+        ages.touch("both", true, at(50));
+        ages.touch("unused", false, at(50));
+        ages.touch("ours", false, at(50));
+        ages.add_earlier(earlier);
+        let times = |key: &str| {
+            let age = ages.get(key, at(60)).unwrap();
+            (age.first_seen, age.last_used)
+        };
+        assert_eq!(times("both"), (at(10), Some(at(50))));
+        assert_eq!(times("unused"), (at(10), None));
+        assert_eq!(times("theirs"), (at(10), Some(at(10))));
+        assert_eq!(times("ours"), (at(50), None));
     }
 
     #[test]

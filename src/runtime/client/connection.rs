@@ -68,10 +68,9 @@ impl Connection {
         self.connections.load(Ordering::Acquire)
     }
 
-    /// Forgets shared values that no row uses any more.
-    pub(super) fn forget_unused(&self) {
-        let mut shared = self.shared.lock();
-        shared.forget_unused();
+    /// Begins a list: forgets what no row uses any more.
+    pub(super) fn begin<R: Row>(&self) {
+        self.shared.lock().begin::<R>();
     }
 
     /// Makes a row share equal values with all other rows.

@@ -229,7 +229,7 @@ async fn descend<K: FallbackList>(
     clock: Clock,
 ) -> Result<Listed<K::Model>, Error> {
     let link = client.runtime();
-    link.forget_unused();
+    link.begin::<K>();
     let state = K::list_state(&client.shared.list_states);
     let mut memory = state.begin(link.connection());
     if !memory.below {
