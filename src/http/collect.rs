@@ -14,7 +14,7 @@ use super::browser::{client, see_other};
 use super::connections::Exchange;
 use super::guard::By;
 use super::limits::Class;
-use super::{Problem, Service, body, json, plans};
+use super::{Problem, Service, body, json, page, plans};
 use crate::access::Client;
 use crate::model::{AlertResult, Caller, Cause};
 use crate::pass::record::Record;
@@ -31,9 +31,17 @@ pub(super) async fn post(
     let Ok(Query(query)) = query else {
         return Problem::bad("the query could not be read").into_response();
     };
+    let is_form = client == Client::Browser && page::is_form(request.headers());
+    let read = |mut query: Vec<(String, String)>, body: &[u8]| {
+        if !is_form {
+            return read(query, body, &PASS_PARAMETERS);
+        }
+        query.extend(page::form(body)?);
+        read(query, &[], &PASS_PARAMETERS)
+    };
     let mut ask = match body(&service.fixed.limits, request.into_body())
         .await
-        .and_then(|body| read(query, &body, &PASS_PARAMETERS))
+        .and_then(|body| read(query, &body))
     {
         Ok(ask) => ask,
         Err(problem) => return problem.into_response(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -59,7 +59,8 @@ impl Class {
         Self::Wait,
     ];
 
-    fn of(method: &Method, path: &str) -> Self {
+    fn of(method: &Method, uri: &Uri) -> Self {
+        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Self::Act;
         }
@@ -68,6 +69,7 @@ impl Class {
             READY => Self::Readiness,
             "/metrics" => Self::Scrape,
             "/api/v1/plan" | "/api/v1/snapshot" | "/api/v1/doctor" => Self::Plan,
+            "/" if query.contains("doctor=") || query.contains("explain=") => Self::Plan,
             "/api/v1/events" => Self::Listen,
             _ if path.starts_with("/api/v1/plans/") || path.starts_with("/api/v1/explain/") => {
                 Self::Plan
@@ -172,7 +174,7 @@ pub(super) async fn within(
     request: Request,
     next: Next,
 ) -> Response {
-    let class = Class::of(request.method(), request.uri().path());
+    let class = Class::of(request.method(), request.uri());
     match limits.take(class) {
         // A probe's answer is a line: its place is free once it is made, so that clients that do not read cannot
         // take all places of the kubelet's probes. Such a connection counts as idle.
@@ -220,10 +222,14 @@ mod tests {
             (Method::GET, "/api/v1/explain/x", Class::Plan),
             (Method::GET, "/api/v1/plans", Class::Read),
             (Method::POST, "/api/v1/plans", Class::Act),
+            (Method::GET, "/", Class::Read),
+            (Method::GET, "/?q=a&doctor=true", Class::Plan),
+            (Method::GET, "/?explain=x", Class::Plan),
             (Method::GET, "/api/v1/events", Class::Listen),
             (Method::GET, "/nowhere", Class::Read),
         ] {
-            assert_eq!(Class::of(&method, path), class, "{method} {path}");
+            let uri = Uri::from_static(path);
+            assert_eq!(Class::of(&method, &uri), class, "{method} {path}");
         }
     }
 

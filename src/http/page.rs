@@ -22,7 +22,7 @@ mod words;
 
 use axum::Extension;
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
@@ -34,6 +34,30 @@ use view::{Reader, View};
 use words::text;
 
 type Pairs = Vec<(String, String)>;
+
+/// Says that the targets of a pass were ticked, so that none is none; in the programs' interface none is all.
+const TICKED: &str = "ticked";
+
+/// Says whether a body is a form's.
+pub(super) fn is_form(headers: &HeaderMap) -> bool {
+    let content = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    content.is_some_and(|it| it.starts_with(b"application/x-www-form-urlencoded"))
+}
+
+/// Reads the parameters of a pass from a form of the page.
+pub(super) fn form(body: &[u8]) -> Result<Pairs, Problem> {
+    let unread = || Problem::bad("the form could not be read");
+    let query = std::str::from_utf8(body).map_err(|_error| unread())?;
+    let uri = Uri::builder().path_and_query(format!("/?{query}")).build();
+    let fields = uri.ok().and_then(|uri| Query::try_from_uri(&uri).ok());
+    let Query(mut fields): Query<Pairs> = fields.ok_or_else(unread)?;
+    let all = fields.len();
+    fields.retain(|(key, _)| key != TICKED);
+    if fields.len() < all && !fields.iter().any(|(key, _)| key == "target") {
+        return Err(Problem::bad("nothing is ticked: tick what the pass is for"));
+    }
+    Ok(fields)
+}
 
 pub(super) async fn get(
     State(service): State<Service>,
@@ -50,8 +74,13 @@ pub(super) async fn get(
         peer: &peer,
         headers: &headers,
     };
-    match View::gather(&service, asked, reader).await {
-        Ok(view) => (security(), page(&view)).into_response(),
+    let view = match View::gather(&service, asked, reader).await {
+        Ok(view) => view,
+        Err(problem) => return problem.into_response(),
+    };
+    // On a thread of its own: 20,000 objects are sorted and written.
+    match service.heavy(move |_| page(&view)).await {
+        Ok(page) => (security(), page).into_response(),
         Err(problem) => problem.into_response(),
     }
 }
@@ -83,6 +112,7 @@ fn body(view: &View) -> Markup {
             }
         }
         main {
+            p #stale .problem role="status" hidden {}
             (sentence::section(view))
             @if view.asked.confirm { (confirm::section(view)) }
             @if let Some(explanation) = &view.node.explanation { (explanation::section(view, explanation)) }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::TICKED;
 use crate::model::{Target, Targets, escape};
 
 /// The longest search; longer ones are refused.
@@ -56,6 +57,8 @@ pub(super) struct Asked {
     pub(super) doctor: bool,
     /// Whether a pass must be confirmed.
     pub(super) confirm: bool,
+    /// Whether the targets were ticked; then none means none.
+    pub(super) ticked: bool,
 }
 
 impl Asked {
@@ -111,11 +114,12 @@ impl Asked {
             "doctor" => return Err(must("true", &value)),
             "confirm" if value == "pass" => self.confirm = true,
             "confirm" => return Err(must("pass", &value)),
+            TICKED if value == "true" => self.ticked = true,
+            TICKED => return Err(must("true", &value)),
             _ => {
                 return Err(format!(
                     "unknown parameter \"{key}\"; parameters are q, show, target, page, explain, pass, evidence, \
-                     pod, \
-                     doctor, confirm"
+                     pod, doctor, confirm, {TICKED}"
                 ));
             }
         }
@@ -129,7 +133,7 @@ impl Asked {
 
     /// Returns the targets of a pass to confirm.
     pub(super) fn pass_targets(&self) -> BTreeSet<Target> {
-        if self.targets.is_empty() {
+        if self.targets.is_empty() && !self.ticked {
             Targets::all().0
         } else {
             self.targets.clone()

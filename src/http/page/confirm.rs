@@ -1,18 +1,20 @@
 //! What a real pass would do, to be confirmed before it begins.
 
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
 
+use super::TICKED;
 use super::plan::{removals, words};
 use super::view::{May, View};
 use super::words::{count, text};
 use crate::config::Mode;
-use crate::model::{Target, Targets};
+use crate::model::Target;
 
 pub(super) fn section(view: &View) -> Markup {
     let Some(plan) = &view.node.asked_plan else {
         return html! {};
     };
-    let targets = view.asked.pass_targets();
     html! {
         section #confirm .wide aria-labelledby="confirm-title" {
             @match plan {
@@ -22,20 +24,8 @@ pub(super) fn section(view: &View) -> Markup {
                     @let all: u64 = removals.values().sum();
                     h2 #confirm-title { (question(view, all, &words(&removals))) }
                     (facts(view, plan.kept.len()))
-                    form method="get" action="/#confirm" data-dialog {
-                        input type="hidden" name="confirm" value="pass";
-                        fieldset {
-                            legend { "Only these:" }
-                            @for target in Target::ALL {
-                                label {
-                                    input type="checkbox" name="target" value=(target) checked[targets.contains(&target)];
-                                    " " (target) " (" (count(removals.get(&target).copied().unwrap_or(0))) ")"
-                                }
-                            }
-                            button { "Count again" }
-                        }
-                    }
-                    (begin(view, all))
+                    @if view.asked.pass_targets().is_empty() { p.problem { "Nothing is ticked." } }
+                    (form(view, &removals))
                 },
             }
         }
@@ -72,34 +62,37 @@ fn facts(view: &View, stays: usize) -> Markup {
     }
 }
 
-fn begin(view: &View, all: u64) -> Markup {
+/// One form, so that the pass is for what is ticked and for nothing else, counted again or not.
+fn form(view: &View, removals: &BTreeMap<Target, u64>) -> Markup {
     let targets = view.asked.pass_targets();
-    let query = if targets == Targets::all().0 {
-        "target=all".to_owned()
-    } else {
-        let words: Vec<String> = targets.iter().map(|it| format!("target={it}")).collect();
-        words.join("&")
-    };
     let label = match view.config.mode {
-        Mode::Observe => "Plan".to_owned(),
-        Mode::Enforce if all == 0 => "Run the pass".to_owned(),
-        Mode::Enforce if all == 1 => "Remove 1 object".to_owned(),
-        Mode::Enforce => format!("Remove {} objects", count(all)),
+        Mode::Observe => "Plan what is ticked",
+        Mode::Enforce => "Remove what is ticked",
     };
     let is_held = view.held().is_some();
     html! {
-        @if let May::Not(why) = &view.may { p.problem { (text(why)) } } @else {
-            div.buttons {
-                @if is_held {
-                    form method="post" action=(format!("/gc?force=true&{query}")) {
-                        button #confirmed .danger { (label) ", although passes are held" }
-                    }
-                } @else {
-                    form method="post" action=(format!("/gc?{query}")) {
-                        button #confirmed .danger { (label) }
+        form method="post" action="/gc" {
+            input type="hidden" name=(TICKED) value="true";
+            fieldset {
+                legend { "Only these:" }
+                @for target in Target::ALL {
+                    label {
+                        input type="checkbox" name="target" value=(target) checked[targets.contains(&target)];
+                        " " (target) " (" (count(removals.get(&target).copied().unwrap_or(0))) ")"
                     }
                 }
-                a.button href="/" data-close { "Cancel" }
+                // The first button is the one that the Enter key presses.
+                button formmethod="get" formaction="/#confirm" name="confirm" value="pass" data-again { "Count again" }
+            }
+            @if let May::Not(why) = &view.may { p.problem { (text(why)) } } @else {
+                div.buttons {
+                    @if is_held {
+                        button #confirmed .danger name="force" value="true" { (label) ", although passes are held" }
+                    } @else {
+                        button #confirmed .danger { (label) }
+                    }
+                    a.button href="/" data-close { "Cancel" }
+                }
             }
         }
     }

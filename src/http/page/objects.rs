@@ -1,6 +1,6 @@
 //! The objects of the plan, grouped by pod, some at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
@@ -11,6 +11,8 @@ use crate::gc::explain::{keep_text, remove_text};
 use crate::gc::{Plan, PodKnowledge, Subject};
 use crate::model::{KeepReason, Target};
 
+/// Words of a search that count.
+const WORDS_MAX: usize = 8;
 /// Objects of one page.
 pub(super) const ROWS_MAX: usize = 100;
 
@@ -114,7 +116,8 @@ fn paging(asked: &Asked, page: usize, pages: usize, rows: usize) -> Markup {
 }
 
 fn rows<'a>(asked: &Asked, plan: &'a Plan) -> Vec<Row<'a>> {
-    let words: Vec<String> = asked.q.split_whitespace().map(str::to_lowercase).collect();
+    let words = asked.q.split_whitespace().map(str::to_lowercase);
+    let words: BTreeSet<String> = words.take(WORDS_MAX).collect();
     let goes = plan.removals.iter().map(|it| Row {
         subject: &it.subject,
         goes: true,
@@ -193,21 +196,21 @@ fn pod(subject: &Subject) -> Option<(&str, &str, &str)> {
 }
 
 impl Row<'_> {
-    /// Says whether each word is in the object's name, its pod's, its id or its reason.
-    fn has_all(&self, words: &[String]) -> bool {
+    /// Says whether each word is in the object's name, its pod's, its id, its target or its reason.
+    fn has_all(&self, words: &BTreeSet<String>) -> bool {
+        if words.is_empty() {
+            return true;
+        }
         let subject = self.subject;
-        let pod = pod(subject);
-        let has = |word: &String| {
-            let is_in = |text: &str| text.to_lowercase().contains(word);
-            is_in(&subject.id)
-                || is_in(&subject.name)
-                || is_in(self.reason)
-                || subject.target.label().starts_with(word.as_str())
-                || pod.is_some_and(|(namespace, name, uid)| {
-                    is_in(&format!("{namespace}/{name}")) || is_in(uid)
-                })
-        };
-        words.iter().all(has)
+        let (id, name, target) = (&subject.id, &subject.name, subject.target.label());
+        let (namespace, pod, uid) = pod(subject).unwrap_or_default();
+        // No word has a space, so none is found across two of them.
+        let text = format!(
+            "{id} {name} {} {target} {namespace}/{pod} {uid}",
+            self.reason
+        );
+        let text = text.to_lowercase();
+        words.iter().all(|word| text.contains(word))
     }
 }
 

@@ -7,6 +7,7 @@
   let began = performance.now();
   let reloading = null;
   let spoken = 0;
+  let missed = false;
 
   const span = (s) => s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min` : `${Math.floor(s / 3600)} h`;
   const number = (n) => n.toLocaleString("en-US");
@@ -32,11 +33,11 @@
     began = performance.now();
   }
 
-  async function load(url) {
+  async function load(url, headers = {}) {
     reloading?.abort();
     reloading = new AbortController();
     try {
-      const answer = await fetch(url, { headers: { accept: "text/html" }, signal: reloading.signal });
+      const answer = await fetch(url, { headers: { accept: "text/html", ...headers }, signal: reloading.signal });
       if (!answer.ok) return null;
       return new DOMParser().parseFromString(await answer.text(), "text/html");
     } catch {
@@ -45,14 +46,19 @@
   }
 
   async function refresh() {
-    if (document.hidden || dialog.open) return;
-    const page = await load(location.href);
+    missed = document.hidden || dialog.open;
+    if (missed) return;
+    const url = new URL(location.href);
+    // The causes are looked for when a person asks, not whenever something moves.
+    if (url.searchParams.has("doctor")) return;
+    const page = await load(url, { "crisweep-live": "true" });
     if (page) adopt(page);
   }
 
   // A pass moves: only its numbers change, until it is over.
   function follow(pass) {
     const table = $(`table[data-pass="${CSS.escape(pass.id)}"]`);
+    if (pass.state === "done") refresh();
     if (!table || pass.state === "done") return;
     let gone = 0;
     let planned = 0;
@@ -77,10 +83,24 @@
     }
   }
 
+  // A hidden page listens to nothing: browsers have few connections to a host.
+  let events = null;
   function listen() {
-    const events = new EventSource("/api/v1/events");
+    events?.close();
+    events = null;
+    if (document.hidden) return;
+    events = new EventSource("/api/v1/events");
     let state = null;
     let due = null;
+    events.addEventListener("open", () => { $("#stale").hidden = true; });
+    events.addEventListener("error", () => {
+      if ($("#stale").hidden) {
+        $("#stale").textContent = `Not live since ${new Date().toLocaleTimeString()}: crisweep does not answer.`;
+        $("#stale").hidden = false;
+      }
+      // After a refusal a browser does not try again.
+      if (events?.readyState === EventSource.CLOSED) setTimeout(listen, 10000);
+    });
     events.addEventListener("state", (event) => {
       const next = JSON.parse(event.data);
       const last = state;
@@ -96,8 +116,13 @@
       }
     });
     events.addEventListener("pass", (event) => follow(JSON.parse(event.data)));
-    addEventListener("pagehide", () => events.close());
   }
+  addEventListener("pagehide", () => events?.close());
+  document.addEventListener("visibilitychange", () => {
+    listen();
+    if (!document.hidden) refresh();
+  });
+  dialog.addEventListener("close", () => { if (missed) refresh(); });
 
   async function ask(url) {
     const page = await load(url);
@@ -106,9 +131,11 @@
       location.href = url;
       return;
     }
+    // Who counts again by a key stays where the key was pressed.
+    const held = dialog.open && dialog.contains(document.activeElement) ? document.activeElement.value : "";
     dialog.replaceChildren(document.importNode(section, true));
     if (!dialog.open) dialog.showModal();
-    $("#confirmed", dialog)?.focus();
+    ((held && $(`[value="${CSS.escape(held)}"]:not([type=hidden])`, dialog)) || $("#confirmed", dialog))?.focus();
   }
 
   document.addEventListener("click", (event) => {
@@ -126,10 +153,11 @@
 
   document.addEventListener("submit", (event) => {
     const form = event.target;
-    const url = new URL(form.action);
-    if (form.matches("dialog form[data-dialog]")) {
+    const button = event.submitter;
+    if (button?.matches("dialog [data-again]")) {
       event.preventDefault();
-      url.search = new URLSearchParams(new FormData(form));
+      const url = new URL(button.formAction);
+      url.search = new URLSearchParams(new FormData(form, button));
       ask(url);
     } else if (form.id === "search") {
       event.preventDefault();
@@ -138,6 +166,11 @@
       // One click, one pass.
       setTimeout(() => { for (const button of form.querySelectorAll("button")) button.disabled = true; });
     }
+  });
+
+  document.addEventListener("change", (event) => {
+    const again = $("[data-again]", dialog);
+    if (again && dialog.contains(event.target)) event.target.form.requestSubmit(again);
   });
 
   async function find() {

@@ -144,14 +144,20 @@ fn buttons(view: &View) -> Markup {
 
 /// What to do where the buttons would not work.
 fn elsewhere(view: &View, why: &str) -> Markup {
-    let port = view.port;
+    let credential = if view.needs_credential {
+        " --service.token-file FILE"
+    } else {
+        ""
+    };
     html! {
         p #elsewhere {
-            strong { "You may look, not act: " } (text(why)) ". On the node, as root:"
+            strong { "You may look, not act: " } (text(why)) ". On the node, as root"
+            @if view.needs_credential { ", with the token of one who may act" }
+            ":"
         }
         pre tabindex="0" aria-labelledby="elsewhere" {
-            "curl -X POST 'http://localhost:" (port) "/gc?dry_run=true&wait=60s'   # plans only\n"
-            "curl -X POST 'http://localhost:" (port) "/gc?wait=60s'                # removes"
+            "crisweep gc --dry-run" (credential) "   # plans only\n"
+            "crisweep gc" (credential) "             # removes"
         }
     }
 }

@@ -25,6 +25,10 @@ use crate::state::EvidenceFilter;
 
 /// How long the page waits for a look; then it shows the latest one.
 const LOOK_PATIENCE: Duration = Duration::from_secs(3);
+/// The header of a page that is shown already and follows what moves.
+const LIVE: &str = "crisweep-live";
+/// How old a look may be for it: a page must not bring about the looks that it follows.
+const LIVE_MAX_AGE: Duration = Duration::from_secs(30);
 /// Evidence that the page lists.
 pub(super) const EVIDENCE_ROWS: u32 = 20;
 
@@ -92,8 +96,8 @@ pub(super) struct View {
     pub(super) holding: Vec<Brake>,
     pub(super) standing: Standing,
     pub(super) may: May,
-    /// The port at which the reader reached the service.
-    pub(super) port: u16,
+    /// Acting needs a credential, also on the node itself.
+    pub(super) needs_credential: bool,
 }
 
 impl View {
@@ -106,7 +110,11 @@ impl View {
         asked: Asked,
         reader: Reader<'_>,
     ) -> Result<Self, Problem> {
-        let look = service.observer.shared(service.config().collect.max_age);
+        let mut max_age = service.config().collect.max_age;
+        if reader.headers.contains_key(LIVE) {
+            max_age = max_age.max(LIVE_MAX_AGE);
+        }
+        let look = service.observer.shared(max_age);
         let (look, is_new) = match tokio::time::timeout(LOOK_PATIENCE, look).await {
             Ok(Ok(look)) => (Some(look), true),
             Ok(Err(_)) | Err(_) => (service.observer.latest(), false),
@@ -144,7 +152,7 @@ impl View {
             holding: service.worker.holding(),
             standing: service.worker.fleet().standing(),
             may,
-            port: port(reader.headers),
+            needs_credential: service.access.get().has_credentials(),
             asked,
         })
     }
@@ -291,17 +299,6 @@ async fn may(service: &Service, reader: Reader<'_>) -> May {
             None => May::Not(why),
         },
     }
-}
-
-/// Examples use a loopback address, because without credentials only loopback peers may act.
-fn port(headers: &HeaderMap) -> u16 {
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    let port = host
-        .and_then(|host| host.rsplit_once(':'))
-        .map(|(_, port)| port);
-    port.and_then(|port| port.parse().ok()).unwrap_or(80)
 }
 
 #[expect(

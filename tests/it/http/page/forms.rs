@@ -31,6 +31,42 @@ async fn a_form_leads_a_browser_to_the_pass_and_a_program_stays_as_it_was() {
     );
 }
 
+/// Sends a form of the page.
+async fn form(rig: &Rig, body: &'static str) -> Answer {
+    let request = browser(rig, "POST", "/gc").body(body);
+    Answer::of(request.header("content-type", "application/x-www-form-urlencoded")).await
+}
+
+#[tokio::test]
+async fn a_pass_of_the_page_is_for_what_is_ticked_and_none_is_none() {
+    let rig = Rig::start(nodes::litter(2), json!({})).await;
+    let page = rig.get("/?confirm=pass").await.text;
+    let (start, end) = (page.find("action=\"/gc\"").unwrap(), page.len());
+    let form_of_pass = &page[start..start + page[start..end].find("</form>").unwrap()];
+    assert_eq!(
+        form_of_pass.matches(" checked").count(),
+        4,
+        "{form_of_pass}"
+    );
+    assert!(form_of_pass.contains("id=\"confirmed\""), "{form_of_pass}");
+    let refused = form(&rig, "ticked=true").await;
+    refused_as_page(&refused, 400, "nothing is ticked");
+    let page = words(&rig.get("/?confirm=pass&ticked=true").await.text);
+    assert!(page.contains("Nothing is ticked."), "{page}");
+    assert!(rig.passes().await.is_empty());
+    let answer = form(&rig, "ticked=true&target=containers").await;
+    assert_eq!(answer.status, 303, "{}", answer.text);
+    let page = answer.header("location").unwrap().to_owned();
+    let id = page.strip_prefix("/?pass=").unwrap();
+    let pass = rig.finished(id.strip_suffix("#pass").unwrap()).await;
+    let targets: Vec<_> = pass["targets"].as_object().unwrap().keys().collect();
+    assert_eq!(targets, ["containers"], "{pass:#}");
+    // What curl -d sends is JSON, whatever the header says.
+    let program = rig.request("POST", "/gc").body("{\"dry_run\": true}");
+    let program = program.header("content-type", "application/x-www-form-urlencoded");
+    assert_eq!(Answer::of(program).await.status, 202);
+}
+
 #[tokio::test]
 async fn a_running_pass_is_cancelled_by_a_form() {
     let changes = json!({ "gc": { "batch_size": 1, "max_concurrency": 1 } });
@@ -84,10 +120,7 @@ async fn forms_of_other_pages_and_of_nameless_ones_are_refused_as_pages() {
 async fn a_paused_node_says_so_before_and_after_the_button() {
     let rig = Rig::start(nodes::litter(1), json!({ "brakes": { "pause": true } })).await;
     let page = rig.get("/?confirm=pass").await.text;
-    assert!(
-        page.contains("action=\"/gc?force=true&amp;target=all\""),
-        "{page}"
-    );
+    assert!(page.contains("name=\"force\" value=\"true\""), "{page}");
     let answer = Answer::of(browser(&rig, "POST", "/gc")).await;
     refused_as_page(&answer, 409, "paused");
     rig.nothing_was_touched();
@@ -186,7 +219,10 @@ async fn a_reader_who_may_not_act_sees_how_to_and_no_button() {
     rig.service.address = format!("{own}:{port}");
     let page = rig.get("/").await.text;
     assert!(!page.contains("method=\"post\""), "{page}");
-    let curl = format!("curl -X POST 'http://localhost:{port}/gc?dry_run=true");
-    assert!(words(&page).contains(&curl), "{page}");
+    let page = words(&page);
+    assert!(
+        page.contains("crisweep gc --dry-run # plans only"),
+        "{page}"
+    );
     rig.service.address = format!("127.0.0.1:{port}");
 }
