@@ -45,6 +45,7 @@ use serde::Serialize;
 
 use crate::metrics::Endpoint;
 use crate::model::{Target, Targets, UnknownTarget, escape};
+pub use collect::ADMISSION;
 pub use guard::scope;
 pub use limits::RequestLimits;
 pub use node_parts::NodeParts;

@@ -211,12 +211,14 @@ impl Question {
                 Ok((StatusCode::OK, body)) if body.starts_with(b"crisweep") => return Ok(found),
                 Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => {
                     let says_so = body.windows(HANGS.len()).any(|it| it == HANGS.as_bytes());
-                    let silence = if says_so {
-                        Silence::Hangs
-                    } else {
-                        Silence::NoAnswer
-                    };
-                    return Err(Silent::of(silence).at(way));
+                    if says_so {
+                        return Err(Silent::of(Silence::Hangs).at(way));
+                    }
+                    failure = Some(Failure {
+                        silence: Silence::Refuses,
+                        words: found.refusal(StatusCode::SERVICE_UNAVAILABLE, &body),
+                    });
+                    continue;
                 }
                 Ok((status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), body)) => {
                     failure = Some(Failure {

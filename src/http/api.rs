@@ -1,5 +1,6 @@
 //! The reading side (plan, passes), and the cancel of a pass.
 
+use axum::Extension;
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
@@ -7,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::ask::{self, PLAN_PARAMETERS};
 use super::browser::{client, see_other};
+use super::guard::By;
 use super::{Problem, Service, json};
 use crate::access::Client;
 use crate::state;
@@ -70,6 +72,7 @@ pub(super) async fn pass(State(service): State<Service>, Id(id): Id) -> Response
 /// removals in flight.
 pub(super) async fn cancel(
     State(service): State<Service>,
+    Extension(By(by)): Extension<By>,
     Id(id): Id,
     headers: HeaderMap,
 ) -> Response {
@@ -80,7 +83,8 @@ pub(super) async fn cancel(
             Problem::new(StatusCode::CONFLICT, error).into_response()
         }
         Some(record) => {
-            tracing::info!(pass.id = %id, "pass cancelled by request");
+            let by = by.map(|caller| caller.to_string());
+            tracing::info!(pass.id = %id, by, "pass cancelled by request");
             service.worker.cancel(&id);
             if client(&headers) == Client::Browser {
                 return see_other(&id);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::ask::{Ask, PASS_PARAMETERS, read};
@@ -19,6 +19,9 @@ use crate::access::Client;
 use crate::model::{AlertResult, Caller, Cause};
 use crate::pass::record::Record;
 use crate::trigger::{Admission, Trigger};
+
+/// The header that says whether a request brought a pass about (`accepted`) or joined one (`merged`).
+pub const ADMISSION: &str = "crisweep-admission";
 
 pub(super) async fn post(
     State(service): State<Service>,
@@ -56,15 +59,23 @@ pub(super) async fn post(
             None => return Class::Wait.full(),
         }
     }
-    match submit(&service, &ask, by) {
-        Ok(record) if ask.follow => follow(&record),
-        Ok(record) if client == Client::Browser => see_other(record.id()),
-        Ok(record) => answer(record, ask.wait).await,
-        Err(problem) => problem.into_response(),
-    }
+    let (record, result) = match submit(&service, &ask, by) {
+        Ok(admitted) => admitted,
+        Err(problem) => return problem.into_response(),
+    };
+    let mut response = match client {
+        _ if ask.follow => follow(&record),
+        Client::Browser => see_other(record.id()),
+        Client::Program => answer(record, ask.wait).await,
+    };
+    let result = HeaderValue::from_static(result.label());
+    response.headers_mut().insert(ADMISSION, result);
+    response
 }
 
-fn submit(service: &Service, ask: &Ask, by: Option<Caller>) -> Result<Arc<Record>, Problem> {
+type Admitted = (Arc<Record>, AlertResult);
+
+fn submit(service: &Service, ask: &Ask, by: Option<Caller>) -> Result<Admitted, Problem> {
     let trigger = Trigger {
         cause: Cause::Manual,
         targets: ask.targets.clone(),
@@ -73,9 +84,11 @@ fn submit(service: &Service, ask: &Ask, by: Option<Caller>) -> Result<Arc<Record
         alert: None,
     };
     let admission = service.worker.submit(vec![trigger]).pop();
-    let pass = admission.as_ref().and_then(|it| it.pass.as_deref());
-    if let Some(record) = pass.and_then(|id| service.worker.find(id)) {
-        return Ok(record);
+    if let Some(admission) = &admission
+        && let Some(id) = &admission.pass
+        && let Some(record) = service.worker.find(id)
+    {
+        return Ok((record, admission.result));
     }
     let why = |it: &Admission| it.why.clone().unwrap_or_default();
     let text = admission.as_ref().map(why).unwrap_or_default();

@@ -58,6 +58,11 @@ impl Progress {
         }
     }
 
+    /// Says whether the pass is shown as one line, which needs to be told how it stands.
+    pub(super) fn is_a_line(&self) -> bool {
+        matches!(self.draws, Draws::Line(_))
+    }
+
     /// Takes what the pass said.
     pub(super) fn said<'a>(&mut self, lines: impl IntoIterator<Item = &'a str>) {
         for line in lines {

@@ -4,23 +4,31 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
+use futures_util::stream::{self, Stream, StreamExt};
 use jiff::Timestamp;
 use reqwest::header::LOCATION;
 use reqwest::{Method, Response};
 use serde::Deserialize;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::interrupts::Interrupts;
 use super::progress::Progress;
 use crate::cli::service::{Found, Question, Site, encoded};
 use crate::cli::{GcArgs, PassArgs};
 use crate::gc::Summary;
-use crate::model::{Pass, Target, escape};
+use crate::http::ADMISSION;
+use crate::model::{AlertResult, Pass, Target, escape};
 
 /// How long the service may take to answer a question about a pass.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a plan may take.
 const PLAN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pauses between the questions how a pass ended.
+const END_PAUSES: [Duration; 3] = [
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+];
 /// How often the pass is read while a terminal shows it.
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// The largest refusal that is read.
@@ -90,35 +98,34 @@ pub(super) async fn gc(found: &Found<'_>, args: &GcArgs) -> anyhow::Result<Optio
     let response = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
     let response = response.with_context(at)?.with_context(at)?;
     let mut response = accepted(found, response).await?;
-    let location = response.headers().get(LOCATION);
-    let location = location.and_then(|it| it.to_str().ok());
-    let path = location.context("the service names no pass")?.to_owned();
+    let header = |name: &str| response.headers().get(name)?.to_str().ok();
+    let path = header(LOCATION.as_str()).context("the service names no pass")?;
     anyhow::ensure!(path.starts_with('/'), "the service names no pass");
+    let path = path.to_owned();
+    let is_merged = header(ADMISSION) == Some(AlertResult::Merged.label());
     let mut watched = Watched {
         found,
-        path,
+        path: path.clone(),
         origin: Origin::Started,
         progress: Progress::new(args.pass.output, args.max_removals),
         cancelled: false,
     };
-    let pass = watched.read().await?;
-    if pass.merged_triggers > 0 {
+    if is_merged {
         watched.origin = Origin::Joined;
         watched.progress.interrupts(&format!(
             "joined pass {}, which waits with the same parameters",
-            escape::line(&pass.id)
+            watched.id()
         ));
     }
-    watched.progress.shows(&pass, Instant::now());
+    let mut states = std::pin::pin!(states(found, &path));
     let mut text = Vec::new();
     loop {
         tokio::select! {
-            chunk = response.chunk() => match chunk.with_context(at)? {
+            chunk = response.chunk() => match chunk.with_context(at).with_context(|| watched.goes_on())? {
                 Some(chunk) => watched.said(&mut text, &chunk),
                 None => break,
             },
-            () = tokio::time::sleep(READ_EVERY) => {
-                let pass = watched.read().await?;
+            Some(pass) = states.next(), if watched.progress.is_a_line() => {
                 watched.progress.shows(&pass, Instant::now());
             }
             () = interrupts.next() => {
@@ -129,21 +136,53 @@ pub(super) async fn gc(found: &Found<'_>, args: &GcArgs) -> anyhow::Result<Optio
         }
     }
     watched.progress.clear();
-    watched.read().await.map(Some)
+    watched.ended().await.map(Some)
+}
+
+/// Returns the pass as it stands, once a second. A question that the service does not answer is left out: the line on
+/// the terminal is not worth the pass.
+fn states<'a>(found: &'a Found<'_>, path: &'a str) -> impl Stream<Item = Pass> + 'a {
+    let mut ticks = tokio::time::interval(READ_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    stream::unfold(ticks, async move |mut ticks| {
+        loop {
+            ticks.tick().await;
+            if let Ok(pass) = read(found, path).await {
+                return Some((pass, ticks));
+            }
+        }
+    })
+}
+
+/// Reads a pass as it stands.
+async fn read(found: &Found<'_>, path: &str) -> anyhow::Result<Pass> {
+    let request = found.request(Method::GET, path);
+    let answer = request.timeout(ANSWER_TIMEOUT).send().await;
+    let answer = answer.with_context(|| found.at())?;
+    let text = accepted(found, answer).await?.text().await?;
+    serde_json::from_str(&text).context("the service's answer is not a pass")
 }
 
 impl Watched<'_> {
-    /// Reads the pass as it stands.
-    async fn read(&self) -> anyhow::Result<Pass> {
-        let at = || self.found.at();
-        let request = self.found.request(Method::GET, &self.path);
-        let response = request
-            .timeout(ANSWER_TIMEOUT)
-            .send()
-            .await
-            .with_context(at)?;
-        let text = accepted(self.found, response).await?.text().await?;
-        serde_json::from_str(&text).context("the service's answer is not a pass")
+    fn id(&self) -> String {
+        let id = self.path.rsplit('/').next().unwrap_or_default();
+        escape::line(id).into_owned()
+    }
+
+    fn goes_on(&self) -> String {
+        format!("the pass goes on: crisweep passes {}", self.id())
+    }
+
+    /// Reads the pass after its end. A busy service refuses a question now and then.
+    async fn ended(&self) -> anyhow::Result<Pass> {
+        for pause in END_PAUSES {
+            if let Ok(pass) = read(self.found, &self.path).await {
+                return Ok(pass);
+            }
+            tokio::time::sleep(pause).await;
+        }
+        let pass = read(self.found, &self.path).await;
+        pass.with_context(|| format!("the pass is over: crisweep passes {}", self.id()))
     }
 
     /// Takes a piece of the pass's lines; `text` holds an unfinished one.
@@ -158,8 +197,7 @@ impl Watched<'_> {
 
     /// Handles Ctrl-C; says whether the command ends now.
     async fn interrupted(&mut self) -> anyhow::Result<bool> {
-        let id = self.path.rsplit('/').next().unwrap_or_default();
-        let id = escape::line(id).into_owned();
+        let id = self.id();
         if self.origin == Origin::Joined {
             self.progress.interrupts(&format!(
                 "stopped watching; the pass goes on, because this command only joined it: crisweep passes {id}"
@@ -171,6 +209,16 @@ impl Watched<'_> {
                 "left at once; the service still ends the removals in flight: crisweep passes {id}"
             ));
             return Ok(true);
+        }
+        match read(self.found, &self.path).await {
+            Ok(pass) if pass.merged_triggers == 0 => {}
+            Ok(_) => {
+                self.progress.interrupts(&format!(
+                    "stopped watching; the pass goes on, because others asked for it too: crisweep passes {id}"
+                ));
+                return Ok(true);
+            }
+            Err(error) => return Err(error.context(self.goes_on())),
         }
         self.cancelled = true;
         let request = self.found.request(Method::DELETE, &self.path);
@@ -241,11 +289,15 @@ async fn accepted(found: &Found<'_>, mut response: Response) -> anyhow::Result<R
         return Ok(response);
     }
     let mut body = Vec::new();
-    while let Ok(Some(chunk)) = response.chunk().await {
-        body.extend_from_slice(&chunk);
-        if body.len() > REFUSAL_MAX_BYTES {
-            break;
+    let reading = async {
+        while let Ok(Some(chunk)) = response.chunk().await {
+            body.extend_from_slice(&chunk);
+            if body.len() > REFUSAL_MAX_BYTES {
+                break;
+            }
         }
-    }
+    };
+    // The status says enough if the words do not come.
+    drop(tokio::time::timeout(ANSWER_TIMEOUT, reading).await);
     anyhow::bail!("{}", found.refusal(status, &body));
 }

@@ -9,6 +9,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Url};
 
 use super::client::builder;
+use crate::cli::output::note;
 use crate::outgoing::tls::{Trust, client_config};
 use crate::outgoing::{self, TlsConfig, is_secure_url};
 use crate::system::blocking::BlockingPool;
@@ -186,8 +187,10 @@ async fn over_tcp(
     let _cleared = shown.set_username("").and(shown.set_password(None));
     let shown = shown.as_str().trim_end_matches('/').to_owned();
     let has_credential = has_password || token.is_some();
-    if has_credential && !is_secure_url(text) {
-        tracing::warn!("the credential goes to {shown} in clear text: use https://");
+    if has_credential && !is_secure_url(&shown) {
+        note(&format!(
+            "crisweep: the credential goes to {shown} in clear text: use https://"
+        ));
     }
     let mut client = builder().default_headers(headers(token)?);
     if url.scheme() == "https" {

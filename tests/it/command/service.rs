@@ -217,6 +217,28 @@ async fn what_is_no_crisweep_is_called_so() {
 }
 
 #[tokio::test]
+async fn a_busy_service_is_called_so_and_its_pass_is_not_run_by_the_command() {
+    let busy = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 21\r\nconnection: close\r\n\r\n{\"error\":\"too many\"}\n";
+    let url = answering(busy).await;
+    let output = run(&["gc", &url]).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("answers 503") && said.contains("too many"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_credential_in_clear_text_is_said_by_the_command_that_acts() {
+    let warns = async |url| text(&run(&["gc", url]).await.stderr).contains("in clear text");
+    // No loopback address, but no other machine's either.
+    assert!(warns("--service.url=http://ops:pw@0.0.0.0:9").await);
+    assert!(!warns("--service.url=https://ops:pw@0.0.0.0:9").await);
+    assert!(!warns("--service.url=http://ops:pw@127.0.0.1:9").await);
+}
+
+#[tokio::test]
 async fn a_service_that_answers_nothing_holds_a_command_for_a_bounded_time() {
     let url = answering(b"").await;
     let began = Instant::now();

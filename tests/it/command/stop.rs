@@ -133,6 +133,30 @@ async fn ctrl_c_cancels_the_services_pass_that_this_command_started() {
 }
 
 #[tokio::test]
+async fn ctrl_c_only_leaves_a_pass_that_others_joined_since() {
+    let rig = Rig::start(nodes::litter(3), one_at_a_time()).await;
+    rig.sim.set_disk(slow());
+    rig.begin_gc("target=containers").await;
+    rig.removing().await;
+    let url = format!("http://{}", rig.address);
+    let mut running = Running::start(&["gc", "--target", "containers", "--url", &url]);
+    let is_queued = async {
+        while rig.passes().await.len() < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let queued = tokio::time::timeout(PATIENCE, is_queued).await;
+    queued.expect("the service has the pass");
+    let waiting = rig.begin_gc("target=containers").await;
+    running.interrupt();
+    let line = running.says("others asked for it too").await;
+    assert!(line.contains(&waiting), "{line}");
+    let (code, shown) = running.ends().await;
+    assert_eq!((code, shown.as_str()), (130, ""));
+    assert_ne!(rig.finished(&waiting).await["outcome"], "aborted");
+}
+
+#[tokio::test]
 async fn ctrl_c_only_leaves_a_pass_that_this_command_joined() {
     let rig = Rig::start(nodes::litter(3), one_at_a_time()).await;
     rig.sim.set_disk(slow());

@@ -125,9 +125,12 @@ async fn a_second_request_joins_a_pass_that_waits_and_not_one_that_runs() {
     rig.removing().await;
     let waiting = rig.begin_gc("target=containers").await;
     assert_ne!(running, waiting);
-    let joined = rig.begin_gc("target=sandboxes").await;
-    assert_eq!(joined, waiting);
-    let apart = rig.begin_gc("target=sandboxes&dry_run=true").await;
+    let joined = rig.post("/gc?target=sandboxes").await;
+    assert_eq!(joined.header("crisweep-admission"), Some("merged"));
+    assert_eq!(joined.json()["id"], waiting);
+    let apart = rig.post("/gc?target=sandboxes&dry_run=true").await;
+    assert_eq!(apart.header("crisweep-admission"), Some("accepted"));
+    let apart = apart.json()["id"].as_str().unwrap().to_owned();
     assert_ne!(apart, waiting);
     rig.sim.clear_faults();
     let pass = rig.finished(&waiting).await;

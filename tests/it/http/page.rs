@@ -139,13 +139,13 @@ async fn the_plan_in_words_is_that_of_the_api() {
         &text,
         &[
             "Remove 7 containers and 7 sandboxes on node-1?",
-            "Remove 14 objects",
+            "Remove what is ticked",
         ],
     );
     let text = page(&rig, "/?confirm=pass&target=containers").await;
     has(
         &text,
-        &["Remove 7 containers on node-1?", "Remove 7 objects"],
+        &["Remove 7 containers on node-1?", "Remove what is ticked"],
     );
 }
 
