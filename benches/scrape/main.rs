@@ -1,15 +1,17 @@
 //! What watching a node costs, beside `prometheus-node-exporter` on the same machine in the same run: processor time of
 //! a scrape with a new look and of one that shares a look, the time until the first answer, latency, resident memory.
 //!
-//! `cargo bench --bench scrape`, or with sizes: `cargo bench --bench scrape -- 1500`. Needs node_exporter
+//! `cargo bench --bench scrape`, or with sizes: `cargo bench --bench scrape -- 1500`. Needs `node_exporter`
 //! (`apt install prometheus-node-exporter`, or its path in `NODE_EXPORTER`); `CRISWEEP` names another build of crisweep
 //! to measure. Each figure is the median of some rounds
 //! in which the programs take turns; on a busy machine read the ratios.
 
 #[path = "../support/node.rs"]
+#[expect(dead_code, reason = "other benches use the rest")]
 mod node;
 mod program;
 #[path = "../support/status.rs"]
+#[expect(dead_code, reason = "other benches use the rest")]
 mod status;
 
 use std::time::Duration;
@@ -21,7 +23,7 @@ use status::mib;
 const SIZES: [usize; 2] = [1_500, 10_000];
 const ROUNDS: usize = 3;
 /// The kernel counts processor time in ticks of 10 ms: so many scrapes make the mean finer than 0.2 ms.
-const SCRAPES: usize = 60;
+const SCRAPES: u32 = 60;
 const LATENCIES: usize = 500;
 /// As in the memory bench: after so many scrapes memory no longer grows.
 const WARM_SCRAPES: usize = 20;
@@ -114,7 +116,7 @@ async fn figures(mut program: Program, latencies: usize) -> Figures {
     }
     // What a look drops is given back after the answer.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let scrape_ms = (program.processor() - before) * 1e3 / SCRAPES as f64;
+    let scrape_ms = (program.processor() - before) * 1e3 / f64::from(SCRAPES);
     let mut times = Vec::new();
     for _ in 0..latencies {
         times.push(program.scrape().await.as_secs_f64() * 1e3);

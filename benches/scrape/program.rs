@@ -42,7 +42,7 @@ pub(crate) fn crisweep(endpoint: &str, pods: &Path, max_age: &str) -> Program {
     Program::start(command, address, "/-/ready")
 }
 
-/// Starts node_exporter with its defaults.
+/// Starts `node_exporter` with its defaults.
 pub(crate) fn node_exporter() -> Program {
     let path = std::env::var_os("NODE_EXPORTER").unwrap_or("prometheus-node-exporter".into());
     let address = free_address();

@@ -57,9 +57,9 @@ impl PodHistories {
         if found.is_whole() {
             self.0.retain(|uid, _| shown.contains(uid));
         }
-        shown.into_iter().for_each(|uid| {
+        for uid in Vec::from_iter(shown) {
             self.0.entry(uid).or_default();
-        });
+        }
         self.note_sources(found);
         let trust = answer.list().map(|list| Trust::of(found, list));
         for (uid, entry) in &mut self.0 {
