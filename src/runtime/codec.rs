@@ -314,6 +314,26 @@ mod tests {
     }
 
     #[test]
+    fn a_row_whose_labels_come_in_another_order_is_known() {
+        let mut shared = Shared::default();
+        let label = |name: &str| cri::Container {
+            labels: [(name.to_owned(), "x".to_owned())].into(),
+            ..Default::default()
+        };
+        let (bare, a, b) = (container("web", "s"), label("a"), label("b"));
+        for parts in [[&bare, &a, &b], [&b, &a, &bare]] {
+            let row = parts.map(Message::encode_to_vec).concat();
+            let mut message = vec![0x0a];
+            prost::encode_length_delimiter(row.len(), &mut message).unwrap();
+            message.extend(row);
+            let page = read_with::<cri::ContainerRow>(message.into(), &mut shared).unwrap();
+            assert_eq!(page.rows[0].labels.get("b"), Some("x"));
+        }
+        let known = <cri::ContainerRow as Row>::known(&mut shared).unwrap();
+        assert_eq!(known.len(), 1);
+    }
+
+    #[test]
     fn a_row_that_changed_is_read_anew_and_an_equal_one_is_not() {
         let mut shared = Shared::default();
         let mut read = |containers: &[cri::Container]| {
