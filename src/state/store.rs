@@ -138,7 +138,8 @@ impl Store {
             source,
         };
         files::set_aside(&path).map_err(at)?;
-        let mut what = "it was set aside";
+        let mut what = "it was set aside as crisweep.db.damaged, from which \
+                        `sqlite3 crisweep.db.damaged .recover` may save removals and evidence";
         let is_later = matches!(damage, Error::Foreign(_));
         let opened = Database::open(&self.dir, self.limits).or_else(|error| {
             // A later version's file may be wanted again.

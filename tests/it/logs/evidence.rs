@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::tree::Tree;
 use crate::support::Rig;
 use crate::support::hung::Hung;
+use crate::support::service::run;
 use crate::support::wait::until_true;
 
 const KEPT: usize = 64 << 10;
@@ -123,6 +124,61 @@ async fn the_evidence_of_a_removed_container_is_byte_for_byte_the_tail_of_its_lo
         page.is("crisweep_evidence_kept_total", 1.0);
         assert!(page.get("crisweep_evidence_bytes").unwrap() >= 4096.0);
     }
+}
+
+#[tokio::test]
+async fn the_command_shows_evidence_with_and_without_the_service() {
+    let tree = Tree::plain();
+    let dir = tempfile::tempdir().unwrap();
+    let socket = format!("unix:{}", dir.path().join("crisweep.sock").display());
+    let mut changes = on(&tree, &json!({}));
+    changes["web"] = json!({ "listen": ["127.0.0.1:0", socket] });
+    let mut rig = Rig::start(dead(&tree), changes).await;
+    let (log, said) = lines(0, 3);
+    fs::write(log_of(&tree, &rig), &log).unwrap();
+    let id = rig.sim.container_id(DEAD).unwrap();
+    rig.gc("target=containers").await;
+    let file = rig.config_file();
+    let file = file.to_str().unwrap().to_owned();
+    let ask = async |args: &[&str]| {
+        let args = [&["--config.file", &file, "evidence"], args].concat();
+        let output = run(&args).await;
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let mut shown = Vec::new();
+    for who in [
+        "the running service answers",
+        "this command reads the database",
+    ] {
+        let (code, list, told) = ask(&[]).await;
+        assert!(code == Some(0) && told.contains(who), "{told}");
+        assert!(
+            list.contains("default/web") && list.contains("137"),
+            "{list}"
+        );
+        let (_, of_other_pod, _) = ask(&["--pod", "api"]).await;
+        assert!(!of_other_pod.contains("web"), "{of_other_pod}");
+        let (_, one, _) = ask(&["show", &id[..8]]).await;
+        assert!(one.contains("killed by SIGKILL"), "{one}");
+        assert!(one.contains(said.lines().last().unwrap()), "{one}");
+        let (_, raw, _) = ask(&["show", &id, "--raw"]).await;
+        assert_eq!(raw, log);
+        let (_, json, _) = ask(&["show", &id, "--output", "json"]).await;
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["exit_code"], 137);
+        let (code, _, told) = ask(&["show", "ffffff"]).await;
+        assert!(code == Some(1) && told.contains("ffffff"), "{told}");
+        shown.push((list, one, json));
+        if shown.len() == 1 {
+            rig.kill().await;
+        }
+    }
+    assert_eq!(shown[0], shown[1]);
 }
 
 #[tokio::test]
