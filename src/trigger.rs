@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Brakes, Config};
 use crate::fleet::Fleet;
 use crate::model::{
-    AlertInfo, AlertResult, Brake, Cause, Outcome, Pass, PassState, Target, TriggerInfo,
+    AlertInfo, AlertResult, Brake, Caller, Cause, Outcome, Pass, PassState, Target, TriggerInfo,
 };
 use crate::pass::record::Record;
 use crate::pass::{JOURNAL_PATIENCE, PassEnd, Runner};
@@ -250,15 +250,15 @@ impl Worker {
 
     /// Cancels a pass: drops a waiting one; a running one starts nothing more. Returns it, or `None` if the
     /// history does not have it.
-    pub fn cancel(&self, id: &str) -> Option<Arc<Record>> {
+    pub fn cancel(&self, id: &str, by: Option<Caller>) -> Option<Arc<Record>> {
         let mut state = self.state();
         let record = state.history.find(id)?;
         let waited = state.admissions.cancel(id).is_some();
         drop(state);
+        record.cancel_for(by);
         if waited {
-            self.end(&record, "cancelled before it began", Some(0));
-        } else if !record.pass().is_done() {
-            record.cancel();
+            let why = format!("{} before it began", record.cancel_words());
+            self.end(&record, &why, Some(0));
         }
         Some(record)
     }

@@ -83,9 +83,9 @@ pub(super) async fn cancel(
             Problem::new(StatusCode::CONFLICT, error).into_response()
         }
         Some(record) => {
-            let by = by.map(|caller| caller.to_string());
-            tracing::info!(pass.id = %id, by, "pass cancelled by request");
-            service.worker.cancel(&id);
+            let caller = by.as_ref().map(ToString::to_string);
+            tracing::info!(pass.id = %id, by = caller, "pass cancelled by request");
+            service.worker.cancel(&id, by);
             if client(&headers) == Client::Browser {
                 return see_other(&id);
             }

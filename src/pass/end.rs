@@ -122,6 +122,8 @@ impl Run<'_> {
         if let Some(end) = &end {
             let held = matches!(end, End::Stopped(StopCause::Held));
             let why = self.record.held_why().filter(|_| held).cloned();
+            let cancelled = matches!(end, End::Stopped(StopCause::Cancelled));
+            let why = why.or_else(|| cancelled.then(|| self.record.cancel_words()));
             self.record.error(why.unwrap_or_else(|| end.text()));
         }
         let mut retry_after = BTreeMap::new();

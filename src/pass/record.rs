@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::in_flight::InFlight;
-use crate::model::{Pass, escape};
+use crate::model::{Caller, Pass, escape};
 
 /// Progress lines that are kept for followers; later ones are only counted.
 pub const LINES_MAX: usize = 2_000;
@@ -22,6 +22,7 @@ pub struct Record {
     pass: watch::Sender<Pass>,
     lines: Mutex<Vec<String>>,
     cancel: CancellationToken,
+    cancelled_by: OnceLock<Caller>,
     held: CancellationToken,
     held_why: OnceLock<String>,
     could_not_look: AtomicBool,
@@ -36,6 +37,7 @@ impl Record {
             pass: watch::Sender::new(pass),
             lines: Mutex::default(),
             cancel: CancellationToken::new(),
+            cancelled_by: OnceLock::new(),
             held: CancellationToken::new(),
             held_why: OnceLock::new(),
             could_not_look: AtomicBool::new(false),
@@ -101,6 +103,21 @@ impl Record {
     /// Asks the pass to stop: it starts nothing more; removals in flight end.
     pub fn cancel(&self) {
         self.cancel.cancel();
+    }
+
+    /// The same for a caller, whom the pass names if the caller is known.
+    pub fn cancel_for(&self, by: Option<Caller>) {
+        if let Some(by) = by {
+            // The first one ended it.
+            let _later = self.cancelled_by.set(by);
+        }
+        self.cancel();
+    }
+
+    /// Says that the pass was cancelled, and by whom, if known.
+    pub fn cancel_words(&self) -> String {
+        let by = self.cancelled_by.get();
+        by.map_or_else(|| "cancelled".to_owned(), |by| format!("cancelled by {by}"))
     }
 
     /// Ends the pass because a brake holds it now: it starts nothing more; removals in flight end.

@@ -19,7 +19,8 @@ async fn a_cancelled_pass_tries_nothing_more() {
     rig.sim.clear_faults();
     let pass = rig.finished(&id).await;
     assert_eq!(pass["outcome"], "aborted");
-    assert!(pass["errors"].to_string().contains("cancelled"), "{pass}");
+    let by = format!("cancelled by uid {}", rustix::process::geteuid().as_raw());
+    assert_eq!(pass["errors"], json!([by]));
     assert_eq!(rig.removals().len(), tried);
     assert_eq!(pass["targets"]["containers"]["removed"], tried);
     assert_eq!(rig.dead_sandboxes(), 6);
@@ -43,6 +44,9 @@ async fn a_cancelled_pass_that_waits_never_begins() {
         (&json!("done"), &json!("aborted"))
     );
     assert_eq!(pass["started_at"], json!(null));
+    let own = rustix::process::geteuid().as_raw();
+    let why = format!("cancelled by uid {own} before it began");
+    assert_eq!(pass["errors"], json!([why]));
     rig.sim.clear_faults();
     rig.finished(&running).await;
     assert_eq!(rig.pass(&waiting).await, pass);
