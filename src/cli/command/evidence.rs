@@ -182,8 +182,16 @@ async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
                 *evidence,
                 unpack(&packed).context("the kept log is damaged")?,
             ),
-            EvidenceFound::Several => anyhow::bail!("the ids of several containers begin so"),
-            EvidenceFound::None => anyhow::bail!("there is no such evidence"),
+            EvidenceFound::Several => anyhow::bail!(
+                "the ids of several containers begin with \"{}\"",
+                escape::line(&args.id)
+            ),
+            EvidenceFound::None => {
+                anyhow::bail!(
+                    "no evidence \"{}\" is in the database",
+                    escape::line(&args.id)
+                )
+            }
         },
     };
     match args.output {
