@@ -55,7 +55,7 @@ package:
 
 # The page in headless Chromium, against the demo of the program that `unit` has built.
 page:
-	timeout 300 node tests/page/check.mjs
+	timeout 600 node tests/page/check.mjs
 
 # Takes docs/images/page-*.png anew, in some minutes.
 screenshots:

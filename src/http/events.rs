@@ -26,11 +26,19 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// When an answer ends, and its client asks again: a credential that is no longer in force must not listen for ever.
 const ANSWER_MAX: Duration = Duration::from_secs(300);
 
-/// What a listener compares with what it shows.
+/// What a listener is told.
 #[derive(Debug, PartialEq, Serialize)]
-struct Moved {
+struct Told {
     /// When the latest look began.
     look: Option<Timestamp>,
+    #[serde(flatten)]
+    state: Moved,
+}
+
+/// What a listener compares with what it shows. The page holds that of its first moment, so that nothing is missed
+/// before the page listens.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Moved {
     /// The running pass.
     running: Option<String>,
     /// The waiting passes.
@@ -48,7 +56,7 @@ struct Listener {
     looks: watch::Receiver<Option<Timestamp>>,
     /// The running pass, or the last one until its end is told.
     pass: Option<(Arc<Record>, watch::Receiver<Pass>)>,
-    told: Option<Moved>,
+    told: Option<Told>,
     unsent: VecDeque<Event>,
     until: Instant,
 }
@@ -108,10 +116,13 @@ impl Listener {
         self.passes.mark_unchanged();
         self.looks.mark_unchanged();
         self.collect_pass();
-        let moved = self.state();
-        if self.told.as_ref() != Some(&moved) {
-            self.unsent.extend(event("state", &moved));
-            self.told = Some(moved);
+        let told = Told {
+            look: *self.looks.borrow(),
+            state: Moved::of(&self.service),
+        };
+        if self.told.as_ref() != Some(&told) {
+            self.unsent.extend(event("state", &told));
+            self.told = Some(told);
         }
     }
 
@@ -135,13 +146,15 @@ impl Listener {
             self.pass = Some((record, watch));
         }
     }
+}
 
-    fn state(&self) -> Moved {
-        let worker = &self.service.worker;
+impl Moved {
+    /// Returns what holds now.
+    pub(super) fn of(service: &Service) -> Self {
+        let worker = &service.worker;
         let passes = worker.passes();
         let waits = |pass: &&Pass| pass.started_at.is_none() && !pass.is_done();
-        Moved {
-            look: *self.looks.borrow(),
+        Self {
             running: worker.running().map(|pass| pass.id),
             waiting: passes
                 .iter()
@@ -152,7 +165,7 @@ impl Listener {
                 .iter()
                 .find(|it| it.is_done())
                 .map(|it| it.id.clone()),
-            config: self.service.config().hash(),
+            config: service.config().hash(),
         }
     }
 }

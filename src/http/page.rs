@@ -100,6 +100,7 @@ fn page(view: &View) -> String {
 }
 
 fn body(view: &View) -> Markup {
+    let moved = serde_json::to_string(&view.moved).unwrap_or_default();
     html! {
         a.skip href="#plan" { "Skip to the plan" }
         header {
@@ -111,7 +112,7 @@ fn body(view: &View) -> Markup {
                 a href="#passes" { "Passes" } a href="#quarantine" { "Quarantine" } a href="#evidence" { "Evidence" } a href="#doctor" { "Causes" }
             }
         }
-        main {
+        main data-state=(text(&moved)) {
             p #stale .problem role="status" hidden {}
             (sentence::section(view))
             @if view.asked.confirm { (confirm::section(view)) }

@@ -47,9 +47,11 @@ async function text(page, selector) {
 }
 
 async function says(page, selector, words) {
-  await until(`${selector} says ${words}`, async () => {
+  let last = "";
+  await until(() => `${selector} says ${words}, not "${last}"`, async () => {
     const found = await page.locator(selector).count();
-    return found > 0 && words.test(await text(page, selector).catch(() => ""));
+    last = found > 0 ? await text(page, selector).catch(() => "") : "";
+    return words.test(last);
   });
 }
 
@@ -91,6 +93,7 @@ async function personOnCall(browser, demo) {
   assert.equal((await demo.get("/api/v1/passes")).passes.length, 1, "only the dry run ran");
 
   await cancels(page, demo);
+  await endsUnseen(page, demo);
   await removes(page, demo);
   await looksBack(page, demo);
   await page.context().close();
@@ -109,8 +112,36 @@ async function cancels(page, demo) {
   const bar = page.locator('tr[data-target="containers"] progress');
   const began = await bar.evaluate((it) => it.value);
   await until("the bar moves", async () => (await bar.evaluate((it) => it.value).catch(() => began)) > began);
-  await page.locator("#cancel").click();
+  await clickSlowly(page, "#cancel");
   await says(page, "#pass-title", /was ended early/);
+}
+
+/** A person's finger is slow: the page asks anew while it is down. */
+async function clickSlowly(page, selector) {
+  const box = await page.locator(selector).boundingBox();
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+  await page.mouse.down();
+  await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+  await page.waitForTimeout(700);
+  await page.mouse.up();
+}
+
+/** The pass ends after the page was written and before it listens. */
+async function endsUnseen(page, demo) {
+  let listen;
+  const over = new Promise((resolve) => { listen = resolve; });
+  await page.route("**/api/v1/events", async (route) => {
+    await over;
+    await route.continue();
+  });
+  await beginPass(page, demo);
+  await says(page, "#pass-title", /A pass removes now/);
+  const { running } = await demo.get("/api/v1/status");
+  await demo.cancel(running.id);
+  await until("the pass is over", async () => (await demo.get(`/api/v1/passes/${running.id}`)).state === "done");
+  listen();
+  await says(page, "#pass-title", /was ended early/);
+  await page.unroute("**/api/v1/events");
 }
 
 async function removes(page, demo) {

@@ -43,6 +43,7 @@ export async function startDemo(changes = {}) {
     child.on("exit", () => reject(new Error(`the demo ended: ${output}`)));
   });
   const get = async (path) => (await fetch(url + path)).json();
+  const cancel = (pass) => fetch(`${url}/api/v1/passes/${pass}/cancel`, { method: "POST" });
   const stop = async () => {
     const gone = new Promise((resolve) => child.once("exit", resolve));
     child.removeAllListeners("exit");
@@ -56,7 +57,7 @@ export async function startDemo(changes = {}) {
     const goes = (target) => Object.values(plan?.summary?.[target]?.remove ?? {}).length > 0;
     return ["containers", "sandboxes", "logs", "images"].every(goes);
   });
-  return { url, get, stop };
+  return { url, get, cancel, stop };
 }
 
 /** Starts the system's Chromium. As root it has no sandbox; it only opens the demo. */
@@ -68,7 +69,7 @@ export function startBrowser() {
 export async function until(what, holds, patience = 60_000) {
   const end = Date.now() + patience;
   while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`waited too long until ${what}`);
+    if (Date.now() > end) throw new Error(`waited too long until ${what instanceof Function ? what() : what}`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }

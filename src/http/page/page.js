@@ -8,6 +8,8 @@
   let reloading = null;
   let spoken = 0;
   let missed = false;
+  let pressed = false;
+  let state = JSON.parse($("main").dataset.state);
 
   const span = (s) => s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min` : `${Math.floor(s / 3600)} h`;
   const number = (n) => n.toLocaleString("en-US");
@@ -46,13 +48,14 @@
   }
 
   async function refresh() {
-    missed = document.hidden || dialog.open;
+    missed = document.hidden || dialog.open || pressed;
     if (missed) return;
     const url = new URL(location.href);
     // The causes are looked for when a person asks, not whenever something moves.
     if (url.searchParams.has("doctor")) return;
     const page = await load(url, { "crisweep-live": "true" });
-    if (page) adopt(page);
+    missed = pressed;
+    if (page && !missed) adopt(page);
   }
 
   // A pass moves: only its numbers change, until it is over.
@@ -90,7 +93,6 @@
     events = null;
     if (document.hidden) return;
     events = new EventSource("/api/v1/events");
-    let state = null;
     let due = null;
     events.addEventListener("open", () => { $("#stale").hidden = true; });
     events.addEventListener("error", () => {
@@ -105,12 +107,12 @@
       const next = JSON.parse(event.data);
       const last = state;
       state = next;
-      if (!last) return;
       const { look: a, ...before } = last;
       const { look: b, ...after } = next;
       const moved = JSON.stringify(before) !== JSON.stringify(after);
       // A look of somebody else: show it, but not each of them.
-      if (moved || !due) {
+      const looked = last.look !== undefined && a !== b;
+      if (moved || (looked && !due)) {
         clearTimeout(due);
         due = setTimeout(() => { due = null; refresh(); }, moved ? 100 : 5000);
       }
@@ -123,6 +125,13 @@
     if (!document.hidden) refresh();
   });
   dialog.addEventListener("close", () => { if (missed) refresh(); });
+  // A button that is replaced between press and release is not clicked.
+  const press = (is) => () => {
+    pressed = is;
+    if (!is && missed) setTimeout(refresh);
+  };
+  for (const it of ["pointerdown", "keydown"]) addEventListener(it, press(true));
+  for (const it of ["pointerup", "pointercancel", "keyup", "blur"]) addEventListener(it, press(false));
 
   async function ask(url) {
     const page = await load(url);

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, Method, header};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::super::events::Moved;
 use super::super::quarantine::QuarantinedSandbox;
 use super::super::{Problem, Service, doctor, evidence, explain};
 use super::asked::Asked;
@@ -78,6 +79,8 @@ pub(super) struct Node {
 /// All that the page shows.
 pub(super) struct View {
     pub(super) asked: Asked,
+    /// What moved last, before the rest was gathered.
+    pub(super) moved: Moved,
     pub(super) config: Arc<Config>,
     pub(super) now: Timestamp,
     pub(super) node: Node,
@@ -110,6 +113,7 @@ impl View {
         asked: Asked,
         reader: Reader<'_>,
     ) -> Result<Self, Problem> {
+        let moved = Moved::of(service);
         let mut max_age = service.config().collect.max_age;
         if reader.headers.contains_key(LIVE) {
             max_age = max_age.max(LIVE_MAX_AGE);
@@ -153,6 +157,7 @@ impl View {
             standing: service.worker.fleet().standing(),
             may,
             needs_credential: service.access.get().has_credentials(),
+            moved,
             asked,
         })
     }
