@@ -25,6 +25,7 @@ use crate::fleet::Fleet;
 use crate::http::serve::{Listener, Stop};
 use crate::http::{self, Fixed, LastReload, Reload, Service};
 use crate::metrics::Metrics;
+use crate::model::FleetHold;
 use crate::pass::quarantine::Quarantine;
 use crate::pass::{DiskThreads, Runner};
 use crate::runtime::discover::{Places, discover};
@@ -77,10 +78,10 @@ pub async fn serve(
         loops.spawn_unwatched(async move {
             until.run_until_cancelled(looking).await;
         });
-        let history = remember(&config, &mut runner).await?;
-        anyhow::Ok((runner, history))
+        let past = remember(&config, &mut runner).await?;
+        anyhow::Ok((runner, past))
     };
-    let (runner, history) = tokio::select! {
+    let (runner, (history, hold)) = tokio::select! {
         started = started => started?,
         signal = signals.stop() => {
             tracing::info!(signal, "stopped before the start was complete");
@@ -88,6 +89,9 @@ pub async fn serve(
         }
     };
     let brakes = Fleet::new(&config.fleet, config.pods.api_server());
+    if let Some(hold) = &hold {
+        brakes.held_before(hold);
+    }
     let worker = Worker::new(
         runner.clone(),
         changes.clone(),
@@ -98,7 +102,8 @@ pub async fn serve(
     worker.restore(history);
     let service = service(&runner, worker.clone(), reload, settings, access, &manager);
     accept(&mut loops, listeners, &service, &stop);
-    let brakes = fleet::run(changes.clone(), brakes, shutdown.clone());
+    let past = (runner.journal.clone(), hold);
+    let brakes = fleet::run(changes.clone(), brakes, past, shutdown.clone());
     loops.spawn("the fleet's brakes", brakes);
     let events = events::run(changes.clone(), runner.events.clone(), shutdown.clone());
     loops.spawn("the writer of Events", events);
@@ -150,8 +155,11 @@ fn accept(loops: &mut Loops, listeners: Vec<Listener>, service: &Service, stop: 
     }
 }
 
-/// Opens the state and gives it to its users; returns the past passes.
-async fn remember(config: &Config, runner: &mut Runner) -> anyhow::Result<History> {
+/// Opens the state and gives it to its users; returns the past passes and the hold of all nodes.
+async fn remember(
+    config: &Config,
+    runner: &mut Runner,
+) -> anyhow::Result<(History, Option<FleetHold>)> {
     let opened = open_state(config, runner).await?;
     runner
         .observer
@@ -165,7 +173,7 @@ async fn remember(config: &Config, runner: &mut Runner) -> anyhow::Result<Histor
     if let Ok(bytes) = runner.journal.evidence_bytes().await {
         runner.metrics.evidence_takes(bytes);
     }
-    Ok(opened.history)
+    Ok((opened.history, opened.hold))
 }
 
 /// Finds the runtime and builds what passes use.

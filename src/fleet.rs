@@ -19,12 +19,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::kubernetes::ApiServer;
-use crate::model::Target;
+use crate::model::{FleetHold, Target};
 use budget::Wish;
 pub use budget::keep_slot;
 pub use config::Config;
-use hold::Switch;
 pub use hold::{HoldStatus, watch as watch_hold};
+use hold::{Switch, clock};
 use storm::Storm;
 pub use storm::{StormStatus, watch_storm};
 
@@ -160,6 +160,17 @@ impl Fleet {
     /// Returns a receiver that sees every change.
     pub fn changes(&self) -> watch::Receiver<Standing> {
         self.inner.standing.subscribe()
+    }
+
+    /// Takes over the hold that an earlier run read, if it is of the same switch. It holds until the switch is read.
+    pub fn held_before(&self, hold: &FleetHold) {
+        self.inner.switch.lock().held_before(hold, clock());
+        self.publish();
+    }
+
+    /// Returns the hold that a restart must not lose.
+    pub fn hold(&self) -> Option<FleetHold> {
+        self.inner.switch.lock().hold()
     }
 
     /// Returns when the switch was last read.

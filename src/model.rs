@@ -9,6 +9,7 @@ mod duration_text;
 pub mod escape;
 mod event;
 mod evidence;
+mod fleet_hold;
 mod image_names;
 mod images;
 mod labels;
@@ -41,6 +42,7 @@ pub use evidence::{
     Evidence, EvidenceFailure, EvidenceLog, EvidencePod, LABELS_MAX, MESSAGE_BYTES_MAX, PodOwner,
     TEXT_BYTES_MAX, cut, ending,
 };
+pub use fleet_hold::FleetHold;
 pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};
 pub use labels::Labels;

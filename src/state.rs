@@ -1,5 +1,5 @@
-//! What outlives the process: one SQLite database of passes, removals, failures and image ages, and the lock that allows
-//! one crisweep per node.
+//! What outlives the process: one SQLite database of passes, removals, failures, image ages and the fleet's hold, and the
+//! lock that allows one crisweep per node.
 //!
 //! Everything is best effort: the disk is full, slow or broken exactly when a pass is needed. A failed write is counted
 //! and logged, and nothing waits for it. One thread uses the files. The database takes its room at the first start and
@@ -12,6 +12,7 @@ mod database;
 mod evidence;
 mod files;
 mod first_version;
+mod hold;
 mod journal;
 mod lines;
 mod lock;

@@ -8,18 +8,38 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::fleet::{Fleet, keep_slot, watch_hold, watch_storm};
+use crate::model::FleetHold;
+use crate::state::Journal;
 
-/// Runs all of it until the service shuts down.
+/// Runs all of it until the service shuts down. `before`: the hold of the earlier run.
 pub(super) async fn run(
     settings: watch::Receiver<Arc<Config>>,
     fleet: Fleet,
+    (journal, before): (Journal, Option<FleetHold>),
     shutdown: CancellationToken,
 ) {
     tokio::join!(
         hold(settings.clone(), fleet.clone(), shutdown.clone()),
         watch_storm(fleet.clone(), shutdown.clone()),
-        budget(settings, fleet, shutdown),
+        shutdown.run_until_cancelled(keep_hold(&fleet, &journal, before)),
+        budget(settings, fleet.clone(), shutdown.clone()),
     );
+}
+
+/// Writes the hold down whenever it changes.
+async fn keep_hold(fleet: &Fleet, journal: &Journal, mut written: Option<FleetHold>) {
+    let mut changes = fleet.changes();
+    loop {
+        let hold = fleet.hold();
+        let words = |it: &FleetHold| (it.place.clone(), it.reason.clone());
+        if hold.as_ref().map(words) != written.as_ref().map(words) {
+            journal.held(hold.clone());
+            written = hold;
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn hold(

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Fleet, Standing};
 use crate::kubernetes::{self, ApiClient, ApiServer};
-use crate::model::escape;
+use crate::model::{FleetHold, escape};
 use crate::outgoing;
 use crate::system::blocking::BlockingPool;
 
@@ -90,6 +90,34 @@ impl Switch {
                 ..Self::default()
             };
         }
+    }
+
+    pub(super) fn held_before(&mut self, hold: &FleetHold, now: Timestamp) {
+        if self.known.is_some() || self.name().as_ref() != Some(&hold.place) {
+            return;
+        }
+        let age = Duration::try_from(now.duration_since(hold.read_at)).unwrap_or_default();
+        let at = Instant::now();
+        self.known = Some(Known {
+            held: Some(hold.reason.clone()),
+            read_at: hold.read_at,
+            at: at.checked_sub(age).unwrap_or(at),
+        });
+    }
+
+    pub(super) fn hold(&self) -> Option<FleetHold> {
+        let known = self.known.as_ref()?;
+        Some(FleetHold {
+            place: self.name()?,
+            reason: known.held.clone()?,
+            read_at: known.read_at,
+        })
+    }
+
+    /// The switch with its API server, which a reload may change.
+    fn name(&self) -> Option<String> {
+        let (server, path) = self.place.as_ref()?;
+        Some(server.as_ref()?.line("GET", path))
     }
 
     pub(super) fn read_at(&self) -> Option<Timestamp> {
@@ -278,7 +306,7 @@ fn parse(bytes: &[u8]) -> Result<Reading, String> {
     clippy::disallowed_methods,
     reason = "the status tells when the switch was read"
 )]
-fn clock() -> Timestamp {
+pub(super) fn clock() -> Timestamp {
     Timestamp::now()
 }
 
@@ -297,6 +325,46 @@ mod tests {
 
     fn state(fleet: &Fleet) -> String {
         fleet.status().hold.unwrap().state.to_owned()
+    }
+
+    #[tokio::test]
+    async fn only_a_hold_of_the_same_switch_outlives_a_restart() {
+        let server = |url: &str| {
+            Some(ApiServer::Keys {
+                url: url.to_owned(),
+                token_file: None,
+                tls: Default::default(),
+            })
+        };
+        let new = |url| {
+            let fleet = Fleet::default();
+            let config = super::super::Config {
+                namespace: Some("n".to_owned()),
+                hold_config_map: Some("m".to_owned()),
+                ..super::super::Config::default()
+            };
+            fleet.configure(&config, server(url));
+            fleet
+        };
+        let before = new("https://a");
+        assert_eq!(before.hold(), None);
+        before.note_hold(&Reading::Held("why".to_owned()));
+        let hold = before.hold().unwrap();
+        let after = new("https://a");
+        after.held_before(&hold);
+        after.note_hold(&Reading::Away("gone".to_owned()));
+        assert_eq!(
+            (state(&after).as_str(), after.hold()),
+            ("held", Some(hold.clone()))
+        );
+        after.note_hold(&Reading::Free);
+        assert_eq!((state(&after).as_str(), after.hold()), ("free", None));
+        // What was read is newer.
+        after.held_before(&hold);
+        assert_eq!(state(&after), "free");
+        let other = new("https://b");
+        other.held_before(&hold);
+        assert_eq!(state(&other), "unknown");
     }
 
     #[tokio::test]

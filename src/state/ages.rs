@@ -3,9 +3,11 @@
 //! Never reads a clock. Unknown ages count as young, so that nothing is removed too early.
 
 use std::collections::BTreeMap;
+use std::hash::Hasher;
 
 use jiff::Timestamp;
 use rusqlite::Connection;
+use siphasher::sip::SipHasher13;
 
 use crate::model::ImageAge;
 
@@ -96,23 +98,29 @@ impl Ages {
             gone.execute([key])?;
         }
         let mut put = sql.prepare_cached(
-            "INSERT INTO image_ages (key, first_seen, last_used) VALUES (?1, ?2, ?3) ON CONFLICT (key) DO UPDATE SET first_seen = ?2, \
-             last_used = ?3 WHERE first_seen IS NOT ?2 OR last_used IS NOT ?3",
+            "INSERT INTO image_ages (key, first_seen, last_used, sum) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (key) DO UPDATE SET \
+             first_seen = ?2, last_used = ?3, sum = ?4 WHERE first_seen IS NOT ?2 OR last_used IS NOT ?3 OR sum IS NOT ?4",
         )?;
         for (key, age) in &self.entries {
+            let seen = age.first_seen.as_millisecond();
             let used = age.last_used.map(Timestamp::as_millisecond);
-            put.execute((key, age.first_seen.as_millisecond(), used))?;
+            put.execute((key, seen, used, sum(key, seen, used)))?;
         }
         Ok(())
     }
 
-    /// Reads the ages of the database; skips what [`Self::touch`] would not have accepted.
+    /// Reads the ages of the database; skips what [`Self::touch`] would not have accepted, and rows that were damaged.
     pub(super) fn read(sql: &Connection) -> rusqlite::Result<Self> {
         let mut ages = Self::default();
-        let mut all = sql.prepare("SELECT key, first_seen, last_used FROM image_ages LIMIT ?")?;
+        let mut all =
+            sql.prepare("SELECT key, first_seen, last_used, sum FROM image_ages LIMIT ?")?;
         let mut rows = all.query([ENTRIES_MAX])?;
         while let Some(row) = rows.next()? {
-            ages.put(row.get(0)?, row.get(1)?, row.get(2)?);
+            let (key, seen, used): (String, _, _) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let written: Option<i64> = row.get(3)?;
+            if written.is_none_or(|written| written == sum(&key, seen, used)) {
+                ages.put(key, seen, used);
+            }
         }
         Ok(ages)
     }
@@ -127,6 +135,15 @@ impl Ages {
             self.entries.insert(key, age);
         }
     }
+}
+
+/// The sum that shows a flipped bit.
+fn sum(key: &str, first_seen: i64, last_used: Option<i64>) -> i64 {
+    let mut sum = SipHasher13::new();
+    sum.write(&first_seen.to_le_bytes());
+    sum.write(&last_used.unwrap_or(i64::MIN).to_le_bytes());
+    sum.write(key.as_bytes());
+    sum.finish().cast_signed()
 }
 
 fn sane(time: Timestamp, now: Timestamp) -> Timestamp {

@@ -19,7 +19,7 @@ use super::passes::{self, Ended, History, Object};
 use super::store::{Found, Store};
 use super::writer::{self, Health, Job, Moment, Status};
 use crate::gc::Removal;
-use crate::model::{Pass, RemovalOutcome};
+use crate::model::{FleetHold, Pass, RemovalOutcome};
 use prometheus_client::metrics::counter::Counter;
 
 /// Writes that may wait for the disk; the intents of a batch are one.
@@ -55,6 +55,8 @@ pub struct Opened {
     pub history: History,
     /// When images were first seen and last used.
     pub ages: Ages,
+    /// The hold of all nodes that was last read.
+    pub hold: Option<FleetHold>,
 }
 
 impl Journal {
@@ -111,6 +113,7 @@ impl Journal {
             },
             history: found.history,
             ages: found.ages,
+            hold: found.hold,
         })
     }
 
@@ -271,7 +274,7 @@ impl Journal {
         }
     }
 
-    fn put(
+    pub(super) fn put(
         &self,
         records: usize,
         sync: Sync,

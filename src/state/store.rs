@@ -10,14 +10,15 @@ use super::ages::Ages;
 use super::database::{Database, Error, Limits, NAME, Sync, Writing};
 use super::lock::{Held, Lock, NoLock};
 use super::passes::{self, History};
-use super::{files, first_version};
-use crate::model::PastFailure;
+use super::{files, first_version, hold};
+use crate::model::{FleetHold, PastFailure};
 
 /// The content found in the database.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) history: History,
     pub(super) ages: Ages,
+    pub(super) hold: Option<FleetHold>,
 }
 
 /// Why nothing is stored.
@@ -122,6 +123,7 @@ impl Store {
         let found = Found {
             history: passes::history(database.connection())?,
             ages: Ages::read(database.connection())?,
+            hold: hold::read(database.connection())?,
         };
         self.database = Some(database);
         Ok(found)
@@ -223,6 +225,7 @@ fn salvage(sql: &Connection) -> Found {
             ..History::default()
         }),
         ages: Ages::read(sql).unwrap_or_default(),
+        hold: hold::read(sql).unwrap_or_default(),
     }
 }
 
@@ -241,6 +244,7 @@ fn carry(writing: &Writing<'_>, found: &Found) -> rusqlite::Result<()> {
     for failure in &found.history.failures {
         passes::put_failure(&before, failure)?;
     }
+    hold::put(writing, found.hold.as_ref())?;
     found.ages.write(writing.sql)
 }
 

@@ -4,6 +4,7 @@ mod audit;
 mod damage;
 mod evidence;
 mod failures;
+mod outliving;
 mod past;
 
 use std::fs;

@@ -5,7 +5,9 @@ use serde_json::json;
 
 use super::{absent, api_server, config, held, reload, state, switch};
 use crate::alerts::hook::{asks, sent};
+use crate::state::rows;
 use crate::support::kubelet::Reply;
+use crate::support::wait::until_true;
 use crate::support::{Rig, nodes, until};
 
 #[tokio::test]
@@ -86,6 +88,33 @@ async fn what_was_read_stays_in_force_while_the_api_server_is_away() {
             .await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_hold_outlives_a_restart_while_the_api_server_is_away() {
+    let server = api_server().await;
+    server.reply(held());
+    let mut rig = Rig::start(nodes::litter(2), config(&server)).await;
+    state(&rig, "held").await;
+    until_true("the hold is written", || {
+        rows(&rig.state_dir(), "fleet_hold") == 1
+    })
+    .await;
+    server.reply(Reply::status("503 Service Unavailable"));
+    rig.crash().await;
+    let status = state(&rig, "held").await;
+    assert_eq!(status["fleet"]["hold"]["reason"], "a bad rollout");
+    rig.post("/gc").await.refused(409, "a bad rollout");
+    server.reply(absent());
+    reload(&rig, &server, "free").await;
+    until_true("the hold is forgotten", || {
+        rows(&rig.state_dir(), "fleet_hold") == 0
+    })
+    .await;
+    server.reply(Reply::status("503 Service Unavailable"));
+    rig.crash().await;
+    state(&rig, "unknown").await;
+    rig.nothing_was_touched();
 }
 
 #[tokio::test]

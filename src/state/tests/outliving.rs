@@ -1,0 +1,96 @@
+//! What is small and outlives the process: image ages, and the hold of all nodes.
+
+use rusqlite::Connection;
+
+use super::*;
+use crate::model::FleetHold;
+use crate::state::ages::Ages;
+use crate::state::hold;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(START + seconds).unwrap()
+}
+
+fn ages() -> Ages {
+    let mut ages = Ages::default();
+    ages.touch("used", true, at(10));
+    ages.touch("unused", false, at(20));
+    ages
+}
+
+fn held() -> FleetHold {
+    FleetHold {
+        place: "GET https://api/switch".to_owned(),
+        reason: "a bad rollout".to_owned(),
+        read_at: at(5),
+    }
+}
+
+/// A directory with ages and a hold.
+fn kept() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, found) = live_with(dir.path(), SMALL, &[]);
+    assert_eq!(found.hold, None);
+    let write = |it: &Writing<'_>| {
+        hold::put(it, Some(&held()))?;
+        ages().write(it.sql)
+    };
+    store.write(Sync::Now, write).unwrap();
+    dir
+}
+
+fn change(dir: &Path, sql: &str) {
+    let database = Connection::open(file(dir)).unwrap();
+    database.execute_batch(sql).unwrap();
+}
+
+#[test]
+fn ages_and_a_hold_outlive_the_process() {
+    let dir = kept();
+    let (mut store, found) = live_with(dir.path(), SMALL, &[]);
+    assert_eq!((found.ages, found.hold), (ages(), Some(held())));
+    store.write(Sync::Now, |it| hold::put(it, None)).unwrap();
+    drop(store);
+    assert_eq!(live(dir.path(), &[]).hold, None);
+}
+
+#[test]
+fn a_flipped_bit_makes_an_image_young() {
+    for damage in [
+        "UPDATE image_ages SET first_seen = first_seen - 1073741824 WHERE key = 'used'",
+        "UPDATE image_ages SET last_used = last_used - 1073741824 WHERE key = 'used'",
+        "UPDATE image_ages SET last_used = NULL WHERE key = 'used'",
+        "UPDATE image_ages SET sum = sum + 1 WHERE key = 'used'",
+        "UPDATE image_ages SET key = 'vsed' WHERE key = 'used'",
+    ] {
+        let dir = kept();
+        change(dir.path(), damage);
+        let found = live(dir.path(), &[]).ages;
+        assert_eq!(found.len(), 1, "{damage}");
+        assert!(found.get("unused", at(30)).is_some());
+    }
+}
+
+#[test]
+fn a_database_of_version_2_is_raised_with_its_ages() {
+    let dir = kept();
+    let back =
+        "DROP TABLE fleet_hold; ALTER TABLE image_ages DROP COLUMN sum; PRAGMA user_version = 2;";
+    change(dir.path(), back);
+    let (mut store, found) = live_with(dir.path(), SMALL, &[]);
+    assert_eq!((&found.ages, found.hold), (&ages(), None));
+    store.write(Sync::Now, |it| ages().write(it.sql)).unwrap();
+    let unsummed = "SELECT count(*) FROM image_ages WHERE sum IS NULL";
+    assert_eq!(query::<i64>(&mut store, unsummed), 0);
+}
+
+#[test]
+fn a_later_version_gives_its_ages_and_its_hold() {
+    let dir = kept();
+    change(dir.path(), "PRAGMA user_version = 99");
+    let found = live(dir.path(), &[]);
+    assert_eq!((found.ages, found.hold), (ages(), Some(held())));
+    // They are in the new file.
+    let found = live(dir.path(), &[]);
+    assert_eq!((found.ages, found.hold), (ages(), Some(held())));
+}
