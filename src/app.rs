@@ -21,7 +21,6 @@ use crate::access::{self, Access};
 use crate::config::Config;
 use crate::doctor::Doctor;
 use crate::events::Events;
-use crate::fleet::Fleet;
 use crate::http::serve::{Listener, Stop};
 use crate::http::{self, Fixed, LastReload, Reload, Service};
 use crate::metrics::Metrics;
@@ -88,10 +87,7 @@ pub async fn serve(
             return Ok(());
         }
     };
-    let brakes = Fleet::new(&config.fleet, config.pods.api_server());
-    if let Some(hold) = &hold {
-        brakes.held_before(hold);
-    }
+    let brakes = fleet::brakes(&config, hold.as_ref());
     let worker = Worker::new(
         runner.clone(),
         changes.clone(),

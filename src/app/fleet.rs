@@ -11,6 +11,15 @@ use crate::fleet::{Fleet, keep_slot, watch_hold, watch_storm};
 use crate::model::FleetHold;
 use crate::state::Journal;
 
+/// The brakes of this run, held from the beginning if the earlier run was.
+pub(super) fn brakes(config: &Config, before: Option<&FleetHold>) -> Fleet {
+    let brakes = Fleet::new(&config.fleet, config.pods.api_server());
+    if let Some(hold) = before {
+        brakes.held_before(hold);
+    }
+    brakes
+}
+
 /// Runs all of it until the service shuts down. `before`: the hold of the earlier run.
 pub(super) async fn run(
     settings: watch::Receiver<Arc<Config>>,

@@ -313,6 +313,7 @@ pub(super) fn clock() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outgoing::TlsConfig;
 
     fn fleet() -> Fleet {
         let config = super::super::Config {
@@ -333,7 +334,7 @@ mod tests {
             Some(ApiServer::Keys {
                 url: url.to_owned(),
                 token_file: None,
-                tls: Default::default(),
+                tls: TlsConfig::default(),
             })
         };
         let new = |url| {
