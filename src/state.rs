@@ -17,6 +17,7 @@ mod journal;
 mod lines;
 mod lock;
 mod owner;
+mod parameters;
 mod passes;
 mod past;
 mod snapshots;
@@ -33,13 +34,14 @@ pub use audit::{
 pub use config::Config;
 pub use database::{Error, Limits};
 pub use evidence::{
-    EVIDENCE_PARAMETERS, EvidenceBounds, EvidenceFilter, EvidenceFound, EvidenceRoom,
-    ID_PREFIX_MIN, read_evidence, read_evidence_of,
+    EvidenceBounds, EvidenceFilter, EvidenceFound, EvidenceRoom, ID_PREFIX_MIN, read_evidence,
+    read_evidence_of,
 };
 pub use journal::{Journal, Opened};
 pub use lines::LinesTo;
 pub use lock::{Held, Holder, Socket, held};
 pub use owner::{Owner, give};
+pub use parameters::{EVIDENCE_PARAMETERS, PASSES_PARAMETERS, Parameters, REMOVALS_PARAMETERS};
 pub use passes::{History, interrupt};
 pub use past::{Past, PastQuestion, RemovedOfPod, read_past};
 pub use snapshots::read_snapshot;

@@ -64,7 +64,7 @@ pub(super) async fn pass(State(service): State<Service>, Id(id): Id) -> Response
     match service.worker.runner().journal.pass(&id).await {
         Ok(Some(pass)) => json(StatusCode::OK, &pass),
         Ok(None) | Err(state::Error::Closed) => unknown_pass(&id),
-        Err(error) => super::audit::unavailable(&error),
+        Err(error) => super::audit::unavailable(&error).into_response(),
     }
 }
 

@@ -4,15 +4,15 @@ use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use jiff::Timestamp;
 use serde_json::json as object;
 
 use super::api::Id;
-use super::{Problem, Service, json};
+use super::audit::unavailable;
+use super::{Problem, Service, clock, json};
 use crate::access::Peer;
 use crate::evidence::{cri_log, unpack};
 use crate::model::Evidence;
-use crate::state::{self, EvidenceFilter, EvidenceFound, ID_PREFIX_MIN};
+use crate::state::{EvidenceFilter, EvidenceFound, ID_PREFIX_MIN};
 
 /// Why a client gets no log.
 pub(super) const NO_LOGS: &str = "logs are served to processes of this node only, unless reading needs a credential \
@@ -24,12 +24,7 @@ type Pairs = Query<Vec<(String, String)>>;
 
 /// `GET /api/v1/evidence`: newest first, without the logs.
 pub(super) async fn list(State(service): State<Service>, Query(pairs): Pairs) -> Response {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "durations in a question count from when it is asked"
-    )]
-    let now = Timestamp::now();
-    let filter = match EvidenceFilter::read(pairs, now) {
+    let filter = match EvidenceFilter::read(pairs, clock()) {
         Ok(filter) => filter,
         Err(error) => return Problem::bad(error).into_response(),
     };
@@ -38,7 +33,7 @@ pub(super) async fn list(State(service): State<Service>, Query(pairs): Pairs) ->
             let answer = object!({ "evidence": page.rows, "next": page.next });
             json(StatusCode::OK, &answer)
         }
-        Err(error) => unreadable(&error).into_response(),
+        Err(error) => unavailable(&error).into_response(),
     }
 }
 
@@ -101,10 +96,6 @@ pub(super) async fn found(service: &Service, id: String) -> Result<(Evidence, Ve
                  characters are enough)"
             ),
         )),
-        Err(error) => Err(unreadable(&error)),
+        Err(error) => Err(unavailable(&error)),
     }
-}
-
-fn unreadable(error: &state::Error) -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
 }

@@ -10,14 +10,13 @@ use yaml_rust2::{Yaml, YamlEmitter};
 
 use super::alerts::{Reply, Webhook};
 use super::ask::{PASS_PARAMETERS, PLAN_PARAMETERS};
-use super::audit::{PASSES_PARAMETERS, REMOVALS_PARAMETERS};
 use super::saved_plans::{Entry, Head};
 use super::status::StatusAnswer;
 use crate::doctor::Report;
 use crate::gc::Plan;
 use crate::gc::explain::Answer;
 use crate::model::{Evidence, Pass, Target};
-use crate::state::{EVIDENCE_PARAMETERS, RemovalRecord};
+use crate::state::{EVIDENCE_PARAMETERS, PASSES_PARAMETERS, REMOVALS_PARAMETERS, RemovalRecord};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.yaml");
 /// The generated part is what follows.

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use parking_lot::MutexGuard;
 
-use super::Service;
 use super::service::LastReload;
+use super::{Service, clock};
 use crate::access::{self, Listen};
 use crate::config::{Config, Mode};
 use crate::model::Cause;
@@ -146,12 +145,4 @@ fn unattended(config: &Config) -> impl Iterator<Item = Cause> {
     causes
         .into_iter()
         .filter_map(|(cause, on)| on.then_some(cause))
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the time of a reload is the wall clock's"
-)]
-fn clock() -> Timestamp {
-    Timestamp::now()
 }

@@ -4,10 +4,11 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::audit::{Parameters, unavailable};
-use super::{Problem, Service};
+use super::audit::unavailable;
+use super::{Problem, Service, clock};
 use crate::snapshot::Look;
 use crate::snapshot_file;
+use crate::state::Parameters;
 
 /// Planning reads the same look: a plan on the file equals `GET /api/v1/plan` at its time. With `pass`, the node before
 /// that pass, which the database may have.
@@ -15,9 +16,9 @@ pub(super) async fn get(
     State(service): State<Service>,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Response {
-    let pass = match Parameters::of(query, &["pass"]) {
+    let pass = match Parameters::of(query, &["pass"], clock()) {
         Ok(mut parameters) => parameters.text("pass"),
-        Err(problem) => return problem.into_response(),
+        Err(error) => return Problem::bad(error).into_response(),
     };
     if let Some(pass) = pass {
         return before(&service, &pass).await;
@@ -43,7 +44,7 @@ async fn before(service: &Service, pass: &str) -> Response {
             );
             Problem::new(StatusCode::NOT_FOUND, error).into_response()
         }
-        Err(error) => unavailable(&error),
+        Err(error) => unavailable(&error).into_response(),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, named_params};
 use tokio::sync::oneshot;
 
@@ -14,7 +14,6 @@ use super::database::{DISK_RESERVE_BYTES, Database, Error, Sync, Writing, eviden
 use super::journal::Journal;
 use super::writer::Job;
 use crate::model::Evidence;
-use crate::model::setting::parse_duration;
 
 /// What a row takes is counted in pages of the database.
 const PAGE_BYTES: u64 = 4096;
@@ -24,6 +23,8 @@ const ROW_BYTES: u64 = 512;
 const FREED_PART: u64 = 20;
 /// The shortest beginning of a container's id that names it.
 pub const ID_PREFIX_MIN: usize = 6;
+/// Most evidence of one answer.
+pub(super) const EVIDENCE_MAX: u32 = 1000;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -70,81 +71,6 @@ pub struct EvidenceFilter {
     pub before: Option<i64>,
     /// Most rows.
     pub limit: u32,
-}
-
-/// The parameters of a question.
-pub const EVIDENCE_PARAMETERS: [&str; 9] = [
-    "pod",
-    "namespace",
-    "owner",
-    "container",
-    "exit_code",
-    "since",
-    "until",
-    "before",
-    "limit",
-];
-
-/// The most rows of an answer.
-const ROWS_MAX: u32 = 1000;
-/// Rows of an answer that asks for no number.
-const ROWS: u32 = 100;
-const A_TIME: &str = "a time such as 2026-01-31T12:00:00Z, or a duration before now such as 2h";
-
-impl EvidenceFilter {
-    /// Reads a filter from the parameters of a question that is asked now.
-    ///
-    /// # Errors
-    /// Names a parameter that is unknown, or that has no such value.
-    pub fn read(
-        pairs: impl IntoIterator<Item = (String, String)>,
-        now: Timestamp,
-    ) -> Result<Self, String> {
-        let mut filter = Self {
-            limit: ROWS,
-            ..Self::default()
-        };
-        for (key, value) in pairs {
-            let must = |be: &str| format!("{key} is \"{value}\", but must be {be}");
-            let at = || time(&value, now).ok_or_else(|| must(A_TIME));
-            match key.as_str() {
-                "pod" => filter.pod = Some(value),
-                "namespace" => filter.namespace = Some(value),
-                "owner" => filter.owner = Some(value),
-                "container" => filter.container = Some(value),
-                "exit_code" => {
-                    let code = value.parse().map_err(|_error| must("a whole number"))?;
-                    filter.exit_code = Some(code);
-                }
-                "since" => filter.since = Some(at()?),
-                "until" => filter.until = Some(at()?),
-                "before" => {
-                    let number = value.parse().ok().filter(|number| *number >= 1);
-                    filter.before = Some(number.ok_or_else(|| must("a number of evidence"))?);
-                }
-                "limit" => {
-                    let limit = value.parse().ok();
-                    let limit = limit.filter(|limit| (1..=ROWS_MAX).contains(limit));
-                    filter.limit = limit.ok_or_else(|| must("a number from 1 to 1000"))?;
-                }
-                _ => {
-                    let known = EVIDENCE_PARAMETERS.join(", ");
-                    return Err(format!(
-                        "unknown parameter \"{key}\"; parameters are {known}"
-                    ));
-                }
-            }
-        }
-        Ok(filter)
-    }
-}
-
-fn time(text: &str, now: Timestamp) -> Option<Timestamp> {
-    if let Ok(time) = text.parse() {
-        return Some(time);
-    }
-    let ago = SignedDuration::try_from(parse_duration(text).ok()?).ok()?;
-    now.checked_sub(ago).ok()
 }
 
 /// The answer for one id.
@@ -351,7 +277,7 @@ fn list(sql: &Connection, filter: &EvidenceFilter) -> rusqlite::Result<Page<Evid
     let page = narrowed.page(
         sql,
         "SELECT number, facts FROM evidence",
-        filter.limit.clamp(1, ROWS_MAX),
+        filter.limit.clamp(1, EVIDENCE_MAX),
         |row| {
             let number: i64 = row.get(0)?;
             Ok((number, (number, row.get::<_, String>(1)?)))

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::super::events::Moved;
 use super::super::quarantine::QuarantinedSandbox;
-use super::super::{Problem, Service, doctor, evidence, explain};
+use super::super::{Problem, Service, clock, doctor, evidence, explain};
 use super::asked::Asked;
 use crate::access::{Asking, Decision, Peer, Scope};
 use crate::config::Config;
@@ -304,12 +304,4 @@ async fn may(service: &Service, reader: Reader<'_>) -> May {
             None => May::Not(why),
         },
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "people read how long ago things happened"
-)]
-fn clock() -> Timestamp {
-    Timestamp::now()
 }
