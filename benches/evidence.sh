@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures what evidence costs a pass: the demo's node is swept with evidence on and off, in turns, and the times are
-# compared. Each container has a log.
+# Measures what the database and evidence cost: the demo's node is swept with nothing kept, with the database, and with
+# the evidence of each container too, in turns. Compared are the times, and the resident memory before the pass. Each
+# container has a log.
 #
 #   benches/evidence.sh [ROUNDS]      5 rounds without one; needs curl and jq
 #
@@ -13,10 +14,11 @@ dir=$(mktemp -d)
 pid=
 trap 'kill "$pid" 2>/dev/null || true; rm -rf "$dir"' EXIT
 
+# sweep NAME STATE_DIR EVIDENCE
 sweep() {
   local config="$dir/$1.yaml" address=127.0.0.1:20959
-  printf 'web: { listen: [%s] }\nstate: { dir: %s/state-%s }\nevidence: { enabled: %s }\nlog: { level: error }\n' \
-    "$address" "$dir" "$2" "$1" >"$config"
+  printf 'web: { listen: [%s] }\nstate: { dir: %s }\nevidence: { enabled: %s }\nlog: { level: error }\n' \
+    "$address" "$2" "$3" >"$config"
   "$program" demo --config.file "$config" >/dev/null 2>&1 &
   pid=$!
   for _ in $(seq 100); do
@@ -24,23 +26,28 @@ sweep() {
       >/dev/null && break
     sleep 0.2
   done
+  sleep 3
+  awk '/^VmRSS/ { print $2 / 1024 }' "/proc/$pid/status" >>"$dir/$1.memory"
   curl -sf -X POST "$address/gc?target=containers&wait=120s" |
     jq -r '[.targets.containers.removed, .started_at, .finished_at] | @tsv' >"$dir/pass"
   kill "$pid"
   wait "$pid" 2>/dev/null || true
   read -r removed began ended <"$dir/pass"
-  echo "$removed $(awk -v b="$(date -d "$began" +%s.%N)" -v e="$(date -d "$ended" +%s.%N)" 'BEGIN { print e - b }')"
+  awk -v b="$(date -d "$began" +%s.%N)" -v e="$(date -d "$ended" +%s.%N)" 'BEGIN { print e - b }' >>"$dir/$1.times"
+  echo "$1: $removed containers in $(tail -n1 "$dir/$1.times") s, $(tail -n1 "$dir/$1.memory") MiB before"
 }
 
-median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+median() { sort -n "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 
 for round in $(seq "$rounds"); do
-  for evidence in false true; do
-    read -r removed seconds < <(sweep "$evidence" "$evidence-$round")
-    echo "evidence $evidence: $removed containers in $seconds s"
-    echo "$seconds" >>"$dir/$evidence.times"
-  done
+  sweep nothing null false
+  sweep database "$dir/state-$round" false
+  sweep evidence "$dir/evidence-$round" true
 done
-off=$(median <"$dir/false.times")
-on=$(median <"$dir/true.times")
-awk -v on="$on" -v off="$off" 'BEGIN { printf "medians: %.2f s with, %.2f s without: %.2f times\n", on, off, on / off }'
+for what in nothing database evidence; do
+  time=$(median "$dir/$what.times")
+  memory=$(median "$dir/$what.memory")
+  awk -v what="$what" -v t="$time" -v m="$memory" -v t0="$(median "$dir/nothing.times")" \
+    -v m0="$(median "$dir/nothing.memory")" \
+    'BEGIN { printf "%s: median %.2f s, %.2f times; %.1f MiB, %+.1f\n", what, t, t / t0, m, m - m0 }'
+done

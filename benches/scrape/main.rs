@@ -1,5 +1,6 @@
 //! What watching a node costs, beside `prometheus-node-exporter` on the same machine in the same run: processor time of
 //! a scrape with a new look and of one that shares a look, the time until the first answer, latency, resident memory.
+//! And what a person's question costs.
 //!
 //! `cargo bench --bench scrape`, or with sizes: `cargo bench --bench scrape -- 1500`. Needs `node_exporter`
 //! (`apt install prometheus-node-exporter`, or its path in `NODE_EXPORTER`); `CRISWEEP` names another build of crisweep
@@ -14,7 +15,7 @@ mod program;
 #[expect(dead_code, reason = "other benches use the rest")]
 mod status;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use program::{Program, crisweep, node_exporter};
@@ -25,6 +26,9 @@ const ROUNDS: usize = 3;
 /// The kernel counts processor time in ticks of 10 ms: so many scrapes make the mean finer than 0.2 ms.
 const SCRAPES: u32 = 60;
 const LATENCIES: usize = 500;
+/// What people ask; each of a service that has just started.
+const QUESTIONS: [&str; 4] = ["/", "/api/v1/plan", "/api/v1/status", "/api/v1/doctor"];
+const ANSWERS: u32 = 20;
 /// As in the memory bench: after so many scrapes memory no longer grows.
 const WARM_SCRAPES: usize = 20;
 
@@ -99,7 +103,32 @@ async fn measure(size: usize) {
         &fresh,
         |it| it.warm_mib,
     );
+    for question in QUESTIONS {
+        ask(crisweep(&endpoint, &pods, "1h"), question).await;
+    }
     served.sim.shutdown().await;
+}
+
+async fn ask(mut program: Program, question: &str) {
+    program.until_ready().await;
+    program.until_settled().await;
+    let (idle, before) = (program.memory().now, program.processor());
+    let (mut bytes, mut times) = (0, Vec::new());
+    for _ in 0..ANSWERS {
+        let began = Instant::now();
+        bytes = program.answer(question).await.len();
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    let processor_ms = (program.processor() - before) * 1e3 / f64::from(ANSWERS);
+    let most = program.memory().most;
+    program.end().await;
+    times.sort_by(f64::total_cmp);
+    println!(
+        "GET {question:<15}: {processor_ms:.1} ms of processor, {:.1} ms, {} KiB; {:.1} MiB more than idle, at most",
+        at(&times, 50),
+        bytes >> 10,
+        mib(most.saturating_sub(idle)),
+    );
 }
 
 async fn figures(mut program: Program, latencies: usize) -> Figures {

@@ -95,7 +95,7 @@ impl Program {
         tokio::time::sleep(REST).await;
         let began = Instant::now();
         while began.elapsed() < READY_WITHIN {
-            let page = self.page().await;
+            let page = self.answer("/metrics").await;
             let unknown = page
                 .lines()
                 .find_map(|line| line.strip_prefix("crisweep_exit_times_unknown "));
@@ -107,8 +107,9 @@ impl Program {
         tokio::time::sleep(REST).await;
     }
 
-    async fn page(&self) -> String {
-        let url = format!("http://{}/metrics", self.address);
+    /// Returns the answer of a path.
+    pub(crate) async fn answer(&self, path: &str) -> String {
+        let url = format!("http://{}{path}", self.address);
         let request = self
             .http
             .get(url)
@@ -120,7 +121,7 @@ impl Program {
 
     pub(crate) async fn scrape(&self) -> Duration {
         let began = Instant::now();
-        let page = self.page().await;
+        let page = self.answer("/metrics").await;
         assert!(page.len() > 1_000, "{page}");
         began.elapsed()
     }

@@ -20,6 +20,7 @@ mod images;
 mod logs;
 mod measure;
 mod node;
+mod page;
 mod peers;
 mod quarantine;
 mod stack;

@@ -2,58 +2,10 @@
 // widths and in both colour schemes, without JavaScript, and with the keyboard alone. axe finds nothing anywhere.
 
 import assert from "node:assert/strict";
-import { axe, startBrowser, startDemo, until } from "./demo.mjs";
+import { WIDE, accessible, fits, onFirstScreen, open, problems, says, startBrowser, text, until } from "./browser.mjs";
+import { startDemo } from "./demo.mjs";
 
-const WIDE = { width: 1600, height: 1000 };
 const PHONE = { width: 400, height: 850 };
-const problems = [];
-
-async function open(browser, url, options = {}) {
-  const context = await browser.newContext({ viewport: WIDE, reducedMotion: "reduce", ...options });
-  await context.addInitScript({ content: axe });
-  const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
-  page.on("pageerror", (error) => problems.push(`${page.url()}: ${error}`));
-  page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type())) problems.push(`${page.url()}: ${message.text()}`);
-  });
-  await page.goto(url);
-  return page;
-}
-
-async function accessible(page, where) {
-  const found = await page.evaluate(() => globalThis.axe.run());
-  for (const it of found.violations) {
-    problems.push(`${where}: ${it.id}: ${it.help}\n  ${it.nodes.map((node) => node.html).join("\n  ")}`);
-  }
-}
-
-async function fits(page, where) {
-  const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  if (over > 0) problems.push(`${where}: ${over} px too wide`);
-}
-
-/** What must be read without scrolling. */
-async function onFirstScreen(page, selectors) {
-  for (const selector of selectors) {
-    const box = await page.locator(selector).first().boundingBox();
-    const height = page.viewportSize().height;
-    assert.ok(box && box.y >= 0 && box.y + box.height <= height, `${selector} is not on the first screen: ${box?.y}`);
-  }
-}
-
-async function text(page, selector) {
-  return (await page.locator(selector).first().innerText()).replace(/\s+/g, " ");
-}
-
-async function says(page, selector, words) {
-  let last = "";
-  await until(() => `${selector} says ${words}, not "${last}"`, async () => {
-    const found = await page.locator(selector).count();
-    last = found > 0 ? await text(page, selector).catch(() => "") : "";
-    return words.test(last);
-  });
-}
 
 /** A sandbox that stays although it is dead. */
 async function stayingSandbox(demo) {

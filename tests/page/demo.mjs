@@ -1,18 +1,14 @@
-// The demo of the program that was built, and a browser of the system: what tests and screenshots share.
+// The demo of the program that was built.
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { until } from "./browser.mjs";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const program = process.env.CRISWEEP ?? join(root, "target/debug/crisweep");
-// tests/page/setup.sh installs them there.
-const installed = createRequire(join(root, "target/page/package.json"));
-const { chromium } = installed("playwright-core");
-export const axe = readFileSync(installed.resolve("axe-core/axe.min.js"), "utf8");
 
 /** Starts the demo. Its passes take some seconds, so that a person sees them move. */
 export async function startDemo(changes = {}) {
@@ -58,18 +54,4 @@ export async function startDemo(changes = {}) {
     return ["containers", "sandboxes", "logs", "images"].every(goes);
   });
   return { url, get, cancel, stop };
-}
-
-/** Starts the system's Chromium. As root it has no sandbox; it only opens the demo. */
-export function startBrowser() {
-  const args = process.getuid() === 0 ? ["--no-sandbox"] : [];
-  return chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args, headless: true });
-}
-
-export async function until(what, holds, patience = 60_000) {
-  const end = Date.now() + patience;
-  while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`waited too long until ${what instanceof Function ? what() : what}`);
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
 }

@@ -2,7 +2,8 @@
 
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { startBrowser, startDemo, until } from "./demo.mjs";
+import { startBrowser, until } from "./browser.mjs";
+import { startDemo } from "./demo.mjs";
 
 const images = join(dirname(fileURLToPath(import.meta.url)), "../../docs/images");
 const only = process.argv[2];
