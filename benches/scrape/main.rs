@@ -12,7 +12,6 @@
 mod node;
 mod program;
 #[path = "../support/status.rs"]
-#[expect(dead_code, reason = "other benches use the rest")]
 mod status;
 
 use std::time::{Duration, Instant};

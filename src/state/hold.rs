@@ -3,19 +3,8 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::database::{Sync, Writing};
-use super::journal::Journal;
-use super::writer::Moment;
+use super::database::Writing;
 use crate::model::FleetHold;
-
-impl Journal {
-    /// Writes the hold in place of the last one; `None`: nothing is held.
-    pub fn held(&self, hold: Option<FleetHold>) {
-        self.put(1, Sync::Now, Moment::Runs, move |writing| {
-            put(writing, hold.as_ref())
-        });
-    }
-}
 
 /// Writes the hold.
 pub(super) fn put(writing: &Writing<'_>, hold: Option<&FleetHold>) -> rusqlite::Result<()> {

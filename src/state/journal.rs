@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::ages::Ages;
 use super::database::{Error, Limits, Sync, Writing};
+use super::hold;
 use super::lines::{Lines, LinesTo};
 use super::lock::Held;
 use super::passes::{self, Ended, History, Object};
@@ -190,6 +191,13 @@ impl Journal {
         if !is_asked && !self.send(Job::Ages, 1) {
             inner.health.take_ages();
         }
+    }
+
+    /// Writes the hold of all nodes in place of the last one; `None`: nothing is held.
+    pub fn held(&self, hold: Option<FleetHold>) {
+        self.put(1, Sync::Now, Moment::Runs, move |writing| {
+            hold::put(writing, hold.as_ref())
+        });
     }
 
     /// Reads from the database: at most `at_most`, behind what waits to be written.

@@ -118,6 +118,20 @@ fn a_broken_reference_is_reported() {
     }
 }
 
+#[test]
+fn the_index_lists_every_document() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let index = std::fs::read_to_string(docs.join("README.md")).unwrap();
+    let missing: Vec<PathBuf> = documents()
+        .into_iter()
+        .filter_map(|file| file.strip_prefix(&docs).ok().map(Path::to_path_buf))
+        // The runbooks have an index of their own, which tests hold to the alerts.
+        .filter(|file| file != Path::new("README.md") && !file.starts_with("runbooks"))
+        .filter(|file| !index.contains(&format!("]({})", file.display())))
+        .collect();
+    assert!(missing.is_empty(), "docs/README.md lacks {missing:?}");
+}
+
 const COLUMNS_MAX: usize = 120;
 
 /// Lines of prose, with their numbers, without code and tables, whose rows cannot be wrapped.
