@@ -89,6 +89,7 @@ class Node:
                      "evidence_kept_total", "evidence_dropped_total", "log_lines_dropped_total"]:
             self.count(f"crisweep_{name}", 0)
         self.count("crisweep_http_requests_total", 0, endpoint="metrics", code="2xx")
+        self.count("crisweep_events_total", 0, result="failed")
         self.count("process_cpu_seconds_total", 0)
 
     def count(self, name, by, **labels):
@@ -183,6 +184,7 @@ class Node:
             self.count("crisweep_passes_total", 1, target=target, cause=cause, outcome=outcome)
         self.count("crisweep_pass_duration_seconds_sum", self.begun["minutes"] * 60 - 25)
         self.count("crisweep_pass_duration_seconds_count", 1)
+        self.count("crisweep_events_total", 1, result="created")
         self.brake_until = now + 5
         self.due_since = now if not self.known else None
         self.exited_at = self.time(now) - self.random.randint(4000, 20_000)

@@ -22,7 +22,7 @@ gzip -9n "$staging"/man/*
 "$staging/crisweep" completions zsh >"$staging/_crisweep"
 "$staging/crisweep" completions fish >"$staging/crisweep.fish"
 gzip -9nc CHANGELOG.md >"$staging/changelog.gz"
-for text in README.md SECURITY.md docs/configuration.md; do
+for text in README.md SECURITY.md docs/configuration.md docs/operations.md; do
   gzip -9nc "$text" >"$staging/$(basename "$text").gz"
 done
 

@@ -136,7 +136,14 @@ pub(super) async fn gc(found: &Found<'_>, args: &GcArgs) -> anyhow::Result<Optio
         }
     }
     watched.progress.clear();
-    watched.ended().await.map(Some)
+    tokio::select! {
+        pass = watched.ended() => pass.map(Some),
+        () = interrupts.next() => {
+            let left = format!("left at once; {}", watched.is_over());
+            watched.progress.interrupts(&left);
+            Ok(None)
+        }
+    }
 }
 
 /// Returns the pass as it stands, once a second. A question that the service does not answer is left out: the line on
@@ -173,6 +180,10 @@ impl Watched<'_> {
         format!("the pass goes on: crisweep passes {}", self.id())
     }
 
+    fn is_over(&self) -> String {
+        format!("the pass is over: crisweep passes {}", self.id())
+    }
+
     /// Reads the pass after its end. A busy service refuses a question now and then.
     async fn ended(&self) -> anyhow::Result<Pass> {
         for pause in END_PAUSES {
@@ -182,7 +193,7 @@ impl Watched<'_> {
             tokio::time::sleep(pause).await;
         }
         let pass = read(self.found, &self.path).await;
-        pass.with_context(|| format!("the pass is over: crisweep passes {}", self.id()))
+        pass.with_context(|| self.is_over())
     }
 
     /// Takes a piece of the pass's lines; `text` holds an unfinished one.

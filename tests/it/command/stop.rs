@@ -1,7 +1,16 @@
 //! Ctrl-C during `crisweep gc`, and its progress on a terminal.
 
+use std::convert::Infallible;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use axum::Router;
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
 use crisweep_sim::{Disk, Fault, Rpc};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -173,6 +182,94 @@ async fn ctrl_c_only_leaves_a_pass_that_this_command_joined() {
     assert_eq!((code, shown.as_str()), (130, ""));
     assert_eq!(rig.finished(&first).await["outcome"], "completed");
     assert_ne!(rig.finished(&waiting).await["outcome"], "aborted");
+}
+
+/// A service that runs a pass of 2.5 s, and answers each question about it with `answer` and the question's number.
+async fn service(
+    answer: impl Fn(usize) -> Option<Response> + Clone + Send + Sync + 'static,
+) -> (String, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let lines = async || {
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        Ok::<_, Infallible>("containers: batch 1 begins\n")
+    };
+    let begins = async move || {
+        let body = Body::from_stream(futures_util::stream::once(lines()));
+        (
+            StatusCode::ACCEPTED,
+            [("location", "/api/v1/passes/p1")],
+            body,
+        )
+    };
+    let stands = async move || match answer(counter.fetch_add(1, Ordering::Relaxed)) {
+        Some(answer) => answer,
+        None => std::future::pending().await,
+    };
+    let router = Router::new()
+        .route("/-/healthy", get("crisweep is healthy"))
+        .route("/gc", post(begins))
+        .route("/api/v1/passes/p1", get(stands));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (url, asked)
+}
+
+#[tokio::test]
+async fn ctrl_c_after_the_end_of_a_pass_leaves_a_service_that_does_not_answer() {
+    let (url, asked) = service(|_| None).await;
+    let mut running = Running::start(&["gc", "--url", &url]);
+    until_true("the end of the pass is asked for", || {
+        asked.load(Ordering::Relaxed) > 0
+    })
+    .await;
+    running.interrupt();
+    running
+        .says("left at once; the pass is over: crisweep passes p1")
+        .await;
+    let (code, shown) = running.ends().await;
+    assert_eq!((code, shown.as_str()), (130, ""));
+}
+
+#[tokio::test]
+async fn questions_that_a_busy_service_refuses_end_neither_the_line_nor_the_command() {
+    let rig = Rig::start(nodes::litter(3), json!({})).await;
+    let pass = rig.gc("").await;
+    let mut running = pass.clone();
+    running["state"] = json!("running");
+    // Of those in mid-pass one is answered; of those after it the second.
+    let answer = move |number| {
+        Some(match number {
+            1 => axum::Json(running.clone()).into_response(),
+            0 | 2 | 3 => {
+                (StatusCode::SERVICE_UNAVAILABLE, "{\"error\":\"too many\"}").into_response()
+            }
+            _ => axum::Json(pass.clone()).into_response(),
+        })
+    };
+    let (url, asked) = service(answer).await;
+    let shown = on_a_terminal(100, &format!("gc --url {url}"), "NO_COLOR=1").await;
+    assert!(shown.contains("completed"), "{shown:?}");
+    assert!(!shown.contains("too many"), "{shown:?}");
+    assert!(asked.load(Ordering::Relaxed) > 4);
+}
+
+#[tokio::test]
+async fn a_refusal_without_its_words_holds_no_command() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // Headers, and then nothing.
+    let never = || Body::from_stream(futures_util::stream::pending::<Result<String, Infallible>>());
+    let refuses = async move || (StatusCode::CONFLICT, never());
+    let router = Router::new()
+        .route("/-/healthy", get("crisweep is healthy"))
+        .route("/gc", post(refuses));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let mut running = Running::start(&["gc", "--url", &url]);
+    let line = running.says("409").await;
+    assert!(line.contains(&url), "{line}");
+    assert_eq!(running.ends().await.0, 1);
 }
 
 /// Runs a command with a terminal of so many columns; returns what it draws.

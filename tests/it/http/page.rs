@@ -171,6 +171,9 @@ async fn objects_are_found_by_names_ids_and_reasons_and_explained() {
         &page(&rig, "/?q=nothing-like-it").await,
         &["Nothing matches"],
     );
+    // Eight words count, however many a search holds.
+    let many = "old-11+".repeat(8) + &"zz+".repeat(40);
+    has(&page(&rig, &format!("/?q={many}")).await, &[&of(2)]);
 
     let sandbox = rig.sim.sandbox_id("default/web#0").unwrap();
     let text = page(&rig, &format!("/?explain={sandbox}")).await;
