@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crisweep::gc::knowledge::SourceState;
 use crisweep::gc::{self, Policy};
 use crisweep::metrics::Metrics;
 use crisweep::metrics::scrape::{Format, Input, NodePart, render};
@@ -32,7 +33,7 @@ fn page(bencher: Bencher<'_, '_>, size: usize, format: Format) {
     let metrics = Metrics::new("bench");
     bencher.bench_local(|| {
         let input = Input {
-            look: Some(black_box(&look)),
+            look: Some((black_box(&look), SourceState::Known)),
             version: None,
             plan: Some(&plan.summary),
             quarantined: &BTreeMap::new(),

@@ -57,6 +57,16 @@ impl From<&PodsUnknown> for SourceState {
     }
 }
 
+impl From<&Pods> for SourceState {
+    /// Without the runtime's lists, with which the answer could be compared.
+    fn from(pods: &Pods) -> Self {
+        match pods {
+            Pods::Known(_) => Self::Known,
+            Pods::Unknown(why) => why.into(),
+        }
+    }
+}
+
 impl SourceState {
     /// Returns its name as metrics and the API write it.
     pub fn label(self) -> &'static str {

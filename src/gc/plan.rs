@@ -61,15 +61,14 @@ fn plan_of(
     plan
 }
 
-/// Counts what [`plan`] would return, without naming objects: a scrape needs no more.
+/// Counts what [`plan`] would return on the knowledge's snapshot, without naming objects: a scrape needs no more.
 pub fn summarize(
-    snapshot: &Snapshot,
+    knowledge: &Knowledge<'_>,
     policy: &Policy,
     targets: &BTreeSet<Target>,
 ) -> BTreeMap<Target, Summary> {
-    let knowledge = Knowledge::of(snapshot, policy);
     let mut counts = no_counts(targets);
-    for (target, verdict) in Verdicts::of(policy, &knowledge, targets, None).all() {
+    for (target, verdict) in Verdicts::of(policy, knowledge, targets, None).all() {
         counts.entry(target).or_default().count(verdict);
     }
     counts

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Policy;
+use super::knowledge::Knowledge;
 use super::plan::summarize;
 use crate::model::{Snapshot, Target};
 
@@ -88,7 +89,7 @@ fn removable(
     {
         *until = Timestamp::MAX;
     }
-    let summary = summarize(&snapshot, policy, targets);
+    let summary = summarize(&Knowledge::of(&snapshot, policy), policy, targets);
     let counts = summary.values().flat_map(|summary| summary.remove.values());
     counts.sum()
 }

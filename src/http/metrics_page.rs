@@ -12,7 +12,10 @@ use tokio::time::Instant;
 
 use super::node_parts::Origin;
 use super::{Problem, Service};
+use crate::gc::knowledge::Knowledge;
+use crate::gc::plan::summarize;
 use crate::metrics::scrape::{self, Format, NodePart};
+use crate::model::Targets;
 use crate::snapshot::Look;
 use crate::system::blocking::alone;
 use crate::system::memory;
@@ -91,9 +94,13 @@ impl Service {
             next_attempts,
         };
         self.fixed.node_parts.shared(of, || {
-            let plan = self.summary(look).ok();
+            let (policy, snapshot) = (&config.policy, self.snapshot(look).ok());
+            let knowledge = snapshot.as_ref().map(|it| Knowledge::of(it, policy));
+            let known = knowledge.as_ref();
+            let plan = known.map(|it| summarize(it, policy, &Targets::all().0));
+            let pods = known.map_or_else(|| (&look.pods).into(), Knowledge::source_state);
             let part = NodePart::of(&scrape::Input {
-                look: Some(look),
+                look: Some((look, pods)),
                 version: None,
                 plan: plan.as_ref(),
                 quarantined: &self.quarantined_by_class(Some(look)),

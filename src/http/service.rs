@@ -1,6 +1,6 @@
 //! The state that request handlers share: the worker, the observer, and the configuration.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::{NodeParts, Plans, Problem, RequestLimits, SavedPlans};
 use crate::access;
 use crate::config::Config;
 use crate::doctor::Doctor;
-use crate::gc::{self, Plan, Policy, Summary};
+use crate::gc::{self, Plan, Policy};
 use crate::metrics::Metrics;
-use crate::model::{PodSandboxId, Snapshot, Target, Targets};
+use crate::model::{PodSandboxId, Snapshot, Target};
 use crate::pass::quarantine::Quarantine;
 use crate::snapshot::{Look, NoSnapshot, Observer};
 use crate::system::blocking::alone;
@@ -106,12 +106,6 @@ impl Service {
     }
 
     /// Counts what a pass over all targets would do, from an existing look.
-    pub(crate) fn summary(&self, look: &Look) -> Result<BTreeMap<Target, Summary>, NoSnapshot> {
-        let policy = &self.config().policy;
-        let snapshot = self.snapshot(look)?;
-        Ok(gc::plan::summarize(&snapshot, policy, &Targets::all().0))
-    }
-
     /// Converts a look into a planning snapshot.
     pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
         look.snapshot(self.lock_quarantine().next_attempts(look.taken_at))

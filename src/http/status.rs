@@ -419,8 +419,8 @@ fn judge(service: &Service, look: &Look) -> Option<Judged> {
 impl Judged {
     /// Plans on a snapshot.
     pub(crate) fn of(snapshot: &Snapshot, policy: &Policy) -> Self {
-        let counts = gc::plan::summarize(snapshot, policy, &Target::ALL.into()).into_iter();
         let knowledge = Knowledge::of(snapshot, policy);
+        let counts = gc::plan::summarize(&knowledge, policy, &Target::ALL.into()).into_iter();
         Self {
             removable: counts
                 .map(|(target, summary)| (target, summary.remove.values().sum()))

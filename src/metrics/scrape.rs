@@ -24,6 +24,7 @@ use prometheus_client::encoding::text::encode_eof;
 
 use crate::config::Thresholds;
 use crate::gc::Summary;
+use crate::gc::knowledge::SourceState;
 use crate::metrics::Metrics;
 use crate::model::{Coverage, FailureClass, Target};
 use crate::snapshot::{Look, Part};
@@ -34,8 +35,8 @@ use page::{Page, plain, sample, seconds};
 /// What the node's part of a page is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// The shared look; `None` if there was none within the scrape's deadline.
-    pub look: Option<&'a Look>,
+    /// The shared look, and how far its pods are believed; `None` if there was none within the scrape's deadline.
+    pub look: Option<(&'a Look, SourceState)>,
     /// The runtime's version, if there is no look but the runtime has answered.
     pub version: Option<&'a Part<crate::runtime::Version>>,
     /// What a pass over all targets would do on that look; `None` if the look lacks a list.
@@ -61,9 +62,10 @@ impl NodePart {
     /// Writing to a string cannot fail. If it ever does, half a page must not pass for a whole one.
     pub fn of(input: &Input<'_>) -> Result<Self, fmt::Error> {
         let mut page = Page::default();
-        let runtime = input.look.map(|look| &look.runtime).or(input.version);
+        let runtime = input.look.map(|(look, _)| &look.runtime);
+        let runtime = runtime.or(input.version);
         runtime::encode(runtime, &mut page);
-        if let Some(look) = input.look {
+        if let Some((look, _)) = input.look {
             encode_look(look, &mut page);
             plan::encode_thresholds(&input.thresholds.crossed(look), &mut page);
         }

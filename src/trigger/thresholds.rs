@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Thresholds;
+use crate::gc::knowledge::Knowledge;
 use crate::gc::{self, PassOptions};
 use crate::model::{AlertResult, Cause, Target};
 use crate::snapshot::{Look, Observer, Threshold};
@@ -94,7 +95,8 @@ impl Watch {
         let snapshot = look
             .snapshot(quarantine)
             .map_err(|error| error.to_string())?;
-        let counts = gc::plan::summarize(&snapshot, &self.worker.config().policy, wanted);
+        let policy = &self.worker.config().policy;
+        let counts = gc::plan::summarize(&Knowledge::of(&snapshot, policy), policy, wanted);
         let some = counts
             .into_iter()
             .filter(|(_, summary)| !summary.remove.is_empty());

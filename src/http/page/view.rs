@@ -233,8 +233,8 @@ fn pods(service: &Service, look: &Look) -> (SourceState, Option<String>) {
             let knowledge = Knowledge::of(&snapshot, &config.policy);
             (knowledge.source_state(), knowledge.source_doubt())
         }
-        (Err(_), Pods::Unknown(why)) => (why.into(), Some(why.to_string())),
-        (Err(_), Pods::Known(_)) => (SourceState::Known, None),
+        (Err(_), pods @ Pods::Unknown(why)) => (pods.into(), Some(why.to_string())),
+        (Err(_), pods @ Pods::Known(_)) => (pods.into(), None),
     }
 }
 

@@ -2,14 +2,11 @@
 //! the figures themselves are absent.
 
 use crate::model::every;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::filesystems;
 use super::page::{Page, plain, sample, seconds};
-use crate::gc::Policy;
-use crate::gc::knowledge::{Knowledge, SourceState};
-use crate::model::Pods;
+use crate::gc::knowledge::SourceState;
 use crate::runtime;
 use crate::snapshot::{Look, Part};
 
@@ -69,15 +66,14 @@ impl Collector {
 
 /// Adds the parts of a look. Without a look every part failed, except the runtime if it has answered.
 pub(super) fn encode(
-    look: Option<&Look>,
+    look: Option<(&Look, SourceState)>,
     runtime: Option<&Part<runtime::Version>>,
     page: &mut Page,
 ) {
     let has_answered = runtime.is_some_and(Result::is_ok);
     let label = |collector: Collector| [("collector", collector.label())];
-    let pods = look.map(|look| (look, source_state(look)));
     let success = Collector::ALL.into_iter().filter_map(|collector| {
-        let success = match pods {
+        let success = match look {
             Some((look, pods)) => collector.success(look, pods)?,
             None => collector == Collector::Runtime && has_answered,
         };
@@ -90,25 +86,15 @@ pub(super) fn encode(
     );
     let duration = Collector::ALL
         .into_iter()
-        .filter_map(|collector| Some(sample(label(collector), collector.duration(look?)?)));
+        .filter_map(|collector| Some(sample(label(collector), collector.duration(look?.0)?)));
     let help = "How long this part of the look at the node took";
     page.gauge(
         seconds("crisweep_collector_duration"),
         help,
         duration.collect(),
     );
-    if let Some((look, state)) = pods {
+    if let Some((look, state)) = look {
         pod_source(look, state, page);
-    }
-}
-
-/// Returns how far the pod source is believed. A list that lacks a living pod is not.
-fn source_state(look: &Look) -> SourceState {
-    match (&look.pods, look.snapshot(BTreeMap::new())) {
-        (_, Ok(snapshot)) => Knowledge::of(&snapshot, &Policy::default()).source_state(),
-        // Without the runtime's lists it cannot be compared.
-        (Pods::Known(_), Err(_)) => SourceState::Known,
-        (Pods::Unknown(why), Err(_)) => why.into(),
     }
 }
 

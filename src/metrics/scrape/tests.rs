@@ -8,18 +8,27 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
+use crate::gc::Policy;
+use crate::gc::knowledge::Knowledge;
 use crate::model::{
     Cause, Container, ContainerId, ContainerState, KeepReason, Outcome, Pods, PodsUnknown,
-    RemoveReason,
+    RemoveReason, Snapshot,
 };
 use crate::runtime::ListMode;
 use node::{container, hours_ago, listed, look, metrics, plan, quarantined, refused};
+
+/// Adds how far the look's pods are believed.
+fn judged(look: &Look) -> (&Look, SourceState) {
+    let of = |it: Snapshot| Knowledge::of(&it, &Policy::default()).source_state();
+    let pods = look.snapshot(BTreeMap::new());
+    (look, pods.map_or_else(|_| (&look.pods).into(), of))
+}
 
 fn page_of(look: Option<&Look>, format: Format) -> String {
     let (metrics, plan, quarantined) = (metrics(), plan(), quarantined());
     let plan = look.is_some().then_some(&plan);
     let part = NodePart::of(&Input {
-        look,
+        look: look.map(judged),
         version: None,
         plan,
         quarantined: &quarantined,
@@ -247,9 +256,10 @@ fn a_page_has_few_samples_however_much_the_service_has_done() {
         };
         (target, summary)
     });
+    let look = look();
     let samples_of = |metrics: &Metrics| {
         let input = Input {
-            look: Some(&look()),
+            look: Some(judged(&look)),
             version: None,
             plan: Some(&plan.clone().into()),
             quarantined: &quarantined(),

@@ -73,8 +73,8 @@ impl Running {
 
 fn slow() -> Disk {
     Disk {
-        each: std::time::Duration::from_secs(2),
-        crowding: std::time::Duration::ZERO,
+        each: Duration::from_secs(2),
+        crowding: Duration::ZERO,
     }
 }
 
@@ -151,7 +151,7 @@ async fn ctrl_c_only_leaves_a_pass_that_others_joined_since() {
     let mut running = Running::start(&["gc", "--target", "containers", "--url", &url]);
     let is_queued = async {
         while rig.passes().await.len() < 2 {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     let queued = tokio::time::timeout(PATIENCE, is_queued).await;
@@ -290,8 +290,8 @@ async fn on_a_terminal(columns: u16, line: &str, variable: &str) -> String {
 async fn on_a_terminal_progress_is_one_line_and_tables_fit() {
     let rig = Rig::start(nodes::litter(30), json!({})).await;
     rig.sim.set_disk(Disk {
-        each: std::time::Duration::from_millis(100),
-        crowding: std::time::Duration::ZERO,
+        each: Duration::from_millis(100),
+        crowding: Duration::ZERO,
     });
     let url = format!("--url http://{}", rig.address);
     for columns in [80, 200] {
