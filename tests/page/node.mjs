@@ -11,6 +11,7 @@ try {
   await says(page, "#plan-counts", new RegExp(`containers ${containers}: `));
   await page.locator("#q").fill(pod);
   await page.locator("#search button").click();
+  await says(page, "#objects-title", new RegExp(pod));
   await page.locator("#objects td a", { hasText: "sandbox" }).first().click();
   await says(page, "#explanation-title", new RegExp(`Why sandbox .*${pod} stays`));
   await accessible(page, "explanation");
