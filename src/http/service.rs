@@ -105,7 +105,6 @@ impl Service {
         })
     }
 
-    /// Counts what a pass over all targets would do, from an existing look.
     /// Converts a look into a planning snapshot.
     pub(crate) fn snapshot(&self, look: &Look) -> Result<Snapshot, NoSnapshot> {
         look.snapshot(self.lock_quarantine().next_attempts(look.taken_at))

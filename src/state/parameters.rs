@@ -274,6 +274,11 @@ mod tests {
                 vec![("since", "soon")],
                 "since: \"soon\" is neither a time such as",
             ),
+            // A duration has at most 100 years.
+            (
+                vec![("since", "1000000000h")],
+                "since: \"1000000000h\" is neither a time such as",
+            ),
             (
                 vec![("before", "0")],
                 "before: \"0\" is not a whole number from 1",

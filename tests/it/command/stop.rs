@@ -184,23 +184,24 @@ async fn ctrl_c_only_leaves_a_pass_that_this_command_joined() {
     assert_ne!(rig.finished(&waiting).await["outcome"], "aborted");
 }
 
-/// A service that runs a pass of 2.5 s, and answers each question about it with `answer` and the question's number.
+/// A service whose pass lasts for so many questions about it. It answers each with `answer` and the question's number.
 async fn service(
+    lasts: usize,
     answer: impl Fn(usize) -> Option<Response> + Clone + Send + Sync + 'static,
 ) -> (String, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);
-    let lines = async || {
-        tokio::time::sleep(Duration::from_millis(2_500)).await;
-        Ok::<_, Infallible>("containers: batch 1 begins\n")
-    };
-    let begins = async move || {
-        let body = Body::from_stream(futures_util::stream::once(lines()));
-        (
-            StatusCode::ACCEPTED,
-            [("location", "/api/v1/passes/p1")],
-            body,
-        )
+    let so_far = Arc::clone(&asked);
+    let begins = move || {
+        let so_far = Arc::clone(&so_far);
+        let lines = async move {
+            let is_over = || so_far.load(Ordering::Relaxed) >= lasts;
+            until_true("the pass is asked about", is_over).await;
+            Ok::<_, Infallible>("containers: batch 1 begins\n")
+        };
+        let body = Body::from_stream(futures_util::stream::once(lines));
+        let path = [("location", "/api/v1/passes/p1")];
+        std::future::ready((StatusCode::ACCEPTED, path, body))
     };
     let stands = async move || match answer(counter.fetch_add(1, Ordering::Relaxed)) {
         Some(answer) => answer,
@@ -218,7 +219,7 @@ async fn service(
 
 #[tokio::test]
 async fn ctrl_c_after_the_end_of_a_pass_leaves_a_service_that_does_not_answer() {
-    let (url, asked) = service(|_| None).await;
+    let (url, asked) = service(0, |_| None).await;
     let mut running = Running::start(&["gc", "--url", &url]);
     until_true("the end of the pass is asked for", || {
         asked.load(Ordering::Relaxed) > 0
@@ -235,10 +236,10 @@ async fn ctrl_c_after_the_end_of_a_pass_leaves_a_service_that_does_not_answer() 
 #[tokio::test]
 async fn questions_that_a_busy_service_refuses_end_neither_the_line_nor_the_command() {
     let rig = Rig::start(nodes::litter(3), json!({})).await;
-    let pass = rig.gc("").await;
+    let pass = rig.gc("target=containers").await;
     let mut running = pass.clone();
     running["state"] = json!("running");
-    // Of those in mid-pass one is answered; of those after it the second.
+    // One is answered in mid-pass; the first after it is not.
     let answer = move |number| {
         Some(match number {
             1 => axum::Json(running.clone()).into_response(),
@@ -248,8 +249,9 @@ async fn questions_that_a_busy_service_refuses_end_neither_the_line_nor_the_comm
             _ => axum::Json(pass.clone()).into_response(),
         })
     };
-    let (url, asked) = service(answer).await;
+    let (url, asked) = service(3, answer).await;
     let shown = on_a_terminal(100, &format!("gc --url {url}"), "NO_COLOR=1").await;
+    assert!(shown.contains("\rcontainers: 3 of 3"), "{shown:?}");
     assert!(shown.contains("completed"), "{shown:?}");
     assert!(!shown.contains("too many"), "{shown:?}");
     assert!(asked.load(Ordering::Relaxed) > 4);

@@ -51,15 +51,18 @@ async fn the_oldest_is_removed_first() {
 }
 
 #[tokio::test]
-async fn batches_hold_fifty_and_few_are_in_flight() {
+async fn batches_hold_fifty_and_at_most_eight_containers_are_in_flight() {
     let rig = Rig::start(nodes::litter(120), json!({})).await;
     rig.sim.set_disk(Disk {
         each: Duration::from_millis(10),
         crowding: Duration::ZERO,
     });
-    let pass = rig.gc("").await;
-    assert_eq!(pass["outcome"], "completed");
-    for target in ["containers", "sandboxes"] {
+    // On a busy machine a sandbox may be thought to wait for its network: up to three more than eight find out.
+    for (target, at_most) in [("containers", 8), ("sandboxes", 8 + 3)] {
+        let pass = rig.gc(&format!("target={target}")).await;
+        assert_eq!(pass["outcome"], "completed");
+        let peak = rig.sim.peak_removals_in_flight();
+        assert!((2..=at_most).contains(&peak), "{target}: {peak}");
         assert_eq!(pass["targets"][target]["batches"], 3);
         let of_target = rig.logged("batch begins").into_iter();
         let sizes: Vec<u64> = of_target
@@ -75,9 +78,6 @@ async fn batches_hold_fifty_and_few_are_in_flight() {
         let wanted: BTreeSet<String> = wanted.map(|n| format!("default/old-{n}/app#0")).collect();
         assert_eq!(subjects.iter().cloned().collect::<BTreeSet<_>>(), wanted);
     }
-    // Eight, and three that find out whether those wait for a network: on a busy machine one may be thought to.
-    let peak = rig.sim.peak_removals_in_flight();
-    assert!((2..=8 + 3).contains(&peak), "{peak}");
 }
 
 #[tokio::test]
