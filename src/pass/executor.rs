@@ -366,7 +366,9 @@ impl Executor {
         }
         match removal.subject.target {
             Target::Images => self.one_by_one.ended(latency),
-            Target::Containers | Target::Sandboxes | Target::Logs => {
+            // A file is removed in a fraction of the time and says nothing about the runtime.
+            Target::Logs => {}
+            Target::Containers | Target::Sandboxes => {
                 if waits == Waits::No {
                     self.limiter.ended(latency);
                     self.rest_until = Some(Instant::now() + self.limiter.rest(latency));

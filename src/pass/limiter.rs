@@ -1,9 +1,9 @@
 //! How many removals may be in flight: the fewest that remove about as fast as more would, because each one
 //! in flight costs pods their turn at the disk. Never reads a clock.
 //!
-//! The limit divided by the median latency is the throughput (Little's law). The limiter compares windows of
+//! The limit divided by the mean latency is the throughput (Little's law). The limiter compares windows of
 //! removals by it, and tries half as many and twice as many in turn. Twice as many stay only if throughput
-//! grows by [`GAIN`]; half as many stay unless it falls by as much. The limiter halves at once when removals
+//! grows by [`GAIN`]; half as many stay unless it falls by [`LOSS`]. The limiter halves at once when removals
 //! take longer than the others in flight explain, when a list of the runtime takes long, and each second in
 //! which the disk is under pressure and removals suffer from it.
 //!
@@ -26,9 +26,14 @@ const WINDOW: usize = 4;
 const WINDOW_MIN: usize = 8;
 /// The first removals of a pass take longer than later ones, as nothing is cached yet: they count for nothing.
 const WARM_UP: usize = 4;
+/// A window lasts at least this long, unless removals are [`FREE`]. A disk that may do so many operations in each tenth
+/// of a second serves the first at once and lets later ones wait: a shorter window sees one or the other.
+const WINDOW_TAKES: Duration = Duration::from_millis(250);
 /// Twice as many in flight must raise throughput by this factor. Where the runtime's database or the disk is the
 /// limit, twice as many raise it by nothing; where neither is, by 2.
-const GAIN: f64 = 1.25;
+const GAIN: f64 = 1.5;
+/// Half as many stay unless throughput falls by this factor.
+const LOSS: f64 = 1.25;
 /// Windows from the first step up that did not pay to the next try. Each further one that does not pay doubles
 /// them, up to [`HOLD_MAX`]: pods pay for each try.
 const HOLD: u32 = 2;
@@ -212,19 +217,33 @@ impl Limiter {
             return;
         }
         self.window.push(latency);
-        if self.window.len() >= self.window_size() || self.has_failed() {
+        if let Some(trial) = self.failed() {
+            self.give_back(trial);
+        } else if self.is_full() {
             self.close_window();
         }
     }
 
-    /// Says whether twice as many cannot pay any more, before the window is full: half of the window took too
-    /// long already.
-    fn has_failed(&self) -> bool {
-        let Some(trial) = self.trial.filter(|trial| trial.before < self.limit) else {
+    /// Says whether the window tells the throughput.
+    fn is_full(&mut self) -> bool {
+        if self.window.len() < self.window_size() {
             return false;
+        }
+        let all: Duration = self.window.iter().sum();
+        all >= WINDOW_TAKES * count(self.limit) || median(&mut self.window) < FREE
+    }
+
+    /// Returns the trial of twice as many if it cannot pay any more, before the window is full: half of the window took
+    /// too long already.
+    fn failed(&self) -> Option<Trial> {
+        let trial = self.trial.filter(|trial| trial.before < self.limit)?;
+        let fails = |latency: &&Duration| {
+            let latency = **latency;
+            latency >= FREE && !trial.pays(self.limit, rate(self.limit, latency))
         };
-        let too_long = |latency: &&Duration| rate(self.limit, **latency) < GAIN * trial.rate;
-        2 * self.window.iter().filter(too_long).count() >= self.window_size()
+        let failing = self.window.iter().filter(fails).count();
+        let window = self.window_size().max(self.window.len());
+        (2 * failing >= window).then_some(trial)
     }
 
     fn window_size(&self) -> usize {
@@ -232,46 +251,40 @@ impl Limiter {
     }
 
     fn close_window(&mut self) {
+        let all: Duration = self.window.iter().sum();
+        let rate = rate(self.limit, all / count(self.window.len()));
         let latency = median(&mut self.window);
         self.window.clear();
         let best = self.best_latency.map_or(latency, |best| best.min(latency));
         self.best_latency = Some(best);
-        let rate = rate(self.limit, latency);
         match self.trial.take() {
             _ if latency < FREE => {
                 self.next_trial = Direction::Double;
                 self.try_next(rate);
             }
-            Some(trial) => self.judge(trial, rate),
-            None if latency >= QUICK && latency > best * self.explained() => self.halve(),
+            Some(trial) if trial.pays(self.limit, rate) => {
+                if trial.before < self.limit {
+                    self.next_hold = HOLD;
+                }
+                self.try_next(rate);
+            }
+            Some(trial) => self.give_back(trial),
+            None if latency >= QUICK && latency > best * count(self.limit + 1) => self.halve(),
             None if self.hold > 0 => self.hold -= 1,
             None => self.try_next(rate),
         }
     }
 
-    /// Returns how many times as long a removal may take because it waits for all others in flight.
-    fn explained(&self) -> u32 {
-        u32::try_from(self.limit + 1).unwrap_or(u32::MAX)
-    }
-
-    fn judge(&mut self, trial: Trial, rate: f64) {
-        let is_up = trial.before < self.limit;
-        let stays = if is_up {
-            rate >= GAIN * trial.rate
-        } else {
-            GAIN * rate > trial.rate
-        };
-        if stays {
-            if is_up {
-                self.next_hold = HOLD;
-            }
-            return self.try_next(rate);
-        }
+    /// Returns to the limit before a trial. After one with half as many, twice as many come next.
+    fn give_back(&mut self, trial: Trial) {
+        let was_up = trial.before < self.limit;
         self.change(trial.before);
-        if is_up {
+        self.trial = None;
+        if was_up {
             self.hold();
         } else {
             self.next_trial = Direction::Double;
+            self.try_next(trial.rate);
         }
     }
 
@@ -311,6 +324,21 @@ impl Limiter {
         self.limit = limit;
         self.window.clear();
     }
+}
+
+impl Trial {
+    /// Says whether the limit tried stays, at this rate.
+    fn pays(self, limit: usize, rate: f64) -> bool {
+        if self.before < limit {
+            rate >= GAIN * self.rate
+        } else {
+            LOSS * rate > self.rate
+        }
+    }
+}
+
+fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX).max(1)
 }
 
 /// Returns removals per second of so many in flight.

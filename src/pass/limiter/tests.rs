@@ -38,8 +38,8 @@ fn settles_at_the_fewest_that_remove_about_as_fast_as_more() {
         (150, 150, 1),
     ] {
         let mut limiter = Limiter::new(8);
-        let limits = drive(&mut limiter, 1000, disk(millis(alone), millis(serial)));
-        let settled = limits.get(200..).unwrap();
+        let limits = drive(&mut limiter, 4000, disk(millis(alone), millis(serial)));
+        let settled = limits.get(1000..).unwrap();
         let share = settled.iter().filter(|limit| **limit == settles).count() * 100 / settled.len();
         assert!(share > 70, "{alone} {serial}: {share} % of {limits:?}");
         assert!(
@@ -125,7 +125,7 @@ fn rests_as_long_as_a_removal_took_while_removals_load_the_disk() {
 #[test]
 fn pressure_halves_the_limit_of_slowed_removals_and_spares_quick_ones() {
     let mut limiter = Limiter::new(8);
-    drive(&mut limiter, 100, |_| millis(5));
+    drive(&mut limiter, 1000, |_| millis(5));
     for _ in 0..3 {
         limiter.pressure(true);
         assert_eq!(limiter.limit(), 8, "it does them no harm");
@@ -138,7 +138,7 @@ fn pressure_halves_the_limit_of_slowed_removals_and_spares_quick_ones() {
     }
     drive(&mut limiter, 400, |_| millis(30));
     assert_eq!(limiter.limit(), 1, "no growth under pressure");
-    let limits = drive(&mut limiter, 400, |_| millis(5));
+    let limits = drive(&mut limiter, 1000, |_| millis(5));
     assert_eq!(limits.iter().max(), Some(&8), "well again");
 }
 
@@ -147,14 +147,14 @@ fn starts_with_one_under_pressure_until_they_are_known_to_be_quick() {
     let mut limiter = Limiter::new(8);
     limiter.pressure(true);
     assert_eq!(limiter.limit(), 1);
-    let limits = drive(&mut limiter, 200, |_| Duration::from_millis(5));
+    let limits = drive(&mut limiter, 1000, |_| Duration::from_millis(5));
     assert_eq!(limits.iter().max(), Some(&8));
 }
 
 #[test]
 fn waiting_removals_are_replaced_in_flight_except_under_pressure() {
     let mut limiter = Limiter::new(8);
-    drive(&mut limiter, 100, |_| millis(10));
+    drive(&mut limiter, 600, |_| millis(10));
     assert!(
         limiter.may_start(Target::Sandboxes, 7, 0) && !limiter.may_start(Target::Sandboxes, 8, 0)
     );
@@ -198,12 +198,12 @@ fn with_a_ceiling_of_one_waiting_removals_are_not_replaced() {
 #[test]
 fn a_list_that_takes_much_longer_than_the_shortest_halves() {
     let mut limiter = Limiter::new(8);
-    drive(&mut limiter, 100, |_| millis(5));
+    drive(&mut limiter, 1000, |_| millis(5));
     for (took, limit) in [(100, 8), (240, 8), (90, 8), (280, 4), (280, 2), (80, 2)] {
         limiter.listed(millis(took));
         assert_eq!(limiter.limit(), limit, "after {took} ms");
     }
-    let limits = drive(&mut limiter, 200, |_| millis(5));
+    let limits = drive(&mut limiter, 1000, |_| millis(5));
     assert_eq!(limits.iter().max(), Some(&8), "well again");
 }
 
