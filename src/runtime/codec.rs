@@ -115,8 +115,14 @@ pub fn read<R: Row>(message: Bytes) -> Result<Page<R::Model>, ReadError> {
     read_with::<R>(message, &mut Shared::default())
 }
 
-/// Reads one message; rows share equal values.
-fn read_with<R: Row>(mut message: Bytes, shared: &mut Shared) -> Result<Page<R::Model>, ReadError> {
+/// Reads one message; its rows share equal values with all that `shared` knows, and those known are not read anew.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with<R: Row>(
+    mut message: Bytes,
+    shared: &mut Shared,
+) -> Result<Page<R::Model>, ReadError> {
     let mut page = Page {
         bytes: message.len() as u64,
         ..Page::default()
@@ -145,7 +151,7 @@ fn model<R: Row>(
 ) -> Result<Result<R::Model, Malformed>, DecodeError> {
     let mut digest = None;
     if let Some(known) = R::known(shared) {
-        let of_bytes = known.digest(&bytes);
+        let of_bytes = known.digest(&bytes, R::reads);
         if let Some(row) = known.get(of_bytes) {
             return Ok(Ok(row));
         }
@@ -179,7 +185,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::ContainerState;
+    use crate::model::{ConfigSource, ContainerState};
     use crate::runtime::wire::testing::{cases, field};
     use crisweep_proto::cri;
 
@@ -331,6 +337,77 @@ mod tests {
         }
         let known = <cri::ContainerRow as Row>::known(&mut shared).unwrap();
         assert_eq!(known.len(), 1);
+    }
+
+    #[test]
+    fn annotations_make_another_row_only_if_they_name_the_pods_source() {
+        let mut shared = Shared::default();
+        let mut read = |entries: &[(&str, &str)]| {
+            let entries = entries
+                .iter()
+                .map(|(key, value)| ((*key).into(), (*value).into()));
+            let sandbox = cri::PodSandbox {
+                annotations: entries.clone().collect(),
+                id: "s".into(),
+                ..Default::default()
+            };
+            let container = cri::Container {
+                annotations: entries.collect(),
+                ..container("c", "s")
+            };
+            let items = cri::ListPodSandboxResponse {
+                items: vec![sandbox],
+            };
+            let containers = cri::ListContainersResponse {
+                containers: vec![container],
+            };
+            let containers = containers.encode_to_vec().into();
+            read_with::<cri::ContainerRow>(containers, &mut shared).unwrap();
+            let page = read_with::<cri::PodSandboxRow>(items.encode_to_vec().into(), &mut shared);
+            let source = page.unwrap().rows[0].config_source;
+            let containers = <cri::ContainerRow as Row>::known(&mut shared)
+                .unwrap()
+                .len();
+            let sandboxes = <cri::PodSandboxRow as Row>::known(&mut shared)
+                .unwrap()
+                .len();
+            (source, containers, sandboxes)
+        };
+        let source = "kubernetes.io/config.source";
+        assert_eq!(read(&[]), (None, 1, 1));
+        assert_eq!(
+            read(&[("a", "b"), ("note", source)]),
+            (None, 1, 2),
+            "a value like the key"
+        );
+        assert_eq!(read(&[("a", "c")]), (None, 1, 2));
+        assert_eq!(read(&[(source, "api")]), (Some(ConfigSource::Api), 1, 3));
+        assert_eq!(
+            read(&[("a", "b"), (source, "file")]),
+            (Some(ConfigSource::File), 1, 4)
+        );
+    }
+
+    #[test]
+    fn broken_annotations_fail_a_row_although_the_last_list_had_it_without() {
+        let mut shared = Shared::default();
+        let sandbox = cri::PodSandbox {
+            id: "s".into(),
+            ..Default::default()
+        };
+        let mut read = |annotation: &[u8]| {
+            let row = [&sandbox.encode_to_vec(), annotation].concat();
+            let mut message = vec![0x0a];
+            prost::encode_length_delimiter(row.len(), &mut message).unwrap();
+            message.extend(row);
+            read_with::<cri::PodSandboxRow>(message.into(), &mut shared).is_ok()
+        };
+        assert!(read(b""));
+        assert!(read(b"\x32\x03\x0a\x01a"), "an entry of one letter");
+        // A number instead of an entry; an entry that is cut off; one whose key is a number.
+        for broken in [&b"\x30\x01"[..], b"\x32\x02\x0a\x05", b"\x32\x02\x08\x01"] {
+            assert!(!read(broken), "{broken:?}");
+        }
     }
 
     #[test]

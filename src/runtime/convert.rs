@@ -4,10 +4,10 @@
 //! Never asks the runtime for anything.
 
 mod sandbox_images;
+mod shared;
 
 use crisweep_proto::cri;
-use std::collections::{BTreeMap, HashSet};
-use std::hash::Hash;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -15,12 +15,14 @@ use prost::Message;
 
 pub(crate) use sandbox_images::made_from;
 use sandbox_images::sandbox_images;
+pub use shared::Shared;
 
 use super::known_rows::KnownRows;
+use super::wire::{self, Field, Kind};
 use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version};
 use crate::model::{
     ConfigSource, Container, ContainerId, ContainerImage, ContainerState, Image, ImageId, Labels,
-    MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Text, cut,
+    MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, cut,
 };
 
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
@@ -33,6 +35,10 @@ const KUBELET_LABELS: [&str; 4] = [
     POD_NAME_LABEL,
     "io.kubernetes.container.name",
 ];
+
+/// The fields of the annotations, which containers' rows do not read.
+const CONTAINER_ANNOTATIONS: u32 = 9;
+const SANDBOX_ANNOTATIONS: u32 = 6;
 
 /// A row lacks a required id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,78 +56,15 @@ pub trait Row: Message + Default + 'static {
     /// Replaces values that an earlier row also had with shared copies.
     fn share(_row: &mut Self::Model, _shared: &mut Shared) {}
 
+    /// Says whether the model may depend on a field of the row; most of a row's bytes are annotations.
+    fn reads(_field: &Field, _value: &[u8]) -> bool {
+        true
+    }
+
     /// Returns the rows of the last list; `None`: they are few, and read anew.
     fn known(_shared: &mut Shared) -> Option<&mut KnownRows<Self::Model>> {
         None
     }
-}
-
-/// Values that rows share: with each other, with the other list, and with earlier looks. 20,000 containers use
-/// some tens of images, and hardly change between looks.
-#[derive(Debug, Default)]
-pub struct Shared {
-    texts: HashSet<Text>,
-    pods: HashSet<Arc<PodRef>>,
-    images: HashSet<Arc<ContainerImage>>,
-    labels: HashSet<Labels>,
-    containers: KnownRows<Container>,
-    sandboxes: KnownRows<PodSandbox>,
-}
-
-impl Shared {
-    /// Begins a list: forgets the rows that the last list lacked, and the values that no row uses any more.
-    pub(super) fn begin<R: Row>(&mut self) {
-        if let Some(known) = R::known(self) {
-            known.begin();
-        }
-        self.pods.retain(|pod| Arc::strong_count(pod) > 1);
-        self.images.retain(|image| Arc::strong_count(image) > 1);
-        self.labels.retain(|labels| labels.holders() > 1);
-        // Last, because the values before it hold texts.
-        self.texts.retain(|text| text.holders() > 1);
-    }
-
-    #[cfg(test)]
-    pub(super) fn count(&self) -> usize {
-        self.texts.len() + self.pods.len() + self.images.len() + self.labels.len()
-    }
-
-    fn pod(&mut self, pod: &mut Arc<PodRef>) {
-        if !is_known(&self.pods, pod) {
-            if let Some(pod) = Arc::get_mut(pod) {
-                self.text(&mut pod.namespace);
-            }
-            self.pods.insert(Arc::clone(pod));
-        }
-    }
-
-    fn labels(&mut self, labels: &mut Labels) {
-        if !is_known(&self.labels, labels) {
-            labels.each_text(|text| self.text(text));
-            self.labels.insert(labels.clone());
-        }
-    }
-
-    fn image(&mut self, image: &mut Arc<ContainerImage>) {
-        if !is_known(&self.images, image) {
-            self.images.insert(Arc::clone(image));
-        }
-    }
-
-    fn text(&mut self, text: &mut Text) {
-        if !is_known(&self.texts, text) {
-            self.texts.insert(text.clone());
-        }
-    }
-}
-
-/// Replaces an equal value with the known one; says whether there was one.
-fn is_known<T: Clone + Eq + Hash>(known: &HashSet<T>, value: &mut T) -> bool {
-    let known = known.get(value);
-    if let Some(known) = known {
-        *value = known.clone();
-    }
-    known.is_some()
 }
 
 impl Row for cri::ContainerRow {
@@ -176,6 +119,10 @@ impl Row for cri::ContainerRow {
         }
     }
 
+    fn reads(field: &Field, _value: &[u8]) -> bool {
+        field.number != CONTAINER_ANNOTATIONS
+    }
+
     fn known(shared: &mut Shared) -> Option<&mut KnownRows<Container>> {
         Some(&mut shared.containers)
     }
@@ -205,6 +152,12 @@ impl Row for cri::PodSandboxRow {
         }
     }
 
+    fn reads(field: &Field, value: &[u8]) -> bool {
+        field.number != SANDBOX_ANNOTATIONS
+            || field.kind != Kind::Delimited
+            || !is_other_annotation(value)
+    }
+
     fn known(shared: &mut Shared) -> Option<&mut KnownRows<PodSandbox>> {
         Some(&mut shared.sandboxes)
     }
@@ -213,6 +166,23 @@ impl Row for cri::PodSandboxRow {
 fn annotation((key, value): (String, String)) -> cri::AnnotationRow {
     let (key, value) = (key.into(), value.into());
     cri::AnnotationRow { key, value }
+}
+
+/// Says whether an entry of the annotations surely names something else than the pod's source. Its key may come after
+/// its value, or twice.
+fn is_other_annotation(entry: &[u8]) -> bool {
+    let mut rest = entry;
+    while let Ok(field) = wire::field(rest) {
+        let (value, later) = rest
+            .split_at_checked(field.value.end)
+            .unwrap_or((rest, &[]));
+        let is_key = value.get(field.value) == Some(ConfigSource::ANNOTATION.as_bytes());
+        if is_key || field.kind != Kind::Delimited {
+            return false;
+        }
+        rest = later;
+    }
+    rest.is_empty()
 }
 
 fn config_source(annotations: &[cri::AnnotationRow]) -> Option<ConfigSource> {

@@ -12,7 +12,7 @@ const LAST_BYTE_MAX: u8 = 1;
 
 /// The wire type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     /// A varint.
     Varint,
     /// Eight bytes.
@@ -25,11 +25,13 @@ pub(super) enum Kind {
 
 /// One field, as ranges in the bytes that begin with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Field {
-    pub(super) number: u32,
-    pub(super) kind: Kind,
+pub struct Field {
+    /// Its number.
+    pub number: u32,
+    /// How its value is written.
+    pub kind: Kind,
     /// Its value, without key and length. The next field begins at its end.
-    pub(super) value: Range<usize>,
+    pub value: Range<usize>,
 }
 
 /// Why bytes do not begin with a field.
