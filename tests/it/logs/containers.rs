@@ -1,15 +1,13 @@
 //! The logs of removed containers.
 
 use std::os::unix::fs::symlink;
-use std::time::Duration;
 
-use crisweep_sim::{Disk, Fault, Options, PodSpec, Rpc, Sim, hours};
+use crisweep_sim::{Fault, Options, PodSpec, Rpc, Sim, hours};
 use serde_json::json;
 use tokio::process::Command;
 
 use super::tree::{Tree, verdict};
 use crate::support::Rig;
-use crate::support::nodes::deleted;
 use crate::support::rig::{config, no_harm, write};
 use crate::support::service::Service;
 use crate::support::wait::until_true;
@@ -84,31 +82,6 @@ async fn the_logs_of_a_saved_plans_containers_go_with_them_and_no_others() {
         left.iter()
             .all(|it| tree.has(&it.log_path) && tree.has(&tree.link(it)))
     );
-}
-
-/// Files are removed at once, which must not raise the number of containers in flight.
-#[tokio::test]
-async fn removing_logs_between_batches_says_nothing_about_the_runtime() {
-    let tree = Tree::plain();
-    let mut node = tree.node().pod(PodSpec::new("web").running("app", 0));
-    for number in 0..150 {
-        node = node.pod(deleted(number, 150));
-    }
-    let mut config = tree.config(&json!({ "grace": "1h" }));
-    config["gc"] = json!({ "io_pressure_pause_percent": 0 });
-    let rig = Rig::start(node, config).await;
-    tree.fill(&rig.sim);
-    // One at a time is as fast as any number.
-    let each = Duration::from_millis(20);
-    rig.sim.set_disk(Disk {
-        each,
-        crowding: each,
-    });
-    let pass = rig.gc("target=containers").await;
-    let removed = &pass["targets"]["containers"]["removed"];
-    assert_eq!((removed, tree.files().len()), (&json!(150), 4), "{pass:#}");
-    let peak = rig.sim.peak_removals_in_flight();
-    assert!(peak <= 2, "{peak}");
 }
 
 /// In a pod of Kubernetes: the log directories belong to root, and so does the state then.

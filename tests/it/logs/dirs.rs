@@ -41,6 +41,24 @@ async fn an_orphan_is_removed_after_its_grace() {
     }
 }
 
+/// Files are removed at once, which says nothing about how many containers the runtime can remove at a time.
+#[tokio::test]
+async fn removed_logs_do_not_raise_the_number_of_removals_in_flight() {
+    let tree = Tree::plain();
+    let mut config = tree.config(&json!({}));
+    config["gc"] = json!({ "io_pressure_pause_percent": 0 });
+    let rig = Rig::start(living(&tree), config).await;
+    tree.fill(&rig.sim);
+    for number in 0..600 {
+        tree.dir(&format!("default_gone-{number}_{UID}"));
+    }
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["logs"]["removed"], 600, "{pass:#}");
+    let batches = rig.service.logged("batch begins");
+    let in_flight = batches.iter().map(|batch| batch["in_flight"].as_u64());
+    assert_eq!((batches.len(), in_flight.max()), (12, Some(Some(2))));
+}
+
 /// Roots of another host would be compared with this one's pods.
 #[tokio::test]
 async fn a_reload_does_not_change_the_host() {
