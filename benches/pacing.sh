@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Measures, on a real containerd, what a pass costs a pod that starts meanwhile on a disk of 300 IOPS,
-# how long a pass takes on a fast one beside a fixed number of removals at a time, and how long healthy
-# sandboxes take beside such whose network teardown takes 5 s or fails.
+# how long a pass takes on a fast one beside a fixed number of removals at a time and beside the kubelet's way, and
+# how long healthy sandboxes take beside such whose network teardown takes 5 s or fails. The containerd is the first
+# in PATH.
 #
-#   sudo benches/pacing.sh [throttled | pass | network]...   all without arguments; 12 minutes, and the build
+#   sudo benches/pacing.sh [throttled | pass | clear | network]...   all without arguments; 12 minutes, and the build
 #
 # Needs what tests/e2e/setup.sh installs, and version 1 of the control groups' blkio. The disk is an
 # ext4 on a loop device; its medium is a file in CRISWEEP_PACING_MEDIUM (/dev/shm). Node, mounts, limits
@@ -15,16 +16,17 @@ filter() {
   case $1 in
     throttled) echo 'test(=measure::pacing::pod_starts_beside_a_pass_on_a_throttled_disk)' ;;
     network) echo 'test(=measure::network::healthy_sandboxes_beside_a_broken_network)' ;;
+    clear) echo 'test(=measure::pacing::clearing_beside_the_kubelets_way)' ;;
     pass) echo 'test(=measure::pacing::a_pass_on_a_fast_disk)' ;;
     *)
-      echo "usage: benches/pacing.sh [throttled | pass | network]..." >&2
+      echo "usage: benches/pacing.sh [throttled | pass | clear | network]..." >&2
       exit 2
       ;;
   esac
 }
 
 if [[ $# -eq 0 ]]; then
-  set -- throttled pass network
+  set -- throttled pass clear network
 fi
 if [[ ! -w /sys/fs/cgroup/blkio/blkio.throttle.write_iops_device ]]; then
   echo "benches/pacing.sh: no blkio of version 1 here, or not root: the disk cannot be throttled" >&2

@@ -8,8 +8,8 @@ use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use prost::Message;
 
-use crate::fixture::fixture;
-use crate::{SIZES, node, runtime};
+use crate::fixture::{fixture, runtime};
+use crate::{SIZES, node};
 
 /// The simulated runtime runs in this process too, so its copying and encoding is included.
 #[divan::bench(args = SIZES, sample_size = 1, max_time = 8)]

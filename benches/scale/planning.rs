@@ -1,17 +1,10 @@
 //! Planning a pass over containers and sandboxes, and checking the plan.
 
-use std::collections::BTreeSet;
-
 use crisweep::gc::{self, Policy};
-use crisweep::model::Target;
 use divan::{Bencher, black_box};
 
 use crate::SIZES;
-use crate::fixture::fixture;
-
-fn both() -> BTreeSet<Target> {
-    [Target::Containers, Target::Sandboxes].into()
-}
+use crate::fixture::{both, fixture};
 
 #[divan::bench(args = SIZES, max_time = 5)]
 fn plan(bencher: Bencher<'_, '_>, size: usize) {

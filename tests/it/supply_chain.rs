@@ -47,9 +47,9 @@ fn crates() -> Vec<Value> {
     metadata["packages"].as_array().unwrap().clone()
 }
 
-/// Says whether the allowed licences satisfy an SPDX expression; `/` is an old way to write `OR`.
+/// Says whether the allowed licences satisfy an SPDX expression; some crates write `OR` as `or` or `/`.
 fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
-    let expression = expression.replace('/', " OR ");
+    let expression = expression.replace('/', " OR ").replace(" or ", " OR ");
     let expression = expression.replace('(', " ( ").replace(')', " ) ");
     let mut words = expression.split_whitespace().peekable();
     any_of(&mut words, allowed) == Some(true) && words.next().is_none()
@@ -94,6 +94,7 @@ fn licence_expressions_are_evaluated() {
         ("GPL-3.0-only", false),
         ("GPL-3.0-only OR MIT", true),
         ("GPL-3.0-only/MIT", true),
+        ("GPL-3.0-only or MIT", true),
         ("MIT AND ISC", true),
         ("MIT AND GPL-3.0-only", false),
         ("(GPL-3.0-only OR ISC) AND MIT", true),

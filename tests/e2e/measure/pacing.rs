@@ -31,6 +31,9 @@ const DISK_BYTES: u64 = 4 << 30;
 /// Writes per second: a magnetic disk, and what clouds grant a small SSD. With each: dead pods that last for some
 /// seconds, and how many removals the fixed client has in flight.
 const THROTTLED: [(u32, usize, &[usize]); 2] = [(300, PODS, &[1, 4]), (3000, 4 * PODS, &[1, 2, 4])];
+/// Dead pods to clear, three containers for two of them, and how often: what an outside judge cleared, and the
+/// incident.
+const CLEARED: [(usize, usize); 2] = [(200, 3), (1500, 1)];
 /// More than any disk does.
 const UNTHROTTLED: u32 = 1_000_000;
 /// How long pods are started without any removals.
@@ -96,9 +99,18 @@ impl Bench {
 
     /// Makes deleted pods that left their records.
     async fn litter(&mut self, pods: usize) {
-        let containers = CONTAINERS.map(|name| (name, 0, End::Exits(0)));
+        self.litter_of(pods, |_| CONTAINERS.len()).await;
+    }
+
+    /// The same with so many exited containers in each.
+    async fn litter_of(&mut self, pods: usize, containers: impl Fn(usize) -> usize) {
+        let exited = CONTAINERS.map(|name| (name, 0, End::Exits(0)));
         let plans = (0..pods)
-            .map(|_| self.dead_pod().sandbox(Fate::Stopped, &containers))
+            .map(|number| {
+                let containers = exited.iter().take(containers(number)).copied();
+                let containers: Vec<_> = containers.collect();
+                self.dead_pod().sandbox(Fate::Stopped, &containers)
+            })
             .collect();
         Population::make(&self.node, plans).await;
     }
@@ -206,6 +218,30 @@ async fn remove_fixed(cri: Cri, at_a_time: usize, limit: Duration) -> Removed {
     }
 }
 
+/// For comparison: removes dead objects as the kubelet does: one after the other, and a sandbox is stopped before it
+/// is removed, which runs the network's teardown twice.
+async fn remove_as_the_kubelet(cri: &Cri) -> Removed {
+    let began = Instant::now();
+    let mut count = 0;
+    for id in dead_containers(cri).await {
+        cri.container_status(&id).await.unwrap();
+        cri.remove_container(&id).await;
+        count += 1;
+    }
+    for row in cri.sandboxes().await {
+        if row.state() == PodSandboxState::SandboxNotready {
+            cri.stop_sandbox(&row.id).await;
+            cri.remove_sandbox(&row.id).await;
+            count += 1;
+        }
+    }
+    Removed {
+        count,
+        took: began.elapsed(),
+        note: String::new(),
+    }
+}
+
 /// Runs a pass over containers and sandboxes.
 async fn pass(service: &Crisweep) -> Removed {
     let (_, asked) = service.post("/gc?target=containers&target=sandboxes").await;
@@ -308,6 +344,33 @@ async fn a_pass_on_a_fast_disk() {
             let removed = remove_fixed(bench.cri.clone(), at_a_time, PASS_MAX).await;
             let what = format!("round {round}, {at_a_time} at a time, fixed");
             tell_removed(&what, &removed);
+        }
+    }
+}
+
+/// A whole pass on a fast disk: the service, a fixed number at a time, and the kubelet's way.
+#[tokio::test]
+async fn clearing_beside_the_kubelets_way() {
+    for (pods, rounds) in CLEARED {
+        let mut bench = Bench::start().await;
+        for round in 1..=rounds {
+            let tell = |what: &str, removed: &Removed| {
+                tell_removed(&format!("{pods} pods, round {round}, {what}"), removed);
+            };
+            bench.litter_of(pods, |number| 1 + number % 2).await;
+            let service = bench.service(8).await;
+            tell("a pass", &pass(&service).await);
+            drop(service);
+            for at_a_time in [4, 8, 16] {
+                bench.litter_of(pods, |number| 1 + number % 2).await;
+                let removed = remove_fixed(bench.cri.clone(), at_a_time, PASS_MAX).await;
+                tell(&format!("{at_a_time} at a time, fixed"), &removed);
+            }
+            bench.litter_of(pods, |number| 1 + number % 2).await;
+            tell(
+                "the kubelet's way",
+                &remove_as_the_kubelet(&bench.cri).await,
+            );
         }
     }
 }

@@ -1,20 +1,28 @@
-//! The nodes of the benches, each made once.
+//! The nodes of the benches, each made once: their lists on the wire, what the planner sees, a look, its page.
 
-use crisweep_proto::cri;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
+use crisweep::gc::Summary;
+use crisweep::gc::knowledge::SourceState;
+use crisweep::metrics::Metrics;
+use crisweep::metrics::scrape::{Format, Input, NodePart};
 use crisweep::model::{
-    ConfigSource, Container, ContainerState, PodHistory, PodList, PodSandbox, PodUid, Pods, Seen,
-    Snapshot, SourcePod,
+    ConfigSource, Container, ContainerState, Coverage, PodHistory, PodList, PodOrigin, PodSandbox,
+    PodUid, Pods, Rows, Seen, Snapshot, SourcePod, Target,
 };
-use crisweep::runtime::codec;
+use crisweep::runtime::{ListMode, Listed, Version, codec};
+use crisweep::snapshot::{Filesystems, Look, Timings};
+use crisweep_proto::cri;
 use crisweep_sim::{Handle, Phase};
 use jiff::SignedDuration;
 use prost::Message;
+use tokio::runtime::Runtime;
 
-use crate::{node, runtime};
+use crate::node;
 
 /// A node on the wire and for the planner; made once per size.
 pub(crate) struct Fixture {
@@ -91,5 +99,86 @@ fn snapshot(sim: &Handle) -> Snapshot {
             ..PodList::default()
         }),
         ..Snapshot::empty(node::now())
+    }
+}
+
+/// Returns the targets that depend on the size of the node.
+pub(crate) fn both() -> BTreeSet<Target> {
+    [Target::Containers, Target::Sandboxes].into()
+}
+
+/// Returns a runtime with as many workers as the service has.
+pub(crate) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a tokio runtime")
+}
+
+/// Writes the metrics page of a look.
+pub(crate) fn render(
+    look: &Look,
+    plan: &BTreeMap<Target, Summary>,
+    metrics: &Metrics,
+    format: Format,
+) -> Result<String, fmt::Error> {
+    let input = Input {
+        look: Some((look, SourceState::Known)),
+        version: None,
+        plan: Some(plan),
+        quarantined: &BTreeMap::new(),
+        thresholds: &crisweep::config::Thresholds::default(),
+    };
+    crisweep::metrics::scrape::render(&NodePart::of(&input)?, metrics, format)
+}
+
+/// Returns the look that sees the node.
+pub(crate) fn look(fixture: &Fixture) -> Look {
+    let snapshot = &fixture.snapshot;
+    let millis = Duration::from_millis(10);
+    Look {
+        uptime: Duration::MAX,
+        pod_history: BTreeMap::new(),
+        outage: None,
+        taken_at: snapshot.taken_at,
+        started: tokio::time::Instant::now(),
+        duration: millis,
+        runtime: Ok(Version {
+            runtime: "containerd".to_owned(),
+            version: "1.7.24".to_owned(),
+        }),
+        containers: Ok(listed(
+            snapshot.containers.clone(),
+            fixture.containers.len(),
+        )),
+        sandboxes: Ok(listed(snapshot.sandboxes.clone(), fixture.sandboxes.len())),
+        images: Ok(listed(Rows::default(), 0)),
+        store: snapshot.images.clone(),
+        filesystems: Ok(Filesystems::default()),
+        logs: snapshot.logs.clone(),
+        pods: Pods::clone(&snapshot.pods),
+        pod_origin: PodOrigin::default(),
+        exits_unknown: 0,
+        last_exits: BTreeMap::new(),
+        timings: Timings {
+            containers: millis,
+            ..Timings::default()
+        },
+    }
+}
+
+fn listed<T>(rows: Rows<T>, response_bytes: usize) -> Listed<T> {
+    Listed {
+        rows,
+        malformed: 0,
+        mounted: BTreeMap::new(),
+        odd: 0,
+        coverage: Coverage::Whole,
+        cut_short: false,
+        limit_bytes: None,
+        response_bytes: response_bytes as u64,
+        mode: ListMode::Unary,
+        duration: Duration::from_millis(10),
     }
 }
