@@ -2,7 +2,7 @@
 //! in flight costs pods their turn at the disk. Never reads a clock.
 //!
 //! The limit divided by the mean latency is the throughput (Little's law). The limiter compares windows of
-//! removals by it, and tries half as many and twice as many in turn. Twice as many stay only if throughput
+//! removals by it, without the longest ones, and tries half as many and twice as many in turn. Twice as many stay only if throughput
 //! grows by [`GAIN`]; half as many stay unless it falls by [`LOSS`]. The limiter halves at once when removals
 //! take longer than the others in flight explain, when a list of the runtime takes long, and each second in
 //! which the disk is under pressure and removals suffer from it.
@@ -33,13 +33,16 @@ const WINDOW_TAKES: Duration = Duration::from_millis(250);
 /// limit, twice as many raise it by nothing; where neither is, by 2.
 const GAIN: f64 = 1.5;
 /// Half as many stay unless throughput falls by this factor.
-const LOSS: f64 = 1.25;
+const LOSS: f64 = 1.15;
 /// Windows from the first step up that did not pay to the next try. Each further one that does not pay doubles
 /// them, up to [`HOLD_MAX`]: pods pay for each try.
 const HOLD: u32 = 2;
 const HOLD_MAX: u32 = 16;
 /// Windows without a try after the limit was halved: what caused that may soon be over.
 const RECOVERY: u32 = 2;
+/// Log files that may be removed at a time, also where fewer containers may: each takes a thousandth of a second, and a
+/// batch of containers waits for the logs of the one before.
+const LOG_FILES: usize = 4;
 /// Removals that wait for the network which may be in flight beside the others.
 pub const SLOW_MAX: usize = 128;
 /// The same while pressure holds removals back: then it is the disk that makes them slow.
@@ -141,14 +144,18 @@ impl Limiter {
         counted < self.places(target) && slow < slow_max
     }
 
-    /// Returns how many removals of a target may be in flight so that `limit` of them cost the disk. Only sandboxes
-    /// have a network to wait for.
+    /// Returns how many removals of a target may be in flight so that `limit` of them cost the disk.
     fn places(&self, target: Target) -> usize {
         // With a ceiling of one the operator wants them one by one.
-        if target != Target::Sandboxes || self.ceiling == 1 || self.holds_back() {
+        if self.ceiling == 1 || self.holds_back() {
             return self.limit;
         }
-        self.patience.places(self.limit)
+        match target {
+            // Only sandboxes have a network to wait for.
+            Target::Sandboxes => self.patience.places(self.limit),
+            Target::Logs if !self.is_under_pressure => self.limit.max(LOG_FILES.min(self.ceiling)),
+            Target::Containers | Target::Logs | Target::Images => self.limit,
+        }
     }
 
     /// Says whether one more may start although the limit is reached, because all that count have been
@@ -251,8 +258,7 @@ impl Limiter {
     }
 
     fn close_window(&mut self) {
-        let all: Duration = self.window.iter().sum();
-        let rate = rate(self.limit, all / count(self.window.len()));
+        let rate = rate(self.limit, usual_mean(&mut self.window, self.limit));
         let latency = median(&mut self.window);
         self.window.clear();
         let best = self.best_latency.map_or(latency, |best| best.min(latency));
@@ -345,6 +351,15 @@ fn count(count: usize) -> u32 {
 #[expect(clippy::cast_precision_loss, reason = "some tens in flight")]
 fn rate(in_flight: usize, latency: Duration) -> f64 {
     in_flight as f64 / latency.as_secs_f64().max(1e-6)
+}
+
+/// Returns the mean without the longest ones, one for each in flight: a runtime that collects its own garbage lets all in
+/// flight wait once, for as long as a third of a window (containerd after 100 deletions).
+fn usual_mean(latencies: &mut [Duration], in_flight: usize) -> Duration {
+    latencies.sort_unstable();
+    let counts = latencies.len().saturating_sub(in_flight).max(1);
+    let all: Duration = latencies.iter().take(counts).sum();
+    all / count(counts)
 }
 
 /// Returns the median: on a busy machine one of ten takes many times as long as the others.

@@ -63,6 +63,39 @@ fn the_schedulers_noise_changes_nothing() {
 }
 
 #[test]
+fn a_runtime_that_stops_for_a_moment_now_and_then_changes_nothing() {
+    let mut limiter = Limiter::new(8);
+    let disk = disk(millis(10), millis(6));
+    let number = std::cell::Cell::new(0);
+    let limits = drive(&mut limiter, 2000, |in_flight| {
+        number.set(number.get() + 1);
+        // All in flight wait for as long as containerd collects its garbage.
+        let stops = number.get() % 60 < in_flight;
+        disk(in_flight) + millis(if stops { 100 } else { 0 })
+    });
+    let two = limits.iter().filter(|limit| **limit == 2).count();
+    assert!(two > 1700, "{two} of {limits:?}");
+}
+
+#[test]
+fn log_files_go_a_few_at_a_time_where_containers_go_one_by_one() {
+    let may_start = |limiter: &Limiter| {
+        let most = |target| (0..9).find(|counted| !limiter.may_start(target, *counted, 0));
+        (
+            most(Target::Containers).unwrap(),
+            most(Target::Logs).unwrap(),
+        )
+    };
+    let mut limiter = Limiter::new(8);
+    drive(&mut limiter, 1000, disk(millis(60), millis(60)));
+    assert_eq!(may_start(&limiter), (1, 4));
+    limiter.pressure(true);
+    assert_eq!(may_start(&limiter), (1, 1), "the disk is busy");
+    assert_eq!(may_start(&Limiter::new(3)), (2, 3));
+    assert_eq!(may_start(&Limiter::new(1)), (1, 1));
+}
+
+#[test]
 fn lowers_a_limit_that_does_not_pay_before_the_window_is_full() {
     let mut limiter = Limiter::new(8);
     // Two at a time pay, four do not.
