@@ -88,7 +88,8 @@ impl DiskWaits {
     /// Returns the share of the time since then.
     fn share(&self) -> String {
         let now = Self::now();
-        let share = (now.total - self.total).as_secs_f64() / (now.at - self.at).as_secs_f64();
+        let waited = now.total.saturating_sub(self.total).as_secs_f64();
+        let share = waited / now.at.duration_since(self.at).as_secs_f64();
         format!(", waits for the disk {:.0} %", 100.0 * share)
     }
 }
