@@ -103,6 +103,10 @@ pub(super) fn outcome(targets: &BTreeMap<Target, TargetReport>, dry_run: bool) -
     }
 }
 
+/// How much later than `runtime.removal_timeout` a pass gives up its last removals, so that a removal that times out is
+/// reported as failed.
+const TIMEOUT_TOLD_WITHIN: Duration = Duration::from_secs(1);
+
 /// Given-up removals that report and log name.
 const NAMED_MAX: usize = 10;
 
@@ -151,7 +155,7 @@ impl Run<'_> {
     /// Waits for removals in flight; says whether some were given up.
     async fn drain(&mut self) -> bool {
         let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
-        let until = Instant::now() + self.config.runtime.removal_timeout;
+        let until = Instant::now() + self.config.runtime.removal_timeout + TIMEOUT_TOLD_WITHIN;
         let (tally, executor) = (&mut self.tally, &mut self.executor);
         let on_done = |done| tally.note(runner, record, back_off, done);
         let left = executor.drain(until, on_done).await;
