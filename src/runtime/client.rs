@@ -7,8 +7,8 @@ mod connection;
 mod fallback;
 mod framing;
 mod lists;
-mod pieces;
 mod removals;
+mod row_body;
 mod settings;
 mod streams;
 

@@ -10,15 +10,16 @@ use prost::Message;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Response, Status};
+use tonic_prost::ProstCodec;
 use tower::ServiceExt;
 
 use super::Client;
 use super::connection::{Connection, request};
 use super::framing::Awaits;
-use super::pieces::Pieces;
+use super::row_body::RowBody;
 use super::streams::{LISTS_WITHOUT, Stream, Streams};
 use crate::model::{Container, Coverage, PodSandbox};
-use crate::runtime::codec::{ListCodec, Page};
+use crate::runtime::codec::{Page, RowReader};
 use crate::runtime::convert::Row;
 use crate::runtime::{Defect, Error, ListMode, Listed};
 
@@ -214,8 +215,8 @@ impl Connection {
         Ok(Response::new(whole.unwrap_or_default()))
     }
 
-    /// Reads an answer, which comes in pieces, to its end; `None` if nothing came. Drops everything before an
-    /// error: half a list would make the other half look deleted.
+    /// Reads an answer to its end; `None` if nothing came. Drops everything before an error: half a list would make the
+    /// other half look deleted.
     async fn read<Q, R>(
         &self,
         path: &'static str,
@@ -226,24 +227,22 @@ impl Connection {
         Q: Message + 'static,
         R: Row,
     {
-        let limit = self.max_message_bytes;
-        let channel = self
-            .channel(Awaits::Any)
-            .map_response(|response| response.map(Pieces::new));
-        let mut grpc = Grpc::new(channel).max_decoding_message_size(limit);
+        let rows = Arc::new(Mutex::new(RowReader::<R>::new(Arc::clone(&self.shared))));
+        let reader = Arc::clone(&rows);
+        let channel = self.channel(Awaits::Any);
+        let channel =
+            channel.map_response(move |answer| answer.map(|body| RowBody::new(body, reader)));
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(self.max_message_bytes);
         grpc.ready()
             .await
             .map_err(|error| Status::from_error(error.into()))?;
         let path = PathAndQuery::from_static(path);
-        let codec = ListCodec::<Q, R>::new(Arc::clone(&self.shared));
-        let mut pieces = grpc
-            .server_streaming(request(message, deadline), path, codec)
-            .await?
-            .into_inner();
-        let mut whole: Option<Page<R::Model>> = None;
-        while let Some(piece) = pieces.message().await? {
-            whole.get_or_insert_default().add(piece);
-        }
-        Ok(whole)
+        let codec = ProstCodec::<Q, ()>::default();
+        let answer = grpc.server_streaming(request(message, deadline), path, codec);
+        // The body keeps the messages, so this waits for the end and its status.
+        let end = answer.await?.into_inner().message().await?;
+        debug_assert_eq!(end, None);
+        let page = rows.lock().take();
+        Ok(page)
     }
 }
