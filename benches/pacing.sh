@@ -11,7 +11,7 @@
 #
 # Needs what tests/e2e/setup.sh installs, and version 1 of the control groups' blkio. The disk is an
 # ext4 on a loop device; its medium is a file in CRISWEEP_PACING_MEDIUM (/dev/shm). Node, mounts, limits
-# and files go with the measurement (tests/e2e/node-init.sh).
+# and files go with the measurement (tests/e2e/node-init.sh). CRISWEEP names another build of crisweep to measure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

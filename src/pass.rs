@@ -168,7 +168,7 @@ struct Run<'a> {
     executor: Executor,
     tally: Tally,
     room: Room,
-    /// The circuit breaker ended a target, and no batch has begun since.
+    /// The circuit breaker ended a target, and no batch of a target has begun since.
     given_up: bool,
     /// How many more removals may start.
     removals_left: u64,

@@ -47,7 +47,8 @@ async fn measure(dir: &Path) {
     for batch in 0..BATCHES {
         let due: Vec<Removal> = (0..50).map(|number| removal(50 * batch + number)).collect();
         let began = Instant::now();
-        journal.intended("pass", batch, &due, PATIENCE).await;
+        let intended: Vec<(u64, &Removal)> = due.iter().map(|removal| (batch, removal)).collect();
+        journal.intended("pass", &intended, PATIENCE).await;
         waits.push(began.elapsed());
         for removal in &due {
             let took = Duration::from_millis(9);

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use super::end::End;
-use super::executor::Until;
+use super::executor::{Batch, Until};
 use super::queue::{Next, Queue};
 use super::rescue::is_over;
 use super::{JOURNAL_PATIENCE, Phase, Run, progress};
 use crate::gc::{Plan, Removal};
-use crate::model::{Pass, Target};
+use crate::model::Target;
 use crate::snapshot::Look;
 use crate::snapshot_file;
 
@@ -176,16 +176,22 @@ impl Run<'_> {
             match queue.next(self.batch_size()) {
                 Next::Batch(batch) => {
                     let until = self.next_batch_begins(target, &queue);
-                    let number = self.batch(target, batch, until, look).await;
+                    // Space freed by logs must not count as freed by a batch of images, so in the image phase logs
+                    // wait for the pass's end.
+                    let logs = match target {
+                        Target::Images => Vec::new(),
+                        Target::Containers | Target::Sandboxes | Target::Logs => {
+                            self.logs_of_removed(look)
+                        }
+                    };
+                    let number = self.batch(target, batch, logs, until, look).await;
                     progress::batch(self.record, target, number, planned);
                 }
                 Next::Wait if self.executor.is_idle() => return Ok(()),
                 Next::Done if self.executor.only_slow() => return Ok(()),
                 Next::Wait | Next::Done => self.wait().await?,
             }
-            // Space freed by logs must not count as freed by a batch of images, so in the image phase logs wait
-            // for the pass's end.
-            if target != Target::Images {
+            if target != Target::Images && queue.is_empty() {
                 self.logs_follow(look).await;
             }
             self.conclude(target, &mut queue);
@@ -224,25 +230,36 @@ impl Run<'_> {
         self.measure_after(look, queue).await
     }
 
-    /// Runs one batch that rests on `look`; returns its number.
-    pub(super) async fn batch(
+    /// Runs one batch that rests on `look`, and beside it `logs` of removed containers; returns its number.
+    async fn batch(
         &mut self,
         target: Target,
         batch: Vec<Removal>,
+        logs: Vec<Removal>,
         until: Until,
         look: &Arc<Look>,
     ) -> u64 {
-        let (number, size) = (
-            self.report_of(target, |report| report.batches) + 1,
-            batch.len(),
-        );
-        let is_first = |pass: &Pass| pass.targets.values().all(|report| report.batches == 0);
-        let is_first = self.record.read(is_first);
         self.given_up = false;
-        self.removals_left = self.removals_left.saturating_sub(size as u64);
+        self.removals_left = self.removals_left.saturating_sub(batch.len() as u64);
         if target == Target::Images {
             self.measure_before(look, &batch);
         }
+        let mut batches = vec![self.begin_batch(target, batch)];
+        let number = batches.first().map_or(0, |batch| batch.number);
+        if !logs.is_empty() {
+            batches.push(self.begin_batch(Target::Logs, logs));
+        }
+        self.run(&mut batches, until, look).await;
+        let unstarted = batches.swap_remove(0).removals;
+        // A lost removal may have succeeded, so it still counts against the bound.
+        self.removals_left = self.removals_left.saturating_add(unstarted.len() as u64);
+        self.tally.open.extend(unstarted);
+        number
+    }
+
+    /// Reports and logs that a batch begins.
+    pub(super) fn begin_batch(&self, target: Target, removals: Vec<Removal>) -> Batch {
+        let number = self.report_of(target, |report| report.batches) + 1;
         self.record.update(|pass| {
             // Logs of removed containers are not a target of a pass without logs.
             if let Some(report) = pass.targets.get_mut(&target) {
@@ -253,26 +270,32 @@ impl Run<'_> {
             pass.id = %self.record.id(),
             target = target.label(),
             batch = number,
-            size,
+            size = removals.len(),
             in_flight = self.executor.limit(),
             "batch begins"
         );
+        Batch {
+            number,
+            removals: removals.into(),
+        }
+    }
+
+    /// Runs batches that begin at the same time. Their removals are in the journal before the first one starts.
+    pub(super) async fn run(&mut self, batches: &mut [Batch], until: Until, look: &Arc<Look>) {
         let (runner, record, back_off) = (self.runner, self.record, self.config.quarantine);
-        let intended = runner
-            .journal
-            .intended(record.id(), number, &batch, JOURNAL_PATIENCE);
-        intended.await;
-        if is_first {
+        let due = batches
+            .iter()
+            .flat_map(|batch| batch.removals.iter().map(|it| (batch.number, it)));
+        let due: Vec<(u64, &Removal)> = due.collect();
+        let journal = &runner.journal;
+        journal.intended(record.id(), &due, JOURNAL_PATIENCE).await;
+        if !self.executor.has_started_any() {
             self.keep_snapshot(look);
         }
         let (tally, executor) = (&mut self.tally, &mut self.executor);
         let on_done = |done| tally.note(runner, record, back_off, done);
-        let unstarted = executor.run(number, batch, until, look, on_done).await;
-        runner.journal.progress(&record.pass());
-        // A lost removal may have succeeded, so it still counts against the bound.
-        self.removals_left = self.removals_left.saturating_add(unstarted.len() as u64);
-        self.tally.open.extend(unstarted);
-        number
+        executor.run(batches, until, look, on_done).await;
+        journal.progress(&record.pass());
     }
 
     /// Keeps the node as it is before the first removal, so that its plan can be replayed afterwards.

@@ -287,7 +287,9 @@ impl Run<'_> {
     fn unless_incomplete(&self, outcome: Outcome) -> Outcome {
         match outcome {
             Outcome::Completed | Outcome::NothingToDo if self.pods_uncertain => Outcome::Partial,
-            Outcome::Completed | Outcome::Planned | Outcome::NothingToDo if self.incomplete => {
+            Outcome::Completed | Outcome::Planned | Outcome::NothingToDo
+                if self.incomplete || self.tally.has_failed_log =>
+            {
                 Outcome::Partial
             }
             Outcome::Completed

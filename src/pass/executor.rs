@@ -19,6 +19,15 @@ use crate::snapshot::Look;
 /// Extra removals above the limit that find out what the slow ones wait for.
 const SCOUTS_MAX: usize = 3;
 
+/// Removals of one kind that start in this order.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// Its number among the batches of its target.
+    pub(super) number: u64,
+    /// Those that have not started.
+    pub(super) removals: VecDeque<Removal>,
+}
+
 /// A finished removal.
 #[derive(Debug)]
 pub(super) struct Done {
@@ -118,43 +127,50 @@ impl Executor {
         self.remover.evidence()
     }
 
-    /// Starts the removals of a batch that rests on `look`, and returns as `until` says, with the removals that
-    /// did not start. After the runtime is lost it starts nothing more and waits for the fast ones; when the
-    /// pass must end it returns at once.
+    /// Starts the removals of batches that rest on `look`, side by side, and returns as `until` says; what did
+    /// not start stays in them. After the runtime is lost it starts nothing more and waits for the fast ones;
+    /// when the pass must end it returns at once.
     pub(super) async fn run(
         &mut self,
-        number: u64,
-        batch: Vec<Removal>,
+        batches: &mut [Batch],
         until: Until,
         look: &Arc<Look>,
         mut on_done: impl FnMut(Done),
-    ) -> VecDeque<Removal> {
-        let mut waiting: VecDeque<Removal> = batch.into();
+    ) {
         let mut lost = false;
         // Pressure must be known before the first removal starts.
         self.read_pressure().await;
         loop {
             self.note_waiting();
-            while !lost && !self.is_stopped() {
-                let Some(next) = waiting.front() else { break };
-                if !self.may_start(next.subject.target).await {
-                    break;
-                }
-                if let Some(removal) = waiting.pop_front() {
-                    self.start(removal, number, look);
+            if !lost {
+                for batch in &mut *batches {
+                    self.start_of(batch, look).await;
                 }
             }
+            let none_waits = batches.iter().all(|batch| batch.removals.is_empty());
             let over = match until {
-                Until::Room if !lost => waiting.is_empty() && self.has_room(),
-                Until::Room | Until::OnlySlow => (lost || waiting.is_empty()) && self.only_slow(),
-                Until::NoImage => (lost || waiting.is_empty()) && !self.has_image(),
+                Until::Room if !lost => none_waits && self.has_room(),
+                Until::Room | Until::OnlySlow => (lost || none_waits) && self.only_slow(),
+                Until::NoImage => (lost || none_waits) && !self.has_image(),
             };
             if over || self.is_stopped() {
-                return waiting;
+                return;
             }
             if let Some(done) = self.next().await {
                 lost |= matches!(done.outcome, RemovalOutcome::Lost { .. });
                 on_done(done);
+            }
+        }
+    }
+
+    /// Starts as many removals of a batch as may start now.
+    async fn start_of(&mut self, batch: &mut Batch, look: &Arc<Look>) {
+        while let Some(next) = batch.removals.front() {
+            if self.is_stopped() || !self.may_start(next.subject.target).await {
+                return;
+            }
+            if let Some(removal) = batch.removals.pop_front() {
+                self.start(removal, batch.number, look);
             }
         }
     }
@@ -191,6 +207,11 @@ impl Executor {
 
     fn is_stopped(&self) -> bool {
         self.stops.reached().is_some()
+    }
+
+    /// Says whether a removal has ever started.
+    pub(super) fn has_started_any(&self) -> bool {
+        self.next_number > 0
     }
 
     /// Says whether nothing is in flight.
@@ -243,17 +264,21 @@ impl Executor {
 
     /// Says whether one more fits the limit; ignores a rest.
     fn has_room(&self) -> bool {
-        let (fast, slow) = self.in_flight();
-        self.limiter.may_start(Target::Sandboxes, fast.len(), slow)
+        let (fast, logs, slow) = self.in_flight();
+        self.limiter
+            .may_start(Target::Sandboxes, fast.len(), logs, slow)
     }
 
     fn is_within_limit(&mut self, target: Target) -> bool {
         if self.rest_until.is_some_and(|until| Instant::now() < until) {
             return false;
         }
-        let (fast, slow) = self.in_flight();
-        if self.limiter.may_start(target, fast.len(), slow) {
+        let (fast, logs, slow) = self.in_flight();
+        if self.limiter.may_start(target, fast.len(), logs, slow) {
             return true;
+        }
+        if target == Target::Logs {
+            return false;
         }
         let youngest = fast.iter().min();
         // On a stalled disk no scout returns, so all wait for the disk.
@@ -265,25 +290,24 @@ impl Executor {
 
     /// Says whether only slow removals are in flight.
     pub(super) fn only_slow(&self) -> bool {
-        let (fast, slow) = self.in_flight();
-        fast.iter().all(|age| self.limiter.runs_on(*age, slow))
+        let (fast, logs, slow) = self.in_flight();
+        logs == 0 && fast.iter().all(|age| self.limiter.runs_on(*age, slow))
     }
 
-    /// Returns the ages of the removals that count, and the number of those that do not. Only sandboxes can
-    /// wait for a network within the first second; for others the age is no sign, and is zero here.
-    fn in_flight(&self) -> (Vec<Duration>, usize) {
-        let counts = self
-            .started
-            .values()
-            .filter(|started| started.waits == Waits::No);
-        let fast: Vec<Duration> = counts
-            .map(|started| match started.target {
-                Target::Sandboxes => started.at.elapsed(),
-                Target::Containers | Target::Logs | Target::Images => Duration::ZERO,
-            })
-            .collect();
-        let slow = self.started.len() - fast.len();
-        (fast, slow)
+    /// Returns the ages of the removals that count, the number of logs that do, and the number of those that do
+    /// not count. Only sandboxes can wait for a network within the first second; for others the age is no sign,
+    /// and is zero here.
+    fn in_flight(&self) -> (Vec<Duration>, usize, usize) {
+        let (mut fast, mut logs, mut slow) = (Vec::new(), 0, 0);
+        for started in self.started.values() {
+            match started.target {
+                _ if started.waits != Waits::No => slow += 1,
+                Target::Logs => logs += 1,
+                Target::Sandboxes => fast.push(started.at.elapsed()),
+                Target::Containers | Target::Images => fast.push(Duration::ZERO),
+            }
+        }
+        (fast, logs, slow)
     }
 
     /// Finds removals in flight that wait for something other than the disk.

@@ -2,10 +2,10 @@
 //! in flight costs pods their turn at the disk. Never reads a clock.
 //!
 //! The limit divided by the mean latency is the throughput (Little's law). The limiter compares windows of
-//! removals by it, without the longest ones, and tries half as many and twice as many in turn. Twice as many stay only if throughput
-//! grows by [`GAIN`]; half as many stay unless it falls by [`LOSS`]. The limiter halves at once when removals
-//! take longer than the others in flight explain, when a list of the runtime takes long, and each second in
-//! which the disk is under pressure and removals suffer from it.
+//! removals by it, without the longest ones, and tries half as many and twice as many in turn. Twice as many stay
+//! only if throughput grows by [`GAIN`]; half as many stay unless it falls by [`LOSS`]. The limiter halves at once
+//! when removals take longer than the others in flight explain, when a list of the runtime takes long, and each
+//! second in which the disk is under pressure and removals suffer from it.
 //!
 //! A removal that waits for the network costs the disk nothing and does not count: [`Patience`] finds those.
 
@@ -40,8 +40,8 @@ const HOLD: u32 = 2;
 const HOLD_MAX: u32 = 16;
 /// Windows without a try after the limit was halved: what caused that may soon be over.
 const RECOVERY: u32 = 2;
-/// Log files that may be removed at a time, also where fewer containers may: each takes a thousandth of a second, and a
-/// batch of containers waits for the logs of the one before.
+/// Log files that may be removed at a time, beside what else is in flight: each takes some thousandths of a second,
+/// and the next batch of containers waits for the slower of the two.
 const LOG_FILES: usize = 4;
 /// Removals that wait for the network which may be in flight beside the others.
 pub const SLOW_MAX: usize = 128;
@@ -134,27 +134,37 @@ impl Limiter {
         self.is_under_pressure
     }
 
-    /// Says whether one more of a target may start beside `counted` and `slow` ones in flight.
-    pub fn may_start(&self, target: Target, counted: usize, slow: usize) -> bool {
+    /// Says whether one more of a target may start beside `counted` ones, `logs` and `slow` ones in flight.
+    pub fn may_start(&self, target: Target, counted: usize, logs: usize, slow: usize) -> bool {
         let slow_max = if self.holds_back() {
             SLOW_MAX_HELD_BACK
         } else {
             SLOW_MAX
         };
-        counted < self.places(target) && slow < slow_max
+        if slow >= slow_max {
+            return false;
+        }
+        let all = counted + logs;
+        // With a ceiling of one the operator wants them one by one.
+        if self.ceiling == 1 || self.holds_back() {
+            return all < self.places(target);
+        }
+        match target {
+            Target::Logs => logs < LOG_FILES && all < self.ceiling,
+            Target::Containers | Target::Sandboxes | Target::Images => {
+                counted < self.places(target)
+            }
+        }
     }
 
     /// Returns how many removals of a target may be in flight so that `limit` of them cost the disk.
     fn places(&self, target: Target) -> usize {
-        // With a ceiling of one the operator wants them one by one.
-        if self.ceiling == 1 || self.holds_back() {
-            return self.limit;
-        }
         match target {
             // Only sandboxes have a network to wait for.
-            Target::Sandboxes => self.patience.places(self.limit),
-            Target::Logs if !self.is_under_pressure => self.limit.max(LOG_FILES.min(self.ceiling)),
-            Target::Containers | Target::Logs | Target::Images => self.limit,
+            Target::Sandboxes if self.ceiling > 1 && !self.holds_back() => {
+                self.patience.places(self.limit)
+            }
+            Target::Sandboxes | Target::Containers | Target::Logs | Target::Images => self.limit,
         }
     }
 
@@ -353,8 +363,8 @@ fn rate(in_flight: usize, latency: Duration) -> f64 {
     in_flight as f64 / latency.as_secs_f64().max(1e-6)
 }
 
-/// Returns the mean without the longest ones, one for each in flight: a runtime that collects its own garbage lets all in
-/// flight wait once, for as long as a third of a window (containerd after 100 deletions).
+/// Returns the mean without the longest ones, one for each in flight: a runtime that collects its own garbage lets
+/// all in flight wait once, for as long as a third of a window (containerd after 100 deletions).
 fn usual_mean(latencies: &mut [Duration], in_flight: usize) -> Duration {
     latencies.sort_unstable();
     let counts = latencies.len().saturating_sub(in_flight).max(1);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::end::End;
 use super::executor::Until;
 use super::{Run, progress};
-use crate::gc::{self, Expected, Plan};
+use crate::gc::{self, Expected, Plan, Removal};
 use crate::model::{RemovedContainer, Target, log_dir_name};
 use crate::snapshot::Look;
 
@@ -26,21 +26,32 @@ impl Run<'_> {
         can_write
     }
 
-    /// Removes the logs of the containers removed since the last call. They do not count against
-    /// `max_removals`.
+    /// Removes the logs of the containers removed since the last call.
     pub(super) async fn logs_follow(&mut self, look: &Arc<Look>) {
+        let logs = self.logs_of_removed(look);
+        if !logs.is_empty() {
+            let mut batches = [self.begin_batch(Target::Logs, logs)];
+            self.run(&mut batches, Until::OnlySlow, look).await;
+        }
+    }
+
+    /// Plans to remove the logs of the containers removed since the last call. They do not count against
+    /// `max_removals`.
+    pub(super) fn logs_of_removed(&mut self, look: &Look) -> Vec<Removal> {
         let gone = self.gone.take();
         if gone.is_empty() || !self.config.policy.logs.enabled {
-            return;
+            return Vec::new();
         }
         let plan = match self.plan_logs_of(look, gone) {
             Ok(plan) => plan,
             Err(end) => {
                 self.report_problem(Target::Logs, &end.text());
-                return;
+                return Vec::new();
             }
         };
-        let is_asked = self.record.pass().targets.contains_key(&Target::Logs);
+        let is_asked = self
+            .record
+            .read(|pass| pass.targets.contains_key(&Target::Logs));
         if is_asked {
             progress::logs_of_containers(self.record, &plan);
         }
@@ -48,14 +59,9 @@ impl Run<'_> {
             if is_asked {
                 self.can_reach_logs(look, &plan);
             }
-            return;
+            return Vec::new();
         }
-        let (removals_left, errors) = (self.removals_left, self.record.pass().errors.len());
-        let removals = plan.into_removals();
-        self.batch(Target::Logs, removals, Until::OnlySlow, look)
-            .await;
-        self.removals_left = removals_left;
-        self.incomplete |= self.record.pass().errors.len() > errors;
+        plan.into_removals()
     }
 
     /// Plans on the look without the containers removed since, and checks the plan.

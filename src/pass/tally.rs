@@ -26,6 +26,8 @@ pub(super) struct Tally {
     pub(super) ended: Vec<(String, RemovalOutcome)>,
     /// Removals that a cancel, the deadline or a lost runtime left open, until the queue takes them back.
     pub(super) open: Vec<Removal>,
+    /// A log stays because its removal failed; a report that was not asked for logs does not count it.
+    pub(super) has_failed_log: bool,
     /// Removals that ended since the latest look.
     pub(super) ended_since_look: u64,
     /// Ids of objects that failed or were skipped.
@@ -80,6 +82,7 @@ impl Tally {
                 failures,
             } => {
                 runner.metrics.removal_failed(target, *class, done.latency);
+                self.has_failed_log |= target == Target::Logs;
                 self.stayed.insert(id.to_string());
                 record.error(format!("{target} {id}: {why}"));
                 let now = to_millisecond(now(runner));

@@ -135,16 +135,18 @@ impl Journal {
         });
     }
 
-    /// Writes what a batch is about to remove, and waits until that is on the disk: at most `at_most`, and
-    /// not at all while the disk still owes an earlier answer.
+    /// Writes what is about to be removed, each with the number of its batch, and waits until that is on the
+    /// disk: at most `at_most`, and not at all while the disk still owes an earlier answer.
     ///
     /// This is the only wait for the disk in a batch. Outcomes are only handed to the kernel, where they
     /// survive the process. A node crash loses the outcomes of a batch, and the next look shows them.
-    pub async fn intended(&self, pass_id: &str, batch: u64, due: &[Removal], at_most: Duration) {
+    pub async fn intended(&self, pass_id: &str, due: &[(u64, &Removal)], at_most: Duration) {
         if self.inner.is_none() {
             return;
         }
-        let objects = due.iter().map(|removal| Object::new(batch, removal));
+        let objects = due
+            .iter()
+            .map(|(batch, removal)| Object::new(*batch, removal));
         let (objects, id): (Vec<Object>, _) = (objects.collect(), pass_id.to_owned());
         self.put(objects.len(), Sync::Now, Moment::Runs, move |writing| {
             passes::put_intended(writing, &id, &objects)
@@ -368,8 +370,8 @@ mod tests {
         journal.settled(patience).await;
         assert!(began.elapsed() >= patience);
         let hour = Duration::from_secs(3600);
-        for batch in 0..100 {
-            journal.intended("p", batch, &[], hour).await;
+        for _ in 0..100 {
+            journal.intended("p", &[], hour).await;
         }
         // Once the disk answers, later calls wait for it again.
         let answer = jobs.try_iter().find_map(|job| match job {

@@ -78,21 +78,25 @@ fn a_runtime_that_stops_for_a_moment_now_and_then_changes_nothing() {
 }
 
 #[test]
-fn log_files_go_a_few_at_a_time_where_containers_go_one_by_one() {
-    let may_start = |limiter: &Limiter| {
-        let most = |target| (0..9).find(|counted| !limiter.may_start(target, *counted, 0));
-        (
-            most(Target::Containers).unwrap(),
-            most(Target::Logs).unwrap(),
-        )
+fn log_files_go_a_few_at_a_time_beside_containers_that_go_one_by_one() {
+    let most = |limiter: &Limiter, containers| {
+        let logs = 0..9;
+        let mut full = logs.filter(|logs| !limiter.may_start(Target::Logs, containers, *logs, 0));
+        full.next().unwrap()
     };
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 1000, disk(millis(60), millis(60)));
-    assert_eq!(may_start(&limiter), (1, 4));
+    assert_eq!((most(&limiter, 0), most(&limiter, 1)), (4, 4));
+    assert!(limiter.may_start(Target::Containers, 0, 4, 0));
+    assert!(!limiter.may_start(Target::Containers, 1, 0, 0));
     limiter.pressure(true);
-    assert_eq!(may_start(&limiter), (1, 1), "the disk is busy");
-    assert_eq!(may_start(&Limiter::new(3)), (2, 3));
-    assert_eq!(may_start(&Limiter::new(1)), (1, 1));
+    assert_eq!((most(&limiter, 0), most(&limiter, 1)), (1, 0), "busy");
+    assert!(!limiter.may_start(Target::Containers, 0, 1, 0), "busy");
+    let three = Limiter::new(3);
+    assert_eq!((most(&three, 0), most(&three, 2)), (3, 1), "the ceiling");
+    let one = Limiter::new(1);
+    assert_eq!((most(&one, 0), most(&one, 1)), (1, 0));
+    assert!(!one.may_start(Target::Containers, 0, 1, 0), "one by one");
 }
 
 #[test]
@@ -125,14 +129,14 @@ fn halves_when_latency_rises_more_than_the_others_in_flight_explain() {
 #[test]
 fn slow_ones_do_not_count_unless_the_disk_is_under_pressure() {
     let mut limiter = Limiter::new(8);
-    assert!(limiter.may_start(Target::Sandboxes, 1, SLOW_MAX - 1));
-    assert!(!limiter.may_start(Target::Sandboxes, 1, SLOW_MAX));
-    assert!(!limiter.may_start(Target::Sandboxes, 2, 0));
+    assert!(limiter.may_start(Target::Sandboxes, 1, 0, SLOW_MAX - 1));
+    assert!(!limiter.may_start(Target::Sandboxes, 1, 0, SLOW_MAX));
+    assert!(!limiter.may_start(Target::Sandboxes, 2, 0, 0));
     limiter.pressure(true);
     assert_eq!(limiter.limit(), 1);
-    assert!(!limiter.may_start(Target::Sandboxes, 0, SLOW_MAX_HELD_BACK));
+    assert!(!limiter.may_start(Target::Sandboxes, 0, 0, SLOW_MAX_HELD_BACK));
     limiter.pressure(false);
-    assert!(limiter.may_start(Target::Sandboxes, 0, SLOW_MAX_HELD_BACK));
+    assert!(limiter.may_start(Target::Sandboxes, 0, 0, SLOW_MAX_HELD_BACK));
 }
 
 #[test]
@@ -189,7 +193,8 @@ fn waiting_removals_are_replaced_in_flight_except_under_pressure() {
     let mut limiter = Limiter::new(8);
     drive(&mut limiter, 600, |_| millis(10));
     assert!(
-        limiter.may_start(Target::Sandboxes, 7, 0) && !limiter.may_start(Target::Sandboxes, 8, 0)
+        limiter.may_start(Target::Sandboxes, 7, 0, 0)
+            && !limiter.may_start(Target::Sandboxes, 8, 0, 0)
     );
     // Half of those that start: each takes twice the usual time before that shows.
     for _ in 0..200 {
@@ -198,21 +203,22 @@ fn waiting_removals_are_replaced_in_flight_except_under_pressure() {
     }
     assert_eq!(limiter.limit(), 8);
     assert!(
-        limiter.may_start(Target::Sandboxes, 22, 0) && !limiter.may_start(Target::Sandboxes, 25, 0)
+        limiter.may_start(Target::Sandboxes, 22, 0, 0)
+            && !limiter.may_start(Target::Sandboxes, 25, 0, 0)
     );
     assert!(
-        !limiter.may_start(Target::Logs, 8, 0),
+        !limiter.may_start(Target::Logs, 8, 0, 0),
         "logs have no network"
     );
     limiter.pressure(true);
     limiter.pressure(true);
-    assert!(!limiter.may_start(Target::Sandboxes, limiter.limit(), 0));
+    assert!(!limiter.may_start(Target::Sandboxes, limiter.limit(), 0, 0));
     limiter.pressure(false);
     for _ in 0..200 {
         limiter.waits();
     }
     assert!(
-        !limiter.may_start(Target::Sandboxes, 4 * limiter.limit(), 0),
+        !limiter.may_start(Target::Sandboxes, 4 * limiter.limit(), 0, 0),
         "not without end"
     );
 }
@@ -224,7 +230,8 @@ fn with_a_ceiling_of_one_waiting_removals_are_not_replaced() {
         limiter.waits();
     }
     assert!(
-        limiter.may_start(Target::Sandboxes, 0, 0) && !limiter.may_start(Target::Sandboxes, 1, 0)
+        limiter.may_start(Target::Sandboxes, 0, 0, 0)
+            && !limiter.may_start(Target::Sandboxes, 1, 0, 0)
     );
 }
 

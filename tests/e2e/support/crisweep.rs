@@ -68,9 +68,11 @@ impl Crisweep {
         fs::write(&config_file, config.to_string()).unwrap();
         let mut args: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
         args.push(format!("--config.file={}", config_file.display()));
-        let program = env!("CARGO_BIN_EXE_crisweep");
+        // Another build, to measure both in one run.
+        let other = std::env::var("CRISWEEP").ok();
+        let program = other.unwrap_or_else(|| env!("CARGO_BIN_EXE_crisweep").to_owned());
         let mut crisweep = Self {
-            daemon: Daemon::start("crisweep", dir, program, &args),
+            daemon: Daemon::start("crisweep", dir, &program, &args),
             address,
         };
         crisweep.ready().await;

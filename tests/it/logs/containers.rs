@@ -224,6 +224,34 @@ async fn a_pass_over_containers_alone_removes_their_logs_and_reports_no_other_ta
 }
 
 #[tokio::test]
+async fn the_logs_of_a_batch_go_beside_the_next_batch_and_those_of_the_last_one_alone() {
+    let tree = Tree::plain();
+    let names = ["a", "b", "c", "d", "e"];
+    let gone = names
+        .iter()
+        .fold(PodSpec::new("gone").deleted(), |pod, name| {
+            pod.exited(name, 0, hours(3))
+        });
+    let node = tree.node().pod(PodSpec::new("web").running("app", 0));
+    let mut config = tree.config(&json!({ "grace": "1h" }));
+    config["gc"] = json!({ "batch_size": 2 });
+    let rig = Rig::start(node.pod(gone), config).await;
+    tree.fill(&rig.sim);
+    let pass = rig.gc("target=containers&target=logs&max_removals=4").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 4, "{pass:#}");
+    assert_eq!(pass["targets"]["logs"]["removed"], 4, "{pass:#}");
+    assert_eq!(tree.files().len(), 2 * 4);
+    let batches = rig.service.logged("batch begins");
+    let targets = batches
+        .iter()
+        .map(|batch| batch["target"].as_str().unwrap());
+    assert_eq!(
+        targets.collect::<Vec<_>>(),
+        ["containers", "containers", "logs", "logs"]
+    );
+}
+
+#[tokio::test]
 async fn logs_that_do_not_exist_are_not_planned() {
     let tree = Tree::plain();
     let gone = PodSpec::new("gone").exited("app", 0, hours(3)).deleted();
