@@ -14,6 +14,7 @@ use crisweep::model::{
     ConfigSource, Container, ContainerState, Coverage, PodHistory, PodList, PodOrigin, PodSandbox,
     PodUid, Pods, Rows, Seen, Snapshot, SourcePod, Target,
 };
+use crisweep::runtime::convert::Shared;
 use crisweep::runtime::{ListMode, Listed, Version, codec};
 use crisweep::snapshot::{Filesystems, Look, Timings};
 use crisweep_proto::cri;
@@ -55,8 +56,12 @@ fn sandboxes_answer(sim: &Handle) -> Vec<u8> {
 
 /// Returns the planning snapshot of the node, with exit times and a complete pod list.
 fn snapshot(sim: &Handle) -> Snapshot {
-    let containers = codec::read::<cri::ContainerRow>(node::containers_answer(sim).into());
-    let sandboxes = codec::read::<cri::PodSandboxRow>(sandboxes_answer(sim).into());
+    // As the client does: both lists share their pods and ids.
+    let mut shared = Shared::default();
+    let containers = node::containers_answer(sim).into();
+    let containers = codec::read_with::<cri::ContainerRow>(containers, &mut shared);
+    let sandboxes = sandboxes_answer(sim).into();
+    let sandboxes = codec::read_with::<cri::PodSandboxRow>(sandboxes, &mut shared);
     let mut containers: Vec<Container> = containers.expect("a list of containers").rows;
     let sandboxes: Vec<PodSandbox> = sandboxes.expect("a list of sandboxes").rows;
     for container in &mut containers {
