@@ -24,11 +24,11 @@ impl<'a> Index<'a> {
         let of_containers = snapshot.containers.iter().map(|it| it.pod.as_deref());
         let of_sandboxes = snapshot.sandboxes.iter().map(|it| it.pod.as_deref());
         let uids = of_containers.chain(of_sandboxes);
-        let numbers = Numbering::of(uids.map(|pod| Some(pod?.uid.as_str())));
+        let numbers = Numbering::of_shared(uids, |pod| pod.uid.as_str());
         let names = snapshot.containers.iter().enumerate();
         // What has no pod has a group too, after those of all pods.
         let pod = |place| numbers.at(place).unwrap_or(numbers.texts().len());
-        let groups = Numbering::within(names.map(|(at, it)| Some((pod(at), it.name.as_str()))));
+        let groups = Numbering::within(names.map(|(at, it)| (pod(at), it.name.as_str())));
         Self {
             snapshot,
             numbers,

@@ -204,7 +204,7 @@ impl<'a> Node<'a> {
             containers: Vec::with_capacity(snapshot.containers.len()),
             sandboxes: Vec::with_capacity(snapshot.sandboxes.len()),
             planned: Vec::with_capacity(removals.len()),
-            uids: Numbering::of(uids.map(|pod| Some(pod?.uid.as_str()))),
+            uids: Numbering::of_shared(uids, |pod| pod.uid.as_str()),
             pods: Vec::new(),
             astray: BTreeSet::new(),
             prove_absence: sources_that_prove_absence(snapshot),
