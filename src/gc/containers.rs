@@ -95,7 +95,7 @@ pub(super) struct ContainerJudge<'a> {
     policy: &'a Policy,
     knowledge: &'a Knowledge<'a>,
     newest: &'a Newest,
-    quiet: Quiet<'a>,
+    quiet: Quiet,
     shields: Shields<'a>,
     limits: Limits,
 }

@@ -146,9 +146,9 @@ impl<'a> Knowledge<'a> {
             .unwrap_or(PodKnowledge::Unknown)
     }
 
-    /// Returns what runtime and source say of the pod with this number.
-    pub(super) fn pod(&self, pod: Option<usize>) -> Option<&Pod<'a>> {
-        self.pods.get(pod?)
+    /// Returns what runtime and source say of each pod, and what is known of it, in the order of their numbers.
+    pub(super) fn pods(&self) -> impl Iterator<Item = (&Pod<'a>, PodKnowledge)> {
+        self.pods.iter().zip(self.states.iter().copied())
     }
 
     /// Returns what is known of a pod that the runtime may not have; `youngest` is the time of its latest

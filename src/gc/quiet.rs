@@ -13,32 +13,39 @@ use crate::model::{Coverage, KUBELET_SYNCS_IN, KeepReason, Outage, RemoveReason,
 /// If crisweep has not watched the pod, its last exit must be this many times `pods.quiet` ago.
 const UNWATCHED_FACTOR: u32 = 10;
 
-/// Judges the pods of a snapshot.
-pub(super) struct Quiet<'a> {
-    knowledge: &'a Knowledge<'a>,
+/// By the pods' numbers: the pod has been finished so long that the kubelet surely knows it.
+pub(super) struct Quiet(Vec<bool>);
+
+impl Quiet {
+    /// Judges every pod once: most have several records.
+    pub(super) fn of(knowledge: &Knowledge<'_>, policy: &Policy) -> Self {
+        let judge = Judge {
+            snapshot: knowledge.index().snapshot,
+            enough: policy.pods.quiet,
+            assume_finished_after: policy.assume_finished_after,
+        };
+        let pods = knowledge.pods();
+        Self(pods.map(|(pod, state)| judge.allows(pod, state)).collect())
+    }
+
+    /// Says whether the pod with this number is quiet; false without a pod.
+    pub(super) fn allows(&self, number: Option<usize>) -> bool {
+        number.is_some_and(|number| self.0.get(number).copied().unwrap_or_default())
+    }
+}
+
+/// All that the judgement needs beside the pod.
+struct Judge<'a> {
     snapshot: &'a Snapshot,
     enough: Duration,
     assume_finished_after: Option<Duration>,
 }
 
-impl<'a> Quiet<'a> {
-    pub(super) fn of(knowledge: &'a Knowledge<'a>, policy: &Policy) -> Self {
-        Self {
-            knowledge,
-            snapshot: knowledge.index().snapshot,
-            enough: policy.pods.quiet,
-            assume_finished_after: policy.assume_finished_after,
-        }
-    }
-
-    /// Says whether the pod with this number has been finished so long that the kubelet surely knows it.
-    pub(super) fn allows(&self, number: Option<usize>) -> bool {
+impl Judge<'_> {
+    fn allows(&self, pod: &Pod<'_>, state: PodKnowledge) -> bool {
         if self.enough.is_zero() {
-            return number.is_some();
+            return true;
         }
-        let Some(pod) = self.knowledge.pod(number) else {
-            return false;
-        };
         let long = self.enough.saturating_mul(UNWATCHED_FACTOR);
         let snapshot = self.snapshot;
         match snapshot.outage {
@@ -48,7 +55,7 @@ impl<'a> Quiet<'a> {
                 let could_list = outage.is_none_or(|it| at_least(snapshot.age(it.last_seen), long));
                 // What crisweep saw during the outage, the kubelet learns only after it.
                 let could_sync = outage.is_none_or(|it| self.could_sync_since(it));
-                let assumed = self.knowledge.at(number) == PodKnowledge::Assumed;
+                let assumed = state == PodKnowledge::Assumed;
                 could_sync && self.seen_over(pod)
                     || could_list && self.exited(pod, snapshot.taken_at, long)
                     || outage.is_some_and(|it| self.exited(pod, it.first_seen, long))

@@ -90,7 +90,7 @@ pub(super) struct SandboxJudge<'a> {
     policy: &'a Policy,
     knowledge: &'a Knowledge<'a>,
     newest: &'a Newest,
-    quiet: Quiet<'a>,
+    quiet: Quiet,
     named: Places,
     over_cap: Places,
     /// Number of dead sandboxes that count for the cap.
