@@ -25,6 +25,7 @@ mod index;
 pub mod knowledge;
 pub mod logs;
 mod missing_knowledge;
+mod newer;
 mod options;
 pub mod plan;
 mod planned;
@@ -169,7 +170,7 @@ pub struct Removal {
     /// The ids of newer records of the same name or pod: by attempt, by creation, or both. They must exist at
     /// its removal. Empty if its pod is finished or deleted: then it needs no other record.
     #[serde(skip)]
-    pub superseded_by: Box<[Text]>,
+    pub superseded_by: Arc<[Text]>,
 }
 
 /// What a planned object was.

@@ -6,6 +6,7 @@
 mod status;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crisweep::gc::{Expected, PodKnowledge, Removal, Subject};
@@ -116,6 +117,6 @@ fn removal(number: u64) -> Removal {
         reason: RemoveReason::PodDeleted,
         detail: Box::default(),
         expected: Expected::Sandbox,
-        superseded_by: Box::default(),
+        superseded_by: Arc::default(),
     }
 }

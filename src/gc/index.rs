@@ -208,6 +208,11 @@ impl Newest {
         self.all.has(place)
     }
 
+    /// Returns the number of groups.
+    pub(super) fn groups(&self) -> usize {
+        self.of_group.len()
+    }
+
     /// Returns the positions of a group's newest: one or two.
     pub(super) fn of_group(&self, group: usize) -> impl Iterator<Item = usize> {
         let [attempt, creation] = match self.of_group.get(group).copied().flatten() {

@@ -2,12 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter;
+use std::sync::Arc;
 
 use super::detail::Details;
 use super::index::{Newest, Places};
 use super::knowledge::Knowledge;
 use super::logs::LogObject;
+use super::newer::Newer;
 use super::{
     AgeFrom, Expected, Kept, Plan, Planned, PodKnowledge, Policy, Removal, Subject, Summary,
     Verdict, containers, images, logs, sandboxes,
@@ -247,33 +248,34 @@ impl Plan {
         self.removals.reserve_exact(removals);
         self.kept.reserve_exact(verdicts.all().count() - removals);
         let rows = &snapshot.containers;
+        let newest = &verdicts.newest_containers;
+        let mut newer = Newer::of(newest, &verdicts.containers);
         for place in index.containers.oldest_first() {
             let (Some(row), Some(verdict)) = (rows.get(place), verdicts.containers.get(place))
             else {
                 continue;
             };
-            let newest = verdicts.newest_containers.of_group(index.group_of(place));
-            let newest = newest
-                .filter_map(|at| Some(rows.get(at)?.id.text()).zip(verdicts.containers.get(at)));
             let state = knowledge.at(index.pod_of_container(place));
             let subject = container_subject(snapshot, policy, state, row);
             let expected = Expected::Container(row.state);
-            self.push(subject, Some(expected), *verdict, newest);
+            self.push(subject, Some(expected), *verdict, || {
+                newer.ids(index.group_of(place), |at| Some(rows.get(at)?.id.text()))
+            });
         }
         let rows = &snapshot.sandboxes;
+        let newest = &verdicts.newest_sandboxes;
+        let mut newer = Newer::of(newest, &verdicts.sandboxes);
         for place in index.sandboxes.oldest_first() {
             let (Some(row), Some(verdict)) = (rows.get(place), verdicts.sandboxes.get(place))
             else {
                 continue;
             };
             let pod = index.pod_of_sandbox(place);
-            let newest = pod
-                .into_iter()
-                .flat_map(|pod| verdicts.newest_sandboxes.of_group(pod));
-            let newest = newest
-                .filter_map(|at| Some(rows.get(at)?.id.text()).zip(verdicts.sandboxes.get(at)));
             let subject = sandbox_subject(snapshot, knowledge.at(pod), row);
-            self.push(subject, Some(Expected::Sandbox), *verdict, newest);
+            self.push(subject, Some(Expected::Sandbox), *verdict, || {
+                let id = |at: usize| Some(rows.get(at)?.id.text());
+                pod.map_or_else(Arc::default, |pod| newer.ids(pod, id))
+            });
         }
         let mut logs: Vec<_> = verdicts
             .logs
@@ -285,20 +287,20 @@ impl Plan {
             .collect();
         logs.sort_by(|(a, ..), (b, ..)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
         for (subject, expected, verdict) in logs {
-            self.push(subject, expected, verdict, iter::empty());
+            self.push(subject, expected, verdict, Arc::default);
         }
         for (image, verdict) in verdicts.images {
             let (subject, expected) = images::subject(snapshot, image);
-            self.push(subject, Some(expected), verdict, iter::empty());
+            self.push(subject, Some(expected), verdict, Arc::default);
         }
     }
 
-    fn push<'a>(
+    fn push(
         &mut self,
         subject: Subject,
         expected: Option<Expected>,
         verdict: Verdict,
-        newest: impl Iterator<Item = (&'a Text, &'a Verdict)>,
+        superseded_by: impl FnOnce() -> Arc<[Text]>,
     ) {
         match (verdict, expected) {
             (Verdict::Remove(reason), Some(expected)) => self.removals.push(Removal {
@@ -306,7 +308,7 @@ impl Plan {
                 reason,
                 detail: Box::default(),
                 expected,
-                superseded_by: superseded_by(newest),
+                superseded_by: superseded_by(),
             }),
             // No verdict removes an object without a name of the kubelet's.
             (Verdict::Remove(_), None) => {}
@@ -394,13 +396,6 @@ fn if_enabled(enabled: bool, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
         }
     }
     verdicts
-}
-
-/// Returns the ids of the newest records that stay and supersede a removed object. If the newest is removed
-/// too, its pod is finished or deleted, and the older ones need no other record.
-fn superseded_by<'a>(newest: impl Iterator<Item = (&'a Text, &'a Verdict)>) -> Box<[Text]> {
-    let newest = newest.filter(|(_, verdict)| !goes(**verdict));
-    newest.map(|(id, _)| id.clone()).collect()
 }
 
 /// Seconds since a container's exit. Other objects have none, and keep their order.

@@ -170,7 +170,7 @@ mod tests {
             reason: RemoveReason::PodDeleted,
             detail: Box::default(),
             expected: Expected::Sandbox,
-            superseded_by: Box::default(),
+            superseded_by: Arc::default(),
         };
         let stays = |number| Kept {
             subject: subject(number),

@@ -9,6 +9,7 @@ mod past;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -106,7 +107,7 @@ fn removal(number: u64) -> Removal {
         reason: RemoveReason::PodDeleted,
         detail: Box::default(),
         expected: crate::gc::Expected::Sandbox,
-        superseded_by: Box::default(),
+        superseded_by: Arc::default(),
     }
 }
 

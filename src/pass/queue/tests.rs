@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::*;
@@ -29,7 +31,7 @@ fn removal(id: &str) -> Removal {
         reason: RemoveReason::PodDeleted,
         detail: Box::default(),
         expected: Expected::Sandbox,
-        superseded_by: Box::default(),
+        superseded_by: Arc::default(),
     }
 }
 

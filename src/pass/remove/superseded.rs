@@ -30,7 +30,7 @@ impl NewerRecords {
         removal: &Removal,
         batch: u64,
     ) -> Result<bool, runtime::Error> {
-        for id in &removal.superseded_by {
+        for id in removal.superseded_by.iter() {
             let answer = self.answer(id, batch);
             let ask = || is_there(client, removal.subject.target, id);
             let is_there: bool = *answer.get_or_try_init(ask).await?;
@@ -58,7 +58,7 @@ pub(super) async fn all_exist_now(
     client: &runtime::Client,
     removal: &Removal,
 ) -> Result<bool, runtime::Error> {
-    for id in &removal.superseded_by {
+    for id in removal.superseded_by.iter() {
         if !is_there(client, removal.subject.target, id).await? {
             return Ok(false);
         }

@@ -1,6 +1,7 @@
 //! Properties of logs on every node.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crisweep::gc::check::check;
 use crisweep::gc::{self, Expected, Kept, Plan, Removal, Verdict};
@@ -276,7 +277,7 @@ fn forgeries(snapshot: &Snapshot, kept: &Kept) -> Vec<Removal> {
             reason: *reason,
             detail: Box::default(),
             expected: expected.clone(),
-            superseded_by: Box::default(),
+            superseded_by: Arc::default(),
         })
         .collect()
 }

@@ -1,5 +1,7 @@
 //! The check must find forged removals: a check that never disagrees is useless.
 
+use std::sync::Arc;
+
 use crisweep::gc::check::check;
 use crisweep::gc::{Expected, Kept, PodKnowledge, Removal};
 use crisweep::model::{ContainerState, Image, Images, KeepReason, RemoveReason, Target};
@@ -27,7 +29,7 @@ pub(super) fn forge(node: &Node, kept: &Kept, reason: RemoveReason) -> Removal {
         reason,
         detail: Box::default(),
         expected,
-        superseded_by: Box::default(),
+        superseded_by: Arc::default(),
     }
 }
 
