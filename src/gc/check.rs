@@ -41,25 +41,18 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
     let node = Node::of(snapshot, policy, removals);
     let images = images::Index::of(&node, removals);
     let logs = logs::Index::of(&node, removals);
-    let found = node.planned(removals);
+    let answers = by_record(&node, removals);
     let mut others = BTreeSet::new();
     let mut violations = Vec::new();
-    for (place, (removal, found)) in removals.iter().zip(&found).enumerate() {
+    for (place, (removal, answer)) in removals.iter().zip(answers).enumerate() {
         let id = removal.subject.id.as_str();
         let target = removal.subject.target;
-        let is_first = match found {
-            Some(found) => found.facts().removal == Some(place),
-            None => others.insert((target, id)),
-        };
-        let broken = match (target, found) {
-            _ if !is_first => Some("is planned twice"),
-            (Target::Containers, Some(Found::Container(row))) => {
-                container_rule(&node, removal, row)
-            }
-            (Target::Sandboxes, Some(Found::Sandbox(row))) => sandbox_rule(&node, removal, row),
-            (Target::Containers | Target::Sandboxes, _) => Some("is not on the node"),
-            (Target::Logs, _) => logs::rule(&node, &logs, removal),
-            (Target::Images, _) => images::rule(&node, &images, removal),
+        let broken = match (answer, target) {
+            (Some(Answer(broken)), _) => broken,
+            _ if node.is_there(place) || !others.insert((target, id)) => Some("is planned twice"),
+            (None, Target::Containers | Target::Sandboxes) => Some("is not on the node"),
+            (None, Target::Logs) => logs::rule(&node, &logs, removal),
+            (None, Target::Images) => images::rule(&node, &images, removal),
         };
         let broken = broken.or_else(|| policy_rule(&node, removal));
         violations.extend(broken.map(|rule| Violation {
@@ -67,8 +60,27 @@ pub fn check(removals: &[Removal], snapshot: &Snapshot, policy: &Policy) -> Vec<
             rule,
         }));
     }
-    violations.extend(quiet::violations(&node, removals, &found));
+    violations.extend(quiet::violations(&node, removals));
     violations
+}
+
+/// The rule that a removal breaks, if it breaks one.
+#[derive(Clone, Copy)]
+struct Answer(Option<&'static str>);
+
+/// Asks the rules about the first removal of each record; `None`: a removal is none. Goes through the records in their
+/// order, which is that of memory: in the order of the removals it takes a third more time.
+fn by_record(node: &Node<'_>, removals: &[Removal]) -> Vec<Option<Answer>> {
+    let mut answers = vec![None; removals.len()];
+    for (place, record) in node.planned() {
+        if let (Some(removal), Some(answer)) = (removals.get(place), answers.get_mut(place)) {
+            *answer = Some(Answer(match record {
+                Found::Container(row) => container_rule(node, removal, row),
+                Found::Sandbox(row) => sandbox_rule(node, removal, row),
+            }));
+        }
+    }
+    answers
 }
 
 fn container_rule(

@@ -337,15 +337,17 @@ impl<'a> Node<'a> {
         self.containers.get(self.container_ids.find(id)?)
     }
 
-    /// Returns the object of each removal; `None` if it is not on the node.
-    pub(super) fn planned(&self, removals: &[Removal]) -> Vec<Option<Found<'_, 'a>>> {
-        let found = removals.iter().zip(&self.planned);
-        let found = found.map(|(removal, place)| match removal.subject.target {
-            Target::Containers => self.containers.get((*place)?).map(Found::Container),
-            Target::Sandboxes => self.sandboxes.get((*place)?).map(Found::Sandbox),
-            Target::Logs | Target::Images => None,
-        });
-        found.collect()
+    /// Returns the records that are planned, each with the place of its first removal.
+    pub(super) fn planned(&self) -> impl Iterator<Item = (usize, Found<'_, 'a>)> {
+        let containers = self.containers.iter().map(Found::Container);
+        let sandboxes = self.sandboxes.iter().map(Found::Sandbox);
+        let all = containers.chain(sandboxes);
+        all.filter_map(|record| Some((record.facts().removal?, record)))
+    }
+
+    /// Says whether the record of the removal at this place is on the node.
+    pub(super) fn is_there(&self, removal: usize) -> bool {
+        self.planned.get(removal).is_some_and(Option::is_some)
     }
 
     /// Returns the pod with this number.

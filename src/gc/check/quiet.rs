@@ -6,33 +6,34 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Violation;
-use super::node::{Found, Node, Pod};
+use super::node::{Node, Pod};
 use crate::gc::Removal;
 use crate::model::{Coverage, RemoveReason};
 
 /// Returns the removals that are too early.
-pub(super) fn violations(
-    node: &Node<'_>,
-    removals: &[Removal],
-    found: &[Option<Found<'_, '_>>],
-) -> Vec<Violation> {
+pub(super) fn violations(node: &Node<'_>, removals: &[Removal]) -> Vec<Violation> {
     if node.policy.pods.quiet.is_zero() {
         return Vec::new();
     }
-    let early = removals.iter().zip(found).filter(|(removal, found)| {
-        let for_its_pod = matches!(
-            removal.reason,
-            RemoveReason::PodDeleted | RemoveReason::OverCap
-        );
-        let newest = found
-            .as_ref()
-            .map(Found::facts)
-            .filter(|facts| !facts.superseded);
-        let pod = newest.and_then(|newest| node.pod(newest.pod));
+    let newest = node
+        .planned()
+        .filter(|(_, record)| !record.facts().superseded);
+    let early = newest.filter(|(place, newest)| {
+        let for_its_pod = removals.get(*place).is_some_and(|removal| {
+            matches!(
+                removal.reason,
+                RemoveReason::PodDeleted | RemoveReason::OverCap
+            )
+        });
+        let pod = node.pod(newest.facts().pod);
         for_its_pod && pod.is_some_and(|pod| !has_been_over(node, pod))
     });
+    let mut early: Vec<usize> = early.map(|(place, _)| place).collect();
+    early.sort_unstable();
     early
-        .map(|(removal, _)| Violation {
+        .into_iter()
+        .filter_map(|place| removals.get(place))
+        .map(|removal| Violation {
             id: removal.subject.id.to_string(),
             rule: "is the newest of a pod whose end the kubelet may not know yet",
         })
