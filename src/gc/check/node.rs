@@ -307,25 +307,26 @@ impl<'a> Node<'a> {
             ..
         } = self.snapshot;
         let names = containers.iter().enumerate();
-        let names = names.filter_map(|(place, it)| {
-            let uid = it.pod.as_ref()?.uid.as_str();
-            Some(((head(uid), uid, it.name.as_str()), place))
-        });
+        let names =
+            names.filter_map(|(place, it)| Some((head(it.pod.as_ref()?.uid.as_str()), place)));
+        let key = |place: usize| {
+            let row = containers.get(place)?;
+            Some((row.pod.as_ref()?.uid.as_str(), row.name.as_str()))
+        };
         let rank = |place: usize| containers.get(place);
         let rank = |place| rank(place).map(|it| (it.created_at, it.attempt, it.id.as_str()));
-        for place in superseded_records(names.collect(), rank) {
+        for place in superseded_records(names.collect(), key, rank) {
             if let Some(container) = self.containers.get_mut(place) {
                 container.facts.superseded = true;
             }
         }
         let pods = sandboxes.iter().enumerate();
-        let pods = pods.filter_map(|(place, it)| {
-            let uid = it.pod.as_ref()?.uid.as_str();
-            Some(((head(uid), uid), place))
-        });
+        let pods =
+            pods.filter_map(|(place, it)| Some((head(it.pod.as_ref()?.uid.as_str()), place)));
+        let key = |place: usize| Some(sandboxes.get(place)?.pod.as_ref()?.uid.as_str());
         let rank = |place: usize| sandboxes.get(place);
         let rank = |place| rank(place).map(|it| (it.created_at, it.attempt, it.id.as_str()));
-        for place in superseded_records(pods.collect(), rank) {
+        for place in superseded_records(pods.collect(), key, rank) {
             if let Some(sandbox) = self.sandboxes.get_mut(place) {
                 sandbox.facts.superseded = true;
             }
@@ -387,24 +388,28 @@ impl<'a> Node<'a> {
 }
 
 /// Finds the records that are superseded in their group, the records of one key: by one of a higher attempt, and by
-/// one created later.
+/// one created later. Each place comes with the head of its key's text.
 fn superseded_records<'a, K: Ord>(
-    mut keyed: Vec<(K, usize)>,
+    mut places: Vec<(u64, usize)>,
+    key: impl Fn(usize) -> K,
     rank: impl Fn(usize) -> Option<(Timestamp, u32, &'a str)>,
 ) -> Vec<usize> {
-    keyed.sort_unstable();
+    places.sort_unstable();
     let mut superseded = Vec::new();
-    // Most groups are of one: its record need not be read.
-    let groups = keyed.chunk_by(|one, other| one.0 == other.0);
-    for group in groups.filter(|group| group.len() > 1) {
-        let places = group.iter().map(|(_, place)| *place);
-        let by_creation = places.clone().max_by_key(|place| rank(*place));
-        let by_attempt = places.clone().max_by_key(|place| {
-            let (created_at, attempt, id) = rank(*place)?;
-            Some((attempt, created_at, id))
-        });
-        let newest = [by_creation, by_attempt];
-        superseded.extend(places.filter(|place| !newest.contains(&Some(*place))));
+    // What is alone needs not be read.
+    let alike = places.chunk_by_mut(|one, other| one.0 == other.0);
+    for alike in alike.filter(|alike| alike.len() > 1) {
+        alike.sort_by_key(|(_, place)| key(*place));
+        for group in alike.chunk_by(|(_, one), (_, other)| key(*one) == key(*other)) {
+            let places = group.iter().map(|(_, place)| *place);
+            let by_creation = places.clone().max_by_key(|place| rank(*place));
+            let by_attempt = places.clone().max_by_key(|place| {
+                let (created_at, attempt, id) = rank(*place)?;
+                Some((attempt, created_at, id))
+            });
+            let newest = [by_creation, by_attempt];
+            superseded.extend(places.filter(|place| !newest.contains(&Some(*place))));
+        }
     }
     superseded
 }
