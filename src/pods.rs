@@ -397,7 +397,7 @@ enum Peer {
     File {
         path: PathBuf,
         before: Option<file::ReadBefore>,
-        last: LastAnswer,
+        last_answer: LastAnswer,
     },
     KubeletSocket {
         paths: Vec<PathBuf>,
@@ -407,7 +407,7 @@ enum Peer {
     ApiServer {
         client: ApiClient,
         node: String,
-        last: LastAnswer,
+        last_answer: LastAnswer,
     },
 }
 
@@ -419,7 +419,7 @@ impl Peer {
             Source::File(path) => Self::File {
                 path: path.clone(),
                 before: None,
-                last: LastAnswer::default(),
+                last_answer: LastAnswer::default(),
             },
             Source::KubeletSocket { paths, api_server } => Self::KubeletSocket {
                 paths: paths.clone(),
@@ -432,7 +432,7 @@ impl Peer {
             Source::ApiServer { server, node } => Self::ApiServer {
                 client: api_server::client(server.clone(), disk),
                 node: node.clone(),
-                last: LastAnswer::default(),
+                last_answer: LastAnswer::default(),
             },
         }
     }
@@ -447,17 +447,23 @@ impl Peer {
     ) -> Option<Result<PodList, Error>> {
         Some(match self {
             Self::None => return None,
-            Self::File { path, before, last } => {
-                let list = |text: &[u8]| last.parse(text, |text| parse(text, this_node));
+            Self::File {
+                path,
+                before,
+                last_answer,
+            } => {
+                let list = |text: &[u8]| last_answer.parse(text, |text| parse(text, this_node));
                 file::list(disk, path, looked_at, before, list).await
             }
             Self::KubeletSocket { paths, confirmed } => {
                 kubelet_socket::list(disk, paths, this_node, confirmed).await
             }
-            Self::Kubelet(http, last) => kubelet::list(http, this_node, last).await,
-            Self::ApiServer { client, node, last } => {
-                api_server::list(client, node, freshness, last).await
-            }
+            Self::Kubelet(http, last_answer) => kubelet::list(http, this_node, last_answer).await,
+            Self::ApiServer {
+                client,
+                node,
+                last_answer,
+            } => api_server::list(client, node, freshness, last_answer).await,
         })
     }
 }

@@ -21,7 +21,7 @@ pub(super) async fn list(
     client: &ApiClient,
     node: &str,
     freshness: Freshness,
-    last: &mut LastAnswer,
+    last_answer: &mut LastAnswer,
 ) -> Result<PodList, Error> {
     let (path, server) = (path(node, freshness), client.server());
     let what = server.line("GET", &path);
@@ -38,7 +38,7 @@ pub(super) async fn list(
         });
     }
     let parse = |text: &[u8]| parse::parse_answer(text, Author::ApiServer, node);
-    let list = last.parse(&answer.bytes, parse);
+    let list = last_answer.parse(&answer.bytes, parse);
     let content_type = answer.content_type.as_deref();
     let list = list.map_err(|source| Error::NotPods {
         what: format!("{what} ({})", content_type.unwrap_or("no content type")),

@@ -9,10 +9,14 @@ use super::{Error, parse};
 use crate::model::PodList;
 
 /// Reads the kubelet's pods.
-pub(super) async fn list(http: &Http, node: &str, last: &mut LastAnswer) -> Result<PodList, Error> {
+pub(super) async fn list(
+    http: &Http,
+    node: &str,
+    last_answer: &mut LastAnswer,
+) -> Result<PodList, Error> {
     let body = http.get("/pods", advice).await?;
     let parse = |text: &[u8]| parse::parse_answer(text, Author::Kubelet, node);
-    let parsed = last.parse(&body.bytes, parse);
+    let parsed = last_answer.parse(&body.bytes, parse);
     parsed.map_err(|source| Error::NotPods {
         what: body.what,
         source,

@@ -78,8 +78,8 @@ impl Confirmed {
             return;
         }
         // Finished is final, so the cache is enough.
-        let mut last = LastAnswer::default();
-        let asking = api_server::list(client, node, Freshness::Cached, &mut last);
+        let mut last_answer = LastAnswer::default();
+        let asking = api_server::list(client, node, Freshness::Cached, &mut last_answer);
         let answer = tokio::time::timeout(CONFIRM_TIMEOUT, asking).await;
         let error = match answer {
             Ok(Ok(answer)) => {

@@ -159,7 +159,7 @@ fn take_fields<R: Row>(
         let Some(row) = take_row(&field, bytes)? else {
             continue;
         };
-        match model::<R>(row, shared)? {
+        match model::<R>(&row, shared)? {
             Ok(row) => {
                 page.rows.push(row);
                 page.weights.push(weight);
@@ -171,10 +171,10 @@ fn take_fields<R: Row>(
 
 /// Reads a row, unless the last list had the same.
 fn model<R: Row>(
-    bytes: Bytes,
+    bytes: &Bytes,
     shared: &mut Shared,
 ) -> Result<Result<R::Model, Malformed>, DecodeError> {
-    let key = R::KEY.and_then(|fields| Key::of(&bytes, fields));
+    let key = R::KEY.and_then(|fields| Key::of(bytes, fields));
     if let (Some(key), Some(known)) = (&key, R::known(shared))
         && let Some(row) = known.get(key)
     {
