@@ -2,7 +2,7 @@
 //! takes many times as long as finding it here.
 //!
 //! An object has its labels and metadata for life; only its state changes. So a row is the same if id, state, creation
-//! and length are. An id that a list has twice is never found here: its rows may contradict each other.
+//! and length are. An id that this list or the last one has twice is not found here: its rows may contradict each other.
 
 use super::wire::{self, Field, Kind};
 use crate::system::maps::IdMap;
@@ -21,8 +21,8 @@ struct Known<M> {
     facts: Facts,
     /// The last list that had it.
     list: u64,
-    /// A list had its id more than once.
-    is_repeated: bool,
+    /// The last list that had its id more than once.
+    repeated_in: Option<u64>,
 }
 
 /// What can differ between two rows with the same id.
@@ -117,8 +117,11 @@ impl<M: Clone> KnownRows<M> {
     /// Returns the row of the last list that this one is.
     pub(super) fn get(&mut self, key: &Key<'_>) -> Option<M> {
         let known = self.rows.get_mut(key.id)?;
-        known.is_repeated |= known.list == self.list;
-        if known.is_repeated || known.facts != key.facts {
+        if known.list == self.list {
+            known.repeated_in = Some(self.list);
+        }
+        let is_repeated = known.repeated_in.is_some_and(|list| list + 1 >= self.list);
+        if is_repeated || known.facts != key.facts {
             return None;
         }
         known.list = self.list;
@@ -129,13 +132,16 @@ impl<M: Clone> KnownRows<M> {
     pub(super) fn insert(&mut self, key: &Key<'_>, row: M) {
         let list = self.list;
         let before = self.rows.get(key.id);
-        let is_repeated = before.is_some_and(|known| known.is_repeated || known.list == list);
+        let repeated_in = before.and_then(|known| {
+            let is_of_this_list = known.list == list;
+            is_of_this_list.then_some(list).or(known.repeated_in)
+        });
         let facts = key.facts;
         let known = Known {
             row,
             facts,
             list,
-            is_repeated,
+            repeated_in,
         };
         self.rows.insert(key.id.into(), known);
     }
@@ -199,18 +205,23 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_a_list_had_twice_is_read_anew_each_time() {
+    fn an_id_that_a_list_had_twice_is_read_anew_in_that_list_and_the_next() {
         let mut known = KnownRows::default();
         let key = key(ROW).unwrap();
         known.begin();
         known.insert(&key, 1);
         assert_eq!(known.get(&key), None, "the present list");
         known.insert(&key, 2);
-        for _ in 0..3 {
-            known.begin();
-            assert_eq!(known.get(&key), None);
-            known.insert(&key, 1);
-        }
+        known.begin();
+        assert_eq!(known.get(&key), None);
+        known.insert(&key, 1);
+        assert_eq!(known.get(&key), None, "twice again");
+        known.insert(&key, 2);
+        known.begin();
+        assert_eq!(known.get(&key), None);
+        known.insert(&key, 3);
+        known.begin();
+        assert_eq!(known.get(&key), Some(3), "once in the list before");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::row_body::RowBody;
 use super::streams::{LISTS_WITHOUT, Stream, Streams};
 use crate::model::{Container, Coverage, PodSandbox};
 use crate::runtime::codec::{Page, RowReader};
-use crate::runtime::convert::Row;
+use crate::runtime::convert::{Row, Shared};
 use crate::runtime::{Defect, Error, ListMode, Listed};
 
 /// An RPC's name, and its path on the wire.
@@ -145,7 +145,9 @@ impl Connection {
             }
         };
         // An unfiltered request has no fields, so `()` encodes it.
-        let page = self.page::<(), R>(rpc.unary, (), deadline).await;
+        let page = self
+            .page::<(), R>(&self.shared, rpc.unary, (), deadline)
+            .await;
         let answered = !matches!(&page, Err(error) if error.is_lost());
         if breaks && answered {
             // The broken stream may have broken the connection too.
@@ -166,9 +168,10 @@ impl Connection {
         stream.lists_left = lists;
     }
 
-    /// Reads one answer.
+    /// Reads one answer; its rows share equal values with all that `shared` knows.
     pub(super) async fn page<Q, R>(
         &self,
+        shared: &Arc<Mutex<Shared>>,
         rpc: Rpc,
         message: Q,
         deadline: Duration,
@@ -178,7 +181,8 @@ impl Connection {
         R: Row,
     {
         let answer = async {
-            let whole = self.read::<Q, R>(rpc.path, message, deadline).await?;
+            let whole = self.read::<Q, R>(shared, rpc.path, message, deadline);
+            let whole = whole.await?;
             whole.map(Response::new).ok_or_else(|| Defect::Empty.into())
         };
         self.call(rpc.name, deadline, answer).await
@@ -211,7 +215,7 @@ impl Connection {
         path: &'static str,
         deadline: Duration,
     ) -> Result<Response<Page<R::Model>>, Status> {
-        let whole = self.read::<(), R>(path, (), deadline).await?;
+        let whole = self.read::<(), R>(&self.shared, path, (), deadline).await?;
         Ok(Response::new(whole.unwrap_or_default()))
     }
 
@@ -219,6 +223,7 @@ impl Connection {
     /// other half look deleted.
     async fn read<Q, R>(
         &self,
+        shared: &Arc<Mutex<Shared>>,
         path: &'static str,
         message: Q,
         deadline: Duration,
@@ -227,7 +232,7 @@ impl Connection {
         Q: Message + 'static,
         R: Row,
     {
-        let rows = Arc::new(Mutex::new(RowReader::<R>::new(Arc::clone(&self.shared))));
+        let rows = Arc::new(Mutex::new(RowReader::<R>::new(Arc::clone(shared))));
         let reader = Arc::clone(&rows);
         let channel = self.channel(Awaits::Any);
         let channel =
