@@ -1,11 +1,10 @@
 //! Judges the rows of a list one by one: a defective row keeps only the objects that it may concern.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::Part;
 use crate::model::{Container, ContainerState, Coverage, PodSandbox, PodSandboxState};
 use crate::runtime;
-use crate::system::maps::IdSet;
 
 /// A row of a list.
 trait Row: Clone + PartialEq {
@@ -66,7 +65,7 @@ pub(super) fn judge(
 /// the same holds for a row that cannot be identified.
 fn judge_list<T: Row>(list: &mut Part<runtime::Listed<T>>) {
     let Ok(listed) = list else { return };
-    let ids: IdSet<&str> = listed.rows.iter().map(Row::id).collect();
+    let ids: HashSet<&str> = listed.rows.iter().map(Row::id).collect();
     if ids.len() < listed.rows.len() {
         let (rows, repeated, contradictions) = one_for_each_id(&listed.rows);
         listed.rows = rows.into();

@@ -327,7 +327,7 @@ async fn ask<K: FallbackList>(
         return Err(Error::Timeout { method, after });
     }
     let (link, message) = (client.runtime(), K::request(question));
-    link.page::<K::Request, K>(&link.shared, K::LIST.unary, message, deadline)
+    link.page::<K::Request, K>(K::LIST.unary, message, deadline)
         .await
 }
 

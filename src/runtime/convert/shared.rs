@@ -2,22 +2,22 @@
 //!
 //! Never reads a row.
 
+use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
 use super::Row;
 use crate::model::{Container, ContainerImage, Labels, PodRef, PodSandbox, Text};
 use crate::runtime::known_rows::KnownRows;
-use crate::system::maps::IdSet;
 
 /// Values that rows share: with each other, with the other list, and with earlier looks. 20,000 containers use
 /// some tens of images, and hardly change between looks.
 #[derive(Debug, Default)]
 pub struct Shared {
-    texts: IdSet<Text>,
-    pods: IdSet<Arc<PodRef>>,
-    images: IdSet<Arc<ContainerImage>>,
-    labels: IdSet<Labels>,
+    texts: HashSet<Text>,
+    pods: HashSet<Arc<PodRef>>,
+    images: HashSet<Arc<ContainerImage>>,
+    labels: HashSet<Labels>,
     pub(super) containers: KnownRows<Container>,
     pub(super) sandboxes: KnownRows<PodSandbox>,
 }
@@ -70,7 +70,7 @@ impl Shared {
 }
 
 /// Replaces an equal value with the known one; says whether there was one.
-fn is_known<T: Clone + Eq + Hash>(known: &IdSet<T>, value: &mut T) -> bool {
+fn is_known<T: Clone + Eq + Hash>(known: &HashSet<T>, value: &mut T) -> bool {
     let known = known.get(value);
     if let Some(known) = known {
         *value = known.clone();
