@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Mode};
 use crate::events::Events;
-use crate::gc::{PassOptions, Policy, SavedPlan};
+use crate::gc::{PassOptions, Policy, Removal, SavedPlan};
 use crate::metrics::Metrics;
 use crate::model::{Coverage, PodSandboxId, PodUid, Target, TargetReport, Text};
 use crate::pass::quarantine::Quarantine;
@@ -177,6 +177,8 @@ struct Run<'a> {
     no_longer_seen: BTreeSet<(Target, Text)>,
     /// The removed containers; their logs may follow.
     gone: Gone,
+    /// Removals of such logs that a lost runtime left open.
+    open_logs: Vec<Removal>,
     /// Something that the pass must read or write failed.
     incomplete: bool,
     /// Something is kept because its pod's state is unknown.
@@ -221,6 +223,7 @@ impl<'a> Run<'a> {
             losses: 0,
             no_longer_seen: BTreeSet::new(),
             gone,
+            open_logs: Vec::new(),
             incomplete: false,
             pods_uncertain: false,
         }

@@ -181,7 +181,7 @@ impl Run<'_> {
                     let logs = match target {
                         Target::Images => Vec::new(),
                         Target::Containers | Target::Sandboxes | Target::Logs => {
-                            self.logs_of_removed(look)
+                            self.due_logs(look)
                         }
                     };
                     let number = self.batch(target, batch, logs, until, look).await;
@@ -196,7 +196,7 @@ impl Run<'_> {
             }
             self.conclude(target, &mut queue);
             if self.breaks(target) {
-                self.tally.open.clear();
+                self.take_open(target);
                 return Ok(());
             }
             self.take_up_again(target, look, &mut queue).await?;
@@ -210,12 +210,11 @@ impl Run<'_> {
         look: &mut Arc<Look>,
         queue: &mut Queue,
     ) -> Result<(), End> {
-        let mut open = std::mem::take(&mut self.tally.open);
+        let has_open = !self.tally.open.is_empty();
+        let open = self.take_open(target);
         // Images get no look after a rest, because the measurement takes one.
-        let has_looked = target == Target::Images && !open.is_empty();
-        if !open.is_empty() {
-            // A lost slow removal of another target does not belong in this queue.
-            open.retain(|removal| removal.subject.target == target);
+        let has_looked = target == Target::Images && has_open;
+        if has_open {
             // Not started because of a cancel, or lost with the runtime.
             self.bounds()?;
             queue.give_back(open);
@@ -228,6 +227,17 @@ impl Run<'_> {
             self.rest(pause).await;
         }
         self.measure_after(look, queue).await
+    }
+
+    /// Takes the removals that a lost runtime left open. Those of logs of removed containers go with the next batch;
+    /// a slow one of another target does not belong in this target's queue.
+    fn take_open(&mut self, target: Target) -> Vec<Removal> {
+        let open = std::mem::take(&mut self.tally.open).into_iter();
+        let (own, others): (Vec<_>, Vec<_>) =
+            open.partition(|removal| removal.subject.target == target);
+        let logs = |removal: &Removal| removal.subject.target == Target::Logs;
+        self.open_logs.extend(others.into_iter().filter(logs));
+        own
     }
 
     /// Runs one batch that rests on `look`, and beside it `logs` of removed containers; returns its number.
@@ -250,10 +260,11 @@ impl Run<'_> {
             batches.push(self.begin_batch(Target::Logs, logs));
         }
         self.run(&mut batches, until, look).await;
-        let unstarted = batches.swap_remove(0).removals;
+        let unstarted = batches.first().map_or(0, |batch| batch.removals.len());
         // A lost removal may have succeeded, so it still counts against the bound.
-        self.removals_left = self.removals_left.saturating_add(unstarted.len() as u64);
-        self.tally.open.extend(unstarted);
+        self.removals_left = self.removals_left.saturating_add(unstarted as u64);
+        let open = batches.into_iter().flat_map(|batch| batch.removals);
+        self.tally.open.extend(open);
         number
     }
 

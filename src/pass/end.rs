@@ -288,7 +288,7 @@ impl Run<'_> {
         match outcome {
             Outcome::Completed | Outcome::NothingToDo if self.pods_uncertain => Outcome::Partial,
             Outcome::Completed | Outcome::Planned | Outcome::NothingToDo
-                if self.incomplete || self.tally.has_failed_log =>
+                if self.incomplete || self.tally.has_failed_log || !self.tally.open.is_empty() =>
             {
                 Outcome::Partial
             }

@@ -28,16 +28,25 @@ impl Run<'_> {
 
     /// Removes the logs of the containers removed since the last call.
     pub(super) async fn logs_follow(&mut self, look: &Arc<Look>) {
-        let logs = self.logs_of_removed(look);
+        let logs = self.due_logs(look);
         if !logs.is_empty() {
             let mut batches = [self.begin_batch(Target::Logs, logs)];
             self.run(&mut batches, Until::OnlySlow, look).await;
+            let [logs] = batches;
+            self.tally.open.extend(logs.removals);
         }
     }
 
-    /// Plans to remove the logs of the containers removed since the last call. They do not count against
-    /// `max_removals`.
-    pub(super) fn logs_of_removed(&mut self, look: &Look) -> Vec<Removal> {
+    /// Returns the removals of logs of removed containers that are due: those that a lost runtime left open, and
+    /// those of the containers removed since the last call. They do not count against `max_removals`.
+    pub(super) fn due_logs(&mut self, look: &Look) -> Vec<Removal> {
+        let mut due = std::mem::take(&mut self.open_logs);
+        due.extend(self.plan_logs(look));
+        due
+    }
+
+    /// Plans to remove the logs of the containers removed since the last call.
+    fn plan_logs(&mut self, look: &Look) -> Vec<Removal> {
         let gone = self.gone.take();
         if gone.is_empty() || !self.config.policy.logs.enabled {
             return Vec::new();

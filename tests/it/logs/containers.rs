@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use crisweep_sim::{Fault, Options, PodSpec, Rpc, Sim, hours};
+use crisweep_sim::{ContainerRecord, Fault, Options, PodSpec, Rpc, Sim, hours};
 use serde_json::json;
 use tokio::process::Command;
 
@@ -249,6 +249,39 @@ async fn the_logs_of_a_batch_go_beside_the_next_batch_and_those_of_the_last_one_
         targets.collect::<Vec<_>>(),
         ["containers", "containers", "logs", "logs"]
     );
+}
+
+#[tokio::test]
+async fn logs_that_a_lost_runtime_left_open_go_with_a_later_batch() {
+    let tree = Tree::plain();
+    let oldest_first = [("a", 9), ("b", 8), ("c", 7), ("d", 6), ("e", 5)];
+    let gone = oldest_first
+        .iter()
+        .fold(PodSpec::new("gone").deleted(), |pod, (name, age)| {
+            pod.exited(name, 0, hours(*age))
+        });
+    let node = tree.node().pod(PodSpec::new("web").running("app", 0));
+    let mut config = tree.config(&json!({ "grace": "1h" }));
+    // A removal of the second batch that hangs holds back the logs of the first one.
+    config["gc"] = json!({ "batch_size": 2, "max_concurrency": 1 });
+    let rig = Rig::start(node.pod(gone), config).await;
+    tree.fill(&rig.sim);
+    let records = rig.sim.containers();
+    let is_third = |it: &&ContainerRecord| it.row.metadata.as_ref().unwrap().name == "c";
+    let third = records.iter().find(is_third).unwrap();
+    rig.sim.set_removal_fault(&third.row.id, Fault::hang());
+    let id = rig.begin_gc("target=containers").await;
+    until_true("the second batch begins", || {
+        rig.service.logged("batch begins").len() > 1 && rig.sim.containers().len() == 4
+    })
+    .await;
+    rig.sim.stop().await;
+    rig.sim.clear_faults();
+    rig.sim.start().unwrap();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    assert_eq!(pass["targets"]["containers"]["removed"], 5, "{pass:#}");
+    assert_eq!(tree.files().len(), 4, "{:?}", tree.files());
 }
 
 #[tokio::test]
