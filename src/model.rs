@@ -59,7 +59,7 @@ pub use pods::{
 };
 pub use reasons::{KeepReason, RemoveReason};
 pub use report::{NodeFigures, Pass, PassState, PodsReport, TargetReport};
-pub use rows::Rows;
+pub use rows::{HasId, Rows};
 pub use size_text::short_size;
 pub use target::{Target, Targets, UnknownTarget};
 pub use text::Text;

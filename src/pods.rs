@@ -12,6 +12,7 @@ mod file;
 mod http;
 mod kubelet;
 mod kubelet_socket;
+mod last_answer;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use http::Http;
 pub use http::Server;
 use kubelet_socket::Confirmed;
 pub use kubelet_socket::PATHS as KUBELET_SOCKETS;
+use last_answer::LastAnswer;
 pub use parse::{ParseError, parse};
 
 /// The largest answer; 500 pods of a busy node are about 5 MiB.
@@ -395,15 +397,17 @@ enum Peer {
     File {
         path: PathBuf,
         before: Option<file::ReadBefore>,
+        last_answer: LastAnswer,
     },
     KubeletSocket {
         paths: Vec<PathBuf>,
         confirmed: Confirmed,
     },
-    Kubelet(Http),
+    Kubelet(Http, LastAnswer),
     ApiServer {
         client: ApiClient,
         node: String,
+        last_answer: LastAnswer,
     },
 }
 
@@ -415,15 +419,20 @@ impl Peer {
             Source::File(path) => Self::File {
                 path: path.clone(),
                 before: None,
+                last_answer: LastAnswer::default(),
             },
             Source::KubeletSocket { paths, api_server } => Self::KubeletSocket {
                 paths: paths.clone(),
                 confirmed: Confirmed::by(api_server.clone(), disk),
             },
-            Source::Kubelet(server) => Self::Kubelet(Http::new(server.clone(), disk.clone())),
+            Source::Kubelet(server) => {
+                let http = Http::new(server.clone(), disk.clone());
+                Self::Kubelet(http, LastAnswer::default())
+            }
             Source::ApiServer { server, node } => Self::ApiServer {
                 client: api_server::client(server.clone(), disk),
                 node: node.clone(),
+                last_answer: LastAnswer::default(),
             },
         }
     }
@@ -438,14 +447,23 @@ impl Peer {
     ) -> Option<Result<PodList, Error>> {
         Some(match self {
             Self::None => return None,
-            Self::File { path, before } => {
-                file::list(disk, path, this_node, looked_at, before).await
+            Self::File {
+                path,
+                before,
+                last_answer,
+            } => {
+                let list = |text: &[u8]| last_answer.parse(text, |text| parse(text, this_node));
+                file::list(disk, path, looked_at, before, list).await
             }
             Self::KubeletSocket { paths, confirmed } => {
                 kubelet_socket::list(disk, paths, this_node, confirmed).await
             }
-            Self::Kubelet(http) => kubelet::list(http, this_node).await,
-            Self::ApiServer { client, node } => api_server::list(client, node, freshness).await,
+            Self::Kubelet(http, last_answer) => kubelet::list(http, this_node, last_answer).await,
+            Self::ApiServer {
+                client,
+                node,
+                last_answer,
+            } => api_server::list(client, node, freshness, last_answer).await,
         })
     }
 }

@@ -1,8 +1,9 @@
 //! Operating system services for crisweep itself: bounded threads for calls that a disk may block, small files,
-//! freed memory, the service manager, and whether the service's loops make progress.
+//! freed memory, quick maps, the service manager, and whether the service's loops make progress.
 
 pub mod blocking;
 pub mod file;
 pub mod manager;
+pub mod maps;
 pub mod memory;
 pub mod pulse;

@@ -4,6 +4,7 @@
 
 use reqwest::StatusCode;
 
+use super::last_answer::LastAnswer;
 use super::parse::Author;
 use super::{ANSWER_MAX_BYTES, Error, Freshness, parse};
 use crate::kubernetes::{ApiClient, ApiServer};
@@ -20,6 +21,7 @@ pub(super) async fn list(
     client: &ApiClient,
     node: &str,
     freshness: Freshness,
+    last_answer: &mut LastAnswer,
 ) -> Result<PodList, Error> {
     let (path, server) = (path(node, freshness), client.server());
     let what = server.line("GET", &path);
@@ -35,7 +37,8 @@ pub(super) async fn list(
             status: answer.status,
         });
     }
-    let list = parse::parse_answer(&answer.bytes, Author::ApiServer, node);
+    let parse = |text: &[u8]| parse::parse_answer(text, Author::ApiServer, node);
+    let list = last_answer.parse(&answer.bytes, parse);
     let content_type = answer.content_type.as_deref();
     let list = list.map_err(|source| Error::NotPods {
         what: format!("{what} ({})", content_type.unwrap_or("no content type")),

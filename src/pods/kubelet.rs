@@ -3,14 +3,21 @@
 use reqwest::StatusCode;
 
 use super::http::{Http, Server};
+use super::last_answer::LastAnswer;
 use super::parse::Author;
 use super::{Error, parse};
 use crate::model::PodList;
 
 /// Reads the kubelet's pods.
-pub(super) async fn list(http: &Http, node: &str) -> Result<PodList, Error> {
+pub(super) async fn list(
+    http: &Http,
+    node: &str,
+    last_answer: &mut LastAnswer,
+) -> Result<PodList, Error> {
     let body = http.get("/pods", advice).await?;
-    parse::parse_answer(&body.bytes, Author::Kubelet, node).map_err(|source| Error::NotPods {
+    let parse = |text: &[u8]| parse::parse_answer(text, Author::Kubelet, node);
+    let parsed = last_answer.parse(&body.bytes, parse);
+    parsed.map_err(|source| Error::NotPods {
         what: body.what,
         source,
     })

@@ -7,8 +7,8 @@ mod connection;
 mod fallback;
 mod framing;
 mod lists;
-mod pieces;
 mod removals;
+mod row_body;
 mod settings;
 mod streams;
 
@@ -303,7 +303,7 @@ impl Client {
         Ok(pods.any(|pod| pod.uid == *uid))
     }
 
-    /// Reads one answer; refuses rows without an id.
+    /// Reads one answer, each row of it anew; refuses rows without an id.
     async fn whole_page<Q, R>(&self, rpc: lists::Rpc, message: Q) -> Result<Vec<R::Model>, Error>
     where
         Q: prost::Message + 'static,
@@ -311,7 +311,7 @@ impl Client {
     {
         let page = self
             .runtime()
-            .page::<_, R>(rpc, message, self.timeout())
+            .page::<_, R>(&Arc::default(), rpc, message, self.timeout())
             .await?;
         none_lacks_an_id(rpc, page.malformed)?;
         Ok(page.rows)

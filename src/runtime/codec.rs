@@ -1,19 +1,16 @@
-//! Reads a list's answer row by row, converts each row before it decodes the next, and weighs it.
+//! Reads a list's answer row by row while its bytes come, converts each row before it decodes the next, and weighs it.
 //!
 //! Never holds more than one raw row: ten thousand decoded rows take many times the memory of the model's rows.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
-use prost::{DecodeError, Message};
-use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder};
-use tonic_prost::ProstEncoder;
+use prost::DecodeError;
 
 use super::convert::{Malformed, Row, Shared};
-use super::defect::{Defect, ReadError};
+use super::defect::ReadError;
+use super::known_rows::Key;
 use super::wire::{self, Field, Kind};
 
 /// The field of the rows in every list answer, streamed or unary.
@@ -43,69 +40,81 @@ impl<M> Default for Page<M> {
     }
 }
 
-impl<M> Page<M> {
-    /// Appends a later page.
-    pub(crate) fn add(&mut self, later: Self) {
-        self.rows.extend(later.rows);
-        self.weights.extend(later.weights);
-        self.malformed += later.malformed;
-        self.bytes += later.bytes;
-    }
-}
-
-/// Sends `Q`, receives pages of `R`'s model.
+/// Reads the messages of one list's answer, each in the pieces in which it comes.
 #[derive(Debug)]
-pub(crate) struct ListCodec<Q, R> {
+pub(crate) struct RowReader<R: Row> {
     shared: Arc<Mutex<Shared>>,
-    messages: PhantomData<fn(Q) -> R>,
+    /// The first bytes of a field whose end has not come yet.
+    begun: BytesMut,
+    /// `None`: no message has begun.
+    page: Option<Page<R::Model>>,
 }
 
-impl<Q, R> ListCodec<Q, R> {
-    /// Returns a codec whose rows share equal values with all that `shared` knows.
+impl<R: Row> RowReader<R> {
+    /// Returns a reader whose rows share equal values with all that `shared` knows, and which does not read those known
+    /// anew.
     pub(crate) fn new(shared: Arc<Mutex<Shared>>) -> Self {
         Self {
             shared,
-            messages: PhantomData,
+            begun: BytesMut::new(),
+            page: None,
         }
     }
-}
 
-impl<Q: Message + 'static, R: Row> Codec for ListCodec<Q, R> {
-    type Encode = Q;
-    type Decode = Page<R::Model>;
-    type Encoder = ProstEncoder<Q>;
-    type Decoder = ListDecoder<R>;
-
-    fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::default()
+    /// Begins a message.
+    pub(crate) fn begin(&mut self) {
+        self.page.get_or_insert_default();
     }
 
-    fn decoder(&mut self) -> Self::Decoder {
-        ListDecoder {
-            shared: Arc::clone(&self.shared),
-            row: PhantomData,
-        }
-    }
-}
-
-/// Decodes the messages of one list's answer.
-#[derive(Debug)]
-pub(crate) struct ListDecoder<R> {
-    shared: Arc<Mutex<Shared>>,
-    row: PhantomData<fn() -> R>,
-}
-
-impl<R: Row> Decoder for ListDecoder<R> {
-    type Item = Page<R::Model>;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
-        // Takes the bytes over without a copy.
-        let message = buffer.copy_to_bytes(buffer.remaining());
+    /// Reads the next bytes of the present message. Copies only the bytes of a field that came in two pieces.
+    ///
+    /// # Errors
+    /// If a row cannot be decoded: its references are unknown, so the other rows prove nothing.
+    pub(crate) fn read(&mut self, mut piece: Bytes) -> Result<(), ReadError> {
+        let page = self.page.get_or_insert_default();
+        page.bytes += piece.len() as u64;
         let mut shared = self.shared.lock();
-        read_with::<R>(message, &mut shared)
-            .map(Some)
-            .map_err(|error| Defect::from(error).into())
+        if !self.begun.is_empty() {
+            let is_whole = complete(&mut self.begun, &mut piece)?;
+            if !is_whole {
+                return Ok(());
+            }
+            let mut field = self.begun.split().freeze();
+            take_fields::<R>(&mut field, page, &mut shared)?;
+        }
+        take_fields::<R>(&mut piece, page, &mut shared)?;
+        self.begun.extend_from_slice(&piece);
+        Ok(())
+    }
+
+    /// Ends the present message.
+    ///
+    /// # Errors
+    /// If it ends inside a field.
+    pub(crate) fn end(&mut self) -> Result<(), ReadError> {
+        let is_whole = self.begun.is_empty();
+        is_whole.then_some(()).ok_or(wire::Error::CutOff.into())
+    }
+
+    /// Returns what all messages held; `None` if there was none.
+    pub(crate) fn take(&mut self) -> Option<Page<R::Model>> {
+        self.page.take()
+    }
+}
+
+/// Moves bytes of the next piece behind the begun field until that is whole; says whether it is.
+fn complete(begun: &mut BytesMut, piece: &mut Bytes) -> Result<bool, wire::Error> {
+    loop {
+        let missing = match wire::begun_field(begun) {
+            Ok(field) => field.value.end.saturating_sub(begun.len()),
+            // Not even its length is known.
+            Err(wire::Error::CutOff) => 1,
+            Err(error) => return Err(error),
+        };
+        if missing == 0 || piece.is_empty() {
+            return Ok(missing == 0);
+        }
+        begun.extend_from_slice(&piece.split_to(missing.min(piece.len())));
     }
 }
 
@@ -127,13 +136,30 @@ pub fn read_with<R: Row>(
         bytes: message.len() as u64,
         ..Page::default()
     };
-    while message.has_remaining() {
-        let field = wire::field(&message)?;
+    take_fields::<R>(&mut message, &mut page, shared)?;
+    if message.has_remaining() {
+        return Err(wire::Error::CutOff.into());
+    }
+    Ok(page)
+}
+
+/// Takes every whole field off the bytes and adds its row to the page. What is left begins a field.
+fn take_fields<R: Row>(
+    bytes: &mut Bytes,
+    page: &mut Page<R::Model>,
+    shared: &mut Shared,
+) -> Result<(), ReadError> {
+    loop {
+        let field = match wire::field(bytes) {
+            Ok(field) => field,
+            Err(wire::Error::CutOff) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
         let weight = field.value.end as u64;
-        let Some(row) = take_row(&field, &mut message)? else {
+        let Some(row) = take_row(&field, bytes)? else {
             continue;
         };
-        match model::<R>(row, shared)? {
+        match model::<R>(&row, shared)? {
             Ok(row) => {
                 page.rows.push(row);
                 page.weights.push(weight);
@@ -141,28 +167,25 @@ pub fn read_with<R: Row>(
             Err(Malformed) => page.malformed += 1,
         }
     }
-    Ok(page)
 }
 
 /// Reads a row, unless the last list had the same.
 fn model<R: Row>(
-    bytes: Bytes,
+    bytes: &Bytes,
     shared: &mut Shared,
 ) -> Result<Result<R::Model, Malformed>, DecodeError> {
-    let mut digest = None;
-    if let Some(known) = R::known(shared) {
-        let of_bytes = known.digest(&bytes, R::reads);
-        if let Some(row) = known.get(of_bytes) {
-            return Ok(Ok(row));
-        }
-        digest = Some(of_bytes);
+    let key = R::KEY.and_then(|fields| Key::of(bytes, fields));
+    if let (Some(key), Some(known)) = (&key, R::known(shared))
+        && let Some(row) = known.get(key)
+    {
+        return Ok(Ok(row));
     }
-    let row = R::decode(bytes)?.into_model().map(|mut row| {
+    let row = R::decode(bytes.clone())?.into_model().map(|mut row| {
         R::share(&mut row, shared);
         row
     });
-    if let (Ok(row), Some(digest), Some(known)) = (&row, digest, R::known(shared)) {
-        known.insert(digest, row.clone());
+    if let (Ok(row), Some(key), Some(known)) = (&row, &key, R::known(shared)) {
+        known.insert(key, row.clone());
     }
     Ok(row)
 }
@@ -183,6 +206,7 @@ fn take_row(field: &Field, message: &mut Bytes) -> Result<Option<Bytes>, ReadErr
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use prost::Message;
 
     use super::*;
     use crate::model::{ConfigSource, ContainerState};
@@ -308,8 +332,8 @@ mod tests {
         drop((containers, later));
         let mut two_lists_later = || {
             for _ in 0..2 {
-                shared.begin::<cri::ContainerRow>();
-                shared.begin::<cri::PodSandboxRow>();
+                shared.begin::<cri::ContainerRow>(1);
+                shared.begin::<cri::PodSandboxRow>(1);
             }
             shared.count()
         };
@@ -327,65 +351,46 @@ mod tests {
             ..Default::default()
         };
         let (bare, a, b) = (container("web", "s"), label("a"), label("b"));
-        for parts in [[&bare, &a, &b], [&b, &a, &bare]] {
+        let mut read = |parts: [&cri::Container; 3]| {
             let row = parts.map(Message::encode_to_vec).concat();
             let mut message = vec![0x0a];
             prost::encode_length_delimiter(row.len(), &mut message).unwrap();
             message.extend(row);
+            shared.begin::<cri::ContainerRow>(1);
             let page = read_with::<cri::ContainerRow>(message.into(), &mut shared).unwrap();
-            assert_eq!(page.rows[0].labels.get("b"), Some("x"));
-        }
-        let known = <cri::ContainerRow as Row>::known(&mut shared).unwrap();
-        assert_eq!(known.len(), 1);
+            page.rows.into_iter().next().unwrap()
+        };
+        let (one, other) = (read([&bare, &a, &b]), read([&bare, &b, &a]));
+        assert_eq!(other.labels.get("b"), Some("x"));
+        assert!(Arc::ptr_eq(&one.image, &other.image));
     }
 
     #[test]
-    fn annotations_make_another_row_only_if_they_name_the_pods_source() {
+    fn an_annotation_that_names_the_pods_source_is_read_although_the_row_was_known_without() {
         let mut shared = Shared::default();
         let mut read = |entries: &[(&str, &str)]| {
             let entries = entries
                 .iter()
                 .map(|(key, value)| ((*key).into(), (*value).into()));
             let sandbox = cri::PodSandbox {
-                annotations: entries.clone().collect(),
+                annotations: entries.collect(),
                 id: "s".into(),
                 ..Default::default()
-            };
-            let container = cri::Container {
-                annotations: entries.collect(),
-                ..container("c", "s")
             };
             let items = cri::ListPodSandboxResponse {
                 items: vec![sandbox],
             };
-            let containers = cri::ListContainersResponse {
-                containers: vec![container],
-            };
-            let containers = containers.encode_to_vec().into();
-            read_with::<cri::ContainerRow>(containers, &mut shared).unwrap();
+            shared.begin::<cri::PodSandboxRow>(1);
             let page = read_with::<cri::PodSandboxRow>(items.encode_to_vec().into(), &mut shared);
-            let source = page.unwrap().rows[0].config_source;
-            let containers = <cri::ContainerRow as Row>::known(&mut shared)
-                .unwrap()
-                .len();
-            let sandboxes = <cri::PodSandboxRow as Row>::known(&mut shared)
-                .unwrap()
-                .len();
-            (source, containers, sandboxes)
+            page.unwrap().rows[0].config_source
         };
         let source = "kubernetes.io/config.source";
-        assert_eq!(read(&[]), (None, 1, 1));
-        assert_eq!(
-            read(&[("a", "b"), ("note", source)]),
-            (None, 1, 2),
-            "a value like the key"
-        );
-        assert_eq!(read(&[("a", "c")]), (None, 1, 2));
-        assert_eq!(read(&[(source, "api")]), (Some(ConfigSource::Api), 1, 3));
-        assert_eq!(
-            read(&[("a", "b"), (source, "file")]),
-            (Some(ConfigSource::File), 1, 4)
-        );
+        assert_eq!(read(&[]), None);
+        assert_eq!(read(&[("note", source)]), None, "a value like the key");
+        assert_eq!(read(&[(source, "api")]), Some(ConfigSource::Api));
+        let (file, both) = ((source, "file"), [("a", "b"), (source, "file")]);
+        assert_eq!(read(&[file]), Some(ConfigSource::File));
+        assert_eq!(read(&both), Some(ConfigSource::File));
     }
 
     #[test]
@@ -416,7 +421,7 @@ mod tests {
         let mut read = |containers: &[cri::Container]| {
             let containers = containers.to_vec();
             let message = cri::ListContainersResponse { containers };
-            shared.begin::<cri::ContainerRow>();
+            shared.begin::<cri::ContainerRow>(1);
             let page = read_with::<cri::ContainerRow>(message.encode_to_vec().into(), &mut shared);
             page.unwrap().rows
         };
@@ -443,7 +448,7 @@ mod tests {
             let mut shared = Shared::default();
             for containers in [rows.clone(), rows.into_iter().skip(cut).collect()] {
                 let message = cri::ListContainersResponse { containers }.encode_to_vec();
-                shared.begin::<cri::ContainerRow>();
+                shared.begin::<cri::ContainerRow>(1);
                 let known = read_with::<cri::ContainerRow>(message.clone().into(), &mut shared);
                 prop_assert_eq!(known.unwrap(), read_containers(message).unwrap());
             }

@@ -17,12 +17,11 @@ pub(crate) use sandbox_images::made_from;
 use sandbox_images::sandbox_images;
 pub use shared::Shared;
 
-use super::known_rows::KnownRows;
-use super::wire::{self, Field, Kind};
+use super::known_rows::{KeyFields, KnownRows};
 use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version};
 use crate::model::{
-    ConfigSource, Container, ContainerId, ContainerImage, ContainerState, Image, ImageId, Labels,
-    MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, cut,
+    ConfigSource, Container, ContainerId, ContainerImage, ContainerState, HasId, Image, ImageId,
+    Labels, MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, cut,
 };
 
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
@@ -36,10 +35,6 @@ const KUBELET_LABELS: [&str; 4] = [
     "io.kubernetes.container.name",
 ];
 
-/// The fields of the annotations, which containers' rows do not read.
-const CONTAINER_ANNOTATIONS: u32 = 9;
-const SANDBOX_ANNOTATIONS: u32 = 6;
-
 /// A row lacks a required id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an id is missing")]
@@ -48,7 +43,7 @@ pub struct Malformed;
 /// A row of a list on the wire.
 pub trait Row: Message + Default + 'static {
     /// What it becomes.
-    type Model: Clone + Send + Sync + 'static;
+    type Model: Clone + std::fmt::Debug + HasId + Send + Sync + 'static;
 
     /// Converts it.
     fn into_model(self) -> Result<Self::Model, Malformed>;
@@ -56,12 +51,10 @@ pub trait Row: Message + Default + 'static {
     /// Replaces values that an earlier row also had with shared copies.
     fn share(_row: &mut Self::Model, _shared: &mut Shared) {}
 
-    /// Says whether the model may depend on a field of the row; most of a row's bytes are annotations.
-    fn reads(_field: &Field, _value: &[u8]) -> bool {
-        true
-    }
+    /// The fields by which a row of the last list is known; `None`: the rows are few, and read anew.
+    const KEY: Option<KeyFields> = None;
 
-    /// Returns the rows of the last list; `None`: they are few, and read anew.
+    /// Returns the rows of the last list, if they are known.
     fn known(_shared: &mut Shared) -> Option<&mut KnownRows<Self::Model>> {
         None
     }
@@ -69,6 +62,12 @@ pub trait Row: Message + Default + 'static {
 
 impl Row for cri::ContainerRow {
     type Model = Container;
+
+    const KEY: Option<KeyFields> = Some(KeyFields {
+        id: 1,
+        state: 6,
+        created_at: 7,
+    });
 
     /// A row without metadata stays, nameless and without a pod, because it still holds its sandbox. So does a
     /// row without an id: it is ignored if it has exited, and counts as running otherwise.
@@ -119,10 +118,6 @@ impl Row for cri::ContainerRow {
         }
     }
 
-    fn reads(field: &Field, _value: &[u8]) -> bool {
-        field.number != CONTAINER_ANNOTATIONS
-    }
-
     fn known(shared: &mut Shared) -> Option<&mut KnownRows<Container>> {
         Some(&mut shared.containers)
     }
@@ -130,6 +125,12 @@ impl Row for cri::ContainerRow {
 
 impl Row for cri::PodSandboxRow {
     type Model = PodSandbox;
+
+    const KEY: Option<KeyFields> = Some(KeyFields {
+        id: 1,
+        state: 3,
+        created_at: 4,
+    });
 
     fn into_model(self) -> Result<PodSandbox, Malformed> {
         let metadata = self.metadata.unwrap_or_default();
@@ -152,12 +153,6 @@ impl Row for cri::PodSandboxRow {
         }
     }
 
-    fn reads(field: &Field, value: &[u8]) -> bool {
-        field.number != SANDBOX_ANNOTATIONS
-            || field.kind != Kind::Delimited
-            || !is_other_annotation(value)
-    }
-
     fn known(shared: &mut Shared) -> Option<&mut KnownRows<PodSandbox>> {
         Some(&mut shared.sandboxes)
     }
@@ -166,23 +161,6 @@ impl Row for cri::PodSandboxRow {
 fn annotation((key, value): (String, String)) -> cri::AnnotationRow {
     let (key, value) = (key.into(), value.into());
     cri::AnnotationRow { key, value }
-}
-
-/// Says whether an entry of the annotations surely names something else than the pod's source. Its key may come after
-/// its value, or twice.
-fn is_other_annotation(entry: &[u8]) -> bool {
-    let mut rest = entry;
-    while let Ok(field) = wire::field(rest) {
-        let (value, later) = rest
-            .split_at_checked(field.value.end)
-            .unwrap_or((rest, &[]));
-        let is_key = value.get(field.value) == Some(ConfigSource::ANNOTATION.as_bytes());
-        if is_key || field.kind != Kind::Delimited {
-            return false;
-        }
-        rest = later;
-    }
-    rest.is_empty()
 }
 
 fn config_source(annotations: &[cri::AnnotationRow]) -> Option<ConfigSource> {

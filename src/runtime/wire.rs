@@ -59,17 +59,33 @@ pub enum Error {
     },
 }
 
+impl Field {
+    /// Returns the varint that it is, in the bytes that begin with it.
+    pub(super) fn number_in(&self, bytes: &[u8]) -> Option<u64> {
+        varint(bytes, self.value.start).ok().map(|(value, _)| value)
+    }
+}
+
 /// Reads the first field.
 pub(super) fn field(bytes: &[u8]) -> Result<Field, Error> {
+    let field = begun_field(bytes)?;
+    if field.value.end > bytes.len() {
+        return Err(Error::CutOff);
+    }
+    Ok(field)
+}
+
+/// Reads the bounds of the first field, which may end past the end of the bytes.
+pub(super) fn begun_field(bytes: &[u8]) -> Result<Field, Error> {
     let (key, start) = varint(bytes, 0)?;
     let (number, kind) = number_and_kind(key)?;
     let value = match kind {
         Kind::Varint => start..varint(bytes, start)?.1,
-        Kind::Fixed64 => counted(bytes, start, 8)?,
-        Kind::Fixed32 => counted(bytes, start, 4)?,
+        Kind::Fixed64 => counted(start, 8)?,
+        Kind::Fixed32 => counted(start, 4)?,
         Kind::Delimited => {
             let (length, start) = varint(bytes, start)?;
-            counted(bytes, start, length)?
+            counted(start, length)?
         }
     };
     Ok(Field {
@@ -96,6 +112,10 @@ fn number_and_kind(key: u64) -> Result<(u32, Kind), Error> {
 
 /// Reads a varint at `start`; returns also its end.
 fn varint(bytes: &[u8], start: usize) -> Result<(u64, usize), Error> {
+    // Nearly all keys and lengths.
+    if let Some(byte) = bytes.get(start).filter(|byte| **byte < 0x80) {
+        return Ok((u64::from(*byte), start + 1));
+    }
     let mut value = 0;
     for (place, byte) in bytes.iter().skip(start).take(VARINT_BYTES_MAX).enumerate() {
         let is_tenth = place + 1 == VARINT_BYTES_MAX;
@@ -110,13 +130,11 @@ fn varint(bytes: &[u8], start: usize) -> Result<(u64, usize), Error> {
     Err(Error::CutOff)
 }
 
-/// Returns the range of the next `count` bytes, if they exist.
-fn counted(bytes: &[u8], start: usize, count: u64) -> Result<Range<usize>, Error> {
+/// Returns the range of the next `count` bytes.
+fn counted(start: usize, count: u64) -> Result<Range<usize>, Error> {
     let count = usize::try_from(count).ok();
-    match count.and_then(|count| start.checked_add(count)) {
-        Some(end) if end <= bytes.len() => Ok(start..end),
-        Some(_) | None => Err(Error::CutOff),
-    }
+    let end = count.and_then(|count| start.checked_add(count));
+    Ok(start..end.ok_or(Error::CutOff)?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Combines the parts of a look into what planning may know of the images.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -10,6 +11,7 @@ use crate::model::{
     Container, ContainerImage, Coverage, Image, ImageMatcher, ImageNames, ImageStore, Images, Rows,
 };
 use crate::runtime;
+use crate::system::maps::IdMap;
 
 /// Lists the images, one row for each key.
 pub(super) async fn list(client: &runtime::Client) -> Part<runtime::Listed<Image>> {
@@ -66,13 +68,16 @@ fn uses(
     containers: &[Container],
     volumes: &ImageNames,
 ) -> BTreeMap<String, bool> {
-    // Most containers share their image with others.
-    let users: HashSet<&ContainerImage> = containers.iter().map(|c| &*c.image).collect();
+    // Most containers share their image with others: looking only at each image's address finds nearly all of those.
+    let images_used = containers
+        .iter()
+        .map(|c| (Arc::as_ptr(&c.image), &*c.image));
+    let users: IdMap<*const ContainerImage, &ContainerImage> = images_used.collect();
     let mounted = match volumes {
         ImageNames::Known(names) => Some(names),
         ImageNames::Unknown(_) => None,
     };
-    let named = users.iter().flat_map(|user| &user.names);
+    let named = users.values().flat_map(|user| &user.names);
     let named = ImageMatcher::new(
         named
             .chain(mounted.into_iter().flatten())

@@ -1,7 +1,7 @@
 //! The log roots: their content, since when each directory is an orphan, and the runtime's answers about
 //! containers of dead links.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,6 +16,7 @@ use crate::model::{
 };
 use crate::runtime;
 use crate::system::blocking::BlockingPool;
+use crate::system::maps::IdSet;
 
 /// How long a look waits for the roots on a dead disk.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,6 +82,9 @@ impl Known {
             // An incomplete list proves no pod's end. Known orphans stay known.
             return;
         };
+        if logs.dirs.is_empty() && logs.links.is_empty() && self.is_empty() {
+            return;
+        }
         let of_containers = containers.rows.iter().filter_map(|it| it.pod.as_ref());
         let of_sandboxes = sandboxes.rows.iter().filter_map(|it| it.pod.as_ref());
         let shown = of_containers.chain(of_sandboxes).map(|pod| &pod.uid);
@@ -89,12 +93,16 @@ impl Known {
         self.ask(client, logs, &containers.rows).await;
     }
 
+    fn is_empty(&self) -> bool {
+        self.orphans.is_empty() && self.not_found.is_empty()
+    }
+
     /// Dates each orphaned directory; `shown` are the pods of which the runtime's lists show something. A pod
     /// that is seen again starts anew; a failed or incomplete answer changes nothing.
     fn date_orphans(
         &mut self,
         logs: &mut Logs,
-        shown: &HashSet<&PodUid>,
+        shown: &IdSet<&PodUid>,
         coverage: Coverage,
         pods: &Pods,
         taken_at: Timestamp,
@@ -132,7 +140,7 @@ impl Known {
         logs: &mut Logs,
         containers: &Rows<Container>,
     ) {
-        let listed: HashSet<&ContainerId> = containers.iter().map(|it| &it.id).collect();
+        let listed: IdSet<&ContainerId> = containers.iter().map(|it| &it.id).collect();
         let dead: BTreeMap<usize, ContainerId> = logs
             .links
             .iter()
@@ -276,7 +284,7 @@ mod tests {
             unread: vec!["it hangs".into()],
             ..Logs::default()
         };
-        let (nobody, whole) = (HashSet::new(), Coverage::Whole);
+        let (nobody, whole) = (IdSet::default(), Coverage::Whole);
         known.date_orphans(&mut unread, &nobody, whole, &absent, at(20));
         assert_eq!(since(known, 30, &absent, false), Some(10));
         known.date_orphans(&mut Logs::default(), &nobody, whole, &absent, at(40));

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -17,6 +17,7 @@ use crate::model::{
 };
 use crate::pods::Answer;
 use crate::runtime;
+use crate::system::maps::IdSet;
 
 /// The pods of which the runtime or the log roots have something.
 #[derive(Debug, Default)]
@@ -53,12 +54,15 @@ enum Statement {
 impl PodHistories {
     /// Notes an answer for the pods that the look found.
     pub(super) fn note(&mut self, found: &Found<'_>, answer: &Answer) {
-        let shown = found.uids();
+        let of_logs = found.uids_of_logs();
+        let shown = found.uids(&of_logs);
         if found.is_whole() {
             self.0.retain(|uid, _| shown.contains(uid));
         }
         for uid in Vec::from_iter(shown) {
-            self.0.entry(uid).or_default();
+            if !self.0.contains_key(uid) {
+                self.0.insert(uid.clone(), Entry::default());
+            }
         }
         self.note_sources(found);
         let trust = answer.list().map(|list| Trust::of(found, list));
@@ -147,7 +151,7 @@ fn coverage_of<T>(part: &Part<runtime::Listed<T>>) -> Coverage {
 /// How far an answer is trusted, compared with what the same look found.
 struct Trust<'a> {
     list: &'a PodList,
-    living: HashSet<&'a PodUid>,
+    living: IdSet<&'a PodUid>,
     /// The answer lacks a pod that lives here.
     lacks_living: bool,
     /// A pod may live here unseen.
@@ -205,24 +209,24 @@ impl<'a> Found<'a> {
         living.all(|uid| list.pods.contains_key(uid))
     }
 
-    fn uids(&self) -> HashSet<PodUid> {
+    fn uids<'b>(&self, of_logs: &'b [PodUid]) -> IdSet<&'b PodUid>
+    where
+        'a: 'b,
+    {
         let containers = self.containers.iter().flat_map(|list| list.rows.iter());
         let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());
         let pods = containers
             .map(|it| &it.pod)
             .chain(sandboxes.map(|it| &it.pod));
-        let of_logs = self
-            .logs
-            .dirs
-            .iter()
-            .filter_map(|dir| pod_uid_of(&dir.name));
-        pods.flatten()
-            .map(|pod| pod.uid.clone())
-            .chain(of_logs)
-            .collect()
+        pods.flatten().map(|pod| &pod.uid).chain(of_logs).collect()
     }
 
-    fn living(&self) -> HashSet<&'a PodUid> {
+    fn uids_of_logs(&self) -> Vec<PodUid> {
+        let names = self.logs.dirs.iter().map(|dir| &dir.name);
+        names.filter_map(|name| pod_uid_of(name)).collect()
+    }
+
+    fn living(&self) -> IdSet<&'a PodUid> {
         let containers = self.containers.iter().flat_map(|list| list.rows.iter());
         let sandboxes = self.sandboxes.iter().flat_map(|list| list.rows.iter());
         let running = containers.filter(|it| it.state == ContainerState::Running);

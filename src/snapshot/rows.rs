@@ -1,15 +1,14 @@
 //! Judges the rows of a list one by one: a defective row keeps only the objects that it may concern.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use super::Part;
-use crate::model::{Container, ContainerState, Coverage, PodSandbox, PodSandboxState};
+use crate::model::{Container, ContainerState, Coverage, HasId, PodSandbox, PodSandboxState};
 use crate::runtime;
+use crate::system::maps::IdSet;
 
 /// A row of a list.
-trait Row: Clone + PartialEq {
-    /// Its id.
-    fn id(&self) -> &str;
+trait Row: Clone + PartialEq + HasId {
     /// How alive the object is; the higher, the more there is to lose.
     fn liveliness(&self) -> u8;
     /// The runtime left out some of its ids.
@@ -17,10 +16,6 @@ trait Row: Clone + PartialEq {
 }
 
 impl Row for Container {
-    fn id(&self) -> &str {
-        self.id.as_str()
-    }
-
     fn liveliness(&self) -> u8 {
         match self.state {
             ContainerState::Running => 3,
@@ -36,10 +31,6 @@ impl Row for Container {
 }
 
 impl Row for PodSandbox {
-    fn id(&self) -> &str {
-        self.id.as_str()
-    }
-
     fn liveliness(&self) -> u8 {
         match self.state {
             PodSandboxState::Ready => 1,
@@ -65,7 +56,7 @@ pub(super) fn judge(
 /// the same holds for a row that cannot be identified.
 fn judge_list<T: Row>(list: &mut Part<runtime::Listed<T>>) {
     let Ok(listed) = list else { return };
-    let ids: HashSet<&str> = listed.rows.iter().map(Row::id).collect();
+    let ids: IdSet<&str> = listed.rows.iter().map(HasId::id).collect();
     if ids.len() < listed.rows.len() {
         let (rows, repeated, contradictions) = one_for_each_id(&listed.rows);
         listed.rows = rows.into();

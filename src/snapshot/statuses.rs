@@ -2,7 +2,7 @@
 //! asked once, and once more after it exited. Neither fact changes after that, so the answer is kept as long as
 //! the container is listed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -11,6 +11,7 @@ use crate::model::{
     Container, ContainerId, ContainerState, Coverage, ImageNames, PodSandbox, PodUid,
 };
 use crate::runtime;
+use crate::system::maps::{IdMap, IdSet};
 
 /// Remembered statuses while lists are incomplete; above that only those of listed containers are kept.
 const KNOWN_MAX: usize = 1 << 16;
@@ -27,7 +28,7 @@ enum ExitStatus {
 /// Known statuses.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
-    known: HashMap<ContainerId, ExitStatus>,
+    known: IdMap<ContainerId, ExitStatus>,
     /// Separate, because most containers have none.
     volumes: BTreeMap<ContainerId, Vec<String>>,
     last: BTreeMap<PodUid, Timestamp>,
@@ -54,7 +55,7 @@ impl Statuses {
         terms: QueryLimits,
     ) -> Filled {
         let rows: &mut [Container] = &mut containers.rows;
-        let listed: HashSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
+        let listed: IdSet<&ContainerId> = rows.iter().map(|row| &row.id).collect();
         // Containers missing from a partial list may be listed again.
         let is_part = containers.coverage != Coverage::Whole && self.known.len() < KNOWN_MAX;
         self.known.retain(|id, _| is_part || listed.contains(id));
@@ -74,10 +75,10 @@ impl Statuses {
                 Some(ExitStatus::NoExit) | None => row.finished_at,
             };
             match (row.finished_at, &row.pod) {
-                (Some(at), Some(pod)) if at <= now => {
-                    let last = self.last.entry(pod.uid.clone()).or_insert(at);
-                    *last = at.max(*last);
-                }
+                (Some(at), Some(pod)) if at <= now => match self.last.get_mut(&pod.uid) {
+                    Some(last) => *last = at.max(*last),
+                    None => drop(self.last.insert(pod.uid.clone(), at)),
+                },
                 (Some(_), _) => {}
                 (None, _) => exits_unknown += 1,
             }
@@ -193,7 +194,7 @@ impl Statuses {
     pub(super) fn forget_pods_without(&mut self, rows: &[Container], sandboxes: &[PodSandbox]) {
         let of_rows = rows.iter().filter_map(|row| row.pod.as_ref());
         let of_sandboxes = sandboxes.iter().filter_map(|sandbox| sandbox.pod.as_ref());
-        let present: HashSet<&PodUid> = of_rows.chain(of_sandboxes).map(|pod| &pod.uid).collect();
+        let present: IdSet<&PodUid> = of_rows.chain(of_sandboxes).map(|pod| &pod.uid).collect();
         self.last.retain(|uid, _| present.contains(uid));
     }
 

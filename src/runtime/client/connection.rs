@@ -70,7 +70,7 @@ impl Connection {
 
     /// Begins a list: forgets what no row uses any more.
     pub(super) fn begin<R: Row>(&self) {
-        self.shared.lock().begin::<R>();
+        self.shared.lock().begin::<R>(self.connection());
     }
 
     /// Makes a row share equal values with all other rows.

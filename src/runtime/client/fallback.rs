@@ -305,7 +305,7 @@ async fn by_state<K: FallbackList>(
             continue;
         }
         match ask::<K>(client, Question::State(*state), clock).await {
-            Ok(page) => found.add(page, K::id),
+            Ok(page) => found.add(page),
             Err(Error::TooLarge { .. }) => {
                 tight.insert(*state);
             }
@@ -327,7 +327,7 @@ async fn ask<K: FallbackList>(
         return Err(Error::Timeout { method, after });
     }
     let (link, message) = (client.runtime(), K::request(question));
-    link.page::<K::Request, K>(K::LIST.unary, message, deadline)
+    link.page::<K::Request, K>(&link.shared, K::LIST.unary, message, deadline)
         .await
 }
 

@@ -10,16 +10,17 @@ use prost::Message;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Response, Status};
+use tonic_prost::ProstCodec;
 use tower::ServiceExt;
 
 use super::Client;
 use super::connection::{Connection, request};
 use super::framing::Awaits;
-use super::pieces::Pieces;
+use super::row_body::RowBody;
 use super::streams::{LISTS_WITHOUT, Stream, Streams};
 use crate::model::{Container, Coverage, PodSandbox};
-use crate::runtime::codec::{ListCodec, Page};
-use crate::runtime::convert::Row;
+use crate::runtime::codec::{Page, RowReader};
+use crate::runtime::convert::{Row, Shared};
 use crate::runtime::{Defect, Error, ListMode, Listed};
 
 /// An RPC's name, and its path on the wire.
@@ -100,10 +101,12 @@ impl Client {
 /// Returns a list that was read at once, by a call that started then.
 pub(super) fn whole<M>(
     mode: ListMode,
-    page: Page<M>,
+    mut page: Page<M>,
     limit_bytes: Option<u64>,
     started: Instant,
 ) -> Listed<M> {
+    // The rows stay until the next look.
+    page.rows.shrink_to_fit();
     Listed {
         rows: page.rows.into(),
         malformed: page.malformed,
@@ -144,7 +147,9 @@ impl Connection {
             }
         };
         // An unfiltered request has no fields, so `()` encodes it.
-        let page = self.page::<(), R>(rpc.unary, (), deadline).await;
+        let page = self
+            .page::<(), R>(&self.shared, rpc.unary, (), deadline)
+            .await;
         let answered = !matches!(&page, Err(error) if error.is_lost());
         if breaks && answered {
             // The broken stream may have broken the connection too.
@@ -165,9 +170,10 @@ impl Connection {
         stream.lists_left = lists;
     }
 
-    /// Reads one answer.
+    /// Reads one answer; its rows share equal values with all that `shared` knows.
     pub(super) async fn page<Q, R>(
         &self,
+        shared: &Arc<Mutex<Shared>>,
         rpc: Rpc,
         message: Q,
         deadline: Duration,
@@ -177,7 +183,8 @@ impl Connection {
         R: Row,
     {
         let answer = async {
-            let whole = self.read::<Q, R>(rpc.path, message, deadline).await?;
+            let whole = self.read::<Q, R>(shared, rpc.path, message, deadline);
+            let whole = whole.await?;
             whole.map(Response::new).ok_or_else(|| Defect::Empty.into())
         };
         self.call(rpc.name, deadline, answer).await
@@ -210,14 +217,15 @@ impl Connection {
         path: &'static str,
         deadline: Duration,
     ) -> Result<Response<Page<R::Model>>, Status> {
-        let whole = self.read::<(), R>(path, (), deadline).await?;
+        let whole = self.read::<(), R>(&self.shared, path, (), deadline).await?;
         Ok(Response::new(whole.unwrap_or_default()))
     }
 
-    /// Reads an answer, which comes in pieces, to its end; `None` if nothing came. Drops everything before an
-    /// error: half a list would make the other half look deleted.
+    /// Reads an answer to its end; `None` if nothing came. Drops everything before an error: half a list would make the
+    /// other half look deleted.
     async fn read<Q, R>(
         &self,
+        shared: &Arc<Mutex<Shared>>,
         path: &'static str,
         message: Q,
         deadline: Duration,
@@ -226,24 +234,22 @@ impl Connection {
         Q: Message + 'static,
         R: Row,
     {
-        let limit = self.max_message_bytes;
-        let channel = self
-            .channel(Awaits::Any)
-            .map_response(|response| response.map(Pieces::new));
-        let mut grpc = Grpc::new(channel).max_decoding_message_size(limit);
+        let rows = Arc::new(Mutex::new(RowReader::<R>::new(Arc::clone(shared))));
+        let reader = Arc::clone(&rows);
+        let channel = self.channel(Awaits::Any);
+        let channel =
+            channel.map_response(move |answer| answer.map(|body| RowBody::new(body, reader)));
+        let mut grpc = Grpc::new(channel).max_decoding_message_size(self.max_message_bytes);
         grpc.ready()
             .await
             .map_err(|error| Status::from_error(error.into()))?;
         let path = PathAndQuery::from_static(path);
-        let codec = ListCodec::<Q, R>::new(Arc::clone(&self.shared));
-        let mut pieces = grpc
-            .server_streaming(request(message, deadline), path, codec)
-            .await?
-            .into_inner();
-        let mut whole: Option<Page<R::Model>> = None;
-        while let Some(piece) = pieces.message().await? {
-            whole.get_or_insert_default().add(piece);
-        }
-        Ok(whole)
+        let codec = ProstCodec::<Q, ()>::default();
+        let answer = grpc.server_streaming(request(message, deadline), path, codec);
+        // The body keeps the messages, so this waits for the end and its status.
+        let end = answer.await?.into_inner().message().await?;
+        debug_assert_eq!(end, None);
+        let page = rows.lock().take();
+        Ok(page)
     }
 }

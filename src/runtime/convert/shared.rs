@@ -2,31 +2,32 @@
 //!
 //! Never reads a row.
 
-use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
 use super::Row;
 use crate::model::{Container, ContainerImage, Labels, PodRef, PodSandbox, Text};
 use crate::runtime::known_rows::KnownRows;
+use crate::system::maps::IdSet;
 
 /// Values that rows share: with each other, with the other list, and with earlier looks. 20,000 containers use
 /// some tens of images, and hardly change between looks.
 #[derive(Debug, Default)]
 pub struct Shared {
-    texts: HashSet<Text>,
-    pods: HashSet<Arc<PodRef>>,
-    images: HashSet<Arc<ContainerImage>>,
-    labels: HashSet<Labels>,
+    texts: IdSet<Text>,
+    pods: IdSet<Arc<PodRef>>,
+    images: IdSet<Arc<ContainerImage>>,
+    labels: IdSet<Labels>,
     pub(super) containers: KnownRows<Container>,
     pub(super) sandboxes: KnownRows<PodSandbox>,
 }
 
 impl Shared {
-    /// Begins a list: forgets the rows that the last list lacked, and the values that no row uses any more.
-    pub(in crate::runtime) fn begin<R: Row>(&mut self) {
+    /// Begins a list on a connection: forgets the rows that the last list lacked, and the values that no row uses any
+    /// more.
+    pub(in crate::runtime) fn begin<R: Row>(&mut self, connection: u64) {
         if let Some(known) = R::known(self) {
-            known.begin();
+            known.begin(connection);
         }
         self.pods.retain(|pod| Arc::strong_count(pod) > 1);
         self.images.retain(|image| Arc::strong_count(image) > 1);
@@ -70,7 +71,7 @@ impl Shared {
 }
 
 /// Replaces an equal value with the known one; says whether there was one.
-fn is_known<T: Clone + Eq + Hash>(known: &HashSet<T>, value: &mut T) -> bool {
+fn is_known<T: Clone + Eq + Hash>(known: &IdSet<T>, value: &mut T) -> bool {
     let known = known.get(value);
     if let Some(known) = known {
         *value = known.clone();

@@ -193,7 +193,7 @@ async fn neighbours<K: FallbackList>(
     let found = match whole {
         Some((_, page)) => {
             let mut found = Found::default();
-            found.add(page, K::id);
+            found.add(page);
             found
         }
         None => match by_state::<K>(client, &memory, clock).await {

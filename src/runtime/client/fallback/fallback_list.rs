@@ -7,7 +7,8 @@ use prost::Message;
 use super::super::lists::{CONTAINERS, ListRpc, SANDBOXES};
 use super::{Client, ListState, ListStates};
 use crate::model::{
-    Container, ContainerId, ContainerState, PodSandbox, PodSandboxId, PodSandboxState, PodUid,
+    Container, ContainerId, ContainerState, HasId, PodSandbox, PodSandboxId, PodSandboxState,
+    PodUid,
 };
 use crate::runtime::Error;
 use crate::runtime::convert::{POD_UID_LABEL, Row};
@@ -25,9 +26,7 @@ pub(super) enum Question {
 }
 
 /// A record of a list.
-pub(super) trait ListedRecord {
-    /// Its id.
-    fn id(&self) -> &str;
+pub(super) trait ListedRecord: HasId {
     /// The number of its state.
     fn state(&self) -> i32;
     /// Its pod.
@@ -67,7 +66,6 @@ pub(super) trait FallbackList: Row<Model: ListedRecord + Clone> {
 
     fn list_state(list_states: &ListStates) -> &ListState<Self::Model>;
     fn request(question: Question) -> Self::Request;
-    fn id(row: &Self::Model) -> &str;
     /// Asks for one record by id; `None` if it is gone. Cheaper if the sandbox is known.
     fn record(
         client: &Client,
@@ -77,10 +75,6 @@ pub(super) trait FallbackList: Row<Model: ListedRecord + Clone> {
 }
 
 impl ListedRecord for Container {
-    fn id(&self) -> &str {
-        self.id.as_str()
-    }
-
     fn state(&self) -> i32 {
         let state = match self.state {
             ContainerState::Created => State::ContainerCreated,
@@ -105,10 +99,6 @@ impl ListedRecord for Container {
 }
 
 impl ListedRecord for PodSandbox {
-    fn id(&self) -> &str {
-        self.id.as_str()
-    }
-
     fn state(&self) -> i32 {
         let state = match self.state {
             PodSandboxState::Ready => SandboxState::SandboxReady,
@@ -160,10 +150,6 @@ impl FallbackList for cri::ContainerRow {
         cri::ListContainersRequest { filter }
     }
 
-    fn id(row: &Container) -> &str {
-        row.id.as_str()
-    }
-
     async fn record(
         client: &Client,
         id: &str,
@@ -203,10 +189,6 @@ impl FallbackList for cri::PodSandboxRow {
         }
         let filter = Some(filter);
         cri::ListPodSandboxRequest { filter }
-    }
-
-    fn id(row: &PodSandbox) -> &str {
-        row.id.as_str()
     }
 
     async fn record(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::model::HasId;
 use crate::runtime::codec::Page;
 
 /// Rows by their id.
@@ -32,10 +33,13 @@ impl<M> Default for Found<M> {
 
 impl<M> Found<M> {
     /// Adds the rows of an answer. A later row replaces an earlier one, because it has the later state.
-    pub(super) fn add(&mut self, page: Page<M>, id: fn(&M) -> &str) {
+    pub(super) fn add(&mut self, page: Page<M>)
+    where
+        M: HasId,
+    {
         self.malformed += page.malformed;
         for (row, weight) in page.rows.into_iter().zip(page.weights) {
-            self.add_entry(id(&row).into(), Entry::listed(row, weight));
+            self.add_entry(row.id().into(), Entry::listed(row, weight));
         }
     }
 

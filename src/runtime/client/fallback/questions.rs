@@ -157,10 +157,10 @@ impl<'a, K: FallbackList> Questions<'a, K> {
                     for id in &gone {
                         found.remove(id);
                     }
-                    row_cache.keep_page(&page, K::id);
+                    row_cache.keep_page(&page);
                     row_cache.note_read(part);
                 }
-                found.add(page, K::id);
+                found.add(page);
             }
             Err(error) if error.is_lost() => return Err(error),
             Err(Error::TooLarge { .. }) => {

@@ -142,9 +142,9 @@ impl<M: ListedRecord + Clone> RowCache<M> {
         self.rows.insert(id.into(), entry);
     }
 
-    pub(super) fn keep_page(&mut self, page: &Page<M>, id: fn(&M) -> &str) {
+    pub(super) fn keep_page(&mut self, page: &Page<M>) {
         for (row, weight) in page.rows.iter().zip(&page.weights) {
-            self.keep(id(row), Entry::listed(row.clone(), *weight));
+            self.keep(row.id(), Entry::listed(row.clone(), *weight));
         }
     }
 

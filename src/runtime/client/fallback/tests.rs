@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use tonic::Code;
 
 use super::*;
-use crate::model::{ContainerId, ContainerState, PodSandboxId};
+use crate::model::{ContainerId, ContainerState, HasId, PodSandboxId};
 use crate::runtime::client::tests::{Rig, container, list_of, node};
 use crisweep_sim::{Fault, NodeBuilder, Options, PodSpec, Rpc, hours};
 
@@ -630,18 +630,26 @@ async fn containers_of_a_sandbox_that_no_pod_names_are_asked_for_by_its_id() {
 
 #[test]
 fn a_row_seen_twice_is_seen_in_its_later_state() {
-    let id: for<'a> fn(&'a (&'static str, u8)) -> &'a str = |row| row.0;
+    #[derive(Debug, PartialEq)]
+    struct Row(&'static str, u8);
+
+    impl HasId for Row {
+        fn id(&self) -> &str {
+            self.0
+        }
+    }
+
     let page = |state, weight| Page {
-        rows: vec![("a", state)],
+        rows: vec![Row("a", state)],
         weights: vec![weight],
         malformed: 1,
         bytes: weight,
     };
     let mut found = Found::default();
-    found.add(page(1, 10), id);
-    found.add(page(2, 12), id);
+    found.add(page(1, 10));
+    found.add(page(2, 12));
     assert_eq!((found.weighed(), found.is_all_weighed()), (12, true));
-    let entry = found::Entry::asked(("b", 2), vec!["model".to_owned()]);
+    let entry = found::Entry::asked(Row("b", 2), vec!["model".to_owned()]);
     found.add_entry("b".into(), entry);
     assert!(!found.is_all_weighed());
     assert_eq!(found.mean(100), 88);
@@ -651,7 +659,10 @@ fn a_row_seen_twice_is_seen_in_its_later_state() {
         "unweighed, it counts as the mean"
     );
     let mounted = [("b".into(), vec!["model".to_owned()])].into();
-    assert_eq!(found.into_parts(), (vec![("a", 2), ("b", 2)], 2, mounted));
+    assert_eq!(
+        found.into_parts(),
+        (vec![Row("a", 2), Row("b", 2)], 2, mounted)
+    );
 }
 
 #[tokio::test]
