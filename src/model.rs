@@ -261,6 +261,12 @@ pub struct Container {
     pub labels: Labels,
 }
 
+impl HasId for Container {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
+}
+
 /// A pod sandbox's state, as CRI names it.
 #[derive(
     Clone,
@@ -314,6 +320,12 @@ pub struct PodSandbox {
     pub config_source: Option<ConfigSource>,
     /// Its labels other than the kubelet's own: the pod's labels.
     pub labels: Labels,
+}
+
+impl HasId for PodSandbox {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
 }
 
 /// A file system that holds images or writable layers.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::{FilesystemUsage, ImageId, Rows};
+use super::{FilesystemUsage, HasId, ImageId, Rows};
 
 /// The image of a container, by every name that the runtime has for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -42,6 +42,12 @@ pub struct Image {
     pub pinned: bool,
     /// The runtime handler that it was unpacked for; empty: the default handler.
     pub handler: String,
+}
+
+impl HasId for Image {
+    fn id(&self) -> &str {
+        self.id.as_str()
+    }
 }
 
 impl Image {

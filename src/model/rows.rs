@@ -5,30 +5,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Container, Image, PodSandbox};
-
 /// A row with an id.
 pub trait HasId {
     /// Its id.
     fn id(&self) -> &str;
-}
-
-impl HasId for Container {
-    fn id(&self) -> &str {
-        self.id.as_str()
-    }
-}
-
-impl HasId for PodSandbox {
-    fn id(&self) -> &str {
-        self.id.as_str()
-    }
-}
-
-impl HasId for Image {
-    fn id(&self) -> &str {
-        self.id.as_str()
-    }
 }
 
 /// The rows of a list, shared between looks and plans: at 20,000 containers copies would take most of
