@@ -138,11 +138,6 @@ impl ContainerId {
     pub fn is_stand_in(&self) -> bool {
         self.0.starts_with(NO_ID)
     }
-
-    /// Returns the id's text, so that an equal shared copy can replace it.
-    pub(crate) fn text_mut(&mut self) -> &mut Text {
-        &mut self.0
-    }
 }
 
 impl PodSandboxId {
@@ -154,11 +149,6 @@ impl PodSandboxId {
     /// Says whether the runtime sent no id.
     pub fn is_stand_in(&self) -> bool {
         self.0.starts_with(NO_ID)
-    }
-
-    /// Returns the id's text, so that an equal shared copy can replace it.
-    pub(crate) fn text_mut(&mut self) -> &mut Text {
-        &mut self.0
     }
 }
 

@@ -40,7 +40,7 @@ fn generate(here: &Path, proto: &str, out: &Path) {
     let files = protox::compile([here.join(proto)], [here]).unwrap();
     tonic_prost_build::configure()
         .btree_map(".")
-        .bytes(".runtime.v1.AnnotationRow")
+        .bytes(".")
         .codec_path("crate::codec::MessageCodec")
         // A fake runtime writes only the RPCs it needs; the rest answer UNIMPLEMENTED, as an old runtime's do.
         .generate_default_stubs(true)

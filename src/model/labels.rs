@@ -1,5 +1,6 @@
 //! Labels.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -26,17 +27,15 @@ impl Labels {
         pairs.map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Changes each key and value, unless the labels are shared.
-    pub(crate) fn each_text(&mut self, mut change: impl FnMut(&mut Text)) {
-        for (key, value) in Arc::get_mut(&mut self.0).into_iter().flatten() {
-            change(key);
-            change(value);
-        }
-    }
-
     /// Returns the number of references to them.
     pub(crate) fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
+    }
+}
+
+impl Borrow<[(Text, Text)]> for Labels {
+    fn borrow(&self) -> &[(Text, Text)] {
+        &self.0
     }
 }
 

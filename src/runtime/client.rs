@@ -198,7 +198,10 @@ impl Client {
         let (mut rpc, deadline) = self.question();
         let call = rpc.container_status(request(message, deadline));
         let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
-        let record = |answer| convert::container_record(id, sandbox, answer);
+        let record = |answer| {
+            let mut shared = self.runtime().shared.lock();
+            convert::container_record(id, sandbox, answer, &mut shared)
+        };
         answer
             .map(|answer| record(answer).map_err(|_malformed| not_about(METHOD, id.as_str())))
             .transpose()
@@ -214,7 +217,10 @@ impl Client {
         let (mut rpc, deadline) = self.question();
         let call = rpc.pod_sandbox_status(request(message, deadline));
         let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
-        let record = |answer| convert::sandbox_record(id, answer);
+        let record = |answer| {
+            let mut shared = self.runtime().shared.lock();
+            convert::sandbox_record(id, answer, &mut shared)
+        };
         answer
             .map(|answer| record(answer).map_err(|_malformed| not_about(METHOD, id.as_str())))
             .transpose()

@@ -10,6 +10,7 @@ use crisweep_proto::cri;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use prost::Message;
 
@@ -21,7 +22,7 @@ use super::known_rows::{KeyFields, KnownRows};
 use super::{Condition, ContainerStatus, FsInfo, FsUsage, SandboxStatus, Status, Version};
 use crate::model::{
     ConfigSource, Container, ContainerId, ContainerImage, ContainerState, HasId, Image, ImageId,
-    Labels, MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, cut,
+    MESSAGE_BYTES_MAX, PodRef, PodSandbox, PodSandboxId, PodSandboxState, cut,
 };
 
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
@@ -35,21 +36,33 @@ const KUBELET_LABELS: [&str; 4] = [
     "io.kubernetes.container.name",
 ];
 
-/// A row lacks a required id.
+/// A row lacks a required id, or is about another object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an id is missing")]
 pub struct Malformed;
+
+/// Why a row cannot be converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoModel {
+    /// It lacks a required id.
+    Malformed,
+    /// A text of it is not UTF-8, which fails the whole answer, as everywhere in protobuf.
+    NoText,
+}
+
+impl From<Malformed> for NoModel {
+    fn from(_malformed: Malformed) -> Self {
+        Self::Malformed
+    }
+}
 
 /// A row of a list on the wire.
 pub trait Row: Message + Default + 'static {
     /// What it becomes.
     type Model: Clone + std::fmt::Debug + HasId + Send + Sync + 'static;
 
-    /// Converts it.
-    fn into_model(self) -> Result<Self::Model, Malformed>;
-
-    /// Replaces values that an earlier row also had with shared copies.
-    fn share(_row: &mut Self::Model, _shared: &mut Shared) {}
+    /// Converts it; it shares equal values with all that `shared` knows.
+    fn into_model(self, shared: &mut Shared) -> Result<Self::Model, NoModel>;
 
     /// The fields by which a row of the last list is known; `None`: the rows are few, and read anew.
     const KEY: Option<KeyFields> = None;
@@ -71,20 +84,22 @@ impl Row for cri::ContainerRow {
 
     /// A row without metadata stays, nameless and without a pod, because it still holds its sandbox. So does a
     /// row without an id: it is ignored if it has exited, and counts as running otherwise.
-    fn into_model(self) -> Result<Container, Malformed> {
+    fn into_model(self, shared: &mut Shared) -> Result<Container, NoModel> {
+        let image = container_image(self.image.as_ref(), [&self.image_id, &self.image_ref])?;
+        let labels = labels(&self.labels)?;
         let mut pod = if self.metadata.is_some() {
-            container_pod(&self.labels)
+            container_pod(&labels, shared)
         } else {
             None
         };
         let metadata = self.metadata.unwrap_or_default();
+        let (name, attempt) = (text(&metadata.name)?, metadata.attempt);
         let mut state = container_state(self.state);
-        let sandbox_id = PodSandboxId::new(self.pod_sandbox_id);
-        let id = match (ContainerId::new(self.id), &sandbox_id) {
+        let sandbox_id = PodSandboxId::new(shared.text(text(&self.pod_sandbox_id)?));
+        let id = match (ContainerId::new(shared.text(text(&self.id)?)), &sandbox_id) {
             (Some(id), _) => id,
-            (None, None) => return Err(Malformed),
+            (None, None) => return Err(NoModel::Malformed),
             (None, Some(sandbox)) => {
-                let (name, attempt) = (&metadata.name, metadata.attempt);
                 if state == ContainerState::Exited {
                     pod = None;
                 } else {
@@ -96,26 +111,15 @@ impl Row for cri::ContainerRow {
         Ok(Container {
             id,
             sandbox_id: sandbox_id.unwrap_or_else(PodSandboxId::stand_in),
-            name: metadata.name.into(),
-            attempt: metadata.attempt,
+            name: shared.text(name),
+            attempt,
             state,
             created_at: created_at(self.created_at),
             finished_at: None,
             pod,
-            image: Arc::new(container_image(self.image, [self.image_id, self.image_ref])),
-            labels: foreign_labels(self.labels),
+            image: shared.image(image),
+            labels: shared.labels(foreign(&labels)),
         })
-    }
-
-    fn share(row: &mut Container, shared: &mut Shared) {
-        shared.text(row.id.text_mut());
-        shared.text(row.sandbox_id.text_mut());
-        shared.text(&mut row.name);
-        shared.image(&mut row.image);
-        shared.labels(&mut row.labels);
-        if let Some(pod) = &mut row.pod {
-            shared.pod(pod);
-        }
     }
 
     fn known(shared: &mut Shared) -> Option<&mut KnownRows<Container>> {
@@ -132,25 +136,19 @@ impl Row for cri::PodSandboxRow {
         created_at: 4,
     });
 
-    fn into_model(self) -> Result<PodSandbox, Malformed> {
+    fn into_model(self, shared: &mut Shared) -> Result<PodSandbox, NoModel> {
+        let labels = labels(&self.labels)?;
         let metadata = self.metadata.unwrap_or_default();
+        let id = shared.text(text(&self.id)?);
         Ok(PodSandbox {
-            id: PodSandboxId::new(self.id).ok_or(Malformed)?,
+            pod: sandbox_pod(&metadata, &labels, shared)?,
+            id: PodSandboxId::new(id).ok_or(Malformed)?,
             attempt: metadata.attempt,
-            pod: sandbox_pod(metadata, &self.labels),
             state: sandbox_state(self.state),
             created_at: created_at(self.created_at),
             config_source: config_source(&self.annotations),
-            labels: foreign_labels(self.labels),
+            labels: shared.labels(foreign(&labels)),
         })
-    }
-
-    fn share(row: &mut PodSandbox, shared: &mut Shared) {
-        shared.text(row.id.text_mut());
-        shared.labels(&mut row.labels);
-        if let Some(pod) = &mut row.pod {
-            shared.pod(pod);
-        }
     }
 
     fn known(shared: &mut Shared) -> Option<&mut KnownRows<PodSandbox>> {
@@ -158,12 +156,47 @@ impl Row for cri::PodSandboxRow {
     }
 }
 
-fn annotation((key, value): (String, String)) -> cri::AnnotationRow {
-    let (key, value) = (key.into(), value.into());
-    cri::AnnotationRow { key, value }
+fn entries(map: BTreeMap<String, String>) -> Vec<cri::EntryRow> {
+    let entry = |(key, value): (String, String)| cri::EntryRow {
+        key: key.into(),
+        value: value.into(),
+    };
+    map.into_iter().map(entry).collect()
 }
 
-fn config_source(annotations: &[cri::AnnotationRow]) -> Option<ConfigSource> {
+/// Reads a text.
+fn text(bytes: &Bytes) -> Result<&str, NoModel> {
+    std::str::from_utf8(bytes).map_err(|_not_utf8| NoModel::NoText)
+}
+
+/// Reads labels, sorted by key. Of two with the same key the later one counts, as in every map of protobuf.
+fn labels(entries: &[cri::EntryRow]) -> Result<Vec<(&str, &str)>, NoModel> {
+    let entries = entries.iter();
+    let labels = entries.map(|entry| Ok((text(&entry.key)?, text(&entry.value)?)));
+    let mut labels = labels.collect::<Result<Vec<_>, NoModel>>()?;
+    labels.sort_by_key(|(key, _)| *key);
+    labels.dedup_by(|later, label| {
+        let is_same = later.0 == label.0;
+        if is_same {
+            label.1 = later.1;
+        }
+        is_same
+    });
+    Ok(labels)
+}
+
+fn label<'a>(labels: &[(&str, &'a str)], key: &str) -> Option<&'a str> {
+    let found = labels.iter().find(|(name, _)| *name == key);
+    found.map(|(_, value)| *value)
+}
+
+/// Returns the labels that are not the kubelet's own.
+fn foreign<'a>(labels: &[(&'a str, &'a str)]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let labels = labels.iter().copied();
+    labels.filter(|(key, _)| !KUBELET_LABELS.contains(key))
+}
+
+fn config_source(annotations: &[cri::EntryRow]) -> Option<ConfigSource> {
     let mut annotations = annotations.iter();
     let found = annotations.find(|it| it.key == ConfigSource::ANNOTATION.as_bytes());
     found.and_then(|it| ConfigSource::of_annotation(&it.value))
@@ -172,7 +205,7 @@ fn config_source(annotations: &[cri::AnnotationRow]) -> Option<ConfigSource> {
 impl Row for cri::ImageRow {
     type Model = Image;
 
-    fn into_model(self) -> Result<Image, Malformed> {
+    fn into_model(self, _shared: &mut Shared) -> Result<Image, NoModel> {
         Ok(Image {
             id: ImageId::new(self.id).ok_or(Malformed)?,
             repo_tags: self.repo_tags,
@@ -238,6 +271,7 @@ pub(crate) fn container_record(
     id: &ContainerId,
     sandbox: Option<PodSandboxId>,
     raw: cri::ContainerStatusResponse,
+    shared: &mut Shared,
 ) -> Result<(Container, Vec<String>), Malformed> {
     let status = raw
         .status
@@ -247,21 +281,25 @@ pub(crate) fn container_record(
     let from_info = || raw.info.get("info").and_then(|info| sandbox_id(info));
     let sandbox = sandbox.map(|id| id.to_string()).or_else(from_info);
     let row = cri::ContainerRow {
-        id: status.id,
-        pod_sandbox_id: sandbox.ok_or(Malformed)?,
-        metadata: status.metadata,
-        image: status.image.map(|spec| cri::ImageSpecRow {
-            image: spec.image,
-            user_specified_image: spec.user_specified_image,
-            runtime_handler: spec.runtime_handler,
+        id: status.id.into(),
+        pod_sandbox_id: sandbox.ok_or(Malformed)?.into(),
+        metadata: status.metadata.map(|metadata| cri::ContainerMetadataRow {
+            name: metadata.name.into(),
+            attempt: metadata.attempt,
         }),
-        image_ref: status.image_ref,
+        image: status.image.map(|spec| cri::ContainerImageRow {
+            image: spec.image.into(),
+            user_specified_image: spec.user_specified_image.into(),
+            runtime_handler: spec.runtime_handler.into(),
+        }),
+        image_ref: status.image_ref.into(),
         state: status.state,
         created_at: status.created_at,
-        labels: status.labels,
-        image_id: status.image_id,
+        labels: entries(status.labels),
+        image_id: status.image_id.into(),
     };
-    let mut record = row.into_model()?;
+    let record = row.into_model(shared);
+    let mut record = record.map_err(|_no_model| Malformed)?;
     record.finished_at = finished_at.filter(|_| record.state == ContainerState::Exited);
     Ok((record, volume_images(status.mounts)))
 }
@@ -281,20 +319,26 @@ fn sandbox_id(info: &str) -> Option<String> {
 pub(crate) fn sandbox_record(
     id: &PodSandboxId,
     raw: cri::PodSandboxStatusResponse,
+    shared: &mut Shared,
 ) -> Result<PodSandbox, Malformed> {
     let status = raw
         .status
         .filter(|status| status.id == id.as_str())
         .ok_or(Malformed)?;
     let row = cri::PodSandboxRow {
-        id: status.id,
-        metadata: status.metadata,
+        id: status.id.into(),
+        metadata: status.metadata.map(|metadata| cri::PodSandboxMetadataRow {
+            name: metadata.name.into(),
+            uid: metadata.uid.into(),
+            namespace: metadata.namespace.into(),
+            attempt: metadata.attempt,
+        }),
         state: status.state,
         created_at: status.created_at,
-        labels: status.labels,
-        annotations: status.annotations.into_iter().map(annotation).collect(),
+        labels: entries(status.labels),
+        annotations: entries(status.annotations),
     };
-    row.into_model()
+    row.into_model(shared).map_err(|_no_model| Malformed)
 }
 
 /// Converts the answer to `Version`.
@@ -357,55 +401,45 @@ fn fs_usage(raw: cri::FilesystemUsage) -> Option<FsUsage> {
 }
 
 /// The pod named by the kubelet's labels. Without a uid another tool made the container.
-fn container_pod(labels: &BTreeMap<String, String>) -> Option<Arc<PodRef>> {
-    let label = |key: &str| labels.get(key).map_or("", String::as_str);
-    let uid = PodUid::new(label(POD_UID_LABEL))?;
-    Some(Arc::new(PodRef {
-        uid,
-        namespace: label(POD_NAMESPACE_LABEL).into(),
-        name: label(POD_NAME_LABEL).into(),
-    }))
+fn container_pod(labels: &[(&str, &str)], shared: &mut Shared) -> Option<Arc<PodRef>> {
+    let label = |key: &str| label(labels, key).unwrap_or_default();
+    shared.pod(
+        label(POD_UID_LABEL),
+        label(POD_NAMESPACE_LABEL),
+        label(POD_NAME_LABEL),
+    )
 }
 
 /// The pod of a sandbox. The kubelet writes the uid twice; it counts only if both agree.
 fn sandbox_pod(
-    metadata: cri::PodSandboxMetadata,
-    labels: &BTreeMap<String, String>,
-) -> Option<Arc<PodRef>> {
-    let label = labels.get(POD_UID_LABEL)?;
-    if *label != metadata.uid {
-        return None;
-    }
-    let uid = PodUid::new(metadata.uid)?;
-    Some(Arc::new(PodRef {
-        uid,
-        namespace: metadata.namespace.into(),
-        name: metadata.name.into(),
-    }))
+    metadata: &cri::PodSandboxMetadataRow,
+    labels: &[(&str, &str)],
+    shared: &mut Shared,
+) -> Result<Option<Arc<PodRef>>, NoModel> {
+    let (uid, namespace) = (text(&metadata.uid)?, text(&metadata.namespace)?);
+    let name = text(&metadata.name)?;
+    let is_its = label(labels, POD_UID_LABEL) == Some(uid);
+    Ok(is_its.then(|| shared.pod(uid, namespace, name)).flatten())
 }
 
 /// Collects every name of a container's image; runtimes differ in which fields they fill.
-fn container_image(spec: Option<cri::ImageSpecRow>, ids: [String; 2]) -> ContainerImage {
-    let spec = spec.unwrap_or_default();
+fn container_image(
+    spec: Option<&cri::ContainerImageRow>,
+    [id, reference]: [&Bytes; 2],
+) -> Result<ContainerImage, NoModel> {
+    let none = cri::ContainerImageRow::default();
+    let spec = spec.unwrap_or(&none);
     let mut names = Vec::with_capacity(2);
-    for name in ids
-        .into_iter()
-        .chain([spec.image, spec.user_specified_image])
-    {
-        if !name.is_empty() && !names.contains(&name) {
-            names.push(name);
+    for name in [id, reference, &spec.image, &spec.user_specified_image] {
+        let name = text(name)?;
+        if !name.is_empty() && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
         }
     }
-    ContainerImage {
+    Ok(ContainerImage {
         names,
-        handler: spec.runtime_handler,
-    }
-}
-
-/// Builds a new map: an emptied one keeps half a kilobyte, and most containers have no other labels.
-fn foreign_labels(labels: BTreeMap<String, String>) -> Labels {
-    let foreign = |key: &str| !KUBELET_LABELS.contains(&key);
-    labels.into_iter().filter(|(key, _)| foreign(key)).collect()
+        handler: text(&spec.runtime_handler)?.to_owned(),
+    })
 }
 
 /// An unknown state is `Unknown`, which keeps.

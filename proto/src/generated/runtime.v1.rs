@@ -579,63 +579,77 @@ pub struct StartContainerRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StartContainerResponse {}
-/// Container without annotations.
-#[derive(Clone, PartialEq, ::prost::Message)]
+/// Container without annotations. Texts are slices of the answer, and checked when they are read.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ContainerRow {
-    #[prost(string, tag = "1")]
-    pub id: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub pod_sandbox_id: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "1")]
+    pub id: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub pod_sandbox_id: ::prost::bytes::Bytes,
     #[prost(message, optional, tag = "3")]
-    pub metadata: ::core::option::Option<ContainerMetadata>,
+    pub metadata: ::core::option::Option<ContainerMetadataRow>,
     #[prost(message, optional, tag = "4")]
-    pub image: ::core::option::Option<ImageSpecRow>,
-    #[prost(string, tag = "5")]
-    pub image_ref: ::prost::alloc::string::String,
+    pub image: ::core::option::Option<ContainerImageRow>,
+    #[prost(bytes = "bytes", tag = "5")]
+    pub image_ref: ::prost::bytes::Bytes,
     #[prost(enumeration = "ContainerState", tag = "6")]
     pub state: i32,
     #[prost(int64, tag = "7")]
     pub created_at: i64,
-    #[prost(btree_map = "string, string", tag = "8")]
-    pub labels: ::prost::alloc::collections::BTreeMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
-    #[prost(string, tag = "10")]
-    pub image_id: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "8")]
+    pub labels: ::prost::alloc::vec::Vec<EntryRow>,
+    #[prost(bytes = "bytes", tag = "10")]
+    pub image_id: ::prost::bytes::Bytes,
 }
-/// ImageSpec without annotations.
+/// ContainerMetadata.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ImageSpecRow {
-    #[prost(string, tag = "1")]
-    pub image: ::prost::alloc::string::String,
-    #[prost(string, tag = "18")]
-    pub user_specified_image: ::prost::alloc::string::String,
-    #[prost(string, tag = "19")]
-    pub runtime_handler: ::prost::alloc::string::String,
+pub struct ContainerMetadataRow {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub name: ::prost::bytes::Bytes,
+    #[prost(uint32, tag = "2")]
+    pub attempt: u32,
+}
+/// ImageSpec of a container, without annotations.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContainerImageRow {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub image: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "18")]
+    pub user_specified_image: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "19")]
+    pub runtime_handler: ::prost::bytes::Bytes,
 }
 /// PodSandbox; of its annotations one is kept.
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PodSandboxRow {
-    #[prost(string, tag = "1")]
-    pub id: ::prost::alloc::string::String,
+    #[prost(bytes = "bytes", tag = "1")]
+    pub id: ::prost::bytes::Bytes,
     #[prost(message, optional, tag = "2")]
-    pub metadata: ::core::option::Option<PodSandboxMetadata>,
+    pub metadata: ::core::option::Option<PodSandboxMetadataRow>,
     #[prost(enumeration = "PodSandboxState", tag = "3")]
     pub state: i32,
     #[prost(int64, tag = "4")]
     pub created_at: i64,
-    #[prost(btree_map = "string, string", tag = "5")]
-    pub labels: ::prost::alloc::collections::BTreeMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
+    #[prost(message, repeated, tag = "5")]
+    pub labels: ::prost::alloc::vec::Vec<EntryRow>,
     #[prost(message, repeated, tag = "6")]
-    pub annotations: ::prost::alloc::vec::Vec<AnnotationRow>,
+    pub annotations: ::prost::alloc::vec::Vec<EntryRow>,
 }
-/// An entry of `map<string, string> annotations`, as slices of the answer: they are most of its bytes.
+/// PodSandboxMetadata.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct AnnotationRow {
+pub struct PodSandboxMetadataRow {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub name: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub uid: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub namespace: ::prost::bytes::Bytes,
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+}
+/// An entry of a `map<string, string>`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EntryRow {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
     #[prost(bytes = "bytes", tag = "2")]
@@ -656,6 +670,12 @@ pub struct ImageRow {
     pub spec: ::core::option::Option<ImageSpecRow>,
     #[prost(bool, tag = "8")]
     pub pinned: bool,
+}
+/// ImageSpec without all but the runtime handler.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ImageSpecRow {
+    #[prost(string, tag = "19")]
+    pub runtime_handler: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -73,12 +73,6 @@ impl Connection {
         self.shared.lock().begin::<R>(self.connection());
     }
 
-    /// Makes a row share equal values with all other rows.
-    pub(super) fn share<R: Row>(&self, row: &mut R::Model) {
-        let mut shared = self.shared.lock();
-        R::share(row, &mut shared);
-    }
-
     /// Waits for an answer, at most until the deadline.
     pub(super) async fn call<T>(
         &self,

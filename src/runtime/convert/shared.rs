@@ -2,11 +2,12 @@
 //!
 //! Never reads a row.
 
-use std::hash::Hash;
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::Row;
-use crate::model::{Container, ContainerImage, Labels, PodRef, PodSandbox, Text};
+use crate::model::{Container, ContainerImage, Labels, PodRef, PodSandbox, PodUid, Text};
 use crate::runtime::known_rows::KnownRows;
 use crate::system::maps::IdSet;
 
@@ -15,7 +16,7 @@ use crate::system::maps::IdSet;
 #[derive(Debug, Default)]
 pub struct Shared {
     texts: IdSet<Text>,
-    pods: IdSet<Arc<PodRef>>,
+    pods: IdSet<KnownPod>,
     images: IdSet<Arc<ContainerImage>>,
     labels: IdSet<Labels>,
     pub(super) containers: KnownRows<Container>,
@@ -29,7 +30,7 @@ impl Shared {
         if let Some(known) = R::known(self) {
             known.begin(connection);
         }
-        self.pods.retain(|pod| Arc::strong_count(pod) > 1);
+        self.pods.retain(|KnownPod(pod)| Arc::strong_count(pod) > 1);
         self.images.retain(|image| Arc::strong_count(image) > 1);
         self.labels.retain(|labels| labels.holders() > 1);
         // Last, because the values before it hold texts.
@@ -41,40 +42,77 @@ impl Shared {
         self.texts.len() + self.pods.len() + self.images.len() + self.labels.len()
     }
 
-    pub(super) fn pod(&mut self, pod: &mut Arc<PodRef>) {
-        if !is_known(&self.pods, pod) {
-            if let Some(pod) = Arc::get_mut(pod) {
-                self.text(&mut pod.namespace);
-            }
-            self.pods.insert(Arc::clone(pod));
+    /// Returns a pod; `None` without a uid.
+    pub(super) fn pod(&mut self, uid: &str, namespace: &str, name: &str) -> Option<Arc<PodRef>> {
+        let is_it = |pod: &PodRef| pod.namespace == *namespace && pod.name == *name;
+        if let Some(KnownPod(pod)) = self.pods.get(uid)
+            && is_it(pod)
+        {
+            return Some(Arc::clone(pod));
         }
+        let pod = Arc::new(PodRef {
+            uid: PodUid::new(uid)?,
+            namespace: self.text(namespace),
+            name: name.into(),
+        });
+        self.pods.replace(KnownPod(Arc::clone(&pod)));
+        Some(pod)
     }
 
-    pub(super) fn labels(&mut self, labels: &mut Labels) {
-        if !is_known(&self.labels, labels) {
-            labels.each_text(|text| self.text(text));
-            self.labels.insert(labels.clone());
+    /// Returns labels, which are sorted by key.
+    pub(super) fn labels<'a>(
+        &mut self,
+        labels: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Labels {
+        let texts = labels.map(|(key, value)| (self.text(key), self.text(value)));
+        let texts: Vec<(Text, Text)> = texts.collect();
+        if let Some(known) = self.labels.get(texts.as_slice()) {
+            return known.clone();
         }
+        let labels: Labels = texts.into_iter().collect();
+        self.labels.insert(labels.clone());
+        labels
     }
 
-    pub(super) fn image(&mut self, image: &mut Arc<ContainerImage>) {
-        if !is_known(&self.images, image) {
-            self.images.insert(Arc::clone(image));
+    pub(super) fn image(&mut self, image: ContainerImage) -> Arc<ContainerImage> {
+        if let Some(known) = self.images.get(&image) {
+            return Arc::clone(known);
         }
+        let image = Arc::new(image);
+        self.images.insert(Arc::clone(&image));
+        image
     }
 
-    pub(super) fn text(&mut self, text: &mut Text) {
-        if !is_known(&self.texts, text) {
-            self.texts.insert(text.clone());
+    pub(super) fn text(&mut self, text: &str) -> Text {
+        if let Some(known) = self.texts.get(text) {
+            return known.clone();
         }
+        let text = Text::from(text);
+        self.texts.insert(text.clone());
+        text
     }
 }
 
-/// Replaces an equal value with the known one; says whether there was one.
-fn is_known<T: Clone + Eq + Hash>(known: &IdSet<T>, value: &mut T) -> bool {
-    let known = known.get(value);
-    if let Some(known) = known {
-        *value = known.clone();
+/// A pod, found by its uid.
+#[derive(Debug)]
+struct KnownPod(Arc<PodRef>);
+
+impl Borrow<str> for KnownPod {
+    fn borrow(&self) -> &str {
+        self.0.uid.as_str()
     }
-    known.is_some()
 }
+
+impl Hash for KnownPod {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.uid.as_str().hash(state);
+    }
+}
+
+impl PartialEq for KnownPod {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.uid == other.0.uid
+    }
+}
+
+impl Eq for KnownPod {}

@@ -1,6 +1,7 @@
 mod fuzz;
 
 use super::*;
+use crate::model::PodUid;
 
 const UID: &str = "0b5ad5c4-5b3c-4d9e-8f0a-3c5d9a6f1e22";
 
@@ -11,8 +12,20 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn kubelet_labels() -> BTreeMap<String, String> {
-    labels(&[
+fn model<R: Row>(row: R) -> R::Model {
+    row.into_model(&mut Shared::default()).unwrap()
+}
+
+fn refusal<R: Row>(row: R) -> NoModel {
+    row.into_model(&mut Shared::default()).unwrap_err()
+}
+
+fn entries_of(pairs: &[(&str, &str)]) -> Vec<cri::EntryRow> {
+    entries(labels(pairs))
+}
+
+fn kubelet_labels() -> Vec<cri::EntryRow> {
+    entries_of(&[
         (POD_UID_LABEL, UID),
         (POD_NAMESPACE_LABEL, "shop"),
         (POD_NAME_LABEL, "web-0"),
@@ -25,11 +38,11 @@ fn container_row() -> cri::ContainerRow {
     cri::ContainerRow {
         id: "c1".into(),
         pod_sandbox_id: "s1".into(),
-        metadata: Some(cri::ContainerMetadata {
+        metadata: Some(cri::ContainerMetadataRow {
             name: "app".into(),
             attempt: 3,
         }),
-        image: Some(cri::ImageSpecRow {
+        image: Some(cri::ContainerImageRow {
             image: "docker.io/library/web:1".into(),
             user_specified_image: "web:1".into(),
             runtime_handler: "kata".into(),
@@ -38,14 +51,14 @@ fn container_row() -> cri::ContainerRow {
         state: cri::ContainerState::ContainerExited.into(),
         created_at: 1_700_000_000_000_000_001,
         labels: kubelet_labels(),
-        image_id: String::new(),
+        image_id: Bytes::new(),
     }
 }
 
 fn sandbox_row() -> cri::PodSandboxRow {
     cri::PodSandboxRow {
         id: "s1".into(),
-        metadata: Some(cri::PodSandboxMetadata {
+        metadata: Some(cri::PodSandboxMetadataRow {
             name: "web-0".into(),
             uid: UID.into(),
             namespace: "shop".into(),
@@ -68,7 +81,7 @@ fn web_pod() -> PodRef {
 
 #[test]
 fn a_whole_container_row_is_read_whole() {
-    let container = container_row().into_model().unwrap();
+    let container = model(container_row());
     let expected = Container {
         id: ContainerId::new("c1").unwrap(),
         sandbox_id: PodSandboxId::new("s1").unwrap(),
@@ -92,17 +105,17 @@ fn a_whole_container_row_is_read_whole() {
 #[test]
 fn a_container_row_without_an_id_gets_a_stand_in_id() {
     let homeless = cri::ContainerRow {
-        pod_sandbox_id: String::new(),
+        pod_sandbox_id: Bytes::new(),
         ..container_row()
     };
-    assert!(homeless.into_model().unwrap().sandbox_id.is_stand_in());
+    assert!(model(homeless).sandbox_id.is_stand_in());
     let nameless = |state: cri::ContainerState| {
         let row = cri::ContainerRow {
-            id: String::new(),
+            id: Bytes::new(),
             state: state.into(),
             ..container_row()
         };
-        let container = row.into_model().unwrap();
+        let container = model(row);
         assert!(container.id.is_stand_in() && !container.sandbox_id.is_stand_in());
         (container.state, container.pod.is_some())
     };
@@ -117,23 +130,92 @@ fn a_container_row_without_an_id_gets_a_stand_in_id() {
 #[test]
 fn rows_without_ids_are_malformed() {
     let nameless = cri::ContainerRow {
-        id: String::new(),
+        id: Bytes::new(),
         ..container_row()
     };
     let homeless = cri::ContainerRow {
-        pod_sandbox_id: String::new(),
+        pod_sandbox_id: Bytes::new(),
         ..nameless
     };
-    assert_eq!(homeless.into_model().unwrap_err(), Malformed);
+    assert_eq!(refusal(homeless), NoModel::Malformed);
     let sandbox = cri::PodSandboxRow {
-        id: String::new(),
+        id: Bytes::new(),
         ..sandbox_row()
     };
-    assert_eq!(sandbox.into_model().unwrap_err(), Malformed);
-    assert_eq!(
-        cri::ImageRow::default().into_model().unwrap_err(),
-        Malformed
-    );
+    assert_eq!(refusal(sandbox), NoModel::Malformed);
+    assert_eq!(refusal(cri::ImageRow::default()), NoModel::Malformed);
+}
+
+#[test]
+fn a_text_that_is_not_utf_8_fails_the_row_wherever_it_is() {
+    let bad = || Bytes::from_static(b"\xff");
+    let entry = |key: &'static str| cri::EntryRow {
+        key: key.into(),
+        value: bad(),
+    };
+    let mut rows = vec![container_row(); 9];
+    rows[0].id = bad();
+    rows[1].pod_sandbox_id = bad();
+    rows[2].metadata.as_mut().unwrap().name = bad();
+    rows[3].image.as_mut().unwrap().image = bad();
+    rows[4].image.as_mut().unwrap().user_specified_image = bad();
+    rows[5].image.as_mut().unwrap().runtime_handler = bad();
+    rows[6].image_ref = bad();
+    rows[7].image_id = bad();
+    rows[8].labels.push(entry("z"));
+    for row in rows {
+        assert_eq!(refusal(row.clone()), NoModel::NoText, "{row:?}");
+        let (id, pod_sandbox_id) = (Bytes::new(), Bytes::new());
+        let nameless = cri::ContainerRow {
+            id,
+            pod_sandbox_id,
+            ..row
+        };
+        let refusal = refusal(nameless.clone());
+        let is_all_text = nameless
+            == cri::ContainerRow {
+                id: Bytes::new(),
+                pod_sandbox_id: Bytes::new(),
+                ..container_row()
+            };
+        assert_eq!(refusal == NoModel::Malformed, is_all_text, "{nameless:?}");
+    }
+    let mut rows = vec![sandbox_row(); 5];
+    rows[0].id = bad();
+    rows[1].metadata.as_mut().unwrap().name = bad();
+    rows[2].metadata.as_mut().unwrap().uid = bad();
+    rows[3].metadata.as_mut().unwrap().namespace = bad();
+    rows[4].labels.push(entry("z"));
+    for row in rows {
+        assert_eq!(refusal(row.clone()), NoModel::NoText, "{row:?}");
+    }
+}
+
+#[test]
+fn of_two_labels_with_the_same_key_the_later_one_counts() {
+    let mut row = container_row();
+    row.labels = [("b", "1"), ("a", "1"), ("b", "2"), ("b", "3")]
+        .map(|(key, value)| cri::EntryRow {
+            key: key.into(),
+            value: value.into(),
+        })
+        .into();
+    let expected = labels(&[("a", "1"), ("b", "3")]).into_iter().collect();
+    assert_eq!(model(row).labels, expected);
+}
+
+#[test]
+fn rows_with_the_same_pod_share_it_and_a_pod_with_the_same_uid_and_another_name_is_another() {
+    let mut shared = Shared::default();
+    let mut pod = |name: &'static str| {
+        let mut row = sandbox_row();
+        row.metadata.as_mut().unwrap().name = name.into();
+        row.into_model(&mut shared).unwrap().pod.unwrap()
+    };
+    let (first, second, other, again) = (pod("a"), pod("a"), pod("b"), pod("a"));
+    assert!(Arc::ptr_eq(&first, &second));
+    assert_eq!((&*other.name, &*again.name), ("b", "a"));
+    assert_eq!(first, again);
 }
 
 #[test]
@@ -142,7 +224,7 @@ fn a_container_without_metadata_still_holds_its_sandbox() {
         metadata: None,
         ..container_row()
     };
-    let container = row.into_model().unwrap();
+    let container = model(row);
     assert_eq!(container.sandbox_id.as_str(), "s1");
     assert_eq!((container.name.as_str(), container.pod), ("", None));
 }
@@ -151,10 +233,10 @@ fn a_container_without_metadata_still_holds_its_sandbox() {
 fn a_container_has_a_pod_only_with_a_uid_label() {
     let pod_of = |pairs: &[(&str, &str)]| {
         let row = cri::ContainerRow {
-            labels: labels(pairs),
+            labels: entries_of(pairs),
             ..container_row()
         };
-        row.into_model().unwrap().pod
+        model(row).pod
     };
     assert_eq!(pod_of(&[]), None);
     assert_eq!(
@@ -172,21 +254,19 @@ fn a_container_has_a_pod_only_with_a_uid_label() {
 #[test]
 fn a_sandbox_has_a_pod_only_if_label_and_metadata_agree() {
     let pod_of = |label: Option<&str>, metadata: Option<&str>| {
-        let metadata = metadata.map(|uid| cri::PodSandboxMetadata {
-            uid: uid.into(),
+        let metadata = metadata.map(|uid| cri::PodSandboxMetadataRow {
+            uid: uid.to_owned().into(),
             ..sandbox_row().metadata.unwrap()
         });
         let labels = label
-            .map(|uid| labels(&[(POD_UID_LABEL, uid)]))
+            .map(|uid| entries_of(&[(POD_UID_LABEL, uid)]))
             .unwrap_or_default();
-        cri::PodSandboxRow {
+        let row = cri::PodSandboxRow {
             labels,
             metadata,
             ..sandbox_row()
-        }
-        .into_model()
-        .unwrap()
-        .pod
+        };
+        model(row).pod
     };
     assert_eq!(pod_of(Some(UID), Some(UID)), Some(Arc::new(web_pod())));
     assert_eq!(pod_of(Some(UID), Some("other")), None);
@@ -199,12 +279,10 @@ fn a_sandbox_has_a_pod_only_if_label_and_metadata_agree() {
 #[test]
 fn an_unknown_state_number_keeps_the_object() {
     let container = |state| {
-        cri::ContainerRow {
+        model(cri::ContainerRow {
             state,
             ..container_row()
-        }
-        .into_model()
-        .unwrap()
+        })
     };
     let states = [0, 1, 2, 3, 4, -1].map(|number| container(number).state);
     let expected = [
@@ -218,12 +296,10 @@ fn an_unknown_state_number_keeps_the_object() {
     assert_eq!(states, expected);
 
     let sandbox = |state| {
-        cri::PodSandboxRow {
+        model(cri::PodSandboxRow {
             state,
             ..sandbox_row()
-        }
-        .into_model()
-        .unwrap()
+        })
     };
     let states = [0, 1, 2, -1].map(|number| sandbox(number).state);
     let expected = [
@@ -242,12 +318,12 @@ fn an_unknown_creation_is_young_and_an_unknown_exit_is_none() {
             created_at: unknown,
             ..container_row()
         };
-        assert_eq!(row.into_model().unwrap().created_at, Timestamp::MAX);
+        assert_eq!(model(row).created_at, Timestamp::MAX);
         let row = cri::PodSandboxRow {
             created_at: unknown,
             ..sandbox_row()
         };
-        assert_eq!(row.into_model().unwrap().created_at, Timestamp::MAX);
+        assert_eq!(model(row).created_at, Timestamp::MAX);
         assert_eq!(moment(unknown), None);
     }
     assert_eq!(moment(1), Some(Timestamp::from_nanosecond(1).unwrap()));
@@ -261,7 +337,7 @@ fn an_image_has_every_name_that_the_runtime_gives_once() {
         image: None,
         ..container_row()
     };
-    let image = row.into_model().unwrap().image;
+    let image = model(row).image;
     assert_eq!(image.names, ["sha256:ref"]);
     assert_eq!(image.handler, "");
 }
@@ -284,7 +360,7 @@ fn a_whole_image_row_is_read_whole() {
         pinned: true,
         handler: String::new(),
     };
-    assert_eq!(row.into_model().unwrap(), expected);
+    assert_eq!(model(row), expected);
 }
 
 #[test]
@@ -451,15 +527,11 @@ fn file_systems_without_a_mount_point_are_left_out() {
 #[test]
 fn a_pods_source_is_read_from_the_sandbox_annotation() {
     let of = |annotations: &[(&'static str, &'static str)]| {
-        let annotations = annotations.iter().map(|(key, value)| cri::AnnotationRow {
-            key: (*key).into(),
-            value: (*value).into(),
-        });
         let row = cri::PodSandboxRow {
-            annotations: annotations.collect(),
+            annotations: entries_of(annotations),
             ..sandbox_row()
         };
-        row.into_model().unwrap().config_source
+        model(row).config_source
     };
     let source = ConfigSource::ANNOTATION;
     assert_eq!(of(&[]), None);

@@ -271,9 +271,7 @@ impl<'a, K: FallbackList> Questions<'a, K> {
     }
 
     fn add(&self, id: &str, record: Record<K::Model>, found: &mut Found<K::Model>) {
-        let Record { mut row, mounted } = record;
-        self.client.runtime().share::<K>(&mut row);
-        let entry = Entry::asked(row, mounted);
+        let entry = Entry::asked(record.row, record.mounted);
         if self.keeps {
             self.row_cache().keep(id, entry.clone());
         }
