@@ -138,8 +138,8 @@ impl Journal {
     /// Writes what is about to be removed, each with the number of its batch, and waits until that is on the
     /// disk: at most `at_most`, and not at all while the disk still owes an earlier answer.
     ///
-    /// This is the only wait for the disk in a batch. Outcomes are only handed to the kernel, where they
-    /// survive the process. A node crash loses the outcomes of a batch, and the next look shows them.
+    /// This is the only wait for the disk in a batch. Outcomes are only handed to the kernel, some hundredths of a second
+    /// later, where they survive the process. A node crash loses the outcomes of a batch, and the next look shows them.
     pub async fn intended(&self, pass_id: &str, due: &[(u64, &Removal)], at_most: Duration) {
         if self.inner.is_none() {
             return;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::counter::Counter;
@@ -58,6 +59,53 @@ pub(super) enum Moment {
     Runs,
     /// It is over: there is time to claim room.
     Over,
+}
+
+/// How long outcomes wait for later ones, to be written in one transaction with them: while a pass runs, a removal ends
+/// every few milliseconds, and a transaction takes several times as long as what it writes.
+const GATHERS: Duration = Duration::from_millis(20);
+/// The most outcomes in one transaction.
+const GROUP_MAX: usize = 64;
+
+/// Outcomes that are written in one transaction.
+struct Group {
+    writes: Vec<Write>,
+    records: usize,
+}
+
+impl Group {
+    fn of(write: Write, records: usize) -> Self {
+        Self {
+            writes: vec![write],
+            records,
+        }
+    }
+
+    /// Adds later outcomes; returns the job that ended the waiting, which comes after them.
+    fn gather(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
+        let until = Instant::now() + GATHERS;
+        while self.writes.len() < GROUP_MAX {
+            let left = until.saturating_duration_since(Instant::now());
+            match jobs.recv_timeout(left).ok()? {
+                Job::Write {
+                    write,
+                    sync: Sync::Later,
+                    records,
+                    moment: Moment::Runs,
+                } => {
+                    self.writes.push(write);
+                    self.records += records;
+                }
+                other => return Some(other),
+            }
+        }
+        None
+    }
+
+    fn write(&mut self, writing: &Writing<'_>) -> rusqlite::Result<()> {
+        let mut writes = self.writes.drain(..);
+        writes.try_for_each(|write| write(writing))
+    }
 }
 
 /// The key of errors in the API.
@@ -160,8 +208,20 @@ pub(super) fn run(
     if held {
         return;
     }
-    while let Ok(job) = jobs.recv() {
+    let mut next = None;
+    while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
         match job {
+            Job::Write {
+                write,
+                sync: Sync::Later,
+                records,
+                moment: Moment::Runs,
+            } => {
+                let mut group = Group::of(write, records);
+                next = group.gather(jobs);
+                let written = store.write(Sync::Later, |writing| group.write(writing));
+                settle(&store, health, written, group.records);
+            }
             Job::Write {
                 write,
                 sync,
@@ -264,4 +324,51 @@ fn lock(store: &mut Store, health: &Health) -> Option<Held> {
     }
     health.failed(1, &held.to_string());
     Some(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    fn write(sync: Sync, moment: Moment) -> Job {
+        Job::Write {
+            write: Box::new(|_| Ok(())),
+            sync,
+            records: 2,
+            moment,
+        }
+    }
+
+    #[test]
+    fn outcomes_are_gathered_up_to_the_next_other_job_and_to_a_bound() {
+        let (to, jobs) = channel();
+        let outcome = || write(Sync::Later, Moment::Runs);
+        let gather = || {
+            let mut group = Group::of(Box::new(|_| Ok(())), 2);
+            let next = group.gather(&jobs);
+            (group.writes.len(), group.records, next.is_some())
+        };
+        to.send(outcome()).unwrap();
+        for other in [
+            write(Sync::Now, Moment::Runs),
+            write(Sync::Later, Moment::Over),
+            Job::Ages,
+        ] {
+            to.send(outcome()).unwrap();
+            to.send(other).unwrap();
+        }
+        assert_eq!(gather(), (3, 6, true));
+        assert_eq!([gather(), gather()], [(2, 4, true); 2]);
+        assert_eq!(gather(), (1, 2, false), "time is up");
+        for _ in 0..2 * GROUP_MAX {
+            to.send(outcome()).unwrap();
+        }
+        assert_eq!(gather(), (GROUP_MAX, 2 * GROUP_MAX, false));
+        drop(to);
+        gather();
+        assert_eq!(gather().0, 3, "what is left, after the last sender is gone");
+        assert_eq!(gather().0, 1);
+    }
 }
