@@ -11,7 +11,7 @@ use super::executor::{Batch, Until};
 use super::queue::{Next, Queue};
 use super::rescue::is_over;
 use super::{JOURNAL_PATIENCE, Phase, Run, progress};
-use crate::gc::{Plan, Removal};
+use crate::gc::{Expected, Plan, Removal};
 use crate::model::Target;
 use crate::snapshot::Look;
 use crate::snapshot_file;
@@ -65,7 +65,11 @@ impl Run<'_> {
         let mut plan = self.plan_under(look, &[target].into(), &policy)?;
         self.report_plan_problems(target, round, look, &plan);
         if round == 0 {
-            progress::planned(self.record, &plan, target);
+            let waiting = match target {
+                Target::Logs => self.open_logs.len(),
+                Target::Containers | Target::Sandboxes | Target::Images => 0,
+            };
+            progress::planned(self.record, &plan, target, waiting);
         } else {
             // A failed removal is tried once in a pass.
             let stayed = &self.tally.stayed;
@@ -229,15 +233,15 @@ impl Run<'_> {
         self.measure_after(look, queue).await
     }
 
-    /// Takes the removals that a lost runtime left open. Those of logs of removed containers go with the next batch;
-    /// a slow one of another target does not belong in this target's queue.
+    /// Takes the removals of a target that a lost runtime left open. Logs of removed containers are in no later plan,
+    /// so they wait until logs are removed again; a slow removal of another target does not belong in this queue.
     fn take_open(&mut self, target: Target) -> Vec<Removal> {
         let open = std::mem::take(&mut self.tally.open).into_iter();
-        let (own, others): (Vec<_>, Vec<_>) =
-            open.partition(|removal| removal.subject.target == target);
-        let logs = |removal: &Removal| removal.subject.target == Target::Logs;
-        self.open_logs.extend(others.into_iter().filter(logs));
-        own
+        let (logs, mut others): (Vec<_>, Vec<_>) =
+            open.partition(|removal| matches!(removal.expected, Expected::ContainerLog(_)));
+        self.open_logs.extend(logs);
+        others.retain(|removal| removal.subject.target == target);
+        others
     }
 
     /// Runs one batch that rests on `look`, and beside it `logs` of removed containers; returns its number.

@@ -113,9 +113,10 @@ const NAMED_MAX: usize = 10;
 impl Run<'_> {
     /// Waits for removals in flight, takes a last look, and returns how the pass ended.
     pub(super) async fn finish(mut self, end: Option<End>, dry_run: bool) -> PassEnd {
-        let given_up = self.drain().await;
+        let mut given_up = self.drain().await;
         if let Some(look) = self.runner.observer.latest() {
             self.logs_follow(&look).await;
+            given_up |= self.drain().await;
         }
         if let Some(why) = self.executor.evidence().stay() {
             self.report_problem(Target::Containers, &why);

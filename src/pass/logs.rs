@@ -26,7 +26,7 @@ impl Run<'_> {
         can_write
     }
 
-    /// Removes the logs of the containers removed since the last call.
+    /// Removes the logs that are due.
     pub(super) async fn logs_follow(&mut self, look: &Arc<Look>) {
         let logs = self.due_logs(look);
         if !logs.is_empty() {

@@ -2,7 +2,8 @@
 //! takes many times as long as finding it here.
 //!
 //! An object has its labels and metadata for life; only its state changes. So a row is the same if id, state, creation
-//! and length are. An id that this list or the last one has twice is not found here: its rows may contradict each other.
+//! and length are. The rows of an id may contradict each other if a list has it twice: from the second one on, until the
+//! list after the next, they are read anew.
 
 use std::borrow::Borrow;
 use std::cell::Cell;
@@ -86,8 +87,8 @@ pub(super) struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Reads the key of a row; `None` if the row lacks an id, or if its fields are not in the order of their numbers, in
-    /// which every known runtime writes them.
+    /// Reads the key of a row; `None` if the row lacks an id, or if the fields up to the creation are not in the order of
+    /// their numbers, in which every known runtime writes all of them.
     pub(super) fn of(row: &'a [u8], fields: KeyFields) -> Option<Self> {
         let (mut id, mut facts) = (
             None,

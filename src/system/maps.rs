@@ -1,5 +1,5 @@
-//! Maps by ids that the runtime or the API server made up. Their hash is quick and seeded by chance, and no proof
-//! against somebody who may choose many keys: never use them for what a client sends.
+//! Maps by what the runtime's lists hold: ids, names, labels, and addresses of such values. Their hash is quick and seeded
+//! by chance, and no proof against somebody who sees its effects: never use them for what a client sends.
 
 use std::collections::{HashMap, HashSet};
 

@@ -65,6 +65,7 @@ pub(super) fn framed<B>(
         limit_bytes,
         needs_message: is_grpc && awaits == Awaits::One,
         needs_status: is_grpc && !has_status,
+        had_status: is_grpc && has_status,
         head: Vec::with_capacity(HEAD_BYTES),
         left: 0,
         is_over: false,
@@ -80,6 +81,9 @@ pub(super) struct Framed<B> {
     needs_message: bool,
     /// It may not end without a status.
     needs_status: bool,
+    /// A status came before the messages, where only an answer without messages may have it. The library then does not
+    /// read the one at the end.
+    had_status: bool,
     /// The received bytes of the next message's header.
     head: Vec<u8>,
     /// The missing bytes of the current message.
@@ -136,9 +140,10 @@ impl<B> Framed<B> {
         if std::mem::replace(&mut self.is_over, true) {
             return Ok(());
         }
-        let defect = match status.map(|status| status.code()) {
+        let defect = match status {
             // The runtime's own error is better than ours.
-            Some(code) if code != Code::Ok => return Ok(()),
+            Some(status) if status.code() != Code::Ok && self.had_status => return Err(status),
+            Some(status) if status.code() != Code::Ok => return Ok(()),
             _ if self.left > 0 || !self.head.is_empty() => Defect::CutOff,
             None if self.needs_status => Defect::NoStatus,
             _ if self.needs_message => Defect::Empty,

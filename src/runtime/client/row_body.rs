@@ -225,6 +225,25 @@ mod tests {
         assert_eq!(cause(&error), Some(&Oversize { bytes, limit }));
     }
 
+    /// The gRPC library does not read the status at the end of such an answer.
+    #[tokio::test]
+    async fn a_status_before_the_messages_hides_none_at_the_end() {
+        let message = framed_message(&answer(2, 10));
+        for (length, code) in [(message.len(), "13"), (message.len() - 1, "13"), (7, "0")] {
+            let data = Bytes::copy_from_slice(&message[..length]);
+            let frames = [Frame::data(data), status(code)].map(Ok);
+            let body = StreamBody::new(stream::iter(frames));
+            let mut whole = Response::new(body);
+            let headers = whole.headers_mut();
+            headers.insert("grpc-status", "0".parse().unwrap());
+            let body = framed(whole, LIMIT, Awaits::Any).into_body();
+            let shared = Arc::new(Mutex::new(Shared::default()));
+            let rows = RowReader::<ContainerRow>::new(shared);
+            let body = RowBody::new(body, Arc::new(Mutex::new(rows)));
+            assert!(body.collect().await.is_err(), "{length} {code}");
+        }
+    }
+
     #[tokio::test]
     async fn half_a_message_is_an_error_wherever_it_was_cut() {
         let whole = framed_message(&answer(600, 1_000));

@@ -251,9 +251,8 @@ async fn the_logs_of_a_batch_go_beside_the_next_batch_and_those_of_the_last_one_
     );
 }
 
-#[tokio::test]
-async fn logs_that_a_lost_runtime_left_open_go_with_a_later_batch() {
-    let tree = Tree::plain();
+/// A node with five old containers, oldest first, and one at a time removed.
+async fn five_one_by_one(tree: &Tree, batch_size: u64) -> (Rig, Vec<String>) {
     let oldest_first = [("a", 9), ("b", 8), ("c", 7), ("d", 6), ("e", 5)];
     let gone = oldest_first
         .iter()
@@ -262,25 +261,63 @@ async fn logs_that_a_lost_runtime_left_open_go_with_a_later_batch() {
         });
     let node = tree.node().pod(PodSpec::new("web").running("app", 0));
     let mut config = tree.config(&json!({ "grace": "1h" }));
-    // A removal of the second batch that hangs holds back the logs of the first one.
-    config["gc"] = json!({ "batch_size": 2, "max_concurrency": 1 });
+    config["gc"] = json!({ "batch_size": batch_size, "max_concurrency": 1 });
     let rig = Rig::start(node.pod(gone), config).await;
     tree.fill(&rig.sim);
     let records = rig.sim.containers();
-    let is_third = |it: &&ContainerRecord| it.row.metadata.as_ref().unwrap().name == "c";
-    let third = records.iter().find(is_third).unwrap();
-    rig.sim.set_removal_fault(&third.row.id, Fault::hang());
-    let id = rig.begin_gc("target=containers").await;
-    until_true("the second batch begins", || {
-        rig.service.logged("batch begins").len() > 1 && rig.sim.containers().len() == 4
+    let id = |name: &str| {
+        let is_it =
+            |it: &&ContainerRecord| it.row.metadata.as_ref().is_some_and(|it| it.name == name);
+        records.iter().find(is_it).unwrap().row.id.clone()
+    };
+    (rig, oldest_first.map(|(name, _)| id(name)).into())
+}
+
+/// Restarts the runtime when so many batches have begun and so many containers are left.
+async fn lose(rig: &Rig, batches: usize, containers: usize) {
+    until_true("the batch begins", || {
+        let begun = rig.service.logged("batch begins").len();
+        begun >= batches && rig.sim.containers().len() == containers
     })
     .await;
     rig.sim.stop().await;
     rig.sim.clear_faults();
     rig.sim.start().unwrap();
+}
+
+#[tokio::test]
+async fn logs_that_a_lost_runtime_left_open_go_with_a_later_batch() {
+    let tree = Tree::plain();
+    let (rig, ids) = five_one_by_one(&tree, 2).await;
+    // A removal of the second batch that hangs holds back the logs of the first one.
+    rig.sim.set_removal_fault(&ids[2], Fault::hang());
+    let id = rig.begin_gc("target=containers").await;
+    lose(&rig, 2, 4).await;
     let pass = rig.finished(&id).await;
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
     assert_eq!(pass["targets"]["containers"]["removed"], 5, "{pass:#}");
+    assert_eq!(tree.files().len(), 4, "{:?}", tree.files());
+}
+
+#[tokio::test]
+async fn logs_that_a_lost_runtime_left_open_after_the_last_batch_go_before_the_pass_ends() {
+    let tree = Tree::plain();
+    let (rig, ids) = five_one_by_one(&tree, 50).await;
+    rig.sim.set_removal_fault(&ids[4], Fault::hang());
+    let id = rig.begin_gc("target=containers&target=logs").await;
+    until_true("four are gone", || rig.sim.containers().len() == 2).await;
+    // Now the question before the first log's removal hangs, and holds back the others.
+    rig.sim.set_status_fault(&ids[0], Fault::hang());
+    rig.sim.clear_removal_fault(&ids[4]);
+    lose(&rig, 2, 1).await;
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["outcome"], "completed", "{pass:#}");
+    let logs = &pass["targets"]["logs"];
+    assert_eq!(
+        (&logs["planned"], &logs["removed"], &logs["remaining"]),
+        (&json!(5), &json!(5), &json!(0)),
+        "{pass:#}"
+    );
     assert_eq!(tree.files().len(), 4, "{:?}", tree.files());
 }
 
