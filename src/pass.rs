@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
                 self.report_log_problems(&look);
             }
             for target in &targets {
-                progress::planned(self.record, &plan, *target, 0);
+                progress::planned(self.record, &plan, *target);
             }
             return Ok(());
         }

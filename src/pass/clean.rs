@@ -65,11 +65,7 @@ impl Run<'_> {
         let mut plan = self.plan_under(look, &[target].into(), &policy)?;
         self.report_plan_problems(target, round, look, &plan);
         if round == 0 {
-            let waiting = match target {
-                Target::Logs => self.open_logs.len(),
-                Target::Containers | Target::Sandboxes | Target::Images => 0,
-            };
-            progress::planned(self.record, &plan, target, waiting);
+            progress::planned(self.record, &plan, target);
         } else {
             // A failed removal is tried once in a pass.
             let stayed = &self.tally.stayed;

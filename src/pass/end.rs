@@ -118,6 +118,8 @@ impl Run<'_> {
             self.logs_follow(&look).await;
             given_up |= self.drain().await;
         }
+        // Also if it was a log, which a pass that was not asked for logs does not count.
+        self.incomplete |= given_up;
         if let Some(why) = self.executor.evidence().stay() {
             self.report_problem(Target::Containers, &why);
         }

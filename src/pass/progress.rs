@@ -6,8 +6,8 @@ use crate::gc::Plan;
 use crate::model::Target;
 use crate::pass::record::Record;
 
-/// Notes a target's plan in the report and in a line. `waiting` removals of earlier plans go beside it.
-pub(super) fn planned(record: &Record, plan: &Plan, target: Target, waiting: usize) {
+/// Notes a target's plan in the report and in a line.
+pub(super) fn planned(record: &Record, plan: &Plan, target: Target) {
     let Some(summary) = plan.summary.get(&target) else {
         return;
     };
@@ -43,9 +43,10 @@ pub(super) fn planned(record: &Record, plan: &Plan, target: Target, waiting: usi
     record.update(|pass| {
         // Logs of removed containers may be counted already.
         let report = pass.targets.entry(target).or_default();
-        // An earlier plan of the same pass: the objects it left are planned again here.
-        let planned_again = report.remaining.saturating_sub(count(&waiting));
-        report.planned -= report.planned.min(planned_again);
+        // An earlier plan of the same pass: the objects it left are planned again here, but for logs of containers.
+        if target != Target::Logs {
+            report.planned -= report.planned.min(report.remaining);
+        }
         report.planned += planned;
         for (reason, count) in reasons {
             *report.reasons.entry(reason).or_default() += count;

@@ -28,6 +28,9 @@ pub enum Defect {
     /// It ends without a status.
     #[error("it ends without a status")]
     NoStatus,
+    /// Its status comes before its messages, so that nothing says whether they are all.
+    #[error("its status comes before its messages")]
+    EarlyStatus,
     /// The status is OK, but the requested object is missing.
     #[error("it has no message")]
     Empty,

@@ -61,13 +61,13 @@ pub(super) enum Moment {
     Over,
 }
 
-/// How long outcomes wait for later ones, to be written in one transaction with them: while a pass runs, a removal ends
+/// How long records of a running pass wait for later ones, to be written in one transaction with them: a removal ends
 /// every few milliseconds, and a transaction takes several times as long as what it writes.
 const GATHERS: Duration = Duration::from_millis(20);
-/// The most outcomes in one transaction.
+/// The most jobs in one transaction.
 const GROUP_MAX: usize = 64;
 
-/// Outcomes that are written in one transaction.
+/// Records that are written in one transaction.
 struct Group {
     writes: Vec<Write>,
     records: usize,
@@ -81,7 +81,7 @@ impl Group {
         }
     }
 
-    /// Adds later outcomes; returns the job that ended the waiting, which comes after them.
+    /// Adds later ones; returns the job that ended the waiting, which comes after them.
     fn gather(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
         let until = Instant::now() + GATHERS;
         while self.writes.len() < GROUP_MAX {
@@ -96,7 +96,12 @@ impl Group {
                     self.writes.push(write);
                     self.records += records;
                 }
-                other => return Some(other),
+                other @ (Job::Write { .. }
+                | Job::Ages
+                | Job::Evidence(_)
+                | Job::Read(_)
+                | Job::Answer(_)
+                | Job::Lock(_)) => return Some(other),
             }
         }
         None

@@ -580,7 +580,7 @@ pub struct StartContainerRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StartContainerResponse {}
 /// Container without annotations. Texts are slices of the answer, and checked when they are read.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerRow {
     #[prost(bytes = "bytes", tag = "1")]
     pub id: ::prost::bytes::Bytes,
@@ -620,7 +620,7 @@ pub struct ContainerImageRow {
     pub runtime_handler: ::prost::bytes::Bytes,
 }
 /// PodSandbox; of its annotations one is kept.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSandboxRow {
     #[prost(bytes = "bytes", tag = "1")]
     pub id: ::prost::bytes::Bytes,

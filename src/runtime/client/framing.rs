@@ -59,17 +59,33 @@ pub(super) fn framed<B>(
 ) -> Response<Framed<B>> {
     // For another HTTP status the library has the better error text.
     let is_grpc = answer.status() == StatusCode::OK;
-    let has_status = answer.headers().contains_key("grpc-status");
+    let status = if answer.headers().contains_key("grpc-status") {
+        StatusIs::AtTheHead
+    } else if is_grpc {
+        StatusIs::AtTheEnd
+    } else {
+        StatusIs::InHttp
+    };
     answer.map(|body| Framed {
         body,
         limit_bytes,
         needs_message: is_grpc && awaits == Awaits::One,
-        needs_status: is_grpc && !has_status,
-        had_status: is_grpc && has_status,
+        status,
         head: Vec::with_capacity(HEAD_BYTES),
         left: 0,
         is_over: false,
     })
+}
+
+/// Where the status of an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StatusIs {
+    /// It is HTTP's.
+    InHttp,
+    /// Only an answer without messages may have it there: the library reads no other one at the end.
+    AtTheHead,
+    /// The answer may not end without it.
+    AtTheEnd,
 }
 
 /// The body of an answer.
@@ -79,11 +95,7 @@ pub(super) struct Framed<B> {
     limit_bytes: usize,
     /// It may not end before a message has begun.
     needs_message: bool,
-    /// It may not end without a status.
-    needs_status: bool,
-    /// A status came before the messages, where only an answer without messages may have it. The library then does not
-    /// read the one at the end.
-    had_status: bool,
+    status: StatusIs,
     /// The received bytes of the next message's header.
     head: Vec<u8>,
     /// The missing bytes of the current message.
@@ -126,6 +138,9 @@ impl<B> Framed<B> {
         if flag != 0 {
             return Err(Defect::Flag(flag).into());
         }
+        if self.status == StatusIs::AtTheHead {
+            return Err(Defect::EarlyStatus.into());
+        }
         let (bytes, limit) = (u64::from(length), self.limit_bytes as u64);
         self.left = match usize::try_from(length) {
             Ok(length) if bytes <= limit => length,
@@ -142,10 +157,12 @@ impl<B> Framed<B> {
         }
         let defect = match status {
             // The runtime's own error is better than ours.
-            Some(status) if status.code() != Code::Ok && self.had_status => return Err(status),
-            Some(status) if status.code() != Code::Ok => return Ok(()),
+            Some(status) if status.code() != Code::Ok => {
+                let is_read = self.status != StatusIs::AtTheHead;
+                return is_read.then_some(()).ok_or(status);
+            }
             _ if self.left > 0 || !self.head.is_empty() => Defect::CutOff,
-            None if self.needs_status => Defect::NoStatus,
+            None if self.status == StatusIs::AtTheEnd => Defect::NoStatus,
             _ if self.needs_message => Defect::Empty,
             _ => return Ok(()),
         };

@@ -227,12 +227,18 @@ mod tests {
 
     /// The gRPC library does not read the status at the end of such an answer.
     #[tokio::test]
-    async fn a_status_before_the_messages_hides_none_at_the_end() {
+    async fn a_status_before_the_messages_is_an_error() {
         let message = framed_message(&answer(2, 10));
-        for (length, code) in [(message.len(), "13"), (message.len() - 1, "13"), (7, "0")] {
+        for (length, end) in [
+            (message.len(), None),
+            (message.len(), Some("13")),
+            (message.len() - 1, Some("13")),
+            (7, Some("0")),
+            (0, Some("13")),
+        ] {
             let data = Bytes::copy_from_slice(&message[..length]);
-            let frames = [Frame::data(data), status(code)].map(Ok);
-            let body = StreamBody::new(stream::iter(frames));
+            let frames = [Frame::data(data)].into_iter().chain(end.map(status));
+            let body = StreamBody::new(stream::iter(frames.map(Ok)));
             let mut whole = Response::new(body);
             let headers = whole.headers_mut();
             headers.insert("grpc-status", "0".parse().unwrap());
@@ -240,7 +246,7 @@ mod tests {
             let shared = Arc::new(Mutex::new(Shared::default()));
             let rows = RowReader::<ContainerRow>::new(shared);
             let body = RowBody::new(body, Arc::new(Mutex::new(rows)));
-            assert!(body.collect().await.is_err(), "{length} {code}");
+            assert!(body.collect().await.is_err(), "{length} {end:?}");
         }
     }
 
