@@ -27,17 +27,17 @@ type Read = Box<dyn FnOnce(Result<&Connection, Error>) -> rusqlite::Result<()> +
 
 /// A job for the thread.
 pub(super) enum Job {
-    /// Write the records of a pass, and wait for the disk if `Sync` says so.
+    /// Write the records of a pass, and wait for the disk.
     Write {
         /// What.
         write: Write,
-        /// Whether to wait for the disk.
-        sync: Sync,
         /// Number of records, for the count of those that are lost.
         records: usize,
         /// What the write stands beside.
         moment: Moment,
     },
+    /// Write a record of a running pass, with others, and do not wait for the disk.
+    Later(Write),
     /// Write the pending image ages.
     Ages,
     /// Keep evidence.
@@ -64,53 +64,26 @@ pub(super) enum Moment {
 /// How long records of a running pass wait for later ones, to be written in one transaction with them: a removal ends
 /// every few milliseconds, and a transaction takes several times as long as what it writes.
 const GATHERS: Duration = Duration::from_millis(20);
-/// The most jobs in one transaction.
+/// The most records in one transaction.
 const GROUP_MAX: usize = 64;
 
-/// Records that are written in one transaction.
-struct Group {
-    writes: Vec<Write>,
-    records: usize,
-}
-
-impl Group {
-    fn of(write: Write, records: usize) -> Self {
-        Self {
-            writes: vec![write],
-            records,
+/// Waits for more records that are written in one transaction with these; returns the job that ended the waiting, which
+/// comes after them.
+fn gather(group: &mut Vec<Write>, jobs: &Receiver<Job>) -> Option<Job> {
+    let until = Instant::now() + GATHERS;
+    while group.len() < GROUP_MAX {
+        let left = until.saturating_duration_since(Instant::now());
+        match jobs.recv_timeout(left).ok()? {
+            Job::Later(write) => group.push(write),
+            other @ (Job::Write { .. }
+            | Job::Ages
+            | Job::Evidence(_)
+            | Job::Read(_)
+            | Job::Answer(_)
+            | Job::Lock(_)) => return Some(other),
         }
     }
-
-    /// Adds later ones; returns the job that ended the waiting, which comes after them.
-    fn gather(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
-        let until = Instant::now() + GATHERS;
-        while self.writes.len() < GROUP_MAX {
-            let left = until.saturating_duration_since(Instant::now());
-            match jobs.recv_timeout(left).ok()? {
-                Job::Write {
-                    write,
-                    sync: Sync::Later,
-                    records,
-                    moment: Moment::Runs,
-                } => {
-                    self.writes.push(write);
-                    self.records += records;
-                }
-                other @ (Job::Write { .. }
-                | Job::Ages
-                | Job::Evidence(_)
-                | Job::Read(_)
-                | Job::Answer(_)
-                | Job::Lock(_)) => return Some(other),
-            }
-        }
-        None
-    }
-
-    fn write(&mut self, writing: &Writing<'_>) -> rusqlite::Result<()> {
-        let mut writes = self.writes.drain(..);
-        writes.try_for_each(|write| write(writing))
-    }
+    None
 }
 
 /// The key of errors in the API.
@@ -216,27 +189,24 @@ pub(super) fn run(
     let mut next = None;
     while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
         match job {
-            Job::Write {
-                write,
-                sync: Sync::Later,
-                records,
-                moment: Moment::Runs,
-            } => {
-                let mut group = Group::of(write, records);
-                next = group.gather(jobs);
-                let written = store.write(Sync::Later, |writing| group.write(writing));
-                settle(&store, health, written, group.records);
+            Job::Later(write) => {
+                let mut group = vec![write];
+                next = gather(&mut group, jobs);
+                let records = group.len();
+                let written = store.write(Sync::Later, |writing| {
+                    group.into_iter().try_for_each(|write| write(writing))
+                });
+                settle(&store, health, written, records);
             }
             Job::Write {
                 write,
-                sync,
                 records,
                 moment,
             } => {
                 if moment == Moment::Begins && !store.is_open() {
                     reopen(&mut store, health);
                 }
-                let written = store.write(sync, write);
+                let written = store.write(Sync::Now, write);
                 settle(&store, health, written, records);
                 if moment == Moment::Over
                     && let Err(error) = store.claim_if_short()
@@ -337,43 +307,40 @@ mod tests {
 
     use super::*;
 
-    fn write(sync: Sync, moment: Moment) -> Job {
-        Job::Write {
-            write: Box::new(|_| Ok(())),
-            sync,
-            records: 2,
-            moment,
-        }
+    fn nothing() -> Write {
+        Box::new(|_| Ok(()))
     }
 
     #[test]
-    fn outcomes_are_gathered_up_to_the_next_other_job_and_to_a_bound() {
+    fn records_are_gathered_up_to_the_next_other_job_and_to_a_bound() {
         let (to, jobs) = channel();
-        let outcome = || write(Sync::Later, Moment::Runs);
-        let gather = || {
-            let mut group = Group::of(Box::new(|_| Ok(())), 2);
-            let next = group.gather(&jobs);
-            (group.writes.len(), group.records, next.is_some())
+        let put = |count| {
+            for _ in 0..count {
+                to.send(Job::Later(nothing())).unwrap();
+            }
         };
-        to.send(outcome()).unwrap();
-        for other in [
-            write(Sync::Now, Moment::Runs),
-            write(Sync::Later, Moment::Over),
-            Job::Ages,
-        ] {
-            to.send(outcome()).unwrap();
-            to.send(other).unwrap();
-        }
-        assert_eq!(gather(), (3, 6, true));
-        assert_eq!([gather(), gather()], [(2, 4, true); 2]);
-        assert_eq!(gather(), (1, 2, false), "time is up");
-        for _ in 0..2 * GROUP_MAX {
-            to.send(outcome()).unwrap();
-        }
-        assert_eq!(gather(), (GROUP_MAX, 2 * GROUP_MAX, false));
+        let gathered = || {
+            let mut group = vec![nothing()];
+            let next = gather(&mut group, &jobs);
+            (group.len(), next.is_some())
+        };
+        put(2);
+        to.send(Job::Ages).unwrap();
+        put(1);
+        let (write, records) = (nothing(), 1);
+        let moment = Moment::Runs;
+        to.send(Job::Write {
+            write,
+            records,
+            moment,
+        })
+        .unwrap();
+        assert_eq!([gathered(), gathered()], [(3, true), (2, true)]);
+        assert_eq!(gathered(), (1, false), "time is up");
+        put(GROUP_MAX);
+        assert_eq!([gathered(), gathered()], [(GROUP_MAX, false), (2, false)]);
+        put(1);
         drop(to);
-        gather();
-        assert_eq!(gather().0, 3, "what is left, after the last sender is gone");
-        assert_eq!(gather().0, 1);
+        assert_eq!(gathered(), (2, false), "the last sender is gone");
     }
 }
