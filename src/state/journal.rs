@@ -375,7 +375,12 @@ mod tests {
         // Once the disk answers, later calls wait for it again.
         let answer = jobs.try_iter().find_map(|job| match job {
             Job::Answer(to) => Some(to),
-            Job::Write { .. } | Job::Evidence(..) | Job::Ages | Job::Read(_) | Job::Lock(_) => None,
+            Job::Write { .. }
+            | Job::Later(_)
+            | Job::Evidence(..)
+            | Job::Ages
+            | Job::Read(_)
+            | Job::Lock(_) => None,
         });
         answer.unwrap().send(()).unwrap();
         let again = tokio::time::timeout(patience, journal.settled(hour)).await;
