@@ -2,8 +2,8 @@
 # Makes the image's root file system: the program, and of Debian only what it needs to run. No shell, no package manager.
 #   deploy/image/rootfs.sh PROGRAM DIRECTORY [PACKAGES]
 # PACKAGES: where the Debian packages are kept between two runs, a directory for each architecture. Needs Debian (apt-get,
-# dpkg, binutils), no root; the program must be built for no newer glibc. For another architecture than this machine's,
-# apt must know it and STRIP name a program that does: see arm64.sh.
+# dpkg, flock, binutils), no root; the program must be built for no newer glibc. For another architecture than this
+# machine's, apt must know it and STRIP name a program that does: see arm64.sh.
 set -euo pipefail
 
 program=$(realpath -- "$1")
@@ -23,11 +23,15 @@ case $(readelf -h "$program" | sed -n 's/ *Machine: *//p') in
 esac
 
 cd -- "$packages"
+# Another run may use the same directory: half a package must not be taken for a whole one.
+exec 9>.lock
+flock 9
 for package in libc6 libgcc-s1 ca-certificates; do
   [[ $package == ca-certificates ]] && name=$package || name=$package:$architecture
   compgen -G "${package}_*.deb" >/dev/null || apt-get -qq download "$name"
   dpkg -x "${package}"_*.deb "$unpacked"
 done
+exec 9>&-
 
 # The program's loader and libraries, by the names that it asks for.
 loader=$(readelf --program-headers "$program" | sed -n 's/.*interpreter: \(.*\)\].*/\1/p')
