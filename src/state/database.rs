@@ -31,6 +31,8 @@ const CHECKPOINT_PAGES: u64 = 256;
 const LOG_MAX_BYTES: u64 = 16 << 20;
 /// How long a write waits for another process that writes.
 const BUSY_PATIENCE: Duration = Duration::from_secs(1);
+/// Compiled statements that are kept: more than a pass uses.
+const STATEMENTS: usize = 32;
 /// Space claimed at a time.
 const CLAIM_BYTES: u64 = 1 << 20;
 /// Space claimed beyond what evidence and snapshots have taken.
@@ -179,6 +181,8 @@ pub(super) struct Database {
     ahead_bytes: u64,
     /// Until then nothing is written: another process kept the log from being used again.
     refused_until: Option<Instant>,
+    /// What was set last.
+    sync: Option<Sync>,
 }
 
 /// Whether a write waits until it is on the disk.
@@ -219,6 +223,7 @@ impl Database {
             process: 0,
             ahead_bytes: 0,
             refused_until: None,
+            sync: None,
         };
         database.migrate()?;
         let pages = limits.max_bytes() / PAGE_BYTES;
@@ -235,6 +240,7 @@ impl Database {
         let connection =
             Connection::open_with_flags(&path, flags(OpenFlags::SQLITE_OPEN_READ_ONLY))?;
         connection.busy_timeout(BUSY_PATIENCE)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         Ok(connection)
     }
@@ -263,7 +269,7 @@ impl Database {
             self.shorten_log()?;
         }
         let free = self.free_bytes()?;
-        self.pragma("synchronous", if sync == Sync::Now { 2 } else { 1 })?;
+        self.synchronize(sync)?;
         let (process, limits) = (self.process, self.limits);
         let sql = self
             .connection
@@ -419,10 +425,20 @@ impl Database {
     }
 
     fn count(&self, pragma: &str) -> Result<u64, Error> {
-        let count: i64 = self
+        let mut count = self
             .connection
-            .pragma_query_value(None, pragma, |row| row.get(0))?;
+            .prepare_cached(&format!("PRAGMA {pragma}"))?;
+        let count: i64 = count.query_row([], |row| row.get(0))?;
         Ok(u64::try_from(count).unwrap_or(0))
+    }
+
+    /// Sets whether the next transactions wait for the disk.
+    fn synchronize(&mut self, sync: Sync) -> Result<(), Error> {
+        if self.sync != Some(sync) {
+            self.pragma("synchronous", if sync == Sync::Now { 2 } else { 1 })?;
+            self.sync = Some(sync);
+        }
+        Ok(())
     }
 
     fn pragma(&self, name: &str, value: u64) -> Result<(), Error> {
@@ -485,7 +501,8 @@ fn at(path: &Path) -> impl Fn(io::Error) -> Error {
 
 /// Returns the room that all evidence takes.
 pub(super) fn evidence_room(sql: &Connection) -> rusqlite::Result<u64> {
-    let bytes: i64 = sql.query_row("SELECT bytes FROM evidence_room", [], |row| row.get(0))?;
+    let mut room = sql.prepare_cached("SELECT bytes FROM evidence_room")?;
+    let bytes: i64 = room.query_row([], |row| row.get(0))?;
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 

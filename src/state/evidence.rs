@@ -189,10 +189,8 @@ fn put(
     max: u64,
 ) -> rusqlite::Result<EvidenceRoom> {
     let (sql, evidence) = (writing.sql, &keep.evidence);
-    sql.execute(
-        "DELETE FROM evidence WHERE container_id = ?",
-        [&evidence.container_id],
-    )?;
+    sql.prepare_cached("DELETE FROM evidence WHERE container_id = ?")?
+        .execute([&evidence.container_id])?;
     let mut dropped = drop_old(sql, evidence.kept_at, keep.bounds.max_age)?;
     let taken = room(sql)?;
     if taken + needed > max {
@@ -200,26 +198,24 @@ fn put(
         dropped += make_room(sql, surplus, keep.bounds.keep_first)?;
     }
     let (pod, owner) = (evidence.pod.as_ref(), evidence.owner.as_ref());
-    sql.execute(
-        "INSERT INTO evidence (container_id, kept_at, pod_uid, pod_namespace, pod_name, owner_kind, owner_name, \
-         container, exit_code, is_first, room, facts, log) \
-         VALUES (:id, :kept_at, :uid, :namespace, :pod, :owner_kind, :owner_name, :container, :exit_code, \
-         NOT EXISTS (SELECT 1 FROM evidence WHERE pod_uid IS :uid AND container = :container), :room, :facts, :log)",
-        named_params! {
-            ":id": evidence.container_id,
-            ":kept_at": evidence.kept_at.as_millisecond(),
-            ":uid": pod.map(|pod| &pod.uid),
-            ":namespace": pod.map(|pod| &pod.namespace),
-            ":pod": pod.map(|pod| &pod.name),
-            ":owner_kind": owner.map(|owner| &owner.kind),
-            ":owner_name": owner.map(|owner| &owner.name),
-            ":container": evidence.container,
-            ":exit_code": evidence.exit_code,
-            ":room": i64::try_from(needed).unwrap_or(i64::MAX),
-            ":facts": facts,
-            ":log": keep.log,
-        },
-    )?;
+    let insert = "INSERT INTO evidence (container_id, kept_at, pod_uid, pod_namespace, pod_name, owner_kind, owner_name, \
+        container, exit_code, is_first, room, facts, log) \
+        VALUES (:id, :kept_at, :uid, :namespace, :pod, :owner_kind, :owner_name, :container, :exit_code, \
+        NOT EXISTS (SELECT 1 FROM evidence WHERE pod_uid IS :uid AND container = :container), :room, :facts, :log)";
+    sql.prepare_cached(insert)?.execute(named_params! {
+        ":id": evidence.container_id,
+        ":kept_at": evidence.kept_at.as_millisecond(),
+        ":uid": pod.map(|pod| &pod.uid),
+        ":namespace": pod.map(|pod| &pod.namespace),
+        ":pod": pod.map(|pod| &pod.name),
+        ":owner_kind": owner.map(|owner| &owner.kind),
+        ":owner_name": owner.map(|owner| &owner.name),
+        ":container": evidence.container,
+        ":exit_code": evidence.exit_code,
+        ":room": i64::try_from(needed).unwrap_or(i64::MAX),
+        ":facts": facts,
+        ":log": keep.log,
+    })?;
     let bytes = room(sql)?;
     Ok(EvidenceRoom { bytes, dropped })
 }
@@ -230,7 +226,8 @@ fn drop_old(sql: &Connection, now: Timestamp, max_age: Option<Duration>) -> rusq
     };
     let age = i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX);
     let before = now.as_millisecond().saturating_sub(age);
-    let dropped = sql.execute("DELETE FROM evidence WHERE kept_at < ?", [before])?;
+    let old = "DELETE FROM evidence WHERE kept_at < ?";
+    let dropped = sql.prepare_cached(old)?.execute([before])?;
     Ok(dropped as u64)
 }
 

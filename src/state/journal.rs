@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::ages::Ages;
-use super::database::{Error, Limits, Writing};
+use super::database::{Error, Limits, Sync, Writing};
 use super::hold;
 use super::lines::{Lines, LinesTo};
 use super::lock::Held;
@@ -130,7 +130,7 @@ impl Journal {
             lines.pass(pass);
         }
         let pass = pass.clone();
-        self.put(1, Moment::Begins, move |writing| {
+        self.put(1, Sync::Now, Moment::Begins, move |writing| {
             passes::put_unfinished(writing, &pass)
         });
     }
@@ -138,8 +138,8 @@ impl Journal {
     /// Writes what is about to be removed, each with the number of its batch, and waits until that is on the
     /// disk: at most `at_most`, and not at all while the disk still owes an earlier answer.
     ///
-    /// This is the only wait for the disk in a batch. Outcomes are only handed to the kernel, some hundredths of a second
-    /// later, where they survive the process. A node crash loses the outcomes of a batch, and the next look shows them.
+    /// This is the only wait for the disk in a batch. Outcomes are only handed to the kernel, where they
+    /// survive the process. A node crash loses the outcomes of a batch, and the next look shows them.
     pub async fn intended(&self, pass_id: &str, due: &[(u64, &Removal)], at_most: Duration) {
         if self.inner.is_none() {
             return;
@@ -148,7 +148,7 @@ impl Journal {
             .iter()
             .map(|(batch, removal)| Object::new(*batch, removal));
         let (objects, id): (Vec<Object>, _) = (objects.collect(), pass_id.to_owned());
-        self.put(objects.len(), Moment::Runs, move |writing| {
+        self.put(objects.len(), Sync::Now, Moment::Runs, move |writing| {
             passes::put_intended(writing, &id, &objects)
         });
         self.settled(at_most).await;
@@ -160,13 +160,17 @@ impl Journal {
         if let Some(lines) = &self.lines {
             lines.removal(pass_id, &ended);
         }
-        self.put_later(move |writing| passes::put_outcome(writing, &id, &ended));
+        self.put(1, Sync::Later, Moment::Runs, move |writing| {
+            passes::put_outcome(writing, &id, &ended)
+        });
     }
 
     /// Writes the progress of a pass.
     pub fn progress(&self, pass: &Pass) {
         let pass = pass.clone();
-        self.put_later(move |writing| passes::put_unfinished(writing, &pass));
+        self.put(1, Sync::Later, Moment::Runs, move |writing| {
+            passes::put_unfinished(writing, &pass)
+        });
     }
 
     /// Writes the end of a pass.
@@ -175,7 +179,7 @@ impl Journal {
             lines.pass(pass);
         }
         let pass = pass.clone();
-        self.put(1, Moment::Over, move |writing| {
+        self.put(1, Sync::Now, Moment::Over, move |writing| {
             passes::put_ended(writing, &pass)
         });
     }
@@ -193,7 +197,7 @@ impl Journal {
 
     /// Writes the hold of all nodes in place of the last one; `None`: nothing is held.
     pub fn held(&self, hold: Option<FleetHold>) {
-        self.put(1, Moment::Runs, move |writing| {
+        self.put(1, Sync::Now, Moment::Runs, move |writing| {
             hold::put(writing, hold.as_ref())
         });
     }
@@ -280,20 +284,17 @@ impl Journal {
         }
     }
 
-    /// Writes a record without waiting for the disk, in one transaction with others.
-    fn put_later(&self, write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send + 'static) {
-        self.send(Job::Later(Box::new(write)), 1);
-    }
-
     pub(super) fn put(
         &self,
         records: usize,
+        sync: Sync,
         moment: Moment,
         write: impl FnOnce(&Writing<'_>) -> rusqlite::Result<()> + Send + 'static,
     ) {
         let write = Box::new(write);
         let job = Job::Write {
             write,
+            sync,
             records,
             moment,
         };
@@ -375,12 +376,7 @@ mod tests {
         // Once the disk answers, later calls wait for it again.
         let answer = jobs.try_iter().find_map(|job| match job {
             Job::Answer(to) => Some(to),
-            Job::Write { .. }
-            | Job::Later(_)
-            | Job::Evidence(..)
-            | Job::Ages
-            | Job::Read(_)
-            | Job::Lock(_) => None,
+            Job::Write { .. } | Job::Evidence(..) | Job::Ages | Job::Read(_) | Job::Lock(_) => None,
         });
         answer.unwrap().send(()).unwrap();
         let again = tokio::time::timeout(patience, journal.settled(hour)).await;
@@ -391,7 +387,7 @@ mod tests {
     fn entries_beyond_the_queue_are_dropped_and_counted() {
         let (journal, jobs, failures) = hanging();
         for _ in 0..QUEUE_MAX + 7 {
-            journal.put_later(|_| Ok(()));
+            journal.put(1, Sync::Later, Moment::Runs, |_| Ok(()));
         }
         assert_eq!(failures.get(), 7);
         assert!(journal.status().errors.contains_key("journal"));

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::counter::Counter;
@@ -27,17 +26,17 @@ type Read = Box<dyn FnOnce(Result<&Connection, Error>) -> rusqlite::Result<()> +
 
 /// A job for the thread.
 pub(super) enum Job {
-    /// Write the records of a pass, and wait for the disk.
+    /// Write the records of a pass, and wait for the disk if `Sync` says so.
     Write {
         /// What.
         write: Write,
+        /// Whether to wait for the disk.
+        sync: Sync,
         /// Number of records, for the count of those that are lost.
         records: usize,
         /// What the write stands beside.
         moment: Moment,
     },
-    /// Write a record of a running pass, with others, and do not wait for the disk.
-    Later(Write),
     /// Write the pending image ages.
     Ages,
     /// Keep evidence.
@@ -59,31 +58,6 @@ pub(super) enum Moment {
     Runs,
     /// It is over: there is time to claim room.
     Over,
-}
-
-/// How long records of a running pass wait for later ones, to be written in one transaction with them: a removal ends
-/// every few milliseconds, and a transaction takes several times as long as what it writes.
-const GATHERS: Duration = Duration::from_millis(20);
-/// The most records in one transaction.
-const GROUP_MAX: usize = 64;
-
-/// Waits for more records that are written in one transaction with these; returns the job that ended the waiting, which
-/// comes after them.
-fn gather(group: &mut Vec<Write>, jobs: &Receiver<Job>) -> Option<Job> {
-    let until = Instant::now() + GATHERS;
-    while group.len() < GROUP_MAX {
-        let left = until.saturating_duration_since(Instant::now());
-        match jobs.recv_timeout(left).ok()? {
-            Job::Later(write) => group.push(write),
-            other @ (Job::Write { .. }
-            | Job::Ages
-            | Job::Evidence(_)
-            | Job::Read(_)
-            | Job::Answer(_)
-            | Job::Lock(_)) => return Some(other),
-        }
-    }
-    None
 }
 
 /// The key of errors in the API.
@@ -186,27 +160,18 @@ pub(super) fn run(
     if held {
         return;
     }
-    let mut next = None;
-    while let Some(job) = next.take().or_else(|| jobs.recv().ok()) {
+    while let Ok(job) = jobs.recv() {
         match job {
-            Job::Later(write) => {
-                let mut group = vec![write];
-                next = gather(&mut group, jobs);
-                let records = group.len();
-                let written = store.write(Sync::Later, |writing| {
-                    group.into_iter().try_for_each(|write| write(writing))
-                });
-                settle(&store, health, written, records);
-            }
             Job::Write {
                 write,
+                sync,
                 records,
                 moment,
             } => {
                 if moment == Moment::Begins && !store.is_open() {
                     reopen(&mut store, health);
                 }
-                let written = store.write(Sync::Now, write);
+                let written = store.write(sync, write);
                 settle(&store, health, written, records);
                 if moment == Moment::Over
                     && let Err(error) = store.claim_if_short()
@@ -299,48 +264,4 @@ fn lock(store: &mut Store, health: &Health) -> Option<Held> {
     }
     health.failed(1, &held.to_string());
     Some(held)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::channel;
-
-    use super::*;
-
-    fn nothing() -> Write {
-        Box::new(|_| Ok(()))
-    }
-
-    #[test]
-    fn records_are_gathered_up_to_the_next_other_job_and_to_a_bound() {
-        let (to, jobs) = channel();
-        let put = |count| {
-            for _ in 0..count {
-                to.send(Job::Later(nothing())).unwrap();
-            }
-        };
-        let gathered = || {
-            let mut group = vec![nothing()];
-            let next = gather(&mut group, &jobs);
-            (group.len(), next.is_some())
-        };
-        put(2);
-        to.send(Job::Ages).unwrap();
-        put(1);
-        let (write, records) = (nothing(), 1);
-        let moment = Moment::Runs;
-        to.send(Job::Write {
-            write,
-            records,
-            moment,
-        })
-        .unwrap();
-        assert_eq!([gathered(), gathered()], [(3, true), (2, true)]);
-        assert_eq!(gathered(), (1, false), "time is up");
-        put(GROUP_MAX);
-        assert_eq!([gathered(), gathered()], [(GROUP_MAX, false), (2, false)]);
-        put(1);
-        drop(to);
-        assert_eq!(gathered(), (2, false), "the last sender is gone");
-    }
 }
