@@ -170,12 +170,13 @@ impl Store {
     ) -> Result<T, Error> {
         let database = self.database.as_mut().ok_or(Error::Closed)?;
         let written = database.write(sync, write);
-        if let Err(error) = &written
-            && error.is_damage()
-        {
-            self.distrust(error.to_string());
-        }
-        written
+        self.doubt(written)
+    }
+
+    /// Claims the room for the records and for the log of writes.
+    pub(super) fn claim(&mut self) -> Result<(), Error> {
+        let claimed = self.database.as_mut().map_or(Ok(()), Database::claim);
+        self.doubt(claimed)
     }
 
     /// Claims the room that evidence and snapshots took from the records.
@@ -208,6 +209,16 @@ impl Store {
             self.distrust(error.to_string());
         }
         answer
+    }
+
+    /// Closes the database if a result says that it is damaged.
+    fn doubt<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &result
+            && error.is_damage()
+        {
+            self.distrust(error.to_string());
+        }
+        result
     }
 
     /// Closes a database that turns out to be damaged; the next opening sets it aside.

@@ -151,6 +151,8 @@ fn put(writing: &Writing<'_>, entry: Entry) -> rusqlite::Result<()> {
 fn live_with(dir: &Path, limits: Limits, entries: &[Entry]) -> (Store, Found) {
     let mut store = Store::new(dir.to_owned(), limits, "/run/cri.sock".to_owned());
     let found = store.open().unwrap();
+    // Damage that it meets shows at the next write.
+    drop(store.claim());
     for entry in entries {
         let entry = entry.clone();
         store.write(Sync::Later, |it| put(it, entry)).unwrap();

@@ -160,6 +160,8 @@ pub(super) fn run(
     if held {
         return;
     }
+    // Nobody waits for it: on a new node it takes longer than the start.
+    claim(&mut store);
     while let Ok(job) = jobs.recv() {
         match job {
             Job::Write {
@@ -196,6 +198,12 @@ pub(super) fn run(
     }
 }
 
+fn claim(store: &mut Store) {
+    if let Err(error) = store.claim() {
+        tracing::warn!(%error, "the room for the state could not be claimed");
+    }
+}
+
 fn open(store: &mut Store, health: &Health) -> Result<Found, Held> {
     let result = store.open();
     health.noted(store);
@@ -215,8 +223,9 @@ fn open(store: &mut Store, health: &Health) -> Result<Found, Held> {
 
 /// Tries again: the last pass may have freed space.
 fn reopen(store: &mut Store, health: &Health) {
-    if let Err(held) = open(store, health) {
-        health.failed(1, &held.to_string());
+    match open(store, health) {
+        Ok(_found) => claim(store),
+        Err(held) => health.failed(1, &held.to_string()),
     }
 }
 
@@ -258,7 +267,10 @@ fn lock(store: &mut Store, health: &Health) -> Option<Held> {
     if store.is_locked() && store.is_open() {
         return None;
     }
-    let held = open(store, health).err()?;
+    let Err(held) = open(store, health) else {
+        claim(store);
+        return None;
+    };
     if store.uses_another_runtime(&held) {
         return None;
     }
