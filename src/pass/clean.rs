@@ -343,14 +343,14 @@ impl Run<'_> {
         }
     }
 
-    /// Returns when the next batch begins. Sandboxes may wait for their network, so their next batch begins as
-    /// soon as there is room, except around a rest.
+    /// Returns when the next batch begins: as soon as there is room, except around a rest, at the end of the queue, and
+    /// for images, whose freed space is measured.
     fn next_batch_begins(&self, target: Target, queue: &Queue) -> Until {
         let last = queue.is_empty() || !self.config.gc.batch_pause.is_zero();
         match target {
-            Target::Sandboxes if !last => Until::Room,
-            Target::Sandboxes | Target::Containers | Target::Logs => Until::OnlySlow,
             Target::Images => Until::NoImage,
+            Target::Containers | Target::Sandboxes | Target::Logs if last => Until::OnlySlow,
+            Target::Containers | Target::Sandboxes | Target::Logs => Until::Room,
         }
     }
 

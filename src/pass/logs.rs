@@ -9,7 +9,7 @@ use super::end::End;
 use super::executor::Until;
 use super::{Run, progress};
 use crate::gc::{self, Expected, Plan, Removal};
-use crate::model::{RemovedContainer, Target, log_dir_name};
+use crate::model::{Container, PodUid, RemovedContainer, Rows, Target, log_dir_name};
 use crate::snapshot::Look;
 
 impl Run<'_> {
@@ -73,13 +73,21 @@ impl Run<'_> {
         plan.into_removals()
     }
 
-    /// Plans on the look without the containers removed since, and checks the plan.
+    /// Plans on what the look shows of the removed containers' pods, without the containers removed since, and checks the
+    /// plan. Only a pod's own containers write to its logs, and there is such a plan for each batch.
     fn plan_logs_of(&self, look: &Look, gone: Vec<RemovedContainer>) -> Result<Plan, End> {
         let mut snapshot = look
             .snapshot(BTreeMap::new())
             .map_err(|error| End::NoLook(error.to_string()))?;
-        let ids = self.gone.ids();
-        snapshot.containers.retain(|it| !ids.contains(&it.id));
+        let pods: BTreeSet<&PodUid> = gone.iter().map(|it| &it.pod.uid).collect();
+        let is_of_pods =
+            |it: &Container| it.pod.as_ref().is_some_and(|pod| pods.contains(&pod.uid));
+        let stays = |it: &Container| is_of_pods(it) && !self.gone.has(&it.id);
+        snapshot.containers = filtered(&snapshot.containers, stays);
+        snapshot.sandboxes = Rows::default();
+        let names: BTreeSet<String> = gone.iter().filter_map(|it| log_dir_name(&it.pod)).collect();
+        snapshot.logs.dirs = filtered(&snapshot.logs.dirs, |it| names.contains(&it.name));
+        snapshot.logs.links = Rows::default();
         snapshot.removed = gone;
         // Without a directory of the pod its containers have no logs.
         let (dirs, root) = (
@@ -115,4 +123,9 @@ impl Run<'_> {
             self.report_problem(Target::Logs, why);
         }
     }
+}
+
+fn filtered<T: Clone>(rows: &Rows<T>, stays: impl Fn(&T) -> bool) -> Rows<T> {
+    let rows: Vec<T> = rows.iter().filter(|it| stays(it)).cloned().collect();
+    rows.into()
 }

@@ -1,26 +1,23 @@
 //! Removes one object, after asking the runtime about it once more, because the plan may be minutes old.
 
 mod evidence;
+mod gone;
 mod image;
 mod logs;
 mod superseded;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::Runner;
 use super::stops::Stops;
 use crate::config::Config;
-use crate::events::LastRecord;
 use crate::gc::{Expected, Removal};
 use crate::model::{
-    ContainerId, ContainerState, PodRef, PodSandboxId, PodSandboxState, PodUid, RemovalOutcome,
-    RemovedContainer, Target, ending,
+    ContainerId, ContainerState, PodSandboxId, PodSandboxState, RemovalOutcome, Target,
 };
 use crate::runtime;
 use crate::snapshot::Look;
@@ -29,6 +26,7 @@ use superseded::NewerRecords;
 
 pub(super) use evidence::EvidenceKeeper;
 use evidence::{IsKept, Origin};
+pub(super) use gone::Gone;
 
 /// Why a record stays whose newer ones are gone.
 const NEEDED_NOW: &str = "the newer record is gone: it may be needed now";
@@ -36,99 +34,12 @@ const NEEDED_NOW: &str = "the newer record is gone: it may be needed now";
 /// Grace for stopping a container in state unknown: the kubelet's minimum.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
+/// How long an answer about an exited container holds: longer than what follows usually takes, and shorter than a
+/// question may take on a busy node.
+const ANSWER_HOLDS: Duration = Duration::from_millis(20);
+
 /// Interval at which an object that another client removes is asked about: first and longest.
 const REMOVED_BY_ANOTHER_EVERY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
-
-/// Removed containers of one pass whose logs are removed; the logs of any more stay.
-const GONE_MAX: usize = 1 << 16;
-
-/// Pods of one pass whose newest removed container is remembered.
-const LAST_MAX: usize = 256;
-
-/// The containers that a pass removed; their logs follow. Cloning shares.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Gone(Arc<Mutex<RemovedContainers>>);
-
-#[derive(Debug, Default)]
-struct RemovedContainers {
-    all: Vec<RemovedContainer>,
-    /// Number of containers already handed out.
-    taken: usize,
-    /// The newest of each pod.
-    last: BTreeMap<PodUid, LastRecord>,
-}
-
-impl Gone {
-    /// Returns the containers not handed out before.
-    pub(super) fn take(&self) -> Vec<RemovedContainer> {
-        let mut removed = self.lock();
-        let new = removed
-            .all
-            .get(removed.taken..)
-            .unwrap_or_default()
-            .to_vec();
-        removed.taken = removed.all.len();
-        new
-    }
-
-    /// Returns the ids of all.
-    pub(super) fn ids(&self) -> BTreeSet<ContainerId> {
-        self.lock().all.iter().map(|it| it.id.clone()).collect()
-    }
-
-    /// Returns the newest container of each pod, of [`LAST_MAX`] pods.
-    pub(super) fn last_records(&self) -> Vec<LastRecord> {
-        self.lock().last.values().cloned().collect()
-    }
-
-    fn note(&self, removal: &Removal, status: runtime::ContainerStatus, evidence: IsKept) {
-        let (Some(pod), subject) = (removal.subject.pod.clone(), &removal.subject) else {
-            return;
-        };
-        let mut removed = self.lock();
-        removed.note_last(&pod, removal, &status, evidence);
-        if !status.log_path.is_empty() && removed.all.len() < GONE_MAX {
-            removed.all.push(RemovedContainer {
-                id: status.id,
-                name: subject.name.clone(),
-                attempt: subject.attempt,
-                pod,
-                created_at: subject.created_at,
-                log_path: status.log_path.into(),
-            });
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RemovedContainers> {
-        self.0.lock()
-    }
-}
-
-impl RemovedContainers {
-    fn note_last(
-        &mut self,
-        pod: &Arc<PodRef>,
-        removal: &Removal,
-        status: &runtime::ContainerStatus,
-        evidence: IsKept,
-    ) {
-        let known = self.last.get(&pod.uid);
-        let is_older = known.is_some_and(|it| it.created_at > status.created_at);
-        if is_older || (known.is_none() && self.last.len() >= LAST_MAX) {
-            return;
-        }
-        let exit_code = (status.state == ContainerState::Exited).then_some(status.exit_code);
-        let record = LastRecord {
-            pod: Arc::clone(pod),
-            container: removal.subject.name.to_string(),
-            id: status.id.to_string(),
-            created_at: status.created_at,
-            ending: ending(exit_code, &status.reason),
-            has_evidence: evidence == IsKept::Yes,
-        };
-        self.last.insert(pod.uid.clone(), record);
-    }
-}
 
 /// What removals need.
 #[derive(Debug)]
@@ -271,6 +182,7 @@ async fn container(
     id: &ContainerId,
 ) -> Result<RemovalOutcome, runtime::Error> {
     let client = &remover.client;
+    let asked_at = Instant::now();
     let Some(mut status) = client.container_status(id).await? else {
         return Ok(RemovalOutcome::AlreadyGone);
     };
@@ -287,7 +199,7 @@ async fn container(
     if remover.stops.reached().is_some() {
         return Ok(RemovalOutcome::NotBegun);
     }
-    let takes_time = status.state == ContainerState::Unknown || remover.evidence.is_on();
+    let has_exited = status.state == ContainerState::Exited;
     if status.state == ContainerState::Unknown {
         client.stop_container(id, STOP_GRACE).await?;
         match client.container_status(id).await? {
@@ -305,7 +217,7 @@ async fn container(
             Err(why) => return Ok(RemovalOutcome::skipped(&why)),
         }
     }
-    if takes_time {
+    if !has_exited || asked_at.elapsed() > ANSWER_HOLDS {
         if let Some(stays) = is_needed_now(remover, removal).await? {
             return Ok(stays);
         }
@@ -313,6 +225,9 @@ async fn container(
         if let Some(stays) = changed(remover, &status).await? {
             return Ok(stays);
         }
+    }
+    if remover.stops.reached().is_some() {
+        return Ok(RemovalOutcome::NotBegun);
     }
     let result = client.remove_container(id).await;
     if result.is_ok() {
@@ -345,7 +260,7 @@ async fn changed(
             "it has changed while its removal was prepared",
         )));
     }
-    Ok(remover.stops.reached().map(|_| RemovalOutcome::NotBegun))
+    Ok(None)
 }
 
 /// Maps the result of a removing call to an outcome. A missing object counts as already gone: the kubelet may

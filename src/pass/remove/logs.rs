@@ -4,15 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
 use super::super::stops::Stops;
 use crate::gc::{Expected, Removal};
 use crate::logs::{Error, Roots, container_log, dead_link, pod_dir};
 use crate::model::{
-    Container, ContainerId, ContainerState, FailureClass, RemovalOutcome, RemovedContainer,
-    link_name,
+    Container, ContainerId, ContainerState, FailureClass, PodRef, RemovalOutcome, RemovedContainer,
+    Rows, link_name,
 };
-use crate::runtime;
+use crate::runtime::{self, Listed};
 use crate::system::blocking::BlockingPool;
+
+/// How old a shared list of containers may be; one that took longer to list is shared for as long again.
+const SHARED_FOR: Duration = Duration::from_millis(100);
 
 /// Removes logs.
 #[derive(Debug)]
@@ -21,6 +27,43 @@ pub(super) struct LogRemover {
     pool: BlockingPool,
     patience: Duration,
     stops: Stops,
+    shared: SharedList,
+}
+
+/// The node's containers, listed once for the logs of a moment: for each filtered answer the runtime walks through all
+/// its containers.
+#[derive(Debug, Default)]
+struct SharedList(Mutex<Option<Recent>>);
+
+#[derive(Clone, Debug)]
+struct Recent {
+    asked_at: Instant,
+    took: Duration,
+    /// `None`: they could not be listed at once, one has no id, or there was none, which takes a second witness.
+    containers: Option<Rows<Container>>,
+}
+
+impl SharedList {
+    /// Returns the node's containers as they were when this call began, or at most [`SHARED_FOR`] before; `None` if the
+    /// list does not tell.
+    async fn containers(&self, client: &runtime::Client) -> Option<Rows<Container>> {
+        let began = Instant::now();
+        let mut recent = self.0.lock().await;
+        if let Some(it) = &*recent
+            && it.asked_at + SHARED_FOR.max(it.took) >= began
+        {
+            return it.containers.clone();
+        }
+        let asked_at = Instant::now();
+        let listed = client.containers_at_once().await;
+        let containers = listed.ok().filter(tells).map(|it| it.rows);
+        *recent = Some(Recent {
+            asked_at,
+            took: asked_at.elapsed(),
+            containers: containers.clone(),
+        });
+        containers
+    }
 }
 
 impl LogRemover {
@@ -31,6 +74,7 @@ impl LogRemover {
             pool,
             patience,
             stops,
+            shared: SharedList::default(),
         }
     }
 
@@ -76,16 +120,8 @@ impl LogRemover {
         client: &runtime::Client,
         container: &RemovedContainer,
     ) -> Result<RemovalOutcome, runtime::Error> {
-        if client.container_status(&container.id).await?.is_some() {
-            return Ok(RemovalOutcome::skipped("its container is still there"));
-        }
-        // A pod that comes back (a static pod keeps its UID) counts attempts from 0 again, so the file may have
-        // a new writer.
-        let of_pod = client.containers_of_pod(&container.pod.uid).await?;
-        for other in of_pod.iter().filter(|it| it.name == container.name) {
-            if writes(client, other, container).await? {
-                return Ok(RemovalOutcome::skipped("a container may write to it"));
-            }
+        if let Some(why) = self.is_needed(client, container).await? {
+            return Ok(RemovalOutcome::skipped(why));
         }
         let path = Path::new(container.log_path.as_str());
         let Ok(below) = path.strip_prefix(&self.roots.pods).map(Path::to_owned) else {
@@ -96,6 +132,32 @@ impl LogRemover {
         let link = link_name(&container.pod, &container.name, &container.id);
         let work = move |roots: &Roots| container_log(roots, &below, link.as_deref());
         Ok(self.run(work).await)
+    }
+
+    /// Returns why the log of a removed container stays, if it does.
+    async fn is_needed(
+        &self,
+        client: &runtime::Client,
+        gone: &RemovedContainer,
+    ) -> Result<Option<&'static str>, runtime::Error> {
+        let shared = self.shared.containers(client).await;
+        let is_listed = |all: &Rows<Container>| all.iter().any(|it| it.id == gone.id);
+        // It may have gone since.
+        if shared.as_ref().is_none_or(is_listed)
+            && client.container_status(&gone.id).await?.is_some()
+        {
+            return Ok(Some("its container is still there"));
+        }
+        let listed = match shared {
+            Some(all) => all,
+            None => client.containers_of_pod(&gone.pod.uid).await?.into(),
+        };
+        for other in listed.iter().filter(|it| is_namesake(it, gone)) {
+            if writes(client, other, gone).await? {
+                return Ok(Some("a container may write to it"));
+            }
+        }
+        Ok(None)
     }
 
     async fn run(
@@ -114,6 +176,19 @@ impl LogRemover {
             }
         }
     }
+}
+
+/// Says whether a list names the containers of every pod.
+fn tells(list: &Listed<Container>) -> bool {
+    let has_id = |row: &Container| !row.id.is_stand_in();
+    list.malformed == 0 && !list.rows.is_empty() && list.rows.iter().all(has_id)
+}
+
+/// Says whether a listed container is another one of the removed one's name in its pod. A pod that comes back (a static pod
+/// keeps its UID) counts attempts from 0 again, so the file may have a new writer.
+fn is_namesake(listed: &Container, gone: &RemovedContainer) -> bool {
+    let is_of_pod = |pod: &Arc<PodRef>| pod.uid == gone.pod.uid;
+    listed.id != gone.id && listed.name == gone.name && listed.pod.as_ref().is_some_and(is_of_pod)
 }
 
 /// Says whether another record of the same name writes to the log: by its attempt, or, if it runs, by its log

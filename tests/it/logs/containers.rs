@@ -2,7 +2,9 @@
 
 use std::os::unix::fs::symlink;
 
+use crisweep_proto::cri::{ContainerState, ListContainersResponse};
 use crisweep_sim::{ContainerRecord, Fault, Options, PodSpec, Rpc, Sim, hours};
+use prost::Message;
 use serde_json::json;
 use tokio::process::Command;
 
@@ -410,6 +412,30 @@ async fn only_a_pass_that_was_asked_for_logs_touches_others_than_its_containers(
 }
 
 #[tokio::test]
+async fn logs_go_while_the_list_of_all_containers_is_over_the_limit() {
+    let tree = Tree::plain();
+    let starting = |n| PodSpec::new(&format!("new-{n}")).created("app", 0, hours(2));
+    let gone = |n| {
+        let pod = PodSpec::new(&format!("gone-{n}"));
+        pod.exited("app", 0, hours(3)).deleted()
+    };
+    let running = |n| PodSpec::new(&format!("web-{n}")).running("app", 0);
+    let node = tree.node().pods(8, starting).pods(8, running).pods(3, gone);
+    let rig = Rig::start(node, tree.config(&json!({ "grace": "1h" }))).await;
+    tree.fill(&rig.sim);
+    // What stays is over it, and the containers of each state are not.
+    let rows = rig.sim.containers().into_iter().map(|it| it.row);
+    let stay = rows.filter(|row| row.state() != ContainerState::ContainerExited);
+    let containers = stay.collect();
+    let weight = ListContainersResponse { containers }.encoded_len();
+    rig.sim.set_send_limit(weight - 1);
+    let pass = rig.gc("").await;
+    assert_eq!(pass["targets"]["containers"]["removed"], 3, "{pass:#}");
+    assert_eq!(pass["targets"]["logs"]["removed"], 3, "{pass:#}");
+    assert_eq!(tree.files().len(), 16 * 4);
+}
+
+#[tokio::test]
 async fn a_pod_that_returns_after_its_container_was_removed_keeps_its_log() {
     const UID: &str = "0123456789abcdef0123456789abcdef";
     let tree = Tree::plain();
@@ -423,16 +449,23 @@ async fn a_pod_that_returns_after_its_container_was_removed_keeps_its_log() {
                 .exited("app", 0, hours(3))
                 .deleted(),
         );
-    // Its looks stream; the question before a removal does not.
     let changes = tree.config(&json!({ "grace": "1h" }));
     let rig = Rig::with(node.build(), Options::containerd_2_4(), changes).await;
     tree.fill(&rig.sim);
     let id = rig.sim.container_id("default/proxy/app#0").unwrap();
     let log = rig.sim.container(&id).unwrap().log_path;
-    rig.sim.set_fault(Rpc::ListContainers, Fault::hang());
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
     let id = rig.begin_gc("target=containers&target=logs").await;
-    until_true("the pass asks before it removes", || {
-        rig.sim.call_count(Rpc::ListContainers) > 0
+    until_true("the pass removes the container", || {
+        rig.sim.call_count(Rpc::RemoveContainer) > 0
+    })
+    .await;
+    let lists = || rig.sim.call_count(Rpc::StreamContainers);
+    let looks = lists();
+    rig.sim.set_fault(Rpc::StreamContainers, Fault::hang());
+    rig.sim.clear_fault(Rpc::RemoveContainer);
+    until_true("the pass asks before it removes the log", || {
+        lists() > looks
     })
     .await;
     // The manifest is back: the same UID, attempts from 0, the same file.

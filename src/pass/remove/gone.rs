@@ -1,0 +1,111 @@
+//! The containers that a pass removed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::evidence::IsKept;
+use crate::events::LastRecord;
+use crate::gc::Removal;
+use crate::model::{ContainerId, ContainerState, PodRef, PodUid, RemovedContainer, ending};
+use crate::runtime;
+use crate::system::maps::IdSet;
+
+/// Removed containers of one pass whose logs are removed; the logs of any more stay.
+const GONE_MAX: usize = 1 << 16;
+
+/// Pods of one pass whose newest removed container is remembered.
+const LAST_MAX: usize = 256;
+
+/// The containers that a pass removed; their logs follow. Cloning shares.
+#[derive(Clone, Debug, Default)]
+pub(in crate::pass) struct Gone(Arc<Mutex<RemovedContainers>>);
+
+#[derive(Debug, Default)]
+struct RemovedContainers {
+    all: Vec<RemovedContainer>,
+    ids: IdSet<ContainerId>,
+    /// Number of containers already handed out.
+    taken: usize,
+    /// The newest of each pod.
+    last: BTreeMap<PodUid, LastRecord>,
+}
+
+impl Gone {
+    /// Returns the containers not handed out before.
+    pub(in crate::pass) fn take(&self) -> Vec<RemovedContainer> {
+        let mut removed = self.lock();
+        let new = removed
+            .all
+            .get(removed.taken..)
+            .unwrap_or_default()
+            .to_vec();
+        removed.taken = removed.all.len();
+        new
+    }
+
+    /// Says whether a container was removed.
+    pub(in crate::pass) fn has(&self, id: &ContainerId) -> bool {
+        self.lock().ids.contains(id)
+    }
+
+    /// Returns the newest container of each pod, of [`LAST_MAX`] pods.
+    pub(in crate::pass) fn last_records(&self) -> Vec<LastRecord> {
+        self.lock().last.values().cloned().collect()
+    }
+
+    pub(super) fn note(
+        &self,
+        removal: &Removal,
+        status: runtime::ContainerStatus,
+        evidence: IsKept,
+    ) {
+        let (Some(pod), subject) = (removal.subject.pod.clone(), &removal.subject) else {
+            return;
+        };
+        let mut removed = self.lock();
+        removed.note_last(&pod, removal, &status, evidence);
+        if !status.log_path.is_empty() && removed.all.len() < GONE_MAX {
+            removed.ids.insert(status.id.clone());
+            removed.all.push(RemovedContainer {
+                id: status.id,
+                name: subject.name.clone(),
+                attempt: subject.attempt,
+                pod,
+                created_at: subject.created_at,
+                log_path: status.log_path.into(),
+            });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RemovedContainers> {
+        self.0.lock()
+    }
+}
+
+impl RemovedContainers {
+    fn note_last(
+        &mut self,
+        pod: &Arc<PodRef>,
+        removal: &Removal,
+        status: &runtime::ContainerStatus,
+        evidence: IsKept,
+    ) {
+        let known = self.last.get(&pod.uid);
+        let is_older = known.is_some_and(|it| it.created_at > status.created_at);
+        if is_older || (known.is_none() && self.last.len() >= LAST_MAX) {
+            return;
+        }
+        let exit_code = (status.state == ContainerState::Exited).then_some(status.exit_code);
+        let record = LastRecord {
+            pod: Arc::clone(pod),
+            container: removal.subject.name.to_string(),
+            id: status.id.to_string(),
+            created_at: status.created_at,
+            ending: ending(exit_code, &status.reason),
+            has_evidence: evidence == IsKept::Yes,
+        };
+        self.last.insert(pod.uid.clone(), record);
+    }
+}
