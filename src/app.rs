@@ -166,7 +166,7 @@ async fn remember(
         let journal = runner.journal.clone();
         runner.journal = journal.with_lines(to, &config.node.name, failures)?;
     }
-    if let Ok(bytes) = runner.journal.evidence_bytes().await {
+    if let Some(bytes) = opened.evidence_bytes {
         runner.metrics.evidence_takes(bytes);
     }
     Ok((opened.history, opened.hold))

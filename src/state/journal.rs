@@ -58,6 +58,8 @@ pub struct Opened {
     pub ages: Ages,
     /// The hold of all nodes that was last read.
     pub hold: Option<FleetHold>,
+    /// Room that all evidence takes; `None` without a database.
+    pub evidence_bytes: Option<u64>,
 }
 
 impl Journal {
@@ -115,6 +117,7 @@ impl Journal {
             history: found.history,
             ages: found.ages,
             hold: found.hold,
+            evidence_bytes: found.evidence_bytes,
         })
     }
 

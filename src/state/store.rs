@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::ages::Ages;
-use super::database::{Database, Error, Limits, NAME, Sync, Writing};
+use super::database::{Database, Error, Limits, NAME, Sync, Writing, evidence_room};
 use super::lock::{Held, Lock, NoLock};
 use super::passes::{self, History};
 use super::{files, first_version, hold};
@@ -19,6 +19,8 @@ pub(super) struct Found {
     pub(super) history: History,
     pub(super) ages: Ages,
     pub(super) hold: Option<FleetHold>,
+    /// `None`: there is no database.
+    pub(super) evidence_bytes: Option<u64>,
 }
 
 /// Why nothing is stored.
@@ -124,6 +126,7 @@ impl Store {
             history: passes::history(database.connection())?,
             ages: Ages::read(database.connection())?,
             hold: hold::read(database.connection())?,
+            evidence_bytes: Some(evidence_room(database.connection())?),
         };
         self.database = Some(database);
         Ok(found)
@@ -237,6 +240,8 @@ fn salvage(sql: &Connection) -> Found {
         }),
         ages: Ages::read(sql).unwrap_or_default(),
         hold: hold::read(sql).unwrap_or_default(),
+        // It stays in the damaged file.
+        evidence_bytes: Some(0),
     }
 }
 
