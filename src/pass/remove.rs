@@ -217,14 +217,16 @@ async fn container(
             Err(why) => return Ok(RemovalOutcome::skipped(&why)),
         }
     }
-    if !has_exited || asked_at.elapsed() > ANSWER_HOLDS {
-        if let Some(stays) = is_needed_now(remover, removal).await? {
-            return Ok(stays);
-        }
-        // Last, because the call below kills what runs.
-        if let Some(stays) = changed(remover, &status).await? {
-            return Ok(stays);
-        }
+    if (!has_exited || remover.evidence.is_on())
+        && let Some(stays) = is_needed_now(remover, removal).await?
+    {
+        return Ok(stays);
+    }
+    // Last, because the call below kills what runs.
+    if (!has_exited || asked_at.elapsed() > ANSWER_HOLDS)
+        && let Some(stays) = changed(remover, &status).await?
+    {
+        return Ok(stays);
     }
     if remover.stops.reached().is_some() {
         return Ok(RemovalOutcome::NotBegun);

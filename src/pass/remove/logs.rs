@@ -17,7 +17,7 @@ use crate::model::{
 use crate::runtime::{self, Listed};
 use crate::system::blocking::BlockingPool;
 
-/// How old a shared list of containers may be; one that took longer to list is shared for as long again.
+/// How old a shared list of containers may be. One that could not be read in a longer time is not tried again for as long.
 const SHARED_FOR: Duration = Duration::from_millis(100);
 
 /// Removes logs.
@@ -43,6 +43,15 @@ struct Recent {
     containers: Option<Rows<Container>>,
 }
 
+impl Recent {
+    fn holds(&self) -> Duration {
+        match self.containers {
+            Some(_) => SHARED_FOR,
+            None => SHARED_FOR.max(self.took),
+        }
+    }
+}
+
 impl SharedList {
     /// Returns the node's containers as they were when this call began, or at most [`SHARED_FOR`] before; `None` if the
     /// list does not tell.
@@ -50,7 +59,7 @@ impl SharedList {
         let began = Instant::now();
         let mut recent = self.0.lock().await;
         if let Some(it) = &*recent
-            && it.asked_at + SHARED_FOR.max(it.took) >= began
+            && it.asked_at + it.holds() >= began
         {
             return it.containers.clone();
         }
