@@ -196,6 +196,10 @@ impl Run<'_> {
             }
             self.conclude(target, &mut queue);
             if self.breaks(target) {
+                // What is still in flight must not be planned a second time.
+                while !self.executor.only_slow() {
+                    self.wait().await?;
+                }
                 self.take_open(target);
                 return Ok(());
             }

@@ -40,8 +40,7 @@ const HOLD: u32 = 2;
 const HOLD_MAX: u32 = 16;
 /// Windows without a try after the limit was halved: what caused that may soon be over.
 const RECOVERY: u32 = 2;
-/// Log files that may be removed at a time, beside what else is in flight: each takes some thousandths of a second,
-/// and the next batch of containers waits for the slower of the two.
+/// Log files that may be removed at a time, beside what else is in flight: each takes some thousandths of a second.
 const LOG_FILES: usize = 4;
 /// Removals that wait for the network which may be in flight beside the others.
 pub const SLOW_MAX: usize = 128;

@@ -48,7 +48,7 @@ const RESERVE_BYTES: u64 = 512 << 10;
 /// How much room the database may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Passes and removals: claimed in full when the file is made.
+    /// Passes and removals: claimed in full, soon after the start.
     pub journal_bytes: u64,
     /// Evidence of removed containers.
     pub evidence_bytes: u64,
@@ -224,6 +224,8 @@ impl Database {
         database.migrate()?;
         let pages = limits.max_bytes() / PAGE_BYTES;
         database.pragma("max_page_count", pages)?;
+        // A process before may have ended while it claimed room.
+        database.drop_claim()?;
         database.process = database.write(Sync::Now, enter)?;
         Ok(database)
     }

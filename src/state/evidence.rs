@@ -135,14 +135,6 @@ impl Journal {
     pub async fn evidence_of(&self, id: String) -> Result<EvidenceFound, Error> {
         self.read(PATIENCE, move |sql| find(sql, &id)).await
     }
-
-    /// Returns the room that all evidence takes.
-    ///
-    /// # Errors
-    /// If the database cannot be read in time.
-    pub async fn evidence_bytes(&self) -> Result<u64, Error> {
-        self.read(PATIENCE, room).await
-    }
 }
 
 /// Reads evidence as [`Journal::evidence`] does, beside a service that writes or without one.

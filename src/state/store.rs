@@ -19,7 +19,7 @@ pub(super) struct Found {
     pub(super) history: History,
     pub(super) ages: Ages,
     pub(super) hold: Option<FleetHold>,
-    /// `None`: there is no database.
+    /// `None`: there is no database, or it was open already.
     pub(super) evidence_bytes: Option<u64>,
 }
 
@@ -176,17 +176,19 @@ impl Store {
         self.doubt(written)
     }
 
-    /// Claims the room for the records and for the log of writes.
-    pub(super) fn claim(&mut self) -> Result<(), Error> {
-        let claimed = self.database.as_mut().map_or(Ok(()), Database::claim);
+    /// Claims a part of the room for the records and for the log of writes; says whether all is claimed.
+    pub(super) fn claim_some(&mut self) -> Result<bool, Error> {
+        let claimed = self
+            .database
+            .as_mut()
+            .map_or(Ok(true), Database::claim_some);
         self.doubt(claimed)
     }
 
-    /// Claims the room that evidence and snapshots took from the records.
-    pub(super) fn claim_if_short(&mut self) -> Result<(), Error> {
-        self.database
-            .as_mut()
-            .map_or(Ok(()), Database::claim_if_short)
+    /// Says whether evidence or snapshots took room from the records.
+    pub(super) fn is_short(&mut self) -> Result<bool, Error> {
+        let is_short = self.database.as_mut().map_or(Ok(false), Database::is_short);
+        self.doubt(is_short)
     }
 
     /// Keeps evidence.

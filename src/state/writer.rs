@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, TryRecvError};
 
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::counter::Counter;
@@ -160,9 +160,22 @@ pub(super) fn run(
     if held {
         return;
     }
-    // Nobody waits for it: on a new node it takes longer than the start.
-    claim(&mut store);
-    while let Ok(job) = jobs.recv() {
+    // Claimed part by part while there is nothing else to do: on a new node it takes longer than the start.
+    let mut claims = true;
+    loop {
+        let job = match (claims, jobs.try_recv()) {
+            (_, Ok(job)) => job,
+            (_, Err(TryRecvError::Disconnected)) => return,
+            (true, Err(TryRecvError::Empty)) => {
+                claims = !claim_some(&mut store, health);
+                continue;
+            }
+            (false, Err(TryRecvError::Empty)) => match jobs.recv() {
+                Ok(job) => job,
+                Err(_) => return,
+            },
+        };
+        let was_open = store.is_open();
         match job {
             Job::Write {
                 write,
@@ -175,10 +188,8 @@ pub(super) fn run(
                 }
                 let written = store.write(sync, write);
                 settle(&store, health, written, records);
-                if moment == Moment::Over
-                    && let Err(error) = store.claim_if_short()
-                {
-                    tracing::debug!(%error, "room for the state could not be claimed");
+                if moment == Moment::Over {
+                    claims |= store.is_short().unwrap_or(false);
                 }
             }
             Job::Ages => {
@@ -195,13 +206,19 @@ pub(super) fn run(
             Job::Answer(to) => drop(to.send(())),
             Job::Lock(to) => drop(to.send(lock(&mut store, health))),
         }
+        claims |= !was_open && store.is_open();
     }
 }
 
-fn claim(store: &mut Store) {
-    if let Err(error) = store.claim() {
+/// Claims a part of the room; says whether it is done with it.
+fn claim_some(store: &mut Store, health: &Health) -> bool {
+    store.claim_some().unwrap_or_else(|error| {
         tracing::warn!(%error, "the room for the state could not be claimed");
-    }
+        if !store.is_open() {
+            reopen(store, health);
+        }
+        true
+    })
 }
 
 fn open(store: &mut Store, health: &Health) -> Result<Found, Held> {
@@ -223,9 +240,8 @@ fn open(store: &mut Store, health: &Health) -> Result<Found, Held> {
 
 /// Tries again: the last pass may have freed space.
 fn reopen(store: &mut Store, health: &Health) {
-    match open(store, health) {
-        Ok(_found) => claim(store),
-        Err(held) => health.failed(1, &held.to_string()),
+    if let Err(held) = open(store, health) {
+        health.failed(1, &held.to_string());
     }
 }
 
@@ -268,7 +284,6 @@ fn lock(store: &mut Store, health: &Health) -> Option<Held> {
         return None;
     }
     let Err(held) = open(store, health) else {
-        claim(store);
         return None;
     };
     if store.uses_another_runtime(&held) {

@@ -17,8 +17,10 @@ use crate::model::{
 use crate::runtime::{self, Listed};
 use crate::system::blocking::BlockingPool;
 
-/// How old a shared list of containers may be. One that could not be read in a longer time is not tried again for as long.
+/// How old a shared list of containers may be.
 const SHARED_FOR: Duration = Duration::from_millis(100);
+/// How long the shared list is not tried again after it failed: it may be over the limit for the whole pass.
+const FAILED_FOR: Duration = Duration::from_secs(5);
 
 /// Removes logs.
 #[derive(Debug)]
@@ -35,43 +37,45 @@ pub(super) struct LogRemover {
 #[derive(Debug, Default)]
 struct SharedList(Mutex<Option<Recent>>);
 
+/// The last try of the shared list.
 #[derive(Clone, Debug)]
 struct Recent {
     asked_at: Instant,
-    took: Duration,
+    answered_at: Instant,
     /// `None`: they could not be listed at once, one has no id, or there was none, which takes a second witness.
     containers: Option<Rows<Container>>,
 }
 
 impl Recent {
-    fn holds(&self) -> Duration {
+    /// Says whether a call that began then may use it.
+    fn serves(&self, began: Instant) -> bool {
         match self.containers {
-            Some(_) => SHARED_FOR,
-            None => SHARED_FOR.max(self.took),
+            Some(_) => self.asked_at + SHARED_FOR >= began,
+            None => self.answered_at + FAILED_FOR >= began,
         }
     }
 }
 
 impl SharedList {
-    /// Returns the node's containers as they were when this call began, or at most [`SHARED_FOR`] before; `None` if the
-    /// list does not tell.
-    async fn containers(&self, client: &runtime::Client) -> Option<Rows<Container>> {
+    /// Returns the node's containers as they were when this call began, or at most [`SHARED_FOR`] before, and when the
+    /// runtime had answered; `None` if the list does not tell.
+    async fn containers(&self, client: &runtime::Client) -> Option<(Instant, Rows<Container>)> {
         let began = Instant::now();
         let mut recent = self.0.lock().await;
-        if let Some(it) = &*recent
-            && it.asked_at + it.holds() >= began
-        {
-            return it.containers.clone();
-        }
-        let asked_at = Instant::now();
-        let listed = client.containers_at_once().await;
-        let containers = listed.ok().filter(tells).map(|it| it.rows);
-        *recent = Some(Recent {
-            asked_at,
-            took: asked_at.elapsed(),
-            containers: containers.clone(),
-        });
-        containers
+        let recent = match &mut *recent {
+            Some(it) if it.serves(began) => it,
+            outdated => {
+                let asked_at = Instant::now();
+                let listed = client.containers_at_once().await;
+                outdated.insert(Recent {
+                    asked_at,
+                    answered_at: Instant::now(),
+                    containers: listed.ok().filter(tells).map(|it| it.rows),
+                })
+            }
+        };
+        let containers = recent.containers.clone()?;
+        Some((recent.answered_at, containers))
     }
 }
 
@@ -152,14 +156,15 @@ impl LogRemover {
         let shared = self.shared.containers(client).await;
         let is_listed = |all: &Rows<Container>| all.iter().any(|it| it.id == gone.id);
         // It may have gone since.
-        if shared.as_ref().is_none_or(is_listed)
+        if shared.as_ref().is_none_or(|(_, all)| is_listed(all))
             && client.container_status(&gone.id).await?.is_some()
         {
             return Ok(Some("its container is still there"));
         }
+        // The answer to that question may have taken long.
         let listed = match shared {
-            Some(all) => all,
-            None => client.containers_of_pod(&gone.pod.uid).await?.into(),
+            Some((answered_at, all)) if answered_at.elapsed() <= SHARED_FOR => all,
+            Some(_) | None => client.containers_of_pod(&gone.pod.uid).await?.into(),
         };
         for other in listed.iter().filter(|it| is_namesake(it, gone)) {
             if writes(client, other, gone).await? {

@@ -77,12 +77,14 @@ pub(super) const IMAGES: ListRpc = ListRpc {
 impl Client {
     /// Lists every container without the fallbacks: costs one call, and fails for a list over its limit.
     pub async fn containers_at_once(&self) -> Result<Listed<Container>, Error> {
+        self.runtime().begin::<cri::ContainerRow>();
         let read = self.at_once::<cri::ContainerRow>(self.runtime(), &CONTAINERS);
         read.await
     }
 
     /// Lists every pod sandbox in the same way.
     pub async fn sandboxes_at_once(&self) -> Result<Listed<PodSandbox>, Error> {
+        self.runtime().begin::<cri::PodSandboxRow>();
         let read = self.at_once::<cri::PodSandboxRow>(self.runtime(), &SANDBOXES);
         read.await
     }

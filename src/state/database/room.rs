@@ -14,26 +14,35 @@ const CLAIM_AHEAD_BYTES: u64 = 4 << 20;
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 
 impl Database {
-    /// Claims the space of the journal and of the write-ahead log, so that both can be written on a full disk: pages
-    /// that were written once and are free again. On a disk that is full already it takes what it needs as it goes.
-    pub(in crate::state) fn claim(&mut self) -> Result<(), Error> {
-        let claimed = self.claim_pages();
-        self.connection
-            .execute_batch("DROP TABLE IF EXISTS claim")?;
-        if let Err(error) = claimed {
-            tracing::warn!(%error, path = %self.path.display(), "the room for the state cannot be claimed: on a full disk records may be lost");
+    /// Claims a part of the space of the journal and of the write-ahead log, so that both can be written on a full disk:
+    /// pages that were written once and are free again. Says whether all is claimed. On a disk that is full already the
+    /// database takes what it needs as it goes.
+    pub(in crate::state) fn claim_some(&mut self) -> Result<bool, Error> {
+        match self.claim_pages() {
+            Ok(false) => return Ok(false),
+            Ok(true) => {}
+            Err(error) => {
+                tracing::warn!(%error, path = %self.path.display(), "the room for the state cannot be claimed: on a full disk records may be lost");
+            }
         }
-        Ok(())
+        self.drop_claim()?;
+        Ok(true)
     }
 
-    /// Claims the journal's space anew after evidence or a snapshot took some of it. Between passes and in large steps,
-    /// because each step waits for the disk.
-    pub(in crate::state) fn claim_if_short(&mut self) -> Result<(), Error> {
-        if self.size()? < self.wanted_bytes()? {
+    /// Frees the pages that are claimed so far.
+    pub(super) fn drop_claim(&self) -> Result<(), Error> {
+        let sql = "DROP TABLE IF EXISTS claim";
+        Ok(self.connection.execute_batch(sql)?)
+    }
+
+    /// Says whether evidence or snapshots took some of the journal's space, so that it must be claimed anew: between
+    /// passes and in large amounts, because each part waits for the disk.
+    pub(in crate::state) fn is_short(&mut self) -> Result<bool, Error> {
+        let is_short = self.size()? < self.wanted_bytes()?;
+        if is_short {
             self.ahead_bytes = CLAIM_AHEAD_BYTES;
-            self.claim()?;
         }
-        Ok(())
+        Ok(is_short)
     }
 
     fn wanted_bytes(&self) -> Result<u64, Error> {
@@ -49,24 +58,22 @@ impl Database {
         free.map_or(u64::MAX, |it| it.f_bavail.saturating_mul(it.f_frsize))
     }
 
-    fn claim_pages(&mut self) -> Result<(), Error> {
-        loop {
-            let wanted = self.wanted_bytes()? + self.ahead_bytes;
-            let missing = wanted
-                .min(self.limits.max_bytes())
-                .saturating_sub(self.size()?);
-            if missing == 0 {
-                break;
-            }
+    fn claim_pages(&mut self) -> Result<bool, Error> {
+        let wanted = self.wanted_bytes()? + self.ahead_bytes;
+        let missing = wanted
+            .min(self.limits.max_bytes())
+            .saturating_sub(self.size()?);
+        if missing > 0 {
             self.write_zeros(missing.min(CLAIM_BYTES))?;
+            return Ok(false);
         }
         if self.log_bytes() < CLAIM_BYTES {
             // Free pages of the database are written to the log first.
-            self.connection
-                .execute_batch("DROP TABLE IF EXISTS claim")?;
+            self.drop_claim()?;
             self.write_zeros(CLAIM_BYTES)?;
         }
-        self.checkpoint("PASSIVE")
+        self.checkpoint("PASSIVE")?;
+        Ok(true)
     }
 
     /// Moves the log's pages to the database, as far as other processes allow.
@@ -97,7 +104,8 @@ impl Database {
             return Err(Error::LogTooLong(log));
         }
         self.refused_until = None;
-        self.claim()
+        while !self.claim_some()? {}
+        Ok(())
     }
 
     /// Size of the database in bytes, free pages included.

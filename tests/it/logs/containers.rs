@@ -477,3 +477,44 @@ async fn a_pod_that_returns_after_its_container_was_removed_keeps_its_log() {
     assert_eq!(pass["targets"]["logs"]["skipped"], 1, "{pass:#}");
     assert!(tree.has(&log));
 }
+
+#[tokio::test]
+async fn a_pod_that_returns_while_the_runtime_is_slow_to_say_that_its_container_is_gone_keeps_its_log()
+ {
+    const UID: &str = "0123456789abcdef0123456789abcdef";
+    let tree = Tree::plain();
+    let gone = PodSpec::new("proxy").static_pod().uid(UID);
+    let node = tree
+        .node()
+        .pod(PodSpec::new("etcd").static_pod().running("app", 0))
+        .pod(gone.exited("app", 0, hours(3)).deleted());
+    let rig = Rig::start(node, tree.config(&json!({ "grace": "1h" }))).await;
+    tree.fill(&rig.sim);
+    let container = rig.sim.container_id("default/proxy/app#0").unwrap();
+    let log = rig.sim.container(&container).unwrap().log_path;
+    // Its record stays for a moment, so that the list of all containers still has it.
+    rig.sim.set_removal_fault(&container, Fault::pretend());
+    rig.sim.set_fault(Rpc::RemoveContainer, Fault::hang());
+    let id = rig.begin_gc("target=containers&target=logs").await;
+    let called = |rpc| rig.sim.call_count(rpc);
+    until_true("the pass removes the container", || {
+        called(Rpc::RemoveContainer) > 0
+    })
+    .await;
+    let (statuses, lists) = (called(Rpc::ContainerStatus), called(Rpc::ListContainers));
+    rig.sim.set_status_fault(&container, Fault::hang());
+    rig.sim.clear_fault(Rpc::RemoveContainer);
+    until_true("the pass asks about the container in the list", || {
+        called(Rpc::ContainerStatus) > statuses && called(Rpc::ListContainers) > lists
+    })
+    .await;
+    let asked = std::time::Instant::now();
+    rig.sim.change(|node| node.vanish_container(&container));
+    let back = PodSpec::new("proxy").static_pod().uid(UID);
+    rig.sim.add_pod(&back.running("app", 0));
+    until_true("the list is old", || asked.elapsed().as_millis() > 200).await;
+    rig.sim.clear_faults();
+    let pass = rig.finished(&id).await;
+    assert_eq!(pass["targets"]["logs"]["skipped"], 1, "{pass:#}");
+    assert!(tree.has(&log));
+}
