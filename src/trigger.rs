@@ -309,7 +309,10 @@ impl Worker {
         let record = state.history.find(&queued.id).unwrap_or_else(|| {
             // The history never forgets a waiting pass; still, a pass without a record would block all others.
             let info = TriggerInfo {
-                cause: queued.automatic.unwrap_or(Cause::Manual),
+                cause: queued
+                    .automatic
+                    .filter(|_| !queued.by_hand)
+                    .unwrap_or(Cause::Manual),
                 by: None,
                 alert: None,
                 follow_up: queued.is_follow_up,

@@ -1,9 +1,9 @@
 //! Decides whether a trigger may start a pass now. A small state machine over values: it never reads a clock
 //! (`now`, the time since the service started, is an argument) and never runs anything.
 //!
-//! One pass runs at a time. A trigger joins a waiting pass with the same options. Brakes bind automatic
-//! triggers (alerts, polls, thresholds): in the cool-down they wait, target by target. Manual triggers pass
-//! cool-down and passes per hour, and pause only with `force`. The fleet's hold works like pause; its other
+//! One pass runs at a time. A trigger joins a waiting pass with the same options, but a person joins no automatic pass
+//! and extends no other person's. Brakes bind automatic triggers (alerts, polls, thresholds): in the cool-down they
+//! wait, target by target. Manual triggers pass cool-down and passes per hour, and pause only with `force`. The fleet's hold works like pause; its other
 //! brakes and the jitter bind automatic triggers only. (`force` also switches off the circuit breaker; see `pass`.)
 
 mod queued;
@@ -25,10 +25,10 @@ pub use queued::QueuedPass;
 pub use ready::Wait;
 use seen::{AlertKey, AlertReply, SeenAlerts};
 
-/// The most passes that can wait. Only triggers with different options wait separately.
+/// The most passes that can wait.
 pub const QUEUE_MAX: usize = 8;
-/// The most of them that a person's options set apart: automatic triggers ask for none and share one place.
-pub const APART_MAX: usize = QUEUE_MAX - 1;
+/// The most of them that persons ask for: automatic triggers share one place.
+pub const BY_HAND_MAX: usize = QUEUE_MAX - 1;
 /// The most of them that carry out saved plans.
 pub const SAVED_PLANS_MAX: usize = QUEUE_MAX / 2;
 /// Alerts that are remembered to recognise duplicates.
@@ -147,7 +147,7 @@ impl Admissions {
         let before = std::mem::replace(&mut self.fleet, fleet);
         if before.stops_automatic().is_some() && self.fleet.stops_automatic().is_none() {
             let since = (now, self.draw);
-            let automatic = |queued: &&mut QueuedPass| queued.automatic.is_some();
+            let automatic = |queued: &&mut QueuedPass| !queued.by_hand;
             let waiting = self.queue.iter_mut().filter(automatic);
             waiting.for_each(|queued| queued.asked = Some(since));
         }
@@ -194,8 +194,9 @@ impl Admissions {
         now: Duration,
     ) -> Admission {
         let asked = trigger.cause.is_automatic().then_some((now, self.draw));
-        let full = self.is_full(&trigger.options);
-        let (pass, result) = match self.waiting_with(&trigger.options) {
+        let full = self.is_full(&trigger.options, !trigger.cause.is_automatic());
+        let waiting = self.queue.iter_mut().find(|queued| queued.takes(trigger));
+        let (pass, result) = match waiting {
             Some(queued) => {
                 queued.join(trigger, key.as_ref());
                 queued.asked = queued.asked.or(asked);
@@ -206,7 +207,7 @@ impl Admissions {
                 return Admission::without_pass(AlertResult::Unavailable, why);
             }
             None => {
-                let mut queued = QueuedPass::empty(id, trigger.options.clone());
+                let mut queued = QueuedPass::of(id, trigger);
                 queued.join(trigger, key.as_ref());
                 queued.asked = asked;
                 self.queue.push_back(queued);
@@ -221,21 +222,15 @@ impl Admissions {
     }
 
     /// Says whether no further pass with these options can wait.
-    fn is_full(&self, options: &PassOptions) -> bool {
-        let waiting = |which: fn(&PassOptions) -> bool| {
+    fn is_full(&self, options: &PassOptions, by_hand: bool) -> bool {
+        let waiting = |which: fn(&QueuedPass) -> bool| {
             let queue = self.queue.iter();
-            queue.filter(|queued| which(&queued.options)).count()
+            queue.filter(|queued| which(queued)).count()
         };
-        let is_apart = |options: &PassOptions| *options != PassOptions::default();
-        let is_saved = |options: &PassOptions| options.plan.is_some();
         self.queue.len() >= QUEUE_MAX
-            || (is_apart(options) && waiting(is_apart) >= APART_MAX)
-            || (is_saved(options) && waiting(is_saved) >= SAVED_PLANS_MAX)
-    }
-
-    fn waiting_with(&mut self, options: &PassOptions) -> Option<&mut QueuedPass> {
-        let mut queue = self.queue.iter_mut();
-        queue.find(|queued| queued.options == *options)
+            || (by_hand && waiting(|it| it.by_hand) >= BY_HAND_MAX)
+            || (options.plan.is_some()
+                && waiting(|it| it.options.plan.is_some()) >= SAVED_PLANS_MAX)
     }
 
     /// Answers a repeated alert whose pass waits, runs, or answered it recently.
@@ -271,6 +266,7 @@ impl Admissions {
         }
         let id = pass.id.clone();
         pass.automatic.get_or_insert(trigger.cause);
+        pass.automatic_targets.extend(&trigger.targets);
         match key {
             Some(key) => {
                 pass.name(key);
@@ -294,8 +290,7 @@ impl Admissions {
     }
 
     /// Returns the next pass to run, if none runs: the first with a target that may begin. Its other targets go
-    /// on waiting in a separate pass, with the id from `free_id`. A person's targets begin without automatic ones,
-    /// so that a brake that ends the automatic pass does not end theirs.
+    /// on waiting in a separate pass, with the id from `free_id`.
     pub fn next(
         &mut self,
         now: Duration,
@@ -307,10 +302,7 @@ impl Admissions {
         let is_ready = |queued: &QueuedPass| !self.ready(queued, now).is_empty();
         let position = self.queue.iter().position(is_ready)?;
         let mut queued = self.queue.remove(position)?;
-        let mut ready = self.ready(&queued, now);
-        if !queued.by_hand.is_empty() && !queued.bound().is_disjoint(&ready) {
-            ready.clone_from(&queued.by_hand);
-        }
+        let ready = self.ready(&queued, now);
         let rest = queued.split_off(&ready, free_id);
         if let Some(rest) = &rest {
             self.seen.moved(&rest.alerts, &rest.id);
@@ -355,7 +347,7 @@ impl Admissions {
         }
     }
 
-    /// Queues one follow-up of an automatic pass, over the targets that it postponed.
+    /// Queues one follow-up of a pass, over the targets that it postponed and that automatic triggers asked for.
     fn follow_up(
         &mut self,
         before: &QueuedPass,
@@ -363,14 +355,16 @@ impl Admissions {
         now: Duration,
         free_id: impl FnOnce() -> String,
     ) -> Option<QueuedPass> {
-        let asks = before.automatic.is_some() && !before.is_follow_up && !end.dry_run;
-        if !asks || end.retry_after.is_empty() {
+        let mut retry_after = end.retry_after.clone();
+        retry_after.retain(|target, _| before.automatic_targets.contains(target));
+        if retry_after.is_empty() || before.is_follow_up || end.dry_run {
             return None;
         }
         let (options, asked) = (PassOptions::default(), (now, self.draw));
-        let full = self.is_full(&options);
-        if let Some(waiting) = self.waiting_with(&options) {
-            waiting.follow(before, &end.retry_after, asked);
+        let full = self.is_full(&options, false);
+        let is_automatic = |it: &&mut QueuedPass| !it.by_hand && it.options == options;
+        if let Some(waiting) = self.queue.iter_mut().find(is_automatic) {
+            waiting.follow(before, &retry_after, asked);
             let waiting = waiting.id.clone();
             self.seen.moved(&before.alerts, &waiting);
             return None;
@@ -380,14 +374,14 @@ impl Admissions {
         }
         let mut queued = QueuedPass::empty(&free_id(), options);
         queued.is_follow_up = true;
-        queued.follow(before, &end.retry_after, asked);
+        queued.follow(before, &retry_after, asked);
         self.seen.moved(&before.alerts, &queued.id);
         self.queue.push_back(queued.clone());
         Some(queued)
     }
 
     /// Takes back what a resolved alert asked for. Returns the waiting pass that no other trigger needs and
-    /// that is therefore dropped. Of a pass that only a person still wants, the person's targets stay.
+    /// that is therefore dropped.
     pub fn withdraw(&mut self, alert: &AlertInfo) -> Option<QueuedPass> {
         let key = alert_key(alert);
         let waits = self

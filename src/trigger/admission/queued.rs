@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::seen::AlertKey;
 use super::{SEEN_MAX, Trigger};
 use crate::gc::PassOptions;
-use crate::model::{Cause, Target};
+use crate::model::{Caller, Cause, Target};
 
 /// A waiting or running pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,14 @@ pub struct QueuedPass {
     pub targets: BTreeSet<Target>,
     /// Its options.
     pub options: PassOptions,
+    /// A person asked for it, so that no brake but pause binds it.
+    pub by_hand: bool,
+    /// Who asked first over HTTP, where that is known.
+    pub(super) by: Option<Caller>,
     /// The cause of the first automatic trigger, if there is one.
     pub automatic: Option<Cause>,
+    /// What automatic triggers ask for.
+    pub(super) automatic_targets: BTreeSet<Target>,
     /// Targets that another pass postponed, and the earliest start of each.
     pub(super) not_before: BTreeMap<Target, Duration>,
     /// When the first automatic trigger asked, and the random part of its jitter.
@@ -26,8 +32,6 @@ pub struct QueuedPass {
     /// It exists only as a follow-up of another pass, so it gets no follow-up itself.
     pub is_follow_up: bool,
     pub(super) alerts: BTreeSet<AlertKey>,
-    /// The targets of manual triggers: brakes do not bind them.
-    pub(super) by_hand: BTreeSet<Target>,
     /// An automatic trigger wants it that cannot be withdrawn: one without an alert, or an alert beyond `SEEN_MAX`.
     pub(super) kept: bool,
 }
@@ -38,14 +42,38 @@ impl QueuedPass {
             id: id.to_owned(),
             targets: BTreeSet::new(),
             options,
+            by_hand: false,
+            by: None,
             automatic: None,
+            automatic_targets: BTreeSet::new(),
             not_before: BTreeMap::new(),
             asked: None,
             is_follow_up: false,
             alerts: BTreeSet::new(),
-            by_hand: BTreeSet::new(),
             kept: false,
         }
+    }
+
+    /// Returns an empty pass for the first trigger that asks for it.
+    pub(super) fn of(id: &str, trigger: &Trigger) -> Self {
+        Self {
+            by_hand: !trigger.cause.is_automatic(),
+            by: trigger.by.clone(),
+            ..Self::empty(id, trigger.options.clone())
+        }
+    }
+
+    /// Says whether a trigger may join this waiting pass. A person joins no automatic pass, and extends no other person's:
+    /// its record says who asked, and for what. An alert that a person's pass covers needs none of its own.
+    pub(super) fn takes(&self, trigger: &Trigger) -> bool {
+        let covers = trigger.targets.is_subset(&self.targets);
+        self.options == trigger.options
+            && match (trigger.cause.is_automatic(), self.by_hand) {
+                (true, false) => true,
+                (true, true) => covers,
+                (false, false) => false,
+                (false, true) => covers || self.by == trigger.by,
+            }
     }
 
     pub(super) fn join(&mut self, trigger: &Trigger, key: Option<&AlertKey>) {
@@ -53,8 +81,7 @@ impl QueuedPass {
         self.is_follow_up = false;
         if trigger.cause.is_automatic() {
             self.automatic.get_or_insert(trigger.cause);
-        } else {
-            self.by_hand.extend(&trigger.targets);
+            self.automatic_targets.extend(&trigger.targets);
         }
         for target in &trigger.targets {
             self.not_before.remove(target);
@@ -65,11 +92,14 @@ impl QueuedPass {
         }
     }
 
-    /// Forgets a resolved alert. Without another automatic trigger only a person's targets stay.
+    /// Forgets a resolved alert. Without another automatic trigger only a person's pass stays.
     pub(super) fn forget(&mut self, key: &AlertKey) {
         self.alerts.remove(key);
         if !self.kept && self.alerts.is_empty() {
-            self.targets.clone_from(&self.by_hand);
+            if !self.by_hand {
+                self.targets.clear();
+            }
+            self.automatic_targets.clear();
             self.not_before.clear();
             (self.automatic, self.asked) = (None, None);
         }
@@ -84,16 +114,15 @@ impl QueuedPass {
         }
     }
 
-    /// Returns the targets that the brakes bind: those that no person asked for.
+    /// Returns the targets that the brakes bind: all, unless a person asked.
     pub fn bound(&self) -> BTreeSet<Target> {
-        if self.options.force || self.options.dry_run {
+        if self.by_hand || self.options.force || self.options.dry_run {
             return BTreeSet::new();
         }
-        self.targets.difference(&self.by_hand).copied().collect()
+        self.targets.clone()
     }
 
-    /// Keeps the targets that are ready; moves the others to a pass of their own, for the same automatic
-    /// triggers: no person asked for these.
+    /// Keeps the targets that are ready; moves the others to a pass of their own, for the same triggers.
     pub(super) fn split_off(
         &mut self,
         ready: &BTreeSet<Target>,
@@ -107,7 +136,6 @@ impl QueuedPass {
         Some(Self {
             id: free_id(),
             targets: others,
-            by_hand: BTreeSet::new(),
             ..self.clone()
         })
     }
@@ -129,6 +157,7 @@ impl QueuedPass {
             self.name(key);
         }
         self.kept |= before.kept;
+        self.automatic_targets.extend(retry_after.keys());
         self.automatic = self.automatic.or(before.automatic);
         self.asked = self.asked.or(Some((now, draw)));
     }

@@ -102,9 +102,9 @@ impl Admissions {
         paused.or_else(|| self.fleet.held.clone())
     }
 
-    /// Returns when a target may begin; manual targets are never held.
+    /// Returns when a target may begin; a person's are never held.
     fn ready_at(&self, queued: &QueuedPass, target: Target) -> Duration {
-        if queued.by_hand.contains(&target) {
+        if queued.by_hand {
             return Duration::ZERO;
         }
         if self.fleet.waits().is_some() {

@@ -324,9 +324,12 @@ fn withdraws_a_waiting_pass_only_if_no_other_trigger_wants_it() {
     assert_eq!(admissions.admit(alert(1, BOTH), "b", at(1)), queued("b"));
     admissions.admit(alert(2, BOTH), "x", at(1));
     assert_eq!(admissions.withdraw(&key(1)), None);
-    admissions.admit(by_hand(BOTH, PassOptions::default()), "x", at(1));
+    let person = by_hand(BOTH, PassOptions::default());
+    assert_eq!(admissions.admit(person, "x", at(1)), queued("x"));
+    admissions.admit(alert(3, BOTH), "y", at(1));
     assert_eq!(admissions.withdraw(&key(2)), None);
-    assert_eq!(next(&mut admissions, at(2)).unwrap().id, "b");
+    assert_eq!(admissions.withdraw(&key(3)).unwrap().id, "b");
+    assert_eq!(next(&mut admissions, at(2)).unwrap().id, "x");
 }
 
 #[test]
@@ -345,7 +348,7 @@ fn the_queue_is_bounded() {
         max_removals: Some(n as u64 + 1),
         ..PassOptions::default()
     };
-    for n in 0..APART_MAX {
+    for n in 0..BY_HAND_MAX {
         assert_eq!(
             admissions.admit(by_hand(BOTH, nth(n)), &n.to_string(), at(0)),
             queued(&n.to_string())

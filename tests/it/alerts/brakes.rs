@@ -106,13 +106,15 @@ async fn an_alert_that_resolves_in_the_cool_down_takes_its_pass_back() {
 }
 
 #[tokio::test]
-async fn a_manual_trigger_ends_the_cool_down_of_waiting_alerts() {
+async fn a_person_passes_the_cool_down_in_a_pass_of_their_own() {
     let rig = cooling().await;
     let body = sent(&rig, anew(asks("containers"), 1), 202, "accepted").await;
-    assert_eq!(
-        rig.gc("target=containers").await["id"],
-        json!(pass_of(&body))
-    );
+    let person = rig.gc("target=containers&target=images").await;
+    assert_ne!(person["id"], json!(pass_of(&body)));
+    assert_eq!(person["trigger"]["cause"], "manual", "{person:#}");
+    let alerts = rig.pass(&pass_of(&body)).await;
+    assert_eq!(alerts["state"], "queued");
+    assert_eq!(targets(&alerts), ["containers"]);
 }
 
 #[tokio::test]

@@ -128,13 +128,14 @@ async fn a_resolved_alert_leaves_a_pass_that_others_want_too() {
     sent(&rig, other(), 202, "merged").await;
     sent(&rig, resolved(asks("sandboxes")), 200, "resolved").await;
     assert_eq!(rig.pass(&waiting).await["state"], "queued");
-    // A manual trigger keeps the pass when the last alert has resolved.
-    assert_eq!(rig.begin_gc("target=sandboxes").await, waiting);
-    sent(&rig, resolved(other()), 200, "resolved").await;
-    assert_eq!(rig.pass(&waiting).await["state"], "queued");
+    // A person's pass stays when the last alert has resolved.
+    let person = rig.begin_gc("target=sandboxes").await;
+    assert_ne!(person, waiting);
+    sent(&rig, resolved(other()), 200, "withdrawn").await;
+    assert_eq!(rig.pass(&waiting).await["outcome"], "aborted");
     rig.sim.clear_faults();
     rig.finished(&running).await;
-    assert_eq!(rig.finished(&waiting).await["outcome"], "completed");
+    assert_eq!(rig.finished(&person).await["outcome"], "completed");
     assert_eq!(rig.dead_sandboxes(), 0);
 }
 

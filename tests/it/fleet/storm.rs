@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::alerts::hook::{alert, asks, pass_of, resolved, sent};
 use crate::support::kubelet::{PodServer, Reply};
-use crate::support::{Follow, Rig, nodes, until};
+use crate::support::{Rig, nodes, until};
 
 /// As the rule writes it: about no node.
 fn storm() -> Value {
@@ -56,14 +56,11 @@ async fn a_waiting_pass_says_what_it_waits_for_now() {
         rig.pass(&id).await["not_before"].is_null().then_some(())
     })
     .await;
-    let request = rig.request("POST", "/gc?target=containers&follow=true");
-    let lines = Follow::begin(request).await.rest().await;
-    let reasons = ["(brakes.jitter)", "CrisweepFleetStorm", "begins"];
-    let at = |word: &str| lines.iter().position(|line| line.contains(word));
-    let places = reasons.map(|reason| at(reason).expect(reason));
-    assert!(places.is_sorted(), "{lines:#?}");
-    let waits = |line: &&String| line.contains("it waits until");
-    assert_eq!(lines.iter().filter(waits).count(), 1, "{lines:#?}");
+    let again = sent(&rig, asks("all"), 202, "merged").await;
+    for (body, reason) in [(&body, "(brakes.jitter)"), (&again, "CrisweepFleetStorm")] {
+        let why = body["alerts"][0]["why"].as_str().unwrap();
+        assert!(why.contains(reason), "{why}");
+    }
 }
 
 #[tokio::test]

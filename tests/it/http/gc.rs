@@ -146,7 +146,7 @@ async fn more_passes_than_can_wait_are_refused_with_503() {
     rig.begin_gc("").await;
     rig.removing().await;
     let mut last = String::new();
-    for number in 1..=crisweep::trigger::admission::APART_MAX {
+    for number in 1..=crisweep::trigger::admission::BY_HAND_MAX {
         last = rig.begin_gc(&format!("max_removals={number}")).await;
     }
     rig.post("/gc?max_removals=1000")

@@ -87,7 +87,7 @@ const HALF: u32 = 1 << 31;
 #[derive(Clone, Debug, Default)]
 struct Wish {
     targets: BTreeSet<Target>,
-    by_hand: BTreeSet<Target>,
+    by_hand: bool,
     /// Targets that another pass postponed, and until when.
     due: BTreeMap<Target, Duration>,
     alerts: BTreeSet<usize>,
@@ -95,7 +95,7 @@ struct Wish {
     asked: Option<(Duration, bool)>,
     options: PassOptions,
     is_follow_up: bool,
-    automatic: bool,
+    automatic: BTreeSet<Target>,
 }
 
 #[derive(Default)]
@@ -125,17 +125,23 @@ impl Account {
         let Some(ticket) = ticket else {
             if let Some((_, wish)) = self.running.as_mut().filter(|(running, _)| running == id) {
                 assert!(automatic && !wish.options.dry_run, "joined {wish:?}");
-                wish.alerts.extend(alert);
-                wish.automatic = true;
+                if alert.is_some_and(|alert| wish.alerts.insert(alert)) {
+                    wish.automatic.extend(&trigger.targets);
+                }
             }
             return;
         };
         let new = Wish {
             options: trigger.options.clone(),
+            by_hand: !automatic,
             ..Wish::default()
         };
         let wish = self.waiting.entry(id.to_owned()).or_insert(new);
         assert_eq!(wish.options, trigger.options);
+        assert!(
+            automatic || wish.by_hand,
+            "a person joined an automatic pass"
+        );
         let most = wish.targets.union(&trigger.targets).copied().collect();
         assert!(ticket.targets.is_superset(&wish.targets) && ticket.targets.is_subset(&most));
         wish.targets.clone_from(&ticket.targets);
@@ -143,13 +149,16 @@ impl Account {
         wish.is_follow_up = ticket.is_follow_up;
         wish.due
             .retain(|target, _| ticket.not_before.contains_key(target));
+        // An alert that is known to wait asks for no more than before, and none for what reached its hourly limit.
+        let most = wish.automatic.union(&trigger.targets).copied().collect();
+        let asked = &ticket.automatic_targets;
+        assert!(asked.is_superset(&wish.automatic) && asked.is_subset(&most));
+        wish.automatic.clone_from(asked);
         wish.alerts.extend(alert);
-        wish.automatic |= automatic;
         if automatic {
             wish.asked = wish.asked.or(Some((now, self.draw)));
         } else {
             assert!(ticket.targets.is_superset(&trigger.targets));
-            wish.by_hand.extend(&trigger.targets);
         }
     }
 
@@ -166,7 +175,7 @@ impl Account {
         let stops = brakes.pause || self.fleet.held.is_some();
         let is_free = wish.options.force || wish.options.dry_run;
         assert!(!stops || is_free, "paused: {wish:?}");
-        assert!(wish.by_hand.is_subset(&ticket.targets) && !ticket.targets.is_empty());
+        assert!(!ticket.targets.is_empty());
         let left = rest.map(|rest| rest.targets.clone()).unwrap_or_default();
         assert!(left.is_disjoint(&ticket.targets), "{left:?}");
         assert_eq!(
@@ -178,17 +187,16 @@ impl Account {
         let targets = wish.targets.iter().copied();
         let ready = targets.filter(|target| !self.is_held(&wish, *target, brakes, now));
         let ready: BTreeSet<Target> = ready.collect();
-        let alone = !wish.by_hand.is_empty();
-        let expected = if alone { &wish.by_hand } else { &ready };
         // After the brake was loosened, fewer attempts are remembered.
         assert!(
-            ticket.targets == *expected || self.loosened(),
+            ticket.targets == ready || self.loosened(),
             "{ready:?} of {wish:?}"
         );
         self.heeds_the_fleet(ticket, &wish);
         if let Some(rest) = rest {
             let mut left = wish.clone();
-            (left.targets, left.by_hand) = (rest.targets.clone(), BTreeSet::new());
+            assert!(!left.by_hand, "a person waits: {left:?}");
+            left.targets.clone_from(&rest.targets);
             self.waiting.insert(rest.id.clone(), left);
         }
         let targets = ticket.targets.clone();
@@ -199,11 +207,11 @@ impl Account {
     /// An automatic pass begins only while an alert wants it and no brake of the fleet would end it.
     fn heeds_the_fleet(&self, ticket: &QueuedPass, wish: &Wish) {
         let bound = ticket.bound();
-        if wish.options.force || wish.options.dry_run || ticket.targets == wish.by_hand {
+        if wish.options.force || wish.options.dry_run || wish.by_hand {
             assert_eq!(bound, set(&[]));
             return;
         }
-        assert_eq!((&bound, &wish.by_hand), (&ticket.targets, &set(&[])));
+        assert_eq!(bound, ticket.targets);
         assert!(!wish.alerts.is_empty(), "it is not wanted: {ticket:?}");
         assert_eq!(self.fleet.stops_automatic(), None);
         assert!(self.fleet.has_slot || self.fleet.budget.is_disjoint(&bound));
@@ -220,7 +228,7 @@ impl Account {
         let lacks_slot = self.fleet.budget.contains(&target) && !self.fleet.has_slot;
         let stops = self.fleet.waits().is_some() || lacks_slot;
         let held = cools || waits || jitters || stops || self.is_spent(target, brakes, now);
-        !wish.by_hand.contains(&target) && held
+        !wish.by_hand && held
     }
 
     fn is_spent(&self, target: Target, brakes: Brakes, now: Duration) -> bool {
@@ -252,14 +260,16 @@ impl Account {
             self.passes_tried
                 .extend(over.tried.iter().map(|target| (*target, since)));
         }
-        if wish.is_follow_up || !wish.automatic || over.retry_after.is_empty() {
+        let mut retry_after = over.retry_after.clone();
+        retry_after.retain(|target, _| wish.automatic.contains(target));
+        if wish.is_follow_up || retry_after.is_empty() {
             assert_eq!(follow_up, None);
             return;
         }
         let waits = self
             .waiting
             .iter_mut()
-            .find(|(_, it)| it.options == PassOptions::default());
+            .find(|(_, it)| it.options == PassOptions::default() && !it.by_hand);
         let into = match (follow_up, waits) {
             (None, Some((_, waits))) => waits,
             (Some(ticket), None) => self.waiting.entry(ticket.id.clone()).or_insert(Wish {
@@ -269,13 +279,13 @@ impl Account {
             (None, None) => panic!("the place of automatic passes was taken"),
             (Some(_), Some(_)) => panic!("two pending passes"),
         };
-        for (target, after) in &over.retry_after {
+        for (target, after) in &retry_after {
+            into.automatic.insert(*target);
             if into.targets.insert(*target) {
                 into.due.insert(*target, now + *after);
             }
         }
         into.alerts.extend(&wish.alerts);
-        into.automatic = true;
         into.asked = into.asked.or(Some((now, self.draw)));
     }
 
@@ -286,14 +296,14 @@ impl Account {
         if !wish.alerts.is_empty() {
             return None;
         }
-        if wish.by_hand.is_empty() {
+        if !wish.by_hand {
             let id = id.clone();
             self.waiting.remove(&id);
             return Some(id);
         }
-        wish.targets.clone_from(&wish.by_hand);
         wish.due.clear();
-        (wish.automatic, wish.asked) = (false, None);
+        wish.automatic.clear();
+        wish.asked = None;
         None
     }
 
@@ -301,7 +311,7 @@ impl Account {
         let before = std::mem::replace(&mut self.fleet, fleet);
         self.draw = draw;
         if before.stops_automatic().is_some() && self.fleet.stops_automatic().is_none() {
-            for wish in self.waiting.values_mut().filter(|wish| wish.automatic) {
+            for wish in self.waiting.values_mut().filter(|wish| !wish.by_hand) {
                 wish.asked = Some((now, draw));
             }
         }
@@ -323,10 +333,9 @@ impl Account {
                 assert!(trigger.targets.iter().all(spent), "{trigger:?}");
             }
             AlertResult::Unavailable => {
-                assert_ne!(trigger.options, PassOptions::default());
-                let is_apart = |wish: &&Wish| wish.options != PassOptions::default();
-                let apart = self.waiting.values().filter(is_apart).count();
-                assert_eq!(apart, APART_MAX);
+                assert_eq!(trigger.cause, Cause::Manual);
+                let by_hand = self.waiting.values().filter(|wish| wish.by_hand).count();
+                assert_eq!(by_hand, BY_HAND_MAX);
             }
             AlertResult::Duplicate => {
                 assert!(now.saturating_sub(self.answered[pass]) < DUPLICATE_WINDOW);

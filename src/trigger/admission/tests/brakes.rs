@@ -165,7 +165,7 @@ fn a_hold_of_the_fleet_holds_what_a_pause_holds() {
 }
 
 #[test]
-fn while_the_fleets_switch_is_unknown_only_a_persons_targets_begin() {
+fn while_the_fleets_switch_is_unknown_only_a_persons_pass_begins() {
     let mut admissions = admissions();
     admissions.set_fleet(fleet(false, true), at(0));
     assert_eq!(admissions.admit(alert(1, BOTH), "a", at(0)), queued("a"));
@@ -178,9 +178,8 @@ fn while_the_fleets_switch_is_unknown_only_a_persons_targets_begin() {
     finish(&mut admissions, Outcome::Completed, at(2));
     assert_eq!(next(&mut admissions, at(200)), None);
     admissions.set_fleet(Standing::default(), at(1));
-    let rest = next(&mut admissions, at(200)).unwrap();
-    assert_eq!(rest.targets, set(CONTAINERS));
-    assert_eq!(rest.bound(), set(CONTAINERS));
+    let automatic = next(&mut admissions, at(200)).unwrap();
+    assert_eq!((automatic.id.as_str(), automatic.bound()), ("a", set(BOTH)));
 }
 
 /// No cool-down, and a jitter of 100 s of which half is drawn.
@@ -209,10 +208,7 @@ fn an_automatic_pass_waits_its_jitter_and_a_person_does_not() {
     );
     finish(&mut admissions, Outcome::Completed, at(59));
     assert_eq!(next(&mut admissions, at(59)), None);
-    assert_eq!(
-        next(&mut admissions, at(60)).unwrap().targets,
-        set(CONTAINERS)
-    );
+    assert_eq!(next(&mut admissions, at(60)).unwrap().targets, set(BOTH));
 }
 
 #[test]
@@ -299,7 +295,7 @@ fn a_storm_makes_automatic_passes_wait_and_no_person() {
 }
 
 /// An alert waits its jitter for both targets, and a person asks for the sandboxes.
-fn joined_by_a_person() -> Admissions {
+fn beside_a_person() -> Admissions {
     let mut admissions = jittered();
     admissions.admit(alert(1, BOTH), "a", at(0));
     admissions.admit(by_hand(SANDBOXES, PassOptions::default()), "x", at(1));
@@ -307,26 +303,26 @@ fn joined_by_a_person() -> Admissions {
 }
 
 #[test]
-fn a_person_who_joined_an_alert_does_not_keep_its_other_targets() {
-    let mut admissions = joined_by_a_person();
+fn a_persons_pass_keeps_none_of_an_alert() {
+    let mut admissions = beside_a_person();
     assert_eq!(
         next(&mut admissions, at(1)).unwrap().targets,
         set(SANDBOXES)
     );
-    assert_eq!(admissions.withdraw(&key(1)).unwrap().id, "rest");
+    assert_eq!(admissions.withdraw(&key(1)).unwrap().id, "a");
     finish(&mut admissions, Outcome::Completed, at(2));
     assert_eq!(next(&mut admissions, at(200)), None);
     // The same before the person's pass begins.
-    let mut admissions = joined_by_a_person();
-    assert_eq!(admissions.withdraw(&key(1)), None);
+    let mut admissions = beside_a_person();
+    assert_eq!(admissions.withdraw(&key(1)).unwrap().id, "a");
     let begun = next(&mut admissions, at(200)).unwrap();
     assert_eq!((begun.targets, begun.automatic), (set(SANDBOXES), None));
     assert_eq!(admissions.waiting().count(), 0);
 }
 
 #[test]
-fn a_threshold_keeps_the_targets_of_an_alert_that_a_person_joined() {
-    let mut admissions = joined_by_a_person();
+fn a_threshold_keeps_the_pass_of_an_alert_beside_a_persons() {
+    let mut admissions = beside_a_person();
     let threshold = Trigger {
         cause: Cause::Threshold,
         alert: None,
@@ -339,31 +335,22 @@ fn a_threshold_keeps_the_targets_of_an_alert_that_a_person_joined() {
     );
     assert_eq!(admissions.withdraw(&key(1)), None);
     finish(&mut admissions, Outcome::Completed, at(2));
-    assert_eq!(
-        next(&mut admissions, at(60)).unwrap().targets,
-        set(CONTAINERS)
-    );
+    assert_eq!(next(&mut admissions, at(60)).unwrap().id, "a");
 }
 
 #[test]
-fn a_persons_targets_begin_without_automatic_ones_that_a_brake_could_end() {
+fn a_persons_pass_is_apart_from_an_automatic_one_that_a_brake_could_end() {
     let mut admissions = admissions();
     admissions.admit(by_hand(BOTH, dry()), "a", at(0));
     next(&mut admissions, at(0)).unwrap();
     admissions.admit(alert(1, BOTH), "b", at(1));
     admissions.admit(by_hand(CONTAINERS, PassOptions::default()), "x", at(1));
     finish(&mut admissions, Outcome::Planned, at(2));
-    let begun = next(&mut admissions, at(2)).unwrap();
-    assert_eq!(
-        (begun.targets.clone(), begun.bound()),
-        (set(CONTAINERS), set(&[]))
-    );
+    let automatic = next(&mut admissions, at(2)).unwrap();
+    assert_eq!((automatic.id.as_str(), automatic.bound()), ("b", set(BOTH)));
     finish(&mut admissions, Outcome::Completed, at(3));
-    let rest = next(&mut admissions, at(3)).unwrap();
-    assert_eq!(
-        (rest.targets.clone(), rest.bound()),
-        (set(SANDBOXES), set(SANDBOXES))
-    );
+    let person = next(&mut admissions, at(3)).unwrap();
+    assert_eq!((person.id.as_str(), person.bound()), ("x", set(&[])));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Waiting passes: for the end of a cool-down, and for postponed objects.
 
 use super::*;
+use crate::model::{Caller, CallerKind};
 
 /// A pass over these targets, ended at 10 s.
 fn cooling(targets: &[Target]) -> Admissions {
@@ -62,11 +63,34 @@ fn the_cool_down_never_delays_a_manual_gc() {
     let mut admissions = cooling(CONTAINERS);
     admissions.admit(alert(2, CONTAINERS), "b", at(11));
     let person = by_hand(CONTAINERS, PassOptions::default());
-    assert_eq!(admissions.admit(person, "c", at(12)), merged("b"));
-    assert_eq!(
-        next(&mut admissions, at(12)).unwrap().targets,
-        set(CONTAINERS)
-    );
+    assert_eq!(admissions.admit(person, "c", at(12)), queued("c"));
+    assert_eq!(next(&mut admissions, at(12)).unwrap().id, "c");
+}
+
+#[test]
+fn a_person_joins_no_automatic_pass_and_extends_no_other_persons() {
+    let by = |name: &str, targets| Trigger {
+        by: Some(Caller::new(CallerKind::Token, name)),
+        ..by_hand(targets, PassOptions::default())
+    };
+    let mut admissions = cooling(BOTH);
+    admissions.admit(alert(2, SANDBOXES), "b", at(11));
+    let mut admit = |trigger, id| admissions.admit(trigger, id, at(12));
+    assert_eq!(admit(by("alice", CONTAINERS), "c"), queued("c"));
+    assert_eq!(admit(by("bob", CONTAINERS), "x"), merged("c"));
+    assert_eq!(admit(by("bob", BOTH), "d"), queued("d"));
+    assert_eq!(admit(by("alice", SANDBOXES), "x"), merged("c"), "her own");
+    assert_eq!(next(&mut admissions, at(12)).unwrap().targets, set(BOTH));
+}
+
+#[test]
+fn what_only_a_person_asked_for_has_no_follow_up() {
+    let mut admissions = admissions();
+    admissions.admit(by_hand(BOTH, PassOptions::default()), "a", at(0));
+    let joined = admissions.admit(alert(1, SANDBOXES), "x", at(0));
+    assert_eq!(joined, merged("a"), "a person's pass covers it");
+    next(&mut admissions, at(0)).unwrap();
+    assert_eq!(leave_containers(&mut admissions, 10), None);
 }
 
 #[test]
