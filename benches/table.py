@@ -114,9 +114,9 @@ def planning_grows(output):
     return large, small, large / small
 
 
-def look(ids_told, which):
+def look(told, which):
     def read(output):
-        return float(re.search(rf"\| {ids_told} +\| {which} +\| +([\d.]+) \|", output).group(1)), None, None
+        return float(re.search(rf"\| {told} +\| {which} +\| +([\d.]+) \|", output).group(1)), None, None
 
     return read
 
@@ -182,9 +182,10 @@ ROWS = {
     ],
     "instructions": [],
     "lists": [
-        ("s of a look at two lists over 16 MiB, ids told", 5, look("yes", "first look")),
-        ("s of the same, nobody tells ids", 5, look("no", "first look")),
-        ("s of the second look, nobody tells ids", 5, look("no", "second look")),
+        ("s of a look at two lists over 16 MiB, ids told", 5, look("ids", "first look")),
+        ("s of the same, only links to logs tell ids", 5, look("links", "first look")),
+        ("s of the same, nothing tells ids", 5, look("pods", "first look")),
+        ("s of the second look, nothing tells ids", 5, look("pods", "second look")),
     ],
     "clear": [
         ("s to clear 300 containers and 200 sandboxes, beside the best fixed number", 1.1, cleared(FIXED)),
