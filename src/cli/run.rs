@@ -57,6 +57,12 @@ async fn run_command(cli: Cli) -> ExitCode {
     if let Some(code) = run_without_service(&cli, &overrides) {
         return code;
     }
+    if let Some(Command::Evidence(args)) = &cli.command
+        && let Err(error) = args.check()
+    {
+        print_error(&error);
+        return ExitCode::from(EXIT_USAGE);
+    }
     if let Some(Command::Check(args)) = cli.command {
         overrides
             .log_level
