@@ -195,7 +195,10 @@ fn run_without_service(cli: &Cli, overrides: &Overrides) -> Option<ExitCode> {
         }
         Command::PrepareState(args) => Some(prepare_state(args)),
         Command::Rules(args) => Some(printed(output::print(&rules::text(args)))),
-        Command::Simulate(args) => Some(command::simulate::run(args)),
+        Command::Simulate(args) => Some(command::simulate::run(
+            args,
+            cli.global.config_file.as_deref(),
+        )),
         Command::Completions(args) => Some(printed(help::completions(args))),
         Command::Man(args) => Some(printed(help::man(args))),
         #[cfg(feature = "demo")]

@@ -253,6 +253,14 @@ async fn files_and_policies_that_cannot_be_used_are_named() {
         "--config", "snapshot", "--config", "snapshot", "--config", "snapshot",
     ];
     assert_eq!(simulate(&file, &three).await.0, 2);
+    // --config.file names a policy too; beside --config its place is not clear.
+    let (code, _, said) = simulate(&file, &["--config.file", &wrong]).await;
+    assert_eq!(code, 2);
+    assert!(said.contains("policy.containers.max"), "{said}");
+    let both = ["--config.file", &wrong, "--config", "snapshot"];
+    let (code, _, said) = simulate(&file, &both).await;
+    assert_eq!(code, 2);
+    assert!(said.contains("give --config twice"), "{said}");
     // A DaemonSet's configuration, far from any cluster.
     let of_a_pod = policy(
         dir,
