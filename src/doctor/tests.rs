@@ -493,7 +493,10 @@ fn evidence(attempt: u32, exit_code: i32, reason: &str, minutes: i64) -> Evidenc
         finished_at: Some(ago(minutes)),
         removed_for: RemoveReason::Superseded,
         pass: String::new(),
-        log: EvidenceLog::default(),
+        log: EvidenceLog {
+            bytes: 80,
+            ..EvidenceLog::default()
+        },
     }
 }
 
@@ -527,6 +530,39 @@ fn a_loop_tells_how_it_ends_since_when_and_where_to_read_more() {
     assert_eq!(it.details["failures_in_a_row"], 3);
     assert_eq!(it.details["first_failure"], ago(12).to_string());
     assert_eq!(it.details["evidence"], "crisweep evidence show 104");
+}
+
+#[test]
+fn last_lines_are_promised_only_where_they_are_kept() {
+    let of = |exit_code, logs: &[u64]| {
+        let mut node = looping(6, &[1, 5]);
+        let kept = logs.iter().zip([4, 3]).map(|(bytes, attempt)| {
+            let mut kept = evidence(attempt, exit_code, "Error", 9);
+            kept.log.bytes = *bytes;
+            kept
+        });
+        node.past().ends = kept.collect();
+        found(&node.report(), "crash-loop").unwrap().change.clone()
+    };
+    let kubectl = "kubectl -n shop logs web-1 -c app --previous has its last lines";
+    for (exit_code, logs, wanted) in [
+        (
+            1,
+            &[80, 80][..],
+            "crisweep evidence show 104 has its last lines",
+        ),
+        (1, &[0, 80], "crisweep evidence show 103 has its last lines"),
+        (1, &[0, 0], kubectl),
+        // The runtime's message is kept beside the log.
+        (
+            128,
+            &[0, 0],
+            "crisweep evidence show 104 has the runtime's message",
+        ),
+    ] {
+        let change = of(exit_code, logs);
+        assert!(change.ends_with(wanted), "{logs:?}: {change}");
+    }
 }
 
 #[test]
