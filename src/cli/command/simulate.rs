@@ -114,7 +114,7 @@ fn say(error: &(dyn std::error::Error + 'static)) {
     note(&format!("crisweep: {}", telemetry::chain(error)));
 }
 
-/// Takes `--config.file` for a `--config`; with both nobody can tell which policy comes first.
+/// Takes `--config.file` for a `--config`. Beside one it is refused: which policy is the first would not be clear.
 fn with(configs: &mut Vec<PathBuf>, config_file: Option<&Path>) -> anyhow::Result<()> {
     let Some(file) = config_file else {
         return Ok(());

@@ -332,7 +332,7 @@ mod tests {
     fn the_runtime_is_seen_only_when_it_answers() {
         let at = "/run/cri.sock";
         let look = json!({ "age_seconds": 4.0 });
-        for (runtime, wanted) in [
+        for (part, wanted) in [
             (
                 json!({ "up": true, "name": "containerd", "version": "1.7.24", "error": null, "endpoint": at }),
                 "containerd 1.7.24 at /run/cri.sock, seen 4s ago",
@@ -351,10 +351,7 @@ mod tests {
                 "down: Version: unavailable at /run/cri.sock, asked 4s ago",
             ),
         ] {
-            assert_eq!(
-                runtime(&json!({ "runtime": runtime, "look": look })),
-                wanted
-            );
+            assert_eq!(runtime(&json!({ "runtime": part, "look": look })), wanted);
         }
         let never = json!({ "runtime": { "up": false, "endpoint": at } });
         assert_eq!(runtime(&never), "gives no answer at /run/cri.sock");
