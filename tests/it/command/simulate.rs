@@ -118,8 +118,17 @@ async fn a_snapshot_without_a_service_is_private_and_replaces_nothing_unasked() 
     let output = node.run(&["snapshot", path]).await;
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
-    assert!(said.contains(path) && said.contains("exists"), "{said}");
+    let hint = format!("cannot write {path}: it exists; --force replaces it");
+    assert!(said.contains(&hint), "{said}");
     assert_eq!(fs::read(&file).unwrap(), first);
+    // Said before the pods settle, and before a service is asked.
+    let output = node.run(&["snapshot", "/nonexistent/x"]).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.starts_with("crisweep: cannot write /nonexistent/x: "),
+        "{said}"
+    );
     let output = node.run(&["snapshot", path, "--force"]).await;
     assert_eq!(output.status.code(), Some(0));
     symlink(dir.join("elsewhere"), &link).unwrap();
