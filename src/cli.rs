@@ -352,9 +352,10 @@ impl From<bool> for Ending {
 }
 
 /// The format of a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people.
+    #[default]
     Table,
     /// For machines.
     Json,
@@ -412,6 +413,44 @@ mod tests {
             parse("--web.listen-address :1 --web.listen-address :2 --log.level debug").unwrap();
         assert_eq!(cli.global.listen, [":1", ":2"]);
         assert_eq!(cli.global.overrides().log_level.as_deref(), Some("debug"));
+    }
+
+    #[test]
+    fn global_flags_stand_before_or_after_what_evidence_does() {
+        for line in [
+            "evidence --service.url http://a:1 show 1",
+            "evidence show 1 --service.url http://a:1",
+            "evidence --service.url http://a:1 list --since 2h",
+            "--service.url http://a:1 evidence --since 2h",
+        ] {
+            let cli = parse(line).unwrap();
+            assert_eq!(
+                cli.global.remote.service_url.as_deref(),
+                Some("http://a:1"),
+                "{line}"
+            );
+            let Some(Command::Evidence(args)) = cli.command else {
+                panic!("{line}")
+            };
+            assert_eq!(args.check(), Ok(()), "{line}");
+        }
+        for (line, words) in [
+            ("evidence --pod web show 1", "go after \"list\""),
+            ("evidence --pod web list", "go after \"list\""),
+            (
+                "evidence --since bogus",
+                "--since: \"bogus\" is neither a time",
+            ),
+            ("evidence list --until bogus", "--until: \"bogus\""),
+            ("evidence --limit 0", "--limit: \"0\" is not"),
+            ("evidence show a/b", "neither a number nor a container's id"),
+        ] {
+            let Some(Command::Evidence(args)) = parse(line).unwrap().command else {
+                panic!("{line}")
+            };
+            let error = args.check().unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
     }
 
     #[test]

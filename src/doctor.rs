@@ -17,7 +17,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{End, Facts, Latency};
+pub use facts::{End, Facts, Latency, ListsRead};
 pub use gather::Doctor;
 pub use report::{Counts, Finding, Others, Report, Severity, Top, TopRow};
 
@@ -25,6 +25,8 @@ use owners::Owners;
 
 /// Rows of each list in a report.
 pub const ROWS_MAX: usize = 10;
+/// The finding that a part of the node could not be read.
+pub const NODE_UNREAD: &str = "node-unread";
 /// Findings of one kind.
 const FINDINGS_MAX: usize = 10;
 

@@ -46,6 +46,8 @@ pub enum Runtime {
     /// Not at all.
     #[default]
     Silent,
+    /// No runtime is found, so none was asked.
+    Missing,
 }
 
 /// How bad a finding is; the worse is greater.
@@ -139,6 +141,7 @@ impl Facts {
             Runtime::Answers => None,
             Runtime::Slow => Some(Finding::unknown("runtime slow or hung")),
             Runtime::Silent => Some(Finding::unknown("runtime gives no answer")),
+            Runtime::Missing => Some(Finding::unknown("no runtime found")),
         });
         findings.extend(self.heavy_lists(marks));
         findings.extend(self.image_filesystem(marks));

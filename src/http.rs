@@ -252,7 +252,17 @@ async fn ready(State(service): State<Service>) -> Response {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).into_response()
 }
 
-async fn reload(State(service): State<Service>) -> Response {
+async fn reload(
+    State(service): State<Service>,
+    _: api::NoParameters,
+    request: Request,
+) -> Response {
+    match body(&service.fixed.limits, request.into_body()).await {
+        Ok(body) if body.is_empty() => {}
+        // Settings in a body would be ignored without a word.
+        Ok(_) => return Problem::bad("a reload takes no body: it reads the file").into_response(),
+        Err(problem) => return problem.into_response(),
+    }
     match service.reload().await {
         Ok(needs_restart) if needs_restart.is_empty() => {
             json(StatusCode::OK, &serde_json::json!({ "reloaded": true }))

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::app;
 use crate::cli::service::{Question, RemoteArgs, Silence, Site};
 use crate::config::{Overrides, Thresholds};
-use crate::health::{Facts, Verdict};
+use crate::health::{Facts, Finding, Runtime, Verdict};
 use crate::model::setting::parse_duration;
 use crate::system::blocking::BlockingPool;
 
@@ -187,10 +187,13 @@ async fn inspect(args: &CheckArgs, origin: Origin, by: Instant) -> Verdict {
     let marks = args.marks.over(&site.config.thresholds);
     match question.facts().await {
         Ok(facts) => facts.judge(&marks, "service"),
-        Err(silence) if site.remote.is_some() => {
-            Verdict::unknown(format!("{} [service elsewhere]", silence.elsewhere()))
-        }
-        Err(silence) => Box::pin(without_service(site, &marks, by, silence)).await,
+        Err(silence) => match &site.remote {
+            Some(remote) => {
+                let finding = Finding::unknown(silence.of_named(remote.has_credential));
+                Verdict::of(Some(finding), "", Some("service"))
+            }
+            None => Box::pin(without_service(site, &marks, by, silence)).await,
+        },
     }
 }
 
@@ -209,12 +212,16 @@ pub(super) fn judged(
 
 /// Asks the runtime, because the service does not answer.
 async fn without_service(site: Site, marks: &Thresholds, by: Instant, silence: Silence) -> Verdict {
-    let asked = silence.runtime_asked();
+    let mut asked = silence.runtime_asked();
     let mut facts = match Box::pin(node::facts(site.config, site.endpoint, by)).await {
         Ok(facts) => facts,
         Err(error) => {
             tracing::error!(%error, "the runtime cannot be asked");
-            Facts::default()
+            asked = asked.trim_start_matches("runtime; ");
+            Facts {
+                runtime: Runtime::Missing,
+                ..Facts::default()
+            }
         }
     };
     facts.service = silence.finding();

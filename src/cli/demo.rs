@@ -68,7 +68,7 @@ async fn run_in(directory: &Path, config: &mut Config) -> anyhow::Result<()> {
     set_policy(config, log_roots);
     greet(scheme(config), address);
     let reload: crate::http::Reload = Arc::new(|| {
-        let error = "the demo has no configuration to reload".to_owned();
+        let error = "the demo reads its configuration only at its start".to_owned();
         Box::pin(std::future::ready(Err(error)))
     });
     let result = app::serve(config.clone(), listeners, None, reload).await;

@@ -13,7 +13,7 @@ use super::Output;
 use super::command::looked;
 use super::output::{note, print, print_json};
 use super::service::{Question, Site};
-use crate::doctor::{Doctor, diagnose};
+use crate::doctor::{Doctor, NODE_UNREAD, diagnose};
 use text::Screen;
 
 /// How long the service may take: a look at the node takes up to 8 s, what else is read 3 s more.
@@ -33,7 +33,7 @@ The running service answers; without one this command takes one look at the node
 
 Exit codes:
   0  reported, whatever was found (see crisweep check)
-  1  the node cannot be looked at
+  1  the node, or a part of it, could not be read
   2  wrong arguments, or the configuration is refused
 
 Examples:
@@ -57,11 +57,14 @@ pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
             own(site).await?
         }
     };
+    let findings = report.get("findings").and_then(Value::as_array);
+    let mut ids = findings.into_iter().flatten().map(|it| it.get("id"));
+    let is_read = ids.all(|id| id.is_none_or(|id| id != NODE_UNREAD));
     match args.output {
         Output::Json => print_json(&report)?,
         Output::Table => print(&text::of(report, Screen::of_terminal())?)?,
     }
-    Ok(true)
+    Ok(is_read)
 }
 
 /// Asks the service; the inner error says why it told nothing.

@@ -57,6 +57,12 @@ async fn run_command(cli: Cli) -> ExitCode {
     if let Some(code) = run_without_service(&cli, &overrides) {
         return code;
     }
+    if let Some(Command::Evidence(args)) = &cli.command
+        && let Err(error) = args.check()
+    {
+        print_error(&error);
+        return ExitCode::from(EXIT_USAGE);
+    }
     if let Some(Command::Check(args)) = cli.command {
         overrides
             .log_level
@@ -189,7 +195,10 @@ fn run_without_service(cli: &Cli, overrides: &Overrides) -> Option<ExitCode> {
         }
         Command::PrepareState(args) => Some(prepare_state(args)),
         Command::Rules(args) => Some(printed(output::print(&rules::text(args)))),
-        Command::Simulate(args) => Some(command::simulate::run(args)),
+        Command::Simulate(args) => Some(command::simulate::run(
+            args,
+            cli.global.config_file.as_deref(),
+        )),
         Command::Completions(args) => Some(printed(help::completions(args))),
         Command::Man(args) => Some(printed(help::man(args))),
         #[cfg(feature = "demo")]

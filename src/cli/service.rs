@@ -324,11 +324,26 @@ async fn answer(
 /// The last cause says most, and the URL is named already.
 fn cause(error: reqwest::Error) -> String {
     let error = error.without_url();
-    let mut last: &dyn std::error::Error = &error;
-    while let Some(source) = last.source() {
-        last = source;
+    let mut last: &(dyn std::error::Error + 'static) = &error;
+    loop {
+        if is_plain_http(last) {
+            return "what listens there speaks no TLS; ask it by http://".to_owned();
+        }
+        match last.source() {
+            Some(source) => last = source,
+            None => return last.to_string(),
+        }
     }
-    last.to_string()
+}
+
+/// Says whether the answer to a TLS greeting was no TLS.
+fn is_plain_http(mut error: &(dyn std::error::Error + 'static)) -> bool {
+    // `source` of an IO error skips what it holds, which may be another one.
+    while let Some(inner) = error.downcast_ref().and_then(std::io::Error::get_ref) {
+        error = inner;
+    }
+    let wrong = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+    error.downcast_ref() == Some(&wrong)
 }
 
 /// Returns the service's own words of a refusal.

@@ -36,9 +36,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, Value)>, Error> {
         return Ok(Vec::new());
     }
     if format == FileFormat::Yaml {
-        yaml_bounds::check(&text).map_err(|too_much| Error::Syntax {
+        yaml_bounds::check(&text).map_err(|refused| Error::Syntax {
             path: path.to_owned(),
-            source: Box::new(too_much),
+            source: Box::new(refused),
         })?;
     }
     let table = File::from_str(&text, format).collect().map_err(|error| {

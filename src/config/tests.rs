@@ -166,6 +166,15 @@ policy: {containers: {max_dead: -1, max_per_container: 0}}",
 }
 
 #[test]
+fn a_whole_number_may_have_an_exponent() {
+    let config = yaml("gc: {batch_size: 1e3}\nstate: {journal_bytes: 8e6}\n").unwrap();
+    assert_eq!(
+        (config.gc.batch_size, config.state.journal_bytes),
+        (1000, 8_000_000)
+    );
+}
+
+#[test]
 fn impossible_values_name_key_value_and_remedy() {
     all_refused(include_str!("tests/impossible.txt"));
 }
@@ -323,11 +332,20 @@ fn unusable_files_have_distinct_errors() {
         ("c.json", Some("{}"), ".yaml, .yml or .toml"),
         ("c", Some(""), ".yaml, .yml or .toml"),
         ("c.yml", Some("a: [1"), "not a well-formed"),
-        ("c.yml", Some("gc: {failure_ratio: .nan}"), "Parsing .nan"),
+        (
+            "c.yml",
+            Some("gc: {failure_ratio: .nan}"),
+            "gc.failure_ratio: is .nan",
+        ),
+        (
+            "c.yml",
+            Some("alerts: [{}, {match: {a: b, a: c}}]"),
+            "alerts[1].match.a is there twice",
+        ),
         (
             "c.yml",
             Some("gc:\n  deadline: 1m\n  deadline: 2m\n"),
-            "duplicated key",
+            "gc.deadline is there twice, the second time near line 3",
         ),
         (
             "c.yml",

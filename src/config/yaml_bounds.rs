@@ -1,10 +1,11 @@
-//! Bounds a YAML text before it is parsed: the parser recurses, and copies the targets of aliases, so a small file
-//! could use up the stack or the memory.
+//! Checks a YAML text before it is parsed. The parser recurses, and copies the targets of aliases, so a small file could
+//! use up the stack or the memory; and its errors name no key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use yaml_rust2::Event;
 use yaml_rust2::parser::Parser;
+use yaml_rust2::scanner::TScalarStyle;
 
 /// The most levels of lists and tables; a configuration has five.
 const DEPTH_MAX: usize = 32;
@@ -14,50 +15,143 @@ const WEIGHT_MAX: usize = 2 << 20;
 const VALUE_WEIGHT: usize = 16;
 
 /// Why it is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum TooMuch {
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
     #[error("lists and tables are nested deeper than {DEPTH_MAX} levels, near line {0}")]
     Depth(usize),
     #[error("it holds more than any configuration once its aliases are followed, near line {0}")]
     Weight(usize),
+    #[error("{key} is there twice, the second time near line {line}")]
+    Twice { key: String, line: usize },
+    #[error("{key}: is {text}, but no key takes such a number, near line {line}")]
+    NoNumber {
+        key: String,
+        text: String,
+        line: usize,
+    },
+}
+
+/// A list or table that is not read to its end.
+struct Open {
+    anchor: usize,
+    weight_before: usize,
+    part: Part,
+}
+
+/// Which part of a list or table comes next.
+enum Part {
+    /// The item with this index.
+    Item(usize),
+    /// A key; these are there.
+    Key(BTreeSet<String>),
+    /// The value of a key.
+    Value(BTreeSet<String>, String),
+}
+
+impl Part {
+    /// Takes a whole key, value or item; the text is that of a scalar. Returns whether it was a key that is already there.
+    fn take(&mut self, text: &str) -> bool {
+        let (next, is_twice) = match std::mem::replace(self, Self::Item(0)) {
+            Self::Item(index) => (Self::Item(index + 1), false),
+            Self::Key(mut keys) => {
+                let is_twice = !keys.insert(text.to_owned());
+                (Self::Value(keys, text.to_owned()), is_twice)
+            }
+            Self::Value(keys, _) => (Self::Key(keys), false),
+        };
+        *self = next;
+        is_twice
+    }
+}
+
+/// Writes the path to the part that comes next: `alerts[1].match`.
+fn path(open: &[Open]) -> String {
+    let mut path = String::new();
+    for it in open {
+        match &it.part {
+            Part::Item(index) => path.push_str(&format!("[{index}]")),
+            Part::Key(_) => {}
+            Part::Value(_, key) if path.is_empty() => path.push_str(key),
+            Part::Value(_, key) => path.push_str(&format!(".{key}")),
+        }
+    }
+    path
+}
+
+impl Open {
+    fn new(anchor: usize, weight_before: usize, part: Part) -> Self {
+        Self {
+            anchor,
+            weight_before,
+            part,
+        }
+    }
+}
+
+/// Takes a list, table or alias. As a key the parser refuses it; here it only ends the key.
+fn take_unnamed(open: &mut [Open]) {
+    if let Some(it) = open.last_mut() {
+        let _is_twice = it.part.take("");
+    }
+}
+
+/// Says whether the parser takes a plain scalar for a number that it then cannot read.
+fn is_no_number(text: &str) -> bool {
+    let text = text.trim_start_matches(['+', '-']);
+    text.eq_ignore_ascii_case(".nan") || text.eq_ignore_ascii_case(".inf")
 }
 
 /// Reads the text's events without building values. A malformed text passes here; the parser refuses it at the same
 /// place.
-pub(super) fn check(text: &str) -> Result<(), TooMuch> {
+pub(super) fn check(text: &str) -> Result<(), Refused> {
     let mut parser = Parser::new_from_str(text);
-    // The weight below each anchor; and the open nodes: each one's anchor, and the weight before it.
+    // The weight below each anchor.
     let mut anchored = BTreeMap::new();
-    let mut open = Vec::new();
+    let mut open: Vec<Open> = Vec::new();
     let mut weight = 0_usize;
     while let Ok((event, marker)) = parser.next_token() {
+        let line = marker.line();
         match event {
-            Event::Scalar(text, _, anchor, _) => {
+            Event::Scalar(text, style, anchor, _) => {
                 weight += VALUE_WEIGHT + text.len();
                 anchored.insert(anchor, VALUE_WEIGHT + text.len());
+                if style == TScalarStyle::Plain && is_no_number(&text) {
+                    let key = path(&open);
+                    return Err(Refused::NoNumber { key, text, line });
+                }
+                if open.last_mut().is_some_and(|it| it.part.take(&text)) {
+                    let key = path(&open);
+                    return Err(Refused::Twice { key, line });
+                }
             }
             // An anchor has no value inside itself.
             Event::Alias(anchor) => {
                 weight =
                     weight.saturating_add(anchored.get(&anchor).copied().unwrap_or(VALUE_WEIGHT));
+                take_unnamed(&mut open);
             }
-            Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
-                open.push((anchor, weight));
+            Event::SequenceStart(anchor, _) => {
+                open.push(Open::new(anchor, weight, Part::Item(0)));
+                weight += VALUE_WEIGHT;
+            }
+            Event::MappingStart(anchor, _) => {
+                open.push(Open::new(anchor, weight, Part::Key(BTreeSet::new())));
                 weight += VALUE_WEIGHT;
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                if let Some((anchor, before)) = open.pop() {
-                    anchored.insert(anchor, weight - before);
+                if let Some(it) = open.pop() {
+                    anchored.insert(it.anchor, weight - it.weight_before);
                 }
+                take_unnamed(&mut open);
             }
             Event::StreamEnd => return Ok(()),
             Event::Nothing | Event::StreamStart | Event::DocumentStart | Event::DocumentEnd => {}
         }
         if open.len() > DEPTH_MAX {
-            return Err(TooMuch::Depth(marker.line()));
+            return Err(Refused::Depth(line));
         }
         if weight > WEIGHT_MAX {
-            return Err(TooMuch::Weight(marker.line()));
+            return Err(Refused::Weight(line));
         }
     }
     Ok(())

@@ -102,8 +102,16 @@ struct Ended {
     end: Option<End>,
     created_at: Timestamp,
     finished_at: Option<Timestamp>,
-    /// Its evidence's number.
-    evidence: Option<u64>,
+    /// Its evidence.
+    kept: Option<Kept>,
+}
+
+/// What is kept of one attempt.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    number: u64,
+    /// Its log's end is kept, and not empty.
+    has_log: bool,
 }
 
 /// A loop.
@@ -196,7 +204,10 @@ fn ends(facts: &Facts, name: &Name<'_>) -> Vec<Ended> {
             end,
             created_at: it.created_at,
             finished_at: it.finished_at,
-            evidence: Some(it.number),
+            kept: Some(Kept {
+                number: it.number,
+                has_log: it.log.bytes > 0,
+            }),
         });
     }
     for row in name
@@ -209,7 +220,7 @@ fn ends(facts: &Facts, name: &Name<'_>) -> Vec<Ended> {
             end: None,
             created_at: row.created_at,
             finished_at: row.finished_at,
-            evidence: None,
+            kept: None,
         });
         ended.end = ended
             .end
@@ -285,7 +296,6 @@ fn finding(facts: &Facts, namespace: &str, owner: &Owner, loops: &[Loop<'_>]) ->
             short_duration(facts.taken_at.duration_since(at))
         )
     });
-    let number = worst.ends.iter().find_map(|it| it.evidence);
     let (row_bytes, _) = facts.row_bytes();
     Some(Finding {
         id: "crash-loop",
@@ -299,7 +309,7 @@ fn finding(facts: &Facts, namespace: &str, owner: &Owner, loops: &[Loop<'_>]) ->
             worst.name,
             many(restarts, "time"),
         ),
-        change: change(worst, owner, namespace, number),
+        change: change(worst, owner, namespace),
         details: json!({
             "namespace": namespace, "owner_kind": owner.kind, "owner": owner.name, "container": worst.name,
             "pods": loops.len(), "pod": worst.pod.name, "pod_uid": worst.pod.uid,
@@ -308,7 +318,7 @@ fn finding(facts: &Facts, namespace: &str, owner: &Owner, loops: &[Loop<'_>]) ->
             "exit_code": last.map(|it| it.exit_code), "reason": last.map(|it| &it.reason),
             "ending": last.map(|end| ending(Some(end.exit_code), &end.reason)),
             "failures_in_a_row": streak.len(), "first_failure": first_at, "last_failure": last_at,
-            "evidence": evidence(worst, number),
+            "evidence": last_lines(worst),
         }),
         cost: restarts.saturating_mul(row_bytes.max(1)),
     })
@@ -323,8 +333,10 @@ fn ending_of(end: &End) -> String {
     }
 }
 
-/// Returns the command that shows more; names that are not Kubernetes' are left out.
-fn evidence(it: &Loop<'_>, number: Option<u64>) -> String {
+/// Returns the command that shows the last lines of the log; names that are not Kubernetes' are left out.
+fn last_lines(it: &Loop<'_>) -> String {
+    let kept = it.ends.iter().filter_map(|it| it.kept);
+    let number = kept.filter(|it| it.has_log).map(|it| it.number).next();
     match number {
         Some(number) => format!("crisweep evidence show {number}"),
         None if is_plain(&it.pod.namespace) && is_plain(&it.pod.name) && is_plain(it.name) => {
@@ -337,14 +349,22 @@ fn evidence(it: &Loop<'_>, number: Option<u64>) -> String {
     }
 }
 
-fn change(it: &Loop<'_>, owner: &Owner, namespace: &str, number: Option<u64>) -> String {
+/// Returns the command that shows the runtime's message, which is kept also of a container without a log.
+fn message(it: &Loop<'_>) -> String {
+    match it.ends.iter().find_map(|it| it.kept) {
+        Some(kept) => format!("crisweep evidence show {}", kept.number),
+        None => last_lines(it),
+    }
+}
+
+fn change(it: &Loop<'_>, owner: &Owner, namespace: &str) -> String {
     let template = match owner.kind.as_str() {
         "CronJob" => "spec.jobTemplate.spec.template.spec",
         "none" | "unknown" | "Node" => "spec",
         _ => "spec.template.spec",
     };
     let container = format!("{template}.containers[name={}]", it.name);
-    let show = evidence(it, number);
+    let show = last_lines(it);
     let Some(end) = it.last() else {
         return format!("read why it ends: {show}");
     };
@@ -357,8 +377,9 @@ fn change(it: &Loop<'_>, owner: &Owner, namespace: &str, number: Option<u64>) ->
             "its process ends by itself: keep it in the foreground, or run it as a Job ({show} has its last lines)"
         ),
         (126..=128, _) => format!(
-            "correct {container}.command in {}: {show} has the runtime's message",
-            owner_words(it, owner, namespace)
+            "correct {container}.command in {}: {} has the runtime's message",
+            owner_words(it, owner, namespace),
+            message(it)
         ),
         (137 | 143, _) => format!(
             "correct {container}.livenessProbe in {}, if the pod's events name it as the one that kills: kubectl \

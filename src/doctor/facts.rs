@@ -33,6 +33,15 @@ pub struct Latency {
     pub mean: Duration,
 }
 
+/// Which lists could be read, if not in full. Of another one no count is known, not even 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListsRead {
+    /// The containers.
+    pub containers: bool,
+    /// The sandboxes.
+    pub sandboxes: bool,
+}
+
 /// Everything that a report is made from.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -44,6 +53,8 @@ pub struct Facts {
     pub containers: Rows<Container>,
     /// The sandboxes; those that could be listed.
     pub sandboxes: Rows<PodSandbox>,
+    /// Which of the two lists could be read.
+    pub lists_read: ListsRead,
     /// What of the node could not be read, and why.
     pub unread: Vec<String>,
     /// The pod source's answer.
@@ -88,6 +99,10 @@ impl Facts {
             config,
             containers: containers.map(|it| it.rows.clone()).unwrap_or_default(),
             sandboxes: sandboxes.map(|it| it.rows.clone()).unwrap_or_default(),
+            lists_read: ListsRead {
+                containers: containers.is_some(),
+                sandboxes: sandboxes.is_some(),
+            },
             unread,
             pods: look.pods.clone(),
             origin: look.pod_origin.clone(),

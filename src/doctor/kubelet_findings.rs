@@ -110,7 +110,10 @@ fn no_cap(facts: &Facts) -> Option<Finding> {
     let dead = facts.dead().count();
     let much = dead >= DEAD_MUCH;
     Some(Finding {
-        details: json!({ "maximum-dead-containers": cap, "dead_containers": dead }),
+        details: json!({
+            "maximum-dead-containers": cap,
+            "dead_containers": facts.lists_read.containers.then_some(dead),
+        }),
         ..finding(
             "kubelet-no-cap",
             if much {

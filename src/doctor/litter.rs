@@ -29,15 +29,22 @@ impl Litter {
     pub(super) fn of(facts: &Facts, owners: &Owners<'_>) -> Self {
         let (container_bytes, sandbox_bytes) = facts.row_bytes();
         let mut sum = Sum::default();
+        // Of a list that was read every group has a figure, also one that only the past knows.
+        let nothing = Counts {
+            dead_containers: facts.lists_read.containers.then_some(0),
+            not_ready_sandboxes: facts.lists_read.sandboxes.then_some(0),
+            ..Counts::default()
+        };
+        sum.total = nothing;
         for row in facts.dead() {
-            let mut counts = came(facts, row.finished_at.unwrap_or(row.created_at));
-            counts.dead_containers = 1;
+            let mut counts = came(facts, nothing, row.finished_at.unwrap_or(row.created_at));
+            counts.dead_containers = Some(1);
             counts.list_bytes = container_bytes;
             sum.add(owners, row.pod.as_deref(), row.created_at, &counts);
         }
         for row in facts.not_ready() {
-            let mut counts = came(facts, row.created_at);
-            counts.not_ready_sandboxes = 1;
+            let mut counts = came(facts, nothing, row.created_at);
+            counts.not_ready_sandboxes = Some(1);
             counts.list_bytes = sandbox_bytes;
             sum.add(owners, row.pod.as_deref(), row.created_at, &counts);
         }
@@ -49,7 +56,7 @@ impl Litter {
             let counts = Counts {
                 came_1h: removed.came_1h,
                 came_24h: removed.came_24h,
-                ..Counts::default()
+                ..nothing
             };
             let uid = removed.pod_uid.as_deref().and_then(PodUid::new);
             let pod = uid.map(|uid| PodRef {
@@ -87,6 +94,8 @@ impl Litter {
             counts: *counts,
         };
         let mut others = Others::default();
+        others.counts.dead_containers = self.total.dead_containers.map(|_| 0);
+        others.counts.not_ready_sandboxes = self.total.not_ready_sandboxes.map(|_| 0);
         for (_, counts) in groups.iter().skip(ROWS_MAX) {
             others.groups += 1;
             others.counts.add(counts);
@@ -164,11 +173,11 @@ impl Sum {
     }
 }
 
-fn came(facts: &Facts, at: Timestamp) -> Counts {
+fn came(facts: &Facts, nothing: Counts, at: Timestamp) -> Counts {
     Counts {
         came_1h: u64::from(facts.is_within(at, 1)),
         came_24h: u64::from(facts.is_within(at, 24)),
-        ..Counts::default()
+        ..nothing
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::report::{many, percent};
-use super::{Facts, Finding, Severity};
+use super::{Facts, Finding, NODE_UNREAD, Severity};
 use crate::config::Mode;
 use crate::gc::Limit;
 use crate::model::{FailureClass, ImageNames, ImageStore, Images, Pods, PodsUnknown, short_size};
@@ -28,7 +28,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 
 fn unread(facts: &Facts) -> Option<Finding> {
     (!facts.unread.is_empty()).then(|| Finding {
-        id: "node-unread",
+        id: NODE_UNREAD,
         severity: Severity::Problem,
         summary: format!(
             "A part of the node could not be read: {}.",

@@ -60,13 +60,14 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Counts {
-    /// Exited containers.
-    pub dead_containers: u64,
-    /// Sandboxes that are not ready.
-    pub not_ready_sandboxes: u64,
+    /// Exited containers; `null`: they could not be listed.
+    pub dead_containers: Option<u64>,
+    /// Sandboxes that are not ready; `null`: they could not be listed.
+    pub not_ready_sandboxes: Option<u64>,
     /// What they weigh in the runtime's lists, at the lists' mean row.
     pub list_bytes: u64,
-    /// How many of both came in the last hour, also of those that are removed since.
+    /// How many of both came in the last hour, also of those that are removed since. A list that could not be read adds
+    /// only the removed ones.
     pub came_1h: u64,
     /// The same of the last 24 hours.
     pub came_24h: u64,
@@ -75,13 +76,14 @@ pub struct Counts {
 impl Counts {
     /// Returns how many objects lie on the node.
     pub fn objects(&self) -> u64 {
-        self.dead_containers + self.not_ready_sandboxes
+        self.dead_containers.unwrap_or(0) + self.not_ready_sandboxes.unwrap_or(0)
     }
 
     /// Adds another group's.
     pub fn add(&mut self, other: &Self) {
-        self.dead_containers += other.dead_containers;
-        self.not_ready_sandboxes += other.not_ready_sandboxes;
+        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b).or(a).or(b);
+        self.dead_containers = sum(self.dead_containers, other.dead_containers);
+        self.not_ready_sandboxes = sum(self.not_ready_sandboxes, other.not_ready_sandboxes);
         self.list_bytes += other.list_bytes;
         self.came_1h += other.came_1h;
         self.came_24h += other.came_24h;
@@ -139,21 +141,32 @@ pub struct Others {
 pub(super) fn summary(findings: &[Finding], total: &Counts) -> String {
     let count = |severity| findings.iter().filter(|it| it.severity == severity).count();
     let (problems, advice) = (count(Severity::Problem), count(Severity::Advice));
-    let litter = format!(
-        "{} and {}",
-        many(total.dead_containers, "dead container"),
-        many(total.not_ready_sandboxes, "not-ready sandbox")
-    );
-    let came = format!("{} came in the last 24 h", total.came_24h);
+    let litter = match (total.dead_containers, total.not_ready_sandboxes) {
+        (Some(containers), Some(sandboxes)) => format!(
+            "{} and {}, {} came in the last 24 h",
+            many(containers, "dead container"),
+            many(sandboxes, "not-ready sandbox"),
+            total.came_24h
+        ),
+        (Some(containers), None) => format!(
+            "{}; the sandboxes could not be listed",
+            many(containers, "dead container")
+        ),
+        (None, Some(sandboxes)) => format!(
+            "{}; the containers could not be listed",
+            many(sandboxes, "not-ready sandbox")
+        ),
+        (None, None) => "containers and sandboxes could not be listed".to_owned(),
+    };
     if problems + advice == 0 {
-        return format!("Nothing is wrong: {litter}, {came}.");
+        return format!("Nothing is wrong: {litter}.");
     }
     let found = [(problems, "problem"), (advice, "piece of advice")];
     let found = found.into_iter().filter(|(count, _)| *count > 0);
     let found: Vec<String> = found
         .map(|(count, what)| many(count as u64, what))
         .collect();
-    format!("{}: {litter}, {came}.", found.join(", "))
+    format!("{}: {litter}.", found.join(", "))
 }
 
 /// Writes a number with its noun.

@@ -52,6 +52,10 @@ impl Node {
             config: Arc::new(config),
             containers: Vec::new().into(),
             sandboxes: Vec::new().into(),
+            lists_read: ListsRead {
+                containers: true,
+                sandboxes: true,
+            },
             unread: Vec::new(),
             pods: Pods::Unknown(PodsUnknown::NoSource),
             origin: PodOrigin::default(),
@@ -195,6 +199,67 @@ fn a_node_without_litter_is_told_in_one_sentence() {
 }
 
 #[test]
+fn a_list_that_could_not_be_read_has_no_count() {
+    let with = |containers, sandboxes| {
+        let mut node = Node::new();
+        node.pod("web", false, None);
+        node.facts.lists_read = ListsRead {
+            containers,
+            sandboxes,
+        };
+        if containers {
+            node.dead("web", 0, 3000);
+        }
+        if sandboxes {
+            node.sandbox("web", &[], 3000);
+        }
+        node.facts.unread.push("a list: no answer".to_owned());
+        node.past().removed.push(RemovedOfPod {
+            target: "containers".to_owned(),
+            namespace: "shop".to_owned(),
+            pod_uid: None,
+            came_1h: 0,
+            came_24h: 4,
+        });
+        node.report()
+    };
+    for (containers, sandboxes, wanted) in [
+        (
+            true,
+            true,
+            "1 dead container and 1 not-ready sandbox, 4 came in the last 24 h.",
+        ),
+        (
+            true,
+            false,
+            "1 dead container; the sandboxes could not be listed.",
+        ),
+        (
+            false,
+            true,
+            "1 not-ready sandbox; the containers could not be listed.",
+        ),
+        (
+            false,
+            false,
+            "containers and sandboxes could not be listed.",
+        ),
+    ] {
+        let report = with(containers, sandboxes);
+        assert_eq!(report.summary, format!("1 problem: {wanted}"));
+        let counts = report.top.namespaces.iter().map(|it| it.counts);
+        for counts in counts.chain([report.top.other_owners.counts]) {
+            assert_eq!(counts.dead_containers.is_some(), containers, "{counts:?}");
+            assert_eq!(
+                counts.not_ready_sandboxes.is_some(),
+                sandboxes,
+                "{counts:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn litter_is_counted_by_what_controls_its_pods() {
     let mut node = Node::new();
     let minute = now().as_second() / 60;
@@ -233,7 +298,7 @@ fn litter_is_counted_by_what_controls_its_pods() {
     assert!(web.derived && !report.top.owners[1].derived);
     assert_eq!(
         (web.counts.dead_containers, web.counts.list_bytes),
-        (6, 6 * 1000 + 2000)
+        (Some(6), 6 * 1000 + 2000)
     );
     assert_eq!(report.top.namespaces.len(), 1);
     let litter = found(&report, "litter").unwrap();
@@ -290,7 +355,7 @@ fn what_came_counts_what_lies_there_and_what_was_removed_since() {
     let report = node.report();
     let counts = report.top.owners[0].counts;
     assert_eq!((counts.came_1h, counts.came_24h), (21, 43));
-    assert_eq!(counts.dead_containers, 4);
+    assert_eq!(counts.dead_containers, Some(4));
 }
 
 #[test]
@@ -309,7 +374,7 @@ fn lists_are_bounded_and_the_rest_is_summed_up() {
             top.other_owners.groups,
             top.other_owners.counts.dead_containers
         ),
-        (5, 10)
+        (5, Some(10))
     );
 }
 
@@ -428,7 +493,10 @@ fn evidence(attempt: u32, exit_code: i32, reason: &str, minutes: i64) -> Evidenc
         finished_at: Some(ago(minutes)),
         removed_for: RemoveReason::Superseded,
         pass: String::new(),
-        log: EvidenceLog::default(),
+        log: EvidenceLog {
+            bytes: 80,
+            ..EvidenceLog::default()
+        },
     }
 }
 
@@ -462,6 +530,39 @@ fn a_loop_tells_how_it_ends_since_when_and_where_to_read_more() {
     assert_eq!(it.details["failures_in_a_row"], 3);
     assert_eq!(it.details["first_failure"], ago(12).to_string());
     assert_eq!(it.details["evidence"], "crisweep evidence show 104");
+}
+
+#[test]
+fn last_lines_are_promised_only_where_they_are_kept() {
+    let of = |exit_code, logs: &[u64]| {
+        let mut node = looping(6, &[1, 5]);
+        let kept = logs.iter().zip([4, 3]).map(|(bytes, attempt)| {
+            let mut kept = evidence(attempt, exit_code, "Error", 9);
+            kept.log.bytes = *bytes;
+            kept
+        });
+        node.past().ends = kept.collect();
+        found(&node.report(), "crash-loop").unwrap().change.clone()
+    };
+    let kubectl = "kubectl -n shop logs web-1 -c app --previous has its last lines";
+    for (exit_code, logs, wanted) in [
+        (
+            1,
+            &[80, 80][..],
+            "crisweep evidence show 104 has its last lines",
+        ),
+        (1, &[0, 80], "crisweep evidence show 103 has its last lines"),
+        (1, &[0, 0], kubectl),
+        // The runtime's message is kept beside the log.
+        (
+            128,
+            &[0, 0],
+            "crisweep evidence show 104 has the runtime's message",
+        ),
+    ] {
+        let change = of(exit_code, logs);
+        assert!(change.ends_with(wanted), "{logs:?}: {change}");
+    }
 }
 
 #[test]

@@ -55,8 +55,34 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
     }
 }
 
+/// Refuses every parameter: a misspelt or misplaced one must not be ignored.
+pub(super) struct NoParameters;
+
+impl<S: Send + Sync> FromRequestParts<S> for NoParameters {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let query = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        let Ok(Query(query)) = query else {
+            return Err(Problem::bad("the query could not be read"));
+        };
+        match query.first() {
+            None => Ok(Self),
+            Some((key, _)) => {
+                let path = parts.uri.path();
+                let error = format!("unknown parameter \"{key}\"; {path} takes none");
+                Err(Problem::bad(error))
+            }
+        }
+    }
+}
+
 /// `GET /api/v1/passes/{id}`.
-pub(super) async fn pass(State(service): State<Service>, Id(id): Id) -> Response {
+pub(super) async fn pass(
+    State(service): State<Service>,
+    Id(id): Id,
+    NoParameters: NoParameters,
+) -> Response {
     if let Some(record) = service.worker.find(&id) {
         return json(StatusCode::OK, &record.pass());
     }
@@ -74,6 +100,7 @@ pub(super) async fn cancel(
     State(service): State<Service>,
     Extension(By(by)): Extension<By>,
     Id(id): Id,
+    NoParameters: NoParameters,
     headers: HeaderMap,
 ) -> Response {
     match service.worker.find(&id) {

@@ -117,16 +117,28 @@ fn read_json(body: &[u8]) -> Result<Vec<(String, String)>, Problem> {
                 Value::String(text) => text,
                 Value::Bool(flag) => flag.to_string(),
                 Value::Number(number) => number.to_string(),
-                Value::Null | Value::Array(_) | Value::Object(_) => {
-                    return Err(Problem::bad(format!(
-                        "parameter \"{key}\" has a wrong type"
-                    )));
+                Value::Null => return Err(wrong_type(&key, "null")),
+                Value::Array(items) if items.is_empty() => {
+                    return Err(wrong_type(&key, "an empty list"));
                 }
+                Value::Array(_) => return Err(wrong_type(&key, "a list")),
+                Value::Object(_) => return Err(wrong_type(&key, "an object")),
             };
             pairs.push((key.clone(), text));
         }
     }
     Ok(pairs)
+}
+
+fn wrong_type(key: &str, is: &str) -> Problem {
+    let wanted = match key {
+        "target" => "the name of a target, or a list of such names",
+        "dry_run" | "follow" | "force" => "true or false",
+        "max_removals" | "max_dead" => "a whole number",
+        "assume_finished_after" | "wait" => "a duration such as \"5m\"",
+        _ => "text",
+    };
+    Problem::bad(format!("parameter \"{key}\" must be {wanted}, not {is}"))
 }
 
 /// An object's fields in their order, duplicates included: a map would keep only the last of two equal keys,
@@ -175,15 +187,17 @@ fn count(key: &str, value: &str) -> Result<u64, Problem> {
         .ok()
         .filter(|count| *count > 0)
         .ok_or_else(|| {
-            let hint = "must be a whole number from 1; dry_run=true removes nothing";
-            Problem::bad(format!("parameter \"{key}\" {hint}, not \"{value}\""))
+            Problem::bad(format!(
+                "parameter \"{key}\" must be a whole number from 1, not \"{value}\"; dry_run=true removes nothing"
+            ))
         })
 }
 
 fn max_dead(key: &str, value: &str) -> Result<Limit, Problem> {
     let number = value.parse().map_err(|_error| {
-        let hint = "must be a whole number; below 0 means no limit";
-        Problem::bad(format!("parameter \"{key}\" {hint}, not \"{value}\""))
+        Problem::bad(format!(
+            "parameter \"{key}\" must be a whole number, not \"{value}\"; below 0 means no limit"
+        ))
     })?;
     Ok(Limit::from_config(number))
 }
@@ -265,17 +279,34 @@ mod tests {
                 r#"{"dry_run": false}"#,
                 "more than once",
             ),
-            (vec![("max_removals", "0")], "", "from 1"),
+            (
+                vec![("max_removals", "0")],
+                "",
+                "from 1, not \"0\"; dry_run=true removes nothing",
+            ),
             (vec![("max_removals", "-1")], "", "from 1"),
-            (vec![("max_dead", "few")], "", "below 0 means no limit"),
+            (
+                vec![("max_dead", "few")],
+                "",
+                "whole number, not \"few\"; below 0 means no limit",
+            ),
             (vec![("max_dead", "1.5")], "", "whole number"),
             (vec![("wait", "soon")], "", "\"wait\" must be a duration"),
             (vec![("wait", "2h")], "", "at most 1h"),
             (vec![], "dry_run=true", "not JSON"),
             (vec![], "[1]", "JSON object"),
-            (vec![], r#"{"dry_run": null}"#, "wrong type"),
-            (vec![], r#"{"target": {"a": 1}}"#, "wrong type"),
-            (vec![], r#"{"target": []}"#, "wrong type"),
+            (
+                vec![],
+                r#"{"dry_run": null}"#,
+                "\"dry_run\" must be true or false, not null",
+            ),
+            (
+                vec![],
+                r#"{"target": {"a": 1}}"#,
+                "a list of such names, not an object",
+            ),
+            (vec![], r#"{"target": []}"#, "not an empty list"),
+            (vec![], r#"{"wait": [1]}"#, "such as \"5m\", not a list"),
             (
                 vec![],
                 r#"{"dry_run": true, "dry_run": false}"#,

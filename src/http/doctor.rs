@@ -1,20 +1,15 @@
 //! `GET /api/v1/doctor`: why litter comes up on this node, and what would stop it.
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
+use super::api::NoParameters;
 use super::{Problem, Service, json};
 use crate::doctor::{Report, diagnose};
 use crate::snapshot::Look;
 
-pub(super) async fn get(
-    State(service): State<Service>,
-    Query(query): Query<Vec<(String, String)>>,
-) -> Response {
-    if let Some((key, _)) = query.first() {
-        return Problem::bad(format!("unknown parameter \"{key}\"; there is none")).into_response();
-    }
+pub(super) async fn get(State(service): State<Service>, NoParameters: NoParameters) -> Response {
     let look = match service.look().await {
         Ok(look) => look,
         Err(problem) => return problem.into_response(),

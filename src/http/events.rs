@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Service;
+use super::api::NoParameters;
 use crate::model::{Pass, escape};
 use crate::pass::record::Record;
 
@@ -61,7 +62,7 @@ struct Listener {
     until: Instant,
 }
 
-pub(super) async fn get(State(service): State<Service>) -> Response {
+pub(super) async fn get(State(service): State<Service>, NoParameters: NoParameters) -> Response {
     let listener = Listener {
         passes: service.worker.changes(),
         looks: service.observer.arrivals(),

@@ -6,7 +6,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json as object;
 
-use super::api::Id;
+use super::api::{Id, NoParameters};
 use super::audit::unavailable;
 use super::{Problem, Service, clock, json};
 use crate::access::Peer;
@@ -38,7 +38,11 @@ pub(super) async fn list(State(service): State<Service>, Query(pairs): Pairs) ->
 }
 
 /// `GET /api/v1/evidence/{id}`: by number, container id, or its beginning.
-pub(super) async fn one(State(service): State<Service>, Id(id): Id) -> Response {
+pub(super) async fn one(
+    State(service): State<Service>,
+    Id(id): Id,
+    NoParameters: NoParameters,
+) -> Response {
     match found(&service, id).await {
         Ok((evidence, _)) => json(StatusCode::OK, &evidence),
         Err(problem) => problem.into_response(),

@@ -5,14 +5,18 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use super::api::Id;
+use super::api::{Id, NoParameters};
 use super::{Problem, Service, json};
 use crate::gc;
 use crate::gc::explain::{Explainer, NotFound};
 use crate::model::{PodSandboxId, Target};
 use crate::snapshot::Look;
 
-pub(super) async fn get(State(service): State<Service>, Id(id): Id) -> Response {
+pub(super) async fn get(
+    State(service): State<Service>,
+    Id(id): Id,
+    NoParameters: NoParameters,
+) -> Response {
     let look = match service.look().await {
         Ok(look) => look,
         Err(problem) => return problem.into_response(),

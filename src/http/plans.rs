@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 
-use super::api::Id;
+use super::api::{Id, NoParameters};
 use super::ask::{Ask, PLAN_PARAMETERS, read};
 use super::guard::By;
 use super::saved_plans::{Kept, Missing, Now};
@@ -73,13 +73,17 @@ fn keep(
 }
 
 /// `GET /api/v1/plans`: the saved plans, newest first.
-pub(super) async fn list(State(service): State<Service>) -> Response {
+pub(super) async fn list(State(service): State<Service>, NoParameters: NoParameters) -> Response {
     let plans = service.fixed.saved_plans.list(Now::read());
     json(StatusCode::OK, &serde_json::json!({ "plans": plans }))
 }
 
 /// `GET /api/v1/plans/{id}`.
-pub(super) async fn get(State(service): State<Service>, Id(id): Id) -> Response {
+pub(super) async fn get(
+    State(service): State<Service>,
+    Id(id): Id,
+    NoParameters: NoParameters,
+) -> Response {
     match service.fixed.saved_plans.get(&id, Now::read()) {
         Ok(kept) => sent(kept).into_response(),
         Err(missing) => missing.problem(&id).into_response(),
@@ -87,7 +91,11 @@ pub(super) async fn get(State(service): State<Service>, Id(id): Id) -> Response 
 }
 
 /// `DELETE /api/v1/plans/{id}`: forgets a plan.
-pub(super) async fn forget(State(service): State<Service>, Id(id): Id) -> Response {
+pub(super) async fn forget(
+    State(service): State<Service>,
+    Id(id): Id,
+    NoParameters: NoParameters,
+) -> Response {
     match service.fixed.saved_plans.forget(&id, Now::read()) {
         Ok(head) => json(StatusCode::OK, &head),
         Err(missing) => missing.problem(&id).into_response(),

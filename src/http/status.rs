@@ -10,6 +10,7 @@ use axum::response::Response;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::api::NoParameters;
 use super::quarantine::QuarantinedSandbox;
 use super::{Service, json};
 use crate::config::{Config, Mode};
@@ -188,7 +189,7 @@ struct PodsStatus {
 }
 
 /// Answers with the status. If the runtime does not answer in time, the latest look is shown with its age.
-pub(super) async fn get(State(service): State<Service>) -> Response {
+pub(super) async fn get(State(service): State<Service>, NoParameters: NoParameters) -> Response {
     let (observed, error) = match tokio::time::timeout(LOOK_PATIENCE, service.look()).await {
         Ok(Ok(look)) => (observed(&service, &look, true).await, None),
         Ok(Err(problem)) => (down(&service), Some(problem.error)),

@@ -42,6 +42,18 @@ enum Written {
     Other(IgnoredAny),
 }
 
+impl Written {
+    /// Returns a whole number, however it is written: `1e3` is one.
+    fn whole(&self) -> Option<i64> {
+        match self {
+            Self::Integer(number) => Some(*number),
+            // `Display` writes all digits of a float, and a point only before a fraction.
+            Self::Float(number) => number.to_string().parse().ok(),
+            Self::Text(_) | Self::Other(_) => None,
+        }
+    }
+}
+
 /// How values of a type are read and written.
 pub(crate) trait Form {
     /// The value's type.
@@ -153,9 +165,10 @@ where
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
         let bytes = match Written::deserialize(from)? {
-            Written::Integer(bytes) => u64::try_from(bytes).ok(),
             Written::Text(text) => text.trim().parse().ok().map(|size: ByteSize| size.as_u64()),
-            Written::Float(_) | Written::Other(_) => None,
+            number @ (Written::Integer(_) | Written::Float(_) | Written::Other(_)) => {
+                number.whole().and_then(|bytes| u64::try_from(bytes).ok())
+            }
         };
         let in_range = bytes.filter(|bytes| (MIN..=MAX).contains(bytes));
         let bytes = in_range.and_then(|bytes| T::try_from(bytes).ok());
@@ -186,7 +199,7 @@ where
     }
 
     fn read<'de, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-        if let Written::Integer(number) = Written::deserialize(from)?
+        if let Some(number) = Written::deserialize(from)?.whole()
             && (MIN..=MAX).contains(&number)
             && let Ok(number) = T::try_from(number)
         {

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::database::{Database, Error};
 use super::journal::Journal;
-use crate::model::Pass;
+use super::lock::held;
+use super::passes::cut_off;
+use crate::model::{Outcome, Pass, PassState};
 
 /// Most passes of one answer: a report has up to 16 KiB.
 pub const PASSES_MAX: u32 = 200;
@@ -149,12 +151,22 @@ impl Journal {
     }
 }
 
-/// Returns the passes of the filter, read beside a service that may be writing; changes nothing.
+/// Returns the passes of the filter, read beside a service that may be writing; changes nothing. Where no process works on
+/// the directory, an unfinished pass is interrupted, as the next start will write it down; when it ended is not known.
 ///
 /// # Errors
 /// If there is no database, or it cannot be read.
 pub fn read_passes(dir: &Path, filter: &PassFilter) -> Result<Page<Pass>, Error> {
-    Ok(passes(&Database::peek(dir)?, filter)?)
+    let sql = Database::peek(dir)?;
+    let mut page = passes(&sql, filter)?;
+    if held(dir).is_none() {
+        for pass in page.rows.iter_mut().filter(|pass| !pass.is_done()) {
+            *pass = cut_off(&sql, pass.clone())?;
+            pass.state = PassState::Done;
+            pass.outcome = Some(Outcome::Interrupted);
+        }
+    }
+    Ok(page)
 }
 
 /// Returns the removals of the filter in the same way.

@@ -333,7 +333,7 @@ pub(super) fn failures(sql: &Connection) -> rusqlite::Result<Vec<PastFailure>> {
 }
 
 /// Completes a pass whose process ended before it: what was removed after its last report.
-fn cut_off(sql: &Connection, mut pass: Pass) -> rusqlite::Result<Pass> {
+pub(super) fn cut_off(sql: &Connection, mut pass: Pass) -> rusqlite::Result<Pass> {
     let ends =
         "SELECT target, result, count(*) FROM removals WHERE pass_id = ? GROUP BY target, result";
     let ends = sql

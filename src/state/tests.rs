@@ -215,10 +215,30 @@ fn a_pass_without_an_end_has_its_removals_counted() {
         tried(5, failed),
         tried(6, lost),
     ]);
-    live(dir.path(), &entries);
+    let filter = super::PassFilter {
+        limit: 9,
+        ..super::PassFilter::default()
+    };
+    let read = || super::read_passes(dir.path(), &filter).unwrap().rows;
+    let process = live_with(dir.path(), SMALL, &entries);
+    assert_eq!(
+        (read()[0].state, read()[0].outcome),
+        (PassState::Running, None)
+    );
+    drop(process);
+    // A command without a service says what the next start will say.
+    let seen = read();
+    assert_eq!(
+        (seen[0].state, seen[0].outcome, seen[0].finished_at),
+        (PassState::Done, Some(Outcome::Interrupted), None)
+    );
     let found = history(dir.path());
     assert_eq!(ids(&found.interrupted), ["p-1"]);
     let pass = &found.interrupted[0];
+    assert_eq!(
+        (&seen[0].targets, &seen[0].errors),
+        (&pass.targets, &pass.errors)
+    );
     let report = &pass.targets[&Target::Containers];
     let counts = [
         report.removed,

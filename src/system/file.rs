@@ -68,7 +68,7 @@ impl Existing {
     ///
     /// # Errors
     /// If it exists and is kept, or is a link, a directory or a device.
-    pub fn check(self, path: &Path) -> Result<()> {
+    fn check(self, path: &Path) -> Result<()> {
         match (fs::symlink_metadata(path), self) {
             (Err(error), _) if error.kind() == ErrorKind::NotFound => Ok(()),
             (Err(error), _) => Err(error),
@@ -98,6 +98,17 @@ pub fn write_private(path: &Path, bytes: &[u8], existing: Existing) -> Result<()
         drop(fs::remove_file(&part));
     }
     written
+}
+
+/// Says whether [`write_private`] can write there, by making an empty file beside it for a moment.
+///
+/// # Errors
+/// Those of [`write_private`].
+pub fn try_private(path: &Path, existing: Existing) -> Result<()> {
+    existing.check(path)?;
+    let part = beside(path)?;
+    write_new(&part, b"")?;
+    fs::remove_file(part)
 }
 
 /// Returns a new name in the directory of `path`.
@@ -146,10 +157,14 @@ mod tests {
         );
         symlink(&other, &link).unwrap();
         for existing in [Existing::Keep, Existing::Replace] {
-            write_private(&link, b"x", existing).unwrap_err();
-            write_private(dir.path(), b"x", existing).unwrap_err();
-            write_private(&at("none/file"), b"x", existing).unwrap_err();
+            for refused in [&link, dir.path(), &at("none/file")] {
+                try_private(refused, existing).unwrap_err();
+                write_private(refused, b"x", existing).unwrap_err();
+            }
         }
+        try_private(&file, Existing::Keep).unwrap_err();
+        try_private(&file, Existing::Replace).unwrap();
+        try_private(&other, Existing::Keep).unwrap();
         assert!(!other.exists());
         let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
         names.retain(|entry| entry.as_ref().unwrap().path() != file);

@@ -21,14 +21,15 @@ impl Silence {
         }
     }
 
-    /// Says why a service elsewhere told nothing: nothing else can tell of that node.
-    pub(super) fn elsewhere(self) -> &'static str {
+    /// Says why a service that was named told nothing: nothing else can tell of that node.
+    pub(super) fn of_named(self, has_credential: bool) -> &'static str {
         match self {
-            Self::Down => "no service answers",
+            Self::Down => "no service answers at --service.url",
             Self::NoAnswer => "service gives no answer",
             Self::Hangs => "service hangs",
-            Self::Refuses => "service refuses: --service.token-file",
-            Self::Foreign => "what answers is no crisweep",
+            Self::Refuses if has_credential => "service refuses, with its credential too",
+            Self::Refuses => "service refuses; --service.token-file names a credential",
+            Self::Foreign => "what answers at --service.url is no crisweep",
         }
     }
 

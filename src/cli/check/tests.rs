@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::health::{Finding, LINE_MAX, Runtime, Severity};
+use crate::health::{LINE_MAX, Severity};
 
 fn healthy() -> Facts {
     Facts {
@@ -81,6 +81,29 @@ fn what_is_not_known_is_unknown_and_ranks_below_a_problem() {
     assert_eq!(told(both), (1, line.to_owned()));
     let down = (2, "UNKNOWN: runtime gives no answer [service]".to_owned());
     assert_eq!(told(Facts::default()), down);
+    let missing = Facts {
+        runtime: Runtime::Missing,
+        ..Facts::default()
+    };
+    let none = (2, "UNKNOWN: no runtime found [service]".to_owned());
+    assert_eq!(told(missing), none);
+}
+
+#[test]
+fn why_a_named_service_told_nothing_fits_the_line() {
+    for silence in [
+        Silence::Down,
+        Silence::NoAnswer,
+        Silence::Hangs,
+        Silence::Refuses,
+        Silence::Foreign,
+    ] {
+        for has_credential in [false, true] {
+            let finding = Finding::unknown(silence.of_named(has_credential));
+            let line = Verdict::of(Some(finding.clone()), "", Some("service")).line();
+            assert_eq!(line, format!("UNKNOWN: {} [service]", finding.text));
+        }
+    }
 }
 
 #[test]
@@ -121,7 +144,9 @@ fn share() -> impl Strategy<Value = Option<f64>> {
 
 prop_compose! {
     fn facts()(
-        runtime in prop_oneof![Just(Runtime::Answers), Just(Runtime::Slow), Just(Runtime::Silent)],
+        runtime in prop_oneof![
+            Just(Runtime::Answers), Just(Runtime::Slow), Just(Runtime::Silent), Just(Runtime::Missing),
+        ],
         exited_containers in number(),
         not_ready_sandboxes in number(),
         ratios in [share(), share(), share()],

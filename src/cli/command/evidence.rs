@@ -29,7 +29,7 @@ const CONTAINER_COLUMNS: usize = 13;
 
 /// Arguments of `evidence`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
-#[command(args_conflicts_with_subcommands = true, after_long_help = texts::EVIDENCE)]
+#[command(after_long_help = texts::EVIDENCE)]
 pub struct EvidenceArgs {
     /// What to do; the default is to list.
     #[command(subcommand)]
@@ -47,7 +47,7 @@ enum What {
     Show(ShowArgs),
 }
 
-#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 struct ListArgs {
     /// Of the pod with this name or UID
     #[arg(long)]
@@ -119,6 +119,47 @@ struct Listed {
     next: Option<i64>,
 }
 
+impl EvidenceArgs {
+    /// Checks what only the values show.
+    ///
+    /// # Errors
+    /// Names the wrong argument.
+    pub(in crate::cli) fn check(&self) -> Result<(), String> {
+        // Not by clap's `args_conflicts_with_subcommands`: that refuses the options of every command too.
+        if self.what.is_some() && self.list != ListArgs::default() {
+            return Err(
+                "evidence: options of the list go after \"list\"; \"show\" takes none of them"
+                    .to_owned(),
+            );
+        }
+        match &self.what {
+            None => self.list.check(),
+            Some(What::List(args)) => args.check(),
+            Some(What::Show(args)) => args.check(),
+        }
+    }
+}
+
+impl ListArgs {
+    fn check(&self) -> Result<(), String> {
+        let read = EvidenceFilter::read(self.pairs(), Timestamp::UNIX_EPOCH);
+        // The error begins with the parameter's name.
+        read.map(|_| ()).map_err(|error| format!("--{error}"))
+    }
+}
+
+impl ShowArgs {
+    fn check(&self) -> Result<(), String> {
+        if self.id.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return Ok(());
+        }
+        Err(format!(
+            "\"{}\" is neither a number nor a container's id",
+            self.id
+        ))
+    }
+}
+
 /// Runs `crisweep evidence`.
 ///
 /// # Errors
@@ -164,11 +205,6 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
 }
 
 async fn show(site: &Site, args: &ShowArgs) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        args.id.bytes().all(|b| b.is_ascii_alphanumeric()),
-        "\"{}\" is neither a number nor a container's id",
-        escape::line(&args.id)
-    );
     let path = format!("/api/v1/evidence/{}", args.id);
     let question = question(site).await;
     let (evidence, log) = match question.ask::<Evidence>(&path).await? {
@@ -313,6 +349,18 @@ fn page(it: &Evidence, log: &[u8]) -> String {
 
 fn log_line(it: &Evidence) -> String {
     let log = &it.log;
+    if log.bytes == 0 {
+        let why = match (log.problem.as_str(), log.is_whole) {
+            ("", true) => "the container wrote none",
+            ("", false) => "nothing of it is kept",
+            (why, _) => why,
+        };
+        let path = match log.path.as_str() {
+            "" => String::new(),
+            path => format!("{path}: "),
+        };
+        return format!("{path}{why}");
+    }
     let part = if log.is_whole { "all of it" } else { "its end" };
     let masked = match log.masked_bytes {
         0 => String::new(),

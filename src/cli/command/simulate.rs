@@ -56,7 +56,7 @@ pub struct SimulateArgs {
 
 const AFTER_HELP: &str = "\
 Only the keys below policy:, and pods.settle, pods.quiet and pods.assume_finished_after, matter of a \
-configuration file. The environment is not read. docs/simulate.md describes the file.
+configuration file; --config.file names one as --config does. The environment is not read. docs/simulate.md describes the file.
 
 Exit codes:
   0  planned
@@ -90,16 +90,17 @@ fn moment(text: &str) -> Result<Moment, String> {
     .ok_or_else(|| "must be a time such as 2026-01-02T15:00:00Z, or +1h".to_owned())
 }
 
-/// Runs `crisweep simulate`.
-pub fn run(args: &SimulateArgs) -> ExitCode {
-    let policies = match policies(args) {
+/// Runs `crisweep simulate`. `--config.file` names the policy as `--config` does.
+pub fn run(args: &SimulateArgs, config_file: Option<&Path>) -> ExitCode {
+    let mut args = args.clone();
+    let policies = match with(&mut args.configs, config_file).and_then(|()| policies(&args)) {
         Ok(policies) => policies,
         Err(error) => {
             say(error.as_ref());
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    match simulate(args, policies) {
+    match simulate(&args, policies) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -111,6 +112,19 @@ pub fn run(args: &SimulateArgs) -> ExitCode {
 
 fn say(error: &(dyn std::error::Error + 'static)) {
     note(&format!("crisweep: {}", telemetry::chain(error)));
+}
+
+/// Takes `--config.file` for a `--config`. Beside one it is refused: which policy is the first would not be clear.
+fn with(configs: &mut Vec<PathBuf>, config_file: Option<&Path>) -> anyhow::Result<()> {
+    let Some(file) = config_file else {
+        return Ok(());
+    };
+    anyhow::ensure!(
+        configs.is_empty(),
+        "--config.file and --config both name a policy: to compare two, give --config twice"
+    );
+    configs.push(file.to_owned());
+    Ok(())
 }
 
 /// Reads the named policies; `None` is the file's own.

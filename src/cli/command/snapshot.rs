@@ -16,7 +16,7 @@ use crate::model::escape;
 use crate::snapshot_file::{self, FILE_MAX_BYTES, SnapshotFile};
 use crate::state;
 use crate::system::blocking::BlockingPool;
-use crate::system::file::{Existing, write_private};
+use crate::system::file::{Existing, try_private, write_private};
 
 /// How long the service may take: a look at a sick node, then the file.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -66,10 +66,16 @@ pub async fn run(site: &Site, args: SnapshotArgs) -> anyhow::Result<bool> {
     } else {
         Existing::Keep
     };
-    let named = || format!("cannot write {}", args.file.display());
+    let named = |error: io::Error| {
+        let file = args.file.display();
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            return anyhow::anyhow!("cannot write {file}: it exists; --force replaces it");
+        }
+        anyhow::Error::new(error).context(format!("cannot write {file}"))
+    };
     if !is_stdout {
         // Told before the node is asked, which may take long.
-        existing.check(&args.file).with_context(named)?;
+        try_private(&args.file, existing).map_err(named)?;
     }
     let asked = match site.endpoint {
         None => from_service(site, args.pass.as_deref()).await?,
@@ -89,7 +95,7 @@ pub async fn run(site: &Site, args: SnapshotArgs) -> anyhow::Result<bool> {
     if is_stdout {
         print_bytes(&bytes)?;
     } else {
-        write_private(&args.file, &bytes, existing).with_context(named)?;
+        write_private(&args.file, &bytes, existing).map_err(named)?;
     }
     note(&escape::line(&told(&args.file, &bytes, &by, &file)));
     Ok(true)

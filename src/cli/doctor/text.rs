@@ -63,8 +63,8 @@ struct ShownOwner {
     namespace: String,
     kind: String,
     name: String,
-    dead_containers: u64,
-    not_ready_sandboxes: u64,
+    dead_containers: Option<u64>,
+    not_ready_sandboxes: Option<u64>,
     came_1h: u64,
     came_24h: u64,
 }
@@ -118,7 +118,10 @@ fn of_finding(finding: &ShownFinding, screen: Screen) -> Vec<String> {
 }
 
 fn owners(owners: &[ShownOwner], screen: Screen) -> Vec<String> {
-    let leaves = |it: &&ShownOwner| it.dead_containers + it.not_ready_sandboxes + it.came_24h > 0;
+    let has_any =
+        |it: &ShownOwner| it.dead_containers > Some(0) || it.not_ready_sandboxes > Some(0);
+    let leaves = |it: &&ShownOwner| has_any(it) || it.came_24h > 0;
+    let count = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), |it| it.to_string());
     let mut rows = table(&["WHO LEAVES IT", "DEAD", "SANDBOXES", "LAST 1H", "LAST 24H"]);
     let mut is_empty = true;
     for owner in owners.iter().filter(leaves).take(OWNERS) {
@@ -134,8 +137,8 @@ fn owners(owners: &[ShownOwner], screen: Screen) -> Vec<String> {
                 &escape::line(&name),
                 NAME_COLUMNS.min(screen.columns.saturating_sub(40).max(8)),
             ),
-            owner.dead_containers.to_string(),
-            owner.not_ready_sandboxes.to_string(),
+            count(owner.dead_containers),
+            count(owner.not_ready_sandboxes),
             owner.came_1h.to_string(),
             owner.came_24h.to_string(),
         ]);

@@ -58,7 +58,7 @@ pub struct Remote {
     base: String,
     client: Client,
     /// Whether a credential is sent.
-    pub(super) has_credential: bool,
+    pub(in crate::cli) has_credential: bool,
 }
 
 impl fmt::Display for Remote {

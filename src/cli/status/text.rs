@@ -92,17 +92,22 @@ fn runtime(status: &Value) -> String {
     );
     let age = at(status, "/look/age_seconds").as_f64();
     let age = age.and_then(|age| SignedDuration::try_from_secs_f64(age).ok());
-    let age = age.map(|age| format!(", seen {} ago", short_duration(age)));
-    let age = age.unwrap_or_default();
-    let state = match (at(runtime, "/up").as_bool(), at(runtime, "/error").as_str()) {
-        (Some(true), _) => String::new(),
-        (_, Some(error)) => format!(", down: {error}"),
-        (_, None) => ", gives no answer".to_owned(),
+    let age = |what| age.map(|age| format!(", {what} {} ago", short_duration(age)));
+    let endpoint = text(at(runtime, "/endpoint"));
+    if let Some(error) = at(runtime, "/error").as_str() {
+        let place = if error.contains(endpoint) {
+            String::new()
+        } else {
+            format!(" at {endpoint}")
+        };
+        return format!("down: {error}{place}{}", age("asked").unwrap_or_default());
+    }
+    let state = match (at(runtime, "/up").as_bool(), name.trim()) {
+        (Some(true), name) => name.to_owned(),
+        (_, "") => "gives no answer".to_owned(),
+        (_, name) => format!("{name}, gives no answer"),
     };
-    let at = text(at(runtime, "/endpoint"));
-    format!("{}{state} at {at}{age}", name.trim())
-        .trim()
-        .to_owned()
+    format!("{state} at {endpoint}{}", age("seen").unwrap_or_default())
 }
 
 fn states(status: &Value, list: &str) -> String {
@@ -180,8 +185,12 @@ fn pods(status: &Value) -> String {
     if !pods.is_object() {
         return String::new();
     }
-    let (source, state) = (text(at(pods, "/source")), text(at(pods, "/state")));
-    format!("{source}, {state}{cached}{}", why.unwrap_or_default())
+    let why = why.unwrap_or_default();
+    match (text(at(pods, "/source")), text(at(pods, "/state"))) {
+        // The source "none" is in the state "none".
+        (source, state) if source == state => format!("{source}{why}"),
+        (source, state) => format!("{source}, {state}{cached}{why}"),
+    }
 }
 
 fn brakes(status: &Value) -> String {
@@ -200,11 +209,25 @@ fn removable(status: &Value) -> String {
     }
     let counts = removable.into_iter().flatten();
     let counts = counts.filter(|(_, n)| n.as_u64() != Some(0));
-    let counts: Vec<String> = counts.map(|(target, n)| format!("{n} {target}")).collect();
+    let counts: Vec<String> = counts.map(|(target, n)| counted(n, target)).collect();
     if counts.is_empty() {
         return "nothing, in a pass now".to_owned();
     }
     format!("{}, in a pass now (crisweep plan)", counts.join(", "))
+}
+
+/// Writes a number with its target, in the singular for one.
+fn counted(number: &Value, target: &str) -> String {
+    let one = match target {
+        "sandboxes" => "sandbox",
+        _ => target.strip_suffix('s').unwrap_or(target),
+    };
+    let noun = if number.as_u64() == Some(1) {
+        one
+    } else {
+        target
+    };
+    format!("{number} {noun}")
 }
 
 fn quarantine(status: &Value) -> String {
@@ -297,4 +320,54 @@ fn wrapped(words: &str, columns: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_runtime_is_seen_only_when_it_answers() {
+        let at = "/run/cri.sock";
+        let look = json!({ "age_seconds": 4.0 });
+        for (part, wanted) in [
+            (
+                json!({ "up": true, "name": "containerd", "version": "1.7.24", "error": null, "endpoint": at }),
+                "containerd 1.7.24 at /run/cri.sock, seen 4s ago",
+            ),
+            (
+                json!({ "up": false, "name": "containerd", "version": "1.7.24", "error": null, "endpoint": at }),
+                "containerd 1.7.24, gives no answer at /run/cri.sock, seen 4s ago",
+            ),
+            (
+                json!({ "up": false, "name": null, "version": null, "endpoint": at,
+                    "error": "Version: no connection to /run/cri.sock: no such file or directory" }),
+                "down: Version: no connection to /run/cri.sock: no such file or directory, asked 4s ago",
+            ),
+            (
+                json!({ "up": false, "name": null, "version": null, "endpoint": at, "error": "Version: unavailable" }),
+                "down: Version: unavailable at /run/cri.sock, asked 4s ago",
+            ),
+        ] {
+            assert_eq!(runtime(&json!({ "runtime": part, "look": look })), wanted);
+        }
+        let never = json!({ "runtime": { "up": false, "endpoint": at } });
+        assert_eq!(runtime(&never), "gives no answer at /run/cri.sock");
+    }
+
+    #[test]
+    fn no_pod_source_is_said_once_and_one_object_in_the_singular() {
+        let none = json!({ "pods": { "source": "none", "state": "none", "why": "no pod source" } });
+        assert_eq!(pods(&none), "none: no pod source");
+        let failed = json!({ "pods": { "source": "file", "state": "failed", "why": "gone" } });
+        assert_eq!(pods(&failed), "file, failed: gone");
+        let counts =
+            json!({ "removable": { "containers": 1, "images": 2, "logs": 1, "sandboxes": 1 } });
+        assert_eq!(
+            removable(&counts),
+            "1 container, 2 images, 1 log, 1 sandbox, in a pass now (crisweep plan)"
+        );
+    }
 }

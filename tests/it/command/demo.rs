@@ -35,6 +35,9 @@ async fn the_demo_leaves_the_machines_own_logs_alone() {
     let pass = demo.gc("target=logs").await;
     assert_eq!(pass["outcome"], "completed", "{pass:#}");
     assert!(own.exists());
+    demo.post("/-/reload")
+        .await
+        .refused(400, "the demo reads its configuration only at its start");
     demo.signal(rustix::process::Signal::TERM);
     assert!(demo.exited().await.success());
 }

@@ -47,6 +47,21 @@ async fn the_causes_are_told_on_one_screen_without_a_service() {
 }
 
 #[tokio::test]
+async fn a_runtime_that_is_down_is_no_node_without_litter() {
+    let changes = json!({ "runtime": { "endpoint": "/nonexistent/cri.sock" } });
+    let node = Bare::start(node(), &changes);
+    let output = node.run(&["doctor"]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    let first = shown.lines().next().unwrap();
+    assert!(
+        first.ends_with("containers and sandboxes could not be listed."),
+        "{first}"
+    );
+    assert!(!shown.contains("WHO LEAVES IT"), "{shown}");
+}
+
+#[tokio::test]
 async fn the_running_service_answers_with_its_report() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("crisweep.sock");

@@ -210,7 +210,7 @@ async fn what_is_no_crisweep_is_called_so() {
         let line = text(&output.stdout);
         assert_eq!(output.status.code(), Some(2), "{line}");
         assert!(
-            line.starts_with("UNKNOWN: what answers is no crisweep"),
+            line.starts_with("UNKNOWN: what answers at --service.url is no crisweep"),
             "{line}"
         );
     }
@@ -270,6 +270,12 @@ async fn a_service_that_is_down_and_a_url_that_is_none_are_named() {
             "{args:?}: {said}"
         );
     }
+    let output = run(&["check", &url]).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        text(&output.stdout),
+        "UNKNOWN: no service answers at --service.url [service]\n"
+    );
     for (args, words) in [
         (&["plan", "--url=node-1:20950"][..], "http://HOST:PORT"),
         (&["plan", "--url=unix:crisweep.sock"], "absolute path"),
@@ -289,6 +295,16 @@ async fn a_service_that_is_down_and_a_url_that_is_none_are_named() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(said.contains(words), "{args:?}: {said}");
     }
+}
+
+#[tokio::test]
+async fn a_service_without_tls_is_said_to_speak_plain_http() {
+    let rig = Rig::start(nodes::healthy(), json!({})).await;
+    let url = format!("--service.url=https://{}", rig.address);
+    let output = run(&["status", &url]).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("speaks no TLS; ask it by http://"), "{said}");
 }
 
 #[tokio::test]

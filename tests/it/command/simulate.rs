@@ -118,8 +118,17 @@ async fn a_snapshot_without_a_service_is_private_and_replaces_nothing_unasked() 
     let output = node.run(&["snapshot", path]).await;
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
-    assert!(said.contains(path) && said.contains("exists"), "{said}");
+    let hint = format!("cannot write {path}: it exists; --force replaces it");
+    assert!(said.contains(&hint), "{said}");
     assert_eq!(fs::read(&file).unwrap(), first);
+    // Said before the pods settle, and before a service is asked.
+    let output = node.run(&["snapshot", "/nonexistent/x"]).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.starts_with("crisweep: cannot write /nonexistent/x: "),
+        "{said}"
+    );
     let output = node.run(&["snapshot", path, "--force"]).await;
     assert_eq!(output.status.code(), Some(0));
     symlink(dir.join("elsewhere"), &link).unwrap();
@@ -253,6 +262,14 @@ async fn files_and_policies_that_cannot_be_used_are_named() {
         "--config", "snapshot", "--config", "snapshot", "--config", "snapshot",
     ];
     assert_eq!(simulate(&file, &three).await.0, 2);
+    // --config.file names a policy too; beside --config its place is not clear.
+    let (code, _, said) = simulate(&file, &["--config.file", &wrong]).await;
+    assert_eq!(code, 2);
+    assert!(said.contains("policy.containers.max"), "{said}");
+    let both = ["--config.file", &wrong, "--config", "snapshot"];
+    let (code, _, said) = simulate(&file, &both).await;
+    assert_eq!(code, 2);
+    assert!(said.contains("give --config twice"), "{said}");
     // A DaemonSet's configuration, far from any cluster.
     let of_a_pod = policy(
         dir,

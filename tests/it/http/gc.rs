@@ -105,7 +105,7 @@ async fn a_wrong_request_is_named_and_removes_nothing() {
         ("{", "not JSON"),
         ("[]", "must be a JSON object"),
         (r#"{"target": 7}"#, "unknown target \"7\""),
-        (r#"{"target": [null]}"#, "wrong type"),
+        (r#"{"target": [null]}"#, "a list of such names, not null"),
         (r#"{"dry_run": "no"}"#, "\"dry_run\""),
     ] {
         let request = rig.request("POST", "/gc").body(body);

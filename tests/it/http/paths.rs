@@ -71,6 +71,32 @@ async fn an_unreadable_path_or_query_is_named_in_a_json_error() {
     rig.get("/api/v1/plan?targets=all")
         .await
         .refused(400, "unknown parameter \"targets\"");
+    for path in [
+        "/api/v1/status",
+        "/api/v1/doctor",
+        "/api/v1/events",
+        "/api/v1/plans",
+        "/api/v1/plans/1",
+        "/api/v1/passes/1",
+        "/api/v1/evidence/1",
+        "/api/v1/explain/web",
+    ] {
+        rig.get(&format!("{path}?x=1"))
+            .await
+            .refused(400, &format!("unknown parameter \"x\"; {path} takes none"));
+    }
+    rig.post("/-/reload?force=true")
+        .await
+        .refused(400, "unknown parameter \"force\"; /-/reload takes none");
+    rig.post_json("/-/reload", &serde_json::json!({ "mode": "observe" }))
+        .await
+        .refused(400, "a reload takes no body");
+    rig.delete("/api/v1/passes/1?x=1")
+        .await
+        .refused(400, "takes none");
+    for path in ["/metrics?x=1", "/-/healthy?x=1", "/-/ready?x=1"] {
+        assert_eq!(rig.get(path).await.status, 200, "{path}");
+    }
 }
 
 #[tokio::test]
