@@ -6,6 +6,7 @@ mod loops;
 mod manager;
 mod signals;
 mod triggers;
+mod while_set;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -10,6 +10,7 @@ pub mod escape;
 mod event;
 mod evidence;
 mod fleet_hold;
+mod go_duration;
 mod image_names;
 mod images;
 mod labels;
@@ -43,6 +44,7 @@ pub use evidence::{
     TEXT_BYTES_MAX, cut, ending,
 };
 pub use fleet_hold::FleetHold;
+pub use go_duration::go_duration;
 pub use image_names::{ImageMatcher, repository_leaf};
 pub use images::{ContainerImage, Image, ImageAge, ImageNames, ImageStore, Images, OtherMount};
 pub use labels::Labels;

@@ -11,7 +11,6 @@ mod config;
 mod database;
 mod evidence;
 mod files;
-mod first_version;
 mod hold;
 mod journal;
 mod lines;

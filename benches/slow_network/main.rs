@@ -10,7 +10,7 @@ use crisweep::config::Config;
 use crisweep::events::Events;
 use crisweep::gc::PassOptions;
 use crisweep::metrics::Metrics;
-use crisweep::model::{Cause, Pass, PassState, Target, TargetReport, TriggerInfo};
+use crisweep::model::{Cause, Pass, PassState, Target};
 use crisweep::pass::record::Record;
 use crisweep::pass::{DiskThreads, Runner};
 use crisweep::pods::SourceName;
@@ -151,28 +151,9 @@ fn config() -> Config {
 }
 
 fn pass() -> Pass {
+    let (trigger, targets) = (Cause::Manual.into(), [Target::Sandboxes]);
     Pass {
-        id: "bench".to_owned(),
         state: PassState::Running,
-        outcome: None,
-        dry_run: false,
-        trigger: TriggerInfo {
-            cause: Cause::Manual,
-            by: None,
-            alert: None,
-            follow_up: false,
-        },
-        runtime: String::new(),
-        plan: None,
-        merged_triggers: 0,
-        not_before: None,
-        queued_at: Timestamp::UNIX_EPOCH,
-        started_at: None,
-        finished_at: None,
-        pods: None,
-        before: None,
-        after: None,
-        targets: [(Target::Sandboxes, TargetReport::default())].into(),
-        errors: Vec::new(),
+        ..Pass::queued("bench".to_owned(), trigger, targets, Timestamp::UNIX_EPOCH)
     }
 }

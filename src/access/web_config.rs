@@ -3,7 +3,6 @@
 //!
 //! The format is the exporter-toolkit's. What differs is stricter, and `docs/security.md` lists it.
 
-mod duration;
 mod sections;
 #[cfg(test)]
 mod tests;

@@ -209,7 +209,8 @@ impl<'de> Deserializer<'de> for YamlValue {
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self {
             Self::Table(_) => self.deserialize_any(visitor),
-            Self::Text(..) | Self::List(_) => Err(self.instead_of(&visitor)),
+            // The visitor's own words may name a Rust type.
+            Self::Text(..) | Self::List(_) => Err(self.instead_of(&"a table")),
         }
     }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::while_set::while_set;
 use crate::config::Config;
 use crate::events::{Events, write};
 
 /// Writes until the service shuts down.
 pub(super) async fn run(
-    mut settings: watch::Receiver<Arc<Config>>,
+    settings: watch::Receiver<Arc<Config>>,
     events: Events,
     shutdown: CancellationToken,
 ) {
@@ -18,28 +19,13 @@ pub(super) async fn run(
         let server = config.pods.api_server().filter(|_| config.events.enabled);
         server.map(|server| (config.events, (server, config.node.name.clone())))
     };
-    while !shutdown.is_cancelled() {
-        let now = of(&settings.borrow_and_update());
-        let stop = shutdown.child_token();
-        let writing = async {
-            match now.clone() {
-                Some((config, to)) => write(events.clone(), config, to, stop.clone()).await,
-                None => stop.cancelled().await,
+    let writing = |config: Arc<Config>, stop| {
+        let (now, events) = (of(&config), events.clone());
+        async move {
+            if let Some((config, to)) = now {
+                write(events, config, to, stop).await;
             }
-        };
-        let changing = async {
-            let changed = settings
-                .wait_for(|config| of(config) != now)
-                .await
-                .map(drop);
-            // The sender of reloads is gone: the service shuts down.
-            if changed.is_err() {
-                shutdown.cancelled().await;
-            }
-            stop.cancel();
-        };
-        tokio::join!(writing, async {
-            shutdown.run_until_cancelled(changing).await;
-        });
-    }
+        }
+    };
+    while_set(settings, shutdown, |old, new| of(old) != of(new), writing).await;
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::while_set::while_set;
 use crate::config::Config;
 use crate::fleet::{Fleet, keep_slot, watch_hold, watch_storm};
 use crate::model::FleetHold;
@@ -51,66 +51,34 @@ async fn keep_hold(fleet: &Fleet, journal: &Journal, mut written: Option<FleetHo
     }
 }
 
-async fn hold(
-    mut settings: watch::Receiver<Arc<Config>>,
-    fleet: Fleet,
-    shutdown: CancellationToken,
-) {
-    while !shutdown.is_cancelled() {
-        let config = Arc::clone(&settings.borrow_and_update());
-        fleet.configure(&config.fleet, config.pods.api_server());
-        let stop = shutdown.child_token();
-        let mut tasks = JoinSet::new();
-        if let (Some(path), Some(server)) = (config.fleet.hold_path(), config.pods.api_server()) {
-            tasks.spawn(watch_hold(fleet.clone(), server, path, stop.clone()));
-        }
-        tokio::select! {
-            changed = settings.changed() => {
-                // The sender of reloads is gone: the service shuts down.
-                if changed.is_err() {
-                    shutdown.cancelled().await;
-                }
+async fn hold(settings: watch::Receiver<Arc<Config>>, fleet: Fleet, shutdown: CancellationToken) {
+    let watching = |config: Arc<Config>, stop| {
+        let fleet = fleet.clone();
+        async move {
+            let server = config.pods.api_server();
+            fleet.configure(&config.fleet, server.clone());
+            if let (Some(path), Some(server)) = (config.fleet.hold_path(), server) {
+                watch_hold(fleet, server, path, stop).await;
             }
-            () = shutdown.cancelled() => {}
         }
-        stop.cancel();
-        while tasks.join_next().await.is_some() {}
-    }
+    };
+    // Each reload reads the switch anew.
+    let differ = |old: &Arc<Config>, new: &Arc<Config>| !Arc::ptr_eq(old, new);
+    while_set(settings, shutdown, differ, watching).await;
 }
 
-async fn budget(
-    mut settings: watch::Receiver<Arc<Config>>,
-    fleet: Fleet,
-    shutdown: CancellationToken,
-) {
+async fn budget(settings: watch::Receiver<Arc<Config>>, fleet: Fleet, shutdown: CancellationToken) {
     let of = |config: &Config| {
         let slots = config.fleet.slots(&config.node.name);
         slots.zip(config.pods.api_server())
     };
-    while !shutdown.is_cancelled() {
-        let now = of(&settings.borrow_and_update());
-        let stop = shutdown.child_token();
-        let keeping = async {
-            match now.clone() {
-                Some((slots, server)) => {
-                    keep_slot(fleet.clone(), server, slots, stop.clone()).await;
-                }
-                None => stop.cancelled().await,
+    let keeping = |config: Arc<Config>, stop| {
+        let (now, fleet) = (of(&config), fleet.clone());
+        async move {
+            if let Some((slots, server)) = now {
+                keep_slot(fleet, server, slots, stop).await;
             }
-        };
-        let changing = async {
-            let changed = settings
-                .wait_for(|config| of(config) != now)
-                .await
-                .map(drop);
-            // The sender of reloads is gone: the service shuts down.
-            if changed.is_err() {
-                shutdown.cancelled().await;
-            }
-            stop.cancel();
-        };
-        tokio::join!(keeping, async {
-            shutdown.run_until_cancelled(changing).await;
-        });
-    }
+        }
+    };
+    while_set(settings, shutdown, |old, new| of(old) != of(new), keeping).await;
 }

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::while_set::while_set;
 use crate::config::Config;
 use crate::http::Service;
 use crate::trigger::poll::{self, Poll, PollContext};
@@ -14,30 +15,19 @@ use crate::trigger::thresholds::Watch;
 
 /// Runs both, if configured, until the service shuts down.
 pub(super) async fn run(
-    mut settings: watch::Receiver<Arc<Config>>,
+    settings: watch::Receiver<Arc<Config>>,
     service: Service,
     shutdown: CancellationToken,
 ) {
-    while !shutdown.is_cancelled() {
-        let config = Arc::clone(&settings.borrow_and_update());
-        let stop = shutdown.child_token();
+    let both = |config: Arc<Config>, stop| {
         let mut tasks = JoinSet::new();
         spawn(&mut tasks, &config, &service, &stop);
-        let is_other = |new: &Arc<Config>| {
-            (&new.thresholds, &new.alertmanager) != (&config.thresholds, &config.alertmanager)
-        };
-        tokio::select! {
-            changed = async { settings.wait_for(is_other).await.map(drop) } => {
-                // The sender of reloads is gone: the service shuts down.
-                if changed.is_err() {
-                    shutdown.cancelled().await;
-                }
-            }
-            () = shutdown.cancelled() => {}
-        }
-        stop.cancel();
-        while tasks.join_next().await.is_some() {}
-    }
+        async move { while tasks.join_next().await.is_some() {} }
+    };
+    let differ = |old: &Arc<Config>, new: &Arc<Config>| {
+        (&old.thresholds, &old.alertmanager) != (&new.thresholds, &new.alertmanager)
+    };
+    while_set(settings, shutdown, differ, both).await;
 }
 
 fn spawn(tasks: &mut JoinSet<()>, config: &Config, service: &Service, stop: &CancellationToken) {

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use parse::{eviction, seconds};
+use crate::model::go_duration;
+use parse::eviction;
 
 /// The node's cap on dead containers; a flag, not a key.
 pub(super) const MAX_DEAD: &str = "maximum-dead-containers";
@@ -188,7 +189,7 @@ impl KubeletSettings {
 
     /// Returns a duration in seconds.
     pub(super) fn seconds(&self, name: &str) -> Option<f64> {
-        seconds(self.settings.get(name)?.value.as_str()?)
+        go_duration(self.settings.get(name)?.value.as_str()?).map(|it| it.as_secs_f64())
     }
 
     /// Returns the value of an eviction signal.

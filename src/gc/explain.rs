@@ -20,7 +20,7 @@ use super::{Plan, PodKnowledge, Policy, Subject, Verdict};
 use crate::model::{Image, Images, PodSourceKind, Snapshot, Target, short_duration};
 pub use answer::{Answer, ObjectAnswer, PodAnswer};
 pub use find::{NotFound, PREFIX_MIN};
-pub use words::{keep_text, remove_text};
+pub use words::{keep_text, kept_text, remove_text};
 
 /// Explains the objects of one plan.
 pub struct Explainer<'a> {

@@ -4,11 +4,15 @@
 //! request that cannot be parsed gets 400, and everything else gets 2xx.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::marker::PhantomData;
 
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::guard::By;
@@ -28,7 +32,8 @@ pub(super) struct Webhook {
     /// Anything: passes only show it.
     #[serde(default)]
     receiver: serde_json::Value,
-    alerts: Vec<Received>,
+    #[cfg_attr(test, schemars(with = "Vec<Received>"))]
+    alerts: Vec<Object<Received>>,
 }
 
 /// An [`Alert`] and its status. It repeats the fields of `Alert`, because serde's `flatten` would first copy
@@ -36,6 +41,7 @@ pub(super) struct Webhook {
 #[derive(Debug, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Alert"))]
 struct Received {
+    #[serde(deserialize_with = "status")]
     status: Status,
     labels: BTreeMap<String, String>,
     #[serde(default, rename = "startsAt")]
@@ -44,12 +50,49 @@ struct Received {
     fingerprint: String,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AlertStatus"))]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    test,
+    derive(schemars::JsonSchema),
+    schemars(rename = "AlertStatus", rename_all = "lowercase")
+)]
 enum Status {
     Firing,
     Resolved,
+}
+
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "firing" => Ok(Status::Firing),
+        "resolved" => Ok(Status::Resolved),
+        other => Err(D::Error::custom(format!(
+            "the status \"{other}\" is neither \"firing\" nor \"resolved\""
+        ))),
+    }
+}
+
+/// A value that is written as an object. Serde's structs also take an array of their values, in the order of the
+/// fields.
+#[derive(Debug)]
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(object)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
 }
 
 impl Received {
@@ -71,6 +114,7 @@ pub(super) struct Reply {
     result: &'static str,
     passes: BTreeSet<String>,
     counts: BTreeMap<&'static str, usize>,
+    /// In the order of the call; the first 100.
     alerts: Vec<Answered>,
 }
 
@@ -78,6 +122,8 @@ pub(super) struct Reply {
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "AnsweredAlert"))]
 struct Answered {
     alertname: String,
+    /// As the call has it; empty if it has none.
+    fingerprint: String,
     #[serde(flatten)]
     admission: Admission,
 }
@@ -105,7 +151,7 @@ pub(super) async fn post(
 }
 
 fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
-    let webhook: Webhook = serde_json::from_slice(body).map_err(|error| {
+    let Object(webhook) = serde_json::from_slice::<Object<Webhook>>(body).map_err(|error| {
         Problem::bad(format!(
             "this is not an Alertmanager webhook of version \"4\": {error}"
         ))
@@ -120,7 +166,7 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
     let receiver = webhook.receiver.as_str().map(shorten);
     let receiver = receiver.as_deref();
     let alerts = webhook.alerts.into_iter();
-    let alerts: Vec<(Status, Alert)> = alerts.map(|it| it.alert(receiver)).collect();
+    let alerts: Vec<(Status, Alert)> = alerts.map(|Object(it)| it.alert(receiver)).collect();
     if let Some((_, alert)) = alerts.iter().find(|(_, alert)| alert.is_too_long()) {
         return Err(Problem::bad(format!(
             "the fingerprint or startsAt of an alert \"{}\" is longer than {KEY_MAX_BYTES} bytes",
@@ -133,44 +179,47 @@ fn read(body: &[u8]) -> Result<Vec<(Status, Alert)>, Problem> {
 fn ask(service: &Service, alerts: Vec<(Status, Alert)>, by: Option<&Caller>) -> Vec<Answered> {
     let config = service.config();
     let node = &config.node.name;
-    let mut answered = Vec::with_capacity(alerts.len());
-    let (mut names, mut triggers) = (Vec::new(), Vec::new());
+    let mut admissions = Vec::with_capacity(alerts.len());
+    let (mut places, mut triggers) = (Vec::new(), Vec::new());
     // Resolved alerts first: a resolved alert must not take back the pass that a firing alert of the same call
     // asks for.
     let (resolved, firing): (Vec<_>, Vec<_>) = alerts
-        .into_iter()
-        .partition(|(status, _)| *status == Status::Resolved);
-    for (status, alert) in resolved.iter().chain(&firing) {
-        let alertname = alert.name();
+        .iter()
+        .enumerate()
+        .partition(|(_, (status, _))| *status == Status::Resolved);
+    for (place, (status, alert)) in resolved.into_iter().chain(firing) {
         let admission = match judge(&config.alerts, node, Cause::Alert, alert) {
             Err(it) if it.result == AlertResult::Holds => match status {
                 Status::Resolved => service.worker.over(&alert.info()),
                 Status::Firing => service.worker.storm(&alert.info()),
             },
+            Err(it) if it.result == AlertResult::BadTarget && *status == Status::Resolved => {
+                service.worker.withdraw(&alert.info())
+            }
             Err(admission) => {
                 note_similar(&service.metrics, node, alert);
                 admission
             }
             Ok(_) if *status == Status::Resolved => service.worker.withdraw(&alert.info()),
             Ok(trigger) => {
-                names.push(alertname);
+                places.push(place);
                 let by = by.cloned();
                 triggers.push(Trigger { by, ..trigger });
                 continue;
             }
         };
-        answered.push(Answered {
-            alertname,
-            admission,
-        });
+        admissions.push((place, admission));
     }
-    let admissions = service.worker.submit(triggers);
-    let pairs = names.into_iter().zip(admissions);
-    answered.extend(pairs.map(|(alertname, admission)| Answered {
-        alertname,
+    admissions.extend(places.into_iter().zip(service.worker.submit(triggers)));
+    // In the order of the request, so that its sender can match the rows.
+    admissions.sort_by_key(|(place, _)| *place);
+    let rows = alerts.into_iter().zip(admissions);
+    let rows = rows.map(|((_, alert), (_, admission))| Answered {
+        alertname: alert.name(),
+        fingerprint: alert.fingerprint,
         admission,
-    }));
-    answered
+    });
+    rows.collect()
 }
 
 fn reply(mut answered: Vec<Answered>) -> Response {
@@ -224,8 +273,16 @@ mod tests {
             r#"{"version": "4", "alerts": [{"status": "firing", "labels": {"a": 1}}]}"#,
             r#"{"version": "4", "alerts": [{"status": "burning", "labels": {}}]}"#,
             r#"{"version": "4", "alerts": [{"labels": {}}]}"#,
+            r#"["4", null, []]"#,
+            r#"["4", null, [{"status": "firing", "labels": {"crisweep": "logs"}}]]"#,
+            r#"{"version": "4", "alerts": [["firing", {"crisweep": "logs"}]]}"#,
+            r#"{"version": "4", "alerts": [7]}"#,
+            "7",
         ] {
-            assert!(read(body.as_bytes()).is_err(), "{body}");
+            let problem = read(body.as_bytes()).unwrap_err().error;
+            for word in ["struct", "variant", "Webhook", "Received", "enum"] {
+                assert!(!problem.contains(word), "{body}: {problem}");
+            }
         }
         let fine = r#"{"version": "4", "new": 1, "alerts": [
             {"status": "firing", "labels": {}, "annotations": {}, "new": {}}]}"#;

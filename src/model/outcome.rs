@@ -91,7 +91,7 @@ impl FailureClass {
 }
 
 /// How one removal ended, as the journal writes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum RemovalOutcome {
     /// crisweep removed it.
@@ -113,11 +113,11 @@ pub enum RemovalOutcome {
         class: FailureClass,
         /// The runtime's message.
         why: String,
-        /// When it failed; journals of earlier versions lack it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        /// When it failed; `None`: not dated yet.
+        #[serde(skip_serializing_if = "Option::is_none")]
         at: Option<Timestamp>,
         /// Failures in a row of a sandbox, including those that the ring has overwritten.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         failures: Option<u32>,
     },
     /// The connection to the runtime was lost; whether the object was removed is unknown.

@@ -200,6 +200,35 @@ pub struct Pass {
 }
 
 impl Pass {
+    /// Returns a pass that waits for its turn.
+    pub fn queued(
+        id: String,
+        trigger: TriggerInfo,
+        targets: impl IntoIterator<Item = Target>,
+        queued_at: Timestamp,
+    ) -> Self {
+        let targets = targets.into_iter();
+        Self {
+            id,
+            state: PassState::Queued,
+            outcome: None,
+            dry_run: false,
+            trigger,
+            runtime: String::new(),
+            plan: None,
+            merged_triggers: 0,
+            queued_at,
+            not_before: None,
+            started_at: None,
+            finished_at: None,
+            pods: None,
+            before: None,
+            after: None,
+            targets: targets.map(|it| (it, TargetReport::default())).collect(),
+            errors: Vec::new(),
+        }
+    }
+
     /// Says whether the pass is over.
     pub fn is_done(&self) -> bool {
         self.state == PassState::Done

@@ -154,6 +154,18 @@ pub struct TriggerInfo {
     pub follow_up: bool,
 }
 
+impl From<Cause> for TriggerInfo {
+    /// Returns a trigger of which only the cause is known.
+    fn from(cause: Cause) -> Self {
+        Self {
+            cause,
+            by: None,
+            alert: None,
+            follow_up: false,
+        }
+    }
+}
+
 /// The alert that asked for a pass.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -2,28 +2,16 @@
 //!
 //! Never lets an old answer stand for a new one: each answer is read to its end and compared.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-
-use siphasher::sip128::{Hasher128, SipHasher13};
+use std::hash::{BuildHasher, RandomState};
 
 use crate::model::PodList;
 
 /// What the last good answer of a source was parsed into.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LastAnswer {
     /// A secret key, so that nobody can write an answer that looks like another.
-    key: SipHasher13,
-    parsed: Option<(u128, PodList)>,
-}
-
-impl Default for LastAnswer {
-    fn default() -> Self {
-        let random = RandomState::new();
-        Self {
-            key: SipHasher13::new_with_keys(random.hash_one(0), random.hash_one(1)),
-            parsed: None,
-        }
-    }
+    key: RandomState,
+    parsed: Option<(u64, PodList)>,
 }
 
 impl LastAnswer {
@@ -33,9 +21,7 @@ impl LastAnswer {
         text: &[u8],
         parse: impl FnOnce(&[u8]) -> Result<PodList, E>,
     ) -> Result<PodList, E> {
-        let mut hasher = self.key;
-        hasher.write(text);
-        let digest = hasher.finish128().as_u128();
+        let digest = self.key.hash_one(text);
         match self.parsed.take() {
             Some((known, list)) if known == digest => {
                 self.parsed = Some((known, list.clone()));

@@ -31,6 +31,9 @@ use crisweep_proto::cri::runtime_service_client::RuntimeServiceClient;
 
 /// The interface version that the kubelet sends.
 const INTERFACE_VERSION: &str = "0.1.0";
+/// The methods' names.
+const CONTAINER_STATUS: &str = "ContainerStatus";
+const SANDBOX_STATUS: &str = "PodSandboxStatus";
 
 /// A CRI runtime. Clones share its connections.
 ///
@@ -142,14 +145,7 @@ impl Client {
         &self,
         id: &ContainerId,
     ) -> Result<Option<ContainerStatus>, Error> {
-        const METHOD: &str = "ContainerStatus";
-        let message = cri::ContainerStatusRequest {
-            container_id: id.to_string(),
-            verbose: false,
-        };
-        let (mut rpc, deadline) = self.question();
-        let call = rpc.container_status(request(message, deadline));
-        let Some(answer) = found(self.runtime().call(METHOD, deadline, call).await)? else {
+        let Some(answer) = self.container_answer(id, false).await? else {
             self.forget_container(id);
             return Ok(None);
         };
@@ -158,19 +154,12 @@ impl Client {
             .and_then(|raw| convert::container_status(id, raw).ok());
         status
             .map(Some)
-            .ok_or_else(|| not_about(METHOD, id.as_str()))
+            .ok_or_else(|| not_about(CONTAINER_STATUS, id.as_str()))
     }
 
     /// Asks about one pod sandbox; `None` if it is gone.
     pub async fn sandbox_status(&self, id: &PodSandboxId) -> Result<Option<SandboxStatus>, Error> {
-        const METHOD: &str = "PodSandboxStatus";
-        let message = cri::PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_string(),
-            verbose: false,
-        };
-        let (mut rpc, deadline) = self.question();
-        let call = rpc.pod_sandbox_status(request(message, deadline));
-        let Some(answer) = found(self.runtime().call(METHOD, deadline, call).await)? else {
+        let Some(answer) = self.sandbox_answer(id, false).await? else {
             self.forget_sandbox(id);
             return Ok(None);
         };
@@ -179,7 +168,7 @@ impl Client {
             .and_then(|raw| convert::sandbox_status(id, &raw).ok());
         status
             .map(Some)
-            .ok_or_else(|| not_about(METHOD, id.as_str()))
+            .ok_or_else(|| not_about(SANDBOX_STATUS, id.as_str()))
     }
 
     /// Asks for one container's record by id, as a list would return it, and for its mounted images; `None` if
@@ -189,60 +178,71 @@ impl Client {
         id: &ContainerId,
         sandbox: Option<PodSandboxId>,
     ) -> Result<Option<(Container, Vec<String>)>, Error> {
-        const METHOD: &str = "ContainerStatus";
-        let message = cri::ContainerStatusRequest {
-            container_id: id.to_string(),
-            // The sandbox's id is only in the verbose answer, which is expensive for the runtime.
-            verbose: sandbox.is_none(),
-        };
-        let (mut rpc, deadline) = self.question();
-        let call = rpc.container_status(request(message, deadline));
-        let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
+        // The sandbox's id is only in the verbose answer, which is expensive for the runtime.
+        let answer = self.container_answer(id, sandbox.is_none()).await?;
         let record = |answer| {
             let mut shared = self.runtime().shared.lock();
             convert::container_record(id, sandbox, answer, &mut shared)
         };
         answer
-            .map(|answer| record(answer).map_err(|_malformed| not_about(METHOD, id.as_str())))
+            .map(|answer| {
+                record(answer).map_err(|_malformed| not_about(CONTAINER_STATUS, id.as_str()))
+            })
             .transpose()
     }
 
     /// Asks for one pod sandbox's record by its id; `None` if it is gone.
     async fn sandbox_record(&self, id: &PodSandboxId) -> Result<Option<PodSandbox>, Error> {
-        const METHOD: &str = "PodSandboxStatus";
-        let message = cri::PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_string(),
-            verbose: false,
-        };
-        let (mut rpc, deadline) = self.question();
-        let call = rpc.pod_sandbox_status(request(message, deadline));
-        let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
+        let answer = self.sandbox_answer(id, false).await?;
         let record = |answer| {
             let mut shared = self.runtime().shared.lock();
             convert::sandbox_record(id, answer, &mut shared)
         };
         answer
-            .map(|answer| record(answer).map_err(|_malformed| not_about(METHOD, id.as_str())))
+            .map(|answer| {
+                record(answer).map_err(|_malformed| not_about(SANDBOX_STATUS, id.as_str()))
+            })
             .transpose()
     }
 
     /// Asks which image a pod sandbox was made from; `None` if it is gone or the runtime does not say.
     pub async fn sandbox_made_from(&self, id: &PodSandboxId) -> Result<Option<String>, Error> {
-        const METHOD: &str = "PodSandboxStatus";
-        let message = cri::PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_string(),
-            verbose: true,
-        };
-        let (mut rpc, deadline) = self.question();
-        let call = rpc.pod_sandbox_status(request(message, deadline));
-        let answer = found(self.runtime().call(METHOD, deadline, call).await)?;
+        let answer = self.sandbox_answer(id, true).await?;
         match answer {
             None => Ok(None),
             Some(answer) if answer.status.as_ref().is_some_and(|s| s.id == id.as_str()) => {
                 Ok(convert::made_from(&answer))
             }
-            Some(_) => Err(not_about(METHOD, id.as_str())),
+            Some(_) => Err(not_about(SANDBOX_STATUS, id.as_str())),
         }
+    }
+
+    async fn container_answer(
+        &self,
+        id: &ContainerId,
+        verbose: bool,
+    ) -> Result<Option<cri::ContainerStatusResponse>, Error> {
+        let message = cri::ContainerStatusRequest {
+            container_id: id.to_string(),
+            verbose,
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.container_status(request(message, deadline));
+        found(self.runtime().call(CONTAINER_STATUS, deadline, call).await)
+    }
+
+    async fn sandbox_answer(
+        &self,
+        id: &PodSandboxId,
+        verbose: bool,
+    ) -> Result<Option<cri::PodSandboxStatusResponse>, Error> {
+        let message = cri::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_string(),
+            verbose,
+        };
+        let (mut rpc, deadline) = self.question();
+        let call = rpc.pod_sandbox_status(request(message, deadline));
+        found(self.runtime().call(SANDBOX_STATUS, deadline, call).await)
     }
 
     /// Lists the containers of a sandbox. A row without a container id or sandbox id is an error, because it

@@ -3,11 +3,9 @@
 //! Never reads a clock. Unknown ages count as young, so that nothing is removed too early.
 
 use std::collections::BTreeMap;
-use std::hash::Hasher;
 
 use jiff::Timestamp;
 use rusqlite::Connection;
-use siphasher::sip::SipHasher13;
 
 use crate::model::ImageAge;
 
@@ -126,7 +124,7 @@ impl Ages {
     }
 
     /// Adds an image with times in milliseconds.
-    pub(super) fn put(&mut self, key: String, first_seen: i64, last_used: Option<i64>) {
+    fn put(&mut self, key: String, first_seen: i64, last_used: Option<i64>) {
         if (1..=KEY_MAX_BYTES).contains(&key.len()) && self.entries.len() < ENTRIES_MAX {
             let age = ImageAge {
                 first_seen: time(first_seen),
@@ -139,11 +137,11 @@ impl Ages {
 
 /// The sum that shows a flipped bit.
 fn sum(key: &str, first_seen: i64, last_used: Option<i64>) -> i64 {
-    let mut sum = SipHasher13::new();
-    sum.write(&first_seen.to_le_bytes());
-    sum.write(&last_used.unwrap_or(i64::MIN).to_le_bytes());
-    sum.write(key.as_bytes());
-    sum.finish().cast_signed()
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&first_seen.to_le_bytes());
+    sum.update(&last_used.unwrap_or(i64::MIN).to_le_bytes());
+    sum.update(key.as_bytes());
+    sum.finalize().into()
 }
 
 fn sane(time: Timestamp, now: Timestamp) -> Timestamp {

@@ -1,11 +1,9 @@
 //! Files in the state directory: never opened through a link, for their owner alone, set aside if damaged.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
 
 /// Makes the directory and its parents, for its owner only.
 pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
@@ -27,16 +25,6 @@ pub(super) fn check(path: &Path) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     Ok(())
-}
-
-/// Opens a file for reading, with the same checks.
-pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
-    check(path)?;
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
 }
 
 /// Makes an empty file for its owner only.

@@ -66,7 +66,7 @@ struct Line<'a, T> {
 struct RemovalLine<'a> {
     pass: &'a str,
     #[serde(flatten)]
-    object: Option<&'a Object>,
+    object: &'a Object,
     #[serde(flatten)]
     outcome: &'a RemovalOutcome,
     duration_ms: u64,
@@ -101,7 +101,7 @@ impl Lines {
             "removal",
             RemovalLine {
                 pass,
-                object: ended.object.as_ref(),
+                object: &ended.object,
                 outcome: &ended.outcome,
                 duration_ms: ended.duration_ms,
             },

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::database::Writing;
@@ -49,7 +49,7 @@ pub fn interrupt(pass: &mut Pass, now: Timestamp) {
 }
 
 /// An object that is about to be removed, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Object {
     batch: u64,
     target: Target,
@@ -85,26 +85,22 @@ impl Object {
 /// How one removal ended.
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
-    pub(super) target: Target,
-    pub(super) id: String,
+    /// The object: its intent may not have been written.
+    pub(super) object: Object,
     pub(super) outcome: RemovalOutcome,
     pub(super) duration_ms: u64,
-    /// The object, for the case that its intent could not be written.
-    pub(super) object: Option<Object>,
 }
 
 impl Ended {
     pub(super) fn new(removal: &Removal, outcome: RemovalOutcome, took: Duration) -> Self {
         Self {
-            target: removal.subject.target,
-            id: cut_at(&removal.subject.id, ID_MAX),
+            object: Object::new(0, removal),
             outcome: if outcome == RemovalOutcome::NotBegun {
                 RemovalOutcome::skipped("the pass had to end")
             } else {
                 outcome
             },
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            object: Some(Object::new(0, removal)),
         }
     }
 }
@@ -186,6 +182,7 @@ pub(super) fn put_outcome(
     pass_id: &str,
     ended: &Ended,
 ) -> rusqlite::Result<()> {
+    let object = &ended.object;
     let (result, class, why) = match &ended.outcome {
         RemovalOutcome::Removed { .. } => ("removed", None, None),
         RemovalOutcome::AlreadyGone => ("already-gone", None, None),
@@ -214,18 +211,16 @@ pub(super) fn put_outcome(
         why,
         ended.duration_ms,
         freed,
-        &ended.id,
+        &object.id,
         pass_id,
-        ended.target.label(),
+        object.target.label(),
     );
-    if put.execute(values.clone())? == 0
-        && let Some(object) = &ended.object
-    {
+    if put.execute(values.clone())? == 0 {
         put_intended(writing, pass_id, std::slice::from_ref(object))?;
         put.execute(values)?;
     }
-    if ended.target == Target::Sandboxes {
-        note_failure(writing, &ended.id, &ended.outcome)?;
+    if object.target == Target::Sandboxes {
+        note_failure(writing, &object.id, &ended.outcome)?;
     }
     Ok(())
 }
@@ -423,7 +418,7 @@ fn shorten(pass: &mut Pass) {
     }
 }
 
-pub(super) fn cut(text: &str) -> String {
+fn cut(text: &str) -> String {
     cut_at(text, TEXT_MAX)
 }
 

@@ -10,7 +10,7 @@ use super::ages::Ages;
 use super::database::{Database, Error, Limits, NAME, Sync, Writing, evidence_room};
 use super::lock::{Held, Lock, NoLock};
 use super::passes::{self, History};
-use super::{files, first_version, hold};
+use super::{files, hold};
 use crate::model::{FleetHold, PastFailure};
 
 /// The content found in the database.
@@ -116,12 +116,7 @@ impl Store {
     }
 
     fn open_database(&mut self) -> Result<Found, Error> {
-        let mut database = Database::open(&self.dir, self.limits)?;
-        let dir = &self.dir;
-        if first_version::is_there(dir) {
-            database.write(Sync::Now, |writing| first_version::take_over(dir, writing))?;
-            first_version::remove(dir);
-        }
+        let database = Database::open(&self.dir, self.limits)?;
         let found = Found {
             history: passes::history(database.connection())?,
             ages: Ages::read(database.connection())?,

@@ -21,7 +21,7 @@ use super::store::{Found, Store};
 use crate::gc::{Removal, Subject};
 use crate::model::{
     Cause, FailureClass, NodeFigures, Outcome, Pass, PassState, PodRef, PodUid, PodsReport,
-    RemovalOutcome, RemoveReason, Target, TargetReport, TriggerInfo,
+    RemovalOutcome, RemoveReason, Target, TargetReport,
 };
 
 const SMALL: Limits = Limits {
@@ -43,23 +43,8 @@ fn pass(number: i64) -> Pass {
         ..TargetReport::default()
     };
     Pass {
-        id: format!("p-{number}"),
         state: PassState::Running,
-        outcome: None,
-        dry_run: false,
-        trigger: TriggerInfo {
-            cause: Cause::Manual,
-            by: None,
-            alert: None,
-            follow_up: false,
-        },
-        runtime: String::new(),
-        plan: None,
-        merged_triggers: 0,
-        not_before: None,
-        queued_at: began,
         started_at: Some(began),
-        finished_at: None,
         pods: Some(PodsReport {
             source: "kubelet".to_owned(),
             state: "failed".to_owned(),
@@ -70,9 +55,9 @@ fn pass(number: i64) -> Pass {
             image_fs_used_ratio: Some(0.123_456_789),
             ..NodeFigures::default()
         }),
-        after: None,
         targets: [(Target::Containers, report)].into(),
         errors: vec!["one".to_owned()],
+        ..Pass::queued(format!("p-{number}"), Cause::Manual.into(), [], began)
     }
 }
 

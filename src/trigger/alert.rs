@@ -81,7 +81,9 @@ fn targets(routes: &[Route], alert: &Alert) -> Result<BTreeSet<Target>, Admissio
             None => not_routed("no entry of `alerts` in the configuration matches it"),
         };
     }
-    let Some(word) = alert.labels.get("crisweep") else {
+    let word = alert.labels.get("crisweep");
+    // An empty label is no label, as in Prometheus.
+    let Some(word) = word.filter(|word| !word.is_empty()) else {
         return not_routed("it has no label `crisweep`");
     };
     let targets = word.parse::<Targets>().map_err(|error| {
@@ -192,6 +194,7 @@ mod tests {
             routed(&[("alertname", "Other")]),
             Err(AlertResult::NotRouted)
         );
+        assert_eq!(routed(&[("crisweep", "")]), Err(AlertResult::NotRouted));
         assert_eq!(
             routed(&[("crisweep", "images")]),
             Ok([Target::Images].into())

@@ -76,7 +76,8 @@ struct AlertSource {
     /// Its URL without user and password.
     name: String,
     asking: AskingAlerts,
-    failing: bool,
+    /// How its last question failed, if it did.
+    failing: Option<PollResult>,
     /// Number of good answers so far.
     answers: u64,
 }
@@ -209,7 +210,7 @@ impl AlertSource {
             client: HttpClient::new(url.to_owned(), client, ANSWER_MAX_BYTES, disk.clone()),
             name: shown(url),
             asking: AskingAlerts::new(),
-            failing: false,
+            failing: None,
             answers: 0,
         }
     }
@@ -224,17 +225,17 @@ impl AlertSource {
         let alerts = match answer {
             Ok(alerts) => alerts,
             Err(error) => {
-                context.metrics.polled(error.result());
-                if !self.failing {
+                let result = error.result();
+                context.metrics.polled(result);
+                if self.failing.replace(result) != Some(result) {
                     tracing::warn!(alertmanager = self.name, %error, "the Alertmanager cannot be polled");
                 }
-                self.failing = true;
                 // After a failed answer no alert is known to be resolved.
                 return AskingAlerts::new();
             }
         };
         context.metrics.polled(PollResult::Ok);
-        if std::mem::take(&mut self.failing) {
+        if self.failing.take().is_some() {
             tracing::info!(alertmanager = self.name, "it answers again");
         }
         let asking = submit(&alerts, node, context);

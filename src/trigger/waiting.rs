@@ -55,7 +55,7 @@ impl Worker {
         let record = Arc::new(Record::new(pass));
         state.history.remember(Arc::clone(&record));
         self.changed();
-        tell(&mut state.told, &record, wait.as_ref(), now);
+        tell(&mut state.told, &record, wait.as_ref());
         let line = if cause.is_automatic() {
             self.inner.queued_lines.admit(now)
         } else {
@@ -86,7 +86,9 @@ impl Worker {
         let mut waiting = state.admissions.waiting();
         let queued = waiting.find(|queued| queued.id == id)?;
         let wait = state.admissions.why_waits(queued, now)?;
-        Some(text(&wait, now))
+        // The time that the record shows: each conversion to wall-clock time gives another one.
+        let not_before = state.history.find(id)?.read(|pass| pass.not_before);
+        Some(text(&wait, not_before))
     }
 
     /// Updates the records of the waiting passes, with a line where one waits for another reason than before.
@@ -103,7 +105,6 @@ impl Worker {
                 continue;
             };
             let wait = admissions.why_waits(queued, now);
-            tell(told, &record, wait.as_ref(), now);
             let not_before = until(wait.as_ref(), now);
             let is_shown = record.read(|pass| {
                 pass.targets.keys().eq(&queued.targets) && is_same(pass.not_before, not_before)
@@ -111,6 +112,7 @@ impl Worker {
             if !is_shown {
                 record.update(|pass| show(pass, queued, not_before));
             }
+            tell(told, &record, wait.as_ref());
         }
     }
 }
@@ -122,7 +124,7 @@ pub(super) struct Told {
     lines: u32,
 }
 
-fn tell(told: &mut BTreeMap<String, Told>, record: &Record, wait: Option<&Wait>, now: Duration) {
+fn tell(told: &mut BTreeMap<String, Told>, record: &Record, wait: Option<&Wait>) {
     let told = told.entry(record.id().to_owned()).or_default();
     let kind = wait.map(Wait::kind);
     if told.kind == kind {
@@ -131,15 +133,15 @@ fn tell(told: &mut BTreeMap<String, Told>, record: &Record, wait: Option<&Wait>,
     told.kind = kind;
     if let Some(wait) = wait.filter(|_| told.lines < TOLD_MAX) {
         told.lines += 1;
-        record.line(text(wait, now));
+        record.line(text(wait, record.read(|pass| pass.not_before)));
     }
 }
 
-fn text(wait: &Wait, now: Duration) -> String {
+fn text(wait: &Wait, not_before: Option<Timestamp>) -> String {
     match wait {
         Wait::Stopped(_, why) => why.clone(),
         Wait::Slot => "it waits for a slot among all nodes (fleet.budget)".to_owned(),
-        Wait::Until(at, setting) => match wall(*at, now) {
+        Wait::Until(_, setting) => match not_before {
             Some(at) => format!("it waits until {at} ({setting})"),
             None => format!("it waits ({setting})"),
         },

@@ -9,7 +9,7 @@ use crisweep::config::{BackOff, Config};
 use crisweep::events::Events;
 use crisweep::gc::PassOptions;
 use crisweep::metrics::Metrics;
-use crisweep::model::{Cause, Outcome, Pass, PassState, Target, TargetReport, TriggerInfo};
+use crisweep::model::{Cause, Outcome, Pass, PassState, Target};
 use crisweep::pass::record::Record;
 use crisweep::pass::{DiskThreads, Runner};
 use crisweep::pods::SourceName;
@@ -62,31 +62,10 @@ fn config() -> Config {
 
 #[expect(clippy::disallowed_methods, reason = "passes carry the clock's time")]
 fn record() -> Record {
+    let now = jiff::Timestamp::now();
     Record::new(Pass {
-        id: "1".into(),
         state: PassState::Running,
-        outcome: None,
-        dry_run: false,
-        trigger: TriggerInfo {
-            cause: Cause::Manual,
-            by: None,
-            alert: None,
-            follow_up: false,
-        },
-        runtime: String::new(),
-        plan: None,
-        merged_triggers: 0,
-        not_before: None,
-        queued_at: jiff::Timestamp::now(),
-        started_at: None,
-        finished_at: None,
-        pods: None,
-        before: None,
-        after: None,
-        targets: Target::ALL
-            .map(|target| (target, TargetReport::default()))
-            .into(),
-        errors: Vec::new(),
+        ..Pass::queued("1".into(), Cause::Manual.into(), Target::ALL, now)
     })
 }
 

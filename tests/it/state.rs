@@ -2,7 +2,6 @@
 
 mod crash;
 mod disk;
-mod first_version;
 mod lock;
 mod quarantine;
 

@@ -7,10 +7,11 @@ use axum::http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 
 use super::tls_keys::TlsKeys;
-use super::{Refusal, WebConfig, duration};
+use super::{Refusal, WebConfig};
 use crate::access::passwords::{BasicAuthUsers, BcryptHash};
 use crate::access::rate_limit::RateLimit;
 use crate::access::yaml::YamlValue;
+use crate::model::go_duration;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -110,7 +111,7 @@ impl RateLimitKeys {
             return refuse("burst", "must be a whole number of zero or more");
         };
         let interval = self.interval.as_deref().unwrap_or("0");
-        let Some(interval) = duration::parse(interval) else {
+        let Some(interval) = go_duration(interval) else {
             return refuse(
                 "interval",
                 "must be 0 or a duration with its unit, for example 100ms or 1m30s",

@@ -103,33 +103,6 @@ pub(super) fn eviction(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Reads a duration as Go writes it (`2m0s`, `1.5h`), in seconds.
-pub(super) fn seconds(text: &str) -> Option<f64> {
-    let mut rest = text.trim();
-    if rest == "0" {
-        return Some(0.0);
-    }
-    let mut seconds = 0.0;
-    while !rest.is_empty() {
-        let end = rest.find(|it: char| !it.is_ascii_digit() && it != '.')?;
-        let (number, tail) = rest.split_at(end);
-        let number: f64 = number.parse().ok()?;
-        let units = [
-            ("ms", 1e-3),
-            ("us", 1e-6),
-            ("µs", 1e-6),
-            ("ns", 1e-9),
-            ("h", 3600.0),
-            ("m", 60.0),
-            ("s", 1.0),
-        ];
-        let (unit, factor) = units.into_iter().find(|(unit, _)| tail.starts_with(unit))?;
-        seconds += number * factor;
-        rest = tail.strip_prefix(unit)?;
-    }
-    (!text.trim().is_empty()).then_some(seconds)
-}
-
 /// Returns a value as a short text; empty if it is a table, a list or long.
 pub(super) fn short(value: &Value) -> String {
     match value {

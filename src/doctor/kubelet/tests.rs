@@ -227,24 +227,6 @@ fn what_cannot_be_seen_says_what_would_show_it() {
 }
 
 #[test]
-fn durations_are_read_as_go_writes_them() {
-    for (text, wanted) in [
-        ("2m0s", Some(120.0)),
-        ("1h30m", Some(5400.0)),
-        ("1.5h", Some(5400.0)),
-        ("500ms", Some(0.5)),
-        ("0", Some(0.0)),
-        ("0s", Some(0.0)),
-        ("", None),
-        ("5", None),
-        ("5 apples", None),
-        ("s", None),
-    ] {
-        assert_eq!(seconds(text), wanted, "{text}");
-    }
-}
-
-#[test]
 fn values_and_keys_are_bounded() {
     let long = "x".repeat(1000);
     let file = format!(

@@ -169,6 +169,9 @@ impl Details<'_> {
 
     fn no_room_wanted(&self, store: &ImageStore) -> String {
         let rules = &self.policy.images;
+        if !rules.enabled {
+            return "policy.images.enabled is off".to_owned();
+        }
         if let Some(other) = &store.other_mount {
             return other.why.clone();
         }
@@ -176,9 +179,6 @@ impl Details<'_> {
             return "the image file system could not be measured, so that no room is made"
                 .to_owned();
         };
-        if !rules.enabled {
-            return "policy.images.enabled is off".to_owned();
-        }
         let used = 100.0 * usage.used_ratio();
         let (high, low) = (rules.high_threshold_percent, rules.low_threshold_percent);
         if used < f64::from(high) {

@@ -112,8 +112,8 @@ mod tests {
     use super::super::super::{Policy, plan};
     use super::*;
     use crate::model::{
-        ConfigSource, Labels, Outage, PodHistory, PodList, PodRef, PodSandbox, PodSandboxId,
-        PodSandboxState, Snapshot, SourcePod, Target,
+        ConfigSource, KeepReason, Labels, Outage, PodHistory, PodList, PodRef, PodSandbox,
+        PodSandboxId, PodSandboxState, Snapshot, SourcePod, Target,
     };
 
     fn now() -> Timestamp {
@@ -161,6 +161,27 @@ mod tests {
         let mut plan = plan(snapshot, &policy, &[Target::Sandboxes].into());
         plan.add_details(snapshot, &policy);
         plan.kept.first().unwrap().detail.to_string()
+    }
+
+    #[test]
+    fn the_detail_of_what_a_switched_off_target_keeps_names_the_switch() {
+        let mut policy = Policy::default();
+        policy.sandboxes.enabled = false;
+        let newer = PodSandbox {
+            id: PodSandboxId::new("t".repeat(64)).unwrap(),
+            attempt: 1,
+            created_at: ago(1800),
+            ..node().sandboxes[0].clone()
+        };
+        let snapshot = Snapshot {
+            sandboxes: vec![node().sandboxes[0].clone(), newer].into(),
+            ..node()
+        };
+        let mut plan = plan(&snapshot, &policy, &[Target::Sandboxes].into());
+        plan.add_details(&snapshot, &policy);
+        let superseded = plan.kept.first().unwrap();
+        assert_eq!(superseded.reason, KeepReason::WithinLimits);
+        assert_eq!(&*superseded.detail, "policy.sandboxes.enabled is off");
     }
 
     #[test]

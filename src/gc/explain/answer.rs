@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::super::{PodKnowledge, Subject, Verdict};
 use super::find::{Hit, NotFound};
-use super::words::{keep_text, remove_text};
+use super::words::{kept_text, remove_text};
 use super::{Explainer, Explanation, Judged, PodFacts, kind, label, title};
 use crate::model::{Quarantined, Target};
 
@@ -106,7 +106,7 @@ impl<'a> Explainer<'a> {
     ) -> ObjectVerdict<'a> {
         let subject = judged.subject;
         let (verdict, reason, explanation) = match judged.verdict {
-            Verdict::Keep(reason) => ("keep", reason.label(), keep_text(reason)),
+            Verdict::Keep(reason) => ("keep", reason.label(), kept_text(subject, reason)),
             Verdict::Remove(reason) => ("remove", reason.label(), remove_text(reason)),
         };
         let has_pod = match subject.target {

@@ -1,6 +1,6 @@
 //! What each reason and each pod state means, in words.
 
-use super::super::PodKnowledge;
+use super::super::{PodKnowledge, Subject};
 use super::Explainer;
 use crate::model::{KeepReason, Pods, RemoveReason};
 
@@ -44,7 +44,19 @@ impl Explainer<'_> {
     }
 }
 
-/// Returns what a reason to keep means.
+/// Returns why `subject` is kept for this reason.
+pub fn kept_text(subject: &Subject, reason: KeepReason) -> &'static str {
+    if reason != KeepReason::Newest {
+        return keep_text(reason);
+    }
+    if subject.pod_state.is_finished() {
+        "it is the newest of its pod and name; the pod is finished, and max_dead does not ask for it"
+    } else {
+        "it is the newest of its pod and name: without it the kubelet would run it again"
+    }
+}
+
+/// Returns what a reason to keep means, whichever object it keeps.
 pub fn keep_text(reason: KeepReason) -> &'static str {
     match reason {
         KeepReason::Running => "it runs",
@@ -60,9 +72,12 @@ pub fn keep_text(reason: KeepReason) -> &'static str {
             "it is younger than min_age (a log: than grace), or its age is not known yet"
         }
         KeepReason::Newest => {
-            "it is the newest of its pod and name: without it the kubelet would run it again"
+            "it is the newest of its pod and name: without it the kubelet would run it again, or the pod is \
+             finished and max_dead does not ask for it"
         }
-        KeepReason::WithinLimits => "no limit of the policy asks for it",
+        KeepReason::WithinLimits => {
+            "no limit of the policy asks for it, or its target is switched off (enabled)"
+        }
         KeepReason::Quarantined => "its removal failed; it is quarantined until its next try",
         KeepReason::InUse => "a container, in any state, uses the image or has it mounted",
         KeepReason::UnknownUser => {
@@ -71,7 +86,9 @@ pub fn keep_text(reason: KeepReason) -> &'static str {
         KeepReason::Pinned => "the runtime pins the image",
         KeepReason::SandboxImage => "sandboxes are made from the image",
         KeepReason::Keep => "a tag or digest of the image matches policy.images.keep",
-        KeepReason::BelowThreshold => "the image file system needs no more space",
+        KeepReason::BelowThreshold => {
+            "the image file system needs no more space, or images are switched off"
+        }
         KeepReason::PodExists => "its pod exists",
         KeepReason::ForeignName => "its name does not have the kubelet's format",
         KeepReason::TargetExists => "the link's target exists or cannot be checked",

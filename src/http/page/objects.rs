@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::asked::{Asked, Show};
 use super::view::View;
 use super::words::{count, name, short_id, span, text};
-use crate::gc::explain::{keep_text, remove_text};
+use crate::gc::explain::{kept_text, remove_text};
 use crate::gc::{Plan, PodKnowledge, Subject};
 use crate::model::{KeepReason, Target};
 
@@ -130,7 +130,7 @@ fn rows<'a>(asked: &Asked, plan: &'a Plan) -> Vec<Row<'a>> {
         subject: &it.subject,
         goes: false,
         reason: it.reason.label(),
-        meaning: keep_text(it.reason),
+        meaning: kept_text(&it.subject, it.reason),
         detail: &it.detail,
         rank: rank(it.reason),
     });

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::hook::{asks, counted, pass_of, resolved, sent};
+use super::hook::{asks, counted, pass_of, resolved, send, sent};
 use crate::support::wait::until;
 use crate::support::{Rig, nodes};
 
@@ -54,6 +54,33 @@ async fn an_alert_in_the_cool_down_waits_until_it_is_over() {
         (&pass["not_before"], &pass["merged_triggers"]),
         (&json!(null), &json!(1))
     );
+}
+
+#[tokio::test]
+async fn the_rows_of_an_answer_can_be_matched_to_the_alerts_of_the_call() {
+    let rig = cooling().await;
+    let call = vec![
+        anew(asks("containers"), 1),
+        resolved(asks("images")),
+        asks("everything"),
+        anew(asks("containers"), 2),
+    ];
+    let answer = send(&rig, call.clone()).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    let body = answer.json();
+    let rows = body["alerts"].as_array().unwrap();
+    let of = |rows: &[Value], key: &str| -> Vec<Value> {
+        rows.iter().map(|row| row[key].clone()).collect()
+    };
+    assert_eq!(of(rows, "fingerprint"), of(&call, "fingerprint"));
+    assert_eq!(
+        of(rows, "result"),
+        ["accepted", "resolved", "bad-target", "merged"]
+    );
+    let pass = rig.pass(&pass_of(&body)).await;
+    let why = format!("until {} (", pass["not_before"].as_str().unwrap());
+    assert!(rows[0]["why"].as_str().unwrap().contains(&why), "{body:#}");
+    assert_eq!(rows[0]["why"], rows[3]["why"]);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::hook::{alert, asks, counted, pass_of, send, sent};
+use super::hook::{alert, asks, counted, pass_of, resolved, send, sent};
 use crate::support::{Rig, nodes};
 
 #[tokio::test]
@@ -78,7 +78,8 @@ async fn an_alert_without_the_label_is_not_routed() {
     let rig = Rig::start(nodes::litter(2), json!({})).await;
     let labels = json!({ "alertname": "Watchdog" });
     sent(&rig, alert(&labels), 200, "not-routed").await;
-    counted(&rig, "not-routed", 1.0).await;
+    sent(&rig, asks(""), 200, "not-routed").await;
+    counted(&rig, "not-routed", 2.0).await;
     rig.nothing_was_touched();
 }
 
@@ -112,6 +113,9 @@ async fn an_unknown_target_is_refused_unless_another_alert_is_fine() {
     send(&rig, vec![asks("everything")])
         .await
         .refused(400, "unknown target \"everything\"");
+    counted(&rig, "bad-target", 1.0).await;
+    // A resolved alert asks for nothing.
+    sent(&rig, resolved(asks("everything")), 200, "resolved").await;
     counted(&rig, "bad-target", 1.0).await;
     rig.nothing_was_touched();
     let answer = send(&rig, vec![asks("everything"), asks("all")]).await;

@@ -273,6 +273,17 @@ async fn a_detail_names_why_an_object_is_kept_or_removed() {
             "{value:#}"
         );
     }
+    for (name, words) in [
+        ("waits", "without it the kubelet would run it again"),
+        (
+            "done",
+            "the pod is finished, and max_dead does not ask for it",
+        ),
+    ] {
+        let value = explain(&rig, &container(&format!("default/{name}/app#0"))).await;
+        let explanation = value["explanation"].as_str().unwrap();
+        assert!(explanation.ends_with(words), "{value:#}");
+    }
 }
 
 #[tokio::test]

@@ -125,6 +125,15 @@ async fn bad_answers_are_counted_and_the_next_good_one_is_taken() {
     rig.nothing_was_touched();
     alertmanager.reply(reply(&json!([asks("node-1")])));
     assert_eq!(pass_by(&rig, "poll").await["outcome"], "completed");
+    // One line for each kind of failure in a row.
+    let mut lines = rig.log();
+    lines.retain(|line| line["message"] == "the Alertmanager cannot be polled");
+    let begins = ["it answered 503", "the answer is not a list", "no answer"];
+    assert_eq!(lines.len(), begins.len(), "{lines:?}");
+    for (line, begin) in lines.iter().zip(begins) {
+        let error = line["error"].as_str().unwrap();
+        assert!(error.starts_with(begin), "{error}");
+    }
 }
 
 #[tokio::test]

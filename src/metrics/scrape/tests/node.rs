@@ -13,7 +13,7 @@ use crate::model::{
     AlertResult, Cause, Container, ContainerId, ContainerState, Coverage, FailureClass, Filesystem,
     FilesystemUsage, Image, ImageId, Images, KeepReason, Labels, Logs, NodeFigures, Outcome, Pass,
     PassState, PodOrigin, PodRef, PodSandbox, PodSandboxId, PodSandboxState, PodUid, Pods,
-    PodsUnknown, PollResult, RemoveReason, Target, TargetReport, TriggerInfo,
+    PodsUnknown, PollResult, RemoveReason, Target, TargetReport,
 };
 use crate::runtime::{self, ListMode, Listed};
 use crate::snapshot::{Filesystems, Look, Timings};
@@ -232,24 +232,11 @@ pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {
         ..TargetReport::default()
     };
     Pass {
-        id: "1".to_owned(),
         state: PassState::Done,
         outcome: Some(outcome),
         dry_run,
-        trigger: TriggerInfo {
-            cause: Cause::Alert,
-            by: None,
-            alert: None,
-            follow_up: false,
-        },
-        runtime: String::new(),
-        plan: None,
-        merged_triggers: 0,
-        not_before: None,
-        queued_at: now(),
         started_at: Some(now()),
         finished_at: Some(now() + SignedDuration::from_millis(1_250)),
-        pods: None,
         before: Some(figures(400)),
         after: Some(figures(40)),
         targets: [
@@ -264,7 +251,7 @@ pub(super) fn pass(outcome: Outcome, dry_run: bool) -> Pass {
             ),
         ]
         .into(),
-        errors: vec![],
+        ..Pass::queued("1".to_owned(), Cause::Alert.into(), [], now())
     }
 }
 

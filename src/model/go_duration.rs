@@ -18,7 +18,7 @@ const UNITS: &[(&str, u128)] = &[
 const DIGITS_MAX: usize = 15;
 
 /// Reads a duration of zero or more; `None` if it is malformed or longer than Go's.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub fn go_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
@@ -82,7 +82,11 @@ mod tests {
             ("1h0m0.5s", 3_600_500_000_000),
         ];
         for (text, nanos) in cases {
-            assert_eq!(parse(text), Some(Duration::from_nanos(nanos)), "{text}");
+            assert_eq!(
+                go_duration(text),
+                Some(Duration::from_nanos(nanos)),
+                "{text}"
+            );
         }
     }
 
@@ -107,8 +111,8 @@ mod tests {
             "1m30",
         ];
         for text in bad {
-            assert_eq!(parse(text), None, "{text}");
+            assert_eq!(go_duration(text), None, "{text}");
         }
-        assert!(parse("2562047h").is_some());
+        assert!(go_duration("2562047h").is_some());
     }
 }
