@@ -1,36 +1,30 @@
-//! Asks other servers over HTTP: the kubelet, Alertmanagers; [`tls`] and the bounds serve the API server too. Never
-//! follows a redirect, never uses a proxy, never takes an answer above its bound, never shows a secret.
+//! Asks other servers over HTTP: the kubelet, Alertmanagers. `kubernetes` asks the API server with the same clients and
+//! bounds. Never follows a redirect, never uses a proxy, never takes an answer above its bound, never shows a secret.
 //!
 //! Tokens, passwords and certificates are in files, which are read at each request: a rotation needs no reload.
 
+mod client_cache;
 mod config;
 mod names;
 pub(crate) mod tls;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
-use reqwest::redirect::Policy;
-use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 
 use crate::system::blocking::BlockingPool;
 use crate::system::file;
+pub(crate) use client_cache::{ClientCache, ClientParts};
 pub use config::{
     Authorization, BasicAuth, HttpClientConfig, TlsConfig, TlsVersion, dns_name, is_secure_url,
     refused,
 };
-pub use names::Lookups;
-use names::Resolver;
-use tls::{Identity, Trust};
+use tls::Identity;
 
 /// The largest token, certificate, key or CA file.
 pub(crate) const FILE_MAX_BYTES: u64 = 1 << 20;
-/// Timeout of a new connection; callers bound the whole request.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a request has no answer. Contains neither a secret nor the URL.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +88,7 @@ pub struct Answer {
     pub status: StatusCode,
     /// Its content type.
     pub content_type: Option<String>,
-    /// Its body; empty unless the status is a success.
+    /// Its body; empty where the client does not read it, such as that of most errors.
     pub bytes: Vec<u8>,
 }
 
@@ -105,17 +99,7 @@ pub struct HttpClient {
     answer_max_bytes: u64,
     /// Threads for reading the files.
     disk: BlockingPool,
-    lookups: Lookups,
-    made: Mutex<Option<Made>>,
-}
-
-/// A client, and what it was made with.
-struct Made {
-    client: Client,
-    ca: Option<Vec<u8>>,
-    identity: Option<Identity>,
-    /// Whether the log says that the files of `identity` have become unusable.
-    is_warned: bool,
+    clients: ClientCache<()>,
 }
 
 impl fmt::Debug for HttpClient {
@@ -139,9 +123,8 @@ impl HttpClient {
             url,
             config,
             answer_max_bytes,
+            clients: ClientCache::new(disk.clone()),
             disk,
-            lookups: Lookups::default(),
-            made: Mutex::default(),
         }
     }
 
@@ -150,9 +133,7 @@ impl HttpClient {
     /// # Errors
     /// If the server's URL is none.
     pub fn url(&self, path: &str) -> Result<Url, Error> {
-        let url = Url::parse(&format!("{}{path}", self.url.trim_end_matches('/')));
-        let url = url.ok().filter(|url| url.scheme().starts_with("http"));
-        let mut url = url.filter(Url::has_host).ok_or(Error::Url)?;
+        let mut url = url_of(&self.url, path)?;
         if self.config.has_credentials() {
             url.set_username("").map_err(|()| Error::Url)?;
             url.set_password(None).map_err(|()| Error::Url)?;
@@ -164,30 +145,12 @@ impl HttpClient {
     ///
     /// # Errors
     /// If there is no answer, or it is too large.
-    pub async fn get(&self, mut url: Url) -> Result<Answer, Error> {
+    pub async fn get(&self, url: Url) -> Result<Answer, Error> {
         let client = self.client(&url).await?;
-        let host = self.rename(&mut url)?;
-        let mut request = client.get(url);
-        if let Some(host) = host {
-            request = request.header(HOST, host);
-        }
-        request = request.header(ACCEPT, "application/json");
-        request = self.authorize(request).await?;
-        let response = request.send().await.map_err(failed)?;
-        self.answer(response).await
-    }
-
-    /// Puts the name that the certificate must be for into the URL; returns the host as it was.
-    fn rename(&self, url: &mut Url) -> Result<Option<String>, Error> {
-        let Some(name) = &self.config.tls_config.server_name else {
-            return Ok(None);
-        };
-        let host = url.host_str().ok_or(Error::Url)?.to_owned();
-        let host = url
-            .port()
-            .map_or(host.clone(), |port| format!("{host}:{port}"));
-        url.set_host(Some(name)).map_err(|_error| Error::Url)?;
-        Ok(Some(host))
+        let request = request(&client, Method::GET, url, &self.config.tls_config)?;
+        let request = self.authorize(request).await?;
+        let has_body = |status: StatusCode| status.is_success();
+        answer(request, self.answer_max_bytes, has_body).await
     }
 
     /// Adds the credentials; without any, those of the URL are sent.
@@ -222,104 +185,74 @@ impl HttpClient {
             Some(path) => Some(read(&self.disk, path).await?),
             None => None,
         };
-        let made = match Identity::read(tls, &self.disk).await {
-            Ok(identity) => match self.made_with(ca.as_deref(), identity.as_ref()) {
-                Some(client) => return Ok(client),
-                None => self.make(url, ca.as_deref(), identity).await,
-            },
-            Err(error) => Err(error),
-        };
-        match made {
-            Ok((client, identity)) => {
-                *self.made.lock() = Some(Made {
-                    client: client.clone(),
-                    ca,
-                    identity,
-                    is_warned: false,
-                });
-                Ok(client)
-            }
-            Err(error) => self.earlier(ca.as_deref(), error),
-        }
+        let identity = Identity::read(tls, &self.disk).await;
+        let (key, url) = ((), url);
+        let parts = ClientParts { key, url, tls, ca };
+        self.clients.client(parts, identity).await
     }
+}
 
-    fn made_with(&self, ca: Option<&[u8]>, identity: Option<&Identity>) -> Option<Client> {
-        let made = self.made.lock();
-        let made = made.as_ref()?;
-        let is_same = made.ca.as_deref() == ca && made.identity.as_ref() == identity;
-        is_same.then(|| made.client.clone())
-    }
+/// Returns the URL of a path on a server, whose URL may have a path too.
+pub(crate) fn url_of(server: &str, path: &str) -> Result<Url, Error> {
+    let url = Url::parse(&format!("{}{path}", server.trim_end_matches('/')));
+    let url = url.ok().filter(|url| url.scheme().starts_with("http"));
+    // A path that the parser changes, as it does with `..`, would be another one.
+    let url = url.filter(|url| url.has_host() && url.as_str().ends_with(path));
+    url.ok_or(Error::Url)
+}
 
-    /// Returns the earlier client: while the certificate and its key are replaced one after the other, they do
-    /// not go together, and the earlier ones are still good. Trust never comes from an earlier file.
-    fn earlier(&self, ca: Option<&[u8]>, error: Error) -> Result<Client, Error> {
-        let mut made = self.made.lock();
-        let Some(made) = made.as_mut().filter(|made| made.ca.as_deref() == ca) else {
-            return Err(error);
-        };
-        if !std::mem::replace(&mut made.is_warned, true) {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(
-                error,
-                "the client certificate that was read before is still used"
-            );
-        }
-        Ok(made.client.clone())
+/// Begins a request. The name that the certificate must be for takes the host's place in the URL.
+pub(crate) fn request(
+    client: &Client,
+    method: Method,
+    mut url: Url,
+    tls: &TlsConfig,
+) -> Result<RequestBuilder, Error> {
+    let mut host = None;
+    if let Some(name) = &tls.server_name {
+        let name_of_host = url.host_str().ok_or(Error::Url)?.to_owned();
+        host = Some(match url.port() {
+            Some(port) => format!("{name_of_host}:{port}"),
+            None => name_of_host,
+        });
+        url.set_host(Some(name)).map_err(|_error| Error::Url)?;
     }
+    let mut request = client.request(method, url);
+    if let Some(host) = host {
+        request = request.header(HOST, host);
+    }
+    Ok(request.header(ACCEPT, "application/json"))
+}
 
-    async fn make(
-        &self,
-        url: &Url,
-        ca: Option<&[u8]>,
-        identity: Option<Identity>,
-    ) -> Result<(Client, Option<Identity>), Error> {
-        let tls = &self.config.tls_config;
-        let trust = match (&tls.ca_file, ca) {
-            _ if url.scheme() != "https" => Trust::None,
-            (Some(path), Some(pem)) => Trust::File(path, pem),
-            (None, _) | (_, None) => Trust::System,
-        };
-        let config = tls::client_config(tls, trust, identity.as_ref(), &self.disk).await?;
-        let host = url.host_str().filter(|_| tls.server_name.is_some());
-        let resolver = Resolver {
-            lookups: self.lookups.clone(),
-            host: host.map(|host| host.trim_matches(['[', ']']).to_owned()),
-        };
-        let builder = Client::builder()
-            .tls_backend_preconfigured(config)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(Policy::none())
-            .no_proxy()
-            .dns_resolver(Arc::new(resolver))
-            .user_agent(concat!("crisweep/", env!("CARGO_PKG_VERSION")));
-        let client = builder.build().map_err(|error| Error::Tls(error.into()))?;
-        Ok((client, identity))
+/// Sends a request and reads its answer, whose body is read only where `has_body` says so.
+pub(crate) async fn answer(
+    request: RequestBuilder,
+    max_bytes: u64,
+    has_body: fn(StatusCode) -> bool,
+) -> Result<Answer, Error> {
+    let mut response = request.send().await.map_err(failed)?;
+    let status = response.status();
+    let content_type = response.headers().get(CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok());
+    let mut answer = Answer {
+        status,
+        content_type: content_type.map(str::to_owned),
+        bytes: Vec::new(),
+    };
+    if !has_body(status) {
+        return Ok(answer);
     }
-
-    async fn answer(&self, mut response: Response) -> Result<Answer, Error> {
-        let status = response.status();
-        let content_type = response.headers().get(CONTENT_TYPE);
-        let content_type = content_type.and_then(|value| value.to_str().ok());
-        let mut answer = Answer {
-            status,
-            content_type: content_type.map(str::to_owned),
-            bytes: Vec::new(),
-        };
-        if !status.is_success() {
-            return Ok(answer);
-        }
-        let is_too_large = |length: u64| length > self.answer_max_bytes;
-        if response.content_length().is_some_and(is_too_large) {
-            return Err(Error::TooLarge(self.answer_max_bytes));
-        }
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            answer.bytes.extend_from_slice(&chunk);
-            if is_too_large(answer.bytes.len() as u64) {
-                return Err(Error::TooLarge(self.answer_max_bytes));
-            }
-        }
-        Ok(answer)
+    let is_too_large = |length: u64| length > max_bytes;
+    if response.content_length().is_some_and(is_too_large) {
+        return Err(Error::TooLarge(max_bytes));
     }
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        answer.bytes.extend_from_slice(&chunk);
+        if is_too_large(answer.bytes.len() as u64) {
+            return Err(Error::TooLarge(max_bytes));
+        }
+    }
+    Ok(answer)
 }
 
 /// Reads a token, certificate, key or CA file.

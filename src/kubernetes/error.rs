@@ -33,13 +33,12 @@ pub enum Error {
         problem: String,
     },
     /// The request failed.
-    #[error("no answer{advice}")]
+    #[error("no answer{advice}: {cause}")]
     NoAnswer {
         /// What to look at.
         advice: String,
-        /// The cause.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        /// The causes in one line, without those that are only reqwest's words around another.
+        cause: String,
     },
 }
 
@@ -76,21 +75,66 @@ impl Error {
     }
 
     /// `look_at` says where a key of `pods`, or of a kubeconfig's cluster, is.
-    pub(super) fn no_answer(error: kube::Error, look_at: impl Fn(&str, &str) -> String) -> Self {
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "only this one has a text of its own around the cause"
-        )]
-        let source = match error {
-            kube::Error::Service(cause) => cause,
-            other => other.into(),
+    pub(super) fn no_answer(
+        error: outgoing::Error,
+        look_at: impl Fn(&str, &str) -> String,
+    ) -> Self {
+        let outgoing::Error::Request(error) = error else {
+            return error.into();
         };
-        let text = telemetry::chain(source.as_ref());
-        let found = ADVICE.iter().find(|(words, ..)| text.contains(words));
+        let cause = cause(&error);
+        let found = ADVICE.iter().find(|(words, ..)| cause.contains(words));
         let advice = found.map(|(_, key, field)| format!(" (look at {})", look_at(key, field)));
         Self::NoAnswer {
             advice: advice.unwrap_or_default(),
-            source,
+            cause,
+        }
+    }
+}
+
+fn cause(error: &reqwest::Error) -> String {
+    let mut cause: &(dyn std::error::Error + 'static) = error;
+    while let Some(inner) = cause.source().filter(|_| cause.is::<reqwest::Error>()) {
+        cause = inner;
+    }
+    // That is a "dns error" already.
+    telemetry::chain(cause).replace(": error resolving DNS: ", ": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kubernetes::{ApiClient, ApiServer};
+    use crate::outgoing::TlsConfig;
+    use crate::system::blocking::BlockingPool;
+    use crate::telemetry::chain;
+
+    #[tokio::test]
+    async fn the_text_has_no_words_that_only_reqwest_adds() {
+        for (host, words) in [
+            (
+                "127.0.0.1:1",
+                "tcp connect error: Connection refused (os error 111)",
+            ),
+            // A label of 64 characters is in no name, so no name server is asked.
+            (&format!("{}.example", "x".repeat(64)), "dns error: failed"),
+        ] {
+            let server = ApiServer::new(format!("http://{host}"), None, TlsConfig::default());
+            let client = ApiClient::new(server, 1000, BlockingPool::new(1));
+            let error = client.get("/version").await.unwrap_err();
+            let text = chain(&error);
+            let start =
+                format!("no answer (look at pods.api_url): client error (Connect): {words}");
+            assert!(text.starts_with(&start), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_path_that_would_be_another_one_is_not_asked_for() {
+        let server = ApiServer::new("http://127.0.0.1:1".into(), None, TlsConfig::default());
+        let client = ApiClient::new(server, 1000, BlockingPool::new(1));
+        for path in ["/a/../b", "/a/%2e%2e/b", "/a/./b", "/a b", "/a\nb", "\\a"] {
+            let error = client.get(path).await.unwrap_err();
+            assert_eq!(error.to_string(), "it is not an HTTP URL", "{path:?}");
         }
     }
 }

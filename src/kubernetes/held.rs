@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Error;
-use crate::outgoing;
+use crate::outgoing::{self, Error};
 use crate::system::blocking::BlockingPool;
 
 /// Where a secret or a certificate is. Has no `Debug`.
@@ -30,7 +29,7 @@ impl Held {
 
     pub(super) async fn read(&self, disk: &BlockingPool) -> Result<Vec<u8>, Error> {
         match self {
-            Self::File(path) => Ok(outgoing::read(disk, path).await?),
+            Self::File(path) => outgoing::read(disk, path).await,
             Self::Inline { bytes, .. } => Ok(bytes.clone()),
         }
     }

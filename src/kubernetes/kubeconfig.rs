@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 
 use super::exec::PluginCommand;
 use super::held::{Held, beside};
-use crate::outgoing::{TlsConfig, is_secure_url};
+use crate::outgoing::{TlsConfig, dns_name, is_secure_url};
 
 /// Names in an error.
 const NAMES_MAX: usize = 10;
@@ -66,7 +66,7 @@ pub(super) fn place(path: &Path, bytes: &[u8], context: Option<&str>) -> Result<
     Ok(Place {
         identity: at.identity(user)?,
         tls: TlsConfig {
-            server_name: cluster.tls_server_name.clone().filter(|it| !it.is_empty()),
+            server_name: server_name(cluster)?,
             ..TlsConfig::default()
         },
         url,
@@ -74,6 +74,16 @@ pub(super) fn place(path: &Path, bytes: &[u8], context: Option<&str>) -> Result<
         token,
         plugin,
     })
+}
+
+/// Refuses an address: the name takes the host's place in the request's URL, where an address would be connected to.
+fn server_name(cluster: &Cluster) -> Result<Option<String>, String> {
+    let name = cluster.tls_server_name.as_deref();
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        return Ok(None);
+    };
+    let name = dns_name(name).ok_or("tls-server-name must be a host's name, not an address")?;
+    Ok(Some(name))
 }
 
 /// The parser's own words may quote the file, secrets among them: only the place is told.

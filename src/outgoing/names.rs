@@ -2,13 +2,9 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper_util::client::legacy::connect::dns;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use tower::Service;
 
 use crate::system::blocking::{BlockingPool, NoAnswer};
 
@@ -19,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Looks names up. Cloning shares the threads.
 #[derive(Clone, Debug)]
-pub struct Lookups {
+pub(super) struct Lookups {
     threads: BlockingPool,
     find: fn(&str) -> io::Result<Vec<SocketAddr>>,
 }
@@ -54,27 +50,6 @@ fn words(no_answer: NoAnswer) -> String {
         ),
         NoAnswer::Hangs => "the name server still owes earlier answers".to_owned(),
         NoAnswer::Failed => "a thread for the name server failed".to_owned(),
-    }
-}
-
-/// Resolves names for hyper.
-impl Service<dns::Name> for Lookups {
-    type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, name: dns::Name) -> Self::Future {
-        let lookups = self.clone();
-        Box::pin(async move {
-            Ok(lookups
-                .addresses(name.as_str().to_owned())
-                .await?
-                .into_iter())
-        })
     }
 }
 

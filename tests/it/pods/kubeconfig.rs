@@ -228,6 +228,32 @@ async fn the_context_is_the_files_or_the_configured_one() {
     cleans(&rig, "api-server").await;
 }
 
+#[tokio::test]
+async fn the_tls_server_name_takes_the_hosts_place_in_the_certificate_alone() {
+    let cluster = Cluster::start().await;
+    cluster.server.show(&cluster.servers, "kubernetes.default");
+    let write = |name: &str| {
+        let mut named = cluster.cluster();
+        named["tls-server-name"] = json!(name);
+        cluster.write_all(&json!({
+            "clusters": [{ "name": "c", "cluster": named }],
+            "users": [{ "name": "u", "user": { "token": "the-token" } }],
+            "contexts": [{ "name": "one", "context": { "cluster": "c", "user": "u" } }],
+            "current-context": "one",
+        }));
+    };
+    write("other.default");
+    let rig = cluster.rig().await;
+    fails(&rig, "look at tls-server-name in").await;
+    assert_eq!(cluster.server.asked().len(), 0);
+    write("kubernetes.default");
+    // The first request to another server fails for that alone.
+    rig.gc("").await;
+    cleans(&rig, "api-server").await;
+    let asked = cluster.server.asked().pop().unwrap();
+    assert_eq!(asked.host, Some(cluster.server.address.clone()));
+}
+
 /// What the former server said, and since when, must not count for the new one.
 #[tokio::test]
 async fn another_server_in_the_file_fails_the_source_once() {
@@ -287,6 +313,11 @@ async fn a_file_that_cannot_be_used_fails_the_source_by_name() {
             "server",
             json!("http://example.com"),
             "must be an https:// URL",
+        ),
+        (
+            "tls-server-name",
+            json!("127.0.0.1"),
+            "tls-server-name must be a host's name, not an address",
         ),
         (
             "certificate-authority-data",
