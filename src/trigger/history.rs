@@ -75,33 +75,15 @@ impl PassHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Cause, Outcome, PassState, TriggerInfo};
+    use crate::model::{Cause, Outcome, PassState};
 
     fn record(id: String, started: bool, state: PassState) -> Arc<Record> {
         let time = jiff::Timestamp::UNIX_EPOCH;
         Arc::new(Record::new(Pass {
-            id,
             state,
             outcome: Some(Outcome::Aborted),
-            dry_run: false,
-            trigger: TriggerInfo {
-                cause: Cause::Alert,
-                by: None,
-                alert: None,
-                follow_up: false,
-            },
-            runtime: String::new(),
-            plan: None,
-            merged_triggers: 0,
-            not_before: None,
-            queued_at: time,
             started_at: started.then_some(time),
-            finished_at: None,
-            pods: None,
-            before: None,
-            after: None,
-            targets: std::collections::BTreeMap::new(),
-            errors: Vec::new(),
+            ..Pass::queued(id, Cause::Alert.into(), [], time)
         }))
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{Worker, WorkerState, clock};
-use crate::model::{Caller, Pass, PassState, Target, TargetReport, TriggerInfo};
+use crate::model::{Caller, Pass, Target, TargetReport, TriggerInfo};
 use crate::pass::record::Record;
 use crate::trigger::admission::{QueuedPass, Wait};
 
@@ -29,28 +29,13 @@ impl Worker {
         let (cause, by) = (trigger.cause, trigger.by.as_ref().map(Caller::to_string));
         let wait = state.admissions.why_waits(queued, now);
         let not_before = until(wait.as_ref(), now);
+        let targets = queued.targets.iter().copied();
         let pass = Pass {
-            id: queued.id.clone(),
-            state: PassState::Queued,
-            outcome: None,
             dry_run: queued.options.dry_run,
-            trigger,
             runtime: self.runtime(),
             plan: queued.options.plan.as_ref().map(|plan| plan.id.clone()),
-            merged_triggers: 0,
-            queued_at: clock(),
             not_before,
-            started_at: None,
-            finished_at: None,
-            pods: None,
-            before: None,
-            after: None,
-            targets: queued
-                .targets
-                .iter()
-                .map(|target| (*target, TargetReport::default()))
-                .collect(),
-            errors: Vec::new(),
+            ..Pass::queued(queued.id.clone(), trigger, targets, clock())
         };
         let record = Arc::new(Record::new(pass));
         state.history.remember(Arc::clone(&record));

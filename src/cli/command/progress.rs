@@ -220,35 +220,18 @@ fn draw(line: &str) {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::{Cause, PassState, TriggerInfo};
+    use crate::model::{Cause, PassState};
     use jiff::Timestamp;
 
     use super::*;
 
     fn pass(targets: &[(Target, TargetReport)]) -> Pass {
+        let begun = Timestamp::UNIX_EPOCH;
         Pass {
-            id: "1".to_owned(),
             state: PassState::Running,
-            outcome: None,
-            dry_run: false,
-            trigger: TriggerInfo {
-                cause: Cause::Command,
-                alert: None,
-                by: None,
-                follow_up: false,
-            },
-            runtime: String::new(),
-            plan: None,
-            merged_triggers: 0,
-            queued_at: Timestamp::UNIX_EPOCH,
-            not_before: None,
-            started_at: Some(Timestamp::UNIX_EPOCH),
-            finished_at: None,
-            pods: None,
-            before: None,
-            after: None,
+            started_at: Some(begun),
             targets: targets.iter().cloned().collect(),
-            errors: Vec::new(),
+            ..Pass::queued("1".to_owned(), Cause::Command.into(), [], begun)
         }
     }
 
