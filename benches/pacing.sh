@@ -7,7 +7,7 @@
 #   sudo benches/pacing.sh [throttled | pass | clear | network | incident]...
 #
 # All but the incident without arguments: 25 minutes, and the build. The incident, 2,250 containers of 1,500 pods to
-# clear, takes as long again.
+# clear, takes 15 minutes more.
 #
 # Needs what tests/e2e/setup.sh installs, and version 1 of the control groups' blkio. The disk is an
 # ext4 on a loop device; its medium is a file in CRISWEEP_PACING_MEDIUM (/dev/shm). Node, mounts, limits
