@@ -182,8 +182,7 @@ impl Store {
 
     /// Says whether evidence or snapshots took room from the records.
     pub(super) fn is_short(&mut self) -> Result<bool, Error> {
-        let is_short = self.database.as_mut().map_or(Ok(false), Database::is_short);
-        self.doubt(is_short)
+        self.database.as_mut().map_or(Ok(false), Database::is_short)
     }
 
     /// Keeps evidence.

@@ -189,7 +189,8 @@ pub(super) fn run(
                 let written = store.write(sync, write);
                 settle(&store, health, written, records);
                 if moment == Moment::Over {
-                    claims |= store.is_short().unwrap_or(false);
+                    // The claim meets the same error, and deals with it.
+                    claims |= store.is_short().unwrap_or(true);
                 }
             }
             Job::Ages => {
