@@ -31,7 +31,7 @@ const WARM_UP: usize = 4;
 const WINDOW_TAKES: Duration = Duration::from_millis(250);
 /// Twice as many in flight must raise throughput by this factor. Where the runtime's database or the disk is the
 /// limit, twice as many raise it by nothing; where neither is, by 2.
-const GAIN: f64 = 1.5;
+const GAIN: f64 = 1.3;
 /// Half as many stay unless throughput falls by this factor.
 const LOSS: f64 = 1.15;
 /// Windows from the first step up that did not pay to the next try. Each further one that does not pay doubles

@@ -32,6 +32,8 @@ fn settles_at_the_fewest_that_remove_about_as_fast_as_more() {
         (50, 0, 8),
         (16, 2, 8),
         (20, 5, 4),
+        (14, 5, 4),
+        (12, 5, 2),
         (12, 6, 2),
         (40, 20, 2),
         (6, 6, 1),
