@@ -17,7 +17,7 @@ use crate::doctor::{Doctor, NODE_UNREAD, diagnose};
 use text::Screen;
 
 /// How long the service may take: a look at the node takes up to 8 s, what else is read 3 s more.
-const SERVICE_PATIENCE: Duration = Duration::from_secs(25);
+const PATIENCE: Duration = Duration::from_secs(25);
 
 /// Arguments of `doctor`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -46,11 +46,7 @@ Examples:
 /// # Errors
 /// If the node cannot be looked at.
 pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
-    let asked = match site.endpoint {
-        None => asked(&site).await?,
-        Some(_) => Err("--runtime-endpoint names a runtime".to_owned()),
-    };
-    let report = match asked {
+    let report = match Question::once(&site, PATIENCE, "/api/v1/doctor").await? {
         Ok(report) => report,
         Err(why) => {
             note(&format!("{why}: this command looks for itself"));
@@ -68,11 +64,6 @@ pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
 }
 
 /// Asks the service; the inner error says why it told nothing.
-async fn asked(site: &Site) -> anyhow::Result<Result<Value, String>> {
-    let question = Question::within(site, SERVICE_PATIENCE).await;
-    question.ask("/api/v1/doctor").await
-}
-
 /// Takes a look and reports from it.
 async fn own(site: Site) -> anyhow::Result<Value> {
     let (runner, look) = looked(&site).await?;
