@@ -246,15 +246,6 @@ impl<'a> Explainer<'a> {
     }
 }
 
-fn kind(target: Target) -> &'static str {
-    match target {
-        Target::Containers => "container",
-        Target::Sandboxes => "sandbox",
-        Target::Logs => "log",
-        Target::Images => "image",
-    }
-}
-
 fn label(verdict: Verdict) -> (&'static str, &'static str) {
     match verdict {
         Verdict::Keep(reason) => ("keep", reason.label()),
@@ -264,7 +255,7 @@ fn label(verdict: Verdict) -> (&'static str, &'static str) {
 
 /// Names an object as people do: its kind, short id, and what it belongs to.
 fn title(subject: &Subject) -> String {
-    let kind = kind(subject.target);
+    let kind = subject.target.noun();
     let id = subject.id.strip_prefix("sha256:").unwrap_or(&subject.id);
     let short = id.get(..12).unwrap_or(id);
     let pod = subject.pod.as_ref();

@@ -231,8 +231,7 @@ fn unknown(flying: &str) -> String {
 /// Names the removals in flight.
 fn named(flying: &[Removing]) -> String {
     let one = |it: &Removing| {
-        let kind = it.target.label().trim_end_matches('s');
-        let kind = if kind == "sandboxe" { "sandbox" } else { kind };
+        let kind = it.target.noun();
         let id: String = it
             .id
             .trim_start_matches("sha256:")

@@ -127,7 +127,7 @@ impl<'a> Row<'a> {
     }
 
     fn name(&self) -> String {
-        let (subject, kind) = (self.subject, self.kind());
+        let (subject, kind) = (self.subject, self.subject.target.noun());
         match subject.target {
             Target::Containers => format!("{kind} {} #{}", subject.name, subject.attempt),
             Target::Sandboxes => format!("{kind} #{}", subject.attempt),
@@ -166,15 +166,6 @@ impl<'a> Row<'a> {
             ));
         }
         text
-    }
-
-    fn kind(&self) -> &'static str {
-        match self.subject.target {
-            Target::Containers => "container",
-            Target::Sandboxes => "sandbox",
-            Target::Logs => "log",
-            Target::Images => "image",
-        }
     }
 
     fn title(&self, screen: &Screen) -> String {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{PodKnowledge, Verdict};
 use super::inputs::span;
-use super::{Explainer, Holder, Judged, PodFacts, RuleLine, kind, label, title};
+use super::{Explainer, Holder, Judged, PodFacts, RuleLine, label, title};
 use crate::model::{
     Container, Image, ImageMatcher, KeepReason, LogLink, PodRef, PodSandbox, PodSandboxState, Pods,
     SourcePod, Target, container_id_of,
@@ -126,7 +126,7 @@ impl<'a> Explainer<'a> {
         let (verdict, reason) = label(judged.verdict);
         let pod = subject.pod.as_deref();
         Holder {
-            kind: kind(subject.target),
+            kind: subject.target.noun(),
             id: subject.id.to_string(),
             name: title(subject),
             verdict: Some(verdict),
