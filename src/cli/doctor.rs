@@ -14,7 +14,7 @@ use super::command::looked;
 use super::output::{note, print, print_json};
 use super::service::{Question, Site};
 use crate::doctor::{Doctor, NODE_UNREAD, diagnose};
-use text::Screen;
+use text::Window;
 
 /// How long the service may take: a look at the node takes up to 8 s, what else is read 3 s more.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -58,7 +58,7 @@ pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
     let is_read = ids.all(|id| id.is_none_or(|id| id != NODE_UNREAD));
     match args.output {
         Output::Json => print_json(&report)?,
-        Output::Table => print(&text::of(report, Screen::of_terminal())?)?,
+        Output::Table => print(&text::of(report, Window::of_terminal())?)?,
     }
     Ok(is_read)
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cli::command::text::{clipped, wrapped_at};
+use crate::cli::command::text::{clipped, titled, wrapped_at};
 use crate::model::{escape, short_duration};
 
 /// Columns of the terminal.
@@ -141,8 +141,7 @@ fn object(shown: &Shown) -> String {
 /// Writes a part of the answer: its title, and its text from the same column on.
 fn part(text: &mut String, title: &str, words: &str) {
     let words = clipped(&escape::line(words), PART_MAX);
-    let words = wrapped_at(COLUMNS, &words, ' ', INDENT);
-    text.push_str(&format!("{title:<INDENT$}{}", words.trim_start()));
+    text.push_str(&titled(COLUMNS, title, &words, INDENT));
 }
 
 fn said(verdict: Option<&str>) -> &'static str {
@@ -187,13 +186,8 @@ fn rules(text: &mut String, rules: &[Line]) {
     for rule in asked {
         let mark = if rule.decides { '*' } else { ' ' };
         let inputs = clipped(&escape::line(&rule.inputs), PART_MAX);
-        let inputs = wrapped_at(COLUMNS, &inputs, ' ', INPUTS);
-        let name = format!("{mark} {:<18}{}", rule.rule, rule.said);
-        let width = INPUTS - INDENT;
-        text.push_str(&format!(
-            "{title:<INDENT$}{name:<width$}{}",
-            inputs.trim_start()
-        ));
+        let name = format!("{title:<INDENT$}{mark} {:<18}{}", rule.rule, rule.said);
+        text.push_str(&titled(COLUMNS, &name, &inputs, INPUTS));
         title = "";
     }
     let rest = rules.iter().filter(|rule| rule.said == "not-reached");
@@ -205,7 +199,7 @@ fn rules(text: &mut String, rules: &[Line]) {
 
 fn pod(shown: &Shown) -> String {
     let facts = shown.pod.as_ref().map_or("", |pod| &pod.words);
-    let mut text = wrapped_at(COLUMNS, &escape::line(facts), ' ', 0);
+    let mut text = wrapped_at(COLUMNS, &escape::line(facts), 0);
     text.push('\n');
     let stays = |it: &&Judged| said(it.verdict.as_deref()) == "stays";
     let kept = shown.objects.iter().filter(stays).count();
