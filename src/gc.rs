@@ -58,7 +58,7 @@ pub use policy::{
 pub use wait::{kept_for_a_time, kept_for_quiet};
 
 /// What is known of an object's pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PodKnowledge {

@@ -11,7 +11,6 @@ mod kubeconfig;
 mod server;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -244,6 +243,3 @@ impl Place {
         )
     }
 }
-
-/// A path, for the list of files that must be there.
-type Named<'a> = (&'static str, &'a PathBuf);

@@ -21,6 +21,7 @@ pub use config::{
     Authorization, BasicAuth, HttpClientConfig, TlsConfig, TlsVersion, dns_name, is_secure_url,
     refused,
 };
+pub(crate) use config::{Named, credentials_text};
 use tls::Identity;
 
 /// The largest token, certificate, key or CA file.

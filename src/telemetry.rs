@@ -211,14 +211,12 @@ fn is_filter(text: &str) -> bool {
 /// Returns an error and its causes as one line. Leaves out a cause that is already in the text.
 pub fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    for words in causes.map(ToString::to_string) {
         if !text.contains(&words) {
             text.push_str(": ");
             text.push_str(&words);
         }
-        cause = error.source();
     }
     text
 }

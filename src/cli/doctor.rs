@@ -14,10 +14,10 @@ use super::command::looked;
 use super::output::{note, print, print_json};
 use super::service::{Question, Site};
 use crate::doctor::{Doctor, NODE_UNREAD, diagnose};
-use text::Screen;
+use text::Window;
 
 /// How long the service may take: a look at the node takes up to 8 s, what else is read 3 s more.
-const SERVICE_PATIENCE: Duration = Duration::from_secs(25);
+const PATIENCE: Duration = Duration::from_secs(25);
 
 /// Arguments of `doctor`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -46,11 +46,7 @@ Examples:
 /// # Errors
 /// If the node cannot be looked at.
 pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
-    let asked = match site.endpoint {
-        None => asked(&site).await?,
-        Some(_) => Err("--runtime-endpoint names a runtime".to_owned()),
-    };
-    let report = match asked {
+    let report = match Question::once(&site, PATIENCE, "/api/v1/doctor").await? {
         Ok(report) => report,
         Err(why) => {
             note(&format!("{why}: this command looks for itself"));
@@ -62,17 +58,12 @@ pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
     let is_read = ids.all(|id| id.is_none_or(|id| id != NODE_UNREAD));
     match args.output {
         Output::Json => print_json(&report)?,
-        Output::Table => print(&text::of(report, Screen::of_terminal())?)?,
+        Output::Table => print(&text::of(report, Window::of_terminal())?)?,
     }
     Ok(is_read)
 }
 
 /// Asks the service; the inner error says why it told nothing.
-async fn asked(site: &Site) -> anyhow::Result<Result<Value, String>> {
-    let question = Question::within(site, SERVICE_PATIENCE).await;
-    question.ask("/api/v1/doctor").await
-}
-
 /// Takes a look and reports from it.
 async fn own(site: Site) -> anyhow::Result<Value> {
     let (runner, look) = looked(&site).await?;

@@ -10,13 +10,13 @@ use serde_json::Value;
 use super::Output;
 use super::command::looked;
 use super::output::{note, print, print_json};
-use super::service::{Question, Site, encoded};
+use super::service::{Question, Site};
 use crate::gc;
 use crate::gc::explain::Explainer;
-use crate::model::Targets;
+use crate::model::{Targets, escape};
 
 /// How long the service may take: a look at the node takes up to 8 s.
-const SERVICE_PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Arguments of `explain`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -55,11 +55,8 @@ Examples:
 /// # Errors
 /// If nothing or too much has this id, or the node cannot be looked at.
 pub async fn run(site: Site, args: ExplainArgs) -> anyhow::Result<bool> {
-    let asked = match site.endpoint {
-        None => asked(&site, &args.id).await?,
-        Some(_) => Err("--runtime-endpoint names a runtime".to_owned()),
-    };
-    let value = match asked {
+    let path = format!("/api/v1/explain/{}", escape::url(&args.id));
+    let value = match Question::once(&site, PATIENCE, &path).await? {
         Ok(value) => value,
         Err(why) => {
             note(&format!("{why}: this command looks for itself"));
@@ -74,13 +71,6 @@ pub async fn run(site: Site, args: ExplainArgs) -> anyhow::Result<bool> {
 }
 
 /// Asks the service; the inner error says why it told nothing.
-async fn asked(site: &Site, id: &str) -> anyhow::Result<Result<Value, String>> {
-    let question = Question::within(site, SERVICE_PATIENCE).await;
-    question
-        .ask(&format!("/api/v1/explain/{}", encoded(id)))
-        .await
-}
-
 /// Takes a look and explains from it.
 async fn own(site: &Site, id: &str) -> anyhow::Result<Value> {
     let config = &site.config;

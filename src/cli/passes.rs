@@ -13,7 +13,7 @@ use super::Output;
 use super::command::text::{outcome_ink, pass_ink, pass_text, table};
 use super::output::{note, print_json, print_on};
 use super::screen::{Ink, Screen, Wide};
-use super::service::{Question, Site, encoded};
+use super::service::{Question, Site};
 use crate::config::Config;
 use crate::model::{Pass, TargetReport, escape, short_duration};
 use crate::state::{self, PASSES_MAX, PassFilter, REMOVALS_MAX, RemovalFilter, RemovalRecord};
@@ -150,7 +150,7 @@ async fn asked(site: &Site, args: &PassesArgs) -> anyhow::Result<Result<Answer, 
             }
         }));
     };
-    let (id, limit) = (encoded(id), args.limit.unwrap_or(REMOVALS_MAX));
+    let (id, limit) = (escape::url(id), args.limit.unwrap_or(REMOVALS_MAX));
     let pass = match question.ask(&format!("/api/v1/passes/{id}")).await? {
         Ok(pass) => pass,
         Err(why) => return Ok(Err(why)),

@@ -22,6 +22,9 @@ use way::{Way, ways};
 /// The largest answer that is read, where the question names no other bound.
 const ANSWER_MAX_BYTES: usize = 4 << 20;
 
+/// Why a command does not ask the service where `--runtime-endpoint` is given.
+pub(super) const RUNTIME_NAMED: &str = "--runtime-endpoint names a runtime";
+
 /// What a command is about: this node, or the service that was named.
 #[derive(Debug)]
 pub struct Site {
@@ -100,6 +103,22 @@ pub(super) struct Question {
 }
 
 impl Question {
+    /// Asks for one path of the service within the limit, unless the site names a runtime. The inner error says why the
+    /// command works by itself.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(super) async fn once(
+        site: &Site,
+        limit: Duration,
+        path: &str,
+    ) -> anyhow::Result<Result<Value, String>> {
+        if site.endpoint.is_some() {
+            return Ok(Err(RUNTIME_NAMED.to_owned()));
+        }
+        Self::within(site, limit).await.ask(path).await
+    }
+
     /// Prepares questions that are answered within the limit.
     pub(super) async fn within(site: &Site, limit: Duration) -> Self {
         Self::new(site, limit, Instant::now() + limit).await
@@ -360,28 +379,3 @@ pub(super) fn said(body: &[u8]) -> String {
 
 /// The longest text that a service may put into an error.
 const SAID_MAX_CHARS: usize = 1_000;
-
-/// Writes a text as one part of a path, or as a value of a query.
-pub(super) fn encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_encoded_in_a_path() {
-        assert_eq!(encoded("shop/web#2?ü"), "shop%2Fweb%232%3F%C3%BC");
-        assert_eq!(encoded("0aZ-._~"), "0aZ-._~");
-    }
-}

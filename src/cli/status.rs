@@ -48,14 +48,7 @@ Examples:
 /// # Errors
 /// If the node cannot be looked at, or the named service does not answer.
 pub async fn run(site: Site, args: StatusArgs) -> anyhow::Result<bool> {
-    let asked = match site.endpoint {
-        None => {
-            let question = Question::within(&site, PATIENCE).await;
-            question.ask("/api/v1/status").await?
-        }
-        Some(_) => Err("--runtime-endpoint names a runtime".to_owned()),
-    };
-    let (status, by) = match asked {
+    let (status, by) = match Question::once(&site, PATIENCE, "/api/v1/status").await? {
         Ok(status) => (status, "service"),
         Err(why) => {
             note(&format!(

@@ -9,6 +9,7 @@ mod find;
 mod holders;
 mod inputs;
 mod rules;
+pub(crate) mod shown;
 mod words;
 
 use jiff::Timestamp;
@@ -17,9 +18,13 @@ use serde::Serialize;
 use super::index::{Newest, Places};
 use super::knowledge::Knowledge;
 use super::{Plan, PodKnowledge, Policy, Subject, Verdict};
-use crate::model::{Image, Images, PodSourceKind, Snapshot, Target, short_duration};
+use crate::model::{
+    Container, Image, Images, LogLink, PodLogDir, PodSandbox, PodSourceKind, Snapshot, Target,
+    short_duration,
+};
 pub use answer::{Answer, ObjectAnswer, PodAnswer};
 pub use find::{NotFound, PREFIX_MIN};
+use words::said;
 pub use words::{keep_text, kept_text, remove_text};
 
 /// Explains the objects of one plan.
@@ -237,6 +242,26 @@ impl<'a> Explainer<'a> {
         }
     }
 
+    fn container(&self, subject: &Subject) -> Option<&'a Container> {
+        let mut rows = self.snapshot.containers.iter();
+        rows.find(|row| row.id.as_str() == subject.id.as_str())
+    }
+
+    fn sandbox(&self, subject: &Subject) -> Option<&'a PodSandbox> {
+        let mut rows = self.snapshot.sandboxes.iter();
+        rows.find(|row| row.id.as_str() == subject.id.as_str())
+    }
+
+    fn log_dir(&self, subject: &Subject) -> Option<&'a PodLogDir> {
+        let mut dirs = self.snapshot.logs.dirs.iter();
+        dirs.find(|dir| dir.path == subject.id)
+    }
+
+    fn log_link(&self, subject: &Subject) -> Option<&'a LogLink> {
+        let mut links = self.snapshot.logs.links.iter();
+        links.find(|link| link.path == subject.id)
+    }
+
     fn ago(&self, then: Timestamp) -> String {
         format!("{} ago", self.age_words(then))
     }
@@ -246,13 +271,9 @@ impl<'a> Explainer<'a> {
     }
 }
 
-fn kind(target: Target) -> &'static str {
-    match target {
-        Target::Containers => "container",
-        Target::Sandboxes => "sandbox",
-        Target::Logs => "log",
-        Target::Images => "image",
-    }
+/// Returns the rule that decided.
+fn decided(rules: &[RuleLine]) -> Option<&'static str> {
+    rules.iter().find(|line| line.decides).map(|line| line.rule)
 }
 
 fn label(verdict: Verdict) -> (&'static str, &'static str) {
@@ -264,7 +285,7 @@ fn label(verdict: Verdict) -> (&'static str, &'static str) {
 
 /// Names an object as people do: its kind, short id, and what it belongs to.
 fn title(subject: &Subject) -> String {
-    let kind = kind(subject.target);
+    let kind = subject.target.noun();
     let id = subject.id.strip_prefix("sha256:").unwrap_or(&subject.id);
     let short = id.get(..12).unwrap_or(id);
     let pod = subject.pod.as_ref();
@@ -283,31 +304,19 @@ fn title(subject: &Subject) -> String {
 }
 
 fn summary(judged: Judged<'_>, held_by: &[Holder]) -> String {
-    let title = title(judged.subject);
-    let (verdict, reason) = match judged.verdict {
-        Verdict::Keep(reason) => ("stays", reason.label()),
-        Verdict::Remove(reason) => ("goes", reason.label()),
-    };
+    let (title, (verdict, reason)) = (title(judged.subject), label(judged.verdict));
+    let verdict = said(verdict);
     let mut text = format!("{title} {verdict} ({reason}): {}", judged.detail);
-    match held_by.first() {
-        Some(holder) if holder.kind == "pod" => {
-            if let Some(pod) = &holder.pod {
-                text.push_str(&format!("; {}", pod.words));
-            }
-        }
-        Some(holder) => {
-            let stays = if holder.verdict == Some("remove") {
-                "goes"
-            } else {
-                "stays"
-            };
-            let reason = holder.reason.unwrap_or("unknown");
-            text.push_str(&format!(", and {stays} ({reason}): {}", holder.detail));
-            if let Some(pod) = &holder.pod {
-                text.push_str(&format!("; {}", pod.words));
-            }
-        }
-        None => {}
+    let Some(holder) = held_by.first() else {
+        return text;
+    };
+    // A pod has no verdict.
+    if let (Some(verdict), Some(reason)) = (holder.verdict, holder.reason) {
+        let verdict = said(verdict);
+        text.push_str(&format!(", and {verdict} ({reason}): {}", holder.detail));
+    }
+    if let Some(pod) = &holder.pod {
+        text.push_str(&format!("; {}", pod.words));
     }
     text
 }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::Error;
 use super::held::Held;
 use super::kubeconfig::{self, Place};
-use super::{Error, Named};
-use crate::outgoing::{FILE_MAX_BYTES, TlsConfig};
+use crate::outgoing::{FILE_MAX_BYTES, Named, TlsConfig, credentials_text};
 use crate::system::blocking::BlockingPool;
 use crate::system::file;
 
@@ -45,29 +45,16 @@ impl ApiServer {
         match self {
             Self::Keys {
                 token_file, tls, ..
-            } => {
-                let token = token_file.iter().map(|path| ("token", path));
-                let certificate = tls.cert_file.iter();
-                token
-                    .chain(certificate.map(|path| ("client certificate", path)))
-                    .collect()
-            }
+            } => tls.credentials(token_file.as_ref()),
             Self::Kubeconfig { path, .. } => vec![("kubeconfig", path)],
         }
     }
 
     /// Returns the credentials' description for error messages.
     pub fn shown(&self) -> String {
-        let (credentials, words) = (self.credentials(), |(what, path): &Named<'_>| {
-            format!("the {what} in {}", path.display())
-        });
         match self {
             Self::Kubeconfig { path, .. } => format!("the user of {}", path.display()),
-            Self::Keys { .. } if credentials.is_empty() => "a request without a token".to_owned(),
-            Self::Keys { .. } => {
-                let shown: Vec<_> = credentials.iter().map(words).collect();
-                shown.join(" and ")
-            }
+            Self::Keys { .. } => credentials_text(&self.credentials()),
         }
     }
 

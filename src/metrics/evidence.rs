@@ -55,7 +55,6 @@ impl Metrics {
 
     /// Counts evidence of which something could not be kept.
     pub fn evidence_failed(&self, cause: EvidenceFailure) {
-        let counter = self.inner.series.evidence.failures.get(cause);
-        counter.map(Counter::inc);
+        self.inner.series.evidence.failures.count(cause);
     }
 }

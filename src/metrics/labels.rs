@@ -1,7 +1,6 @@
 //! The enums that are labels, with their label names. Never a name from outside.
 
 use super::table::{Label, Labels};
-use super::{Endpoint, StatusClass};
 use crate::model::{
     AlertResult, Brake, CallerKind, Cause, EventResult, EvidenceFailure, FailureClass, Outcome,
     PollResult, RemoveReason, Target, every,
@@ -34,6 +33,82 @@ labels! {
     PollResult = "result",
     StatusClass = "code",
     Target = "target",
+}
+
+/// A part of the HTTP interface, as a label.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Endpoint {
+    /// `/metrics`.
+    Metrics,
+    /// `/gc`.
+    Gc,
+    /// `/webhook/alertmanager`.
+    Webhook,
+    /// `/api/...`.
+    Api,
+    /// `/-/...`.
+    Management,
+    /// `/`.
+    Page,
+    /// Any other path: paths from outside are not labels.
+    Other,
+}
+
+impl Endpoint {
+    /// Every endpoint.
+    pub const ALL: [Self; 7] = every();
+
+    /// Returns the part of the interface that a request's path belongs to.
+    pub fn of_path(path: &str) -> Self {
+        match path {
+            "/" => Self::Page,
+            "/metrics" => Self::Metrics,
+            "/gc" => Self::Gc,
+            "/webhook/alertmanager" => Self::Webhook,
+            _ if path.starts_with("/api/") => Self::Api,
+            _ if path.starts_with("/-/") => Self::Management,
+            _ => Self::Other,
+        }
+    }
+
+    /// Returns the label.
+    pub fn label(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// The class of an HTTP status, as a label.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
+pub(super) enum StatusClass {
+    #[strum(serialize = "2xx")]
+    Success,
+    #[strum(serialize = "4xx")]
+    ClientError,
+    #[strum(serialize = "5xx")]
+    ServerError,
+}
+
+impl StatusClass {
+    const ALL: [Self; 3] = every();
+
+    /// We never redirect, so everything below 400 is one class.
+    pub(super) fn of(status: u16) -> Self {
+        match status {
+            ..400 => Self::Success,
+            400..500 => Self::ClientError,
+            500.. => Self::ServerError,
+        }
+    }
+
+    fn label(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// A list of the runtime that a pass shortens, as a label.
@@ -104,5 +179,42 @@ impl Labels for Removed {
 
     fn pairs(self) -> Vec<(&'static str, &'static str)> {
         vec![("target", self.0.label()), ("reason", self.1.label())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_from_outside_are_one_label() {
+        let cases = [
+            ("/", Endpoint::Page),
+            ("/metrics", Endpoint::Metrics),
+            ("/gc", Endpoint::Gc),
+            ("/webhook/alertmanager", Endpoint::Webhook),
+            ("/api/v1/passes/17", Endpoint::Api),
+            ("/-/ready", Endpoint::Management),
+            ("/metrics/", Endpoint::Other),
+            ("/gc/../etc", Endpoint::Other),
+            ("", Endpoint::Other),
+        ];
+        for (path, endpoint) in cases {
+            assert_eq!(Endpoint::of_path(path), endpoint, "{path}");
+        }
+    }
+
+    #[test]
+    fn statuses_are_classed_by_their_hundred() {
+        let cases = [
+            (200, StatusClass::Success),
+            (399, StatusClass::Success),
+            (400, StatusClass::ClientError),
+            (499, StatusClass::ClientError),
+            (500, StatusClass::ServerError),
+        ];
+        for (status, class) in cases {
+            assert_eq!(StatusClass::of(status), class, "{status}");
+        }
     }
 }

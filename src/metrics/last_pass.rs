@@ -5,12 +5,12 @@ use jiff::Timestamp;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::{List, Moment};
-use super::optional_gauge::OptionalGauge;
+use super::optional_gauge::{OptionalGauge, seconds};
 use super::table::Table;
 use crate::model::{NodeFigures, Pass, Target};
 
 /// The figures of the last pass over each target. Dry runs do not change them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct LastPass {
     ended: Table<Target, OptionalGauge>,
     remaining: Table<Target, OptionalGauge>,
@@ -21,29 +21,13 @@ pub(super) struct LastPass {
     fs_inodes_used: Table<Moment, OptionalGauge>,
 }
 
-impl Default for LastPass {
-    fn default() -> Self {
-        Self {
-            ended: Table::new(OptionalGauge::default),
-            remaining: Table::new(OptionalGauge::default),
-            dead: Table::new(OptionalGauge::default),
-            list_bytes: Table::new(OptionalGauge::default),
-            fs_used_bytes: Table::new(OptionalGauge::default),
-            fs_used_ratio: Table::new(OptionalGauge::default),
-            fs_inodes_used: Table::new(OptionalGauge::default),
-        }
-    }
-}
-
 impl LastPass {
     /// Shows a pass that removed or tried to; only the targets that it began.
     pub(super) fn ended(&self, pass: &Pass, at: Timestamp) {
         for target in pass.begun() {
-            if let Some(gauge) = self.ended.get(target) {
-                gauge.set_time(at);
-            }
+            self.ended.set(target, Some(seconds(at)));
             let remaining = pass.targets.get(&target).map(|report| report.remaining);
-            set(self.remaining.get(target), remaining.map(float));
+            self.remaining.set(target, remaining.map(float));
             self.show(target, Moment::Before, pass.before.as_ref());
             self.show(target, Moment::After, pass.after.as_ref());
         }
@@ -52,11 +36,9 @@ impl LastPass {
     fn show(&self, target: Target, moment: Moment, figures: Option<&NodeFigures>) {
         let unknown = NodeFigures::default();
         let figures = figures.unwrap_or(&unknown);
-        let dead = |count: Option<u64>| {
-            set(self.dead.get((target, moment)), count.map(float));
-        };
+        let dead = |count: Option<u64>| self.dead.set((target, moment), count.map(float));
         let list = |list, bytes: Option<u64>| {
-            set(self.list_bytes.get((list, moment)), bytes.map(float));
+            self.list_bytes.set((list, moment), bytes.map(float));
         };
         match target {
             Target::Containers => {
@@ -68,14 +50,10 @@ impl LastPass {
                 list(List::Sandboxes, figures.sandboxes_list_bytes);
             }
             Target::Images => {
-                let (bytes, ratio, inodes) = (
-                    figures.image_fs_used_bytes.map(float),
-                    figures.image_fs_used_ratio,
-                    figures.image_fs_inodes_used.map(float),
-                );
-                set(self.fs_used_bytes.get(moment), bytes);
-                set(self.fs_used_ratio.get(moment), ratio);
-                set(self.fs_inodes_used.get(moment), inodes);
+                let (bytes, inodes) = (figures.image_fs_used_bytes, figures.image_fs_inodes_used);
+                self.fs_used_bytes.set(moment, bytes.map(float));
+                self.fs_used_ratio.set(moment, figures.image_fs_used_ratio);
+                self.fs_inodes_used.set(moment, inodes.map(float));
             }
             Target::Logs => {}
         }
@@ -102,12 +80,6 @@ impl LastPass {
             inodes,
             self.fs_inodes_used,
         );
-    }
-}
-
-fn set(gauge: Option<&OptionalGauge>, value: Option<f64>) {
-    if let Some(gauge) = gauge {
-        value.map_or_else(|| gauge.clear(), |value| gauge.set(value));
     }
 }
 

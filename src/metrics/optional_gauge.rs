@@ -24,20 +24,15 @@ impl Default for OptionalGauge {
 }
 
 impl OptionalGauge {
-    /// Removes the value.
-    pub(super) fn clear(&self) {
-        self.set(f64::NAN);
+    /// Sets the value; `None` removes it.
+    pub(super) fn set(&self, value: Option<f64>) {
+        let bits = value.unwrap_or(f64::NAN).to_bits();
+        self.bits.store(bits, Ordering::Relaxed);
     }
 
-    /// Sets the value.
-    pub(super) fn set(&self, value: f64) {
-        self.bits.store(value.to_bits(), Ordering::Relaxed);
-    }
-
-    /// Sets the value to a time, in seconds since the epoch.
-    #[expect(clippy::cast_precision_loss, reason = "exact for 285,000 years")]
+    /// Sets the value to a time.
     pub(super) fn set_time(&self, when: Timestamp) {
-        self.set(when.as_millisecond() as f64 / 1000.0);
+        self.set(Some(seconds(when)));
     }
 
     /// Returns the value.
@@ -45,6 +40,12 @@ impl OptionalGauge {
         let value = f64::from_bits(self.bits.load(Ordering::Relaxed));
         (!value.is_nan()).then_some(value)
     }
+}
+
+/// Returns a time in seconds since the epoch.
+#[expect(clippy::cast_precision_loss, reason = "exact for 285,000 years")]
+pub(super) fn seconds(when: Timestamp) -> f64 {
+    when.as_millisecond() as f64 / 1000.0
 }
 
 impl TypedMetric for OptionalGauge {

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::{MetricType, TypedMetric};
+
+use super::optional_gauge::OptionalGauge;
 
 /// An enum that is a label.
 pub(super) trait Label: Copy + Ord + fmt::Debug + Send + Sync + 'static {
@@ -106,6 +109,33 @@ impl<L: Labels, M> Table<L, M> {
         let shown = |entry: &Entry<M>| entry.shown.load(Ordering::Relaxed);
         let entries = self.0.iter().filter(move |(_, entry)| shown(entry));
         entries.map(|(labels, entry)| (*labels, &entry.metric))
+    }
+}
+
+impl<L: Labels> Table<L, Counter> {
+    /// Counts one more event with these labels.
+    pub(super) fn count(&self, labels: L) {
+        self.add(labels, 1);
+    }
+
+    /// Counts so many more.
+    pub(super) fn add(&self, labels: L, number: u64) {
+        self.get(labels).map(|counter| counter.inc_by(number));
+    }
+}
+
+impl<L: Labels> Table<L, OptionalGauge> {
+    /// Sets the value with these labels; `None` removes it.
+    pub(super) fn set(&self, labels: L, value: Option<f64>) {
+        if let Some(gauge) = self.get(labels) {
+            gauge.set(value);
+        }
+    }
+}
+
+impl<L: Labels, M: Default> Default for Table<L, M> {
+    fn default() -> Self {
+        Self::new(M::default)
     }
 }
 

@@ -45,6 +45,16 @@ impl Target {
     pub fn label(self) -> &'static str {
         self.into()
     }
+
+    /// Returns what one object of the target is.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Containers => "container",
+            Self::Sandboxes => "sandbox",
+            Self::Logs => "log",
+            Self::Images => "image",
+        }
+    }
 }
 
 impl fmt::Display for Target {

@@ -178,7 +178,28 @@ impl HttpClientConfig {
     }
 }
 
+/// A file that proves who asks, and what it holds.
+pub(crate) type Named<'a> = (&'static str, &'a PathBuf);
+
+/// Describes credentials for error messages.
+pub(crate) fn credentials_text(credentials: &[Named<'_>]) -> String {
+    let one = |(what, path): &Named<'_>| format!("the {what} in {}", path.display());
+    let shown: Vec<_> = credentials.iter().map(one).collect();
+    if shown.is_empty() {
+        return "a request without a token".to_owned();
+    }
+    shown.join(" and ")
+}
+
 impl TlsConfig {
+    /// Returns the files that prove who asks: this token's and the client certificate's.
+    pub(crate) fn credentials<'a>(&'a self, token: Option<&'a PathBuf>) -> Vec<Named<'a>> {
+        let token = token.map(|path| ("token", path));
+        let certificate = self.cert_file.iter();
+        let certificate = certificate.map(|path| ("client certificate", path));
+        token.into_iter().chain(certificate).collect()
+    }
+
     /// Refuses a client certificate without its key, and the reverse; `prefix` comes before both keys.
     pub fn validate_pair(&self, prefix: &str, refuse: &mut dyn FnMut(&str, String)) {
         let (missing, set) = match (&self.cert_file, &self.key_file) {

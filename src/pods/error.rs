@@ -1,5 +1,6 @@
 //! Errors of pod sources, with advice. Never contains a token.
 
+use std::iter::successors;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -102,14 +103,12 @@ impl Error {
     /// Returns the error with its causes, in one line, for the log.
     pub(super) fn text(&self) -> String {
         let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            let said = error.to_string();
+        let causes = successors(std::error::Error::source(self), |&error| error.source());
+        for said in causes.map(ToString::to_string) {
             // Some errors already include their cause.
             if !text.ends_with(&said) {
                 text = format!("{text}: {said}");
             }
-            cause = error.source();
         }
         if text.contains("CaUsedAsEndEntity") {
             text.push_str(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use reqwest::StatusCode;
 
 use super::{ANSWER_MAX_BYTES, Error};
-use crate::outgoing::{Authorization, HttpClient, HttpClientConfig, TlsConfig};
+use crate::outgoing::{Authorization, HttpClient, HttpClientConfig, TlsConfig, credentials_text};
 use crate::system::blocking::BlockingPool;
 
 /// A server that lists pods.
@@ -87,25 +87,9 @@ impl Server {
         Self { url, client }
     }
 
-    /// Returns the files with which crisweep proves who it is: the token's and the client certificate's.
-    pub(super) fn credentials(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
-        let token = self.client.authorization.credentials_file.as_ref();
-        let certificate = self.client.tls_config.cert_file.as_ref();
-        let token = token.map(|path| ("token", path));
-        token
-            .into_iter()
-            .chain(certificate.map(|path| ("client certificate", path)))
-    }
-
     /// Returns the credentials' description for error messages.
     pub(super) fn shown(&self) -> String {
-        let shown: Vec<_> = self
-            .credentials()
-            .map(|(what, path)| format!("the {what} in {}", path.display()))
-            .collect();
-        if shown.is_empty() {
-            return "a request without a token".to_owned();
-        }
-        shown.join(" and ")
+        let token = self.client.authorization.credentials_file.as_ref();
+        credentials_text(&self.client.tls_config.credentials(token))
     }
 }

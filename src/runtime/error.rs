@@ -350,13 +350,8 @@ fn words(status: &tonic::Status) -> String {
 
 /// Returns the innermost cause: "connection refused" says more than "transport error".
 fn root_cause(status: &tonic::Status) -> String {
-    let mut text = status.message().to_owned();
-    let mut cause = status.source();
-    while let Some(error) = cause {
-        text = error.to_string();
-        cause = error.source();
-    }
-    plain(&text)
+    let last = std::iter::successors(status.source(), |&error| error.source()).last();
+    plain(&last.map_or_else(|| status.message().to_owned(), ToString::to_string))
 }
 
 /// Rewrites an operating system error in our style: lower case, without the number.

@@ -13,7 +13,7 @@ use crate::cli::Output;
 use crate::cli::help::texts;
 use crate::cli::output::{note, print, print_bytes, print_json, print_on};
 use crate::cli::screen::{Ink, Screen, Wide};
-use crate::cli::service::{Question, Site, encoded};
+use crate::cli::service::{Question, Site};
 use crate::config::Config;
 use crate::evidence::{cri_log, unpack};
 use crate::model::{Evidence, escape, short_duration, short_size};
@@ -180,7 +180,7 @@ async fn list(site: &Site, args: &ListArgs) -> anyhow::Result<()> {
     let pairs = args.pairs();
     let pairs = pairs
         .iter()
-        .map(|(key, value)| format!("{key}={}", encoded(value)));
+        .map(|(key, value)| format!("{key}={}", escape::url(value)));
     let pairs = pairs.collect::<Vec<_>>().join("&");
     let path = format!("/api/v1/evidence?{pairs}");
     let listed: Listed = match question.ask(path.trim_end_matches('?')).await? {

@@ -15,7 +15,7 @@ use super::text::{pass_ink, pass_text};
 use super::{past_failures, read_ages, settled_look, take_over};
 use crate::cli::output::{note, print, print_on};
 use crate::cli::screen::{Screen, Wide};
-use crate::cli::service::{Question, Silence, Site};
+use crate::cli::service::{Question, RUNTIME_NAMED, Silence, Site};
 use crate::cli::{Ending, GcArgs, Output};
 use crate::config::{Brakes, Config, Mode};
 use crate::fleet::Fleet;
@@ -44,7 +44,9 @@ pub async fn run(site: Site, args: GcArgs) -> anyhow::Result<Ending> {
             args.plan.is_none(),
             "the service keeps the saved plans: leave out --runtime-endpoint"
         );
-        note("--runtime-endpoint names a runtime: this command runs the pass itself");
+        note(&format!(
+            "{RUNTIME_NAMED}: this command runs the pass itself"
+        ));
         return own(site, args).await;
     }
     let question = Question::within(&site, PATIENCE).await;
@@ -229,8 +231,7 @@ fn unknown(flying: &str) -> String {
 /// Names the removals in flight.
 fn named(flying: &[Removing]) -> String {
     let one = |it: &Removing| {
-        let kind = it.target.label().trim_end_matches('s');
-        let kind = if kind == "sandboxe" { "sandbox" } else { kind };
+        let kind = it.target.noun();
         let id: String = it
             .id
             .trim_start_matches("sha256:")

@@ -10,7 +10,7 @@ use super::text::{self, plan_ink, plan_text};
 use super::{looked, service};
 use crate::cli::output::{note, print, print_json, print_on};
 use crate::cli::screen::Screen;
-use crate::cli::service::{Question, Site};
+use crate::cli::service::{Question, RUNTIME_NAMED, Site};
 use crate::cli::{Output, PassArgs, PlanArgs};
 use crate::gc;
 use crate::model::escape;
@@ -30,7 +30,7 @@ pub async fn run(site: Site, args: PlanArgs) -> anyhow::Result<bool> {
     }
     let asked = match site.endpoint {
         None => asked(&site, &args.pass).await?,
-        Some(_) => Err("--runtime-endpoint names a runtime".to_owned()),
+        Some(_) => Err(RUNTIME_NAMED.to_owned()),
     };
     match asked {
         Ok((plan, status)) => {

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::interrupts::Interrupts;
 use super::progress::Progress;
-use crate::cli::service::{Found, Question, Site, encoded};
+use crate::cli::service::{Found, Question, Site};
 use crate::cli::{GcArgs, PassArgs};
 use crate::gc::Summary;
 use crate::http::ADMISSION;
@@ -289,7 +289,7 @@ fn pass_query(args: &GcArgs) -> String {
 fn joined(pairs: &[(&str, String)]) -> String {
     let pairs = pairs
         .iter()
-        .map(|(key, value)| format!("{key}={}", encoded(value)));
+        .map(|(key, value)| format!("{key}={}", escape::url(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
 

@@ -49,7 +49,6 @@ struct RowJson {
     id: Text,
     name: Text,
     pod: Option<PodRef>,
-    #[serde(with = "PodState")]
     pod_state: PodKnowledge,
     attempt: u32,
     created_at: Timestamp,
@@ -60,17 +59,6 @@ struct RowJson {
     #[serde(default)]
     detail: String,
     quarantine: Option<ShownQuarantine>,
-}
-
-#[derive(Deserialize)]
-#[serde(remote = "PodKnowledge", rename_all = "lowercase")]
-enum PodState {
-    Active,
-    Terminated,
-    Assumed,
-    Deleted,
-    Absent,
-    Unknown,
 }
 
 impl From<RowJson> for ShownRow {

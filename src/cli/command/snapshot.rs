@@ -10,7 +10,7 @@ use reqwest::StatusCode;
 
 use super::looked;
 use crate::cli::output::{note, print_bytes};
-use crate::cli::service::{Question, Site, encoded};
+use crate::cli::service::{Question, RUNTIME_NAMED, Site};
 use crate::config::Config;
 use crate::model::escape;
 use crate::snapshot_file::{self, FILE_MAX_BYTES, SnapshotFile};
@@ -79,7 +79,7 @@ pub async fn run(site: &Site, args: SnapshotArgs) -> anyhow::Result<bool> {
     }
     let asked = match site.endpoint {
         None => from_service(site, args.pass.as_deref()).await?,
-        Some(_) => Err("--runtime-endpoint names a runtime".to_owned()),
+        Some(_) => Err(RUNTIME_NAMED.to_owned()),
     };
     let (bytes, by) = match (asked, &args.pass) {
         (Ok((bytes, service)), _) => (bytes, service),
@@ -121,7 +121,7 @@ async fn from_service(
     pass: Option<&str>,
 ) -> anyhow::Result<Result<(Vec<u8>, String), String>> {
     let path = match pass {
-        Some(pass) => format!("/api/v1/snapshot?pass={}", encoded(pass)),
+        Some(pass) => format!("/api/v1/snapshot?pass={}", escape::url(pass)),
         None => "/api/v1/snapshot".to_owned(),
     };
     let max = usize::try_from(FILE_MAX_BYTES).unwrap_or(usize::MAX);

@@ -127,7 +127,7 @@ impl<'a> Row<'a> {
     }
 
     fn name(&self) -> String {
-        let (subject, kind) = (self.subject, self.kind());
+        let (subject, kind) = (self.subject, self.subject.target.noun());
         match subject.target {
             Target::Containers => format!("{kind} {} #{}", subject.name, subject.attempt),
             Target::Sandboxes => format!("{kind} #{}", subject.attempt),
@@ -158,23 +158,10 @@ impl<'a> Row<'a> {
             text.push_str(&format!("      {}\n", image_words(subject, of.now)));
         }
         if of.detail == Rows::All && !self.detail.is_empty() {
-            text.push_str(&wrapped_at(
-                screen.columns,
-                &escape::line(&self.detail),
-                ' ',
-                6,
-            ));
+            let detail = escape::line(&self.detail);
+            text.push_str(&wrapped_at(screen.columns, &detail, 6));
         }
         text
-    }
-
-    fn kind(&self) -> &'static str {
-        match self.subject.target {
-            Target::Containers => "container",
-            Target::Sandboxes => "sandbox",
-            Target::Logs => "log",
-            Target::Images => "image",
-        }
     }
 
     fn title(&self, screen: &Screen) -> String {
@@ -236,10 +223,10 @@ fn reasons<'a>(counts: impl Iterator<Item = (&'a str, impl Display)>) -> Vec<Str
     counts.map(|(why, n)| format!("{why} {n}")).collect()
 }
 
-/// Breaks a text into indented lines of at most so many columns after `mark`s.
-pub(in crate::cli) fn wrapped_at(columns: usize, text: &str, mark: char, indent: usize) -> String {
+/// Breaks a text into indented lines of at most so many columns.
+pub(in crate::cli) fn wrapped_at(columns: usize, text: &str, indent: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
-    for part in text.split_inclusive(mark) {
+    for part in text.split_inclusive(' ') {
         match lines.last_mut() {
             Some(line)
                 if indent + line.chars().count() + part.trim_end().chars().count() <= columns =>
@@ -253,6 +240,12 @@ pub(in crate::cli) fn wrapped_at(columns: usize, text: &str, mark: char, indent:
         .iter()
         .map(|line| format!("{:indent$}{}\n", "", line.trim_end()));
     indented.collect()
+}
+
+/// The same with a title in the room that the first line leaves.
+pub(in crate::cli) fn titled(columns: usize, title: &str, text: &str, indent: usize) -> String {
+    let text = wrapped_at(columns, text, indent);
+    format!("{title:<indent$}{}", text.trim_start())
 }
 
 /// Cuts a text that is longer than so many columns.
@@ -274,7 +267,7 @@ fn counted(count: &str, reasons: &[String], screen: &Screen) -> String {
     if text.len() <= screen.columns {
         return format!("{text}\n");
     }
-    format!("{count}\n{}", wrapped_at(screen.columns, &reasons, ' ', 4))
+    format!("{count}\n{}", wrapped_at(screen.columns, &reasons, 4))
 }
 
 /// Returns how a quarantined sandbox failed and when it is tried again.

@@ -4,7 +4,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cli::command::text::{clipped, table};
+use crate::cli::command::text::{clipped, table, wrapped_at};
 use crate::model::escape;
 
 /// Where the text of each finding begins.
@@ -18,15 +18,15 @@ const NAME_COLUMNS: usize = 40;
 
 /// The size of the terminal.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Screen {
+pub(super) struct Window {
     pub(super) columns: usize,
     pub(super) rows: usize,
 }
 
-impl Screen {
+impl Window {
     /// Returns the size of the terminal on standard output; where there is none, that of a usual window.
     pub(super) fn of_terminal() -> Self {
-        const USUAL: Screen = Screen {
+        const USUAL: Window = Window {
             columns: 100,
             rows: 40,
         };
@@ -70,15 +70,15 @@ struct ShownOwner {
 }
 
 /// Formats an answer of `GET /api/v1/doctor`.
-pub(super) fn of(report: Value, screen: Screen) -> anyhow::Result<String> {
+pub(super) fn of(report: Value, window: Window) -> anyhow::Result<String> {
     let shown: Shown = serde_json::from_value(report).context("the answer is no report")?;
-    let mut lines = wrapped(&shown.summary, screen.columns, LINES_MAX);
-    let owners = owners(&shown.top.owners, screen);
+    let mut lines = wrapped(&shown.summary, window.columns, LINES_MAX);
+    let owners = owners(&shown.top.owners, window);
     // A line for what is left out, and the prompt's.
-    let room = screen.rows.saturating_sub(owners.len() + 2);
+    let room = window.rows.saturating_sub(owners.len() + 2);
     let mut left_out = 0;
     for finding in &shown.findings {
-        let text = of_finding(finding, screen);
+        let text = of_finding(finding, window);
         if left_out > 0 || lines.len() + text.len() > room {
             left_out += 1;
         } else {
@@ -87,15 +87,15 @@ pub(super) fn of(report: Value, screen: Screen) -> anyhow::Result<String> {
     }
     if left_out > 0 {
         let more = format!("{:INDENT$}{left_out} more: --output json has them all", "");
-        lines.push(clipped(&more, screen.columns));
+        lines.push(clipped(&more, window.columns));
     }
     lines.extend(owners);
     let lines = lines.iter().map(|line| format!("{}\n", line.trim_end()));
     Ok(lines.collect())
 }
 
-fn of_finding(finding: &ShownFinding, screen: Screen) -> Vec<String> {
-    let width = screen.columns.saturating_sub(INDENT);
+fn of_finding(finding: &ShownFinding, window: Window) -> Vec<String> {
+    let width = window.columns.saturating_sub(INDENT);
     let summary = wrapped(&finding.summary, width, LINES_MAX);
     let change = wrapped(&finding.change, width.saturating_sub(2), LINES_MAX);
     let head = summary.iter().enumerate().map(|(number, line)| {
@@ -117,7 +117,7 @@ fn of_finding(finding: &ShownFinding, screen: Screen) -> Vec<String> {
     head.chain(change.filter(|_| !is_none)).collect()
 }
 
-fn owners(owners: &[ShownOwner], screen: Screen) -> Vec<String> {
+fn owners(owners: &[ShownOwner], window: Window) -> Vec<String> {
     let has_any =
         |it: &ShownOwner| it.dead_containers > Some(0) || it.not_ready_sandboxes > Some(0);
     let leaves = |it: &&ShownOwner| has_any(it) || it.came_24h > 0;
@@ -135,7 +135,7 @@ fn owners(owners: &[ShownOwner], screen: Screen) -> Vec<String> {
         rows.add_row([
             clipped(
                 &escape::line(&name),
-                NAME_COLUMNS.min(screen.columns.saturating_sub(40).max(8)),
+                NAME_COLUMNS.min(window.columns.saturating_sub(40).max(8)),
             ),
             count(owner.dead_containers),
             count(owner.not_ready_sandboxes),
@@ -150,30 +150,24 @@ fn owners(owners: &[ShownOwner], screen: Screen) -> Vec<String> {
     let lines = text
         .lines()
         .map(|line| line.strip_prefix(' ').unwrap_or(line));
-    let lines = lines.map(|line| clipped(line, screen.columns));
+    let lines = lines.map(|line| clipped(line, window.columns));
     std::iter::once(String::new()).chain(lines).collect()
 }
 
 /// Breaks a text into at most `most` lines; a word that is longer than a line is broken too.
 fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
     let width = width.max(20);
-    let text = escape::line(text);
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let mut rest: Vec<char> = word.chars().collect();
-        while !rest.is_empty() {
-            let Some(line) = lines.last_mut() else { break };
-            let used = line.chars().count();
-            let gap = usize::from(used > 0);
-            if used + gap + rest.len() <= width || used == 0 {
-                let part: String = rest.drain(..rest.len().min(width)).collect();
-                line.push_str(if gap > 0 { " " } else { "" });
-                line.push_str(&part);
-            } else {
-                lines.push(String::new());
-            }
-        }
+    let mut parts = Vec::new();
+    for word in escape::line(text).split_whitespace() {
+        let letters: Vec<char> = word.chars().collect();
+        parts.extend(
+            letters
+                .chunks(width)
+                .map(|part| part.iter().collect::<String>()),
+        );
     }
+    let lines = wrapped_at(width, &parts.join(" "), 0);
+    let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
     if lines.len() > most {
         lines.truncate(most);
         if let Some(last) = lines.last_mut() {
@@ -205,7 +199,7 @@ mod tests {
     }
 
     fn shown(report: Value, columns: usize, rows: usize) -> String {
-        let text = of(report, Screen { columns, rows }).unwrap();
+        let text = of(report, Window { columns, rows }).unwrap();
         for line in text.lines() {
             assert!(
                 line.chars().count() <= columns && line == line.trim_end(),

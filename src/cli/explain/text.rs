@@ -1,11 +1,10 @@
 //! An explanation as text that fits one screen of a terminal with 24 lines of 100 columns.
 
 use anyhow::Context;
-use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cli::command::text::{clipped, wrapped_at};
+use crate::cli::command::text::{clipped, titled, wrapped_at};
+use crate::gc::explain::shown::{Shown, ShownRule};
 use crate::model::{escape, short_duration};
 
 /// Columns of the terminal.
@@ -21,77 +20,6 @@ const HOLDERS: usize = 3;
 /// Objects of a pod shown; the JSON has more.
 const OBJECTS: usize = 15;
 
-/// What is shown of an answer.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Shown {
-    kind: String,
-    #[serde(flatten)]
-    judged: Judged,
-    since: Option<Since>,
-    rules: Vec<Line>,
-    held_by: Vec<Holder>,
-    more_holders: usize,
-    would_change: Vec<Change>,
-    quarantine: Option<InQuarantine>,
-    pod: Option<Facts>,
-    objects: Vec<Judged>,
-    objects_total: usize,
-    taken_at: Timestamp,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Judged {
-    title: String,
-    verdict: Option<String>,
-    reason: String,
-    detail: String,
-}
-
-#[derive(Deserialize)]
-struct Since {
-    at: Timestamp,
-    what: String,
-}
-
-#[derive(Deserialize)]
-struct Line {
-    rule: String,
-    said: String,
-    decides: bool,
-    inputs: String,
-}
-
-#[derive(Deserialize)]
-struct Holder {
-    kind: String,
-    name: String,
-    #[serde(default)]
-    verdict: Option<String>,
-    reason: Option<String>,
-    detail: String,
-    pod: Option<Facts>,
-}
-
-#[derive(Deserialize)]
-struct Facts {
-    words: String,
-}
-
-#[derive(Deserialize)]
-struct Change {
-    what: String,
-}
-
-#[derive(Deserialize)]
-struct InQuarantine {
-    failures: u32,
-    class: String,
-    error: String,
-    next_try: Timestamp,
-}
-
 /// Formats an answer of `GET /api/v1/explain/ID`.
 pub(super) fn of(answer: Value) -> anyhow::Result<String> {
     let shown: Shown = serde_json::from_value(answer).context("the answer is no explanation")?;
@@ -105,12 +33,7 @@ pub(super) fn of(answer: Value) -> anyhow::Result<String> {
 fn object(shown: &Shown) -> String {
     let judged = &shown.judged;
     let mut text = format!("{}\n\n", escape::line(&judged.title));
-    let reason = format!(
-        "{} ({}): {}",
-        said(judged.verdict.as_deref()),
-        judged.reason,
-        judged.detail
-    );
+    let reason = format!("{} ({}): {}", judged.said(), judged.reason, judged.detail);
     part(&mut text, "Verdict", &reason);
     if let Some(failed) = &shown.quarantine {
         let left = short_duration(failed.next_try.duration_since(shown.taken_at));
@@ -141,24 +64,16 @@ fn object(shown: &Shown) -> String {
 /// Writes a part of the answer: its title, and its text from the same column on.
 fn part(text: &mut String, title: &str, words: &str) {
     let words = clipped(&escape::line(words), PART_MAX);
-    let words = wrapped_at(COLUMNS, &words, ' ', INDENT);
-    text.push_str(&format!("{title:<INDENT$}{}", words.trim_start()));
-}
-
-fn said(verdict: Option<&str>) -> &'static str {
-    if verdict == Some("remove") {
-        "goes"
-    } else {
-        "stays"
-    }
+    text.push_str(&titled(COLUMNS, title, &words, INDENT));
 }
 
 fn holders(text: &mut String, shown: &Shown) {
     let mut title = "Held by";
-    for holder in shown.held_by.iter().take(HOLDERS) {
+    let (held_by, more) = shown.holders(HOLDERS);
+    for holder in held_by {
         let words = match &holder.reason {
             Some(reason) => {
-                let said = said(holder.verdict.as_deref());
+                let said = holder.said().unwrap_or("stays");
                 format!("{}, {said} ({reason}): {}", holder.name, holder.detail)
             }
             None => holder.detail.clone(),
@@ -166,7 +81,6 @@ fn holders(text: &mut String, shown: &Shown) {
         part(text, title, &words);
         title = "";
     }
-    let more = shown.held_by.len().saturating_sub(HOLDERS) + shown.more_holders;
     if more > 0 {
         part(
             text,
@@ -174,26 +88,20 @@ fn holders(text: &mut String, shown: &Shown) {
             &format!("and {more} more (--output json lists them)"),
         );
     }
-    // The chain of the first one ends here; a pod's own words are above.
-    let first = shown.held_by.first().filter(|holder| holder.kind != "pod");
-    if let Some(pod) = first.and_then(|holder| holder.pod.as_ref()) {
-        part(text, "", &pod.words);
+    // The chain of the first one ends here.
+    if let Some(words) = held_by.first().and_then(|holder| holder.pod_words()) {
+        part(text, "", words);
     }
 }
 
-fn rules(text: &mut String, rules: &[Line]) {
+fn rules(text: &mut String, rules: &[ShownRule]) {
     let mut title = "Rules";
     let asked = rules.iter().filter(|rule| rule.said != "not-reached");
     for rule in asked {
         let mark = if rule.decides { '*' } else { ' ' };
         let inputs = clipped(&escape::line(&rule.inputs), PART_MAX);
-        let inputs = wrapped_at(COLUMNS, &inputs, ' ', INPUTS);
-        let name = format!("{mark} {:<18}{}", rule.rule, rule.said);
-        let width = INPUTS - INDENT;
-        text.push_str(&format!(
-            "{title:<INDENT$}{name:<width$}{}",
-            inputs.trim_start()
-        ));
+        let name = format!("{title:<INDENT$}{mark} {:<18}{}", rule.rule, rule.said);
+        text.push_str(&titled(COLUMNS, &name, &inputs, INPUTS));
         title = "";
     }
     let rest = rules.iter().filter(|rule| rule.said == "not-reached");
@@ -205,10 +113,10 @@ fn rules(text: &mut String, rules: &[Line]) {
 
 fn pod(shown: &Shown) -> String {
     let facts = shown.pod.as_ref().map_or("", |pod| &pod.words);
-    let mut text = wrapped_at(COLUMNS, &escape::line(facts), ' ', 0);
+    let mut text = wrapped_at(COLUMNS, &escape::line(facts), 0);
     text.push('\n');
-    let stays = |it: &&Judged| said(it.verdict.as_deref()) == "stays";
-    let kept = shown.objects.iter().filter(stays).count();
+    let stays = shown.objects.iter().filter(|it| it.said() == "stays");
+    let kept = stays.count();
     let total = shown.objects_total.max(shown.objects.len());
     text.push_str(&format!("{kept} of {total} objects stay\n"));
     for object in shown.objects.iter().take(OBJECTS) {
@@ -216,7 +124,7 @@ fn pod(shown: &Shown) -> String {
         let title = object.title.split(" of pod ").next().unwrap_or_default();
         text.push_str(&format!(
             "  {:<5} {:<17} {}",
-            said(object.verdict.as_deref()),
+            object.said(),
             object.reason,
             clipped(&escape::line(title), PART_MAX)
         ));

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::cli::command::text::outcome_ink;
+use crate::cli::command::text::{outcome_ink, titled};
 use crate::cli::screen::{Ink, Screen};
 use crate::model::{Outcome, Pass, escape, short_duration, short_size};
 
@@ -32,11 +32,7 @@ pub(super) fn of(status: &Value, judged: &str, screen: &Screen) -> String {
             continue;
         }
         let words = escape::line(&words);
-        let lines = wrapped(&words, screen.columns.saturating_sub(INDENT));
-        for (number, line) in lines.iter().enumerate() {
-            let name = if number == 0 { name } else { "" };
-            text.push_str(&format!("{name:<INDENT$}{line}\n"));
-        }
+        text.push_str(&titled(screen.columns, name, &words, INDENT));
     }
     text
 }
@@ -304,22 +300,6 @@ fn last_pass(status: &Value) -> String {
     }
     words.push_str(&format!(" (crisweep passes {})", pass.id));
     words
-}
-
-fn wrapped(words: &str, columns: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in words.split(' ') {
-        let Some(line) = lines.last_mut() else { break };
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
-            lines.push(word.to_owned());
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::super::{PodKnowledge, Subject, Verdict};
 use super::find::{Hit, NotFound};
 use super::words::{kept_text, remove_text};
-use super::{Explainer, Explanation, Judged, PodFacts, kind, label, title};
+use super::{Explainer, Explanation, Judged, PodFacts, label, title};
 use crate::model::{Quarantined, Target};
 
 /// Objects of a pod that an answer lists.
@@ -119,7 +119,7 @@ impl<'a> Explainer<'a> {
             Target::Containers | Target::Sandboxes | Target::Logs => None,
         };
         ObjectVerdict {
-            kind: kind(subject.target),
+            kind: subject.target.noun(),
             title: title(subject),
             verdict,
             reason,

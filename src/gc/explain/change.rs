@@ -6,11 +6,8 @@ use super::super::containers::counts_from;
 use super::super::wait::at_later;
 use super::super::{PodKnowledge, Subject, Verdict, plan};
 use super::inputs::span;
-use super::{Change, Explainer, Holder, Judged, RuleLine, Since, label};
-use crate::model::{
-    Container, ContainerState, KeepReason, LogLink, PodLogDir, PodSandbox, RemoveReason, Target,
-    Targets,
-};
+use super::{Change, Explainer, Holder, Judged, RuleLine, Since, decided, label};
+use crate::model::{ContainerState, KeepReason, RemoveReason, Target, Targets};
 
 /// Waits in a row that are followed: one for each rule that time alone answers.
 const WAITS_MAX: usize = 5;
@@ -340,30 +337,6 @@ impl<'a> Explainer<'a> {
             }
         }
     }
-
-    fn container(&self, subject: &Subject) -> Option<&'a Container> {
-        let mut rows = self.snapshot.containers.iter();
-        rows.find(|row| row.id.as_str() == subject.id.as_str())
-    }
-
-    fn sandbox(&self, subject: &Subject) -> Option<&'a PodSandbox> {
-        let mut rows = self.snapshot.sandboxes.iter();
-        rows.find(|row| row.id.as_str() == subject.id.as_str())
-    }
-
-    fn log_dir(&self, subject: &Subject) -> Option<&'a PodLogDir> {
-        let mut dirs = self.snapshot.logs.dirs.iter();
-        dirs.find(|dir| dir.path == subject.id)
-    }
-
-    fn log_link(&self, subject: &Subject) -> Option<&'a LogLink> {
-        let mut links = self.snapshot.logs.links.iter();
-        links.find(|link| link.path == subject.id)
-    }
-}
-
-fn decided(rules: &[RuleLine]) -> Option<&'static str> {
-    rules.iter().find(|line| line.decides).map(|line| line.rule)
 }
 
 fn within_limits(subject: &Subject) -> Vec<String> {

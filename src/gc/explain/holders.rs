@@ -2,10 +2,11 @@
 //! the end of the chain.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::super::{PodKnowledge, Verdict};
 use super::inputs::span;
-use super::{Explainer, Holder, Judged, PodFacts, RuleLine, kind, label, title};
+use super::{Explainer, Holder, Judged, PodFacts, RuleLine, decided, label, title};
 use crate::model::{
     Container, Image, ImageMatcher, KeepReason, LogLink, PodRef, PodSandbox, PodSandboxState, Pods,
     SourcePod, Target, container_id_of,
@@ -23,9 +24,8 @@ impl<'a> Explainer<'a> {
         let subject = judged.subject;
         let ids: Vec<(Target, &str)> = match (subject.target, reason) {
             (Target::Sandboxes, KeepReason::HasContainers) => {
-                let mut rows = self.snapshot.sandboxes.iter();
-                let sandbox = rows.find(|row| row.id.as_str() == subject.id.as_str());
-                let inmates = sandbox.into_iter().flat_map(|row| self.inmates(row));
+                let sandbox = self.sandbox(subject).into_iter();
+                let inmates = sandbox.flat_map(|row| self.inmates(row));
                 inmates.map(container_key).collect()
             }
             (Target::Images, KeepReason::InUse) => {
@@ -70,9 +70,7 @@ impl<'a> Explainer<'a> {
                 let names = row.image.names.iter().map(String::as_str);
                 ImageMatcher::new(names).matches(image)
             };
-            *known
-                .entry(std::sync::Arc::as_ptr(&row.image))
-                .or_insert_with(uses)
+            *known.entry(Arc::as_ptr(&row.image)).or_insert_with(uses)
         })
     }
 
@@ -89,24 +87,29 @@ impl<'a> Explainer<'a> {
     }
 
     fn log_holders(&self, judged: Judged<'a>) -> Vec<(Target, &'a str)> {
-        let (snapshot, subject) = (self.snapshot, judged.subject);
-        let mut links = snapshot.logs.links.iter();
-        if let Some(link) = links.find(|link| link.path == subject.id) {
+        let subject = judged.subject;
+        if let Some(link) = self.log_link(subject) {
             return self.linked(link).map(container_key).into_iter().collect();
         }
-        let uid = |pod: Option<&'a PodRef>| pod.map(|pod| pod.uid.as_str());
-        let is_its =
-            |pod: Option<&'a PodRef>| uid(pod).is_some() && uid(pod) == uid(subject.pod.as_deref());
-        let containers = snapshot
-            .containers
-            .iter()
-            .filter(|row| is_its(row.pod.as_deref()));
-        let sandboxes = snapshot
-            .sandboxes
-            .iter()
-            .filter(|row| is_its(row.pod.as_deref()));
+        let (containers, sandboxes) = self.of_pod(subject.pod.as_deref());
+        let containers = containers.into_iter().map(container_key);
+        let sandboxes = sandboxes.into_iter();
         let sandboxes = sandboxes.map(|row| (Target::Sandboxes, row.id.as_str()));
-        containers.map(container_key).chain(sandboxes).collect()
+        containers.chain(sandboxes).collect()
+    }
+
+    /// Returns a pod's containers and sandboxes.
+    pub(super) fn of_pod(&self, pod: Option<&PodRef>) -> (Vec<&'a Container>, Vec<&'a PodSandbox>) {
+        let is_it = |other: &Option<Arc<PodRef>>| {
+            let other = other.as_ref().map(|other| &other.uid);
+            pod.is_some_and(|pod| other == Some(&pod.uid))
+        };
+        let containers = self.snapshot.containers.iter();
+        let sandboxes = self.snapshot.sandboxes.iter();
+        (
+            containers.filter(|row| is_it(&row.pod)).collect(),
+            sandboxes.filter(|row| is_it(&row.pod)).collect(),
+        )
     }
 
     /// Returns the first holders with their verdicts in the plan.
@@ -126,7 +129,7 @@ impl<'a> Explainer<'a> {
         let (verdict, reason) = label(judged.verdict);
         let pod = subject.pod.as_deref();
         Holder {
-            kind: kind(subject.target),
+            kind: subject.target.noun(),
             id: subject.id.to_string(),
             name: title(subject),
             verdict: Some(verdict),
@@ -239,7 +242,6 @@ fn container_key(container: &Container) -> (Target, &str) {
 
 /// Says whether it is its pod that keeps an object: not its own age.
 fn is_by_pod(reason: KeepReason, rules: &[RuleLine]) -> bool {
-    let decided = rules.iter().find(|line| line.decides).map(|line| line.rule);
     match reason {
         KeepReason::Running
         | KeepReason::Starting
@@ -247,7 +249,7 @@ fn is_by_pod(reason: KeepReason, rules: &[RuleLine]) -> bool {
         | KeepReason::Newest
         | KeepReason::PodExists
         | KeepReason::PodsUnknown => true,
-        KeepReason::TooYoung => !matches!(decided, Some("min-age" | "grace")),
+        KeepReason::TooYoung => !matches!(decided(rules), Some("min-age" | "grace")),
         KeepReason::StateUnknown
         | KeepReason::HasContainers
         | KeepReason::Unmanaged

@@ -12,8 +12,8 @@ use super::super::sandboxes::SandboxRule;
 use super::super::{Limit, PodKnowledge, Subject};
 use super::Explainer;
 use crate::model::{
-    Container, ContainerState, Image, ImageNames, Images, LinkTarget, LinkedContainer, LogLink,
-    PodHistory, PodLogDir, PodRef, PodSandbox, PodUid, short_duration,
+    Container, ContainerState, Coverage, Image, ImageNames, Images, LinkTarget, LinkedContainer,
+    LogLink, PodHistory, PodLogDir, PodRef, PodSandbox, short_duration,
 };
 
 impl Explainer<'_> {
@@ -181,6 +181,7 @@ impl Explainer<'_> {
             Rule::Protect => self.protect_words(pod),
             Rule::Containers => {
                 let (containers, sandboxes) = self.of_pod(pod);
+                let (containers, sandboxes) = (containers.len(), sandboxes.len());
                 format!("its containers {containers}, its sandboxes {sandboxes}")
             }
             Rule::ListsComplete => format!(
@@ -347,24 +348,6 @@ impl Explainer<'_> {
         self.snapshot.pod_history.get(&pod?.uid)
     }
 
-    fn of_pod(&self, pod: Option<&PodRef>) -> (usize, usize) {
-        let is_it = |other: Option<&PodRef>| {
-            let uid = |pod: &PodRef| -> PodUid { pod.uid.clone() };
-            pod.is_some() && pod.map(uid) == other.map(uid)
-        };
-        let (containers, sandboxes) = (&self.snapshot.containers, &self.snapshot.sandboxes);
-        (
-            containers
-                .iter()
-                .filter(|it| is_it(it.pod.as_deref()))
-                .count(),
-            sandboxes
-                .iter()
-                .filter(|it| is_it(it.pod.as_deref()))
-                .count(),
-        )
-    }
-
     /// Returns how much longer this must last to be old enough; `None` if it is.
     pub(super) fn left(&self, since: Timestamp, minimum: Duration) -> Option<Duration> {
         let minimum = SignedDuration::try_from(minimum).ok()?;
@@ -393,11 +376,11 @@ pub(super) fn state_words(state: PodKnowledge) -> &'static str {
     }
 }
 
-fn coverage(seen: crate::model::Coverage) -> &'static str {
+fn coverage(seen: Coverage) -> &'static str {
     match seen {
-        crate::model::Coverage::Whole => "complete",
-        crate::model::Coverage::Living => "incomplete (all that lives)",
-        crate::model::Coverage::Partial => "incomplete",
+        Coverage::Whole => "complete",
+        Coverage::Living => "incomplete (all that lives)",
+        Coverage::Partial => "incomplete",
     }
 }
 

@@ -116,10 +116,8 @@ impl Explainer<'_> {
 
     fn of_log(&self, judged: Judged<'_>) -> Vec<RuleLine> {
         let (snapshot, policy) = (self.snapshot, self.policy);
-        let id = judged.subject.id.as_str();
         let switch = Veto::switch(policy, Target::Logs, KeepReason::NotAsked);
-        let mut dirs = snapshot.logs.dirs.iter();
-        if let Some(dir) = dirs.find(|dir| dir.path.as_str() == id) {
+        if let Some(dir) = self.log_dir(judged.subject) {
             let judge = LogDirJudge::new(policy, &self.knowledge, dir);
             let rules = LogDirRule::VARIANTS.iter().copied();
             return lines(
@@ -129,8 +127,7 @@ impl Explainer<'_> {
                 vec![switch],
             );
         }
-        let mut links = snapshot.logs.links.iter();
-        if let Some(link) = links.find(|link| link.path.as_str() == id) {
+        if let Some(link) = self.log_link(judged.subject) {
             let judge = LogLinkJudge::new(policy, &states(snapshot), link);
             let rules = LogLinkRule::VARIANTS.iter().copied();
             return lines(

@@ -44,6 +44,11 @@ impl Explainer<'_> {
     }
 }
 
+/// Returns a verdict's label in one word for people.
+pub(super) fn said(verdict: &str) -> &'static str {
+    if verdict == "remove" { "goes" } else { "stays" }
+}
+
 /// Returns why `subject` is kept for this reason.
 pub fn kept_text(subject: &Subject, reason: KeepReason) -> &'static str {
     if reason != KeepReason::Newest {

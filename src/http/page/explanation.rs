@@ -1,88 +1,15 @@
 //! Why one object or pod stays or goes: what `GET /api/v1/explain` answers, as text.
 
-use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::view::{Part, View};
 use super::words::{ago, count, span, text};
+use crate::gc::explain::shown::{Shown, ShownChange, ShownHolder};
 
 /// Objects of a pod and holders that are shown; the API has more.
 const ROWS_MAX: usize = 50;
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Shown {
-    kind: String,
-    #[serde(flatten)]
-    judged: Judged,
-    summary: String,
-    explanation: String,
-    pod_explanation: Option<String>,
-    since: Option<Since>,
-    rules: Vec<Line>,
-    held_by: Vec<Holder>,
-    more_holders: usize,
-    would_change: Vec<Change>,
-    pod: Option<Facts>,
-    objects: Vec<Judged>,
-    objects_total: usize,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Judged {
-    title: String,
-    verdict: String,
-    reason: String,
-    detail: String,
-    object: Named,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Named {
-    id: String,
-}
-
-#[derive(Deserialize)]
-struct Since {
-    at: Timestamp,
-    what: String,
-}
-
-#[derive(Deserialize)]
-struct Line {
-    rule: String,
-    said: String,
-    decides: bool,
-    inputs: String,
-}
-
-#[derive(Deserialize)]
-struct Holder {
-    kind: String,
-    id: String,
-    name: String,
-    verdict: Option<String>,
-    reason: Option<String>,
-    detail: String,
-    pod: Option<Facts>,
-}
-
-#[derive(Deserialize)]
-struct Facts {
-    namespace: String,
-    name: String,
-    words: String,
-}
-
-#[derive(Deserialize)]
-struct Change {
-    what: String,
-    in_seconds: Option<u64>,
-}
 
 pub(super) fn section(view: &View, explanation: &Part<Value>) -> Markup {
     let shown = explanation.as_ref().map_err(String::clone);
@@ -105,20 +32,16 @@ pub(super) fn section(view: &View, explanation: &Part<Value>) -> Markup {
     }
 }
 
-fn verdict_words(verdict: &str) -> &'static str {
-    if verdict == "remove" { "goes" } else { "stays" }
-}
-
 fn object(view: &View, shown: &Shown) -> Markup {
-    let verdict = verdict_words(&shown.judged.verdict);
+    let verdict = shown.judged.said();
+    let (holders, more) = shown.holders(ROWS_MAX);
     html! {
         h2 #explanation-title { "Why " (text(&shown.judged.title)) " " (verdict) }
         p.answer { (text(&shown.summary)) }
-        @if !shown.held_by.is_empty() {
+        @if !holders.is_empty() {
             h3 { "Who holds it" }
             ul {
-                @for holder in shown.held_by.iter().take(ROWS_MAX) { li { (held_by(view, holder)) } }
-                @let more = shown.more_holders + shown.held_by.len().saturating_sub(ROWS_MAX);
+                @for holder in holders { li { (held_by(view, holder)) } }
                 @if more > 0 { li { (count(more)) " more" } }
             }
         }
@@ -141,20 +64,19 @@ fn object(view: &View, shown: &Shown) -> Markup {
     }
 }
 
-fn held_by(view: &View, holder: &Holder) -> Markup {
+fn held_by(view: &View, holder: &ShownHolder) -> Markup {
     html! {
         a href=(view.asked.explanation(&holder.id)) { (text(&holder.name)) }
-        @if let Some(verdict) = &holder.verdict {
-            ", which " (verdict_words(verdict))
+        @if let Some(verdict) = holder.said() {
+            ", which " (verdict)
             @if let Some(reason) = &holder.reason { " (" (text(reason)) ")" }
         }
         ": " (text(&holder.detail))
-        // A pod's own detail is these words.
-        @if let Some(pod) = holder.pod.as_ref().filter(|_| holder.kind != "pod") { ". " (text(&pod.words)) }
+        @if let Some(words) = holder.pod_words() { ". " (text(words)) }
     }
 }
 
-fn would_change(change: &Change) -> Markup {
+fn would_change(change: &ShownChange) -> Markup {
     let seconds = change
         .in_seconds
         .map(|it| i64::try_from(it).unwrap_or(i64::MAX));
@@ -205,7 +127,7 @@ fn pod(view: &View, shown: &Shown) -> Markup {
                 @for judged in shown.objects.iter().take(ROWS_MAX) {
                     tr {
                         td { a href=(view.asked.explanation(&judged.object.id)) { (text(&judged.title)) } }
-                        td { (verdict_words(&judged.verdict)) }
+                        td { (judged.said()) }
                         td { b { (text(&judged.reason)) } ": " (text(&judged.detail)) }
                     }
                 }

@@ -259,13 +259,7 @@ fn knowledge(state: PodKnowledge) -> &'static str {
 }
 
 fn object(asked: &Asked, row: &Row<'_>) -> Markup {
-    let subject = row.subject;
-    let kind = match subject.target {
-        Target::Containers => "container",
-        Target::Sandboxes => "sandbox",
-        Target::Logs => "log",
-        Target::Images => "image",
-    };
+    let (subject, kind) = (row.subject, row.subject.target.noun());
     html! {
         tr {
             td {

@@ -45,13 +45,11 @@ pub(super) fn count(number: impl TryInto<u64>) -> String {
 
 /// Writes so many objects of a target: `1 container`, `1,200 containers`.
 pub(super) fn objects(target: Target, number: u64) -> String {
-    let words = match target {
-        Target::Containers => ("container", "containers"),
-        Target::Sandboxes => ("sandbox", "sandboxes"),
-        Target::Logs => ("log", "logs"),
-        Target::Images => ("image", "images"),
+    let word = if number == 1 {
+        target.noun()
+    } else {
+        target.label()
     };
-    let word = if number == 1 { words.0 } else { words.1 };
     format!("{} {word}", count(number))
 }
 

@@ -1,0 +1,105 @@
+//! The node as a whole: pods, caps, image file system, and what comes first.
+
+use super::*;
+
+#[test]
+fn a_problem_outranks_advice_and_the_costlier_comes_first() {
+    let mut node = Node::new();
+    node.config(|config| config.mode = Mode::Observe);
+    node.facts
+        .quarantined
+        .insert(FailureClass::NetworkTeardown, 3);
+    node.facts.quarantined.insert(FailureClass::Busy, 1);
+    node.facts.unread.push("containers: no answer".to_owned());
+    let report = node.report();
+    let ids: Vec<&str> = report.findings.iter().take(2).map(|it| it.id).collect();
+    assert_eq!(ids, ["node-unread", "sandbox-teardown"]);
+    let teardown = found(&report, "sandbox-teardown").unwrap();
+    assert_eq!(
+        teardown.summary,
+        "4 sandboxes cannot be removed; of 3, the CNI plugin's teardown fails."
+    );
+    assert!(report.findings.is_sorted_by_key(|it| it.severity));
+    assert_eq!(
+        severity(&report, "nothing-is-removed"),
+        Some(Severity::Advice)
+    );
+    assert!(
+        report.summary.starts_with("2 problems, "),
+        "{}",
+        report.summary
+    );
+}
+
+#[test]
+fn pods_state_and_caps_are_told() {
+    let mut node = Node::new();
+    node.facts.pods = Pods::Unknown(PodsUnknown::Failed("refused".to_owned()));
+    node.facts
+        .state
+        .errors
+        .insert("journal", "no space".to_owned());
+    node.config(|config| config.policy.containers.max_dead = Limit::None);
+    node.dead("web", 0, 3000);
+    node.facts.containers[0].pod = None;
+    let report = node.report();
+    for (id, wanted) in [
+        ("pods-unknown", Severity::Problem),
+        ("state-not-writable", Severity::Problem),
+        ("no-cap", Severity::Advice),
+        ("foreign-containers", Severity::Advice),
+    ] {
+        assert_eq!(severity(&report, id), Some(wanted), "{id}");
+    }
+    assert_eq!(
+        severity(&Node::new().report(), "pods-unknown"),
+        Some(Severity::Advice)
+    );
+    let mut runs = Node::new();
+    runs.container("web", 0, ContainerState::Running, 3000);
+    runs.facts.containers[0].pod = None;
+    assert_eq!(
+        severity(&runs.report(), "foreign-containers"),
+        Some(Severity::Info)
+    );
+}
+
+#[test]
+fn unused_images_are_told_above_the_mark() {
+    for (available, wanted) in [(16, None), (15, Some(Severity::Advice))] {
+        let mut node = Node::new();
+        let image = |id: &str| Image {
+            id: ImageId::new(id).unwrap(),
+            repo_tags: vec![format!("{id}:1")],
+            repo_digests: vec![],
+            size_bytes: 10 * MIB,
+            pinned: id == "pinned",
+            handler: String::new(),
+        };
+        let usage = FilesystemUsage {
+            capacity_bytes: 100,
+            available_bytes: available,
+            used_bytes: 100 - available,
+            inodes: 0,
+            inodes_free: 0,
+        };
+        node.facts.images = Images::Known(ImageStore {
+            rows: vec![image("unused"), image("pinned"), image("used")].into(),
+            filesystem: Some(usage),
+            ..ImageStore::default()
+        });
+        node.dead("web", 0, 3000);
+        node.facts.containers[0].image = Arc::new(ContainerImage {
+            names: vec!["used:1".to_owned()],
+            handler: String::new(),
+        });
+        let report = node.report();
+        assert_eq!(severity(&report, "unused-images"), wanted, "{available}");
+        if let Some(it) = found(&report, "unused-images") {
+            assert_eq!(
+                (&it.details["unused_images"], &it.details["unused_bytes"]),
+                (&1.into(), &(10 * MIB).into())
+            );
+        }
+    }
+}
