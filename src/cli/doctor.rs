@@ -63,7 +63,6 @@ pub async fn run(site: Site, args: DoctorArgs) -> anyhow::Result<bool> {
     Ok(is_read)
 }
 
-/// Asks the service; the inner error says why it told nothing.
 /// Takes a look and reports from it.
 async fn own(site: Site) -> anyhow::Result<Value> {
     let (runner, look) = looked(&site).await?;
