@@ -12,10 +12,10 @@ use reqwest::{Method, Response};
 use serde::Deserialize;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::args::{GcArgs, PassArgs};
 use super::interrupts::Interrupts;
 use super::progress::Progress;
 use crate::cli::service::{Found, Question, Site};
-use crate::cli::{GcArgs, PassArgs};
 use crate::gc::Summary;
 use crate::http::ADMISSION;
 use crate::model::{AlertResult, Pass, Target, escape};
